@@ -1,13 +1,15 @@
 """What the gateway costs beside `asolve`, in processor time and in latency, on the toy, in one run.
 
-    python -m benchmarks.serve [--requests 400] [--rounds 7] [--connections 1 8 32] [--store FILE] [--before FOLDER] [--smoke]
+    python -m benchmarks.serve [--requests 400] [--rounds 7] [--connections 1 8 32] [--store FILE] [--before FOLDER]
+    [--smoke]
 
-Two processes solve the same problems with the same seeds, in turn. One calls `tts.asolve`, with as many calls at once as there are
-connections. The other is `tts serve`, started as users start it; it keeps traces in memory as it does by default, and its clients are in
-a third process. Milliseconds of processor time are those of the whole process, a request. Latency is from the call, or the first byte
-that is sent, to the last byte of the reply; connections that are not kept alive are opened within it. Each cell is the median of the
-rounds, with the least and the greatest. What a request costs beyond `asolve` is the median of the rounds' differences. The row "model
-list" is a request without a search: the latency of HTTP alone. `--store` keeps searches and accounts in a file, as several workers need it.
+Two processes solve the same problems with the same seeds, in turn. One calls `tts.asolve`, with as many calls at once
+as there are connections. The other is `tts serve`, started as users start it; it keeps traces in memory as it does by
+default, and its clients are in a third process. Milliseconds of processor time are those of the whole process, a
+request. Latency is from the call, or the first byte that is sent, to the last byte of the reply; connections that are
+not kept alive are opened within it. Each cell is the median of the rounds, with the least and the greatest. What a
+request costs beyond `asolve` is the median of the rounds' differences. The row "model list" is a request without a
+search: the latency of HTTP alone. `--store` keeps searches and accounts in a file, as several workers need it.
 `--before` names a checkout of another version, whose `asolve` and chat are measured in turn with the others.
 """
 
@@ -56,7 +58,12 @@ def question(number: int) -> str:
 
 
 def chat(number: int, *, stream: bool) -> dict[str, Any]:
-    return {"model": "toy", "messages": [{"role": "user", "content": question(number)}], "seed": number, "stream": stream}
+    return {
+        "model": "toy",
+        "messages": [{"role": "user", "content": question(number)}],
+        "seed": number,
+        "stream": stream,
+    }
 
 
 def responses(number: int, *, stream: bool) -> dict[str, Any]:
@@ -97,7 +104,7 @@ class Measured:
         return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-# In the process that calls `asolve` -------------------------------------------------------------------------------------------------
+# In the process that calls `asolve` -----------------------------------------------------------------------------------
 
 
 def child() -> None:
@@ -130,7 +137,7 @@ async def timed(first: int, count: int, workers: list[Callable[[int], Awaitable[
     return seconds
 
 
-# In the process that asks -----------------------------------------------------------------------------------------------------------
+# In the process that asks ---------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -138,7 +145,12 @@ def started(*command: str, folder: Path | None = None) -> Iterator[subprocess.Po
     """Run a module of Python; `folder`: the checkout that it is of, None: this one."""
     environment = {**os.environ, **({} if folder is None else {"PYTHONPATH": str(folder)})}
     process = subprocess.Popen(
-        [sys.executable, "-m", *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=folder, env=environment
+        [sys.executable, "-m", *command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+        env=environment,
     )
     try:
         yield process
@@ -253,7 +265,9 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=400)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--connections", type=int, nargs="+", default=[1, 8, 32])
-    parser.add_argument("--store", type=Path, help="the file in which the gateway keeps searches and accounts; else in memory")
+    parser.add_argument(
+        "--store", type=Path, help="the file in which the gateway keeps searches and accounts; else in memory"
+    )
     parser.add_argument("--before", type=Path, metavar="FOLDER", help="a checkout of another version")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--smoke", action=Smoke, sizes={"requests": 8, "rounds": 2, "connections": [1, 4]})
@@ -261,14 +275,22 @@ def main() -> None:
     if options.child:
         child()
         return
-    print("| connections | | processor ms a request | beyond `asolve`, ms | latency p50, ms | p95, ms | p50 beyond `asolve`, ms |")
+    print(
+        "| connections | | processor ms a request | beyond `asolve`, ms | latency p50, ms | p95, ms | p50 beyond "
+        "`asolve`, ms |"
+    )
     print("|---|---|---|---|---|---|---|")
     for at_once in options.connections:
         for kept in (True, False):
-            rows = measure(options.requests, options.rounds, at_once, kept=kept, store=options.store, before=options.before)
+            rows = measure(
+                options.requests, options.rounds, at_once, kept=kept, store=options.store, before=options.before
+            )
             for kind, values in rows.items():
                 base = rows[BEFORE[0] if kind.is_before else KINDS[0]]
-                print(f"| {at_once}, {'kept' if kept else 'new'} | {kind.name} | {' | '.join(cells(values, base))} |", flush=True)
+                print(
+                    f"| {at_once}, {'kept' if kept else 'new'} | {kind.name} | {' | '.join(cells(values, base))} |",
+                    flush=True,
+                )
 
 
 def cells(values: list[Measured], base: list[Measured]) -> list[str]:

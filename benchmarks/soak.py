@@ -1,10 +1,12 @@
-"""Search for a long time on the engine and through a faulty server, and write `docs/results/soak.md`: nothing may grow or be left.
+"""Search for a long time on the engine and through a faulty server, and write `docs/results/soak.md`: nothing may grow
+or be left.
 
     python -m benchmarks.soak [--minutes 30] [--out docs/results/soak.md] [--smoke]
 
-Each part runs in a process of its own, both at once. A part runs rounds of random searches: strategies, budgets and seeds at random, some
-cancelled. After each round the books of every search must be equal, and no limit passed. The engine has memory for a few paths alone, so
-that it evicts and computes again. The server is that of the tests, in a third process. It breaks three replies of ten.
+Each part runs in a process of its own, both at once. A part runs rounds of random searches: strategies, budgets and
+seeds at random, some cancelled. After each round the books of every search must be equal, and no limit passed. The
+engine has memory for a few paths alone, so that it evicts and computes again. The server is that of the tests, in a
+third process. It breaks three replies of ten.
 """
 
 from __future__ import annotations
@@ -49,8 +51,8 @@ GROWTH_MIB: Final = 24  # that memory may grow after the warm-up, of which what 
 WARM_SHARE: Final = 1 / 6
 KV_BYTES: Final = 1 << 20  # of the policy, and of its process model
 PLANS: Final = (
-    "single", "best_of_n | majority", "best_of_n(n=6) | weighted", "best_of_n(n=8) | unanimous(window=3)", "beam(n=4)", "dvts(n=4)",
-    "rebase(n=4)", "particle_filter(n=4)", "mcts(n=3)", "a_star(goals=1)", "ets(n=4)", "auto",
+    "single", "best_of_n | majority", "best_of_n(n=6) | weighted", "best_of_n(n=8) | unanimous(window=3)", "beam(n=4)",
+    "dvts(n=4)", "rebase(n=4)", "particle_filter(n=4)", "mcts(n=3)", "a_star(goals=1)", "ets(n=4)", "auto",
 )  # fmt: skip
 SUMS: Final = tuple(f"{i % 7 + 1} + {i % 5 + 3} - {i % 3 + 1}" for i in range(30))
 QUESTIONS: Final = tuple(f"What is {i % 19 + 2} + {i % 7 + 2} * {i % 5 + 3}?" for i in range(60))
@@ -121,7 +123,8 @@ def level(began: float) -> Level:
     """Return what this process holds."""
     gc.collect()
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    descriptors, threads = len([*Path("/proc/self/fd").iterdir()]) - 1, len([*Path("/proc/self/task").iterdir()])  # one lists the others
+    # one lists the others
+    descriptors, threads = len([*Path("/proc/self/fd").iterdir()]) - 1, len([*Path("/proc/self/task").iterdir()])
     held = pages * os.sysconf("SC_PAGE_SIZE") / 2**20
     return Level((time.monotonic() - began) / 60, held, descriptors, threads, threading.active_count())
 
@@ -129,8 +132,10 @@ def level(began: float) -> Level:
 def budget_of(rng: np.random.Generator) -> Budget:
     """Return limits in one to four units."""
     limits: dict[str, Any] = {
-        "tokens": int(rng.integers(40, 1500)), "generated_tokens": int(rng.integers(20, 800)), "seconds": float(rng.uniform(0.2, 4.0)),
-    }  # fmt: skip
+        "tokens": int(rng.integers(40, 1500)),
+        "generated_tokens": int(rng.integers(20, 800)),
+        "seconds": float(rng.uniform(0.2, 4.0)),
+    }
     units = rng.choice(sorted(limits), size=int(rng.integers(0, 4)), replace=False).tolist()
     return Budget(samples=int(rng.integers(1, 9)), **{unit: limits[unit] for unit in units})
 
@@ -144,7 +149,9 @@ def end_of(solution: Solution) -> str:
     """Return how a search ended, in words."""
     if solution.error is not None:
         return f"failed by {type(solution.error).__name__}"
-    return {"budget": "ended by a limit", "interrupted": "cancelled"}.get(solution.stopped_by.partition(":")[0], "complete")
+    return {"budget": "ended by a limit", "interrupted": "cancelled"}.get(
+        solution.stopped_by.partition(":")[0], "complete"
+    )
 
 
 async def rounds(part: Part, search: Callable[[np.random.Generator, int], ProblemRun], seconds: float) -> None:
@@ -190,7 +197,8 @@ async def on_engine(part: Part, seconds: float, url: str) -> None:
         await asyncio.sleep(0.005)
     stats = backend.stats
     part.notes = (
-        f"{stats.steps:,} steps; {stats.decode_tokens:,} tokens drawn; {stats.evictions:,} evictions; {stats.recomputed:,} tokens computed "
+        f"{stats.steps:,} steps; {stats.decode_tokens:,} tokens drawn; {stats.evictions:,} evictions; "
+        f"{stats.recomputed:,} tokens computed "
         f"again; {len(backend._states)} states and {len(backend._prompts)} prompts left"
     )
     assert not backend._states and not backend._prompts, "states are left"  # noqa: PT018
@@ -209,7 +217,9 @@ async def on_server(part: Part, seconds: float, url: str) -> None:
     await rounds(part, search, seconds)
     found = backend.errors
     assert part.tokens >= backend.counters.generated_tokens, "tokens of the server are in no book"
-    part.notes = f"{sum(found.values()):,} faults found: {', '.join(f'{kind} {count:,}' for kind, count in found.most_common())}"
+    part.notes = (
+        f"{sum(found.values()):,} faults found: {', '.join(f'{kind} {count:,}' for kind, count in found.most_common())}"
+    )
     await backend.close()
     await all_ended()
 
@@ -276,12 +286,16 @@ def lines(parts: list[Part], minutes: float) -> list[str]:
     text = [
         "# Soak",
         "",
-        f"`python -m benchmarks.soak --minutes {minutes:g}` wrote this page. Both parts ran at once, on {os.cpu_count()} cores with Python "
+        f"`python -m benchmarks.soak --minutes {minutes:g}` wrote this page. Both parts ran at once, on "
+        f"{os.cpu_count()} cores with Python "
         f"{platform.python_version()}.",
         "",
-        f"A round is {AT_ONCE} searches with random strategies, budgets and seeds; some are cancelled. After each round all books are "
-        f"equal, and no limit is passed. The engine has {KV_BYTES >> 10:,} KiB for keys and values. The server breaks {SHARE / 10:g} % of "
-        f"its replies, and lets {SLOW_SHARE / 10:g} % hang. Memory is flat if the last sixth of the time holds at most {GROWTH_MIB} MiB "
+        f"A round is {AT_ONCE} searches with random strategies, budgets and seeds; some are cancelled. After each "
+        "round all books are "
+        f"equal, and no limit is passed. The engine has {KV_BYTES >> 10:,} KiB for keys and values. The server breaks "
+        f"{SHARE / 10:g} % of "
+        f"its replies, and lets {SLOW_SHARE / 10:g} % hang. Memory is flat if the last sixth of the time holds at "
+        f"most {GROWTH_MIB} MiB "
         "more than the end of the first sixth.",
         "",
     ]
@@ -295,12 +309,22 @@ def lines(parts: list[Part], minutes: float) -> list[str]:
         ]
         text += [f"- {count:,} failed: {cause}" for cause, count in part.causes.most_common(5)]
         text += ["", f"Memory after the warm-up: {part.growth:+.1f} MiB.", ""]
-        text += ["| minutes | resident MiB | descriptors | threads | of them Python's |", "| --: | --: | --: | --: | --: |"]
+        text += [
+            "| minutes | resident MiB | descriptors | threads | of them Python's |",
+            "| --: | --: | --: | --: | --: |",
+        ]
         rows = [("start", part.levels[0]), *((f"{one.minutes:.0f}", one) for one in thinned(part.levels[1:]))]
         rows += [("closed", part.after)] if part.after else []
-        text += [f"| {at} | {one.mib:.0f} | {one.descriptors} | {one.threads} | {one.python_threads} |" for at, one in rows if one]
+        text += [
+            f"| {at} | {one.mib:.0f} | {one.descriptors} | {one.threads} | {one.python_threads} |"
+            for at, one in rows
+            if one
+        ]
         text.append("")
-    text += ["Threads that are not Python's belong to OpenMP and to the compiled kernels, which keep them until the process ends."]
+    text += [
+        "Threads that are not Python's belong to OpenMP and to the compiled kernels, which keep them until the "
+        "process ends."
+    ]
     return text
 
 

@@ -1,4 +1,6 @@
-"""`auto`, which draws as many samples as they are worth, beside a fixed number of samples. Needs nothing but the core."""
+"""`auto`, which draws as many samples as they are worth, beside a fixed number of samples. Needs nothing but the
+core.
+"""
 
 import tts
 
@@ -12,7 +14,9 @@ def right(problem: str, answer: str | None) -> bool:
 def main() -> None:
     print(f"{'strategy':<28} {'accuracy':>8} {'tokens':>8} {'samples':>8}")
     for strategy in ("single", "best_of_n(n=8) | weighted", "auto | weighted"):
-        solutions = tts.solve_many(PROBLEMS, each=tts.Budget(samples=8), model="toy", verifier="toy(error=0.1)", strategy=strategy)
+        solutions = tts.solve_many(
+            PROBLEMS, each=tts.Budget(samples=8), model="toy", verifier="toy(error=0.1)", strategy=strategy
+        )
         correct = sum(right(problem, each.answer) for problem, each in zip(PROBLEMS, solutions, strict=True))
         tokens, samples = sum(each.usage.tokens for each in solutions), sum(each.usage.samples for each in solutions)
         print(f"{strategy:<28} {correct / len(PROBLEMS):>8.0%} {tokens:>8,} {samples:>8}")

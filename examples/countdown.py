@@ -1,4 +1,6 @@
-"""A search that solves what one sample misses, on the embedded models, with its page and its picture. Needs `[engine]`."""
+"""A search that solves what one sample misses, on the embedded models, with its page and its picture. Needs
+`[engine]`.
+"""
 
 import sys
 from pathlib import Path
@@ -6,7 +8,9 @@ from pathlib import Path
 import tts
 
 
-def main(folder: str = ".", model: str = "pocket", problem: str = "Reach 4 with 8 18 20 10.", task: str = "countdown") -> None:
+def main(
+    folder: str = ".", model: str = "pocket", problem: str = "Reach 4 with 8 18 20 10.", task: str = "countdown"
+) -> None:
     verifier = None if model == "pocket" else "toy(error=0.1)"
     asked = {"budget": 400, "task": task, "seed": 0, "model": model, "verifier": verifier}
     for strategy in ("single", "beam(n=8, branching=4) | weighted"):

@@ -1,4 +1,6 @@
-"""One total for a hundred calls at once, and what a part of it left for the problems that stayed doubtful. Core only."""
+"""One total for a hundred calls at once, and what a part of it left for the problems that stayed doubtful. Core
+only.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -10,7 +12,9 @@ PROBLEMS = [" + ".join(str((3 * i + j) % 9) for j in range(2 + i % 6)) for i in 
 
 
 async def ask(problems: Sequence[str], account: tts.Account, strategy: str) -> list[tts.Solution]:
-    return await asyncio.gather(*(tts.asolve(one, account, model="toy", task="arithmetic", strategy=strategy) for one in problems))
+    return await asyncio.gather(
+        *(tts.asolve(one, account, model="toy", task="arithmetic", strategy=strategy) for one in problems)
+    )
 
 
 async def ask_twice() -> None:
@@ -26,7 +30,9 @@ async def ask_twice() -> None:
 
 
 def right(found: Sequence[tts.Solution]) -> int:
-    return sum(one.answer == str(sum(map(int, problem.split(" + ")))) for problem, one in zip(PROBLEMS, found, strict=True))
+    return sum(
+        one.answer == str(sum(map(int, problem.split(" + ")))) for problem, one in zip(PROBLEMS, found, strict=True)
+    )
 
 
 def main() -> None:

@@ -1,4 +1,5 @@
-"""A client of your own as the model: searches ask your function, and count what it reports. Needs the core and your client.
+"""A client of your own as the model: searches ask your function, and count what it reports. Needs the core and your
+client.
 
 `python examples/own_client.py http://localhost:8000/v1 MODEL`
 """
@@ -13,16 +14,31 @@ import tts
 def main(url: str = "http://localhost:8000/v1", name: str = "toy", question: str = "What is 3 + 4 - 2 + 9?") -> None:
     async def model(ask: tts.Ask) -> tts.Answer:
         async with AsyncOpenAI(base_url=url, api_key="none") as client:  # a client lives in one event loop
-            messages = [{"role": "user", "content": ask.prompt if isinstance(ask.prompt, str) else ask.prompt[-1].content}]
+            messages = [
+                {"role": "user", "content": ask.prompt if isinstance(ask.prompt, str) else ask.prompt[-1].content}
+            ]
             reply = await client.chat.completions.create(
-                model=name, messages=messages, max_tokens=ask.max_tokens, temperature=ask.temperature, seed=ask.seed % 2**31
+                model=name,
+                messages=messages,
+                max_tokens=ask.max_tokens,
+                temperature=ask.temperature,
+                seed=ask.seed % 2**31,
             )
         choice = reply.choices[0]
-        return tts.Answer(choice.message.content, tokens=reply.usage.completion_tokens, finished=choice.finish_reason != "length")
+        return tts.Answer(
+            choice.message.content, tokens=reply.usage.completion_tokens, finished=choice.finish_reason != "length"
+        )
 
     limits = tts.Budget(tokens=2000, samples=8)
     solution = tts.solve(question, limits, backend=model, task="arithmetic", strategy="best_of_n | majority")
-    print(solution.answer, f"{solution.confidence:.0%}", solution.usage.samples, "samples", solution.usage.generated_tokens, "tokens")
+    print(
+        solution.answer,
+        f"{solution.confidence:.0%}",
+        solution.usage.samples,
+        "samples",
+        solution.usage.generated_tokens,
+        "tokens",
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""A part of one's own of each kind, on the toy language of sums: a strategy, a stop rule, a selection, a verifier, a task, a backend.
+"""A part of one's own of each kind, on the toy language of sums: a strategy, a stop rule, a selection, a verifier, a
+task, a backend.
 
     python examples/own_parts.py
 
@@ -30,7 +31,9 @@ from tts.verifiers.base import Calls, StepScores
 
 @dataclass(frozen=True)
 class Halving(tts.Strategy):
-    """Starts with several paths, and keeps the better half of them after each step. Repeats that for a number of rounds."""
+    """Starts with several paths, and keeps the better half of them after each step. Repeats that for a number of
+    rounds.
+    """
 
     width: int = 8
     rounds: int = 4
@@ -39,7 +42,8 @@ class Halving(tts.Strategy):
         return tts.Needs(capabilities=("steps",), verifiers=("main",))
 
     async def run(self, search: tts.Search) -> Sequence[Candidate]:
-        for _ in range(self.rounds):  # `expand` raises SearchEnded where the budget pays no further row; the solver catches it
+        # `expand` raises SearchEnded where the budget pays no further row; the solver catches it
+        for _ in range(self.rounds):
             live, n = [search.root], self.width
             while live:
                 children = [child for siblings in await search.expand(live, n=n) for child in siblings]
@@ -111,7 +115,9 @@ class Sums(tts.Task):
 
 @dataclass(frozen=True)
 class Place:
-    """A handle: the running result, the changes that are still to be added, and text of the last token behind a step's end."""
+    """A handle: the running result, the changes that are still to be added, and text of the last token behind a step's
+    end.
+    """
 
     value: int
     changes: tuple[int, ...]
@@ -119,7 +125,9 @@ class Place:
 
 
 class Adder(tts.Backend):
-    """A model whose tokens are whole lines. A result is one too large with probability `error`; at temperature 0 all are right."""
+    """A model whose tokens are whole lines. A result is one too large with probability `error`; at temperature 0 all
+    are right.
+    """
 
     caps = Caps(steps="native", fork="native", streams=True, stop_predicate=True, usage=True)
 
@@ -157,7 +165,10 @@ class Adder(tts.Backend):
                     finish, piece = "eos", f"A: {value}"
                 else:
                     change = changes.pop(0)
-                    wrong = request.sampling.temperature > 0 and uniform(row.stream, row.position + tokens, row.word) < self.error
+                    wrong = (
+                        request.sampling.temperature > 0
+                        and uniform(row.stream, row.position + tokens, row.word) < self.error
+                    )
                     result = value + change + wrong
                     piece = f"{value} {'-' if change < 0 else '+'} {abs(change)} = {result}\n"
                     value = result

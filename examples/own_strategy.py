@@ -1,4 +1,6 @@
-"""A strategy of your own: one method against `Search`. Batching, budget, trace and text form come with the base class. Core only."""
+"""A strategy of your own: one method against `Search`. Batching, budget, trace and text form come with the base class.
+Core only.
+"""
 
 from dataclasses import dataclass
 
@@ -27,7 +29,9 @@ class SmallBeam(tts.Strategy):
 
 
 def main() -> None:
-    solution = tts.solve("3 + 4 - 2 + 9 - 1", budget=600, model="toy", verifier="toy(error=0.05)", strategy=SmallBeam() | tts.Best())
+    solution = tts.solve(
+        "3 + 4 - 2 + 9 - 1", budget=600, model="toy", verifier="toy(error=0.05)", strategy=SmallBeam() | tts.Best()
+    )
     print(solution.strategy, "->", solution.answer, "in", solution.usage.tokens, "tokens")
 
 

@@ -6,7 +6,9 @@ import tts
 
 
 class Dates(tts.Task):
-    """Questions whose answer is a date. 3 May 1921, May 3, 1921 and 1921-05-03 are one answer, and votes on it add up."""
+    """Questions whose answer is a date. 3 May 1921, May 3, 1921 and 1921-05-03 are one answer, and votes on it add
+    up.
+    """
 
     MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 

@@ -1,4 +1,6 @@
-"""A verifier of your own: a class that scores each step, so that searches can use it before a solution has ended. Core only."""
+"""A verifier of your own: a class that scores each step, so that searches can use it before a solution has ended. Core
+only.
+"""
 
 import re
 from collections.abc import Sequence

@@ -1,7 +1,8 @@
-"""What a page of results was made by: the command, the result version, and the commit of the package; and the refusal to mix two of them.
+"""What a page of results was made by: the command, the result version, and the commit of the package; and the refusal
+to mix two of them.
 
-Results depend on the package alone, and cells name their plans. So the commit is the last one that changed `tts/`: a page may be written
-again, with other words or baselines, from a store that was filled before.
+Results depend on the package alone, and cells name their plans. So the commit is the last one that changed `tts/`: a
+page may be written again, with other words or baselines, from a store that was filled before.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ def made_by(command: str, more: str = "") -> str:
 
 
 def refuse_mixture(path: Path) -> None:
-    """Refuse a store with runs of another commit of the package, or of another result version, so that no page mixes two.
+    """Refuse a store with runs of another commit of the package, or of another result version, so that no page mixes
+    two.
 
     Args:
         path: The store, which may not exist yet.
@@ -43,18 +45,25 @@ def refuse_mixture(path: Path) -> None:
         return
     now = _of_package(commit())
     with Store(path) as store:
-        found = {(run.snapshot.get("result_version"), run.snapshot.get("commit")) for study in store.studies() for run in study.runs}
+        found = {
+            (run.snapshot.get("result_version"), run.snapshot.get("commit"))
+            for study in store.studies()
+            for run in study.runs
+        }
     for version, before in sorted(found, key=str):
         if (version, _of_package(before)) != (RESULT_VERSION, now):
             raise SystemExit(
-                f"{path} has results of version {version}, {_show(_of_package(before))}, and this is version {RESULT_VERSION}, "
+                f"{path} has results of version {version}, {_show(_of_package(before))}, and this is version "
+                f"{RESULT_VERSION}, "
                 f"{_show(now)}; a page must not mix them: give --store a new file, or go back to that commit"
             )
 
 
 @functools.lru_cache
 def _of_package(found: str | None) -> str | None:
-    """Return the last commit up to the one that is given which changed the package; other files may have changed, as pages do."""
+    """Return the last commit up to the one that is given which changed the package; other files may have changed, as
+    pages do.
+    """
     if found is None:
         return None
     head = found.removesuffix(_CHANGED)
@@ -62,7 +71,9 @@ def _of_package(found: str | None) -> str | None:
 
 
 def _git(*arguments: str) -> str:
-    return subprocess.run(["git", "-C", str(_ROOT), *arguments], capture_output=True, text=True, check=False).stdout.strip()
+    return subprocess.run(
+        ["git", "-C", str(_ROOT), *arguments], capture_output=True, text=True, check=False
+    ).stdout.strip()
 
 
 def _show(found: str | None) -> str:

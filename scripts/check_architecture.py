@@ -1,9 +1,10 @@
-"""Check the layout of the code: import circles, doubled class names, crowded folders, long files and functions, entries of docstrings.
+"""Check the layout of the code: import circles, doubled class names, crowded folders, long files and functions, entries
+of docstrings.
 
     python scripts/check_architecture.py [ROOT]
 
-Prints one line a fault, and the number of code lines of tts/. The exit code is 1 if there is a fault. Imports inside functions and under
-TYPE_CHECKING count. A module's implicit import of its parent packages does not.
+Prints one line a fault, and the number of code lines of tts/. The exit code is 1 if there is a fault. Imports inside
+functions and under TYPE_CHECKING count. A module's implicit import of its parent packages does not.
 """
 
 from __future__ import annotations
@@ -18,14 +19,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-# 800 lines of a file: one reader wants at once what changes together; a limit of 400 bred files of helpers that one other file uses
-FILE_LIMIT, FUNCTION_LIMIT, FOLDER_LIMIT = 800, 60, 25
+# 900 lines of a file: one reader wants at once what changes together; a limit of 400 bred files of helpers that one
+# other file uses
+FILE_LIMIT, FUNCTION_LIMIT, FOLDER_LIMIT = 900, 60, 25
 PACKAGE = "tts"
-OUTSIDE = ("research", "benchmarks", "tests", "examples", "scripts")  # in a checkout only: the package must not import them
+# in a checkout only: the package must not import them
+OUTSIDE = ("research", "benchmarks", "tests", "examples", "scripts")
 SIZED = (PACKAGE, *OUTSIDE)
 FILLED = (PACKAGE, "tests", "benchmarks", "research")
 # "path" or "path:function" -> why it may be longer, "folder" -> why it may hold more; seen in review
 ALLOWED: dict[str, str] = {
+    "tts/backends/openai/capabilities.py:lines": "a table, one capability an entry",
+    "research/methods/writing.py:page": "the text of a page",
+    "research/recorded/signal.py:page": "the text of a page",
     "tts/search/strategies": "one method a file, found by its name",
 }
 PREPOSITIONS = "above|after|at|before|below|beside|between|by|for|from|in|of|on|since|to|under|until|with|without"
@@ -59,7 +65,9 @@ def sources(root: Path, folders: Sequence[str]) -> Iterator[Source]:
                 continue
             parts = where.with_suffix("").parts
             text = path.read_text(encoding="utf-8")
-            yield Source(where, ".".join(parts[:-1] if parts[-1] == "__init__" else parts), text, ast.parse(text, str(where)))
+            yield Source(
+                where, ".".join(parts[:-1] if parts[-1] == "__init__" else parts), text, ast.parse(text, str(where))
+            )
 
 
 def imported(source: Source) -> Iterator[tuple[str, str, int]]:
@@ -101,11 +109,15 @@ def circles(files: Sequence[Source]) -> Iterator[str]:
 
 
 def pruned(graph: Arrows) -> Arrows:
-    """Return the arrows without those of modules that import nothing or that nothing imports: no circle passes through them."""
+    """Return the arrows without those of modules that import nothing or that nothing imports: no circle passes through
+    them.
+    """
     while True:
         targets = {target for row in graph.values() for target in row}
         left = {
-            module: {target: line for target, line in row.items() if target in graph} for module, row in graph.items() if module in targets
+            module: {target: line for target, line in row.items() if target in graph}
+            for module, row in graph.items()
+            if module in targets
         }
         left = {module: row for module, row in left.items() if row}
         if left == graph:
@@ -161,20 +173,20 @@ def crowded(files: Sequence[Source]) -> Iterator[str]:
 
 
 def too_long(files: Sequence[Source]) -> Iterator[str]:
-    """Yield the files and functions with too many lines."""
+    """Yield the files and functions with too many lines; a signature and a docstring have one for each parameter."""
     for source in files:
         path = source.path
         if (lines := source.text.count("\n")) > FILE_LIMIT and str(path) not in ALLOWED:
             yield f"{path}: {lines} lines, but at most {FILE_LIMIT}"
         for node in ast.walk(source.tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                size = (node.end_lineno or node.lineno) - node.lineno + 1 - _docstring_lines(node)
+                size = (node.end_lineno or node.lineno) - node.body[0].lineno + 1 - _docstring_lines(node)
                 if size > FUNCTION_LIMIT and f"{path}:{node.name}" not in ALLOWED:
                     yield f"{path}:{node.lineno}: {node.name} has {size} lines, but at most {FUNCTION_LIMIT}"
 
 
 def _docstring_lines(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> int:
-    """Return how many lines a docstring takes: it has one for each parameter, which no function can help."""
+    """Return how many lines a docstring takes."""
     first = node.body[0]
     return 0 if ast.get_docstring(node) is None else (first.end_lineno or first.lineno) - first.lineno + 1
 
@@ -186,7 +198,9 @@ def shared_lines(files: Sequence[Source]) -> Iterator[str]:
         for node in ast.walk(source.tree):
             if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 continue
-            section = re.search(r"\n( *)Args:\n(.*?)(?:\n\s*\n|\Z)", ast.get_docstring(node, clean=False) or "", re.DOTALL)
+            section = re.search(
+                r"\n( *)Args:\n(.*?)(?:\n\s*\n|\Z)", ast.get_docstring(node, clean=False) or "", re.DOTALL
+            )
             if section is None:
                 continue
             at = f"{source.path}:{node.lineno}"
@@ -199,11 +213,16 @@ def shared_lines(files: Sequence[Source]) -> Iterator[str]:
 
 
 def prepositions(files: Sequence[Source]) -> Iterator[str]:
-    """Yield the entries of docstrings that begin with a preposition: read alone, such a text does not say what the parameter is."""
+    """Yield the entries of docstrings that begin with a preposition: read alone, such a text does not say what the
+    parameter is.
+    """
     for source in files:
         lines = source.text.split("\n")
         for node in ast.walk(source.tree):
-            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) or ast.get_docstring(node) is None:
+            if (
+                not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+                or ast.get_docstring(node) is None
+            ):
                 continue
             indent: int | None = None  # of the entries, inside of a section
             for number in range(node.body[0].lineno, (node.body[0].end_lineno or node.body[0].lineno) + 1):
@@ -212,14 +231,21 @@ def prepositions(files: Sequence[Source]) -> Iterator[str]:
                     indent = len(heading[1]) + 4
                 elif not line.strip():
                     indent = None
-                elif indent is not None and (found := re.match(rf" {{{indent}}}([\w*][\w*, ]*): ({PREPOSITIONS})\b", line, re.IGNORECASE)):
-                    yield f"{source.path}:{number}: {found[1]} begins with {found[2]!r}, but must begin with a noun or a verb"
+                elif indent is not None and (
+                    found := re.match(rf" {{{indent}}}([\w*][\w*, ]*): ({PREPOSITIONS})\b", line, re.IGNORECASE)
+                ):
+                    yield (
+                        f"{source.path}:{number}: {found[1]} begins with {found[2]!r}, but must begin with a noun "
+                        "or a verb"
+                    )
 
 
 def _parameters(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> set[str]:
     """Return the names of parameters of a function, or of the fields of a class."""
     if isinstance(node, ast.ClassDef):
-        fields = {one.target.id for one in node.body if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)}
+        fields = {
+            one.target.id for one in node.body if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
+        }
         made = [_parameters(one) for one in node.body if isinstance(one, ast.FunctionDef) and one.name == "__init__"]
         return fields.union(*made)
     given = node.args
@@ -255,9 +281,15 @@ def faults(every: Sequence[Source]) -> list[str]:
     package = [source for source in every if source.path.parts[0] == PACKAGE]
     filled = [source for source in every if source.path.parts[0] in FILLED]
     return [
-        *circles(package), *outward(package), *doubled(package), *crowded(filled), *too_long(every), *shared_lines(package),
-        *prepositions(package), *attribute_probes(package),
-    ]  # fmt: skip
+        *circles(package),
+        *outward(package),
+        *doubled(package),
+        *crowded(filled),
+        *too_long(every),
+        *shared_lines(package),
+        *prepositions(package),
+        *attribute_probes(package),
+    ]
 
 
 def main() -> int:
@@ -266,7 +298,9 @@ def main() -> int:
     found = faults(every)
     count = sum(code_lines(source) for source in every if source.path.parts[0] == PACKAGE)
     sys.stdout.write("".join(f"{fault}\n" for fault in found))
-    sys.stdout.write(f"{PACKAGE}/ has {count:,} lines of code without docstrings, comments and blank lines; {len(found)} faults\n")
+    sys.stdout.write(
+        f"{PACKAGE}/ has {count:,} lines of code without docstrings, comments and blank lines; {len(found)} faults\n"
+    )
     return 1 if found else 0
 
 

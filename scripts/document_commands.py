@@ -1,13 +1,15 @@
-"""Run the commands of documents as they are written: the README's shell blocks, and the pages of docs/ but results and decisions.
+"""Run the commands of documents as they are written: the README's shell blocks, and the pages of docs/ but results and
+decisions.
 
-Blocks run one after another, in a new folder with `examples` and a `problem.txt`, with a new home. The Python blocks of a page share their
-names, as in one session. A block with a title (```yaml title="study.yaml") is written to that file. A block ```text title="Output" must be
-what the block before it printed, where … stands for any text. A line that ends in & runs on until the page ends; the next begins once it
-answers at its port. Requests to any server reach the tests' own one, by the variable HTTP_PROXY, on pages that name one; `https` is written
-`http` for it. What is not run stands in `LEFT_OUT` with its reason, or below a comment: <!-- not run: REASON -->.
+Blocks run one after another, in a new folder with `examples` and a `problem.txt`, with a new home. The Python blocks of
+a page share their names, as in one session. A block with a title (```yaml title="study.yaml") is written to that file. A block ```text title="Output" must be
+what the block before it printed, where … stands for any text. A line that ends in & runs on until the page ends; the
+next begins once it answers at its port. Requests to any server reach the tests' own one, by the variable HTTP_PROXY, on
+pages that name one; `https` is written `http` for it. What is not run stands in `LEFT_OUT` with its reason, or below a
+comment: <!-- not run: REASON -->.
 
     python scripts/document_commands.py [--slow] [DOCUMENT ...]
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -35,17 +37,21 @@ LEFT_OUT: Mapping[str, str] = {
     "make": "CI runs it",
     "pip install": "installs; CI installs the wheel, and environments of their own test the rest",
     "vllm serve": "a server: tests/backends/openai/test_servers.py starts it where vLLM is installed",
-    "python -m llama_cpp.server": "a server: tests/backends/openai/test_servers.py starts it where llama.cpp is installed",
+    "python -m llama_cpp.server": "a server: tests/backends/openai/test_servers.py starts it where llama.cpp is "
+    "installed",
     "llama-server": "a server that is not installed; the page says so",
     "python -m sglang": "a server that needs a GPU; the page says so",
     "OLLAMA_": "a server that is not installed; the page says so",
-    "tts serve-model": "a server that runs until it is stopped: tests/cli/test_serve_model.py starts it where its engine is installed",
+    "tts serve-model": "a server that runs until it is stopped: tests/cli/test_serve_model.py starts it where its "
+    "engine is installed",
     'tts solve "What is 12 + 7 * 3?" --backend vllm': "needs vLLM: tests/backends/vllm runs it there",
     "import tts\n\nif __name__": "needs vLLM: tests/backends/vllm runs it there",
 }
 # beginnings of commands that take minutes on the embedded models, which --slow runs
 SLOW = ("tts sample examples/selections.yaml", "tts verifiers report", "tts calibrate", "tts fit")
-_BLOCK = re.compile(r'(?:^<!-- (not run|needs): (.+?) -->\n)?^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.DOTALL | re.MULTILINE)
+_BLOCK = re.compile(
+    r'(?:^<!-- (not run|needs): (.+?) -->\n)?^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.DOTALL | re.MULTILINE
+)
 _COMMENT = re.compile(r"\s{2,}#.*$|^#.*$")
 _SERVER = re.compile(r"--url https?://|url: \[?https?://|\burl=\"http")  # of pages whose commands ask a model's server
 _SECONDS = 900
@@ -69,8 +75,8 @@ for line in sys.stdin:
 class Command:
     """A command of a document: `code` is Python where `python` is set, else a shell's.
 
-    `file`: that the code is written to, and no more. `reason`: why it is not run. `shown`: what its block prints; None: not shown.
-    `first`: of its block.
+    `file`: that the code is written to, and no more. `reason`: why it is not run. `shown`: what its block prints; None:
+    not shown. `first`: of its block.
     """
 
     document: str
@@ -114,7 +120,9 @@ def commands(document: str) -> Iterator[Command]:
             lines = [" ".join(_COMMENT.sub("", line).split()) for line in code.replace("\\\n", " ").split("\n")]
             lines = [line for line in lines if line]
             for number, line in enumerate(lines):
-                yield Command(document, line, reason=reason, shown=shown if line is lines[-1] else None, first=not number)
+                yield Command(
+                    document, line, reason=reason, shown=shown if line is lines[-1] else None, first=not number
+                )
 
 
 def environment(home: Path, proxy: str) -> dict[str, str]:
@@ -169,7 +177,11 @@ class Session:
         code = code.replace("https://", "http://")
         try:
             wrong = (
-                self._in_python(code) if command.python else self._in_background(code[:-1]) if code.endswith("&") else self._in_shell(code)
+                self._in_python(code)
+                if command.python
+                else self._in_background(code[:-1])
+                if code.endswith("&")
+                else self._in_shell(code)
             )
         except subprocess.TimeoutExpired:
             return f"no end within {_SECONDS} s"
@@ -177,14 +189,26 @@ class Session:
 
     def _in_shell(self, code: str) -> str:
         done = subprocess.run(
-            ["bash", "-c", code], cwd=self.folder, env=self.environ, capture_output=True, text=True, timeout=_SECONDS, check=False
+            ["bash", "-c", code],
+            cwd=self.folder,
+            env=self.environ,
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
         )
         self.printed += done.stdout
-        return "" if done.returncode == 0 else f"exit code {done.returncode}: {(done.stderr or done.stdout).strip()[-600:]}"
+        return (
+            ""
+            if done.returncode == 0
+            else f"exit code {done.returncode}: {(done.stderr or done.stdout).strip()[-600:]}"
+        )
 
     def _in_python(self, code: str) -> str:
         if self._python is None:
-            self._python = self._kept([sys.executable, "-c", _SESSION], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            self._python = self._kept(
+                [sys.executable, "-c", _SESSION], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
         assert self._python.stdin is not None
         assert self._python.stdout is not None
         self._python.stdin.write(json.dumps(code) + "\n")
@@ -230,9 +254,11 @@ def checked(document: str, *, slow: bool) -> Iterator[tuple[Command, str]]:
     text = (ROOT / document).read_text(encoding="utf-8")
     hosted = document.endswith("hosted.md")
     names = re.findall(r"--(?:model|served-as) (\S+)", text)
-    names = [*dict.fromkeys(name for name in names if name not in ("mini", "toy", "toy-thinking", "pocket", "smollm2", "NAME`"))] or [
-        "NAME"
-    ]
+    names = [
+        *dict.fromkeys(
+            name for name in names if name not in ("mini", "toy", "toy-thinking", "pocket", "smollm2", "NAME`")
+        )
+    ] or ["NAME"]
     server = Anywhere(model=names[0], others=tuple(names[1:]) if hosted else (), key=KEY if hosted else "")
     with tempfile.TemporaryDirectory() as made, serving(server) as url:
         folder, home = Path(made) / "work", Path(made) / "home"

@@ -1,4 +1,5 @@
-"""Print how much each extra of the package adds to the core, in megabytes of installed files, as this environment has them.
+"""Print how much each extra of the package adds to the core, in megabytes of installed files, as this environment has
+them.
 
 python scripts/extra_sizes.py
 """

@@ -2,8 +2,8 @@
 
     python scripts/llms.py
 
-The pages are those of the site, by the order of mkdocs.yml. Measurements and decisions are in the index alone. Pages that the build of the
-site makes are in neither.
+The pages are those of the site, by the order of mkdocs.yml. Measurements and decisions are in the index alone. Pages
+that the build of the site makes are in neither.
 """
 
 from __future__ import annotations
@@ -71,10 +71,18 @@ def index(found: Sequence[Page]) -> str:
     """Return llms.txt."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8").split("\n\n")
     lines = [readme[0], "", f"> {' '.join(readme[1].split())}", ""]
-    lines += ["- [README](README.md): install, first lines, other libraries", "- [Changes](CHANGELOG.md): what users see, by release", ""]
+    lines += [
+        "- [README](README.md): install, first lines, other libraries",
+        "- [Changes](CHANGELOG.md): what users see, by release",
+        "",
+    ]
     for section in dict.fromkeys([*(page.section for page in found if page.section != _OPTIONAL), _OPTIONAL]):
         lines += [f"## {section}", ""]
-        lines += [f"- [{page.title}]({page.path}){': ' if page.about else ''}{page.about}" for page in found if page.section == section]
+        lines += [
+            f"- [{page.title}]({page.path}){': ' if page.about else ''}{page.about}"
+            for page in found
+            if page.section == section
+        ]
         lines.append("")
     return "\n".join(lines)
 

@@ -1,10 +1,11 @@
-"""Draw the pictures of the documentation from searches that run now: the same bytes from the same weights and kind of processor.
+"""Draw the pictures of the documentation from searches that run now: the same bytes from the same weights and kind of
+processor.
 
     python scripts/pictures.py [NAME ...] [--small] [--out docs/pictures]
 
-search.svg: the tree of a beam search as it grows. sharing.svg: keys and values that paths of REBASE share. budget.svg: the spend of a tree
-search, call by call. calibration.svg: scores of two verifiers against how often they are right. All are of the embedded models, on test
-problems; with --small, of the toy.
+search.svg: the tree of a beam search as it grows. sharing.svg: keys and values that paths of REBASE share. budget.svg:
+the spend of a tree search, call by call. calibration.svg: scores of two verifiers against how often they are right. All
+are of the embedded models, on test problems; with --small, of the toy.
 """
 
 from __future__ import annotations
@@ -33,11 +34,13 @@ SEARCHES: Mapping[str, tuple[Any, str, int]] = {
 }
 NAMES = (*SEARCHES, "calibration")
 _BINS, _SAMPLES = 10, 8
-_STYLE = ".first{fill:var(--accent)}.second{fill:var(--other)}.diagonal{stroke:var(--line);stroke-width:1.5;stroke-dasharray:5 5}\n"
+_STYLE = ".first{fill:var(--accent)}.second{fill:var(--other)}.diagonal{stroke:var(--line);stroke-width:1.5;stroke-dasharray:5 5}\n"  # noqa: E501
 
 
 class Setting(NamedTuple):
-    """What is run: a problem of the trees with its task, the problems of the calibration, and verifiers by the name that is shown."""
+    """What is run: a problem of the trees with its task, the problems of the calibration, and verifiers by the name
+    that is shown.
+    """
 
     model: str
     problem: str
@@ -53,7 +56,13 @@ def setting(*, small: bool) -> Setting:
         return Setting("toy", "3 + 4 - 2", "arithmetic", sums, {"toy": "toy(error=0.2)"})
     problems = load(limit=150, split="test", operations=[2, 3, 4, 5, 6])
     odds = "confidence(measure='logprob', over='sum', odds=(1.41, 2.16))"
-    return Setting("pocket", "Reach 4 with 8 18 20 10.", "countdown", problems, {"process model": "process", "log-probability": odds})
+    return Setting(
+        "pocket",
+        "Reach 4 with 8 18 20 10.",
+        "countdown",
+        problems,
+        {"process model": "process", "log-probability": odds},
+    )
 
 
 def search(where: Setting, picture: Any, strategy: str, tokens: int) -> str:
@@ -70,7 +79,11 @@ def judged(where: Setting, verifier: str) -> Calibration:
     strategy = f"best_of_n(n={_SAMPLES}) | weighted"
     limits = tts.Budget(samples=_SAMPLES)
     solutions = tts.solve_many(problems, each=limits, model=where.model, verifier=verifier, strategy=strategy, seed=0)
-    scored = [(c.scores["main"], c.answer == p.answer) for p, s in zip(where.judged, solutions, strict=True) for c in s.candidates]
+    scored = [
+        (c.scores["main"], c.answer == p.answer)
+        for p, s in zip(where.judged, solutions, strict=True)
+        for c in s.candidates
+    ]
     known = [(score, right) for score, right in scored if not math.isnan(score)]
     return expected_calibration_error([score for score, _ in known], [right for _, right in known], _BINS)
 
@@ -80,7 +93,9 @@ def calibration(where: Setting) -> str:
     left, top, side = 84.0, 60.0, 440.0
     body = [svg.words(24, 32, "When a verifier says p, how many are right?", "bold")]
     corners = f"M{svg.number(left)} {svg.number(top)}V{svg.number(top + side)}H{svg.number(left + side)}"
-    body.append(f'<path class="axis" d="{corners}"/><path class="diagonal" d="M{left} {top + side}L{left + side} {top}"/>')
+    body.append(
+        f'<path class="axis" d="{corners}"/><path class="diagonal" d="M{left} {top + side}L{left + side} {top}"/>'
+    )
     for share in (0, 0.5, 1):
         body.append(svg.words(left - 10, top + side * (1 - share) + 7, f"{share:g}", "soft", anchor="end"))
         body.append(svg.words(left + side * share, top + side + 26, f"{share:g}", "soft", anchor="middle"))
@@ -98,12 +113,16 @@ def calibration(where: Setting) -> str:
                 body.append(f'<circle class="{kind}" cx="{x}" cy="{y}" r="{radius}" fill-opacity="0.7"/>')
         row = top + side + 84 + 30 * number
         line = f"{name}: calibration error {found.error:.2f}"
-        body.append(f'<circle class="{kind}" cx="{left}" cy="{svg.number(row - 7)}" r="8"/>{svg.words(left + 18, row, line)}')
+        body.append(
+            f'<circle class="{kind}" cx="{left}" cy="{svg.number(row - 7)}" r="8"/>{svg.words(left + 18, row, line)}'
+        )
         told.append(line)
     samples = f"{len(where.judged)} problems, {_SAMPLES} samples each; larger: more samples"
     last = top + side + 84 + 30 * len(where.verifiers)
     body.append(svg.words(24, last, samples, "soft"))
-    return svg.document(last + 20, "Scores of verifiers against shares of right samples", f"{'; '.join(told)}. {samples}.", body, _STYLE)
+    return svg.document(
+        last + 20, "Scores of verifiers against shares of right samples", f"{'; '.join(told)}. {samples}.", body, _STYLE
+    )
 
 
 def draw(folder: Path, names: Sequence[str] = NAMES, *, small: bool) -> list[Path]:

@@ -1,8 +1,8 @@
 """Run the README's Python snippets, each in a process of its own, in the current directory and environment.
 
-A snippet stands under a comment that names the extra it needs: `<!-- needs: core -->` or `<!-- needs: engine -->`. Those of the
-core must run. The others must run too where their extra is installed; where it is not, with `--bare`, they must end in one
-line that says how to install it. A comment behind a `print` is what it prints, up to a comma.
+A snippet stands under a comment that names the extra it needs: `<!-- needs: core -->` or `<!-- needs: engine -->`.
+Those of the core must run. The others must run too where their extra is installed; where it is not, with `--bare`, they
+must end in one line that says how to install it. A comment behind a `print` is what it prints, up to a comma.
 
     python readme_snippets.py README.md [--bare]
 """
@@ -25,7 +25,11 @@ def check(extra: str, code: str, *, bare: bool) -> str:
     if extra == "core" or not bare:
         return _difference(code, done.stdout) if done.returncode == 0 else f"failed: {last}"
     hint = f"pip install 'test-time-search[{extra}]'"
-    return "" if done.returncode != 0 and hint in last else f"should end in the hint {hint!r}, but ended in: {last or done.stdout}"
+    return (
+        ""
+        if done.returncode != 0 and hint in last
+        else f"should end in the hint {hint!r}, but ended in: {last or done.stdout}"
+    )
 
 
 def _difference(code: str, printed: str) -> str:
@@ -34,7 +38,9 @@ def _difference(code: str, printed: str) -> str:
     lines = printed.splitlines()
     if len(wanted) > len(lines):
         return f"printed {len(lines)} lines, but has {len(wanted)} comments that say what is printed"
-    wrong = [(one, line) for one, line in zip(wanted, lines, strict=False) if line != one and not line.startswith(f"{one} ")]
+    wrong = [
+        (one, line) for one, line in zip(wanted, lines, strict=False) if line != one and not line.startswith(f"{one} ")
+    ]
     return "; ".join(f"printed {line!r}, but says {one!r}" for one, line in wrong)
 
 

@@ -1,4 +1,6 @@
-"""An extension of Griffe, by which the site reads docstrings: labels such as "Cost:" are paragraphs, each argument has its entry."""
+"""An extension of Griffe, by which the site reads docstrings: labels such as "Cost:" are paragraphs, each argument has
+its entry.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ def _entries(lines: list[str], names: list[str]) -> list[str]:
     """Return lines in which each argument begins a line of its own."""
     if not names:
         return lines
-    inner = re.compile(rf"(?<=[.;]) (?=(?:{'|'.join(map(re.escape, names))})(?:, (?:{'|'.join(map(re.escape, names))}))*: )")
+    inner = re.compile(
+        rf"(?<=[.;]) (?=(?:{'|'.join(map(re.escape, names))})(?:, (?:{'|'.join(map(re.escape, names))}))*: )"
+    )
     made: list[str] = []
     inside = False
     for line in lines:

@@ -2,9 +2,9 @@
 
     python scripts/site_figures.py NAME [...] [--out FOLDER]
 
-A strategy or a stop rule has the tree of its search. A selection has the candidates and what each weighs, a verifier their scores. All are
-of the toy on one sum, under one budget and seed; of a function in the toy's place where replies or programs are wanted. Verifiers of the
-embedded models are drawn into docs/pictures/ once, since they take a model.
+A strategy or a stop rule has the tree of its search. A selection has the candidates and what each weighs, a verifier
+their scores. All are of the toy on one sum, under one budget and seed; of a function in the toy's place where replies
+or programs are wanted. Verifiers of the embedded models are drawn into docs/pictures/ once, since they take a model.
 """
 
 from __future__ import annotations
@@ -97,7 +97,9 @@ _BARS = ".bar{fill:var(--soft);fill-opacity:.45}.good{fill:var(--win)}\n"
 
 @dataclass(frozen=True)
 class Setting:
-    """What is run: a plan on a problem by a model, its verifier ("none": without), the task, and the words for all that."""
+    """What is run: a plan on a problem by a model, its verifier ("none": without), the task, and the words for all
+    that.
+    """
 
     plan: str
     problem: tts.Problem = SUM
@@ -147,7 +149,9 @@ def names() -> list[str]:
 
 
 def figure(name: str, *, fresh: bool = False) -> Figure:
-    """Return the figure of a strategy, stop rule, selection or verifier. fresh: draw those of the embedded models too."""
+    """Return the figure of a strategy, stop rule, selection or verifier. fresh: draw those of the embedded models
+    too.
+    """
     setting = setting_of(name)
     called = f"`{setting.plan}`" + ("" if setting.verifier == "none" else f" with the verifier `{setting.verifier}`")
     place = " --out docs/pictures" if name in EMBEDDED else ""
@@ -181,7 +185,13 @@ def _of_strategy(name: str) -> Setting:
     if name == "program_aided":
         return _by_function(Setting(_PLANS[name]), _programs, "a function that writes programs")
     roles = {"cascade": "large", "entropy_switching": "draft", "spec_reason": "draft"}
-    models: Any = "toy-thinking" if name == "budget_forcing" else {"policy": "toy", roles[name]: "toy"} if name in roles else "toy"
+    models: Any = (
+        "toy-thinking"
+        if name == "budget_forcing"
+        else {"policy": "toy", roles[name]: "toy"}
+        if name in roles
+        else "toy"
+    )
     told = "the toy that thinks" if name == "budget_forcing" else "two toys" if name in roles else "the toy"
     made = Setting(_PLANS[name], models=models, told=told, task=Shown())
     if name == "deepconf_online":
@@ -203,22 +213,40 @@ def _of_selection(name: str) -> Setting:
 def _of_verifier(name: str) -> Setting:
     made = Setting("best_of_n(n=8) | weighted", verifier=_VERIFIERS.get(name, name))
     if name in EMBEDDED:
-        return replace(made, problem=tts.Problem("What is 12 + 7 * 3 - 8?", "25"), models="pocket", task=None, told="the embedded model")
+        return replace(
+            made,
+            problem=tts.Problem("What is 12 + 7 * 3 - 8?", "25"),
+            models="pocket",
+            task=None,
+            told="the embedded model",
+        )
     if name in ("judge", "genrm", "multi_aspect"):
         return _by_function(made, _judges, "a function that answers and judges")
     if name == "code":
         return _by_function(made, _doubles, "a function that writes programs")
     if name == "tests":
         task = tts.Problem("Fix add.py")
-        return replace(made, problem=task, models=_repository(), task=None, told="the toy agent in a small repository", limits=SAMPLES)
+        return replace(
+            made,
+            problem=task,
+            models=_repository(),
+            task=None,
+            told="the toy agent in a small repository",
+            limits=SAMPLES,
+        )
     return made
 
 
 def _repository() -> tts.Workspace:
-    """Return forks of a folder with a wrong function and its tests, for the toy agent. They are removed when the interpreter ends."""
+    """Return forks of a folder with a wrong function and its tests, for the toy agent. They are removed when the
+    interpreter ends.
+    """
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "add.py").write_text("def add(a, b):\n    return a - b\n", encoding="utf-8")
-        tests = "from add import add\n\ndef test_sum():\n    assert add(2, 2) == 4\n\ndef test_zero():\n    assert add(1, 0) == 1\n"
+        tests = (
+            "from add import add\n\ndef test_sum():\n    assert add(2, 2) == 4\n\ndef test_zero():\n    assert "
+            "add(1, 0) == 1\n"
+        )
         Path(folder, "test_add.py").write_text(tests, encoding="utf-8")
         return tts.Workspace(folder, agent="toy")
 
@@ -232,7 +260,9 @@ def _verified(made: Setting, part: Any) -> Setting:
 def _by_function(made: Setting, model: Callable[[tts.Ask], str], told: str) -> Setting:
     """Return a setting with a function in the place of the model."""
     problem = tts.Problem("What is 3 + 4?", "7") if model is not _doubles else tts.Problem("Double a number.")
-    return replace(made, problem=problem, models=model, task="math" if model is not _doubles else "text", told=told, limits=SAMPLES)
+    return replace(
+        made, problem=problem, models=model, task="math" if model is not _doubles else "text", told=told, limits=SAMPLES
+    )
 
 
 def _programs(ask: tts.Ask) -> str:
@@ -259,14 +289,22 @@ def _judges(ask: tts.Ask) -> str:
     right = "answer is 7" in asked
     if "Verdict" in asked:
         return f"Verdict: {'Yes' if right == (luck > 0) else 'No'}"
-    return f'{{"score": {5 + luck if right else luck}}}' if "score" in asked else f"The answer is {7 if ask.seed % 3 else 8}."
+    return (
+        f'{{"score": {5 + luck if right else luck}}}'
+        if "score" in asked
+        else f"The answer is {7 if ask.seed % 3 else 8}."
+    )
 
 
 def spent(solved: tts.Solution) -> str:
     """Return what a solution cost, in a line."""
     usage = solved.usage
-    read = f", {usage.verifier_tokens:,} verifier tokens in {usage.verifier_calls:,} calls" if usage.verifier_calls else ""
-    return f"{usage.samples:,} samples, {usage.generated_tokens:,} generated tokens{read}; ended by: {solved.stopped_by}"
+    read = (
+        f", {usage.verifier_tokens:,} verifier tokens in {usage.verifier_calls:,} calls" if usage.verifier_calls else ""
+    )
+    return (
+        f"{usage.samples:,} samples, {usage.generated_tokens:,} generated tokens{read}; ended by: {solved.stopped_by}"
+    )
 
 
 def bars(solved: tts.Solution, *, scored: bool) -> str:
@@ -293,7 +331,10 @@ def bars(solved: tts.Solution, *, scored: bool) -> str:
     answer = "no answer" if solved.answer is None else f"answer: {svg.cut(solved.answer, 40)}"
     green = "the right answer" if scored and solved.problem.answer else "the chosen answer"
     body += [svg.words(24, bottom, answer, "win bold"), svg.words(24, bottom + 30, f"green: {green}", "soft")]
-    told = f"Candidates with the {'score' if scored else 'weight'} of each: {', '.join(svg.cut(one, 40) for one in won)}; {answer}."
+    told = (
+        f"Candidates with the {'score' if scored else 'weight'} of each: "
+        f"{', '.join(svg.cut(one, 40) for one in won)}; {answer}."
+    )
     return svg.document(bottom + 50, f"{title.capitalize()}: {solved.problem.text}", told, body, _BARS)
 
 

@@ -1,7 +1,8 @@
-"""What the site's build does beside MkDocs (`hooks` of mkdocs.yml): generated pages, lists as GitHub reads them, paths as links.
+"""What the site's build does beside MkDocs (`hooks` of mkdocs.yml): generated pages, lists as GitHub reads them, paths
+as links.
 
-Pages that are generated from the code stand in no folder: `site_reference` has their texts. A path in backticks, such as
-`docs/how-to/studies.md`, becomes a link to that page with its title.
+Pages that are generated from the code stand in no folder: `site_reference` has their texts. A path in backticks, such
+as `docs/how-to/studies.md`, becomes a link to that page with its title.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ import site_reference  # noqa: E402 - it lies beside this file
 from mkdocs.structure.files import File  # noqa: E402
 
 _METHODS = "reference/methods.md"
-_BOOSTS = {"decisions": 0.05, "results": 0.5}  # in the search: records of why and of what was measured come after pages that are for use
+# in the search: records of why and of what was measured come after pages that are for use
+_BOOSTS = {"decisions": 0.05, "results": 0.5}
 _ITEM = re.compile(r"( *)([-*]|\d+\.) ")
 _FENCE = re.compile(r" *```")
 _PATH = re.compile(r"`docs/([\w./-]+?)(\.md|/)`")
@@ -30,7 +32,10 @@ def on_config(config: Any) -> Any:
     for entry in config["nav"]:
         for section, pages in entry.items():
             if section == "Reference":
-                entry[section] = [{"Methods": site_reference.navigation()} if page == {"Methods": _METHODS} else page for page in pages]
+                entry[section] = [
+                    {"Methods": site_reference.navigation()} if page == {"Methods": _METHODS} else page
+                    for page in pages
+                ]
     return config
 
 
@@ -82,14 +87,22 @@ def _title(path: str) -> str:
 
 
 def _readable(lines: list[str]) -> list[str]:
-    """Return lines with a blank one before each list and table, and with nested items as deep as Python-Markdown wants them."""
+    """Return lines with a blank one before each list and table, and with nested items as deep as Python-Markdown wants
+    them.
+    """
     made: list[str] = []
     fenced = False
     for line in lines:
         fenced ^= bool(_FENCE.match(line))
         item = _ITEM.match(line)
         before = made[-1] if made else ""
-        if not fenced and before and before[0] not in " |" and not _ITEM.match(before) and (line.startswith("|") or (item and not item[1])):
+        if (
+            not fenced
+            and before
+            and before[0] not in " |"
+            and not _ITEM.match(before)
+            and (line.startswith("|") or (item and not item[1]))
+        ):
             made.append("")
         made.append(f"{item[1]}{line}" if item and item[1] and not fenced else line)
     return made

@@ -1,7 +1,7 @@
 """The pages of the site that are made of the code: methods, command line, the two files of settings.
 
-A method's page has its row of docs/reference/methods.md, and a figure of a search that runs as the site is built. Its docstrings, its
-file, and the boxes that the file names follow.
+A method's page has its row of docs/reference/methods.md, and a figure of a search that runs as the site is built. Its
+docstrings, its file, and the boxes that the file names follow.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ _ROW = re.compile(r"^\| `(\w+)` \| (.*) \|$", re.MULTILINE)
 _ARXIV = re.compile(r"(?<![\w./])\d{4}\.\d{4,5}(?![\w])")
 _COLUMNS = ("Paper", "Needs", "Cost", "Pays", "Measured")
 _WHERE = {
-    "methods": "methods.md", "second wave": "second_wave.md", "selections": "selections.md", "confidences": "confidences.md",
-    "splits": "splits.md", "recorded": "recorded.md", "allocator": "allocator.md", "cascades": "cascades.md",
+    "methods": "methods.md", "second wave": "second_wave.md", "selections": "selections.md",
+    "confidences": "confidences.md", "splits": "splits.md", "recorded": "recorded.md", "allocator": "allocator.md",
+    "cascades": "cascades.md",
 }  # fmt: skip
 
 
@@ -37,7 +38,12 @@ def linked_table(markdown: str) -> str:
 
     def row(found: re.Match[str]) -> str:
         paper, *cells, measured = found[2].split(" | ")
-        row = [f"[`{found[1]}`](methods/{found[1]}.md)", linked_papers(paper), *cells, _measured(measured, "../results")]
+        row = [
+            f"[`{found[1]}`](methods/{found[1]}.md)",
+            linked_papers(paper),
+            *cells,
+            _measured(measured, "../results"),
+        ]
         return f"| {' | '.join(row)} |"
 
     return _ROW.sub(row, markdown)
@@ -54,7 +60,9 @@ def navigation() -> list[dict[str, Any]]:
     from tts.verifiers import VERIFIERS
 
     kinds = {"Strategies": STRATEGIES, "Stop rules": STOP_RULES, "Selections": SELECTIONS, "Verifiers": VERIFIERS}
-    of_kinds = [{title: [{name: f"reference/methods/{name}.md"} for name in table.entries]} for title, table in kinds.items()]
+    of_kinds = [
+        {title: [{name: f"reference/methods/{name}.md"} for name in table.entries]} for title, table in kinds.items()
+    ]
     return [{"All methods": "reference/methods.md"}, *of_kinds]
 
 
@@ -109,13 +117,25 @@ def _method(root: Path, title: str, place: str, begin: Sequence[str], boxes: Map
         "",
     ]
     if source.count('"""', 0, source.find("from __future__")) and "\n\n" in source.split('"""')[1]:
-        lines += ["## Source and departures", "", f"::: {module}", "    options: {members: false, show_root_heading: false}", ""]
+        lines += [
+            "## Source and departures",
+            "",
+            f"::: {module}",
+            "    options: {members: false, show_root_heading: false}",
+            "",
+        ]
     named = list(dict.fromkeys(re.findall(r"algorithms? ([AB]\d+)", source)))
     found = [boxes[one] for one in named if one in boxes]
     shown = source[source.find("\n@dataclass") + 1 :] if "\n@dataclass" in source else source
     code = ["", f'```python title="{path.relative_to(root).as_posix()}"', shown.rstrip(), "```", ""]
     if found:
-        lines += ["## The published pseudocode and our code", "", '<div class="box-and-lines" markdown>', "<div markdown>", ""]
+        lines += [
+            "## The published pseudocode and our code",
+            "",
+            '<div class="box-and-lines" markdown>',
+            "<div markdown>",
+            "",
+        ]
         lines += [f"### {box}" for box in found]
         lines += ["</div>", "<div markdown>", "", "### Our code", *code, "</div>", "</div>"]
     else:
@@ -146,7 +166,10 @@ def _without_tags(text: str) -> str:
 def _whole_lists(text: str, group: Any, path: str) -> str:
     """Return a help whose lists of commands have their first sentences, which are cut there, and links to them."""
     for name, one in getattr(group, "commands", {}).items():
-        text = text.replace(f"* `{name}`: {one.get_short_help_str()}\n", f"* [`{name}`](#{path}-{name}): {one.get_short_help_str(1000)}\n")
+        text = text.replace(
+            f"* `{name}`: {one.get_short_help_str()}\n",
+            f"* [`{name}`](#{path}-{name}): {one.get_short_help_str(1000)}\n",
+        )
         text = _whole_lists(text, one, f"{path}-{name}")
     return text
 
@@ -159,7 +182,13 @@ def _settings() -> dict[str, str]:
     of_study = "A study is one YAML file (`docs/how-to/studies.md`). `tts run FILE` runs it."
     of_gateway = "`tts serve --config FILE` reads one YAML file (`docs/how-to/gateway.md`)."
     sections = (study.StudyConfig, study.ModelConfig, study.ProblemsConfig, study.RecordConfig)
-    offered = (gateway.GatewayConfig, gateway.GatewayModel, gateway.Preset, gateway.GatewayLimits, gateway.GatewayAccount)
+    offered = (
+        gateway.GatewayConfig,
+        gateway.GatewayModel,
+        gateway.Preset,
+        gateway.GatewayLimits,
+        gateway.GatewayAccount,
+    )
     return {
         "reference/study_file.md": "\n".join(_page("The study file", of_study, *sections)),
         "reference/gateway_file.md": "\n".join(_page("The gateway file", of_gateway, *offered)),
@@ -171,7 +200,13 @@ def _page(title: str, about: str, *models: type[BaseModel]) -> Iterator[str]:
     yield from (f"# {title}", "", f"{about} Unknown keys are refused with the nearest name.", "")
     for model in models:
         text = model.__doc__ or ""
-        yield from (f"## `{model.__name__}`", "", " ".join(text.split("Args:")[0].split()), "", "| key | type | default | meaning |")
+        yield from (
+            f"## `{model.__name__}`",
+            "",
+            " ".join(text.split("Args:")[0].split()),
+            "",
+            "| key | type | default | meaning |",
+        )
         yield "| :-- | :-- | :-- | :-- |"
         said = _meanings(model)
         for key, field in model.model_fields.items():

@@ -12,16 +12,19 @@ from pathlib import Path
 import pytest
 
 NUMBERS = itertools.count()
-DOCS = (  # what users read and run besides the package: documents, examples, notebooks, pages, the commands that measure
-    "benchmarks", "research", "test_documents.py", "documents", "experiments/test_examples.py", "experiments/test_first_curve.py",
-    "solver/test_notebooks.py", "test_site.py", "test_gallery.py", "serve/test_docs.py", "cli/test_recorded_page.py",
-    "serve/test_page.py", "trace/test_html.py", "experiments/output/test_report.py",
+# what users read and run besides the package: documents, examples, notebooks, pages, the commands that measure
+DOCS = (
+    "benchmarks", "research", "test_documents.py", "documents", "experiments/test_examples.py",
+    "experiments/test_first_curve.py", "solver/test_notebooks.py", "test_site.py", "test_gallery.py",
+    "serve/test_docs.py", "cli/test_recorded_page.py", "serve/test_page.py", "trace/test_html.py",
+    "experiments/output/test_report.py",
 )  # fmt: skip
 
 
-# Products of cases, by file or function, of which `make test` runs one in so many; `make test-slow` runs the others. The sum of the places
-# of a case's class and values decides, so that each value of each parameter still occurs, with others in turn. At least one case of
-# each function stays; where a file is named, its functions begin with different cases.
+# Products of cases, by file or function, of which `make test` runs one in so many; `make test-slow` runs the others.
+# The sum of the places of a case's class and values decides, so that each value of each parameter still occurs, with
+# others in turn. At least one case of each function stays; where a file is named, its functions begin with different
+# cases.
 ONE_IN = {
     "allocator/test_performance_file.py::test_no_value_anywhere_is_let_through_or_breaks_what_reads_it": 3,
     "backends/engine/test_draw.py::test_frequencies_follow_the_law": 2,
@@ -34,12 +37,12 @@ ONE_IN = {
     "backends/engine/test_logits.py::test_it_is_no_further_from_float64_than_transformers_is": 3,
     "backends/engine/test_memory.py::test_a_backend_keeps_nothing_of_requests_that_were_cancelled": 3,
     "backends/engine/test_memory.py::test_a_backend_keeps_nothing_when_its_handles_are_gone": 3,
-    "backends/engine/test_memory.py::test_a_tiny_pool_gives_what_an_unbounded_one_gives_in_a_bounded_number_of_steps": 3,
+    "backends/engine/test_memory.py::test_a_tiny_pool_gives_what_an_unbounded_one_gives_in_a_bounded_number_of_steps": 3,  # noqa: E501
     "backends/engine/test_memory.py::test_memory_is_empty_after_releases_in_any_order": 4,
     "backends/engine/test_prompts.py::test_bits_depend_on_no_companion_no_order_and_no_step": 2,
-    "backends/engine/test_reward_failures.py::test_a_process_models_pass_that_breaks_fails_the_call_leaves_nothing_and_is_made_up_for": 5,
+    "backends/engine/test_reward_failures.py::test_a_process_models_pass_that_breaks_fails_the_call_leaves_nothing_and_is_made_up_for": 5,  # noqa: E501
     "backends/engine/test_reward_models.py::test_a_process_model_reads_what_a_plain_pass_over_the_whole_path_reads": 3,
-    "backends/engine/test_reward_models.py::test_readings_have_the_same_bits_in_any_order_alone_or_together_and_under_pressure": 3,
+    "backends/engine/test_reward_models.py::test_readings_have_the_same_bits_in_any_order_alone_or_together_and_under_pressure": 3,  # noqa: E501
     "backends/engine/test_strict.py::test_a_second_thread_changes_no_bit": 3,
     "backends/engine/test_strict.py::test_a_text_that_is_read_has_the_bits_of_the_same_tokens_drawn": 4,
     "backends/engine/test_strict.py::test_companions_change_no_bit": 4,
@@ -64,7 +67,7 @@ ONE_IN = {
     "contracts/test_backends.py::test_cancelling_resolves_every_row_and_counts_what_it_cost": 2,
     "contracts/test_bad_input.py::test_a_backend_that_fails_once_in_ten_calls_costs_rows_not_answers": 3,
     "contracts/test_bad_input.py::test_a_budget_of_one_sample_is_one_plain_sample": 3,
-    "contracts/test_bad_input.py::test_a_verifier_that_breaks_its_contract_is_the_error_of_a_solution_that_keeps_what_was_found": 6,
+    "contracts/test_bad_input.py::test_a_verifier_that_breaks_its_contract_is_the_error_of_a_solution_that_keeps_what_was_found": 6,  # noqa: E501
     "contracts/test_bad_input.py::test_a_width_of_which_the_budget_cannot_pay_one_step_is_a_smaller_width": 6,
     "contracts/test_bad_input.py::test_it_ends_where_steps_are_empty_repeat_the_prompt_or_never_end": 6,
     "contracts/test_bad_input.py::test_unknown_scores_stop_nothing": 2,
@@ -91,7 +94,7 @@ ONE_IN = {
     "search/strategies/test_mcts.py::test_it_finds_more_than_a_plain_sample_does": 2,
     "search/strategies/test_power_sampling.py::test_a_chain_of_few_moves_follows_its_exact_law": 2,
     "search/strategies/test_program_aided.py": 2,
-    "search/strategies/test_tree_methods_on_engine.py::test_the_process_model_computes_hardly_more_than_what_was_written": 3,
+    "search/strategies/test_tree_methods_on_engine.py::test_the_process_model_computes_hardly_more_than_what_was_written": 3,  # noqa: E501
     "search/test_half_characters.py": 3,
     "search/test_rows.py": 2,
     "search/test_thought_faults.py": 2,
@@ -108,9 +111,10 @@ ONE_IN = {
     "verifiers/code/test_cheats.py::test_none_passes_where_calls_are_compared_with_data": 2,
     "verifiers/code/test_right_programs.py": 3,
     "verifiers/test_patch_tests.py::test_a_trick_scores_no_more_than_no_patch": 5,
-}  # fmt: skip
+}
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a shell, where tests of Ctrl-C would wait for ever
+# in the background of a shell, where tests of Ctrl-C would wait for ever
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Examples that hypothesis draws: few in `make test`, many in `make test-slow`.
@@ -123,7 +127,9 @@ with contextlib.suppress(ImportError):  # absent where only the tests of a GPU r
 
 
 class Places:
-    """The place of each value of a parameter among all values that it takes, by test, class and parameter, in order of appearance."""
+    """The place of each value of a parameter among all values that it takes, by test, class and parameter, in order of
+    appearance.
+    """
 
     def __init__(self) -> None:
         self.seen: dict[tuple[object, ...], list[object]] = {}
@@ -136,7 +142,9 @@ class Places:
         return at
 
     def total(self, item: pytest.Item, where: str) -> int:
-        """Return the sum of the places of a case's class and values; those that one decorator gives together count once."""
+        """Return the sum of the places of a case's class and values; those that one decorator gives together count
+        once.
+        """
         cls = getattr(item, "cls", None)
         params = dict[str, object](item.callspec.params) if hasattr(item, "callspec") else {}  # type: ignore[attr-defined]
         for mark in item.iter_markers("parametrize"):
@@ -195,7 +203,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for test, cases in products.items():
         name = test.partition("::")[0]
         turn = turns[name] = turns.get(name, -1) + 1
-        first = 0 if test in ONE_IN else cases[turn % len(cases)][0]  # tests of one file begin with different cases; one case always stays
+        # tests of one file begin with different cases; one case always stays
+        first = 0 if test in ONE_IN else cases[turn % len(cases)][0]
         for place, item in cases:
             if (place - first) % ONE_IN.get(test, ONE_IN.get(name, 1)):
                 item.add_marker("slow")

@@ -50,7 +50,9 @@ def test_every_part_has_programs() -> None:
     assert compare.STRATEGIES.keys() == set(STRATEGIES.names())
     assert all(names(*texts) == {name} for name, texts in compare.STRATEGIES.items())
     assert names(*compare.STOP_RULES, *compare.STOP_RULES_BY_SCORE) == set(STOP_RULES.names())
-    assert names(*compare.SELECTIONS, *compare.SELECTIONS_BY_SCORE, *compare.SELECTIONS_BY_PAIRS) == set(SELECTIONS.names())
+    assert names(*compare.SELECTIONS, *compare.SELECTIONS_BY_SCORE, *compare.SELECTIONS_BY_PAIRS) == set(
+        SELECTIONS.names()
+    )
     programs = [compare.draw(0, number) for number in range(2000)]
     assert {program.strategy for program in programs} == {*compare.STRATEGIES, compare.OWN}
     assert {unit for program in programs for unit in program.budget} == compare.SIZES.keys()
@@ -61,7 +63,11 @@ def test_every_part_has_programs() -> None:
 
 def test_it_runs_by_its_path_from_anywhere(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, compare.__file__, "record", "out.jsonl", "--only", "1"], capture_output=True, text=True, check=False, cwd=tmp_path
+        [sys.executable, compare.__file__, "record", "out.jsonl", "--only", "1"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("1 programs of 1 strategies in ")

@@ -25,7 +25,8 @@ WITHOUT = {  # names without an example, and why
     "telemetry": "a module; the page on telemetry runs its lines",
     "Interrupted": "raised by Ctrl-C alone",
 }
-EMBEDDED = {"Probe", "ProcessVerifier", "SelfEvaluation", "Reward"}  # of the embedded models, which the extra engine runs
+# of the embedded models, which the extra engine runs
+EMBEDDED = {"Probe", "ProcessVerifier", "SelfEvaluation", "Reward"}
 OTHERS = r"`(?:solve|solve_many|Solver\.solve_many)`"  # of functions that have the options of another
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
@@ -55,7 +56,9 @@ def docstring(name: str) -> str:
     if inspect.isclass(value) or inspect.isroutine(value):
         return inspect.getdoc(value) or ""
     body = ast.parse(Path(inspect.getfile(type(value))).read_text(encoding="utf-8")).body
-    place = next(i for i, node in enumerate(body) if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name)
+    place = next(
+        i for i, node in enumerate(body) if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name
+    )
     (text,) = [ast.literal_eval(node.value) for node in body[place + 1 : place + 2] if isinstance(node, ast.Expr)]
     return inspect.cleandoc(text)
 

@@ -57,9 +57,13 @@ class Silent(Base):
 
 def test_own_parameters_come_first_and_references_are_written_out() -> None:
     assert parameter_texts(Derived) == {
-        "own": "its own.", "n": "Its width; whole numbers.", "p": "The price of NaN.", "m": "as in `Nowhere`.",
-        "verifier": "the role that scores.", "temperature": "of the policy; of both.",
-    }  # fmt: skip
+        "own": "its own.",
+        "n": "Its width; whole numbers.",
+        "p": "The price of NaN.",
+        "m": "as in `Nowhere`.",
+        "verifier": "the role that scores.",
+        "temperature": "of the policy; of both.",
+    }
 
 
 def test_a_docstring_has_an_entry_for_each_and_keeps_the_rest() -> None:
@@ -67,12 +71,15 @@ def test_a_docstring_has_an_entry_for_each_and_keeps_the_rest() -> None:
     assert text.startswith("A class.\n\nMore of it.\n\nArgs:\n    own: its own.\n    n: Its width; whole numbers.\n")
     assert text.endswith("\n\nCost: none.")
     assert whole_docstring(Silent) == (
-        "A class that says nothing of parameters.\n\nArgs:\n    n: Whole numbers.\n    m: Whole numbers.\n    p: The price of NaN.\n"
+        "A class that says nothing of parameters.\n\nArgs:\n    n: Whole numbers.\n    m: Whole numbers.\n    p: The "
+        "price of NaN.\n"
         "    verifier: the role that scores.\n    temperature: of the policy.\n"
     )
 
 
-@pytest.mark.parametrize("registry", [STRATEGIES, STOP_RULES, SELECTIONS, VERIFIERS], ids=lambda registry: registry.kind)
+@pytest.mark.parametrize(
+    "registry", [STRATEGIES, STOP_RULES, SELECTIONS, VERIFIERS], ids=lambda registry: registry.kind
+)
 def test_every_parameter_of_every_part_has_a_meaning(registry) -> None:
     for name in registry.names():
         made = registry.get(name)

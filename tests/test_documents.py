@@ -1,4 +1,6 @@
-"""The commands of the documents: each is run by `scripts/document_commands.py`, or stands there with the reason why not."""
+"""The commands of the documents: each is run by `scripts/document_commands.py`, or stands there with the reason why
+not.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,11 @@ def test_every_command_is_run_or_left_out_for_a_reason() -> None:
     found = script()
     every = [command for document in found.documents() for command in found.commands(document)]
     for command in every:
-        runs = command.python or command.file or command.code.startswith(("tts ", "export ", "curl ", "python -m research."))
+        runs = (
+            command.python
+            or command.file
+            or command.code.startswith(("tts ", "export ", "curl ", "python -m research."))
+        )
         assert runs or command.left_out, f"{command.document}: {command.code}"
     for begin in (*found.LEFT_OUT, *found.SLOW):
         assert any(command.code.startswith(begin) for command in every), f"no document has {begin!r}"
@@ -53,7 +59,9 @@ def test_what_is_shown_is_what_is_printed(tmp_path: Path) -> None:
     environ = found.environment(tmp_path, "")
     command = found.Command("x.md", "print('1 of 3')", python=True, shown="1 of …\n")
     assert found.run(command, tmp_path, environ) == ""
-    assert found.run(dataclasses.replace(command, shown="2 of …\n"), tmp_path, environ).startswith("it shows\n2 of …\nbut was printed")
+    assert found.run(dataclasses.replace(command, shown="2 of …\n"), tmp_path, environ).startswith(
+        "it shows\n2 of …\nbut was printed"
+    )
 
 
 @pytest.mark.parametrize("document", [page for page in script().documents() if not page.startswith(SLOW)])
@@ -74,8 +82,13 @@ LINK = re.compile(r"(?<![\w/])docs/[\w./-]+\.(?:md|svg|png|json)|\]\((?!https?:|
 
 
 def test_no_path_of_a_document_leads_nowhere() -> None:
-    """Links, and paths below docs/ wherever they are named: documents, docstrings, messages, tests. Anchors are the build's to check."""
-    texts = [*ROOT.glob("*.md"), *(p for name in FOLDERS for p in (ROOT / name).rglob("*") if p.suffix in (".md", ".py", ".yaml", ".toml"))]
+    """Links, and paths below docs/ wherever they are named: documents, docstrings, messages, tests. Anchors are the
+    build's to check.
+    """
+    texts = [
+        *ROOT.glob("*.md"),
+        *(p for name in FOLDERS for p in (ROOT / name).rglob("*") if p.suffix in (".md", ".py", ".yaml", ".toml")),
+    ]
     assert len(texts) > 500
     wrong: list[str] = []
     for path in texts:
@@ -84,7 +97,12 @@ def test_no_path_of_a_document_leads_nowhere() -> None:
         text = path.read_text(encoding="utf-8")
         for found in LINK.finditer(text if path.suffix == ".md" else re.sub(r"\]\(", "", text)):
             target = ROOT / found[0] if found[1] is None else path.parent / found[1]
-            if not target.exists() and found[0] not in MADE and target.name not in GENERATED and target.parent.name != "methods":
+            if (
+                not target.exists()
+                and found[0] not in MADE
+                and target.name not in GENERATED
+                and target.parent.name != "methods"
+            ):
                 wrong.append(f"{path.relative_to(ROOT)}: {found[0]}")
     assert wrong == []
 
@@ -106,7 +124,11 @@ def test_the_snippets_run(document: str, tmp_path: Path) -> None:
 
 
 def test_a_printed_value_that_a_snippet_states_wrongly_is_told(tmp_path: Path) -> None:
-    for said, wrong in (("7, and more", ""), ("8", "printed '7 8', but says '8'"), ("7 8 9", "printed '7 8', but says '7 8 9'")):
+    for said, wrong in (
+        ("7, and more", ""),
+        ("8", "printed '7 8', but says '8'"),
+        ("7 8 9", "printed '7 8', but says '7 8 9'"),
+    ):
         (tmp_path / "page.md").write_text(f"<!-- needs: core -->\n```python\nprint(7, 8)  # {said}\n```\n")
         command = [sys.executable, str(ROOT / "scripts" / "readme_snippets.py"), str(tmp_path / "page.md")]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -114,10 +136,15 @@ def test_a_printed_value_that_a_snippet_states_wrongly_is_told(tmp_path: Path) -
 
 
 def test_sizes_that_pages_state_are_those_of_what_is_installed() -> None:
-    done = subprocess.run([sys.executable, str(ROOT / "scripts" / "extra_sizes.py")], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / "extra_sizes.py")], capture_output=True, text=True, check=True
+    )
     measured = {name: int(size) for name, size in re.findall(r"^(\S+) (\d+) MB", done.stdout, re.MULTILINE)}
     page = (ROOT / "docs" / "how-to" / "install.md").read_text(encoding="utf-8")
-    stated = {name: int(size.replace(",", "")) for name, size in re.findall(r"^\| `([\w-]+)` \|.*\| ([\d,]+) MB", page, re.MULTILINE)}
+    stated = {
+        name: int(size.replace(",", ""))
+        for name, size in re.findall(r"^\| `([\w-]+)` \|.*\| ([\d,]+) MB", page, re.MULTILINE)
+    }
     stated["core"] = int(re.search(r"The core takes (\d+) MB", page)[1])  # type: ignore[index]
     readme = re.search(r"([\d.]+) GB\n", (ROOT / "README.md").read_text(encoding="utf-8"))
     assert readme is not None
@@ -125,7 +152,9 @@ def test_sizes_that_pages_state_are_those_of_what_is_installed() -> None:
     assert {"core", "serve", "experiments"} <= stated.keys()
     for name, size in stated.items():
         if name in measured and not (name == "engine" and measured[name] > 3000):  # torch with CUDA
-            assert abs(measured[name] - size) <= max(2, 0.25 * size), f"{name}: {measured[name]} MB are installed, but {size} are stated"
+            assert abs(measured[name] - size) <= max(2, 0.25 * size), (
+                f"{name}: {measured[name]} MB are installed, but {size} are stated"
+            )
 
 
 def test_the_readme_is_short_and_counts_the_parts() -> None:
@@ -136,4 +165,6 @@ def test_the_readme_is_short_and_counts_the_parts() -> None:
     assert len(text.split()) <= 900
     counted = re.findall(r"(\d+) (strategies|selections|stop rules|verifiers)", text)
     kinds = {"strategies": STRATEGIES, "selections": SELECTIONS, "stop rules": STOP_RULES, "verifiers": VERIFIERS}
-    assert {kind: int(number) for number, kind in counted} == {kind: len(table.names()) for kind, table in kinds.items()}
+    assert {kind: int(number) for number, kind in counted} == {
+        kind: len(table.names()) for kind, table in kinds.items()
+    }

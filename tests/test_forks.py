@@ -1,4 +1,6 @@
-"""The loop of `make test`: every test is run once, wherever others fail, break what ends the session, or take their process with them."""
+"""The loop of `make test`: every test is run once, wherever others fail, break what ends the session, or take their
+process with them.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +46,12 @@ def test_it_reports_each_test_once_and_says_which_one_took_its_process_with_it(t
     options = ("-q", "-rN", "-c", os.devnull, "-p", "no:cacheprovider", "-p", "tests.support.forks", "--forks", "2")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, str(tmp_path)],
-        cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False, timeout=600,
-    )  # fmt: skip
+        cwd=Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
     assert done.returncode == 1, done.stdout + done.stderr
     closing = done.stdout.splitlines()[-1]
     assert closing.startswith("6 failed, 63 passed, 3 skipped, "), done.stdout

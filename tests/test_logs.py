@@ -12,7 +12,22 @@ from tts.logs import RepeatLimit, get_logger
 
 FORGED = "ERROR 2026 forged"
 # what ends a line, what a terminal obeys, and what turns the order of a text round
-MARKS = ["\n", "\r", "\r\n", "\x0b", "\x0c", "\x1b[2J", "\x7f", "\x85", "\x9b2J", "\u2028", "\u2029", "\u202e", "\u2066", "\0"]
+MARKS = [
+    "\n",
+    "\r",
+    "\r\n",
+    "\x0b",
+    "\x0c",
+    "\x1b[2J",
+    "\x7f",
+    "\x85",
+    "\x9b2J",
+    "\u2028",
+    "\u2029",
+    "\u202e",
+    "\u2066",
+    "\0",
+]
 
 
 @pytest.fixture
@@ -83,7 +98,12 @@ def test_a_search_logs_other_peoples_texts_in_one_line(written, source, mark):
     name = text if source == "problem" else "p"
     try:
         tts.solve(
-            tts.Problem("What?", id=name), tts.Budget(samples=2), backend=model, verifier=verifier, task="math", strategy="best_of_n | best"
+            tts.Problem("What?", id=name),
+            tts.Budget(samples=2),
+            backend=model,
+            verifier=verifier,
+            task="math",
+            strategy="best_of_n | best",
         )
     except tts.TTSError:
         assert source != "problem"
@@ -106,7 +126,12 @@ def test_equal_lines_are_counted_beyond_a_limit():
     logger.error("no file is free")
     logger.error("another %s", "fault")
     lines = stream.getvalue().splitlines()
-    assert lines == [*["no file is free"] * 3, "another fault", "no file is free (and 97 times more before)", "another fault"]
+    assert lines == [
+        *["no file is free"] * 3,
+        "another fault",
+        "no file is free (and 97 times more before)",
+        "another fault",
+    ]
 
 
 def test_the_text_of_an_error_is_one_line_whatever_others_wrote() -> None:

@@ -30,7 +30,9 @@ def script() -> Any:
 @pytest.mark.parametrize("name", ["llms.txt", "llms-full.txt"])
 def test_texts_for_language_models_are_current(name: str) -> None:
     pytest.importorskip("yaml")
-    assert (ROOT / name).read_text(encoding="utf-8") == script().texts()[name], "write them again: python scripts/llms.py"
+    assert (ROOT / name).read_text(encoding="utf-8") == script().texts()[name], (
+        "write them again: python scripts/llms.py"
+    )
 
 
 def test_the_index_names_pages_that_exist() -> None:

@@ -52,7 +52,9 @@ def test_the_names_of_a_package_need_no_source(tmp_path: Path) -> None:
     for source in list(tmp_path.rglob("*.py")):
         py_compile.compile(str(source), str(source.with_suffix(".pyc")))
         source.unlink()
-    code = "import face, importlib; print(face.TWO); importlib.reload(face); from face import *; print(face.__all__, ONE)"
+    code = (
+        "import face, importlib; print(face.TWO); importlib.reload(face); from face import *; print(face.__all__, ONE)"
+    )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT.parent)])}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     assert done.stdout.splitlines() == ["2", "['ONE', 'TWO'] 1"]
@@ -81,7 +83,9 @@ def test_what_an_author_needs_is_in_tts_itself() -> None:
 
 @pytest.mark.parametrize(("code", "allowed"), [("import tts", set[str]()), ("import tts; tts.solve", {"numpy"})])
 def test_an_import_loads_no_library_that_it_does_not_need(code: str, allowed: set[str]) -> None:
-    heavy = "{'numpy', 'scipy', 'torch', 'transformers', 'numba', 'httpx', 'pandas', 'networkx', 'pydantic', 'matplotlib'}"
+    heavy = (
+        "{'numpy', 'scipy', 'torch', 'transformers', 'numba', 'httpx', 'pandas', 'networkx', 'pydantic', 'matplotlib'}"
+    )
     code = f"{code}; import sys; print(*sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert set(done.stdout.split()) <= allowed

@@ -124,9 +124,21 @@ ENTRIES: Mapping[str, Mapping[str, str]] = {
     },
     "tts.stop_rules": {"acme_first": "acme_parts:First"},
     "tts.selections": {"acme_majority": "acme_parts:Mine", "acme_first": "acme_parts:Mine"},
-    "tts.verifiers": {"acme_length": "acme_parts:Length", "acme_broken": "acme_broken:Anything", "toy": "acme_parts:Length"},
-    "tts.tasks": {"acme_trivia": "acme_parts:Trivia", "acme_broken": "acme_broken:Anything", "acme_twice": "acme_parts:Twice"},
-    "tts.backends": {"acme_sums": "acme_parts:Sums", "acme_broken": "acme_broken:Anything", "toy": "acme_broken:Anything"},
+    "tts.verifiers": {
+        "acme_length": "acme_parts:Length",
+        "acme_broken": "acme_broken:Anything",
+        "toy": "acme_parts:Length",
+    },
+    "tts.tasks": {
+        "acme_trivia": "acme_parts:Trivia",
+        "acme_broken": "acme_broken:Anything",
+        "acme_twice": "acme_parts:Twice",
+    },
+    "tts.backends": {
+        "acme_sums": "acme_parts:Sums",
+        "acme_broken": "acme_broken:Anything",
+        "toy": "acme_broken:Anything",
+    },
 }
 
 Install = Callable[..., None]
@@ -140,7 +152,11 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         info = tmp_path / name / f"{name}-1.0.dist-info"
         info.mkdir(parents=True)
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-        lines = [line for group, of in entries.items() for line in (f"[{group}]", *(f"{one} = {value}" for one, value in of.items()), "")]
+        lines = [
+            line
+            for group, of in entries.items()
+            for line in (f"[{group}]", *(f"{one} = {value}" for one, value in of.items()), "")
+        ]
         (info / "entry_points.txt").write_text("\n".join(lines))
         for module, text in modules.items():
             (tmp_path / name / f"{module}.py").write_text(text)
@@ -161,9 +177,13 @@ def parts(install: Install) -> None:
 @pytest.mark.usefixtures("parts")
 def test_every_kind_of_part_is_listed_without_being_loaded() -> None:
     for table, name in (
-        (STRATEGIES, "acme_twice"), (STOP_RULES, "acme_first"), (SELECTIONS, "acme_majority"), (VERIFIERS, "acme_length"),
-        (BACKENDS, "acme_sums"), (BACKENDS, "acme_broken"),
-    ):  # fmt: skip
+        (STRATEGIES, "acme_twice"),
+        (STOP_RULES, "acme_first"),
+        (SELECTIONS, "acme_majority"),
+        (VERIFIERS, "acme_length"),
+        (BACKENDS, "acme_sums"),
+        (BACKENDS, "acme_broken"),
+    ):
         assert name in table.names()
         assert name in table
     assert "acme_trivia" in tts.tasks.names()
@@ -197,14 +217,17 @@ def test_a_part_that_cannot_be_imported_is_one_line_and_breaks_no_other() -> Non
         with pytest.raises(MissingDependency) as caught:
             table.get("acme_broken")
         assert caught.value.cause == (
-            f"{kind} 'acme_broken' of the package acme cannot be loaded: ModuleNotFoundError: No module named 'a_module_that_is_not_there'"
+            f"{kind} 'acme_broken' of the package acme cannot be loaded: ModuleNotFoundError: No module named "
+            "'a_module_that_is_not_there'"
         )
         assert caught.value.hint == "repair or uninstall acme"
     with pytest.raises(MissingDependency, match="strategy 'acme_broken' of the package acme"):
         parse("acme_broken(n=4) | majority")
     with pytest.raises(MissingDependency, match="task 'acme_broken' of the package acme"):
         tts.tasks.get("acme_broken")
-    with pytest.raises(MissingDependency, match=r"'acme_gone' of the package acme cannot be loaded: AttributeError: .*Gone"):
+    with pytest.raises(
+        MissingDependency, match=r"'acme_gone' of the package acme cannot be loaded: AttributeError: .*Gone"
+    ):
         parse("acme_gone")
     assert parse("acme_twice | acme_majority")
     assert parse("best_of_n(n=2) | majority")
@@ -238,7 +261,11 @@ def test_our_own_names_cannot_be_taken() -> None:
 
 
 def test_a_name_that_two_packages_give_is_refused_only_where_it_is_asked_for(install: Install) -> None:
-    install("acme", {"tts.strategies": {"acme_twice": "acme_parts:Twice", "acme_once": "acme_parts:Twice"}}, acme_parts=PARTS)
+    install(
+        "acme",
+        {"tts.strategies": {"acme_twice": "acme_parts:Twice", "acme_once": "acme_parts:Twice"}},
+        acme_parts=PARTS,
+    )
     install("copy", {"tts.strategies": {"acme_twice": "acme_parts:Needy", "acme_once": "acme_parts:Twice"}})
     assert STRATEGIES.names().count("acme_twice") == 1
     with pytest.raises(ConfigError) as caught:
@@ -250,7 +277,10 @@ def test_a_name_that_two_packages_give_is_refused_only_where_it_is_asked_for(ins
 
 @pytest.mark.usefixtures("parts")
 def test_what_stands_behind_a_name_but_is_no_part_is_named() -> None:
-    with pytest.raises(ConfigError, match="'acme_number' of the package acme is acme_parts:NUMBER, a int, but must be a class or a func"):
+    with pytest.raises(
+        ConfigError,
+        match="'acme_number' of the package acme is acme_parts:NUMBER, a int, but must be a class or a func",
+    ):
         parse("acme_number")
     with pytest.raises(ConfigError, match=r"Half has run, but is no tts\.Strategy"):
         parse("acme_half")
@@ -285,7 +315,10 @@ def test_a_name_stands_for_its_own_part_alone() -> None:
 def test_a_place_that_is_none_is_refused_with_its_form(place: str) -> None:
     with pytest.raises(ConfigError) as caught:
         STRATEGIES.get(place)
-    assert (caught.value.cause, caught.value.hint) == (f"the strategy {place!r} cannot be read", "write package.module:name")
+    assert (caught.value.cause, caught.value.hint) == (
+        f"the strategy {place!r} cannot be read",
+        "write package.module:name",
+    )
 
 
 def test_a_class_that_its_place_does_not_give_is_not_at_it() -> None:

@@ -86,7 +86,9 @@ def test_a_text_that_relies_on_a_changed_default_works_and_says_so(key: str) -> 
     assert parameter in {f.name for f in dataclasses.fields(part)}
     other = next(f for f in dataclasses.fields(part) if f.init and f.name != parameter)
     table = next(table for table in (STRATEGIES, STOP_RULES, SELECTIONS) if name in table.names())
-    with pytest.warns(renamed.ChangedDefault, match=rf"^{name} has {parameter}=.* by default since 0.3; write {parameter}="):
+    with pytest.warns(
+        renamed.ChangedDefault, match=rf"^{name} has {parameter}=.* by default since 0.3; write {parameter}="
+    ):
         assert parse_call(table, f"{name}({other.name}={other.default!r})") == part()
     with warnings.catch_warnings():
         warnings.simplefilter("error")

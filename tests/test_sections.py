@@ -49,10 +49,22 @@ class Needy(Section):
         ({"on": {}}, "key of the whole is 'on', but no key of the whole has that name (hint: did you mean one?)"),
         ({"one": {"siz": 1}}, "key of one is 'siz', but no key of one has that name (hint: did you mean size?)"),
         ({"one": {"pric": 1}}, "key of one is 'pric', but no key of one has that name (hint: did you mean price?)"),
-        ({"named": {"size": {"siz": 1}}}, "key of named.size is 'siz', but no key of named.size has that name (hint: did you mean size?)"),
-        ({"named": {"a b": {"siz": 1}}}, "key of named.a b is 'siz', but no key of named.a b has that name (hint: did you mean size?)"),
-        ({"named": {"a | b[1]\n": {"size": 0}}}, r"named['a | b[1]\n'].size is 0, but must be greater than or equal to 1"),
-        ({"listed": [{}, {"siz": 1}]}, "key of listed[1] is 'siz', but no key of listed[1] has that name (hint: did you mean size?)"),
+        (
+            {"named": {"size": {"siz": 1}}},
+            "key of named.size is 'siz', but no key of named.size has that name (hint: did you mean size?)",
+        ),
+        (
+            {"named": {"a b": {"siz": 1}}},
+            "key of named.a b is 'siz', but no key of named.a b has that name (hint: did you mean size?)",
+        ),
+        (
+            {"named": {"a | b[1]\n": {"size": 0}}},
+            r"named['a | b[1]\n'].size is 0, but must be greater than or equal to 1",
+        ),
+        (
+            {"listed": [{}, {"siz": 1}]},
+            "key of listed[1] is 'siz', but no key of listed[1] has that name (hint: did you mean size?)",
+        ),
         ({"listed": [{"size": 0}]}, "listed[0].size is 0, but must be greater than or equal to 1"),
         ({"listed": {}}, "listed is {}, but must be a valid list"),
         ({"count": 1.5}, "count is 1.5, but must be a valid integer"),

@@ -1,4 +1,6 @@
-"""The documentation's site: it builds without a warning, has every part and name, loads nothing from elsewhere, and can be read."""
+"""The documentation's site: it builds without a warning, has every part and name, loads nothing from elsewhere, and can
+be read.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,13 @@ pytestmark = [
     pytest.mark.skipif(not (ROOT / "mkdocs.yml").exists(), reason="the documents are not here"),
     pytest.mark.xdist_group("site"),
 ]
-PAGES = ("index.html", "reference/methods.html", "reference/methods/beam.html", "reference/python/values.html", "results/methods.html")
+PAGES = (
+    "index.html",
+    "reference/methods.html",
+    "reference/methods/beam.html",
+    "reference/python/values.html",
+    "results/methods.html",
+)
 SCHEMES = {"light": "default", "dark": "slate"}
 READABLE = (Path(__file__).parent / "support" / "readable.js").read_text(encoding="utf-8")
 
@@ -38,7 +46,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     pytest.importorskip("mkdocstrings_handlers.python", reason="the extra docs is not installed")
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     yield folder
     shutil.rmtree(folder)
@@ -54,7 +64,9 @@ def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
         assert loaded + styles == [], page
 
 
-@pytest.mark.parametrize("registry", [STRATEGIES, STOP_RULES, SELECTIONS, VERIFIERS], ids=lambda registry: registry.kind)
+@pytest.mark.parametrize(
+    "registry", [STRATEGIES, STOP_RULES, SELECTIONS, VERIFIERS], ids=lambda registry: registry.kind
+)
 def test_every_part_has_a_page_with_its_lines(registry: object, site: Path) -> None:
     for name in registry.entries:  # type: ignore[attr-defined]
         text = (site / "reference" / "methods" / f"{name}.html").read_text(encoding="utf-8")
@@ -75,11 +87,18 @@ def test_every_command_and_every_key_of_the_files_has_its_line(site: Path) -> No
     commands = (site / "reference" / "cli.html").read_text(encoding="utf-8")
     for name in ("solve", "run", "replay", "import", "serve", "models add", "verifiers report"):
         assert f"tts {name}" in commands, name
-    for page, sections in (("study_file", [StudyConfig]), ("gateway_file", [GatewayConfig, GatewayLimits, GatewayAccount])):
+    for page, sections in (
+        ("study_file", [StudyConfig]),
+        ("gateway_file", [GatewayConfig, GatewayLimits, GatewayAccount]),
+    ):
         text = (site / "reference" / f"{page}.html").read_text(encoding="utf-8")
         for section in sections:
             for key in section.model_fields:
-                row = re.search(rf"<td[^>]*><code>{key}</code></td>\s*<td.*?</td>\s*<td.*?</td>\s*<td[^>]*>(.*?)</td>", text, re.DOTALL)
+                row = re.search(
+                    rf"<td[^>]*><code>{key}</code></td>\s*<td.*?</td>\s*<td.*?</td>\s*<td[^>]*>(.*?)</td>",
+                    text,
+                    re.DOTALL,
+                )
                 assert row is not None, key
                 assert row[1].strip(), f"{section.__name__} does not say what {key} means"
 
@@ -102,7 +121,9 @@ def test_every_figure_has_words_and_the_command_that_made_it(site: Path) -> None
     assert figures > 90
 
 
-@pytest.mark.parametrize("name", [name for registry in (STRATEGIES, STOP_RULES, SELECTIONS, VERIFIERS) for name in registry.entries])
+@pytest.mark.parametrize(
+    "name", [name for registry in (STRATEGIES, STOP_RULES, SELECTIONS, VERIFIERS) for name in registry.entries]
+)
 def test_a_methods_page_has_its_cost_and_its_figure(site: Path, name: str) -> None:
     text = shown(site / "reference" / "methods" / f"{name}.html")
     assert re.search(r"<th[^>]*>Cost</th>\s*<th[^>]*>Pays</th>\s*<th[^>]*>Measured</th>", text)
@@ -116,7 +137,9 @@ def test_a_methods_page_has_its_cost_and_its_figure(site: Path, name: str) -> No
     assert len(drawn) < 40_000
 
 
-@pytest.mark.parametrize("name", [name for registry in (STRATEGIES, STOP_RULES, SELECTIONS, VERIFIERS) for name in registry.entries])
+@pytest.mark.parametrize(
+    "name", [name for registry in (STRATEGIES, STOP_RULES, SELECTIONS, VERIFIERS) for name in registry.entries]
+)
 def test_a_methods_page_writes_out_what_it_inherits_and_links_its_paper_and_the_others(site: Path, name: str) -> None:
     page = site / "reference" / "methods" / f"{name}.html"
     text = shown(page)
@@ -131,7 +154,11 @@ def test_a_methods_page_writes_out_what_it_inherits_and_links_its_paper_and_the_
 
 def test_parameters_of_bases_are_on_the_page(site: Path) -> None:
     text = re.sub(r"<[^>]+>", "", shown(site / "reference" / "methods" / "beam.html"))
-    for words in ("max_steps", "Steps of a path, the last of which runs to the end of the solution", "Paths at each level, at least 1"):
+    for words in (
+        "max_steps",
+        "Steps of a path, the last of which runs to the end of the solution",
+        "Paths at each level, at least 1",
+    ):
         assert words in text, words
 
 
@@ -149,7 +176,11 @@ def test_measurements_have_a_heading_of_their_own_and_records_come_last_in_the_s
 def test_links_are_named_by_what_they_lead_to() -> None:
     for page in (*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"):
         if not {"results", "decisions"} & set(page.parts):
-            vague = re.findall(r"\[((?:this|its|the) page|here|results|below|page)\]\(", page.read_text(encoding="utf-8"), re.IGNORECASE)
+            vague = re.findall(
+                r"\[((?:this|its|the) page|here|results|below|page)\]\(",
+                page.read_text(encoding="utf-8"),
+                re.IGNORECASE,
+            )
             assert vague == [], page
 
 
@@ -158,14 +189,19 @@ def test_the_example_of_a_study_is_code(site: Path) -> None:
     own = text.partition('id="tts.Study"')[2].partition('id="tts.Study.run"')[0]
     shown_code = re.sub(r"<[^>]+>", "", "".join(re.findall(r"<pre>.*?</pre>", own, re.DOTALL)))
     assert "study = tts.Study(" in shown_code
-    assert "tts.Study(" not in re.sub(r"<[^>]+>", "", re.sub(r"<pre>.*?</pre>", "", own, flags=re.DOTALL)).partition("Parameters")[0]
+    assert (
+        "tts.Study("
+        not in re.sub(r"<[^>]+>", "", re.sub(r"<pre>.*?</pre>", "", own, flags=re.DOTALL)).partition("Parameters")[0]
+    )
 
 
 def test_a_figure_is_the_same_again(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT / "scripts")
     figures = importlib.import_module("site_figures")
     for name in ("beam", "unanimous", "borda", "judge"):
-        assert figures.figure(name).picture == (site / "reference" / "methods" / f"{name}.svg").read_text(encoding="utf-8")
+        assert figures.figure(name).picture == (site / "reference" / "methods" / f"{name}.svg").read_text(
+            encoding="utf-8"
+        )
 
 
 def test_examples_of_docstrings_are_code(site: Path) -> None:
@@ -179,7 +215,9 @@ def test_examples_of_docstrings_are_code(site: Path) -> None:
 @pytest.mark.parametrize("width", [1400, 360])
 @pytest.mark.parametrize("every", [16, pytest.param(4, marks=pytest.mark.slow)])
 def test_pages_can_be_read(site: Path, every: int, width: int, scheme: str, tmp_path: Path) -> None:
-    """The first pages of each part at both widths in both schemes; of the others one in four at one of them each, and all with 4."""
+    """The first pages of each part at both widths in both schemes; of the others one in four at one of them each, and
+    all with 4.
+    """
     pages = sorted(path.relative_to(site).as_posix() for path in site.rglob("*.html") if path.name != "404.html")
     turn = 2 * (width == 360) + (scheme == "dark")
     found: dict[str, object] = {}
@@ -218,8 +256,9 @@ def test_the_search_finds_pages_that_are_opened_as_files(site: Path, name: str, 
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 def test_the_search_finds_what_newcomers_look_for(site: Path, tmp_path: Path) -> None:
     wanted = {
-        "quickstart": "tutorials/first_solve.html", "timeout": "how-to/troubleshooting.html", "pandas": "how-to/studies.html",
-        "latex": "how-to/studies.html", "troubleshooting": "how-to/troubleshooting.html", "install": "how-to/install.html",
+        "quickstart": "tutorials/first_solve.html", "timeout": "how-to/troubleshooting.html",
+        "pandas": "how-to/studies.html", "latex": "how-to/studies.html",
+        "troubleshooting": "how-to/troubleshooting.html", "install": "how-to/install.html",
     }  # fmt: skip
     results = "[...document.querySelectorAll('.md-search-result__item > .md-search-result__link')].map(one => one.href)"
     with tab(tmp_path) as page:
@@ -247,12 +286,17 @@ def test_code_fits_its_page(site: Path, tmp_path: Path) -> None:
         "reference/methods/beam",
         "guide",
     )
-    wide = "[...document.querySelectorAll('pre > code')].filter(one => one.scrollWidth > one.clientWidth + 1).map(one => one.textContent)"
+    wide = (
+        "[...document.querySelectorAll('pre > code')].filter(one => one.scrollWidth > one.clientWidth + 1).map(one "
+        "=> one.textContent)"
+    )
     with tab(tmp_path) as page:
         page.send("Emulation.setDeviceMetricsOverride", width=1400, height=900, deviceScaleFactor=1, mobile=False)
         for name in pages:
             page.send("Page.navigate", url=(site / f"{name}.html").as_uri())
-            page.until(f"location.pathname.endsWith({json.dumps(name + '.html')}) && document.readyState === 'complete'")
+            page.until(
+                f"location.pathname.endsWith({json.dumps(name + '.html')}) && document.readyState === 'complete'"
+            )
             assert page.run(wide) == [], name
 
 
@@ -266,7 +310,7 @@ FOCUSED = """(() => {
   const own = document.activeElement, style = getComputedStyle(own);
   const field = own.matches("body, [data-md-component=search-query], [type=radio], [type=checkbox]");
   return [own.textContent.trim().slice(0, 30), field || (style.outlineStyle === "solid" && parseFloat(style.outlineWidth) >= 2)];
-})()"""
+})()"""  # noqa: E501
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
@@ -285,7 +329,12 @@ def test_what_the_keyboard_reaches_shows_that_it_has_the_focus(site: Path, width
 
 
 def test_a_figure_of_measurements_is_fitted_to_dark_pages(site: Path) -> None:
-    for name, marked in (("guide", True), ("results/methods", True), ("pictures/index", False), ("reference/methods/beam", False)):
+    for name, marked in (
+        ("guide", True),
+        ("results/methods", True),
+        ("pictures/index", False),
+        ("reference/methods/beam", False),
+    ):
         pictures = re.findall(r"<img\b[^>]*>", shown(site / f"{name}.html"))
         assert pictures, name
         assert all(('class="drawn-on-white"' in picture) == marked for picture in pictures), name

@@ -1,4 +1,6 @@
-"""Plain functions in threads of their own: what they return and raise comes back, and a forked process has a new thread for torch."""
+"""Plain functions in threads of their own: what they return and raise comes back, and a forked process has a new thread
+for torch.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ def leaves() -> None:
 
 
 @pytest.mark.parametrize("forked", [False, True])
-def test_what_uses_torch_runs_in_a_new_thread_of_a_forked_process_alone(forked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_uses_torch_runs_in_a_new_thread_of_a_forked_process_alone(
+    forked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     event = threading.Event()
     monkeypatch.setattr(threads, "_FORKED", event)
     if forked:

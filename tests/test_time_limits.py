@@ -12,7 +12,8 @@ import pytest
 ROOT = Path(__file__).parent
 LEAST_S = 600
 SHORT = "# short on purpose"
-PLACES = {"wait": 0, "join": 0, "result": 0, "timeout": 0, "wait_for": 1}  # of the seconds among the arguments of a call
+# of the seconds among the arguments of a call
+PLACES = {"wait": 0, "join": 0, "result": 0, "timeout": 0, "wait_for": 1}
 
 
 def _limits(tree: ast.AST) -> Iterator[ast.Constant]:
@@ -30,14 +31,18 @@ def _limits(tree: ast.AST) -> Iterator[ast.Constant]:
 
 def short_waits(text: str) -> list[int]:
     """Return the lines of a program that wait for less than the limit and do not say that this is meant."""
-    if not re.search(r"timeout|wait_for|LIMIT_S|\.(wait|join|result)\(\s*[\d.]", text):  # most of them, which need not be parsed
+    # most of them, which need not be parsed
+    if not re.search(r"timeout|wait_for|LIMIT_S|\.(wait|join|result)\(\s*[\d.]", text):
         return []
     lines = text.splitlines()
-    return [one.lineno for one in _limits(ast.parse(text)) if one.value < LEAST_S and SHORT not in lines[one.lineno - 1]]  # type: ignore[operator]
+    return [
+        one.lineno for one in _limits(ast.parse(text)) if one.value < LEAST_S and SHORT not in lines[one.lineno - 1]
+    ]  # type: ignore[operator]
 
 
 @pytest.mark.parametrize(
-    "text", ["e.wait(5)", "run(a, timeout=60)", "await wait_for(a, 30)", "t.join(1.5)", "LIMIT_S = 120.0", "f.result(9)"]
+    "text",
+    ["e.wait(5)", "run(a, timeout=60)", "await wait_for(a, 30)", "t.join(1.5)", "LIMIT_S = 120.0", "f.result(9)"],
 )
 def test_a_short_wait_is_found(text: str) -> None:
     program = f"async def f():\n    {text}\n"
@@ -47,5 +52,9 @@ def test_a_short_wait_is_found(text: str) -> None:
 
 
 def test_no_test_waits_for_less_than_the_limit() -> None:
-    found = [f"{path.relative_to(ROOT)}:{line}" for path in sorted(ROOT.rglob("*.py")) for line in short_waits(path.read_text("utf-8"))]
+    found = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in sorted(ROOT.rglob("*.py"))
+        for line in short_waits(path.read_text("utf-8"))
+    ]
     assert not found, f"wait for tests.support.guard.LIMIT_S, or say {SHORT!r}: {', '.join(found)}"

@@ -22,7 +22,9 @@ ERRORS = [
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-@pytest.mark.parametrize("copied", [lambda error: pickle.loads(pickle.dumps(error)), copy.copy], ids=["pickled", "copied"])
+@pytest.mark.parametrize(
+    "copied", [lambda error: pickle.loads(pickle.dumps(error)), copy.copy], ids=["pickled", "copied"]
+)
 def test_an_error_keeps_all_that_it_holds(copied, error: TTSError) -> None:
     again = copied(error)
     assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))

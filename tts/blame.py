@@ -12,8 +12,9 @@ from tts.errors import TTSError
 class Blame:
     """A context that turns what a part's own code raises into an error that names the part.
 
-    Errors of this package pass, and so do Ctrl-C, the cancellation of the task that runs this, and the end of a coroutine that nobody
-    awaits any more. A `CancelledError` or `GeneratorExit` that the code raised itself is a failure like any other.
+    Errors of this package pass, and so do Ctrl-C, the cancellation of the task that runs this, and the end of a
+    coroutine that nobody awaits any more. A `CancelledError` or `GeneratorExit` that the code raised itself is a
+    failure like any other.
 
     Args:
         part: The part at fault, as the error names it; a function where its name takes long to write.
@@ -34,13 +35,17 @@ class Blame:
 
     __slots__ = ("_kind", "_part", "_passes", "_task")
 
-    def __init__(self, part: str | Callable[[], str], kind: type[TTSError] = TTSError, passes: tuple[type[Exception], ...] = ()) -> None:
+    def __init__(
+        self, part: str | Callable[[], str], kind: type[TTSError] = TTSError, passes: tuple[type[Exception], ...] = ()
+    ) -> None:
         self._part, self._kind, self._passes = part, kind, passes
 
     def __enter__(self) -> None:
         self._task = _current_task()
 
-    def __exit__(self, _type: type[BaseException] | None, failure: BaseException | None, _traceback: TracebackType | None) -> None:
+    def __exit__(
+        self, _type: type[BaseException] | None, failure: BaseException | None, _traceback: TracebackType | None
+    ) -> None:
         if failure is None or isinstance(failure, (TTSError, KeyboardInterrupt, *self._passes)):
             return
         what = f"failed: {type(failure).__name__}: {failure}"

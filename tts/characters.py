@@ -1,4 +1,6 @@
-"""Texts in whole characters: models, functions and servers may give halves of surrogate pairs, which no encoding can write."""
+"""Texts in whole characters: models, functions and servers may give halves of surrogate pairs, which no encoding can
+write.
+"""
 
 from __future__ import annotations
 
@@ -22,5 +24,6 @@ def prompt_in_whole_characters(prompt: Prompt) -> Prompt:
     if isinstance(prompt, str):
         return in_whole_characters(prompt)
     return tuple(
-        dataclasses.replace(turn, role=in_whole_characters(turn.role), content=in_whole_characters(turn.content)) for turn in prompt
+        dataclasses.replace(turn, role=in_whole_characters(turn.role), content=in_whole_characters(turn.content))
+        for turn in prompt
     )

@@ -32,40 +32,57 @@ def check_complete(part: Any) -> None:
 
 
 def check_part(part: Any, base: type, what: str, awaited: str = "") -> None:
-    """Raise ConfigError unless a part is an object of a base class, and its methods can be called and awaited as those of that class.
+    """Raise ConfigError unless a part is an object of a base class, and its methods can be called and awaited as those
+    of that class.
 
     Args:
         what: The part in the error, such as "the verifier".
-        awaited: The method that must be async. Other async methods of the base class may be plain ones that return what is awaited.
+        awaited: The method that must be async. Other async methods of the base class may be plain ones that return what
+            is awaited.
     """
     if not isinstance(part, base):
         raise ConfigError(
-            f"{what} is {shown(part)}, but must be a tts.{base.__name__}", hint=f"write class {type(part).__name__}(tts.{base.__name__})"
+            f"{what} is {shown(part)}, but must be a tts.{base.__name__}",
+            hint=f"write class {type(part).__name__}(tts.{base.__name__})",
         )
     _check_methods(type(part), base, awaited)
 
 
 @functools.lru_cache(maxsize=256)
 def _check_methods(cls: type, base: type, awaited: str) -> None:
-    """Check each method that both classes have. A closure may return the coroutine of the function that it wraps, so it is let through."""
+    """Check each method that both classes have. A closure may return the coroutine of the function that it wraps, so it
+    is let through.
+    """
     for name, contract in inspect.getmembers(base, inspect.isfunction):
         method = inspect.unwrap(getattr(cls, name))
-        if name.startswith("_") or not isinstance(method, FunctionType) or {*method.__code__.co_freevars} - {"__class__"}:
+        if (
+            name.startswith("_")
+            or not isinstance(method, FunctionType)
+            or {*method.__code__.co_freevars} - {"__class__"}
+        ):
             continue
         place, is_async = f"the method {cls.__module__}:{cls.__qualname__}.{name}", inspect.iscoroutinefunction(method)
         if not _takes(
-            inspect.signature(getattr(cls, name)), contract, is_bound=not isinstance(inspect.getattr_static(cls, name), staticmethod)
+            inspect.signature(getattr(cls, name)),
+            contract,
+            is_bound=not isinstance(inspect.getattr_static(cls, name), staticmethod),
         ):
             line = f"{'async ' if inspect.iscoroutinefunction(contract) else ''}def {name}{_plain(contract)}"
-            raise ConfigError(f"{place} has the parameters {_plain(method)}, but will be called with others", hint=f"write {line}")
+            raise ConfigError(
+                f"{place} has the parameters {_plain(method)}, but will be called with others", hint=f"write {line}"
+            )
         if name == awaited and not is_async:
-            raise ConfigError(f"{place} is not async, but will be awaited", hint=f"write async def {name}, without yield")
+            raise ConfigError(
+                f"{place} is not async, but will be awaited", hint=f"write async def {name}, without yield"
+            )
         if is_async and not inspect.iscoroutinefunction(contract):
             raise ConfigError(f"{place} is async, but will not be awaited", hint=f"write def {name}")
 
 
 def _takes(given: inspect.Signature, contract: FunctionType, *, is_bound: bool) -> bool:
-    """Return whether a method takes the arguments of its contract, in their order or by name; `is_bound`: also the object itself."""
+    """Return whether a method takes the arguments of its contract, in their order or by name; `is_bound`: also the
+    object itself.
+    """
     _, *parameters = inspect.signature(contract).parameters.values()
     place = (None,) if is_bound else ()
     named = {one.name: None for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY}
@@ -89,22 +106,40 @@ _LARGE = 2**63  # what no count and no other number of a search reaches
 
 
 def check_int(name: str, value: Any, least: int, most: int | None = None, *, optional: bool = True) -> None:
-    """Raise ConfigError where a parameter is not a whole number from `least` to `most`; `optional`: None is let through."""
+    """Raise ConfigError where a parameter is not a whole number from `least` to `most`; `optional`: None is let
+    through.
+    """
     if value is None and optional:
         return
     if isinstance(value, bool) or not isinstance(value, int) or value < least or (most is not None and value > most):
-        raise _refuse(name, value, f"a whole number of at least {least}{'' if most is None else f' and at most {most}'}")
+        raise _refuse(
+            name, value, f"a whole number of at least {least}{'' if most is None else f' and at most {most}'}"
+        )
     if value >= _LARGE:
         raise _refuse(name, value, "below 2**63")
 
 
 def check_number(
-    name: str, value: Any, least: float | None = None, most: float | None = None, *, optional: bool = True, hint: str = ""
+    name: str,
+    value: Any,
+    least: float | None = None,
+    most: float | None = None,
+    *,
+    optional: bool = True,
+    hint: str = "",
 ) -> None:
-    """Raise ConfigError where a parameter is not a finite number from `least` to `most`; `optional`: None is let through."""
+    """Raise ConfigError where a parameter is not a finite number from `least` to `most`; `optional`: None is let
+    through.
+    """
     if value is None and optional:
         return
-    rule = "a number" if least is None else f"a number of at least {least}" if most is None else f"a number between {least} and {most}"
+    rule = (
+        "a number"
+        if least is None
+        else f"a number of at least {least}"
+        if most is None
+        else f"a number between {least} and {most}"
+    )
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _LARGE:
         raise _refuse(name, value, rule, hint)
     if (least is not None and value < least) or (most is not None and value > most):
@@ -138,7 +173,7 @@ def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
         raise _refuse(name, value, f"{', '.join(first)} or {last}")
 
 
-# Parameters that are checked from their annotations -----------------------------------------------------------------------------
+# Parameters that are checked from their annotations -------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -146,8 +181,8 @@ class Rule:
     """A rule of a parameter, in the annotation of its field: `n: Annotated[int, whole(1)] | None = None`.
 
     Args:
-        check: A function of the parameter's name and value. It raises ConfigError for a value that breaks the rule. What it returns is
-            kept in place of the value, unless it is None.
+        check: A function of the parameter's name and value. It raises ConfigError for a value that breaks the rule.
+            What it returns is kept in place of the value, unless it is None.
     """
 
     check: Callable[[str, Any], Any]
@@ -174,11 +209,17 @@ def known(names: Collection[str]) -> Rule:
 
 
 def above(least: float, below: float | None = None, written: str = "") -> Rule:
-    """Return the rule of numbers above `least` and below another one; `written`: how that one is written in the error."""
+    """Return the rule of numbers above `least` and below another one; `written`: how that one is written in the
+    error.
+    """
 
     def check(name: str, value: Any) -> None:
         rule = f"a number above {least:g}" + ("" if below is None else f" and below {written or below}")
-        if isinstance(value, bool) or not isinstance(value, int | float) or not least < value < (_LARGE if below is None else below):
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not least < value < (_LARGE if below is None else below)
+        ):
             raise _refuse(name, value, rule)
 
     return Rule(check)
@@ -208,7 +249,8 @@ def _rules(cls: type) -> tuple[tuple[str, Rule, bool], ...]:
     """Return the rules of a dataclass: the name of the parameter, its rule, and whether the parameter may be None."""
     found: list[tuple[str, Rule, bool]] = []
     for name in (field.name for field in dataclasses.fields(cls) if field.init):
-        annotated = (_rule_in(_hints(base).get(name)) for base in cls.__mro__)  # a subclass may change the default alone
+        # a subclass may change the default alone
+        annotated = (_rule_in(_hints(base).get(name)) for base in cls.__mro__)
         if (rule := next(filter(None, annotated), None)) is not None:
             found.append((name, *rule))
     return tuple(found)
@@ -217,13 +259,17 @@ def _rules(cls: type) -> tuple[tuple[str, Rule, bool], ...]:
 def _rule_in(hint: Any) -> tuple[Rule, bool] | None:
     """Return the rule in an annotation, and whether the annotation has None."""
     kinds: tuple[Any, ...] = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    rules = [rule for kind in kinds if get_origin(kind) is Annotated for rule in get_args(kind)[1:] if isinstance(rule, Rule)]
+    rules = [
+        rule for kind in kinds if get_origin(kind) is Annotated for rule in get_args(kind)[1:] if isinstance(rule, Rule)
+    ]
     return (rules[0], NoneType in kinds) if rules else None
 
 
 @functools.lru_cache(maxsize=256)
 def _hints(cls: type) -> dict[str, Any]:
-    """Return the annotations of a class; a name that is imported for types alone, or is local to a function, stands for Any."""
+    """Return the annotations of a class; a name that is imported for types alone, or is local to a function, stands for
+    Any.
+    """
     unknown: dict[str, Any] = {}
     while True:
         try:
@@ -260,7 +306,8 @@ def _refuse(name: str, value: Any, rule: str, hint: str = "") -> ConfigError:
 
 
 def check_problem(problem: Problem) -> None:
-    """Refuse a problem that no prompt can be made from: `tts.types` imports nothing of ours, so `Problem` itself cannot.
+    """Refuse a problem that no prompt can be made from: `tts.types` imports nothing of ours, so `Problem` itself
+    cannot.
 
     Raises:
         ConfigError: the prompt is neither text nor messages of text, or another field is not of its type.
@@ -272,15 +319,22 @@ def check_problem(problem: Problem) -> None:
         parts: tuple[Any, ...] = (turn.role, turn.content) if isinstance(turn, Message) else (None,)
         if not all(isinstance(part, str) for part in parts):
             raise _refuse("a message of the problem", turn, "a role and a content, both text", _MESSAGES)
-    for part in (prompt,) if isinstance(prompt, str) else (part for turn in prompt for part in (turn.role, turn.content)):
+    for part in (
+        (prompt,) if isinstance(prompt, str) else (part for turn in prompt for part in (turn.role, turn.content))
+    ):
         if HALVES.search(part):
             raise _refuse(
-                "the problem", part, "text that can be written", "it holds half of a character (a lone surrogate): decode it anew"
+                "the problem",
+                part,
+                "text that can be written",
+                "it holds half of a character (a lone surrogate): decode it anew",
             )
     for name, example in (("answer", "7"), ("id", "train/12"), ("task", "math")):
         value = getattr(problem, name)
         if not isinstance(value, str | None):
-            raise _refuse(f"the {name} of the problem", value, "text or None", f"for example Problem('3 + 4', {name}={example!r})")
+            raise _refuse(
+                f"the {name} of the problem", value, "text or None", f"for example Problem('3 + 4', {name}={example!r})"
+            )
     metadata: Any = problem.metadata
     if not isinstance(metadata, Mapping):
         raise _refuse("the metadata of the problem", metadata, "a mapping", "for example {'level': 3}")

@@ -1,4 +1,6 @@
-"""Texts of others, safe to show: lines without control characters, and HTML for notebooks in small tables, self-contained and escaped."""
+"""Texts of others, safe to show: lines without control characters, and HTML for notebooks in small tables,
+self-contained and escaped.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ MOST = 400  # characters of one cell
 
 
 def visible(text: str) -> str:
-    """Return a text with characters that are not printed (controls, bidirectional marks) as escapes; line feeds stay."""
+    """Return a text with characters that are not printed (controls, bidirectional marks) as escapes; line feeds
+    stay.
+    """
     if text.isprintable():
         return text
     return "".join(c if c == "\n" or c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
@@ -38,7 +42,9 @@ def cell(value: object) -> str:
     """Return a value escaped, its control characters visible, cut to `MOST` characters."""
     text = str(value)
     text = text if len(text) <= MOST else f"{text[: MOST - 1]}…"
-    return html.escape("".join(c if c.isprintable() or c == "\n" else f"⟨U+{ord(c):04X}⟩" for c in text)).replace("\n", "<br>")
+    return html.escape("".join(c if c.isprintable() or c == "\n" else f"⟨U+{ord(c):04X}⟩" for c in text)).replace(
+        "\n", "<br>"
+    )
 
 
 def one_line(text: str | None, most: int = 60) -> str:

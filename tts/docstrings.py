@@ -33,7 +33,9 @@ def parameter_texts(of: type, find: Find = lambda _: None) -> dict[str, str]:
 
 
 def whole_docstring(of: type, find: Find = lambda _: None) -> str:
-    """Return the docstring of a class with an entry for every parameter, inherited ones included; see `parameter_texts`."""
+    """Return the docstring of a class with an entry for every parameter, inherited ones included; see
+    `parameter_texts`.
+    """
     text, said = inspect.getdoc(of) or "", parameter_texts(of, find)
     if not said:
         return text
@@ -53,11 +55,15 @@ def _parameters(of: type) -> list[str]:
     except ValueError:
         return []
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return sorted((p.name for p in signature.parameters.values() if p.kind not in kinds), key=lambda name: place.get(name, 0))
+    return sorted(
+        (p.name for p in signature.parameters.values() if p.kind not in kinds), key=lambda name: place.get(name, 0)
+    )
 
 
 def _entries(of: type, names: Sequence[str]) -> dict[str, str]:
-    """Return what the docstring of a class itself says of parameters. An entry may be about several, and follow another on its line."""
+    """Return what the docstring of a class itself says of parameters. An entry may be about several, and follow another
+    on its line.
+    """
     section = _SECTION.search(inspect.cleandoc(of.__dict__.get("__doc__") or "") + "\n")
     if section is None or not names:
         return {}
@@ -74,7 +80,9 @@ def _resolve(of: type, name: str, text: str, bases: Sequence[type], find: Find) 
         return text
     module = vars(sys.modules[of.__module__])
     others = [*bases, *(one for one in module.values() if isinstance(one, type)), find(like[2])]
-    named = (one for one in others if one is not None and like[2] in (one.__name__, getattr(one, "registered_as", None)))
+    named = (
+        one for one in others if one is not None and like[2] in (one.__name__, getattr(one, "registered_as", None))
+    )
     meaning = next((said for one in named if one is not of and (said := parameter_texts(one, find).get(name))), None)
     if meaning is None:
         return text

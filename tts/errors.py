@@ -29,14 +29,16 @@ TROUBLES = "docs/how-to/troubleshooting.md"  # in the repository: what may go wr
 class TTSError(Exception):
     """The base of every error that this package raises on purpose.
 
-    Its text is one line: line ends of texts that others wrote become spaces, and characters that are not printed become escapes.
+    Its text is one line: line ends of texts that others wrote become spaces, and characters that are not printed become
+    escapes.
 
     Args:
         cause: One line: argument, value and rule.
         hint: What to do about it, or "".
 
     Attributes:
-        partial: The `Solution` so far, with what was spent, if `solve` or `asolve` raises this in the middle of a run; otherwise None.
+        partial: The `Solution` so far, with what was spent, if `solve` or `asolve` raises this in the middle of a run;
+            otherwise None.
 
     Example:
         >>> import tts
@@ -77,8 +79,8 @@ class CapabilityError(ConfigError):
         >>> tts.solve("3 + 4 - 2", 400, model="toy", strategy="budget_forcing(n=2)")
         Traceback (most recent call last):
           ...
-        tts.errors.CapabilityError: the strategy budget_forcing(n=2) needs the capability 'thoughts', which the backend 'toy' lacks
-        (hint: the model toy-thinking has thoughts; the nearest strategy that can run here is best_of_n)
+        tts.errors.CapabilityError: the strategy budget_forcing(n=2) needs the capability 'thoughts', which the backend
+        'toy' lacks (hint: the model toy-thinking has thoughts; the nearest strategy that can run here is best_of_n)
     """
 
 
@@ -160,14 +162,18 @@ class MissingDependency(TTSError, ImportError):
         >>> raise missing_extra("matplotlib", "experiments", "a figure")
         Traceback (most recent call last):
           ...
-        tts.errors.MissingDependency: a figure needs the optional dependency matplotlib, which is not installed (hint: pip install
-        'test-time-search[experiments]')
+        tts.errors.MissingDependency: a figure needs the optional dependency matplotlib, which is not installed (hint:
+        pip install 'test-time-search[experiments]')
     """
 
 
 def missing_extra(package: str, extra: str, needed_by: str) -> MissingDependency:
     """Return the error for a missing optional package, with the command that installs it."""
-    first = "; without a GPU install torch's CPU build first, 0.8 GB in place of 6 (docs/how-to/install.md)" if package == "torch" else ""
+    first = (
+        "; without a GPU install torch's CPU build first, 0.8 GB in place of 6 (docs/how-to/install.md)"
+        if package == "torch"
+        else ""
+    )
     return MissingDependency(
         f"{needed_by} needs the optional dependency {package}, which is not installed",
         hint=f"pip install 'test-time-search[{extra}]'{first}",
@@ -216,11 +222,16 @@ def _keywords_of(function: Callable[..., Any]) -> frozenset[str] | None:
     parameters = list(inspect.signature(function).parameters.values())
     if any(one.kind is one.VAR_KEYWORD for one in parameters):
         return None
-    return frozenset(one.name for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)) - {"self", "cls"}
+    return frozenset(one.name for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)) - {
+        "self",
+        "cls",
+    }
 
 
 class HintsKeywords:
-    """A base of classes that refuse an unknown argument with the nearest known one, a `ConfigError` in place of a `TypeError`."""
+    """A base of classes that refuse an unknown argument with the nearest known one, a `ConfigError` in place of a
+    `TypeError`.
+    """
 
     __slots__ = ()
 
@@ -238,7 +249,9 @@ class HintsKeywords:
 
 
 # a class without an `__init__` of its own takes nothing, as its signature says
-cast("Any", HintsKeywords.__new__).__signature__ = inspect.Signature([inspect.Parameter("cls", inspect.Parameter.POSITIONAL_ONLY)])
+cast("Any", HintsKeywords.__new__).__signature__ = inspect.Signature(
+    [inspect.Parameter("cls", inspect.Parameter.POSITIONAL_ONLY)]
+)
 
 
 def hint_keywords(function: Function) -> Function:

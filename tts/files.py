@@ -1,4 +1,6 @@
-"""What files that a person names may be: regular ones, of at most a size; and files that are replaced when they are whole."""
+"""What files that a person names may be: regular ones, of at most a size; and files that are replaced when they are
+whole.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def replaced(target: Path) -> Generator[Path]:
         yield part
         part.replace(target)
     except OSError as failure:
-        raise TTSError(f"{target} cannot be written: {failure.strerror or failure}", hint="name another file, or make room") from failure
+        raise TTSError(
+            f"{target} cannot be written: {failure.strerror or failure}", hint="name another file, or make room"
+        ) from failure
     finally:
         part.unlink(missing_ok=True)
 

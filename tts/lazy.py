@@ -1,4 +1,6 @@
-"""Public names of a package that are imported on first use (PEP 562), so that importing the package itself costs nothing."""
+"""Public names of a package that are imported on first use (PEP 562), so that importing the package itself costs
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -35,10 +37,14 @@ def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[
 
 
 def _imports_for_types(code: CodeType) -> dict[str, str]:
-    """Return the names that a module imports below `if TYPE_CHECKING:`, with the module of each; sources need not be installed."""
+    """Return the names that a module imports below `if TYPE_CHECKING:`, with the module of each; sources need not be
+    installed.
+    """
     found: dict[str, str] = {}
     home = ""
-    for step in dropwhile(lambda step: (step.opname, step.argval) != ("LOAD_NAME", "TYPE_CHECKING"), dis.get_instructions(code)):
+    for step in dropwhile(
+        lambda step: (step.opname, step.argval) != ("LOAD_NAME", "TYPE_CHECKING"), dis.get_instructions(code)
+    ):
         if step.opname == "IMPORT_NAME":
             home = step.argval
         elif step.opname == "IMPORT_FROM":

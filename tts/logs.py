@@ -1,4 +1,6 @@
-"""Loggers of the package: texts of others cannot forge a line of theirs, and lines that repeat are counted instead of written."""
+"""Loggers of the package: texts of others cannot forge a line of theirs, and lines that repeat are counted instead of
+written.
+"""
 
 from __future__ import annotations
 

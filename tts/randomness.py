@@ -43,12 +43,16 @@ def problem_key(problem: Problem, task: str) -> int:
 
 
 def root_stream(seed: int, key: int, kind: str, *texts: str) -> int:
-    """Return the stream of a root: `texts` are what a prompt of another kind was made from, so that two such roots differ."""
+    """Return the stream of a root: `texts` are what a prompt of another kind was made from, so that two such roots
+    differ.
+    """
     return hash64("root", seed, key, kind, *texts)
 
 
 def child_stream(stream: int, num_tokens: int, index: int) -> int:
-    """Return the stream of a trajectory's child: the first (index 0) keeps its parent's, which makes one path one sample."""
+    """Return the stream of a trajectory's child: the first (index 0) keeps its parent's, which makes one path one
+    sample.
+    """
     if index == 0:
         return stream
     packed = stream.to_bytes(8, "little") + num_tokens.to_bytes(8, "little") + index.to_bytes(8, "little")
@@ -72,7 +76,9 @@ def uniform(stream: int, position: int, word: int = MAIN_WORD) -> float:
     return ((w0 << 21) | (w1 >> 11)) * 2.0**-53
 
 
-def uniforms(streams: NDArray[np.uint64], positions: NDArray[np.int64], word: int | NDArray[np.uint64] = MAIN_WORD) -> NDArray[np.float64]:
+def uniforms(
+    streams: NDArray[np.uint64], positions: NDArray[np.int64], word: int | NDArray[np.uint64] = MAIN_WORD
+) -> NDArray[np.float64]:
     """Return `uniform` for many rows at once, bit for bit the same.
 
     Shapes: streams, positions and the result [rows]; `word` is one for all, or [rows].
@@ -90,5 +96,7 @@ def uniforms(streams: NDArray[np.uint64], positions: NDArray[np.int64], word: in
 
 
 def generator(seed: int, key: int, purpose: str, *address: int | str) -> np.random.Generator:
-    """Return a fresh generator for draws that are no tokens (resampling, ties). One address always restarts the same draws."""
+    """Return a fresh generator for draws that are no tokens (resampling, ties). One address always restarts the same
+    draws.
+    """
     return np.random.Generator(np.random.Philox(key=hash64("generator", seed, key, purpose, *address)))

@@ -1,8 +1,10 @@
-"""Registries of names, places, and text forms: from a text to the object that it writes, and from an object to its text.
+"""Registries of names, places, and text forms: from a text to the object that it writes, and from an object to its
+text.
 
-A registry resolves a name on use, never at import, here or in another package. A place, "package.module:name", stands for what is defined
-there. A text form is "name" or "name(parameter=value, …)", where the name is one of a registry, or a place. Parameters are named and
-literal. Whoever reads a text that another person wrote gives a `Scope`, which says what the text may name.
+A registry resolves a name on use, never at import, here or in another package. A place, "package.module:name", stands
+for what is defined there. A text form is "name" or "name(parameter=value, …)", where the name is one of a registry, or
+a place. Parameters are named and literal. Whoever reads a text that another person wrote gives a `Scope`, which says
+what the text may name.
 """
 
 from __future__ import annotations
@@ -46,8 +48,9 @@ class ClassName:
 class Registry:
     """A table from names to "module:attribute", which other packages extend through an entry-point group.
 
-    A name with a colon is a place itself ("package.module:attribute") and needs no registration. Our own names cannot be taken: an
-    entry point of the same name is never loaded. A name that two other packages define is refused when it is used.
+    A name with a colon is a place itself ("package.module:attribute") and needs no registration. Our own names cannot
+    be taken: an entry point of the same name is never loaded. A name that two other packages define is refused when it
+    is used.
 
     Args:
         kind: What the names are, for messages.
@@ -78,8 +81,8 @@ class Registry:
         """Return the class or function that a name or a place stands for.
 
         Raises:
-            ConfigError: nothing has that name or is at that place (the hint has the nearest names), several packages define the name,
-                or it stands for something that cannot be called.
+            ConfigError: nothing has that name or is at that place (the hint has the nearest names), several packages
+                define the name, or it stands for something that cannot be called.
             MissingDependency: another package's module cannot be imported.
         """
         if name in self.entries:
@@ -93,7 +96,10 @@ class Registry:
             raise ConfigError(unknown.cause, hint=dotted(name) or unknown.hint)
         if len(found) > 1:
             packages = " and ".join(sorted(map(_package, found.values())))
-            raise ConfigError(f"{self.kind} {name!r} is in the packages {packages}, but only one may give it", hint="uninstall the others")
+            raise ConfigError(
+                f"{self.kind} {name!r} is in the packages {packages}, but only one may give it",
+                hint="uninstall the others",
+            )
         return self._load(*found.values())
 
     def _load(self, entry: EntryPoint) -> Any:
@@ -102,7 +108,9 @@ class Registry:
             loaded = entry.load()
         except Exception as failure:  # the boundary: other people's modules may raise anything when imported
             why = " ".join(f"{type(failure).__name__}: {failure}".split())
-            raise MissingDependency(f"{what} cannot be loaded: {why}", hint=f"repair or uninstall {_package(entry)}") from failure
+            raise MissingDependency(
+                f"{what} cannot be loaded: {why}", hint=f"repair or uninstall {_package(entry)}"
+            ) from failure
         if not callable(loaded):
             raise ConfigError(f"{what} is {entry.value}, a {type(loaded).__name__}, but must be a class or a function")
         return loaded
@@ -113,8 +121,11 @@ def _package(entry: EntryPoint) -> str:
 
 
 def place_of(cls: type) -> str:
-    """Return the place of a class: "module:Class", "module:Outer.Inner"; that of a class within a function cannot be read back."""
-    module = "__main__" if cls.__module__ == "__mp_main__" else cls.__module__  # the main module, in processes that it spawned
+    """Return the place of a class: "module:Class", "module:Outer.Inner"; that of a class within a function cannot be
+    read back.
+    """
+    # the main module, in processes that it spawned
+    module = "__main__" if cls.__module__ == "__mp_main__" else cls.__module__
     return f"{module}:{cls.__qualname__}"
 
 
@@ -130,21 +141,24 @@ def at_place(kind: str, place: str) -> Any:
     """Return what a place stands for.
 
     Raises:
-        ConfigError: nothing is there (the hint has the nearest names), what is there cannot be called, or another module of the same
-            name hides that of the current folder.
+        ConfigError: nothing is there (the hint has the nearest names), what is there cannot be called, or another
+            module of the same name hides that of the current folder.
         MissingDependency: the module is there, but importing it fails.
     """
     module, _, attribute = place.partition(":")
     what = f"the {kind} {place!r}"
     if _INNER in attribute:
-        raise ConfigError(f"{what} is defined within a function, where no name reaches it", hint="define it at the top of its module")
+        raise ConfigError(
+            f"{what} is defined within a function, where no name reaches it", hint="define it at the top of its module"
+        )
     path = attribute.split(".")
     if not all(part.isidentifier() for part in (*path, *module.split("."))):
         raise ConfigError(f"{what} cannot be read", hint="write package.module:name")
     _check_not_hidden(what, module)
     if not _is_module(module):
         raise ConfigError(
-            f"{what} cannot be loaded: no module {module!r} is in the current folder or installed", hint=_nearest_module(module, attribute)
+            f"{what} cannot be loaded: no module {module!r} is in the current folder or installed",
+            hint=_nearest_module(module, attribute),
         )
     try:
         home = importlib.import_module(module)
@@ -157,7 +171,10 @@ def at_place(kind: str, place: str) -> Any:
             raise _nothing_there(what, place, home, found, name)
         found = getattr(found, name)
     if not callable(found):
-        raise ConfigError(f"{what} is a {type(found).__name__}, but must be a class or a function", hint="write a function that returns it")
+        raise ConfigError(
+            f"{what} is a {type(found).__name__}, but must be a class or a function",
+            hint="write a function that returns it",
+        )
     return found
 
 
@@ -168,7 +185,9 @@ def _nothing_there(what: str, place: str, home: ModuleType, owner: Any, name: st
     near = difflib.get_close_matches(name, own, n=3) or sorted(made_here or own)[:8]
     where = getattr(home, "__file__", None) or "built in"
     holder = home.__name__ if owner is home else place.rpartition(".")[0]
-    return ConfigError(f"{what} cannot be loaded: {holder!r} ({where}) has no {name!r}", hint=f"it has {', '.join(near) or 'nothing'}")
+    return ConfigError(
+        f"{what} cannot be loaded: {holder!r} ({where}) has no {name!r}", hint=f"it has {', '.join(near) or 'nothing'}"
+    )
 
 
 def _is_module(name: str) -> bool:
@@ -176,7 +195,8 @@ def _is_module(name: str) -> bool:
     try:
         return find_spec(name) is not None
     except ModuleNotFoundError as missing:  # a parent is absent, or is no package
-        return not (missing.name and f"{name}.".startswith(f"{missing.name}."))  # else a parent fails to import something: shown later
+        # else a parent fails to import something: shown later
+        return not (missing.name and f"{name}.".startswith(f"{missing.name}."))
     except (Exception, SystemExit):  # noqa: BLE001 - a parent fails to import: importing the module shows how
         return True
 
@@ -193,7 +213,9 @@ def _check_not_hidden(what: str, module: str) -> None:
     if spec is None or (origin is not None and Path(origin).exists() and here.samefile(origin)):
         return
     where = "built into Python" if origin in {"built-in", "frozen"} else origin or "another package"
-    raise ConfigError(f"{what} cannot be loaded: {top!r} is {where}, which hides ./{here}: rename it", hint=f"for example my_{here}")
+    raise ConfigError(
+        f"{what} cannot be loaded: {top!r} is {where}, which hides ./{here}: rename it", hint=f"for example my_{here}"
+    )
 
 
 def _imports_from_here() -> bool:
@@ -210,7 +232,9 @@ def _nearest_module(module: str, attribute: str) -> str:
 
 
 def _modules_here() -> Iterable[str]:
-    return sorted({path.stem for path in (*Path().glob("*.py"), *(found.parent for found in Path().glob("*/__init__.py")))})
+    return sorted(
+        {path.stem for path in (*Path().glob("*.py"), *(found.parent for found in Path().glob("*/__init__.py")))}
+    )
 
 
 def dotted(name: str) -> str:
@@ -219,14 +243,14 @@ def dotted(name: str) -> str:
     return f"a place is written {module}:{attribute}" if dot and all(map(str.isidentifier, name.split("."))) else ""
 
 
-# From an object to its text -----------------------------------------------------------------------------------------------------
+# From an object to its text -------------------------------------------------------------------------------------------
 
 
 def text_of(part: Any, tables: Sequence[Registry]) -> str:
     """Return the text form of an object: its name, and the parameters that differ from their defaults.
 
-    An object that was made from a text, and whose parameters are not known, is written as in that text. Without such a text it is
-    written as "name(...)", which cannot be read back.
+    An object that was made from a text, and whose parameters are not known, is written as in that text. Without such a
+    text it is written as "name(...)", which cannot be read back.
 
     Args:
         tables: The registries that may have its name; an object that is in none of them is named by its place.
@@ -241,7 +265,9 @@ def text_of(part: Any, tables: Sequence[Registry]) -> str:
 
 
 def state_of(part: object) -> Any:
-    """Return the state of an object, which is equal for equal objects of one class; it is empty where the object has none."""
+    """Return the state of an object, which is equal for equal objects of one class; it is empty where the object has
+    none.
+    """
     state: Any = part.__getstate__()  # of its dictionary, its slots, or both
     return {name: value for name, value in state.items() if name != _MADE_FROM} if isinstance(state, dict) else state
 
@@ -280,7 +306,9 @@ def _name_of(cls: type, tables: tuple[Registry, ...]) -> str:
 
 @functools.lru_cache(maxsize=256)
 def _fields_of(cls: type) -> tuple[dataclasses.Field[Any], ...] | None:
-    """Return the fields of a dataclass that are all its parameters; None: its parameters are not known from its objects."""
+    """Return the fields of a dataclass that are all its parameters; None: its parameters are not known from its
+    objects.
+    """
     if not dataclasses.is_dataclass(cls):
         return None
     fields = tuple(f for f in dataclasses.fields(cls) if f.init)
@@ -291,7 +319,7 @@ def _default(f: dataclasses.Field[Any]) -> Any:
     return f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
 
 
-# From a text to objects ---------------------------------------------------------------------------------------------------------
+# From a text to objects -----------------------------------------------------------------------------------------------
 
 
 class Scope:
@@ -346,7 +374,8 @@ class WrittenCall:
             scope: What the text may name.
 
         Raises:
-            ConfigError: The name or a parameter is unknown or outside of the scope, or a parameter is given twice or out of range.
+            ConfigError: The name or a parameter is unknown or outside of the scope, or a parameter is given twice or
+                out of range.
         """
         name = self.name
         parameters = self.parameters()
@@ -362,7 +391,8 @@ class WrittenCall:
             part = made(**parameters)
         except TTSError:
             raise
-        except (Exception, SystemExit) as failure:  # the boundary: other people's classes and functions may raise anything
+        # the boundary: other people's classes and functions may raise anything
+        except (Exception, SystemExit) as failure:
             why = str(failure) if isinstance(failure, TypeError | ValueError) else repr(failure)
             raise ConfigError(f"the {table.kind} {name} cannot be made with these parameters: {why}") from failure
         told = type(part) is made and _fields_of(made) is not None and (":" not in name or is_at_its_place(made))
@@ -392,7 +422,9 @@ class WrittenCall:
             try:
                 parameters[keyword.arg] = ast.literal_eval(keyword.value)
             except (ValueError, TypeError, MemoryError, RecursionError):
-                raise self.malformed(f"the value of {keyword.arg} must be a number, a quoted text or None", keyword.value) from None
+                raise self.malformed(
+                    f"the value of {keyword.arg} must be a number, a quoted text or None", keyword.value
+                ) from None
         return parameters
 
     def _check_known(self, kind: str, made: Any) -> None:
@@ -406,7 +438,9 @@ class WrittenCall:
             if not known:
                 raise self.malformed(f"the {kind} {self.name} takes no parameters", keyword)
             if keyword.arg not in known:
-                raise self.placed(unknown_name(f"parameter of the {kind} {self.name}", str(keyword.arg), known), keyword)
+                raise self.placed(
+                    unknown_name(f"parameter of the {kind} {self.name}", str(keyword.arg), known), keyword
+                )
 
     def malformed(self, why: str, node: ast.expr | ast.keyword | None = None, hint: str = "") -> ConfigError:
         """Return the error for what is wrong at a node; None: at its beginning."""
@@ -503,7 +537,9 @@ def _call_of(text: str, tokens: Sequence[tokenize.TokenInfo]) -> WrittenCall:
 
 
 def _length_of_name(tokens: Sequence[tokenize.TokenInfo]) -> int:
-    """Return how many tokens are a name, dotted names with it, "package.module:name", or the place of what a function defines."""
+    """Return how many tokens are a name, dotted names with it, "package.module:name", or the place of what a function
+    defines.
+    """
     strings = [token.string if token.type in (tokenize.NAME, tokenize.OP) else "" for token in tokens]
     if tokens[0].type != tokenize.NAME:
         return 0
@@ -532,8 +568,9 @@ def parse_call(table: Registry, text: str, scope: Scope = EVERYTHING) -> Any:
         scope: What the text may name.
 
     Raises:
-        ConfigError: The text is malformed, a name is unknown (the nearest are named) or outside of the scope, or a parameter is
-            unknown, given twice or out of range. Where it is not the beginning that is wrong, the position is shown.
+        ConfigError: The text is malformed, a name is unknown (the nearest are named) or outside of the scope, or a
+            parameter is unknown, given twice or out of range. Where it is not the beginning that is wrong, the position
+            is shown.
     """
     calls = calls_in(text)
     if len(calls) > 1:
@@ -545,11 +582,14 @@ _READ_AS = "_"  # the name of a call whose arguments Python reads
 _UNREADABLE = "it cannot be read here"
 _NO_NAME = "a name belongs here"
 _OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
-_SPACE = frozenset({tokenize.NEWLINE, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER, tokenize.ERRORTOKEN})
+_SPACE = frozenset(
+    {tokenize.NEWLINE, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER, tokenize.ERRORTOKEN}
+)
 _ONE_LINE = str.maketrans("\r\n", "  ")  # positions stay what they are
 
 
 def _at(text: str, column: int, why: str, hint: str = "") -> ConfigError:
     return ConfigError(
-        f"the text {text!r} is malformed at character {column + 1} ({text[column : column + 12]!r}): {why}", hint=hint or FORM
+        f"the text {text!r} is malformed at character {column + 1} ({text[column : column + 12]!r}): {why}",
+        hint=hint or FORM,
     )

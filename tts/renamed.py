@@ -86,7 +86,9 @@ def renamed(name: str) -> str | None:
 
 
 class ChangedDefault(FutureWarning):
-    """A text leaves a parameter at its default, which was another value in 0.2. The line says which, and how to keep it."""
+    """A text leaves a parameter at its default, which was another value in 0.2. The line says which, and how to keep
+    it.
+    """
 
 
 def warn_of_defaults(name: str, given: Collection[str]) -> None:

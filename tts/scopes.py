@@ -1,4 +1,6 @@
-"""Scopes for texts that another person wrote: stored results, recorded samples and performance models. The gateway narrows them further."""
+"""Scopes for texts that another person wrote: stored results, recorded samples and performance models. The gateway
+narrows them further.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,14 @@ from typing import Any, Final
 from tts.errors import ConfigError, shown
 from tts.registry import EVERYTHING, Registry, Scope, calls_in
 
-TRUST_PLACES: Final = "TTS_TRUST_PLACES"  # environment variable: "1" lets files of data name places too; child processes inherit it
+# environment variable: "1" lets files of data name places too; child processes inherit it
+TRUST_PLACES: Final = "TTS_TRUST_PLACES"
 
-ALLOW_COMMANDS: Final = "TTS_ALLOW_COMMANDS"  # environment variable: "1" lets data sets run commands; child processes inherit it
+# environment variable: "1" lets data sets run commands; child processes inherit it
+ALLOW_COMMANDS: Final = "TTS_ALLOW_COMMANDS"
 
-# Parameters whose texts are prompts, roles or choices of a part. A text for any other parameter may name a file, a server or code.
+# Parameters whose texts are prompts, roles or choices of a part. A text for any other parameter may name a file, a
+# server or code.
 OPEN_TEXTS = frozenset(
     {
         "aggregate",
@@ -67,8 +72,9 @@ OPEN_TEXTS = frozenset(
     }
 )
 _SAFE_TEXTS: Mapping[str, tuple[str, ...]] = {"sandbox": ("landlock", "docker"), "embedder": ("ngrams", "sentences")}
-# Texts of other registries' parts, by the kind and the parameter: choices, roles of models, and addresses that nothing reads until a
-# search begins. No data file begins one: a store's study that calls servers is refused (`tts.experiments.study.stored.check_servers`).
+# Texts of other registries' parts, by the kind and the parameter: choices, roles of models, and addresses that nothing
+# reads until a search begins. No data file begins one: a store's study that calls servers is refused
+# (`tts.experiments.study.stored.check_servers`).
 _OPEN_BY_KIND: Final = frozenset(
     {
         ("data set", "difficulty"),
@@ -104,14 +110,17 @@ class RegisteredNames(Scope):
             ConfigError: The text may not name this part, or not with this value.
         """
         if ":" in name:
-            raise ConfigError(f"the {table.kind} {name!r} is a place, but only registered names may stand here", hint=self.cure)
+            raise ConfigError(
+                f"the {table.kind} {name!r} is a place, but only registered names may stand here", hint=self.cure
+            )
         for parameter, value in parameters.items():
             if (table.kind, parameter) == ("verifier", "members") and isinstance(value, tuple | list):
                 for member in value:
                     check_calls(table, member, self)
             elif not (self.allows(parameter, value) or _is_open(table.kind, parameter, value)):
                 raise ConfigError(
-                    f"{parameter} of the {table.kind} {name} is {shown(value)}, but this text may not choose it", hint=self.cure
+                    f"{parameter} of the {table.kind} {name} is {shown(value)}, but this text may not choose it",
+                    hint=self.cure,
                 )
 
     @property
@@ -136,7 +145,8 @@ class RegisteredNames(Scope):
 def _is_open(kind: str, parameter: str, value: Any) -> bool:
     """Whether a value is open to a parameter of the parts of one kind."""
     if (kind, parameter) == ("task", "schema"):
-        return isinstance(value, Mapping) or (isinstance(value, str) and value.lstrip().startswith("{"))  # any other text is a path
+        # any other text is a path
+        return isinstance(value, Mapping) or (isinstance(value, str) and value.lstrip().startswith("{"))
     if (kind, parameter) == ("verifier", "record"):
         return isinstance(value, str) and not value.endswith(_YAML)
     return isinstance(value, str) and (kind, parameter) in _OPEN_BY_KIND
@@ -160,7 +170,8 @@ def check_calls(table: Registry, text: Any, scope: Scope) -> None:
 
 
 def file_scope() -> Scope:
-    """Return what a text may name that stands in a store, a pool, a performance model or a trace, which another person may have written.
+    """Return what a text may name that stands in a store, a pool, a performance model or a trace, which another person
+    may have written.
 
     Returns:
         Registered names; everything where the environment variable TTS_TRUST_PLACES is "1".

@@ -1,4 +1,6 @@
-"""Sections of settings that users write, as pydantic models; what is not valid there as one line with its place, rule and cure."""
+"""Sections of settings that users write, as pydantic models; what is not valid there as one line with its place, rule
+and cure.
+"""
 
 from __future__ import annotations
 
@@ -52,16 +54,22 @@ def refusal(fault: Any, model: type[BaseModel], whole: str = "") -> ConfigError:
     if isinstance(cause, ConfigError):
         return ConfigError(": ".join(filter(None, (place or whole, cause.cause))), hint=cause.hint)
     if fault["type"] == "extra_forbidden":
-        return unknown_name(f"key of {above}" if above else "key", str(fault["loc"][-1]), _keys(model, fault["loc"][:-1]))
+        return unknown_name(
+            f"key of {above}" if above else "key", str(fault["loc"][-1]), _keys(model, fault["loc"][:-1])
+        )
     if fault["type"] == "missing":
-        return ConfigError(f"{place} is missing, but must be given", hint=f"keys: {', '.join(_keys(model, fault['loc'][:-1]))}")
+        return ConfigError(
+            f"{place} is missing, but must be given", hint=f"keys: {', '.join(_keys(model, fault['loc'][:-1]))}"
+        )
     rule = re.sub("^(Input|Value|List|Dictionary|String) should", "must", fault["msg"])
     rule = rule.removesuffix(" after validation, not 0").removeprefix("Value error, ")
     return ConfigError(f"{place or whole} is {shown(fault['input'])}, but {rule[:1].lower()}{rule[1:]}")
 
 
 def field_path(loc: tuple[str | int, ...]) -> str:
-    """Return the place of a field as clients of the API write it, "messages[0].content", without pydantic's names of alternatives."""
+    """Return the place of a field as clients of the API write it, "messages[0].content", without pydantic's names of
+    alternatives.
+    """
     text = ""
     for part in loc:
         if isinstance(part, int):
@@ -83,7 +91,11 @@ def _keys(model: type[BaseModel], loc: tuple[str | int, ...]) -> tuple[str, ...]
         section = isinstance(found, type) and issubclass(found, BaseModel)
         found = getattr(found.model_fields.get(str(part)), "annotation", None) if section else _section_in(found)
         found = found if get_origin(found) in (list, dict) else _section_in(found)
-    return (*found.model_fields, *getattr(found, "more_keys", ())) if found is not None and hasattr(found, "model_fields") else ()
+    return (
+        (*found.model_fields, *getattr(found, "more_keys", ()))
+        if found is not None and hasattr(found, "model_fields")
+        else ()
+    )
 
 
 def _section_in(annotation: Any) -> type[BaseModel] | None:

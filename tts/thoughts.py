@@ -16,13 +16,14 @@ HOW_MARKS = 'such as ("<think>", "</think>"), or ("", "</think>") where the prom
 class ThoughtMarks:
     """The texts between which a model thinks before it responds.
 
-    A path begins with a thought where its prompt ends with `open`, where its text begins with `open`, or where `close` stands in its text.
-    The thought ends at the first `close`.
+    A path begins with a thought where its prompt ends with `open`, where its text begins with `open`, or where `close`
+    stands in its text. The thought ends at the first `close`.
 
     Args:
         open: Begins a thought; "": what opens it is in no text, and every path begins inside of its thought.
         close: Ends it.
-        opened: Whether the prompt ends with `open`, as some chat templates have it; then a path begins inside of its thought.
+        opened: Whether the prompt ends with `open`, as some chat templates have it; then a path begins inside of its
+            thought.
 
     Raises:
         ConfigError: `open` and `close` are not two different texts with more than blanks.
@@ -59,7 +60,9 @@ class ThoughtMarks:
         """Return thought and response of a text that goes on, without an end that may yet become a mark."""
         opening, close = self.open.strip(), self.close.strip()
         if close not in text:
-            text = text[: len(text) - next((size for size in range(len(close) - 1, 0, -1) if text.endswith(close[:size])), 0)]
+            text = text[
+                : len(text) - next((size for size in range(len(close) - 1, 0, -1) if text.endswith(close[:size])), 0)
+            ]
             if not self.opened and opening.startswith(text.strip()):
                 return "", ""
         return self.thought(text), self.response(text)
@@ -70,14 +73,18 @@ class ThoughtMarks:
         return text[begin:].lstrip() if begin else text
 
     def behind(self, prompt: object) -> ThoughtMarks:
-        """Return these marks for the paths after a prompt: a text of the caller's own is not rendered, so that its end decides."""
+        """Return these marks for the paths after a prompt: a text of the caller's own is not rendered, so that its end
+        decides.
+        """
         opened = prompt.rstrip().endswith(self.open.strip()) if isinstance(prompt, str) else self.opened
         return self if opened == self.opened else dataclasses.replace(self, opened=opened)
 
 
 def refusal_of(marks: Sequence[Any]) -> str:
     """Return why marks cannot divide a text; "": they can."""
-    texts = len(marks) == 2 and all(isinstance(mark, str) and (mark.strip() or (mark == "" and not at)) for at, mark in enumerate(marks))
+    texts = len(marks) == 2 and all(
+        isinstance(mark, str) and (mark.strip() or (mark == "" and not at)) for at, mark in enumerate(marks)
+    )
     return "" if texts and marks[0].strip() != marks[1].strip() else "must be two different texts"
 
 

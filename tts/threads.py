@@ -22,8 +22,8 @@ if sys.platform != "win32":
 def apart_if_forked(fn: Callable[..., T], *args: Any, **named: Any) -> T:
     """Call a function that uses torch; in a forked process, in a new thread.
 
-    The OpenMP runtime of torch keeps a team of threads for each thread that used it. The thread that forked keeps its team, but not the
-    team's threads, and would wait for them for ever. A new thread gets a new team.
+    The OpenMP runtime of torch keeps a team of threads for each thread that used it. The thread that forked keeps its
+    team, but not the team's threads, and would wait for them for ever. A new thread gets a new team.
     """
     if not _FORKED.is_set():
         return fn(*args, **named)
@@ -47,7 +47,9 @@ _POSTPONES: ContextVar[bool] = ContextVar("postpones", default=False)
 
 
 def postpone_if_asked() -> None:
-    """State that the running function is about to wait. Under `call_or_postpone` it is left, and called again in a thread."""
+    """State that the running function is about to wait. Under `call_or_postpone` it is left, and called again in a
+    thread.
+    """
     if _POSTPONES.get():
         raise _Postponed
 
@@ -71,7 +73,9 @@ async def call_or_postpone(fn: Callable[..., T], *args: Any, wait: Callable[...,
 
 
 async def in_thread(fn: Callable[..., T], *args: Any) -> T:
-    """Call a plain function in a thread of its own, which neither keeps the interpreter from ending nor others from starting."""
+    """Call a plain function in a thread of its own, which neither keeps the interpreter from ending nor others from
+    starting.
+    """
     loop = asyncio.get_running_loop()
     called: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
 

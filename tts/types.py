@@ -53,7 +53,10 @@ class ToolCall:
 
     def __str__(self) -> str:
         """The call as texts have it: the form of Hermes and Qwen models."""
-        return f'<tool_call>\n{{"name": {json.dumps(self.name, ensure_ascii=False)}, "arguments": {self.arguments}}}\n</tool_call>'
+        return (
+            f'<tool_call>\n{{"name": {json.dumps(self.name, ensure_ascii=False)}, "arguments": '
+            f"{self.arguments}}}\n</tool_call>"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +133,8 @@ class Message:
 
     role: str
     content: str
-    parts: tuple[Part, ...] = field(default=(), repr=False)  # draws of judges are addressed by the text form of their prompts
+    # draws of judges are addressed by the text form of their prompts
+    parts: tuple[Part, ...] = field(default=(), repr=False)
 
     @classmethod
     def of(cls, role: str, parts: Iterable[Part]) -> Message:
@@ -178,11 +182,12 @@ class Problem(HintsKeywords):
     """One task to solve.
 
     Args:
-        prompt: The problem as text, or as chat messages (`Message` or {"role": …, "content": …}). Other types are refused when the
-            problem is solved.
+        prompt: The problem as text, or as chat messages (`Message` or {"role": …, "content": …}). Other types are
+            refused when the problem is solved.
         answer: The reference answer. Only oracles get it, that is, verifiers that need it.
         id: A name that is unique in its data set. Random draws depend on it, or on the prompt if there is none.
-        task: The name of its task ("math", "arithmetic", …), which makes its prompt; None: the default of the model's record.
+        task: The name of its task ("math", "arithmetic", …), which makes its prompt; None: the default of the model's
+            record.
         metadata: Further values. Strategies do not get it, and of verifiers only oracles do.
 
     Example:
@@ -246,11 +251,11 @@ class Spread(NamedTuple):
     The values are in nats, at least 0, and computed without temperature. The first two are high if the model was sure.
 
     Args:
-        certainty: The divergence of the distribution from the uniform one, -(1/V) sum over all V tokens of ln(V p). NaN if the backend
-            has only the most likely tokens.
+        certainty: The divergence of the distribution from the uniform one, -(1/V) sum over all V tokens of ln(V p). NaN
+            if the backend has only the most likely tokens.
         top: The mean of -ln p over the `TOP_TOKENS` most likely tokens (over all if there are fewer).
-        entropy: -sum of p ln p over all tokens. Where only the most likely tokens are known, all others count as one token, which is a
-            lower bound. NaN if unknown.
+        entropy: -sum of p ln p over all tokens. Where only the most likely tokens are known, all others count as one
+            token, which is a lower bound. NaN if unknown.
     """
 
     certainty: float
@@ -280,12 +285,14 @@ class Trajectory:
         handle: The backend's state; no part of equality, pickle or JSON.
         spreads: The `Spread` of each token's distribution, one a token, or empty.
         marks: The marks of the thought that the path may begin with.
-        sampling_logprobs: Natural-log probabilities under the law that drew the tokens, one a token, or empty. Temperature and filters make
-            it another than the model's. No part of equality.
+        sampling_logprobs: Natural-log probabilities under the law that drew the tokens, one a token, or empty.
+            Temperature and filters make it another than the model's. No part of equality.
 
     Example:
         >>> import tts
-        >>> path = tts.solve("3 + 4 - 2", 400, model="toy", strategy="beam(n=2)", verifier="toy").candidates[0].trajectory
+        >>> path = (
+        ...     tts.solve("3 + 4 - 2", 400, model="toy", strategy="beam(n=2)", verifier="toy").candidates[0].trajectory
+        ... )
         >>> path.steps, path.status, path.num_tokens
         (('3 + 4 = 7\n', '7 - 2 = 5\n', 'A: 5'), 'finished', 15)
     """
@@ -335,7 +342,9 @@ class Trajectory:
 
     @property
     def response(self) -> str:
-        """The text of the whole path after its thought; "" while the thought has not ended. Answers are extracted from it."""
+        """The text of the whole path after its thought; "" while the thought has not ended. Answers are extracted from
+        it.
+        """
         return self.marks.response(self.full_text)
 
     @property
@@ -390,11 +399,14 @@ class Candidate:
     Args:
         trajectory: The path, finished or truncated.
         answer: The extracted answer; None where none was found.
-        answer_class: Index of the class of equivalent answers it belongs to, in order of first appearance; None without an answer.
+        answer_class: Index of the class of equivalent answers it belongs to, in order of first appearance; None without
+            an answer.
         index: Its place among the candidates of its search, from 0.
         group: The chain or subtree that it came from; candidates of one group are not independent.
-        scores: One aggregated score for each verifier role, NaN if unknown, and the scores that the strategy gave, by other roles.
-        weight: Its weight in the selection; before the selection, the weight that the strategy gave; NaN if there is neither.
+        scores: One aggregated score for each verifier role, NaN if unknown, and the scores that the strategy gave, by
+            other roles.
+        weight: Its weight in the selection; before the selection, the weight that the strategy gave; NaN if there is
+            neither.
 
     Example:
         >>> import tts
@@ -424,11 +436,13 @@ class Usage:
     """What a problem cost. Counts are exact whole numbers unless `estimated` says otherwise.
 
     Args:
-        prompt_tokens: Input tokens that were computed (prompts, forced text, recomputed prefixes), but not those of `verifier_tokens`.
+        prompt_tokens: Input tokens that were computed (prompts, forced text, recomputed prefixes), but not those of
+            `verifier_tokens`.
         reused_tokens: Input tokens whose state was cached; None where a server does not report them.
-        generated_tokens: Tokens that the policy, and other models of the strategy, generated: ends of sequence and discarded rows
-            included, `cancelled_tokens` not.
-        cancelled_tokens: Tokens of rows that a stop rule cancelled. They are charged; equal searches may differ in their number.
+        generated_tokens: Tokens that the policy, and other models of the strategy, generated: ends of sequence and
+            discarded rows included, `cancelled_tokens` not.
+        cancelled_tokens: Tokens of rows that a stop rule cancelled. They are charged; equal searches may differ in
+            their number.
         truncated_tokens: Those of the generated tokens that belong to candidates cut short without an answer.
         verifier_tokens: Tokens that verifiers computed, a judge's prompts and replies included.
         verifier_reused_tokens: Tokens that verifiers did not have to compute again.
@@ -475,7 +489,10 @@ class Usage:
         return f"Usage({', '.join(f'{name}={_short(value)}' for name, value in told)})"
 
     def _repr_html_(self) -> str:
-        return display.facts("usage", [(f.name.replace("_", " "), _format_value(getattr(self, f.name))) for f in dataclasses.fields(self)])
+        return display.facts(
+            "usage",
+            [(f.name.replace("_", " "), _format_value(getattr(self, f.name))) for f in dataclasses.fields(self)],
+        )
 
     @property
     def tokens(self) -> int:
@@ -516,17 +533,18 @@ class Solution:
 
     Args:
         problem: The problem as it was given.
-        answer: The chosen answer as the model wrote it; None where no candidate has one, or the selection abstained. Never a guess.
+        answer: The chosen answer as the model wrote it; None where no candidate has one, or the selection abstained.
+            Never a guess.
         answers: The chosen answers, best first, where the selection returns several.
         abstained: Why the selection gave no answer although candidates have some (`selective`); "" otherwise.
-        confidence: The winner's share of the selection's weight over all candidates, those without an answer included. NaN without
-            candidates, or where a verifier failed (see `Solver`).
+        confidence: The winner's share of the selection's weight over all candidates, those without an answer included.
+            NaN without candidates, or where a verifier failed (see `Solver`).
         calibrated: Whether `confidence` has been calibrated to be a probability of being right.
         candidates: Every candidate, best first.
         usage: What was spent.
         remaining: What is left of each limit, by unit.
-        stopped_by: Why the search ended: "done" where the strategy came to its end, else "budget: tokens", a stop rule such as
-            "unanimous", "interrupted", "failed", or a reason of the strategy.
+        stopped_by: Why the search ended: "done" where the strategy came to its end, else "budget: tokens", a stop rule
+            such as "unanimous", "interrupted", "failed", or a reason of the strategy.
         strategy: The plan as configured, as text that `tts.parse` reads.
         model: The name of the policy.
         seed: The run's seed.
@@ -570,8 +588,10 @@ class Solution:
         """Return one line with the answer, confidence, costs and reason of the end."""
         failed = "" if self.error is None else f", error={type(self.error).__name__}"
         return (
-            f"Solution(answer={display.one_line(self.answer)}, confidence={self.confidence:.2f}, candidates={len(self.candidates)}, "
-            f"tokens={self.usage.tokens}, stopped_by={self.stopped_by!r}, strategy={display.one_line(self.strategy)}{failed})"
+            f"Solution(answer={display.one_line(self.answer)}, confidence={self.confidence:.2f}, "
+            f"candidates={len(self.candidates)}, "
+            f"tokens={self.usage.tokens}, stopped_by={self.stopped_by!r}, "
+            f"strategy={display.one_line(self.strategy)}{failed})"
         )
 
     def _repr_html_(self) -> str:
@@ -605,7 +625,11 @@ class Solution:
         """A description of `confidence`."""
         if self.calibrated:
             return "a probability of being right"
-        return "of one sample, so it says nothing" if len(self.candidates) == 1 else "share of the selection's weight, not calibrated"
+        return (
+            "of one sample, so it says nothing"
+            if len(self.candidates) == 1
+            else "share of the selection's weight, not calibrated"
+        )
 
     @property
     def text(self) -> str | None:
@@ -618,15 +642,17 @@ class Solution:
         return None if self.target is None else self.answer
 
     def apply(self) -> None:
-        """Apply the patch to the files of the repository, also after its workspace was closed. Nothing else of it changes.
+        """Apply the patch to the files of the repository, also after its workspace was closed. Nothing else of it
+        changes.
 
         Raises:
-            ConfigError: The solution has no patch; `HEAD`, or a file that the patch touches, has changed since the workspace was made; or
-                the patch does not fit. No file is written then.
+            ConfigError: The solution has no patch; `HEAD`, or a file that the patch touches, has changed since the
+                workspace was made; or the patch does not fit. No file is written then.
         """
         if self.target is None:
             raise ConfigError(
-                f"the answer of the model {self.model!r} is no patch, so it cannot be applied", hint="solve by a tts.Workspace"
+                f"the answer of the model {self.model!r} is no patch, so it cannot be applied",
+                hint="solve by a tts.Workspace",
             )
         if self.answer is None:
             raise ConfigError("the solution has no patch to apply", hint="give the search more samples")

@@ -77,6 +77,11 @@ def _check_extent(events: Iterable[Any], what: str) -> None:
             count += 1
         if len(open_) > _DEPTH:
             line = event.start_mark.line + 1
-            raise ConfigError(f"the YAML is nested more than {_DEPTH} levels deep at line {line}, but a {what} has at most {_DEPTH}")
+            raise ConfigError(
+                f"the YAML is nested more than {_DEPTH} levels deep at line {line}, but a {what} has at most {_DEPTH}"
+            )
         if count > _VALUES:
-            raise ConfigError(f"the YAML has more than {_VALUES:,} values, with those that aliases repeat", hint="leave the aliases out")
+            raise ConfigError(
+                f"the YAML has more than {_VALUES:,} values, with those that aliases repeat",
+                hint="leave the aliases out",
+            )

@@ -2,9 +2,10 @@
 
     python -m benchmarks.engine [--quick | --smoke] [--json] [--peer vllm=PYTHON] [--peer llama_cpp=PYTHON]
 
-Every system replays the same trees (benchmarks/engine/workloads.py) with forced tokens, in a process of its own. Systems take turns,
-A/B/C, A/B/C; the others are stopped meanwhile. A peer without an interpreter or the model in its format, or that does not start, is
-listed as absent with the reason. `--smoke` runs everything once on tiny trees of the embedded model, in seconds: its times mean nothing.
+Every system replays the same trees (benchmarks/engine/workloads.py) with forced tokens, in a process of its own.
+Systems take turns, A/B/C, A/B/C; the others are stopped meanwhile. A peer without an interpreter or the model in its
+format, or that does not start, is listed as absent with the reason. `--smoke` runs everything once on tiny trees of the
+embedded model, in seconds: its times mean nothing.
 
 - seconds: median, with the least and greatest.
 - others: share of the machine that other processes took during the run.
@@ -42,23 +43,50 @@ SMOKE_MODEL = "pocket"
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     size = parser.add_mutually_exclusive_group()
-    size.add_argument("--quick", dest="size", action="store_const", const="quick", default="full", help="small trees: two minutes")
-    size.add_argument("--smoke", dest="size", action="store_const", const="smoke", help=f"tiny trees, the model {SMOKE_MODEL}: seconds")
+    size.add_argument(
+        "--quick", dest="size", action="store_const", const="quick", default="full", help="small trees: two minutes"
+    )
+    size.add_argument(
+        "--smoke",
+        dest="size",
+        action="store_const",
+        const="smoke",
+        help=f"tiny trees, the model {SMOKE_MODEL}: seconds",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     parser.add_argument("--workloads", help="comma-separated; W1,W2 with --quick, else all")
     parser.add_argument(
         "--systems",
-        help="comma-separated; the main ones with --quick, else all: " + ", ".join(f"{n} ({s.says})" for n, s in SPECS.items()),
+        help="comma-separated; the main ones with --quick, else all: "
+        + ", ".join(f"{n} ({s.says})" for n, s in SPECS.items()),
     )
     parser.add_argument("--repeats", type=int, help="5; 3 with --quick, 1 with --smoke")
-    parser.add_argument("--warmups", type=int, help=f"uncounted runs of each workload, beside {CHECK}: 1; 0 with --quick or --smoke")
-    parser.add_argument("--patience", type=int, default=0, help="most repetitions of a run during which others took a tenth of the machine")
-    parser.add_argument("--peer", action="append", default=[], metavar="NAME=PYTHON", help="the interpreter that has vllm or llama_cpp")
-    parser.add_argument("--argument", action="append", default=[], metavar="SYSTEM=ARGUMENT", help="handed to a system's driver")
-    parser.add_argument("--model", help=f"smollm2; {SMOKE_MODEL} with --smoke")
-    parser.add_argument("--files", type=Path, default=Path("build/engine-benchmark"), help="folder of the peers' copies of models")
     parser.add_argument(
-        "--size", dest="changed", action="append", default=[], metavar="W1.samples=32", help="replaces a size of a workload"
+        "--warmups", type=int, help=f"uncounted runs of each workload, beside {CHECK}: 1; 0 with --quick or --smoke"
+    )
+    parser.add_argument(
+        "--patience",
+        type=int,
+        default=0,
+        help="most repetitions of a run during which others took a tenth of the machine",
+    )
+    parser.add_argument(
+        "--peer", action="append", default=[], metavar="NAME=PYTHON", help="the interpreter that has vllm or llama_cpp"
+    )
+    parser.add_argument(
+        "--argument", action="append", default=[], metavar="SYSTEM=ARGUMENT", help="handed to a system's driver"
+    )
+    parser.add_argument("--model", help=f"smollm2; {SMOKE_MODEL} with --smoke")
+    parser.add_argument(
+        "--files", type=Path, default=Path("build/engine-benchmark"), help="folder of the peers' copies of models"
+    )
+    parser.add_argument(
+        "--size",
+        dest="changed",
+        action="append",
+        default=[],
+        metavar="W1.samples=32",
+        help="replaces a size of a workload",
     )
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
@@ -70,7 +98,9 @@ def arguments() -> argparse.Namespace:
 
 def sizes(options: argparse.Namespace, workload: str) -> dict[str, int]:
     """Return what --size says of a workload."""
-    given = (entry.removeprefix(f"{workload}.").split("=") for entry in options.changed if entry.startswith(f"{workload}."))
+    given = (
+        entry.removeprefix(f"{workload}.").split("=") for entry in options.changed if entry.startswith(f"{workload}.")
+    )
     return {name: int(value) for name, value in given}
 
 
@@ -112,7 +142,11 @@ def converted(options: argparse.Namespace, pythons: dict[str, str], absent: dict
 
 
 def start(
-    options: argparse.Namespace, pythons: Mapping[str, str], files: Mapping[str, str], templates: Mapping[str, Any], absent: dict[str, str]
+    options: argparse.Namespace,
+    pythons: Mapping[str, str],
+    files: Mapping[str, str],
+    templates: Mapping[str, Any],
+    absent: dict[str, str],
 ) -> dict[str, System]:
     """Start the systems, all at once; those that do not get ready go to `absent`."""
     systems: dict[str, System] = {}
@@ -129,7 +163,9 @@ def start(
 
 
 def undisturbed(system: System, workload: str, patience: int) -> dict[str, Any]:
-    """Return a run during which others took little of the machine; after `patience` repetitions, the least disturbed one."""
+    """Return a run during which others took little of the machine; after `patience` repetitions, the least disturbed
+    one.
+    """
     runs = [system.run(workload)]
     while runs[-1]["others"] > MOST_OTHERS and len(runs) <= patience:
         runs.append(system.run(workload))
@@ -151,7 +187,8 @@ def replay(
                 runs.pop(name, None)
                 continue
             print(
-                f"{workload} {name} {found['seconds']:.2f} s, {found['cpu_s']:.2f} s of processor time, others {found['others']:.0%}",
+                f"{workload} {name} {found['seconds']:.2f} s, {found['cpu_s']:.2f} s of processor time, others "
+                f"{found['others']:.0%}",
                 file=sys.stderr,
                 flush=True,
             )
@@ -187,7 +224,9 @@ def verdicts(report: Mapping[str, Any]) -> list[str]:
     before, after = machine["bandwidth"]
     drift = abs(after / before - 1)
     if drift > MOST_DRIFT:
-        found.append(f"REJECT: the machine's bandwidth was {before / 1e9:.1f} GB/s before the run, {after / 1e9:.1f} after")
+        found.append(
+            f"REJECT: the machine's bandwidth was {before / 1e9:.1f} GB/s before the run, {after / 1e9:.1f} after"
+        )
     for name, workload in report["workloads"].items():
         other = [system for system, numbers in workload["systems"].items() if numbers["hash"] != workload["hash"]]
         if other:
@@ -250,7 +289,10 @@ def show(report: Mapping[str, Any]) -> str:
         f"{machine['processor']}, load {machine['load'][0]:.1f} before, {machine['load'][1]:.1f} after",
         f"reads {before:.1f} GB/s before, {after:.1f} after",
         f"float32 GFLOP/s of the linear layers by rows: {rates}",
-        *(f"{name}: {SPECS[name].says}; " + ", ".join(f"{k} {v}" for k, v in found.items()) for name, found in report["versions"].items()),
+        *(
+            f"{name}: {SPECS[name].says}; " + ", ".join(f"{k} {v}" for k, v in found.items())
+            for name, found in report["versions"].items()
+        ),
         *(f"absent: {name}: {reason}" for name, reason in report["absent"].items()),
     ]
     for name, workload in report["workloads"].items():

@@ -1,4 +1,5 @@
-"""Write a model of the registry as the peers read it, with the same float32 weights: a folder for vLLM, GGUF files for llama.cpp.
+"""Write a model of the registry as the peers read it, with the same float32 weights: a folder for vLLM, GGUF files for
+llama.cpp.
 
     python -m benchmarks.engine.convert FOLDER [--model smollm2] [--kinds hf f32 q8_0]
 
@@ -52,7 +53,10 @@ def convert(name: str, folder: Path, kinds: Iterable[str] = KINDS) -> dict[str, 
     if missing:
         packaged = locate(record)
         if packaged is None or packaged.suffix != ".gguf":
-            raise ConfigError(f"model {name!r} is {packaged}, but GGUF files are made from a GGUF file only", hint="leave out f32 and q8_0")
+            raise ConfigError(
+                f"model {name!r} is {packaged}, but GGUF files are made from a GGUF file only",
+                hint="leave out f32 and q8_0",
+            )
         source = read_gguf(packaged)
         for kind in missing:
             write(source, paths[kind], kind)

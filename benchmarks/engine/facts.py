@@ -1,4 +1,6 @@
-"""What a template asks for at the least: tokens, rows and keys, whatever system runs it. Needs nothing but Python: the peers use it too."""
+"""What a template asks for at the least: tokens, rows and keys, whatever system runs it. Needs nothing but Python: the
+peers use it too.
+"""
 
 from __future__ import annotations
 
@@ -130,7 +132,8 @@ def facts(template: dict[str, Any]) -> Facts:
 
 
 def steps(template: dict[str, Any]) -> Iterator[tuple[int, int]]:
-    """Yield (rows, tokens whose keys are read) of each forward pass that a perfect engine would make, one level at a time.
+    """Yield (rows, tokens whose keys are read) of each forward pass that a perfect engine would make, one level at a
+    time.
 
     The last token of a node is read when the node is first used: by its children, all at once, or by a reading.
     """

@@ -2,8 +2,9 @@
 
     python -m benchmarks.engine.halves [--layers 8] [--repeat 11] [--heads 3] [--group 3] [--size 64] [--smoke]
 
-Rows share a prompt and have keys of their own. Times are the thread's processor time for all layers, whose keys together are larger
-than the caches. The ratio is float32 over float16: above 1, float16 takes less; the median of all pairs with their range.
+Rows share a prompt and have keys of their own. Times are the thread's processor time for all layers, whose keys
+together are larger than the caches. The ratio is float32 over float16: above 1, float16 takes less; the median of all
+pairs with their range.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from tts.backends.kernels.host import Team
 from tts.backends.kernels.plan import BLOCK, AttentionPlan
 from tts.backends.kernels.target import INSTRUCTIONS, WIDENS_HALVES
 
-SHAPES = ((16, 300, 64), (64, 300, 64), (64, 0, 1000), (16, 0, 4000), (1, 0, 8000))  # rows, tokens shared, tokens of each row's own
+# rows, tokens shared, tokens of each row's own
+SHAPES = ((16, 300, 64), (64, 300, 64), (64, 0, 1000), (16, 0, 4000), (1, 0, 8000))
 
 
 def planned(rows: int, shared: int, own: int) -> AttentionPlan:
@@ -29,10 +31,14 @@ def planned(rows: int, shared: int, own: int) -> AttentionPlan:
     items, blocks = [], []
     for start, length, first, last in ((0, shared, 0, rows), *((shared, own, row, row + 1) for row in range(rows))):
         if length:
-            held = [(len(blocks) + i, start + BLOCK * i, min(BLOCK, length - BLOCK * i)) for i in range(-(-length // BLOCK))]
+            held = [
+                (len(blocks) + i, start + BLOCK * i, min(BLOCK, length - BLOCK * i)) for i in range(-(-length // BLOCK))
+            ]
             items.append((len(blocks), len(blocks) + len(held), first, last))
             blocks += held
-    return AttentionPlan(np.full(rows, shared + own - 1, np.int64), np.array(items, np.int64), np.array(blocks, np.int64))
+    return AttentionPlan(
+        np.full(rows, shared + own - 1, np.int64), np.array(items, np.int64), np.array(blocks, np.int64)
+    )
 
 
 def measured(plan: AttentionPlan, given: argparse.Namespace) -> tuple[list[float], list[float]]:
@@ -66,13 +72,17 @@ def main() -> None:
     if not WIDENS_HALVES:
         raise SystemExit("this CPU has no F16C: it cannot widen float16")
     print(
-        f"{INSTRUCTIONS}: {given.layers} layers of {given.heads} key-value heads with {given.group} query heads of size {given.size} each"
+        f"{INSTRUCTIONS}: {given.layers} layers of {given.heads} key-value heads with {given.group} query heads of "
+        f"size {given.size} each"
     )
     for rows, shared, own in SHAPES:
         floats, halves = measured(planned(rows, shared, own), given)
         ratios = [a / b for a, b in zip(floats, halves, strict=True)]
         shape = f"{rows:>3} rows, {shared:>5,} tokens shared, {own:>5,} of each"
-        times = ", ".join(f"{what} {1e3 * statistics.median(each):7.2f} ms" for what, each in (("float32", floats), ("float16", halves)))
+        times = ", ".join(
+            f"{what} {1e3 * statistics.median(each):7.2f} ms"
+            for what, each in (("float32", floats), ("float16", halves))
+        )
         print(f"{shape}: {times}, ratio {statistics.median(ratios):.2f} [{min(ratios):.2f}, {max(ratios):.2f}]")
 
 

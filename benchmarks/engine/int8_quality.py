@@ -1,12 +1,15 @@
-"""What fewer bits cost in quality: a model's next-token distributions in float32, and with fewer bits in its linear layers or its keys.
+"""What fewer bits cost in quality: a model's next-token distributions in float32, and with fewer bits in its linear
+layers or its keys.
 
-    python -m benchmarks.engine.int8_quality [MODEL] [--precision int8|bfloat16|float32] [--halves] [--head] [--tokens 64] [--json]
+    python -m benchmarks.engine.int8_quality [MODEL] [--precision int8|bfloat16|float32] [--halves] [--head] [--tokens
+    64] [--json]
 
-Every prompt is continued greedily in float32. Teacher-forced: both models read that continuation. At each of its tokens two things are
-taken: the divergence KL(float32 || int8) in nats, and whether both would choose the same token. Free-running: int8 continues the
-prompts itself; agreement is the share of places with the same token, and the prefix is how many tokens come before the first other.
-The LM head stays float32 unless --head is given, as in the engine. With --halves rotated keys and values are rounded to float16,
-which is what the engine's option `kv_precision="float16"` does.
+Every prompt is continued greedily in float32. Teacher-forced: both models read that continuation. At each of its tokens
+two things are taken: the divergence KL(float32 || int8) in nats, and whether both would choose the same token.
+Free-running: int8 continues the prompts itself; agreement is the share of places with the same token, and the prefix is
+how many tokens come before the first other. The LM head stays float32 unless --head is given, as in the engine. With
+--halves rotated keys and values are rounded to float16, which is what the engine's option `kv_precision="float16"`
+does.
 """
 
 from __future__ import annotations
@@ -48,7 +51,8 @@ PROMPTS = (
     "Name three planets of the solar system and one fact about each.",
     "How do plants make food?",
     "Who wrote Romeo and Juliet, and what is it about?",
-    "Summarise in one sentence: The meeting was moved to Friday because the room was double-booked and two speakers were ill.",
+    "Summarise in one sentence: The meeting was moved to Friday because the room was double-booked and two speakers "
+    "were ill.",
     "Translate to French: Good morning, how are you?",
     "Write a two-line poem about the sea.",
     "Give me a recipe for pancakes.",
@@ -76,8 +80,10 @@ class Quality:
 
     def __str__(self) -> str:
         return (
-            f"{self.model} {self.precision}: KL {self.kl_mean:.4f} nats a token (p99 {self.kl_p99:.3f}), the same greedy token "
-            f"{self.forced_agreement:.1%} teacher-forced and {self.free_agreement:.1%} free-running ({self.tokens} tokens)"
+            f"{self.model} {self.precision}: KL {self.kl_mean:.4f} nats a token (p99 {self.kl_p99:.3f}), the same "
+            "greedy token "
+            f"{self.forced_agreement:.1%} teacher-forced and {self.free_agreement:.1%} free-running ({self.tokens} "
+            "tokens)"
         )
 
 
@@ -103,7 +109,9 @@ def swapped(model: Any, precision: Precision, *, head: bool) -> Generator[None]:
         if isinstance(child, torch.nn.Linear) and (head or child is not output)
     ]
     for parent, name, child in places:
-        setattr(parent, name, Swapped(make_linear(child.weight.detach(), child.bias, precision=precision, strict=False)))
+        setattr(
+            parent, name, Swapped(make_linear(child.weight.detach(), child.bias, precision=precision, strict=False))
+        )
     try:
         yield
     finally:
@@ -169,16 +177,22 @@ def rendered(tokenizer: Any, prompt: str) -> list[int]:
     """Return a prompt's tokens, as a user's turn where the model knows turns."""
     if not tokenizer.chat_template:
         return tokenizer.encode(prompt)
-    text = tokenizer.apply_chat_template([{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True)
+    text = tokenizer.apply_chat_template(
+        [{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True
+    )
     return tokenizer.encode(text, add_special_tokens=False)
 
 
 def continued(model: Any, starts: Sequence[Sequence[int]], tokens: int) -> list[list[int]]:
-    """Return greedy continuations, each up to its end of sequence; all prompts are read together, filled up on the left."""
+    """Return greedy continuations, each up to its end of sequence; all prompts are read together, filled up on the
+    left.
+    """
     width = max(map(len, starts))
     ids = torch.tensor([[0] * (width - len(start)) + list(start) for start in starts])
     mask = torch.tensor([[0] * (width - len(start)) + [1] * len(start) for start in starts])
-    out = model.generate(ids, attention_mask=mask, max_new_tokens=tokens, do_sample=False, pad_token_id=0)[:, width:].tolist()
+    out = model.generate(ids, attention_mask=mask, max_new_tokens=tokens, do_sample=False, pad_token_id=0)[
+        :, width:
+    ].tolist()
     ends = model.generation_config.eos_token_id
     ends = set(ends if isinstance(ends, list) else [ends])
     return [row[: next((i + 1 for i, token in enumerate(row) if token in ends), len(row))] for row in out]
@@ -203,7 +217,9 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     try:
-        quality = measure(options.model, precision=options.precision, halves=options.halves, head=options.head, tokens=options.tokens)
+        quality = measure(
+            options.model, precision=options.precision, halves=options.halves, head=options.head, tokens=options.tokens
+        )
     except TTSError as failure:
         sys.exit(f"error: {failure}")
     if options.json:

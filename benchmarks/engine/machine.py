@@ -1,4 +1,6 @@
-"""What the machine can do at most, measured in the same run: bytes and operations a second, and the least seconds of a step from them."""
+"""What the machine can do at most, measured in the same run: bytes and operations a second, and the least seconds of a
+step from them.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,12 @@ class Shapes:
 
     def layer(self) -> list[tuple[int, int]]:
         queries, keys = self.heads * self.head, self.kv_heads * self.head
-        return [(self.hidden, queries + 2 * keys), (queries, self.hidden), (self.hidden, 2 * self.inner), (self.inner, self.hidden)]
+        return [
+            (self.hidden, queries + 2 * keys),
+            (queries, self.hidden),
+            (self.hidden, 2 * self.inner),
+            (self.inner, self.hidden),
+        ]
 
     def parameters(self) -> int:
         return self.layers * sum(a * b for a, b in self.layer()) + self.hidden * self.vocabulary
@@ -79,12 +86,18 @@ def bandwidth() -> float:
 
 
 def measure(shapes: Shapes) -> Probe:
-    """Measure reading memory, and linear layers in the model's shapes: by torch and by our engine, the better of the two."""
-    weights = [torch.ones(b, a) for _ in range(_LAYERS) for a, b in shapes.layer()] + [torch.ones(shapes.vocabulary // 5, shapes.hidden)]
+    """Measure reading memory, and linear layers in the model's shapes: by torch and by our engine, the better of the
+    two.
+    """
+    weights = [torch.ones(b, a) for _ in range(_LAYERS) for a, b in shapes.layer()] + [
+        torch.ones(shapes.vocabulary // 5, shapes.hidden)
+    ]
     size = sum(weight.numel() for weight in weights)
     threads = torch.get_num_threads()
     by_torch: list[Linear] = [partial(torch.nn.functional.linear, weight=weight) for weight in weights]
-    by_us: list[Linear] = [make_linear(weight, None, precision="float32", strict=True, threads=threads) for weight in weights]
+    by_us: list[Linear] = [
+        make_linear(weight, None, precision="float32", strict=True, threads=threads) for weight in weights
+    ]
     rates: dict[int, float] = {}
     for rows in ROWS:
         inputs = [torch.ones(rows, weight.shape[1]) for weight in weights]
@@ -120,9 +133,13 @@ def rate(probe: Probe, rows: int) -> float:
 
 
 def step_s(probe: Probe, shapes: Shapes, rows: int, keys: int) -> float:
-    """Return the least seconds of a float32 step: its weights and keys read once each, or its operations at the measured rate."""
+    """Return the least seconds of a float32 step: its weights and keys read once each, or its operations at the
+    measured rate.
+    """
     weights = shapes.parameters() * _BYTES["float32"]
-    return max((weights + keys * shapes.kv_bytes()) / probe.bandwidth, 2 * shapes.parameters() * rows / rate(probe, rows))
+    return max(
+        (weights + keys * shapes.kv_bytes()) / probe.bandwidth, 2 * shapes.parameters() * rows / rate(probe, rows)
+    )
 
 
 def load() -> float:

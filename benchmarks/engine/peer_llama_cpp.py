@@ -2,8 +2,9 @@
 
     python -m benchmarks.engine.peer_llama_cpp MODEL.gguf [--kv f32|f16]
 
-A node is a sequence of one unified cache. A child begins as a copy of its parent's sequence, which copies no keys. All rows of a
-level decode in one batch a step. A process model is a second context on the same weights, which reads each path once.
+A node is a sequence of one unified cache. A child begins as a copy of its parent's sequence, which copies no keys. All
+rows of a level decode in one batch a step. A process model is a second context on the same weights, which reads each
+path once.
 """
 
 from __future__ import annotations
@@ -80,7 +81,9 @@ class Context:
 
 
 class LlamaCpp:
-    """`paths[node]` holds a node's ids from the root; its sequence holds all of them but the last until the node is first used."""
+    """`paths[node]` holds a node's ids from the root; its sequence holds all of them but the last until the node is
+    first used.
+    """
 
     def __init__(self, model: Any, templates: Sequence[Facts], options: argparse.Namespace) -> None:
         self.sequences = llama.llama_max_parallel_sequences()
@@ -103,7 +106,9 @@ class LlamaCpp:
 
     def _add(self, node: int, parent: int, ids: Sequence[int]) -> int:
         if not self.free:
-            raise RuntimeError(f"the template holds more nodes than the {self.sequences} sequences that llama.cpp is built for")
+            raise RuntimeError(
+                f"the template holds more nodes than the {self.sequences} sequences that llama.cpp is built for"
+            )
         self.paths[node] = [*self.paths.get(parent, []), *ids]
         self.parents[node] = parent
         self.sequence[node] = self.free.pop()
@@ -157,12 +162,16 @@ class LlamaCpp:
         return self.process.decode(tokens)
 
     def _mirror(self, node: int) -> int:
-        """Begin a node's sequence in the process model's cache; return how many of its tokens that holds. A prompt is read first."""
+        """Begin a node's sequence in the process model's cache; return how many of its tokens that holds. A prompt is
+        read first.
+        """
         above = self.parents[node]
         while above not in self.mirrored and self.parents.get(above, -1) >= 0:
             above = self.parents[above]
         if above >= 0 and above not in self.mirrored:
-            self.process.decode([(self.sequence[above], at, token, False) for at, token in enumerate(self.paths[above])])
+            self.process.decode(
+                [(self.sequence[above], at, token, False) for at, token in enumerate(self.paths[above])]
+            )
             self.computed += len(self.paths[above])
             self.mirrored.add(above)
         self.mirrored.add(node)

@@ -2,7 +2,8 @@
 
     python -m benchmarks.engine.peer_ours [--precision float32|int8] [--halves] [--unshared] [--no-reuse]
 
-`--unshared`: every row reads its whole path, as if nobody shared it. `--no-reuse`: every child computes its whole path again.
+`--unshared`: every row reads its whole path, as if nobody shared it. `--no-reuse`: every child computes its whole path
+again.
 """
 
 from __future__ import annotations
@@ -47,7 +48,11 @@ class Ours:
             {"rows": rows, "keys": keys, "seconds": planning + forward + rest}
             for rows, _, keys, planning, forward, rest in stats.pop("step_reports")
         ]
-        known = {"prefill_computed": "prefill_tokens", "prefill_reused": "reused_tokens", "peak_kv_tokens": "peak_unique_tokens"}
+        known = {
+            "prefill_computed": "prefill_tokens",
+            "prefill_reused": "reused_tokens",
+            "peak_kv_tokens": "peak_unique_tokens",
+        }
         return {name: stats.get(key) for name, key in known.items()} | {"stats": stats}
 
 

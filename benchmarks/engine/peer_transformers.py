@@ -2,9 +2,10 @@
 
     python -m benchmarks.engine.peer_transformers MODEL_FOLDER --variant generate|cache
 
-`generate`: one call of `model.generate` a level, all rows together; their paths are read anew each time, once for each row, as
-`num_return_sequences` does it. `cache`: `forward` with a cache. Each node keeps its own keys, and a child's row starts from a
-copy of its path's. Rows of all parents decode in one batch, padded on the left. A finished row leaves the batch.
+`generate`: one call of `model.generate` a level, all rows together; their paths are read anew each time, once for each
+row, as `num_return_sequences` does it. `cache`: `forward` with a cache. Each node keeps its own keys, and a child's row
+starts from a copy of its path's. Rows of all parents decode in one batch, padded on the left. A finished row leaves the
+batch.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ def main() -> None:
         transformers.logging.set_verbosity_error()
         model = transformers.AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32)
         kind = Generate if options.variant == "generate" else Cached
-        return kind(model.eval(), options.most_rows), {"transformers": transformers.__version__, "torch": torch.__version__}
+        return kind(model.eval(), options.most_rows), {
+            "transformers": transformers.__version__,
+            "torch": torch.__version__,
+        }
 
     with torch.inference_mode():
         serve(make, OUT)  # type: ignore[arg-type]

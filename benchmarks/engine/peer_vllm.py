@@ -1,9 +1,10 @@
-"""The same trees on vLLM: one request a child, its prompt the parent's path, prefix caching on; run in an environment that has vLLM.
+"""The same trees on vLLM: one request a child, its prompt the parent's path, prefix caching on; run in an environment
+that has vLLM.
 
     python -m benchmarks.engine.peer_vllm MODEL_FOLDER
 
-A process model is the same weights under another cache salt: its keys are its own, as a second engine's would be. Readings are
-requests for one token with the log-probabilities of the ids asked for, which do use the cache.
+A process model is the same weights under another cache salt: its keys are its own, as a second engine's would be.
+Readings are requests for one token with the log-probabilities of the ids asked for, which do use the cache.
 """
 
 from __future__ import annotations
@@ -45,7 +46,13 @@ class Vllm:
 
     def expand(self, first: int, children: Children) -> Sequence[Sequence[int]]:
         forced = [
-            self.parameters(temperature=0.0, max_tokens=len(ids), ignore_eos=True, detokenize=False, extra_args={"forced": list(ids)})
+            self.parameters(
+                temperature=0.0,
+                max_tokens=len(ids),
+                ignore_eos=True,
+                detokenize=False,
+                extra_args={"forced": list(ids)},
+            )
             for _, ids in children
         ]
         made = self._generate([parent for parent, _ in children], forced, "policy")
@@ -54,7 +61,9 @@ class Vllm:
         return [list(output.token_ids) for output in made]
 
     def read(self, nodes: Sequence[int], ids: Sequence[int], *, process: bool) -> Sequence[Sequence[float]]:
-        asked = self.parameters(temperature=0.0, max_tokens=1, ignore_eos=True, detokenize=False, logprob_token_ids=list(ids))
+        asked = self.parameters(
+            temperature=0.0, max_tokens=1, ignore_eos=True, detokenize=False, logprob_token_ids=list(ids)
+        )
         made = self._generate(nodes, [asked] * len(nodes), "process" if process else "policy")
         return [[math.exp(output.logprobs[0][token].logprob) for token in ids] for output in made]
 
@@ -69,7 +78,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("model")
     parser.add_argument("--kv-gib", default="2")
-    parser.add_argument("--cpus", default="auto", help="cores of the worker, as VLLM_CPU_OMP_THREADS_BIND takes them, or all")
+    parser.add_argument(
+        "--cpus", default="auto", help="cores of the worker, as VLLM_CPU_OMP_THREADS_BIND takes them, or all"
+    )
     options = parser.parse_args()
     cpus = f"0-{(os.cpu_count() or 1) - 1}" if options.cpus == "all" else options.cpus
     os.environ |= {"VLLM_CPU_KVCACHE_SPACE": options.kv_gib, "VLLM_CPU_OMP_THREADS_BIND": cpus, "HF_HUB_OFFLINE": "1"}

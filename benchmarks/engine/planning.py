@@ -2,7 +2,8 @@
 
     python -m benchmarks.engine.planning [--nodes 10000] [--rows 1000] [--repeat 200]
 
-The tree: 16 prompts of 160 tokens, nodes of 20 to 80 tokens below any of the 2,000 nodes before them, and rows that decode one token.
+The tree: 16 prompts of 160 tokens, nodes of 20 to 80 tokens below any of the 2,000 nodes before them, and rows that
+decode one token.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ def grown(num_nodes: int, num_rows: int, problems: int = 16) -> tuple[StepRows, 
     size = 1 << (num_nodes - 1).bit_length()
     table = NodeTable(*(np.full(size, value, np.int64) for value in (-1, 0, 0, -1)))
     place = draw.permutation(size)
-    lengths = [160] * problems + draw.integers(20, 81, inner - problems).tolist() + draw.integers(1, 80, num_rows).tolist()
+    lengths = (
+        [160] * problems + draw.integers(20, 81, inner - problems).tolist() + draw.integers(1, 80, num_rows).tolist()
+    )
     counts = [-(-length // BLOCK) for length in lengths]
     blocks = draw.permutation(sum(counts))
     following = np.full(sum(counts), -1, np.int64)
@@ -57,7 +60,10 @@ def main() -> None:
     shape = f"{len(planned.plan.items)} items, {len(planned.plan.blocks)} blocks"
     share = planned.keys_unshared / planned.keys_read
     print(f"{given.nodes} nodes, {given.rows} rows: {shape}, {share:.1f} times fewer keys read than without sharing")
-    print(f"make_plan: median {1e3 * statistics.median(seconds):.3f} ms, fastest {1e3 * min(seconds):.3f} ms of {given.repeat}")
+    print(
+        f"make_plan: median {1e3 * statistics.median(seconds):.3f} ms, fastest {1e3 * min(seconds):.3f} ms of "
+        f"{given.repeat}"
+    )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
-"""Tokens a second of the engine on a model of a few million parameters, where work outside of matrix products counts most.
+"""Tokens a second of the engine on a model of a few million parameters, where work outside of matrix products counts
+most.
 
     python -m benchmarks.engine.pocket [--rows 64] [--tokens 128] [--kv-heads 1] [--repeats 5] [--threads N] [--json]
 
-The model has random weights (Llama, hidden 192, 6 layers, 3 heads of 64, 94 tokens); the embedded pair has 8 layers. A run is
-best-of-N: one prompt of 64 tokens and `rows` rows of `tokens` tokens, draws included. Medians with the range of the repeats. Keys and
-values of 64 private tails exceed the cache: with three key-value heads, reading them takes most of a step.
+The model has random weights (Llama, hidden 192, 6 layers, 3 heads of 64, 94 tokens); the embedded pair has 8 layers. A
+run is best-of-N: one prompt of 64 tokens and `rows` rows of `tokens` tokens, draws included. Medians with the range of
+the repeats. Keys and values of 64 private tails exceed the cache: with three key-value heads, reading them takes most
+of a step.
 """
 
 from __future__ import annotations
@@ -47,11 +49,19 @@ def pocket_checkpoint(kv_heads: int) -> Checkpoint:
     model = LlamaForCausalLM(config)
     tokenizer = Tokenizer(models.BPE(vocab={chr(33 + i): i for i in range(VOCABULARY)}, merges=[]))
     tokenizer.decoder = decoders.ByteLevel()
-    return Checkpoint(config, dict(model.state_dict()), PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="!"), None, "pocket")
+    return Checkpoint(
+        config,
+        dict(model.state_dict()),
+        PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="!"),
+        None,
+        "pocket",
+    )
 
 
 def run_once(replayer: Replayer, rows: int, tokens: int) -> dict[str, float]:
-    """Replay one best-of-N; return tokens a second, and each part's share of the time. Reading the prompt is not counted."""
+    """Replay one best-of-N; return tokens a second, and each part's share of the time. Reading the prompt is not
+    counted.
+    """
     draw = np.random.default_rng(0)
     replayer.reset()
     prompt = replayer.open(draw.integers(1, VOCABULARY, 64).tolist())
@@ -86,7 +96,11 @@ def main() -> None:
         print(json.dumps(found))
         return
     for name, value in found.items():
-        median = f"{value['median']:.3g}  ({value['least']:.3g} to {value['most']:.3g})" if isinstance(value, dict) else value
+        median = (
+            f"{value['median']:.3g}  ({value['least']:.3g} to {value['most']:.3g})"
+            if isinstance(value, dict)
+            else value
+        )
         print(f"{name:20} {median}")
 
 

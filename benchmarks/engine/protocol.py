@@ -1,4 +1,5 @@
-"""How the benchmark talks to a system: lines of JSON, in and out, so that each system has a process and an environment of its own.
+"""How the benchmark talks to a system: lines of JSON, in and out, so that each system has a process and an environment
+of its own.
 
 In:  {"template": {...}}   one for each workload, before anything runs
      {"run": NAME}         replay it once, from an empty cache
@@ -35,17 +36,23 @@ class Driver(Protocol):
         ...
 
     def expand(self, first: int, children: Children) -> Sequence[Sequence[int]]:
-        """Make nodes `first`, `first + 1`, ... of (parent, ids), decoding all together; return the ids that were processed."""
+        """Make nodes `first`, `first + 1`, ... of (parent, ids), decoding all together; return the ids that were
+        processed.
+        """
         ...
 
     def read(self, nodes: Sequence[int], ids: Sequence[int], *, process: bool) -> Sequence[Sequence[float]]:
-        """Return the probabilities of `ids` after each node, by the policy, or by a process model with its own cache."""
+        """Return the probabilities of `ids` after each node, by the policy, or by a process model with its own
+        cache.
+        """
         ...
 
     def release(self, nodes: Sequence[int]) -> None: ...
 
     def counters(self) -> dict[str, Any]:
-        """Return what was counted since the reset: prefill_computed, prefill_reused, peak_kv_tokens and more, where known."""
+        """Return what was counted since the reset: prefill_computed, prefill_reused, peak_kv_tokens and more, where
+        known.
+        """
         ...
 
 
@@ -57,7 +64,9 @@ def own_stdout() -> TextIO:
 
 
 def serve(make: Callable[[Sequence[Facts]], tuple[Driver, dict[str, str]]], out: TextIO) -> None:
-    """Answer the benchmark's lines until they end. `make` gets what the templates ask for, and returns a driver and versions."""
+    """Answer the benchmark's lines until they end. `make` gets what the templates ask for, and returns a driver and
+    versions.
+    """
     templates: dict[str, dict[str, Any]] = {}
     driver: Driver | None = None
     for line in sys.stdin:

@@ -1,4 +1,6 @@
-"""Replay tree templates on our engine. The step loop is the engine's own, draws included; the token of each draw is replaced."""
+"""Replay tree templates on our engine. The step loop is the engine's own, draws included; the token of each draw is
+replaced.
+"""
 
 from __future__ import annotations
 
@@ -143,7 +145,12 @@ class Replayer:
             node = tree.retain(parent.node) if self.reuse else tree.add(None, parent.path)
             ids = [children[index][1] for index in indices]
             rows = RowSet(
-                SampleRequest(None, tuple(Row(index, 0, len(i)) for index, i in zip(indices, ids, strict=True)), SAMPLING, StopCondition())
+                SampleRequest(
+                    None,
+                    tuple(Row(index, 0, len(i)) for index, i in zip(indices, ids, strict=True)),
+                    SAMPLING,
+                    StopCondition(),
+                )
             )
 
             def ended(end: RowEnd, indices: list[int] = indices, parent: Replayed = parent) -> None:
@@ -177,7 +184,9 @@ class Replayer:
         return np.array([found[index] for index in range(len(nodes))])
 
     def reward(self, nodes: Sequence[Replayed], ids: list[int]) -> Any:
-        """Return the process model's reading after each node's last step: the probability of the first of two labels, and the rest."""
+        """Return the process model's reading after each node's last step: the probability of the first of two labels,
+        and the rest.
+        """
         found: dict[int, float] = {}
         template = StepTemplate(lambda text: self.texts[text], LabelReadout(ids[0], (ids[1],)))
         for index, each in enumerate(nodes):

@@ -16,7 +16,9 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     return {"median": statistics.median(values), "least": min(values), "greatest": max(values)}
 
 
-def summary(runs: Runs, facts: Mapping[str, int], floor_s: float | None, step_s: Callable[[int, int], float] | None) -> dict[str, Any]:
+def summary(
+    runs: Runs, facts: Mapping[str, int], floor_s: float | None, step_s: Callable[[int, int], float] | None
+) -> dict[str, Any]:
     """Return one system's numbers on one workload.
 
     Args:
@@ -29,7 +31,9 @@ def summary(runs: Runs, facts: Mapping[str, int], floor_s: float | None, step_s:
     last = runs[-1]
     found = {
         "seconds": seconds,
-        "seconds_by_op": {op: statistics.median(run["seconds_by_op"][op] for run in runs) for op in last["seconds_by_op"]},
+        "seconds_by_op": {
+            op: statistics.median(run["seconds_by_op"][op] for run in runs) for op in last["seconds_by_op"]
+        },
         "tokens_per_s": facts["generated"] / seconds["median"],
         "useful_tokens_per_s": facts["useful"] / seconds["median"],
         "prefill_computed": last["prefill_computed"],
@@ -51,7 +55,9 @@ def summary(runs: Runs, facts: Mapping[str, int], floor_s: float | None, step_s:
 
 
 def by_rows(per_step: Sequence[Mapping[str, Any]], step_s: Callable[[int, int], float]) -> dict[str, dict[str, float]]:
-    """Return the fraction of the floor of steps by their width: the median and the tenth percentile of each bucket of rows."""
+    """Return the fraction of the floor of steps by their width: the median and the tenth percentile of each bucket of
+    rows.
+    """
     buckets: dict[str, list[float]] = {}
     for step in per_step:
         most = next((edge for edge in _BUCKETS if step["rows"] <= edge), math.inf)
@@ -68,7 +74,11 @@ def disagreement(readings: Mapping[str, Sequence[Sequence[float]]]) -> dict[str,
     reference, *others = readings.items()
     return {
         name: max(
-            (abs(math.log(a / b)) for row, other in zip(found, reference[1], strict=True) for a, b in zip(row, other, strict=True)),
+            (
+                abs(math.log(a / b))
+                for row, other in zip(found, reference[1], strict=True)
+                for a, b in zip(row, other, strict=True)
+            ),
             default=0.0,
         )
         for name, found in others
@@ -96,7 +106,9 @@ _COLUMNS: Sequence[tuple[str, int, Callable[[Mapping[str, Any]], str]]] = (
 
 
 def lines(name: str, says: str, workload: Mapping[str, Any], precisions: Mapping[str, str]) -> list[str]:
-    """Return a workload's table. The last column is the time over ours at the same precision: above 1, ours takes less."""
+    """Return a workload's table. The last column is the time over ours at the same precision: above 1, ours takes
+    less.
+    """
     of, systems = workload["facts"], workload["systems"]
     out = [
         "",
@@ -114,7 +126,10 @@ def lines(name: str, says: str, workload: Mapping[str, Any], precisions: Mapping
         out.append(f"  {system:<15} {precisions[system]:<8}{row}{_number(ratio, '{:.2f}'):>8}{wrong}")
     for system, found in systems.items():
         for bucket, share in found.get("floor_fraction_by_rows", {}).items():
-            out.append(f"  {system}, rows {bucket}: {share['median']:.0%} of the floor, p10 {share['p10']:.0%}, {share['steps']} steps")
+            out.append(
+                f"  {system}, rows {bucket}: {share['median']:.0%} of the floor, p10 {share['p10']:.0%}, "
+                f"{share['steps']} steps"
+            )
     if workload["disagreement"]:
         differences = ", ".join(f"{name} {value:.1e}" for name, value in workload["disagreement"].items())
         out.append(f"  greatest difference of ln p from the first system: {differences}")

@@ -1,10 +1,11 @@
-"""The engine of this checkout beside that of another one, on the embedded policy: tokens a second, in turns, and whether texts are equal.
+"""The engine of this checkout beside that of another one, on the embedded policy: tokens a second, in turns, and
+whether texts are equal.
 
     git worktree add ../before REVISION
     python -m benchmarks.engine.revisions ../before [--smoke] [--rows 8 64] [--tokens 128] [--turns 5]
 
-Each turn is a process of its own, which draws the rows of one prompt six times and leaves out the first. Medians over the
-turns, with the least and greatest.
+Each turn is a process of its own, which draws the rows of one prompt six times and leaves out the first. Medians over
+the turns, with the least and greatest.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ def drawn(rows: int, tokens: int) -> dict[str, Any]:
             began = time.perf_counter()
             found = backend.sample(SampleRequest(opened.value, asked, Sampling(temperature=2.0), StopCondition()))
             await found.drain()
-            speeds.append(sum(one.num_tokens for one in found.samples if one is not None) / (time.perf_counter() - began))
+            speeds.append(
+                sum(one.num_tokens for one in found.samples if one is not None) / (time.perf_counter() - began)
+            )
             digest.update(str([one.token_ids for one in found.samples if one is not None]).encode())
         await backend.close()
         return {"speed": statistics.median(speeds[1:]), "digest": digest.hexdigest()}
@@ -53,7 +56,11 @@ def drawn(rows: int, tokens: int) -> dict[str, Any]:
 
 def turn(checkout: Path, rows: int, tokens: int) -> dict[str, Any]:
     """Return what `drawn` gives for the package of a checkout, in a process of its own."""
-    environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH": os.pathsep.join([str(checkout), str(HERE.parents[2])])}
+    environment = {
+        **os.environ,
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "PYTHONPATH": os.pathsep.join([str(checkout), str(HERE.parents[2])]),
+    }
     asked = [sys.executable, str(HERE), "--draw", "--rows", str(rows), "--tokens", str(tokens)]
     done = subprocess.run(asked, capture_output=True, text=True, check=False, cwd=checkout, env=environment)
     if done.returncode:
@@ -75,7 +82,9 @@ def main() -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description="The engine of this checkout beside that of another one.")
     parser.add_argument("--smoke", action=Smoke, sizes={"rows": [2], "tokens": 8, "turns": 1})
-    parser.add_argument("before", type=Path, nargs="?", default=HERE.parents[2], help="the other checkout (default: this one)")
+    parser.add_argument(
+        "before", type=Path, nargs="?", default=HERE.parents[2], help="the other checkout (default: this one)"
+    )
     parser.add_argument("--rows", type=int, nargs="*", default=[8, 64])
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--turns", type=int, default=5)

@@ -43,11 +43,19 @@ OURS, TRANSFORMERS, VLLM, LLAMA = "peer_ours", "peer_transformers", "peer_vllm",
 SPECS: Mapping[str, Spec] = {
     "ours": Spec(OURS, "", "float32", "our engine", "--model {model}"),
     "ours-f16": Spec(OURS, "", "f16 keys", "our engine, keys in float16", "--model {model} --halves"),
-    "ours-unshared": Spec(OURS, "", "float32", "our engine, every row reads its whole path", "--model {model} --unshared", main=False),
-    "ours-no-reuse": Spec(OURS, "", "float32", "our engine, every child computes its whole path", "--model {model} --no-reuse", main=False),
+    "ours-unshared": Spec(
+        OURS, "", "float32", "our engine, every row reads its whole path", "--model {model} --unshared", main=False
+    ),
+    "ours-no-reuse": Spec(
+        OURS, "", "float32", "our engine, every child computes its whole path", "--model {model} --no-reuse", main=False
+    ),
     "generate": Spec(TRANSFORMERS, "", "float32", "transformers' generate, once a level", "{hf} --variant generate"),
-    "forward": Spec(TRANSFORMERS, "", "float32", "transformers' forward with a cache for each row", "{hf} --variant cache"),
-    "vllm": Spec(VLLM, "vllm", "float32", "vLLM with prefix caching; by its own choice a core is left to its scheduler", "{hf}"),
+    "forward": Spec(
+        TRANSFORMERS, "", "float32", "transformers' forward with a cache for each row", "{hf} --variant cache"
+    ),
+    "vllm": Spec(
+        VLLM, "vllm", "float32", "vLLM with prefix caching; by its own choice a core is left to its scheduler", "{hf}"
+    ),
     "vllm-all": Spec(VLLM, "vllm", "float32", "the same, its worker on every core", "{hf} --cpus all", main=False),
     "llama.cpp": Spec(LLAMA, "llama_cpp", "float32", "llama.cpp, keys in float32", "{f32} --kv f32 --flash off"),
     "llama.cpp-f16": Spec(LLAMA, "llama_cpp", "f16 keys", "llama.cpp as it comes: flash attention", "{f32} --kv f16"),
@@ -61,7 +69,8 @@ class AbsentError(Exception):
 
 
 class System:
-    """A driver's process. It is stopped, with all its children, unless it runs a workload, so that idle systems take no time.
+    """A driver's process. It is stopped, with all its children, unless it runs a workload, so that idle systems take no
+    time.
 
     Args:
         spec: the system.
@@ -72,11 +81,20 @@ class System:
     """
 
     def __init__(
-        self, spec: Spec, python: str, files: Mapping[str, str], templates: Sequence[dict[str, Any]], extra: Sequence[str]
+        self,
+        spec: Spec,
+        python: str,
+        files: Mapping[str, str],
+        templates: Sequence[dict[str, Any]],
+        extra: Sequence[str],
     ) -> None:
         self.spec, self.errors = spec, tempfile.TemporaryFile("w+")  # noqa: SIM115  # it lives as long as the process
         arguments = [part.format(**files) for part in spec.arguments.split()]
-        environment = os.environ | {"OMP_WAIT_POLICY": "PASSIVE", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
+        environment = os.environ | {
+            "OMP_WAIT_POLICY": "PASSIVE",
+            "TOKENIZERS_PARALLELISM": "false",
+            "HF_HUB_OFFLINE": "1",
+        }
         self.process = subprocess.Popen(
             [python, "-m", f"benchmarks.engine.{spec.driver}", *arguments, *extra],
             cwd=ROOT,
@@ -103,7 +121,8 @@ class System:
         self._signal(signal.SIGSTOP)
 
     def run(self, workload: str) -> dict[str, Any]:
-        """Replay a workload once. The result's `cpu_s`: its processor time; `others`: the share of the machine that others took.
+        """Replay a workload once. The result's `cpu_s`: its processor time; `others`: the share of the machine that
+        others took.
 
         Raises:
             AbsentError: it ended instead of answering.
@@ -115,7 +134,10 @@ class System:
         after = used_s(self.process.pid)
         self._signal(signal.SIGSTOP)
         by_all, by_this = after[0] - before[0], after[1] - before[1]
-        return result | {"cpu_s": by_this, "others": max(0.0, by_all - by_this) / (after[2] - before[2]) / (os.cpu_count() or 1)}
+        return result | {
+            "cpu_s": by_this,
+            "others": max(0.0, by_all - by_this) / (after[2] - before[2]) / (os.cpu_count() or 1),
+        }
 
     def close(self) -> None:
         """End it, and its children with it."""
@@ -151,7 +173,9 @@ class System:
 
 
 def used_s(group: int) -> tuple[float, float, float]:
-    """Return seconds of processor time used so far by everything and by one process group, and the time now; 0, 0 where /proc is none."""
+    """Return seconds of processor time used so far by everything and by one process group, and the time now; 0, 0 where
+    /proc is none.
+    """
     if not Path("/proc/stat").is_file():
         return 0.0, 0.0, time.perf_counter()
     tick = os.sysconf("SC_CLK_TCK")

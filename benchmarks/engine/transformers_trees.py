@@ -1,4 +1,6 @@
-"""Trees on transformers, in two ways that people use: `Generate` and `Cached` (what they do: `benchmarks.engine.peer_transformers`)."""
+"""Trees on transformers, in two ways that people use: `Generate` and `Cached` (what they do:
+`benchmarks.engine.peer_transformers`).
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,12 @@ class Generate(Shared):
             prompt, new = inputs["input_ids"].shape[1], max(len(ids) for _, ids in rows)
             force = Force([ids for _, ids in rows], prompt, end, self.model.device)
             made = self.model.generate(
-                **inputs, max_new_tokens=new, do_sample=False, logits_processor=[force], eos_token_id=end, pad_token_id=end
+                **inputs,
+                max_new_tokens=new,
+                do_sample=False,
+                logits_processor=[force],
+                eos_token_id=end,
+                pad_token_id=end,
             )
             self.computed += sum(len(self.paths[parent]) for parent, _ in rows)
             self.peak = max(self.peak, len(rows) * (prompt + new))
@@ -99,7 +106,10 @@ class Batch:
         if width:
             for layer in range(model.config.num_hidden_layers):
                 rows = [[torch.cat([keys[layer][part] for keys in path], 2) for path in paths] for part in (0, 1)]
-                padded = [torch.cat([torch.nn.functional.pad(x, (0, 0, width - x.shape[2], 0)) for x in part]) for part in rows]
+                padded = [
+                    torch.cat([torch.nn.functional.pad(x, (0, 0, width - x.shape[2], 0)) for x in part])
+                    for part in rows
+                ]
                 self.cache.update(padded[0], padded[1], layer)
         self.width = width
 
@@ -108,7 +118,13 @@ class Batch:
         new = torch.ones_like(ids) if mask is None else mask
         self.mask = torch.cat([self.mask, new], 1)
         positions = (self.mask.cumsum(1) - 1).clamp(min=0)[:, -ids.shape[1] :]
-        out = self.model(input_ids=ids, attention_mask=self.mask, position_ids=positions, past_key_values=self.cache, logits_to_keep=1)
+        out = self.model(
+            input_ids=ids,
+            attention_mask=self.mask,
+            position_ids=positions,
+            past_key_values=self.cache,
+            logits_to_keep=1,
+        )
         return out.logits[:, -1]
 
     def keep(self, rows: Sequence[int]) -> None:
@@ -119,7 +135,8 @@ class Batch:
     def added(self, row: int, count: int) -> Keys:
         """Return a copy of the last `count` keys of a row."""
         return [
-            (layer.keys[row : row + 1, :, -count:].clone(), layer.values[row : row + 1, :, -count:].clone()) for layer in self.cache.layers
+            (layer.keys[row : row + 1, :, -count:].clone(), layer.values[row : row + 1, :, -count:].clone())
+            for layer in self.cache.layers
         ]
 
 
@@ -128,7 +145,8 @@ class Cached(Shared):
 
     def reset(self) -> None:
         super().reset()
-        self.segments: tuple[dict[int, list[Keys]], dict[int, list[Keys]]] = ({}, {})  # the policy's and the process model's
+        # the policy's and the process model's
+        self.segments: tuple[dict[int, list[Keys]], dict[int, list[Keys]]] = ({}, {})
         self.unread: dict[int, int] = {}  # node -> its last token
         self.logits: dict[int, torch.Tensor] = {}
 
@@ -161,7 +179,9 @@ class Cached(Shared):
         for step in range(1, max(len(ids) for _, ids in children) + 1):
             done = [row for row, child in enumerate(order) if len(children[child][1]) == step]
             for row in done:
-                self._finish(first + order[row], *children[order[row]], batch.added(row, step - 1) if step > 1 else None)
+                self._finish(
+                    first + order[row], *children[order[row]], batch.added(row, step - 1) if step > 1 else None
+                )
             if done:
                 left = [row for row in range(len(order)) if row not in done]
                 order = [order[row] for row in left]
@@ -182,10 +202,16 @@ class Cached(Shared):
         if not process:
             self._use(nodes)
             return torch.stack([self.logits[node] for node in nodes]).softmax(-1)[:, list(ids)].tolist()
-        return [row for start in range(0, len(nodes), self.most_rows) for row in self._judge(nodes[start : start + self.most_rows], ids)]
+        return [
+            row
+            for start in range(0, len(nodes), self.most_rows)
+            for row in self._judge(nodes[start : start + self.most_rows], ids)
+        ]
 
     def _judge(self, nodes: Sequence[int], ids: Sequence[int]) -> Sequence[Sequence[float]]:
-        """Read the new tokens of nodes by the process model, from the nearest ancestor that it has read; a prompt is read once."""
+        """Read the new tokens of nodes by the process model, from the nearest ancestor that it has read; a prompt is
+        read once.
+        """
         known = self.segments[1]
         starts = [self._known(node) for node in nodes]
         for root in dict.fromkeys(start for start in starts if start not in known):
@@ -194,7 +220,9 @@ class Cached(Shared):
         logits = self._read_on(nodes, tails, [known[start] for start in starts])
         return logits.softmax(-1)[:, list(ids)].tolist()
 
-    def _read_on(self, nodes: Sequence[int], tails: Sequence[Sequence[int]], paths: Sequence[Sequence[Keys]]) -> torch.Tensor:
+    def _read_on(
+        self, nodes: Sequence[int], tails: Sequence[Sequence[int]], paths: Sequence[Sequence[Keys]]
+    ) -> torch.Tensor:
         batch = Batch(self.model, paths)
         inputs = left_padded(tails, self.model.device)
         logits = batch.forward(inputs["input_ids"], inputs["attention_mask"])

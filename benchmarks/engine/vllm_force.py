@@ -12,7 +12,8 @@ class Force(LogitsProcessor):
     """Lets each row choose the id that is its turn; rows without forced ids choose their own."""
 
     def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:  # noqa: FBT001  # vLLM's signature
-        self.rows: dict[int, tuple[list[int], list[int]]] = {}  # row -> forced ids, ids made so far (vLLM's own list, which grows)
+        # row -> forced ids, ids made so far (vLLM's own list, which grows)
+        self.rows: dict[int, tuple[list[int], list[int]]] = {}
 
     def is_argmax_invariant(self) -> bool:
         return False

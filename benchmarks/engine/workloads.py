@@ -1,12 +1,14 @@
-"""Tree templates W1-W6: what a search asked of its engine, as data, so that every system replays the same tokens in the same order.
+"""Tree templates W1-W6: what a search asked of its engine, as data, so that every system replays the same tokens in the
+same order.
 
 A template's operations run in order, and each is a batch. Nodes are numbered as they are made:
 
     {"op": "open", "ids": [...]}                         a prompt: makes a node
-    {"op": "expand", "children": [[parent, [...]], ...]} one step of all these children, decoded together: makes a node each
-    {"op": "score", "nodes": [...], "ids": [yes, no]}    next-token probabilities of two ids after each node
-    {"op": "reward", "nodes": [...], "ids": [good, bad]} the same of two ids alone, read by a process model with a cache of its own
-    {"op": "release", "nodes": [...]}                    no more is asked of these nodes; their descendants live on
+    {"op": "expand", "children": [[parent, [...]], ...]} one step of all these children, decoded together: makes a node
+    each {"op": "score", "nodes": [...], "ids": [yes, no]}    next-token probabilities of two ids after each node
+    {"op": "reward", "nodes": [...], "ids": [good, bad]} the same of two ids alone, read by a process model with a cache
+    of its own {"op": "release", "nodes": [...]}                    no more is asked of these nodes; their descendants
+    live on
 
 Lengths are ragged. Lengths and token ids are drawn from the seed alone; forced tokens cost what sampled ones do.
 """
@@ -79,8 +81,20 @@ def best_of_n(tree: Tree, *, prompt: int, samples: int, tokens: int) -> None:
     tree.expand([root] * samples, [tree.length(tokens) for _ in range(samples)])
 
 
-def beam(tree: Tree, *, prompt: int, beams: int, width: int, levels: int, tokens: int, scored: bool = False, problems: int = 1) -> None:
-    """W2: forks and prunes. W5: with a reading of each node. W6: several problems, each starting one level after the one before."""
+def beam(
+    tree: Tree,
+    *,
+    prompt: int,
+    beams: int,
+    width: int,
+    levels: int,
+    tokens: int,
+    scored: bool = False,
+    problems: int = 1,
+) -> None:
+    """W2: forks and prunes. W5: with a reading of each node. W6: several problems, each starting one level after the
+    one before.
+    """
     live: list[list[int]] = [[] for _ in range(problems)]
     for level in range(levels + problems - 1):
         parents: list[int] = []
@@ -139,7 +153,11 @@ _SMOKE_BEAM = {"prompt": 12, "beams": 2, "width": 2, "levels": 3, "tokens": 4}
 _BEAMS = (_BEAM, _QUICK_BEAM, _SMOKE_BEAM)
 
 WORKLOADS = {
-    "W0": Workload(beam, *[{"prompt": 37, "beams": 2, "width": 2, "levels": 2, "tokens": 5, "scored": True}] * 3, "the check of numbers"),
+    "W0": Workload(
+        beam,
+        *[{"prompt": 37, "beams": 2, "width": 2, "levels": 2, "tokens": 5, "scored": True}] * 3,
+        "the check of numbers",
+    ),
     "W1": Workload(
         best_of_n,
         {"prompt": 300, "samples": 64, "tokens": 256},
@@ -173,7 +191,9 @@ WORKLOADS = {
 }
 
 
-def template(name: str, *, size: str = "full", seed: int = 0, vocabulary: int | None = None, **sizes: int) -> dict[str, Any]:
+def template(
+    name: str, *, size: str = "full", seed: int = 0, vocabulary: int | None = None, **sizes: int
+) -> dict[str, Any]:
     """Return a template: `name`, `ops`, and `hash` of all ids in the order of the nodes.
 
     Args:

@@ -1,11 +1,14 @@
-"""What a GPU is asked on its first day: do the kernels work, are the numbers right, what does strict cost, how fast are trees.
+"""What a GPU is asked on its first day: do the kernels work, are the numbers right, what does strict cost, how fast are
+trees.
 
-    python -m benchmarks.gpu [--out FOLDER] [--parts limits kernels agreement strict workloads graphs] [--minutes 8] [--again]
-    python -m benchmarks.gpu --smoke --device cpu        every row once on tiny models, in seconds; the figures mean nothing
+    python -m benchmarks.gpu [--out FOLDER] [--parts limits kernels agreement strict workloads graphs] [--minutes 8]
+    [--again] python -m benchmarks.gpu --smoke --device cpu        every row once on tiny models, in seconds; the
+    figures mean nothing
 
-Nothing is downloaded: real weights are those on disk, others are random in known shapes. FOLDER gets a JSON file for each part and
-`page.md`. A case that has a result there is skipped, one that failed is run again: call it as often as it takes. On a device each case
-runs in a process of its own, so that one which breaks the device's context breaks no other.
+Nothing is downloaded: real weights are those on disk, others are random in known shapes. FOLDER gets a JSON file for
+each part and `page.md`. A case that has a result there is skipped, one that failed is run again: call it as often as it
+takes. On a device each case runs in a process of its own, so that one which breaks the device's context breaks no
+other.
 
 - limits: bytes and operations a second, which the shares of `workloads` need. kernels: tests/gpu.
 - agreement: log-probabilities against transformers, on real and random weights.
@@ -32,7 +35,10 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 NEEDED = ("torch", "transformers", "numba", "safetensors", "pytest")
 missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
 if missing:
-    sys.exit(f"error: {', '.join(missing)} must be installed for this command (numba compiles the engine's planner on any device)")
+    sys.exit(
+        f"error: {', '.join(missing)} must be installed for this command (numba compiles the engine's planner on any "
+        "device)"
+    )
 
 import torch
 
@@ -55,7 +61,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--case", nargs=2, metavar=("PART", "NAME"), help="run one case, and print its JSON last")
     options = parser.parse_args()
     if options.device == "cuda" and not torch.cuda.is_available():
-        parser.error("--device is cuda, but torch finds no CUDA device; --smoke --device cpu shows what the command does")
+        parser.error(
+            "--device is cuda, but torch finds no CUDA device; --smoke --device cpu shows what the command does"
+        )
     options.here = options.here or options.device == "cpu"
     return options
 
@@ -65,7 +73,9 @@ def machine(device: str) -> dict[str, str]:
     found = {"device": "CPU"}
     if device == "cuda":
         about = torch.cuda.get_device_properties(0)
-        found["device"] = f"{about.name}, {about.total_memory / 2**30:.0f} GiB, compute capability {about.major}.{about.minor}"
+        found["device"] = (
+            f"{about.name}, {about.total_memory / 2**30:.0f} GiB, compute capability {about.major}.{about.minor}"
+        )
         found["CUDA"] = str(torch.version.cuda)
     for name in ("torch", "triton", "transformers", "numba"):
         try:
@@ -111,7 +121,13 @@ def apart(part: str, name: str, options: argparse.Namespace, limit_s: float | No
     command += ["--smoke"] * options.smoke + ["--case", part, name]
     try:
         done = subprocess.run(
-            command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=limit_s, env={**os.environ, "HF_HUB_OFFLINE": "1"}
+            command,
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=limit_s,
+            env={**os.environ, "HF_HUB_OFFLINE": "1"},
         )
     except subprocess.TimeoutExpired:
         raise RuntimeError(f"it was ended after {limit_s:.0f} s, when the call's time was over") from None

@@ -1,4 +1,6 @@
-"""The cases of each part. A case returns a dictionary for JSON; what it cannot have it says in one line, as `absent` or an exception."""
+"""The cases of each part. A case returns a dictionary for JSON; what it cannot have it says in one line, as `absent` or
+an exception.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ STEP_ROWS = (1, 16, 64)  # of the steps that graphs are timed on
 
 @dataclass(frozen=True)
 class Settings:
-    """device: "cuda" or "cpu". smoke: smallest sizes. limits: what was measured of the device, by precision; empty: not known."""
+    """device: "cuda" or "cpu". smoke: smallest sizes. limits: what was measured of the device, by precision; empty: not
+    known.
+    """
 
     device: str
     smoke: bool
@@ -57,7 +61,9 @@ class Settings:
         return "smoke" if self.smoke else "full"
 
     def tree(self, workload: str, vocabulary: int) -> dict[str, Any]:
-        return template(workload, size=self.size, vocabulary=vocabulary, **({} if self.smoke else _SIZES.get(workload, {})))
+        return template(
+            workload, size=self.size, vocabulary=vocabulary, **({} if self.smoke else _SIZES.get(workload, {}))
+        )
 
 
 def names(part: str, *, smoke: bool, device: str) -> list[str]:
@@ -70,16 +76,19 @@ def names(part: str, *, smoke: bool, device: str) -> list[str]:
         "kernels": list(KERNELS[:1] if smoke else KERNELS),
         "agreement": [f"{model} {precision}" for model in (*real, *models) for precision in precisions],
         "strict": [f"{models[0]} W1", f"{models[0]} W2", *(f"{model} W1" for model in models[1:])],
-        "workloads": [f"{models[0]} {name}" for name in trees] + [f"{model} {name}" for model in models[1:] for name in trees[:2]],
+        "workloads": [f"{models[0]} {name}" for name in trees]
+        + [f"{model} {name}" for model in models[1:] for name in trees[:2]],
         "graphs": [f"{models[0]} strict", f"{models[0]} fast"],
     }[part]
 
 
-# limits -----------------------------------------------------------------------------------------------------------------------------
+# limits ---------------------------------------------------------------------------------------------------------------
 
 
 def limits(precision: str, settings: Settings) -> dict[str, Any]:
-    """Measure bytes a second that are read, and operations a second of one large square product: each the best of ten."""
+    """Measure bytes a second that are read, and operations a second of one large square product: each the best of
+    ten.
+    """
     device, dtype = settings.device, DTYPES[precision]
     count, side = (1 << 20, 128) if settings.smoke else (1 << 30, 8192)
     block = torch.ones(count, dtype=dtype, device=device)
@@ -106,17 +115,32 @@ def _wait(device: str) -> None:
         torch.cuda.synchronize()
 
 
-# kernels ----------------------------------------------------------------------------------------------------------------------------
+# kernels --------------------------------------------------------------------------------------------------------------
 
 
 def kernels(words: str, settings: Settings) -> dict[str, Any]:
     """Run the tests of tests/gpu whose names have some words, in a process of their own."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        command = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "filterwarnings=default", "-k", words, f"--junitxml={report}")
-        done = subprocess.run([sys.executable, *command, "tests/gpu"], cwd=ROOT, capture_output=True, text=True, check=False)
+        command = (
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-o",
+            "filterwarnings=default",
+            "-k",
+            words,
+            f"--junitxml={report}",
+        )
+        done = subprocess.run(
+            [sys.executable, *command, "tests/gpu"], cwd=ROOT, capture_output=True, text=True, check=False
+        )
         if not report.is_file():
-            raise RuntimeError(f"pytest ended with status {done.returncode}: {(done.stdout + done.stderr).strip().splitlines()[-1:]}")
+            raise RuntimeError(
+                f"pytest ended with status {done.returncode}: {(done.stdout + done.stderr).strip().splitlines()[-1:]}"
+            )
         found = outcome(report)
     if settings.device == "cuda" and not found["passed"]:
         raise RuntimeError(f"no test passed: {found['reasons'] or done.stdout.strip().splitlines()[-1:]}")
@@ -135,10 +159,15 @@ def outcome(report: Path) -> dict[str, Any]:
                 message = found.get("message") or ""
                 told = (found.text or "") if message == "collection skipped" else message
                 reasons[f"{test.get('name')}"] = " ".join(told.split())[:300]
-    return {"passed": tests - errors - failed - skipped, "failed": failed + errors, "skipped": skipped, "reasons": reasons}
+    return {
+        "passed": tests - errors - failed - skipped,
+        "failed": failed + errors,
+        "skipped": skipped,
+        "reasons": reasons,
+    }
 
 
-# agreement --------------------------------------------------------------------------------------------------------------------------
+# agreement ------------------------------------------------------------------------------------------------------------
 
 
 def agreement(name: str, settings: Settings) -> dict[str, Any]:
@@ -190,7 +219,9 @@ def _by_transformers(both: Loaded, tree: dict[str, Any]) -> list[list[float]]:
         return replay(Generate(both.model, _ROWS), tree)["readings"]
 
 
-def _ours(both: Loaded, tree: dict[str, Any], settings: Settings, precision: str, *, strict: bool = False, **options: Any) -> Ours:
+def _ours(
+    both: Loaded, tree: dict[str, Any], settings: Settings, precision: str, *, strict: bool = False, **options: Any
+) -> Ours:
     """Return our engine on a model, with memory for the tree's tokens twice: blocks are not full."""
     config = both.checkpoint.config
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
@@ -210,15 +241,19 @@ def _ours(both: Loaded, tree: dict[str, Any], settings: Settings, precision: str
     )
 
 
-# strict -----------------------------------------------------------------------------------------------------------------------------
+# strict ---------------------------------------------------------------------------------------------------------------
 
 
 def strict(name: str, settings: Settings) -> dict[str, Any]:
-    """Replay a tree by the strict and the fast executor in turns; show that the strict one's rows have bits of their own."""
+    """Replay a tree by the strict and the fast executor in turns; show that the strict one's rows have bits of their
+    own.
+    """
     model, workload = name.split()
     both = load_both(model, settings.precision, settings.device)
     tree = settings.tree(workload, both.vocabulary)
-    drivers = {kind: _ours(both, tree, settings, settings.precision, strict=kind == "strict") for kind in ("strict", "fast")}
+    drivers = {
+        kind: _ours(both, tree, settings, settings.precision, strict=kind == "strict") for kind in ("strict", "fast")
+    }
     bits = {size: _row_bits(drivers["strict"].replayer, size, both.vocabulary) for size in BATCHES}
     seconds: dict[str, list[float]] = {kind: [] for kind in drivers}
     for repeat in range(2 if settings.smoke else 4):
@@ -236,7 +271,9 @@ def strict(name: str, settings: Settings) -> dict[str, Any]:
 
 
 def _row_bits(replayer: Replayer, batch: int, vocabulary: int, tokens: int = 12) -> str:
-    """Return the probabilities behind one row of some tokens, each digit of them, where it is written last in a batch of so many rows."""
+    """Return the probabilities behind one row of some tokens, each digit of them, where it is written last in a batch
+    of so many rows.
+    """
     first = vocabulary // 4
 
     def ids(stream: int, count: int) -> list[int]:
@@ -251,7 +288,7 @@ def _row_bits(replayer: Replayer, batch: int, vocabulary: int, tokens: int = 12)
     return " ".join(float(value).hex() for value in replayer.score([made[-1]], asked)[0])
 
 
-# workloads --------------------------------------------------------------------------------------------------------------------------
+# workloads ------------------------------------------------------------------------------------------------------------
 
 
 def workloads(name: str, settings: Settings) -> dict[str, Any]:
@@ -281,11 +318,13 @@ def workloads(name: str, settings: Settings) -> dict[str, Any]:
     }
 
 
-def _shares(runs: Sequence[dict[str, Any]], tree: dict[str, Any], decoder: Any, known: dict[str, float] | None) -> dict[str, Any]:
+def _shares(
+    runs: Sequence[dict[str, Any]], tree: dict[str, Any], decoder: Any, known: dict[str, float] | None
+) -> dict[str, Any]:
     """Return our seconds and what they were spent on; shares of the limits where these are known.
 
-    The floor counts, of each step that a perfect engine would make, the greater of two times: of reading all weights and keys once, and
-    of the layers' operations.
+    The floor counts, of each step that a perfect engine would make, the greater of two times: of reading all weights
+    and keys once, and of the layers' operations.
     """
     seconds = statistics.median(run["seconds"] for run in runs)
     stats, about = runs[-1]["stats"], facts(tree)
@@ -312,7 +351,7 @@ def _shares(runs: Sequence[dict[str, Any]], tree: dict[str, Any], decoder: Any, 
     }
 
 
-# graphs -----------------------------------------------------------------------------------------------------------------------------
+# graphs ---------------------------------------------------------------------------------------------------------------
 
 
 def graphs(name: str, settings: Settings) -> dict[str, Any]:
@@ -323,20 +362,30 @@ def graphs(name: str, settings: Settings) -> dict[str, Any]:
     model, kind = name.split()
     both = load_both(model, settings.precision, settings.device)
     tokens, on = (4, None) if settings.device == "cpu" else (64, True)
-    trees = {rows: template("W1", size="smoke", vocabulary=both.vocabulary, prompt=64, samples=rows, tokens=tokens) for rows in STEP_ROWS}
+    trees = {
+        rows: template("W1", size="smoke", vocabulary=both.vocabulary, prompt=64, samples=rows, tokens=tokens)
+        for rows in STEP_ROWS
+    }
     drivers = {
-        way: _ours(both, trees[STEP_ROWS[-1]], settings, settings.precision, strict=kind == "strict", cuda_graphs=graphs)
+        way: _ours(
+            both, trees[STEP_ROWS[-1]], settings, settings.precision, strict=kind == "strict", cuda_graphs=graphs
+        )
         for way, graphs in (("off", False), ("on", on))
     }
     found = {str(rows): _step_times(drivers, tree, settings) for rows, tree in trees.items()}
     if kind == "fast":  # its rows have other bits in other shapes
         return {"steps": found}
-    bits = {way: [_row_bits(driver.replayer, batch, both.vocabulary, tokens) for batch in BATCHES] for way, driver in drivers.items()}
+    bits = {
+        way: [_row_bits(driver.replayer, batch, both.vocabulary, tokens) for batch in BATCHES]
+        for way, driver in drivers.items()
+    }
     return {"steps": found, "agrees": bits["on"] == bits["off"]}
 
 
 def _step_times(drivers: dict[str, Ours], tree: dict[str, Any], settings: Settings) -> dict[str, Any]:
-    """Return the seconds of a step both ways, the share of steps that graphs ran, and the device's share of a step without them."""
+    """Return the seconds of a step both ways, the share of steps that graphs ran, and the device's share of a step
+    without them.
+    """
     seconds: dict[str, list[float]] = {way: [] for way in drivers}
     replayed = steps = 0
     for repeat in range(2 if settings.smoke else 6):

@@ -1,4 +1,6 @@
-"""The models of a run: real weights that are on disk, and random ones in known shapes, made from a configuration without a download."""
+"""The models of a run: real weights that are on disk, and random ones in known shapes, made from a configuration
+without a download.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,13 @@ SHAPES: dict[str, dict[str, Any]] = {
         "num_key_value_heads": 4,
         "vocab_size": 152064,
     },
-    "tiny": {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 300},
+    "tiny": {
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "vocab_size": 300,
+    },
 }
 _LAYERS = {"qwen2.5-1.5b": 28, "qwen2.5-7b": 28, "tiny": 2}
 _TIED = ("qwen2.5-1.5b", "tiny")
@@ -44,7 +52,9 @@ class AbsentError(Exception):
 
 @dataclass(frozen=True)
 class Loaded:
-    """A model for both sides. checkpoint: for the engine. model: of the transformers library, on the device, with the same weights."""
+    """A model for both sides. checkpoint: for the engine. model: of the transformers library, on the device, with the
+    same weights.
+    """
 
     checkpoint: Checkpoint
     model: Any
@@ -75,7 +85,9 @@ def load_both(name: str, precision: str, device: str) -> Loaded:
 
 
 def _random(name: str, dtype: torch.dtype, device: str) -> Loaded:
-    """Return a random model whose activations keep their size from layer to layer; both sides share the same tensors."""
+    """Return a random model whose activations keep their size from layer to layer; both sides share the same
+    tensors.
+    """
     config = transformers.Qwen2Config(
         **SHAPES[name],
         num_hidden_layers=_LAYERS[name],
@@ -96,6 +108,8 @@ def _random(name: str, dtype: torch.dtype, device: str) -> Loaded:
         for key, weight in model.named_parameters():
             if key.endswith(".bias"):
                 weight.sub_(1.0)
-    weights = {key: weight for key, weight in model.state_dict().items() if key != "lm_head.weight" or name not in _TIED}
+    weights = {
+        key: weight for key, weight in model.state_dict().items() if key != "lm_head.weight" or name not in _TIED
+    }
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=Tokenizer(kinds.BPE(vocab={"!": 0}, merges=[])))
     return Loaded(Checkpoint(config, weights, tokenizer, None, f"random {name} {dtype}"), model)

@@ -24,13 +24,27 @@ def _kernels(found: Found) -> Row:
 
 def _agreement(found: Found) -> Row:
     theirs = (_number(found.get(f"{kind}_of_transformers"), "{:.2g}") for kind in ("worst", "mean"))
-    return f"{found['worst']:.2g}", f"{found['mean']:.2g}", *theirs, found["tolerance"], "yes" if found["agrees"] else "NO"
+    return (
+        f"{found['worst']:.2g}",
+        f"{found['mean']:.2g}",
+        *theirs,
+        found["tolerance"],
+        "yes" if found["agrees"] else "NO",
+    )
 
 
 def _strict(found: Found) -> Row:
-    spans = (f"{sorted(times)[len(times) // 2]:.3f} ({min(times):.3f}-{max(times):.3f})" for times in found["seconds"].values())
+    spans = (
+        f"{sorted(times)[len(times) // 2]:.3f} ({min(times):.3f}-{max(times):.3f})"
+        for times in found["seconds"].values()
+    )
     batches = ", ".join(map(str, found["batches"]))
-    return *spans, f"{found['slower'] - 1:+.0%}", f"{found['aim'] - 1:+.0%}", f"{'yes' if found['agrees'] else 'NO'} ({batches})"
+    return (
+        *spans,
+        f"{found['slower'] - 1:+.0%}",
+        f"{found['aim'] - 1:+.0%}",
+        f"{'yes' if found['agrees'] else 'NO'} ({batches})",
+    )
 
 
 def _workloads(found: Found) -> Row:
@@ -54,10 +68,16 @@ TABLES: dict[str, tuple[str, str, Row, Callable[[Found], Row]]] = {
         ("GB/s", "TFLOP/s"),
         _limits,
     ),
-    "kernels": ("Kernel tests", "The tests of `tests/gpu` on the device.", ("passed", "failed", "skipped", "reasons"), _kernels),
+    "kernels": (
+        "Kernel tests",
+        "The tests of `tests/gpu` on the device.",
+        ("passed", "failed", "skipped", "reasons"),
+        _kernels,
+    ),
     "agreement": (
         "Engine against transformers",
-        "Differences of ln p behind decoded paths. In bfloat16 both are compared with transformers in float32 on the rounded weights.",
+        "Differences of ln p behind decoded paths. In bfloat16 both are compared with transformers in float32 on the "
+        "rounded weights.",
         ("worst", "mean", "transformers' worst", "its mean", "tolerance", "agrees"),
         _agreement,
     ),
@@ -69,13 +89,15 @@ TABLES: dict[str, tuple[str, str, Row, Callable[[Found], Row]]] = {
     ),
     "workloads": (
         "Trees beside `generate`",
-        "The aim is half of the floor: the least time that the measured bandwidth and arithmetic allow. `host`: planning and draws.",
+        "The aim is half of the floor: the least time that the measured bandwidth and arithmetic allow. `host`: "
+        "planning and draws.",
         ("seconds", "tokens/s", "of floor", "of bandwidth", "of compute", "host", "`generate`, s", "faster"),
         _workloads,
     ),
     "graphs": (
         "CUDA graphs of decode steps",
-        "A step without and with graphs, in turns. Graphs save at most the share of a step in which the device is not busy. `replayed`: "
+        "A step without and with graphs, in turns. Graphs save at most the share of a step in which the device is not "
+        "busy. `replayed`: "
         "steps that graphs ran. `same bits`: of strict rows, both ways.",
         ("1 row", "16 rows", "64 rows", "replayed", "busy without", "same bits"),
         _graphs,
@@ -83,7 +105,9 @@ TABLES: dict[str, tuple[str, str, Row, Callable[[Found], Row]]] = {
 }
 
 
-def page(machine: Mapping[str, str], parts: Mapping[str, Mapping[str, Found]], wanted: Mapping[str, Sequence[str]]) -> str:
+def page(
+    machine: Mapping[str, str], parts: Mapping[str, Mapping[str, Found]], wanted: Mapping[str, Sequence[str]]
+) -> str:
     """Return the page.
 
     Args:

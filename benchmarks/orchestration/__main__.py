@@ -1,11 +1,13 @@
-"""Cost of a search besides models: processor microseconds a sample and an expanded step, on a model that answers at once.
+"""Cost of a search besides models: processor microseconds a sample and an expanded step, on a model that answers at
+once.
 
     python -m benchmarks.orchestration [--peer PYTHON] [--repeats 5] [--problems 1 64 1024] [--smoke]
 
-Ours runs on the toy backend with tree, budget, ledger and trace. `--peer` is the Python of an environment that has its_hub 1.2: its
-best-of-n and beam search run on an equally instant fake model, in alternation with ours, so that both meet the same noise. Without it, or
-where it does not start, its column is empty, and a line says why. Medians over the repeats, with the least and greatest. Times are of
-the processor, so that other work on the machine counts little. The profiles of `costs.py` follow.
+Ours runs on the toy backend with tree, budget, ledger and trace. `--peer` is the Python of an environment that has
+its_hub 1.2: its best-of-n and beam search run on an equally instant fake model, in alternation with ours, so that both
+meet the same noise. Without it, or where it does not start, its column is empty, and a line says why. Medians over the
+repeats, with the least and greatest. Times are of the processor, so that other work on the machine counts little. The
+profiles of `costs.py` follow.
 """
 
 from __future__ import annotations
@@ -55,8 +57,13 @@ def spread(values: Sequence[float]) -> str:
 
 
 def table(peer_python: str | None, repeats: int, sizes: Sequence[int]) -> None:
-    """Print the costs by number of problems; with several numbers, how they change from the last but one to the last."""
-    print(f"best-of-n: n={SAMPLES}; beam: {BEAMS} beams x {WIDTH} children, {LEVELS} levels; median [least, greatest] of {repeats} runs")
+    """Print the costs by number of problems; with several numbers, how they change from the last but one to the
+    last.
+    """
+    print(
+        f"best-of-n: n={SAMPLES}; beam: {BEAMS} beams x {WIDTH} children, {LEVELS} levels; median [least, greatest] "
+        f"of {repeats} runs"
+    )
     print(f"{'':>10} {'problems':>8}  {'ours, us':>24}  {'its_hub 1.2, us':>24}  ratio")
     for kind in KINDS:
         medians: dict[int, float] = {}
@@ -76,7 +83,10 @@ def table(peer_python: str | None, repeats: int, sizes: Sequence[int]) -> None:
         gc.disable()
         still = {problems: statistics.median(ours(kind, problems) for _ in range(repeats)) for problems in (few, many)}
         gc.enable()
-        print(f"{'':>10} without Python's cycle collector: {still[few]:.1f} and {still[many]:.1f} us, x{still[many] / still[few]:.2f}")
+        print(
+            f"{'':>10} without Python's cycle collector: {still[few]:.1f} and {still[many]:.1f} us, "
+            f"x{still[many] / still[few]:.2f}"
+        )
 
 
 def main() -> None:

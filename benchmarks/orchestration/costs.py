@@ -2,8 +2,9 @@
 
     python -m benchmarks.orchestration.costs [--problems 64] [--repeats 3] [--top 15] [--smoke]
 
-Under cProfile, whose own cost favours long functions; times of builtins are those of their callers. Shares are what to compare. The
-processor microseconds are of a sample of `best_of_n`, or of an expanded step of `beam`, least of the repeats.
+Under cProfile, whose own cost favours long functions; times of builtins are those of their callers. Shares are what to
+compare. The processor microseconds are of a sample of `best_of_n`, or of an expanded step of `beam`, least of the
+repeats.
 """
 
 from __future__ import annotations
@@ -60,7 +61,11 @@ class Cost:
         if not self.place.endswith(".py"):
             return self.place
         own = f"{self.place}:{self.name}"
-        return next(doing for doing, of in DOINGS.items() if any(own == each or (":" not in each and own.startswith(each)) for each in of))
+        return next(
+            doing
+            for doing, of in DOINGS.items()
+            if any(own == each or (":" not in each and own.startswith(each)) for each in of)
+        )
 
 
 def costs(kind: str, problems: int) -> list[Cost]:
@@ -108,9 +113,12 @@ def where(kind: str, problems: int, repeats: int = 1, top: int = 15) -> None:
     found = min((costs(kind, problems) for _ in range(repeats)), key=lambda each: sum(cost.micros for cost in each))
     whole = sum(cost.micros for cost in found)
     print(
-        f"\nwhere the time of {kind} goes ({problems} problems, {whole:.0f} us and {sum(cost.calls for cost in found):.0f} calls a unit):"
+        f"\nwhere the time of {kind} goes ({problems} problems, {whole:.0f} us and "
+        f"{sum(cost.calls for cost in found):.0f} calls a unit):"
     )
-    functions = [(f"{cost.place}:{cost.name}", cost.micros, cost.calls) for cost in sorted(found, key=lambda cost: -cost.micros)]
+    functions = [
+        (f"{cost.place}:{cost.name}", cost.micros, cost.calls) for cost in sorted(found, key=lambda cost: -cost.micros)
+    ]
     for title, rows in (("done", summed(found, "doing")), ("file", summed(found, "place")), ("function", functions)):
         print(f"  by {title:<46} {'us':>7} {'share':>6} {'calls':>6}")
         for name, micros, calls in rows[:top]:

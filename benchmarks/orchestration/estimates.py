@@ -1,9 +1,11 @@
-"""Cost of statistics of a million rows: processor time and peak memory of each, and their growth with the number of rows.
+"""Cost of statistics of a million rows: processor time and peak memory of each, and their growth with the number of
+rows.
 
     python -m benchmarks.orchestration.estimates [--rows 1000000] [--only WORD] [--smoke]
 
-Each runs in a process of its own, on a sixteenth of the rows, a quarter, and all of them. Growth is the exponent of the processor's
-time from the first size to the last, and from the second; 1 is linear. Intervals are of 2,000 resamples, as everywhere.
+Each runs in a process of its own, on a sixteenth of the rows, a quarter, and all of them. Growth is the exponent of the
+processor's time from the first size to the last, and from the second; 1 is linear. Intervals are of 2,000 resamples, as
+everywhere.
 """
 
 from __future__ import annotations
@@ -55,7 +57,9 @@ def coverage_law(rows: int, rng: np.random.Generator) -> None:
 
 def saturation(rows: int, rng: np.random.Generator) -> None:
     k = statistics.spaced(32)
-    statistics.fit_saturation(k, statistics.pass_at_k(32, rng.binomial(32, rng.beta(0.3, 1, rows))[:, None], k), rng=rng)
+    statistics.fit_saturation(
+        k, statistics.pass_at_k(32, rng.binomial(32, rng.beta(0.3, 1, rows))[:, None], k), rng=rng
+    )
 
 
 def pools(rows: int, rng: np.random.Generator) -> None:
@@ -67,12 +71,16 @@ def pools(rows: int, rng: np.random.Generator) -> None:
 
 
 def auc(rows: int, rng: np.random.Generator) -> None:
-    statistics.clustered_auc(rng.normal(size=rows), rng.random(rows) < 0.4, rng.integers(0, max(2, rows // 8), rows), rng=rng)
+    statistics.clustered_auc(
+        rng.normal(size=rows), rng.random(rows) < 0.4, rng.integers(0, max(2, rows // 8), rows), rng=rng
+    )
 
 
 def calibration(rows: int, rng: np.random.Generator) -> None:
     scores = rng.random(rows)
-    statistics.clustered_calibration_error(scores, rng.random(rows) < scores, rng.integers(0, max(2, rows // 8), rows), rng=rng)
+    statistics.clustered_calibration_error(
+        scores, rng.random(rows) < scores, rng.integers(0, max(2, rows // 8), rows), rng=rng
+    )
 
 
 STEPS: dict[str, Callable[[int, np.random.Generator], None]] = {
@@ -104,7 +112,10 @@ def main() -> None:
     given = parser.parse_args()
     sizes = [given.rows // 16, given.rows // 4, given.rows]
     context = multiprocessing.get_context("spawn")
-    print(f"{'step':42s} {'seconds at ' + ', '.join(f'{size:,}' for size in sizes):>44s} {'growth':>12s} {'MiB added':>10s}")
+    print(
+        f"{'step':42s} {'seconds at ' + ', '.join(f'{size:,}' for size in sizes):>44s} {'growth':>12s} "
+        f"{'MiB added':>10s}"
+    )
     for name in STEPS:
         if given.only not in name:
             continue

@@ -1,10 +1,12 @@
 """Cost of imported samples: the import of a large file, and the replay of many samples in recorded order at 12 sizes.
 
-    python -m benchmarks.orchestration.imported [--problems 25000] [--samples 40] [--megabytes 1024] [--words 180] [--forms …] [--smoke]
+    python -m benchmarks.orchestration.imported [--problems 25000] [--samples 40] [--megabytes 1024] [--words 180]
+    [--forms …] [--smoke]
 
-Answers are texts; problems differ in how often the most frequent answer comes. Each part runs in a process of its own. The rate is the
-samples of the pool by the processor's seconds, of each strategy and of all together. The import reads a file of each form with texts,
-whose rows come sample by sample, so that those of one problem are far apart. Without samples (0) nothing is replayed.
+Answers are texts; problems differ in how often the most frequent answer comes. Each part runs in a process of its own.
+The rate is the samples of the pool by the processor's seconds, of each strategy and of all together. The import reads a
+file of each form with texts, whose rows come sample by sample, so that those of one problem are far apart. Without
+samples (0) nothing is replayed.
 """
 
 from __future__ import annotations
@@ -36,7 +38,14 @@ POINTS = 12
 
 def peak() -> float:
     """Return the most memory that this process had, in MiB; `getrusage` would tell that of its parent."""
-    return next(int(line.split()[1]) for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")) / 1024
+    return (
+        next(
+            int(line.split()[1])
+            for line in Path("/proc/self/status").read_text().splitlines()
+            if line.startswith("VmHWM")
+        )
+        / 1024
+    )
 
 
 def rows(problems: int, samples: int) -> Iterator[dict[str, Any]]:
@@ -59,8 +68,15 @@ def replayed(given: argparse.Namespace) -> None:
         seconds = time.process_time() - start
         total += seconds
         accuracy, cost = curve.curve.accuracy[-1].value, curve.curve.costs["samples"][-1]
-        print(f"{strategy:<34} {len(sizes)} sizes {count / seconds:>10,.0f} samples/s   {accuracy:.4f} with {cost:.2f} samples", flush=True)
-    print(f"{'all three':<34} {len(sizes)} sizes {count / total:>10,.0f} samples/s   peak {peak():,.0f} MiB, import included")
+        print(
+            f"{strategy:<34} {len(sizes)} sizes {count / seconds:>10,.0f} samples/s   {accuracy:.4f} with {cost:.2f} "
+            "samples",
+            flush=True,
+        )
+    print(
+        f"{'all three':<34} {len(sizes)} sizes {count / total:>10,.0f} samples/s   peak {peak():,.0f} MiB, import "
+        "included"
+    )
 
 
 def samples(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -68,27 +84,52 @@ def samples(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
     text = " ".join(f"step{i}" for i in range(given.words))
     for number in itertools.count():
         answer, problem = number * 2_654_435_761 % 7, number % given.problems
-        yield {"problem": problem, "reference": "3", "text": f"{text} {number}\n#### {answer}", "tokens": given.words, "number": number}
+        yield {
+            "problem": problem,
+            "reference": "3",
+            "text": f"{text} {number}\n#### {answer}",
+            "tokens": given.words,
+            "number": number,
+        }
 
 
 def of_harness(row: dict[str, Any]) -> str:
     """Return a line of lm-evaluation-harness."""
     answer = row["text"].rpartition(" ")[2]
-    return json.dumps({
-        "doc_id": row["problem"], "doc": {"question": f"question {row['problem']}"}, "target": "3", "arguments": {},
-        "resps": [[row["text"]]], "filtered_resps": [answer], "filter": "strict-match", "metrics": ["exact_match"],
-        "exact_match": float(answer == "3"),
-    })  # fmt: skip
+    return json.dumps(
+        {
+            "doc_id": row["problem"],
+            "doc": {"question": f"question {row['problem']}"},
+            "target": "3",
+            "arguments": {},
+            "resps": [[row["text"]]],
+            "filtered_resps": [answer],
+            "filter": "strict-match",
+            "metrics": ["exact_match"],
+            "exact_match": float(answer == "3"),
+        }
+    )
 
 
 def of_inspect(row: dict[str, Any], problems: int) -> str:
     """Return a sample of an Inspect log."""
     message = {"role": "assistant", "content": row["text"]}
-    return json.dumps({
-        "id": row["problem"], "epoch": row["number"] // problems + 1, "input": f"question {row['problem']}", "target": "3", "messages": [],
-        "output": {"model": "m", "choices": [{"message": message, "stop_reason": "stop"}], "usage": {"output_tokens": row["tokens"]}},
-        "scores": {"match": {"value": "C", "answer": row["text"].rpartition(" ")[2]}}, "metadata": {},
-    })  # fmt: skip
+    return json.dumps(
+        {
+            "id": row["problem"],
+            "epoch": row["number"] // problems + 1,
+            "input": f"question {row['problem']}",
+            "target": "3",
+            "messages": [],
+            "output": {
+                "model": "m",
+                "choices": [{"message": message, "stop_reason": "stop"}],
+                "usage": {"output_tokens": row["tokens"]},
+            },
+            "scores": {"match": {"value": "C", "answer": row["text"].rpartition(" ")[2]}},
+            "metadata": {},
+        }
+    )
 
 
 COLUMNS = ("problem", "reference", "text", "tokens")
@@ -118,7 +159,9 @@ def write_table(path: Path, given: argparse.Namespace) -> int:
     from pyarrow import parquet
 
     rows, number = samples(given), 0
-    schema = pa.schema([("problem", pa.int64()), ("reference", pa.string()), ("text", pa.string()), ("tokens", pa.int64())])
+    schema = pa.schema(
+        [("problem", pa.int64()), ("reference", pa.string()), ("text", pa.string()), ("tokens", pa.int64())]
+    )
     with parquet.ParquetWriter(path, schema, compression="none", use_dictionary=False) as table:
         while path.stat().st_size < given.megabytes << 20:
             group = list(itertools.islice(rows, 500))
@@ -138,7 +181,9 @@ def write_text(form: str, path: Path, given: argparse.Namespace) -> int:
             elif form == "json":
                 text.write((", " if number > 1 else "") + of_inspect(row, given.problems))
             else:
-                text.write((of_harness(row) if form == "lm-eval" else json.dumps({name: row[name] for name in COLUMNS})) + "\n")
+                text.write(
+                    (of_harness(row) if form == "lm-eval" else json.dumps({name: row[name] for name in COLUMNS})) + "\n"
+                )
             written += file.write(text.getvalue())
             text.seek(0)
             text.truncate()
@@ -149,8 +194,8 @@ def write_text(form: str, path: Path, given: argparse.Namespace) -> int:
 
 
 FORMS = {
-    "jsonl": "samples.jsonl", "csv": "samples.csv", "parquet": "samples.parquet", "lm-eval": "samples_sums.jsonl", "json": "log.json",
-    "eval": "log.eval",
+    "jsonl": "samples.jsonl", "csv": "samples.csv", "parquet": "samples.parquet", "lm-eval": "samples_sums.jsonl",
+    "json": "log.json", "eval": "log.eval",
 }  # fmt: skip
 
 
@@ -167,8 +212,10 @@ def imported(form: str, path: Path, number: int, text: str) -> None:
     if found.report.samples != number:
         raise SystemExit(f"{found.report.samples:,} samples of {number:,} were imported")
     print(
-        f"import of {form}, {path.stat().st_size >> 20:,} MiB, {number:,} samples of {found.report.problems:,} problems{text}: "
-        f"{seconds:,.1f} s ({time.process_time() - processor:,.1f} s of processor), peak {peak():,.0f} MiB (before: {before:,.0f} MiB)",
+        f"import of {form}, {path.stat().st_size >> 20:,} MiB, {number:,} samples of {found.report.problems:,} "
+        f"problems{text}: "
+        f"{seconds:,.1f} s ({time.process_time() - processor:,.1f} s of processor), peak {peak():,.0f} MiB (before: "
+        f"{before:,.0f} MiB)",
         flush=True,
     )
 

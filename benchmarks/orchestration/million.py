@@ -2,9 +2,10 @@
 
     python -m benchmarks.orchestration.million [--sizes 2000 8000 32000] [--problems 1000000] [--folder DIR] [--smoke]
 
-Each size is a whole study in a store of its own: problems made, cells added, run by `best_of_n(n=4) | majority`, results written one
-transaction each, and the final table read. Seconds are CPU seconds of this process. The growth exponent is the slope of log seconds over
-log size; 1 is linear. `--problems` adds a study of that size, which takes as long as the table predicts.
+Each size is a whole study in a store of its own: problems made, cells added, run by `best_of_n(n=4) | majority`,
+results written one transaction each, and the final table read. Seconds are CPU seconds of this process. The growth
+exponent is the slope of log seconds over log size; 1 is linear. `--problems` adds a study of that size, which takes as
+long as the table predicts.
 """
 
 from __future__ import annotations
@@ -44,10 +45,14 @@ DATASET = "benchmarks.orchestration.million:SUMS"
 def simulated(size: int) -> StudyConfig:
     return study_config(
         {
-            "name": f"{size} problems", "models": "toy", "problems": {"dataset": DATASET, "limit": size}, "verifiers": "none",
-            "strategies": "best_of_n(n=4) | majority", "budgets": {"samples": 4},
+            "name": f"{size} problems",
+            "models": "toy",
+            "problems": {"dataset": DATASET, "limit": size},
+            "verifiers": "none",
+            "strategies": "best_of_n(n=4) | majority",
+            "budgets": {"samples": 4},
         }
-    )  # fmt: skip
+    )
 
 
 def measure(size: int, folder: Path) -> tuple[dict[str, float], float, float]:
@@ -84,7 +89,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         measure(200, Path(scratch))  # imports and compiles
     print(
-        f"{'problems':>9}  {'made':>7}  {'run':>8}  {'table':>7}  {'cells a CPU second':>18}  {'wall s':>8}  {'store MiB':>9}"
+        f"{'problems':>9}  {'made':>7}  {'run':>8}  {'table':>7}  {'cells a CPU second':>18}  {'wall s':>8}  "
+        f"{'store MiB':>9}"
         f"  {'peak MiB':>8}"
     )
     rows: list[dict[str, float]] = []
@@ -93,7 +99,10 @@ def main() -> None:
             seconds, wall, store = measure(size, given.folder or Path(scratch))
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         shown = "  ".join(f"{seconds[step]:{width}.2f}" for step, width in zip(STEPS, (7, 8, 7), strict=True))
-        print(f"{size:9,}  {shown}  {size / sum(seconds.values()):18,.0f}  {wall:8.1f}  {store:9.1f}  {peak:8.0f}", flush=True)
+        print(
+            f"{size:9,}  {shown}  {size / sum(seconds.values()):18,.0f}  {wall:8.1f}  {store:9.1f}  {peak:8.0f}",
+            flush=True,
+        )
         rows.append(seconds)
     if len(sizes) > 1:
         slopes = {step: np.polyfit(np.log(sizes), np.log([row[step] for row in rows]), 1)[0] for step in STEPS}

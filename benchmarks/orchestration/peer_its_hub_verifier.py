@@ -1,11 +1,13 @@
-"""What its_hub's beam search asks its process model to read, for each token that is written; run in an environment with its_hub 1.2.
+"""What its_hub's beam search asks its process model to read, for each token that is written; run in an environment with
+its_hub 1.2.
 
     python -m benchmarks.orchestration.peer_its_hub_verifier FILE BEAMS
 
 Prints the ratio.
 
-FILE has the tokens of a prompt, and of steps by depth, as our own beam search wrote them; a step here is as long as one of those. A
-character is a token. Whatever its process model is handed is read: it is handed texts, whole answers so far, at each step.
+FILE has the tokens of a prompt, and of steps by depth, as our own beam search wrote them; a step here is as long as one
+of those. A character is a token. Whatever its process model is handed is read: it is handed texts, whole answers so
+far, at each step.
 """
 
 from __future__ import annotations

@@ -46,7 +46,9 @@ class BenchBeam(tts.Strategy):
 
 def make_solver(kind: str) -> tts.Solver:
     """Return a solver of the search on the toy, with a verifier that takes no time."""
-    return tts.Solver("toy", Instant(), strategy=f"best_of_n(n={SAMPLES}) | best" if kind == "best_of_n" else BenchBeam())
+    return tts.Solver(
+        "toy", Instant(), strategy=f"best_of_n(n={SAMPLES}) | best" if kind == "best_of_n" else BenchBeam()
+    )
 
 
 def prompt_of(kind: str) -> str:

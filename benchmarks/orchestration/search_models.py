@@ -1,7 +1,7 @@
 """Cost of a search beside real models: its share of a run with SmolLM2, and the tokens that process models read twice.
 
-Parts of `benchmarks/orchestration/search_overhead.py`. Times are of the processor. All but the engine's steps counts as the search's:
-grants, ledger, tree, event loop, batching, texts. Tokens are the engine's own count.
+Parts of `benchmarks/orchestration/search_overhead.py`. Times are of the processor. All but the engine's steps counts as
+the search's: grants, ledger, tree, event loop, batching, texts. Tokens are the engine's own count.
 """
 
 from __future__ import annotations
@@ -28,7 +28,15 @@ from tts.trace.trace import TraceNode
 from tts.types import Solution
 from tts.verifiers.heads import ProcessVerifier
 
-PLANS = ("beam(n={n})", "dvts(n={n})", "rebase(n={n})", "ets(n={n})", "a_star(goals=None)", "particle_filter(n={n})", "mcts")
+PLANS = (
+    "beam(n={n})",
+    "dvts(n={n})",
+    "rebase(n={n})",
+    "ets(n={n})",
+    "a_star(goals=None)",
+    "particle_filter(n={n})",
+    "mcts",
+)
 SMOLLM2_PLANS = ("best_of_n(n={n}) | best", "beam(n={n}, max_steps=4)", "particle_filter(n={n}, max_steps=4)")
 QUESTIONS = ("What is 12 + 7?", "What is 3 times 8?", "Name a prime between 20 and 30.", "What is half of 46?")
 
@@ -56,7 +64,8 @@ def share(verifier: Any, n: int) -> Iterator[str]:
 
     runner.step = timed
     with Solver(backend, verifier, task="math", sampling=Sampling(temperature=0.8, max_tokens=40)) as solver:
-        solver.solve(QUESTIONS[0], Budget(tokens=20), strategy="single")  # what is compiled or imported at first is no part of it
+        # what is compiled or imported at first is no part of it
+        solver.solve(QUESTIONS[0], Budget(tokens=20), strategy="single")
         for form in SMOLLM2_PLANS:
             spent[0], began = 0.0, time.process_time()
             solutions = solver.solve_many(QUESTIONS, strategy=form.format(n=n), each=Budget(tokens=10**6))
@@ -68,7 +77,8 @@ def share(verifier: Any, n: int) -> Iterator[str]:
 
 
 def read_twice(n: int, problems: int, peer: str | None) -> Iterator[str]:
-    """Yield a table of verifier tokens computed, without each prompt's first pass, for each generated token of scored steps.
+    """Yield a table of verifier tokens computed, without each prompt's first pass, for each generated token of scored
+    steps.
 
     Without its_hub, its row has the reason.
     """
@@ -92,7 +102,9 @@ def read_twice(n: int, problems: int, peer: str | None) -> Iterator[str]:
             for tree in trees:
                 tree.add_lengths(lengths)
             prompt = round(sum(tree.prompt for tree in trees) / len(trees))
-        yield f"| `{form.format(n=n)}` | {written:,} | {computed:,} | {computed / written:.3f} | {whole / written:.2f} |"
+        yield (
+            f"| `{form.format(n=n)}` | {written:,} | {computed:,} | {computed / written:.3f} | {whole / written:.2f} |"
+        )
     yield f"| its_hub 1.2, beam search of {n} | | | {_peers(peer, n, prompt, lengths)} | |"
 
 
@@ -129,7 +141,8 @@ class _Scored:
 
 
 def _peers(python: str | None, n: int, prompt: int, lengths: dict[int, list[int]]) -> str:
-    """Return the ratio of its_hub's beam search, on steps of the lengths that ours had, up to the last depth of a full level.
+    """Return the ratio of its_hub's beam search, on steps of the lengths that ours had, up to the last depth of a full
+    level.
 
     Where it is absent, the reason.
     """

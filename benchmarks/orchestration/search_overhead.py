@@ -1,9 +1,11 @@
-"""Cost of the search without model calls: microseconds an expanded step, growth with the tree, and tokens that verifiers read twice.
+"""Cost of the search without model calls: microseconds an expanded step, growth with the tree, and tokens that
+verifiers read twice.
 
     python -m benchmarks.orchestration.search_overhead [--parts steps growth share tokens] [--repeats 5] [--problems 64]
         [--nodes 100000] [--n 16] [--peer PYTHON] [--out docs/results/search_cost.md] [--smoke]
 
-Models answer at once: the toy language writes, and the verifier is a constant. A* pays by length here, which makes it broad.
+Models answer at once: the toy language writes, and the verifier is a constant. A* pays by length here, which makes it
+broad.
 
 - expanded step: a row that was written to become a node.
 - times: of the processor, so that other work on the machine counts little.
@@ -11,8 +13,8 @@ Models answer at once: the toy language writes, and the verifier is a constant. 
 - own work: of the strategy itself (vectors, clustering and integer program of ETS), taken off too.
 - growth exponent: slope of log time over log nodes; 1 is linear.
 
-`share` and `tokens` are on real models (`search_models.py`). `--peer` is the Python of an environment with its_hub 1.2, whose beam
-search is measured beside ours in `tokens`. Without it, or where it does not start, its row has the reason.
+`share` and `tokens` are on real models (`search_models.py`). `--peer` is the Python of an environment with its_hub 1.2,
+whose beam search is measured beside ours in `tokens`. Without it, or where it does not start, its row has the reason.
 """
 
 from __future__ import annotations
@@ -77,7 +79,9 @@ class Timed(ToyBackend):
 
 @contextmanager
 def timed_work() -> Generator[list[float]]:
-    """Yield a list that takes the seconds of what strategies do themselves: functions that `Search.run` puts in threads, and vectors."""
+    """Yield a list that takes the seconds of what strategies do themselves: functions that `Search.run` puts in
+    threads, and vectors.
+    """
     seconds: list[float] = []
     run, embed = Search.run, HashedNgrams.embed
 
@@ -122,7 +126,9 @@ def measured(plan: str, problems: int, terms: int) -> Cost:
         gc.collect()
         backend.seconds, started = 0.0, time.process_time()
         own.clear()
-        solutions = solver.solve_many([Problem(problem(terms), id=str(i)) for i in range(problems)], each=Budget(tokens=10**9))
+        solutions = solver.solve_many(
+            [Problem(problem(terms), id=str(i)) for i in range(problems)], each=Budget(tokens=10**9)
+        )
         seconds = time.process_time() - started
     return Cost(seconds, backend.seconds, sum(own), sum(map(expanded, solutions)))
 
@@ -158,7 +164,10 @@ def growth(nodes: int, repeats: int) -> Iterator[str]:
             sizes.append(costs[0].steps)
             seconds.append(statistics.median(cost.everything - cost.model - cost.own for cost in costs))
         each = ", ".join(f"{s / steps * 1e6:.1f} at {steps:,}" for steps, s in zip(sizes, seconds, strict=True))
-        yield f"| {form.split('(', maxsplit=1)[0]} | {each} | {slope(sizes, seconds):.2f} | {slope(sizes[-2:], seconds[-2:]):.2f} |"
+        yield (
+            f"| {form.split('(', maxsplit=1)[0]} | {each} | {slope(sizes, seconds):.2f} | "
+            f"{slope(sizes[-2:], seconds[-2:]):.2f} |"
+        )
 
 
 def slope(sizes: Sequence[int], seconds: Sequence[float]) -> float:
@@ -172,16 +181,21 @@ def page(options: argparse.Namespace) -> Iterator[str]:
     yield "# What the search itself costs"
     parts = {
         "steps": (
-            f"Time outside model calls: {options.problems} problems at once, 8 lines each; microseconds of the processor an expanded step",
+            f"Time outside model calls: {options.problems} problems at once, 8 lines each; microseconds of the "
+            "processor an expanded step",
             lambda: table(options.problems, options.repeats),
         ),
-        "growth": (f"One problem, trees up to {options.nodes:,} nodes", lambda: growth(options.nodes, max(1, options.repeats // 2))),
+        "growth": (
+            f"One problem, trees up to {options.nodes:,} nodes",
+            lambda: growth(options.nodes, max(1, options.repeats // 2)),
+        ),
         "share": (
             f"Share of a run with SmolLM2 ({len(search_models.QUESTIONS)} problems at once, one thread)",
             lambda: search_models.share(Instant(), options.n),
         ),
         "tokens": (
-            "Verifier tokens computed, without each prompt's first pass, for each generated token of scored steps (pocket, process model)",
+            "Verifier tokens computed, without each prompt's first pass, for each generated token of scored steps "
+            "(pocket, process model)",
             lambda: search_models.read_twice(options.n, options.asked, options.peer),
         ),
     }
@@ -194,7 +208,10 @@ def page(options: argparse.Namespace) -> Iterator[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument(
-        "--parts", nargs="+", default=["steps", "growth", "share", "tokens"], choices=["steps", "growth", "share", "tokens"]
+        "--parts",
+        nargs="+",
+        default=["steps", "growth", "share", "tokens"],
+        choices=["steps", "growth", "share", "tokens"],
     )
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--problems", type=int, default=64)

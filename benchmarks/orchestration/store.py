@@ -1,10 +1,12 @@
-"""Cost of a store of a million results: time, rate and peak memory of each step, and their growth with the number of rows.
+"""Cost of a store of a million results: time, rate and peak memory of each step, and their growth with the number of
+rows.
 
     python -m benchmarks.orchestration.store [--rows 1000000] [--conditions 20] [--seeds 3] [--smoke]
 
-Each step runs in a process of its own, on a sixteenth of the rows, a quarter, and all of them. Growth is the exponent of the
-processor's time in the rows, from the second size to the third; 1 is linear. One worker writes one transaction a result, as in a study.
-Rows are synthetic, with texts and counts of about the size of real ones, and without recorded candidates.
+Each step runs in a process of its own, on a sixteenth of the rows, a quarter, and all of them. Growth is the exponent
+of the processor's time in the rows, from the second size to the third; 1 is linear. One worker writes one transaction a
+result, as in a study. Rows are synthetic, with texts and counts of about the size of real ones, and without recorded
+candidates.
 """
 
 from __future__ import annotations
@@ -38,23 +40,45 @@ def cells(rows: int, conditions: int, seeds: int) -> Iterator[Cell]:
         problem, seed = divmod(run, seeds)
         yield Cell(
             key=f"{i:064x}"[::-1],  # in no order, as hashes are
-            dataset="arithmetic", problem=f"arithmetic/test/{problem}", group=f"{problem % 6 + 2} operations", model="pocket",
-            setting="f" * 64, verifiers={"process": "pocket-process"}, strategy=f"best_of_n(n={condition + 1}) | weighted",
-            budget={"tokens": 512 * (condition + 1)}, seed=seed,
-        )  # fmt: skip
+            dataset="arithmetic",
+            problem=f"arithmetic/test/{problem}",
+            group=f"{problem % 6 + 2} operations",
+            model="pocket",
+            setting="f" * 64,
+            verifiers={"process": "pocket-process"},
+            strategy=f"best_of_n(n={condition + 1}) | weighted",
+            budget={"tokens": 512 * (condition + 1)},
+            seed=seed,
+        )
 
 
 def result(cell: Cell) -> Result:
     """Return what might have come of a cell."""
     number = int(cell.problem.rpartition("/")[2])
     usage = Usage(
-        prompt_tokens=21, reused_tokens=40, generated_tokens=300 + number % 97, verifier_tokens=280, verifier_calls=8, samples=8,
-        flops=2_900_000_000 + number, usd=None, seconds=0.31, work_seconds=2.1, peak_kv_tokens=311, saved_kv_tokens=150,
+        prompt_tokens=21,
+        reused_tokens=40,
+        generated_tokens=300 + number % 97,
+        verifier_tokens=280,
+        verifier_calls=8,
+        samples=8,
+        flops=2_900_000_000 + number,
+        usd=None,
+        seconds=0.31,
+        work_seconds=2.1,
+        peak_kv_tokens=311,
+        saved_kv_tokens=150,
         kv_bytes_per_token=3072,
-    )  # fmt: skip
+    )
     right = (number * 7919 + cell.seed) % 10 < 6
     return Result(
-        cell=cell, answer=str(number % 101), right=right, confidence=0.75, stopped_by="samples drawn", usage=usage, seconds_at=1.7e9
+        cell=cell,
+        answer=str(number % 101),
+        right=right,
+        confidence=0.75,
+        stopped_by="samples drawn",
+        usage=usage,
+        seconds_at=1.7e9,
     )
 
 
@@ -114,7 +138,9 @@ def measured(path: str, given: argparse.Namespace) -> dict[str, float]:
         process.start()
         seconds, processors[name], memory = queue.get()
         process.join()
-        rates = f"{seconds:>9.2f} s {processors[name]:>9.2f} s of processor {given.rows / processors[name]:>10,.0f} rows/s"
+        rates = (
+            f"{seconds:>9.2f} s {processors[name]:>9.2f} s of processor {given.rows / processors[name]:>10,.0f} rows/s"
+        )
         print(f"{given.rows:>10,}  {name:<18} {rates} {memory:>7,.0f} MB", flush=True)
     return processors
 

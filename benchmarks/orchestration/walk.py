@@ -1,11 +1,13 @@
-"""How far a reader walks through the code behind one search: files and functions entered, calls, and calls that change file.
+"""How far a reader walks through the code behind one search: files and functions entered, calls, and calls that change
+file.
 
     python -m benchmarks.orchestration.walk [--plan "best_of_n(n=4)"] [--calls] [--smoke]
 
-The search is warm: the same call ran before, so that imports, models and caches are no part of it. Counted are functions of tts/ that the
-caller's thread and the library's loop enter, in one `tts.solve` on the toy. Each entry counts, also when a coroutine is resumed. An entry
-changes file where the function that enters it stands in another file, of tts/ or not. `--calls` lists the files, by their entries from
-others. Code lines are those of `scripts/check_architecture.py`.
+The search is warm: the same call ran before, so that imports, models and caches are no part of it. Counted are
+functions of tts/ that the caller's thread and the library's loop enter, in one `tts.solve` on the toy. Each entry
+counts, also when a coroutine is resumed. An entry changes file where the function that enters it stands in another
+file, of tts/ or not. `--calls` lists the files, by their entries from others. Code lines are those of
+`scripts/check_architecture.py`.
 """
 
 from __future__ import annotations
@@ -86,7 +88,11 @@ def lines() -> dict[str, int]:
     """Return the code lines of each of `PARTS`."""
     every = list(sources(ROOT, ["tts"]))
     return {
-        part: sum(code_lines(one) for one in every if one.path.parent == Path(part) or (deep and Path(part) in one.path.parents))
+        part: sum(
+            code_lines(one)
+            for one in every
+            if one.path.parent == Path(part) or (deep and Path(part) in one.path.parents)
+        )
         for part, deep in PARTS.items()
     }
 
@@ -105,10 +111,14 @@ def main() -> None:
         "functions entered": f"{len(walk.calls):,}",
         "calls": f"{walk.calls.total():,}",
         "calls that change file": f"{walk.entered.total():,}",
-        "code lines of tts/search (without its folders), tts/budget, tts/solver": f"{' + '.join(f'{n:,}' for n in core)} = {sum(core):,}",
+        "code lines of tts/search (without its folders), tts/budget, "
+        "tts/solver": f"{' + '.join(f'{n:,}' for n in core)} = {sum(core):,}",
         "code lines of tts/": f"{count['tts']:,}",
     }
-    print(f"| a warm `{given.plan.replace('|', chr(92) + '|')}`, `{PROMPT}`, {TOKENS} tokens, on the toy |  |\n| :-- | --: |")
+    print(
+        f"| a warm `{given.plan.replace('|', chr(92) + '|')}`, `{PROMPT}`, {TOKENS} tokens, on the toy |  |\n| :-- | "
+        "--: |"
+    )
     for name, value in rows.items():
         print(f"| {name} | {value} |")
     if given.calls:

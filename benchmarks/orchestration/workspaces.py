@@ -2,8 +2,9 @@
 
     python -m benchmarks.orchestration.workspaces [--files 10000] [--kib 4] [--forks 5] [--smoke]
 
-The repository has so many files of so many KiB of text, in folders of a hundred. Times are medians over forks. Disk is what the file system
-gives to the files, with hard links counted once. Nothing may be an object of both the repository and the store.
+The repository has so many files of so many KiB of text, in folders of a hundred. Times are medians over forks. Disk is
+what the file system gives to the files, with hard links counted once. Nothing may be an object of both the repository
+and the store.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ def disk(folder: Path) -> int:
 
 
 def timed(work: Callable[[], Any]) -> tuple[Seconds, Any]:
-    """Return the seconds of a call, those of the processor with the programs that it runs and those of the clock, and what it returned."""
+    """Return the seconds of a call, those of the processor with the programs that it runs and those of the clock, and
+    what it returned.
+    """
     begun, processor = time.perf_counter(), _processor()
     found = work()
     return (_processor() - processor, time.perf_counter() - begun), found
@@ -72,7 +75,9 @@ def objects(git_dir: Path) -> set[str]:
     """Return the objects that a repository has itself."""
     loose = {path.parent.name + path.name for path in (git_dir / "objects").glob("??/*")}
     for index in (git_dir / "objects" / "pack").glob("*.idx"):
-        shown = subprocess.run(["git", "show-index"], stdin=index.open("rb"), capture_output=True, check=True).stdout.decode()
+        shown = subprocess.run(
+            ["git", "show-index"], stdin=index.open("rb"), capture_output=True, check=True
+        ).stdout.decode()
         loose |= {line.split()[1] for line in shown.splitlines()}
     return loose
 
@@ -100,7 +105,8 @@ def measure(folder: Path, files: int, kib: int, forks: int) -> list[tuple[str, S
     repo.mkdir()
     make(repo, files, kib)
     copies = [
-        timed(lambda place=place: subprocess.run(["cp", "-r", repo, folder / f"copy{place}"], check=True))[0] for place in range(forks)
+        timed(lambda place=place: subprocess.run(["cp", "-r", repo, folder / f"copy{place}"], check=True))[0]
+        for place in range(forks)
     ]
     rows = [("`cp -r` of the repository", _median(copies), disk(folder / "copy0"))]
     for place in range(forks):

@@ -6,7 +6,8 @@
     python -m benchmarks.servers capabilities URL [URL ...]
 
 `throughput` starts a vLLM server on this machine, and the same engine without a server. FOLDER is the folder `hf` that
-`python -m benchmarks.engine.convert` writes. An interpreter of its_hub that does not start is left out, with the reason.
+`python -m benchmarks.engine.convert` writes. An interpreter of its_hub that does not start is left out, with the
+reason.
 """
 
 from __future__ import annotations
@@ -31,17 +32,28 @@ from tts.errors import TTSError
 def run_throughput(options: argparse.Namespace) -> None:
     """Print tokens a second and cached tokens."""
     jobs = {
-        "best-of-n": throughput.Job(prompts=throughput.prompts(options.problems), n=options.n, kept=1, levels=1, tokens=options.tokens),
+        "best-of-n": throughput.Job(
+            prompts=throughput.prompts(options.problems), n=options.n, kept=1, levels=1, tokens=options.tokens
+        ),
         "beam": throughput.Job(
-            prompts=throughput.prompts(options.problems), n=options.beam, kept=options.kept, levels=options.levels, tokens=options.tokens
+            prompts=throughput.prompts(options.problems),
+            n=options.beam,
+            kept=options.kept,
+            levels=options.levels,
+            tokens=options.tokens,
         ),
     }
     rivals = throughput.Rivals(options.vllm, options.its_hub, str(options.model.absolute()))
-    print(f"vLLM {rivals.version}, {os.cpu_count()} cores; {options.problems} problems at once, {options.repeats} runs each, in turns")
+    print(
+        f"vLLM {rivals.version}, {os.cpu_count()} cores; {options.problems} problems at once, {options.repeats} runs "
+        "each, in turns"
+    )
     print(f"absent: its_hub: {rivals.absent}\n" if rivals.absent else "")
     for name, job in jobs.items():
         if name in options.only:
-            says = f"{name}: {job.n} rows of {job.tokens} tokens" + (f", {job.levels} levels, {job.kept} kept" * (job.levels > 1))
+            says = f"{name}: {job.n} rows of {job.tokens} tokens" + (
+                f", {job.levels} levels, {job.kept} kept" * (job.levels > 1)
+            )
             print("\n".join(throughput.lines(says, throughput.measure(rivals, job, options.repeats))), flush=True)
 
 
@@ -57,8 +69,14 @@ def run_faults(options: argparse.Namespace) -> None:
     print(f"{told.calls:,} calls, {num_faults:,} of them faulty ({num_faults / told.calls:.1%}); {told.seconds:.0f} s")
     print(f"given:  {', '.join(f'{name} {count}' for name, count in told.given.most_common())}")
     print(f"typed:  {', '.join(f'{name} {count}' for name, count in told.found.most_common())}")
-    print(f"tokens: {told.written:,} written, {told.charged:,} booked; {told.lossy:,} stood in replies whose connection was reset")
-    print(f"{told.candidates:,} candidates; no budget passed, every ledger sums, no task and no connection left ({told.most_open} at most)")
+    print(
+        f"tokens: {told.written:,} written, {told.charged:,} booked; {told.lossy:,} stood in replies whose connection "
+        "was reset"
+    )
+    print(
+        f"{told.candidates:,} candidates; no budget passed, every ledger sums, no task and no connection left "
+        f"({told.most_open} at most)"
+    )
 
 
 def run_capabilities(options: argparse.Namespace) -> None:
@@ -81,7 +99,11 @@ def main() -> None:
     one.add_argument("--only", nargs="+", default=["best-of-n", "beam"], choices=["best-of-n", "beam"])
     for name, value in (("problems", 64), ("n", 16), ("beam", 8), ("kept", 2), ("levels", 3), ("tokens", 8)):
         one.add_argument(f"--{name}", type=int, default=value)
-    one.add_argument("--smoke", action=Smoke, sizes={"problems": 2, "n": 2, "beam": 2, "kept": 1, "levels": 2, "tokens": 4, "repeats": 1})
+    one.add_argument(
+        "--smoke",
+        action=Smoke,
+        sizes={"problems": 2, "n": 2, "beam": 2, "kept": 1, "levels": 2, "tokens": 4, "repeats": 1},
+    )
     one = what.add_parser("flight")
     one.set_defaults(run=run_flight)
     one.add_argument("--requests", type=int, default=1000)

@@ -29,9 +29,12 @@ def measure(requests: int, tokens: int, gap_s: float) -> list[str]:
     try:
         root = f"http://127.0.0.1:{server.ask()['port']}/v1"
         backend = OpenAIBackend(
-            Capabilities(root=root, model="slow", mode="text", streams=True, usage=True), timeouts=Timeouts(concurrency=requests)
+            Capabilities(root=root, model="slow", mode="text", streams=True, usage=True),
+            timeouts=Timeouts(concurrency=requests),
         )
-        solver = Solver(backend, task="text", strategy=f"best_of_n(n={ROWS}) | majority", sampling=Sampling(max_tokens=tokens))
+        solver = Solver(
+            backend, task="text", strategy=f"best_of_n(n={ROWS}) | majority", sampling=Sampling(max_tokens=tokens)
+        )
         shares, started, processor = Shares([server.group]), time.perf_counter(), time.process_time()
         solutions = solver.solve_many([f"problem {i}" for i in range(requests // ROWS)], each=Budget(samples=ROWS))
         seconds, others = time.perf_counter() - started, shares.others()
@@ -42,7 +45,9 @@ def measure(requests: int, tokens: int, gap_s: float) -> list[str]:
         server.close()
     booked = sum(one.usage.generated_tokens for one in solutions)
     if booked != told["written"] or booked != requests // ROWS * ROWS * tokens:
-        raise AssertionError(f"the server wrote {told['written']} tokens, but {booked} are booked; faults: {dict(backend.errors)}")
+        raise AssertionError(
+            f"the server wrote {told['written']} tokens, but {booked} are booked; faults: {dict(backend.errors)}"
+        )
     pace = tokens * gap_s
     return [
         f"{requests:,} requests of {tokens} tokens, one each {gap_s:g} s: most in flight at once {told['most']:,};",

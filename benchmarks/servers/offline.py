@@ -5,8 +5,8 @@
 In:  {"prompts": [[id, ...], ...], "n": 16, "kept": 4, "levels": 1, "tokens": 8}     a line of JSON a run
 Out: {"ready": version}, then {"seconds": ..., "generated": ..., "inputs": ..., "cached": ...} a run
 
-One level is one call of `generate`. With several, each prompt's rows wait for its rows of the level before, as in a search, and for
-nothing else. The first `kept` paths that have not ended go on.
+One level is one call of `generate`. With several, each prompt's rows wait for its rows of the level before, as in a
+search, and for nothing else. The first `kept` paths that have not ended go on.
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ class Offline:
                 done.append(reply)
                 address = prompt, level = under_way.pop(reply.request_id)
                 paths = live.setdefault(address, [])
-                paths += [[*reply.prompt_token_ids, *row.token_ids] for row in reply.outputs if row.finish_reason == "length"]
+                paths += [
+                    [*reply.prompt_token_ids, *row.token_ids] for row in reply.outputs if row.finish_reason == "length"
+                ]
                 if level + 1 < job["levels"] and address not in under_way.values():
                     ask(prompt, level + 1, live.pop(address)[: job["kept"]])
         return done

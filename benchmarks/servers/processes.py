@@ -23,7 +23,8 @@ STARTS_S = 300.0
 
 
 class Process:
-    """A program in a process group of its own, run in the checkout, stopped while others run. It ends with this process at the latest.
+    """A program in a process group of its own, run in the checkout, stopped while others run. It ends with this process
+    at the latest.
 
     Args:
         command: of the program.
@@ -31,13 +32,21 @@ class Process:
         answers: whether it answers with lines of JSON.
     """
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None, *, answers: bool = True) -> None:
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str] | None = None, *, answers: bool = True
+    ) -> None:
         self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - it lives as long as the process
         try:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE if answers else self.errors, stderr=self.errors, text=True,
-                start_new_session=True, cwd=ROOT, env={**os.environ, **(environment or {})},
-            )  # fmt: skip
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE if answers else self.errors,
+                stderr=self.errors,
+                text=True,
+                start_new_session=True,
+                cwd=ROOT,
+                env={**os.environ, **(environment or {})},
+            )
         except OSError:
             self.errors.close()
             raise
@@ -111,15 +120,29 @@ class VllmServer(Process):
         options: of the engine, as `vllm.LLM` has them.
     """
 
-    def __init__(self, python: str, model: str, name: str, options: Mapping[str, Any], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, python: str, model: str, name: str, options: Mapping[str, Any], environment: Mapping[str, str]
+    ) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = str(free.getsockname()[1])
         self.url = f"http://127.0.0.1:{port}"
-        flags = [f"--{key.replace('_', '-')}" + ("" if value is True else f"={value}") for key, value in options.items()]
-        command = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", model, "--served-model-name", name, *flags]
+        flags = [
+            f"--{key.replace('_', '-')}" + ("" if value is True else f"={value}") for key, value in options.items()
+        ]
+        command = [
+            python,
+            "-m",
+            "vllm.entrypoints.openai.api_server",
+            "--model",
+            model,
+            "--served-model-name",
+            name,
+            *flags,
+        ]
         command += ["--host", "127.0.0.1", "--port", port, "--enable-prompt-tokens-details"]
-        super().__init__(command, {**environment, "VLLM_SERVER_DEV_MODE": "1"}, answers=False)  # it lets its cache be emptied
+        # it lets its cache be emptied
+        super().__init__(command, {**environment, "VLLM_SERVER_DEV_MODE": "1"}, answers=False)
         end = time.monotonic() + STARTS_S
         while not self._healthy():
             if (why := self.ended()) or time.monotonic() > end:
@@ -138,7 +161,12 @@ class VllmServer(Process):
     def generated(self) -> int:
         """Return the tokens that it has generated, by its own count."""
         page = httpx.get(f"{self.url}/metrics", timeout=60).text
-        return round(sum(float(value) for value in re.findall(r"^vllm:generation_tokens_total\{[^}]*\} (\S+)", page, re.MULTILINE)))
+        return round(
+            sum(
+                float(value)
+                for value in re.findall(r"^vllm:generation_tokens_total\{[^}]*\} (\S+)", page, re.MULTILINE)
+            )
+        )
 
 
 class Shares:

@@ -1,4 +1,6 @@
-"""The same work by a server's own batch, through the HTTP backend, and through its_hub: tokens a second and cached tokens."""
+"""The same work by a server's own batch, through the HTTP backend, and through its_hub: tokens a second and cached
+tokens.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepBeam(tts.Strategy):
-    """Beam search by steps of so many tokens: expand, score, keep. Its rows depend on each other as those of the rivals do."""
+    """Beam search by steps of so many tokens: expand, score, keep. Its rows depend on each other as those of the rivals
+    do.
+    """
 
     registered_as = "step_beam"
     job: Job
@@ -68,7 +72,9 @@ class StepBeam(tts.Strategy):
         job, live = self.job, [search.root]
         for level in range(job.levels):
             last = level + 1 == job.levels  # its rows have the same cap, and are candidates
-            rows = await search.expand([live[i % len(live)] for i in range(job.n)], until=END if last else Tokens(job.tokens))
+            rows = await search.expand(
+                [live[i % len(live)] for i in range(job.n)], until=END if last else Tokens(job.tokens)
+            )
             children = [child for siblings in rows for child in siblings]
             await search.score(children)
             for child in children:
@@ -102,7 +108,9 @@ class Watched(OpenAIBackend):
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One run: tokens that were generated, seconds, others' share of the machine; input and reused tokens where they are known."""
+    """One run: tokens that were generated, seconds, others' share of the machine; input and reused tokens where they
+    are known.
+    """
 
     generated: int
     seconds: float
@@ -120,15 +128,17 @@ class Measured:
 def reusable(asked: Sequence[Asked], block: int) -> int:
     """Return how much of the input of these requests, in their order, whole blocks of earlier ones could have served.
 
-    A block is known when it was read, or written and then continued: the last token that a row writes is never computed. The last
-    token of an input always is, for what comes next depends on it.
+    A block is known when it was read, or written and then continued: the last token that a row writes is never
+    computed. The last token of an input always is, for what comes next depends on it.
     """
     known: set[tuple[int, ...]] = set()
     total = 0
     for rows, calls in asked:
         ids = tuple(rows.request.handle.ids)
         whole = [ids[: i + block] for i in range(0, len(ids) - block, block)]
-        total += block * (next((i for i, one in enumerate(whole) if one not in known), len(whole)) + (calls - 1) * len(whole))
+        total += block * (
+            next((i for i, one in enumerate(whole) if one not in known), len(whole)) + (calls - 1) * len(whole)
+        )
         paths = [ids, *(ids + tuple(sample.token_ids[:-1]) for sample in rows.samples if sample is not None)]
         known.update(path[: i + block] for path in paths for i in range(0, len(path) - block + 1, block))
     return total
@@ -150,8 +160,19 @@ class Rivals:
     """
 
     def __init__(self, vllm: str, its_hub: str | None, model: str) -> None:
-        options = {"dtype": "float32", "max_model_len": 1024, "max_num_seqs": 256, "block_size": BLOCK, "enforce_eager": True}
-        environment = {"VLLM_CPU_KVCACHE_SPACE": "2", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+        options = {
+            "dtype": "float32",
+            "max_model_len": 1024,
+            "max_num_seqs": 256,
+            "block_size": BLOCK,
+            "enforce_eager": True,
+        }
+        environment = {
+            "VLLM_CPU_KVCACHE_SPACE": "2",
+            "HF_HUB_OFFLINE": "1",
+            "VLLM_NO_USAGE_STATS": "1",
+            "OMP_WAIT_POLICY": "PASSIVE",
+        }
         vllm = str(Path(vllm).absolute())
         try:
             self.offline = Process([vllm, "-m", "benchmarks.servers.offline", model, json.dumps(options)], environment)
@@ -164,7 +185,15 @@ class Rivals:
         self.absent = "" if its_hub else "no --its-hub PYTHON"
         if its_hub:
             try:
-                peer = Process([str(Path(its_hub).absolute()), "-m", "benchmarks.servers.peer_its_hub", f"{self.server.url}/v1", NAME])
+                peer = Process(
+                    [
+                        str(Path(its_hub).absolute()),
+                        "-m",
+                        "benchmarks.servers.peer_its_hub",
+                        f"{self.server.url}/v1",
+                        NAME,
+                    ]
+                )
                 self.version += f", its_hub {peer.ask()['ready']}"
                 self.its_hub = peer
             except (OSError, RuntimeError) as failure:
@@ -184,7 +213,9 @@ class Rivals:
         asked, before = self.backend.watch(), self.server.generated()
         strategy: Any = f"best_of_n(n={job.n}) | majority" if job.levels == 1 else StepBeam(job=job)
         shares, started = Shares([self.server.group]), time.perf_counter()
-        solver = Solver(self.backend, {"main": Instant()}, task="text", sampling=Sampling(temperature=1.0, max_tokens=job.tokens))
+        solver = Solver(
+            self.backend, {"main": Instant()}, task="text", sampling=Sampling(temperature=1.0, max_tokens=job.tokens)
+        )
         solutions = solver.solve_many(job.prompts, each=Budget(samples=job.n * job.levels), strategy=strategy)
         seconds, others = time.perf_counter() - started, shares.others()
         made = self.server.generated() - before
@@ -211,8 +242,10 @@ def last_line(failure: Exception) -> str:
 def prompts(count: int) -> tuple[str, ...]:
     """Return problems of typical length."""
     return tuple(
-        f"A shop sells {7 + i} boxes of {3 + i % 11} pencils on Monday, and twice as many boxes on Tuesday. Each pencil costs {2 + i % 5} "
-        f"cents, and {1 + i % 4} boxes are given back. How many cents has the shop earned at the end? Explain every step, then answer."
+        f"A shop sells {7 + i} boxes of {3 + i % 11} pencils on Monday, and twice as many boxes on Tuesday. Each "
+        f"pencil costs {2 + i % 5} "
+        f"cents, and {1 + i % 4} boxes are given back. How many cents has the shop earned at the end? Explain every "
+        "step, then answer."
         for i in range(count)
     )
 
@@ -223,7 +256,11 @@ def measure(rivals: Rivals, job: Job, repeats: int) -> dict[str, list[Measured]]
 
     def noted(name: str, run: Measured) -> None:
         found[name].append(run)
-        print(f"{name}: {run.generated} tokens in {run.seconds:.1f} s, cached {run.cached} of {run.inputs}", file=sys.stderr, flush=True)
+        print(
+            f"{name}: {run.generated} tokens in {run.seconds:.1f} s, cached {run.cached} of {run.inputs}",
+            file=sys.stderr,
+            flush=True,
+        )
 
     for _ in range(repeats):
         with rivals.server.running():
@@ -234,7 +271,9 @@ def measure(rivals: Rivals, job: Job, repeats: int) -> dict[str, list[Measured]]
                 rivals.server.forget()
                 with rivals.its_hub.running():
                     noted("its_hub", rivals.theirs(job))
-        opened = {rows.request.handle.prompt: tuple(rows.request.handle.ids) for rows, _ in asked if not rows.request.text}
+        opened = {
+            rows.request.handle.prompt: tuple(rows.request.handle.ids) for rows, _ in asked if not rows.request.text
+        }
         with rivals.offline.running():
             noted("offline", rivals.offline_run(job, list(opened.values())))
     return found
@@ -242,14 +281,20 @@ def measure(rivals: Rivals, job: Job, repeats: int) -> dict[str, list[Measured]]
 
 def lines(title: str, found: Mapping[str, Sequence[Measured]]) -> list[str]:
     """Return a table of the runs."""
-    out = [f"### {title}", "", "| | tokens/s, median [least, greatest] | share of offline | tokens | others' share of the machine |"]
+    out = [
+        f"### {title}",
+        "",
+        "| | tokens/s, median [least, greatest] | share of offline | tokens | others' share of the machine |",
+    ]
     out.append("| :-- | --: | --: | --: | --: |")
     for name, runs in found.items():
         if runs:
             rates = [run.rate for run in runs]
             of = statistics.median(run.rate / base.rate for run, base in zip(runs, found["offline"], strict=True))
             spread = f"{statistics.median(rates):.1f} [{min(rates):.1f}, {max(rates):.1f}]"
-            out.append(f"| {name} | {spread} | {of:.1%} | {runs[-1].generated:,} | {max(run.others for run in runs):.0%} |")
+            out.append(
+                f"| {name} | {spread} | {of:.1%} | {runs[-1].generated:,} | {max(run.others for run in runs):.0%} |"
+            )
     mine, base = found["ours"][-1], found["offline"][-1]
     out += ["", f"Input tokens: {mine.inputs:,}, of which cached {mine.cached:,} ({mine.cached / mine.inputs:.1%});"]
     out += [f"whole blocks of {BLOCK} allow {mine.allowed:,}: {mine.cached / max(1, mine.allowed):.1%} of it was used."]

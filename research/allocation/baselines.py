@@ -35,8 +35,10 @@ def bins(difficulty: Floats, num: int = 5) -> Whole:
 def by_bins(difficulty: ArrayLike, gains: Floats, total: int, num: int = 5) -> Whole:
     """Return counts [P] that are equal within bins of difficulty, best for the bins' mean gains.
 
-    Source: algorithm A14 (Snell et al. 2408.03314): quantile bins by difficulty; with true success rates they are oracle bins, with
-        estimates predicted ones. Differs: what is chosen for a bin is its number of samples, among strategies of one kind.
+    Source: algorithm A14 (Snell et al. 2408.03314): quantile bins by difficulty; with true success rates they are
+    oracle bins, with
+        estimates predicted ones. Differs: what is chosen for a bin is its number of samples, among strategies of one
+        kind.
 
     Args:
         difficulty: [P], higher is easier.

@@ -2,10 +2,11 @@
 
     python -m research.allocation.cascades [--problems 400] [--samples 3] [--out docs/results/cascades.md]
 
-The models are three toy languages of rising accuracy and price, which see the same sums of rising length; so all is known, and nothing is
-said of real models. Every model is sampled on all problems. For each limit on the mean cost of a problem, the thresholds of the greatest
-accuracy on the validation half are taken. The strategy `cascade` is run with them on the test half, in dollars. `auto` is run under as
-many dollars for the whole test half, by a performance model that is fitted to runs on the validation half.
+The models are three toy languages of rising accuracy and price, which see the same sums of rising length; so all is
+known, and nothing is said of real models. Every model is sampled on all problems. For each limit on the mean cost of a
+problem, the thresholds of the greatest accuracy on the validation half are taken. The strategy `cascade` is run with
+them on the test half, in dollars. `auto` is run under as many dollars for the whole test half, by a performance model
+that is fitted to runs on the validation half.
 """
 
 from __future__ import annotations
@@ -37,12 +38,15 @@ from tts.types import Problem, Solution
 PAGE = Path(__file__).parents[2] / "docs/results/cascades.md"
 POOL = 16  # samples of the policy on each problem that the performance model is fitted to
 UNIT = 10**15  # of a dollar
-MODELS = {"policy": (0.75, 1), "middle": (0.9, 5), "large": (0.98, 25)}  # accuracy of a step, dollars for a million tokens written
+# accuracy of a step, dollars for a million tokens written
+MODELS = {"policy": (0.75, 1), "middle": (0.9, 5), "large": (0.98, 25)}
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What a model made of some problems: whether it is right [N], how sure it is [N], in [0, 1], and what it cost [N]."""
+    """What a model made of some problems: whether it is right [N], how sure it is [N], in [0, 1], and what it cost
+    [N].
+    """
 
     right: NDArray[np.bool_]
     score: NDArray[np.float64]
@@ -54,7 +58,9 @@ class Asked:
 
 
 def cascaded(models: Sequence[Asked], thresholds: Sequence[float]) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-    """Return whether a cascade is right [N] and what it costs [N]: a model ends it where its score reaches its threshold."""
+    """Return whether a cascade is right [N] and what it costs [N]: a model ends it where its score reaches its
+    threshold.
+    """
     right, cost, going = models[0].right.copy(), np.zeros(len(models[0].right)), np.ones(len(models[0].right), bool)
     for i, model in enumerate(models):
         right[going] = model.right[going]
@@ -73,7 +79,8 @@ class Chosen:
 
 
 def choose(models: Sequence[Asked], limit: float) -> Chosen | None:
-    """Return the cascade of the greatest accuracy whose mean cost is within a limit, of equal ones the cheapest; None: there is none.
+    """Return the cascade of the greatest accuracy whose mean cost is within a limit, of equal ones the cheapest; None:
+    there is none.
 
     Cascades have any of the models, in their order. Thresholds are the scores that occur.
     """
@@ -89,10 +96,11 @@ def choose(models: Sequence[Asked], limit: float) -> Chosen | None:
 
 
 def hindsight(models: Sequence[Asked], limit: float) -> float:
-    """Return the accuracy of the router that knows which models are right: within a mean cost, the cheapest right model of a problem.
+    """Return the accuracy of the router that knows which models are right: within a mean cost, the cheapest right model
+    of a problem.
 
-    Every problem is asked of its cheapest model at least. What is left goes to problems that another model alone solves, the cheapest
-    step up first: no router of single models is better.
+    Every problem is asked of its cheapest model at least. What is left goes to problems that another model alone
+    solves, the cheapest step up first: no router of single models is better.
     """
     cost, right = np.stack([model.cost for model in models]), np.stack([model.right for model in models])
     base = cost.argmin(axis=0)
@@ -103,7 +111,9 @@ def hindsight(models: Sequence[Asked], limit: float) -> float:
     if left < 0:
         return math.nan
     steps = np.sort(solved[np.isfinite(solved)])
-    return float((np.cumsum(steps) <= left * (1 + 1e-9) + 1e-12).mean() * len(steps) / len(every)) if len(steps) else 0.0
+    return (
+        float((np.cumsum(steps) <= left * (1 + 1e-9) + 1e-12).mean() * len(steps) / len(every)) if len(steps) else 0.0
+    )
 
 
 def problems(count: int) -> list[Problem]:
@@ -129,7 +139,10 @@ def asked(given: Sequence[Problem], backend: ToyBackend, samples: int) -> Asked:
     """Ask one model about problems: its vote, and how large it is."""
     with tts.Solver(backend, task="arithmetic", strategy=f"best_of_n(n={samples}) | majority") as solver:
         solutions = solver.solve_many(given, each=tts.Budget(samples=samples), seed=0)
-    score = [max(map(float, np.unique([str(c.answer) for c in s.candidates], return_counts=True)[1])) / samples for s in solutions]
+    score = [
+        max(map(float, np.unique([str(c.answer) for c in s.candidates], return_counts=True)[1])) / samples
+        for s in solutions
+    ]
     right = [s.answer == problem.answer for s, problem in zip(solutions, given, strict=True)]
     return Asked(np.array(right), np.array(score), np.array([s.usage.usd or 0.0 for s in solutions]))
 
@@ -148,17 +161,30 @@ def result(problem: Problem, solution: Solution) -> Result:
     """Return a solution as a study records it."""
     task, limits = tasks.get("arithmetic"), solution.trace.budget
     cell = Cell(
-        key=f"{problem.id} {solution.strategy} {limits}", dataset="sums", problem=problem.id or "", model="toy", setting="here",
-        strategy=solution.strategy, budget={"samples": solution.usage.samples}, seed=solution.seed,
-    )  # fmt: skip
+        key=f"{problem.id} {solution.strategy} {limits}",
+        dataset="sums",
+        problem=problem.id or "",
+        model="toy",
+        setting="here",
+        strategy=solution.strategy,
+        budget={"samples": solution.usage.samples},
+        seed=solution.seed,
+    )
     return Result(
-        cell=cell, answer=solution.answer, right=judge_answer(solution.answer, task, problem), confidence=solution.confidence,
-        stopped_by=solution.stopped_by, usage=solution.usage, drawn=record_candidates(solution, task, problem),
-    )  # fmt: skip
+        cell=cell,
+        answer=solution.answer,
+        right=judge_answer(solution.answer, task, problem),
+        confidence=solution.confidence,
+        stopped_by=solution.stopped_by,
+        usage=solution.usage,
+        drawn=record_candidates(solution, task, problem),
+    )
 
 
 def fitted(given: Sequence[Problem], sizes: Sequence[int] = (1, 3)) -> PerformanceModel:
-    """Return the performance model of all models, from runs on problems: a pool of the policy, and samples of the others."""
+    """Return the performance model of all models, from runs on problems: a pool of the policy, and samples of the
+    others.
+    """
     results: list[Result] = []
     made = backends()
     with tts.Solver(made, {}, task="arithmetic") as solver:
@@ -166,17 +192,26 @@ def fitted(given: Sequence[Problem], sizes: Sequence[int] = (1, 3)) -> Performan
             plan = BestOfN(writer=role) | Majority()
             results += map(result, given, solver.solve_many(given, each=tts.Budget(samples=n), strategy=plan, seed=0))
     return PerformanceData.of(results).fitted(
-        model=made["policy"].name, task="arithmetic", source="cascades", models={role: one.name for role, one in made.items()}
+        model=made["policy"].name,
+        task="arithmetic",
+        source="cascades",
+        models={role: one.name for role, one in made.items()},
     )
 
 
-def automatic(given: Sequence[Problem], known: PerformanceModel, limit: float) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-    """Run `auto` on problems under a total of so many dollars a problem; return whether it is right [N] and what it costs [N]."""
+def automatic(
+    given: Sequence[Problem], known: PerformanceModel, limit: float
+) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    """Run `auto` on problems under a total of so many dollars a problem; return whether it is right [N] and what it
+    costs [N].
+    """
     with tempfile.TemporaryDirectory() as folder:
         file = str(Path(folder) / "prices.json")
         known.save(file)
         with tts.Solver(backends(), {}, task="arithmetic") as solver:
-            solutions = solver.solve_many(given, tts.Budget(usd=limit * len(given)), strategy=f"auto(model={file!r}) | majority", seed=1)
+            solutions = solver.solve_many(
+                given, tts.Budget(usd=limit * len(given)), strategy=f"auto(model={file!r}) | majority", seed=1
+            )
     right = np.array([s.answer == problem.answer for s, problem in zip(solutions, given, strict=True)])
     return right, np.array([s.usage.usd or 0.0 for s in solutions])
 
@@ -187,19 +222,38 @@ def page(found: Mapping[str, Asked], given: Sequence[Problem], samples: int, com
     known, test = [one.of(slice(half)) for one in found.values()], [one.of(slice(half, None)) for one in found.values()]
     dear = max(float(one.cost.mean()) for one in known)
     yield from ("# Cascades over priced models", "", made_by(command), "")
-    yield f"- {half} problems to choose thresholds on, {len(given) - half} to test; {samples} samples of each model that is asked."
-    prices = ", ".join(
-        f"`{role}` ({accuracy:.0%} of steps right, ${dollars} a million tokens)" for role, (accuracy, dollars) in MODELS.items()
+    yield (
+        f"- {half} problems to choose thresholds on, {len(given) - half} to test; {samples} samples of each model "
+        "that is asked."
     )
-    yield f"- Models: toy languages {prices}. They are simulations with a known truth: nothing is measured of real models here."
-    yield "- Costs are the mean dollars of a problem, as parts of the dearest model's. Accuracy is on the test half, in percent."
-    yield f"- `auto`: by a performance model of the first half ({POOL} samples of the policy, 1 and 3 of each other model), one total."
-    yield "- Hindsight: the router that knows which models are right, within the same mean cost. It asks one model a problem."
+    prices = ", ".join(
+        f"`{role}` ({accuracy:.0%} of steps right, ${dollars} a million tokens)"
+        for role, (accuracy, dollars) in MODELS.items()
+    )
+    yield (
+        f"- Models: toy languages {prices}. They are simulations with a known truth: nothing is measured of real "
+        "models here."
+    )
+    yield (
+        "- Costs are the mean dollars of a problem, as parts of the dearest model's. Accuracy is on the test half, "
+        "in percent."
+    )
+    yield (
+        f"- `auto`: by a performance model of the first half ({POOL} samples of the policy, 1 and 3 of each other "
+        "model), one total."
+    )
+    yield (
+        "- Hindsight: the router that knows which models are right, within the same mean cost. It asks one model a "
+        "problem."
+    )
     yield from ("", "## Each model alone", "", "| model | cost | accuracy |", "| :-- | :-- | :-- |")
     for role, one in zip(found, test, strict=True):
         yield f"| `{role}` | {one.cost.mean() / dear:.3f} | {100 * one.right.mean():.1f} |"
     yield from ("", "## Within a mean cost", "")
-    yield "| limit | cascade, with thresholds | its cost | accuracy | foretold | `auto`, its cost | accuracy | best alone | hindsight |"
+    yield (
+        "| limit | cascade, with thresholds | its cost | accuracy | foretold | `auto`, its cost | accuracy | best "
+        "alone | hindsight |"
+    )
     yield "| :-- | :-- | :-- | :-- | :-- | :-- | :-- | :-- | :-- |"
     performance = fitted(given[:half])
     for share in (0.04, 0.06, 0.1, 0.2, 0.4, 0.7, 1.0):
@@ -214,7 +268,9 @@ def page(found: Mapping[str, Asked], given: Sequence[Problem], samples: int, com
             continue
         right, cost = run(given[half:], chosen, samples)
         foretold, _ = cascaded([known[i] for i in chosen.models], chosen.thresholds)
-        told = "".join(f"`{list(MODELS)[i]}` to {t:.2f}, " for i, t in zip(chosen.models, chosen.thresholds, strict=False))
+        told = "".join(
+            f"`{list(MODELS)[i]}` to {t:.2f}, " for i, t in zip(chosen.models, chosen.thresholds, strict=False)
+        )
         last = f"`{list(MODELS)[chosen.models[-1]]}`"
         figures = (f"{cost.mean() / dear:.3f}", f"{100 * right.mean():.1f}", f"{100 * foretold.mean():.1f}")
         yield f"| {share} | {told}{last} | {' | '.join(figures)} | {auto} | {single} | {bound} |"

@@ -1,13 +1,15 @@
-"""`auto` on countdowns under a budget of each problem, beside every method that it may choose: what it chooses well, and what it costs.
+"""`auto` on countdowns under a budget of each problem, beside every method that it may choose: what it chooses well,
+and what it costs.
 
-    python -m research.allocation.countdown [--problems 300] [--seeds 1] [--budgets 124 248 500 1000] [--jobs 1] [--store FILE]
+    python -m research.allocation.countdown [--problems 300] [--seeds 1] [--budgets 124 248 500 1000] [--jobs 1]
+    [--store FILE]
         [--choose 100] [--pilots] [--out FILE]
 
-Budgets are hard limits on all tokens of a problem, those of the verifier included. Of each budget, the best single method is the one with
-the highest accuracy on countdowns of the validation split, as many as `--choose`. All others are counted on fresh problems of the test
-split. Random choice is the mean of the single methods. Hindsight takes for each problem the method that was right most often: with one
-seed it is the share of problems that any method solves. `--pilots` adds `auto` with four pilots in place of one. Stopped, the command goes
-on where it was.
+Budgets are hard limits on all tokens of a problem, those of the verifier included. Of each budget, the best single
+method is the one with the highest accuracy on countdowns of the validation split, as many as `--choose`. All others are
+counted on fresh problems of the test split. Random choice is the mean of the single methods. Hindsight takes for each
+problem the method that was right most often: with one seed it is the share of problems that any method solves.
+`--pilots` adds `auto` with four pilots in place of one. Stopped, the command goes on where it was.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ SINGLE: Mapping[str, str] = {
     "weighted best-of-N": "best_of_n | weighted",
     **dict(zip(("A*", WIDE), studies.COUNTDOWN_TREES, strict=True)),
     NARROW: "rebase(n=8, balance_temperature=0.2) | weighted",
-    "beam": "beam(n=8, branching=4) | weighted",  # as the one above and the one below: of docs/results/claims_choices.json
+    # as the one above and the one below: of docs/results/claims_choices.json
+    "beam": "beam(n=8, branching=4) | weighted",
     "particle filter": "particle_filter(n=8, weight_temperature=1.0) | weighted",
 }
 AUTO: Mapping[str, str] = {"auto": plans.AUTO}
@@ -68,17 +71,28 @@ class Row:
     chosen: Mapping[int, str]
 
 
-def measure(store: Path, split: str, names: Mapping[str, str], problems: int, seeds: int, budgets: Sequence[int], jobs: int) -> Measured:
+def measure(
+    store: Path, split: str, names: Mapping[str, str], problems: int, seeds: int, budgets: Sequence[int], jobs: int
+) -> Measured:
     """Run what is missing of methods on countdowns of four numbers, and return their curves by budget."""
     study = study_config(
         {
             "name": f"allocator-countdown-{split}",
             "models": {plans.LEARNT: {"model": "pocket", "verifiers": dict(plans.VERIFIERS[plans.LEARNT])}},
-            "problems": {"dataset": "countdown", "split": split, "numbers": [plans.NUMBERS], "limit": problems, "seed": plans.FRESH},
-            "strategies": list(names.values()), "budgets": {"tokens": list(budgets)}, "seeds": seeds, "record": {"traces": 0},
+            "problems": {
+                "dataset": "countdown",
+                "split": split,
+                "numbers": [plans.NUMBERS],
+                "limit": problems,
+                "seed": plans.FRESH,
+            },
+            "strategies": list(names.values()),
+            "budgets": {"tokens": list(budgets)},
+            "seeds": seeds,
+            "record": {"traces": 0},
             "concurrency": running.CONCURRENCY,
         }
-    )  # fmt: skip
+    )
     number = running.run(study, store, jobs)
     known = {str(parse(text)): name for name, text in names.items()}
     by_budget: dict[int, list[Result]] = {budget: [] for budget in budgets}
@@ -104,10 +118,18 @@ def rows(test: Measured, validation: Measured) -> list[Row]:
         for name, curves in test.items()
     ]
     by, budgets = {row.name: row for row in found}, list(test["auto"])
-    best = {budget: max(validation, key=lambda name: float(np.nanmean(validation[name][budget].shares))) for budget in budgets}
+    best = {
+        budget: max(validation, key=lambda name: float(np.nanmean(validation[name][budget].shares)))
+        for budget in budgets
+    }
     single = {budget: np.stack([by[name].right[budget] for name in validation]) for budget in budgets}
     found.append(
-        Row(BEST, {budget: by[name].right[budget] for budget, name in best.items()}, {b: by[n].tokens[b] for b, n in best.items()}, best)
+        Row(
+            BEST,
+            {budget: by[name].right[budget] for budget, name in best.items()},
+            {b: by[n].tokens[b] for b, n in best.items()},
+            best,
+        )
     )
     found.append(Row(RANDOM, {budget: each.mean(axis=0) for budget, each in single.items()}, {}, {}))
     found.append(Row(HINDSIGHT, {budget: each.max(axis=0) for budget, each in single.items()}, {}, {}))
@@ -123,18 +145,23 @@ def page(found: Sequence[Row], budgets: Sequence[int], chosen_on: int, command: 
         "",
         made_by(command),
         "",
-        f"- Problems: {problems} countdowns of {plans.NUMBERS} numbers of the test split. Budgets are hard limits on all tokens of a",
+        f"- Problems: {problems} countdowns of {plans.NUMBERS} numbers of the test split. Budgets are hard limits on "
+        "all tokens of a",
         "  problem, those of the verifier included.",
         f"- The best single method of each budget was chosen on {chosen_on} countdowns of the validation split.",
-        "- Random choice is the mean of the single methods. Hindsight takes for each problem the single method that was right most",
-        "  often. With one seed that is the share of problems that any of them solves, which no choice can expect to reach.",
+        "- Random choice is the mean of the single methods. Hindsight takes for each problem the single method that "
+        "was right most",
+        "  often. With one seed that is the share of problems that any of them solves, which no choice can expect to "
+        "reach.",
         "- Accuracy in percent with 95 % intervals over problems; differences are paired by problem.",
         "",
         f"| | {' | '.join(f'{budget} tokens' for budget in budgets)} |",
         f"| :-- | {' | '.join(':--' for _ in budgets)} |",
     )
     for row in found:
-        cells = [_accuracy(row.right[budget]) + (f" ({row.chosen[budget]})" if row.chosen else "") for budget in budgets]
+        cells = [
+            _accuracy(row.right[budget]) + (f" ({row.chosen[budget]})" if row.chosen else "") for budget in budgets
+        ]
         yield f"| {row.name} | {' | '.join(cells)} |"
     yield from ("", "Tokens that a problem took, on average:", "")
     yield f"| | {' | '.join(f'{budget} tokens' for budget in budgets)} |"
@@ -147,7 +174,10 @@ def page(found: Sequence[Row], budgets: Sequence[int], chosen_on: int, command: 
     yield f"| :-- | {' | '.join(':--' for _ in budgets)} |"
     for row in found:
         if row.name != "auto":
-            yield f"| {row.name} | {' | '.join(_difference(by['auto'].right[budget], row.right[budget]) for budget in budgets)} |"
+            yield (
+                f"| {row.name} | "
+                f"{' | '.join(_difference(by['auto'].right[budget], row.right[budget]) for budget in budgets)} |"
+            )
     wide = [f"{_difference(by[WIDE].right[b], by[NARROW].right[b])} at {b} tokens" for b in budgets]
     yield from ("", f"REBASE without `n` is as wide as the budget pays. Minus REBASE with n = 8: {', '.join(wide)}.")
     gained = {budget: _mean(by["auto"].right[budget] - by[BEST].right[budget], (-1, 1)) for budget in budgets}
@@ -157,7 +187,8 @@ def page(found: Sequence[Row], budgets: Sequence[int], chosen_on: int, command: 
     yield from (
         "",
         f"{least} at {_list(near)} tokens in the mean, and at {_list(sure)} tokens by its whole interval.",
-        f"Where the interval of {problems} problems is wider than {100 * _WITHIN:g} points, the second is more than they can show.",
+        f"Where the interval of {problems} problems is wider than {100 * _WITHIN:g} points, the second is more than "
+        "they can show.",
         "",
     )
 
@@ -185,7 +216,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("--problems", type=int, default=300, help="of the test split")
     parser.add_argument(
-        "--choose", type=int, default=100, help="problems of the validation split, by which the best single method is chosen"
+        "--choose",
+        type=int,
+        default=100,
+        help="problems of the validation split, by which the best single method is chosen",
     )
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--pilots", action="store_true", help="measure auto with four pilots too")
@@ -199,7 +233,8 @@ def main() -> None:
     every = {**SINGLE, **AUTO, **(PILOTS if options.pilots else {})}
     test = measure(store, studies.TEST, every, options.problems, options.seeds, budgets, options.jobs)
     command = (
-        f"python -m research.allocation.countdown --problems {options.problems} --choose {options.choose} --seeds {options.seeds} "
+        f"python -m research.allocation.countdown --problems {options.problems} --choose {options.choose} --seeds "
+        f"{options.seeds} "
         f"--budgets {' '.join(map(str, budgets))}{' --pilots' if options.pilots else ''}"
     )
     text = "\n".join(page(rows(test, validation), budgets, options.choose, command))

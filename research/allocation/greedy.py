@@ -1,11 +1,14 @@
 """Dividing a total by marginal gains: whom the next unit helps most gets it.
 
-Idea: where a problem's gains fall from unit to unit, taking the greatest gain of all, again and again, is optimal. Where they do
-    not (a second vote alone never changes a majority), they are replaced by their isotonic regression, which is the slopes of the
-    least concave curve above what they sum to; then greedy is optimal but for the one block of units that the total may cut.
-Source: algorithm A16, Damani et al., "Learning How Hard to Think" (2410.04707): the greedy rule, its optimality for falling gains
-    and isotonic regression are as there; the table for problems served one at a time ("offline") is unverified (from memory).
-    Differs: no heap, all units of all problems at once, by a threshold.
+Idea: where a problem's gains fall from unit to unit, taking the greatest gain of all, again and again, is optimal.
+Where they do
+    not (a second vote alone never changes a majority), they are replaced by their isotonic regression, which is the
+    slopes of the least concave curve above what they sum to; then greedy is optimal but for the one block of units that
+    the total may cut.
+Source: algorithm A16, Damani et al., "Learning How Hard to Think" (2410.04707): the greedy rule, its optimality for
+falling gains
+    and isotonic regression are as there; the table for problems served one at a time ("offline") is unverified (from
+    memory). Differs: no heap, all units of all problems at once, by a threshold.
 
 Shapes: P problems, B units that each may get at most, U bins.
 """
@@ -21,7 +24,9 @@ from tts.errors import ConfigError, shown
 
 
 def coverage_gains(rate: ArrayLike = RATES, most: int = 128) -> Floats:
-    """Return the gains [.., B] of sampling problems of known success rates until one sample is right: rate (1 - rate)^b."""
+    """Return the gains [.., B] of sampling problems of known success rates until one sample is right: rate (1 -
+    rate)^b.
+    """
     known = np.asarray(rate, np.float64)[..., None]
     return known * (1 - known) ** np.arange(most)
 
@@ -29,7 +34,8 @@ def coverage_gains(rate: ArrayLike = RATES, most: int = 128) -> Floats:
 def greedy(gains: Floats, total: float, *, cost: ArrayLike | None = None, least: int = 0, price: float = 0.0) -> Whole:
     """Return how many units [P] each problem gets.
 
-    Among equal gains per cost, earlier units come first, then earlier problems; a block of pooled units is not left for another.
+    Among equal gains per cost, earlier units come first, then earlier problems; a block of pooled units is not left for
+    another.
 
     Args:
         gains: [P, B], of each problem's units in order, in right answers.
@@ -49,7 +55,8 @@ def greedy(gains: Floats, total: float, *, cost: ArrayLike | None = None, least:
         raise ConfigError(f"cost is {shown(cost)}, but must be a number above 0 for each of {rows} problems")
     if not 0 <= least <= units or each.sum() * least > total + 1e-9:
         raise ConfigError(
-            f"the total of {total:g} does not pay {least} units for each of {rows} problems", hint="give more, or fewer at least"
+            f"the total of {total:g} does not pay {least} units for each of {rows} problems",
+            hint="give more, or fewer at least",
         )
     slopes, start = falling(gains[:, least:])
     value = slopes if cost is None else slopes / each[:, None]
@@ -72,7 +79,9 @@ def greedy(gains: Floats, total: float, *, cost: ArrayLike | None = None, least:
 
 
 def _remnant(value: Floats, taken: Whole, cost: Floats, left: float, price: float) -> Whole:
-    """Return what more is paid by a rest that is too small for the next unit in order: the best of those that it pays."""
+    """Return what more is paid by a rest that is too small for the next unit in order: the best of those that it
+    pays.
+    """
     more = np.zeros_like(taken)
     padded = np.concatenate([value, np.full((len(value), 1), -np.inf)], axis=1)
     while left >= cost.min(initial=np.inf):
@@ -96,9 +105,11 @@ def _threshold(value: Floats, cost: Floats, left: float) -> float:
 
 
 def offline(gains: Floats, share: ArrayLike, mean: float) -> Whole:
-    """Return how many units [U] a problem of each bin gets, for problems that are served one at a time, knowing no others.
+    """Return how many units [U] a problem of each bin gets, for problems that are served one at a time, knowing no
+    others.
 
-    Idea: the table is made beforehand from the bins of problems like those to come: greedy over bins, where a unit for a bin costs
+    Idea: the table is made beforehand from the bins of problems like those to come: greedy over bins, where a unit for
+    a bin costs
         as many units as it has problems.
 
     Args:

@@ -1,10 +1,12 @@
-"""One total divided by votes alone where wrong answers agree: `auto` beside uniform, and with a checker beside those that know more.
+"""One total divided by votes alone where wrong answers agree: `auto` beside uniform, and with a checker beside those
+that know more.
 
     python -m research.allocation.lured [--seeds 40] [--problems 200] [--totals 2 8] [--out FILE]
 
-Problems have success rates of three laws. The lure is the share of wrong samples that give the same wrong answer. With 0.6 of them it has
-more votes than the right answer wherever the success rate is below 0.375, and then votes are surely wrong if there are enough of them.
-Every seed is a world of its own; all policies see the same draws. The defaults of `auto` divide, wave by wave, with its cap for a problem.
+Problems have success rates of three laws. The lure is the share of wrong samples that give the same wrong answer. With
+0.6 of them it has more votes than the right answer wherever the success rate is below 0.375, and then votes are surely
+wrong if there are enough of them. Every seed is a world of its own; all policies see the same draws. The defaults of
+`auto` divide, wave by wave, with its cap for a problem.
 """
 
 from __future__ import annotations
@@ -73,7 +75,9 @@ def draw_world(rates: Floats, lure: float, problems: int, seed: int) -> World:
 
 
 def divide(world: World, total: int, *, checked: bool) -> Whole:
-    """Return the samples of each problem, as `solve_many` divides them: learning when samples have doubled, with a cap for a problem."""
+    """Return the samples of each problem, as `solve_many` divides them: learning when samples have doubled, with a cap
+    for a problem.
+    """
     allocator = Auto().allocator(alone=False, checked=checked, each=float(total))
     samples, seen, most = np.zeros(world.problems, np.int64), 0, max(16, 8 * total)
     while True:
@@ -88,7 +92,9 @@ def divide(world: World, total: int, *, checked: bool) -> Whole:
 
 
 def solve_knowing(world: World, total: int) -> float:
-    """Return the share of problems that a checker lets the adaptive oracle solve: the likeliest first, each until it is solved."""
+    """Return the share of problems that a checker lets the adaptive oracle solve: the likeliest first, each until it is
+    solved.
+    """
     order = np.argsort(-world.population.rate[world.kind], kind="stable")
     spent = np.cumsum(np.minimum(world.first[order] + 1, MOST))
     return float(((spent <= total) & (world.first[order] < MOST)).mean())
@@ -121,19 +127,28 @@ def page(lines: list[Line], command: str, problems: int, seeds: int) -> Iterator
         "",
         made_by(command),
         "",
-        "Votes show how often answers are given, and never which of them is right. Two problems look alike where one gives the right",
-        "answer half of the time and a wrong one 15 % of the time, and the other the reverse. No number of samples tells them apart.",
-        "More votes make the answer of the first surely right, and that of the second surely wrong. So without a verifier:",
+        "Votes show how often answers are given, and never which of them is right. Two problems look alike where one "
+        "gives the right",
+        "answer half of the time and a wrong one 15 % of the time, and the other the reverse. No number of samples "
+        "tells them apart.",
+        "More votes make the answer of the first surely right, and that of the second surely wrong. So without a "
+        "verifier:",
         "",
         "- `auto` takes such votes for no evidence, and gives them as many samples as every other problem gets.",
-        "- It saves samples where nearly all agree, and spends them where few agree at all. Both help whichever answer is right.",
-        "- Where you know that the most frequent answer may be wrong (trick questions, a model below its level), do not raise the",
-        "  budget of votes. Use a verifier, a checker or tests. `confidence` is a share of votes, and no probability that the answer",
+        "- It saves samples where nearly all agree, and spends them where few agree at all. Both help whichever "
+        "answer is right.",
+        "- Where you know that the most frequent answer may be wrong (trick questions, a model below its level), do "
+        "not raise the",
+        "  budget of votes. Use a verifier, a checker or tests. `confidence` is a share of votes, and no probability "
+        "that the answer",
         "  is right.",
-        "- One sample can then be better than a vote: compare `single` with `best_of_n | majority` on problems with known answers.",
+        "- One sample can then be better than a vote: compare `single` with `best_of_n | majority` on problems with "
+        "known answers.",
         "",
-        f"Lure: the share of wrong samples that give the same wrong answer. {problems} problems share a total; each row is of {seeds}",
-        f"worlds, in which all policies see the same draws. The standard error of a gain is by worlds, at most {largest:.4f}.",
+        f"Lure: the share of wrong samples that give the same wrong answer. {problems} problems share a total; each "
+        f"row is of {seeds}",
+        "worlds, in which all policies see the same draws. The standard error of a gain is by worlds, at most "
+        f"{largest:.4f}.",
         "",
         f"- Votes alone are never below uniform by more than {ALLOWED}: **{kept}** (the least gain is {worst:+.4f}).",
         "- With a checker: `auto` learns the success rates, and the adaptive oracle knows them.",

@@ -1,12 +1,14 @@
-"""Modes of a model that thinks: little thought first, or full thought at once, on simulated thinkers whose law is known.
+"""Modes of a model that thinks: little thought first, or full thought at once, on simulated thinkers whose law is
+known.
 
     python -m research.allocation.modes [--problems 300] [--seeds 20] [--out docs/results/modes.md]
 
-A thinker has a short mode and a full one. Each problem has a chance of a right answer and a mean length in either, and both are known, so
-that the least expected tokens for any accuracy can be computed. Nothing is said of real models.
+A thinker has a short mode and a full one. Each problem has a chance of a right answer and a mean length in either, and
+both are known, so that the least expected tokens for any accuracy can be computed. Nothing is said of real models.
 
-`cascade` draws two short samples, and asks for full thought where they disagree. `auto` divides one total by a performance model, which is
-fitted to other problems of the same law. Plain votes in either mode, and the cascade, are what it chooses from.
+`cascade` draws two short samples, and asks for full thought where they disagree. `auto` divides one total by a
+performance model, which is fitted to other problems of the same law. Plain votes in either mode, and the cascade, are
+what it chooses from.
 """
 
 from __future__ import annotations
@@ -68,7 +70,9 @@ class World:
     def problems(self, count: int, seed: int) -> list[Problem]:
         """Return problems; the metadata of each has its kind."""
         kinds = np.random.default_rng([11, seed]).choice(len(self.kinds), count, p=self.shares)
-        return [Problem(f"problem {seed} {i} of kind {kind}", answer="0", id=f"{seed}-{i}") for i, kind in enumerate(kinds)]
+        return [
+            Problem(f"problem {seed} {i} of kind {kind}", answer="0", id=f"{seed}-{i}") for i, kind in enumerate(kinds)
+        ]
 
     def backend(self, mode: int) -> FunctionBackend:
         """Return the thinker in the short mode (0) or the full one (1)."""
@@ -100,7 +104,9 @@ class World:
 
 @lru_cache
 def vote_accuracy(chance: float, size: int, wrong: int) -> float:
-    """Return how often a vote of samples is right, where all wrong answers are equally likely; ties are broken at random."""
+    """Return how often a vote of samples is right, where all wrong answers are equally likely; ties are broken at
+    random.
+    """
     rng = np.random.default_rng(5)
     answers = np.where(rng.random((DRAWS, size)) < chance, 0, 1 + rng.integers(wrong, size=(DRAWS, size)))
     counts = np.stack([(answers == answer).sum(axis=1) for answer in range(wrong + 1)], axis=1)
@@ -109,10 +115,11 @@ def vote_accuracy(chance: float, size: int, wrong: int) -> float:
 
 
 def least_tokens(options: Sequence[Sequence[tuple[float, float]]], shares: Sequence[float], accuracy: float) -> float:
-    """Return the least expected tokens of a problem whose mean accuracy is at least so great, where the kind of each is known.
+    """Return the least expected tokens of a problem whose mean accuracy is at least so great, where the kind of each is
+    known.
 
-    An option may be taken for a part of the problems of a kind. The steps along the upper hull of each kind are taken in order of their
-    gain for a token, which is exact.
+    An option may be taken for a part of the problems of a kind. The steps along the upper hull of each kind are taken
+    in order of their gain for a token, which is exact.
 
     Args:
         options: Expected tokens and accuracy of what may be done, by kind.
@@ -141,7 +148,9 @@ def least_tokens(options: Sequence[Sequence[tuple[float, float]]], shares: Seque
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a method did with the problems of one seed: accuracy, mean tokens of a problem, and the share of each kind."""
+    """What a method did with the problems of one seed: accuracy, mean tokens of a problem, and the share of each
+    kind.
+    """
 
     accuracy: float
     tokens: float
@@ -158,7 +167,9 @@ def outcome(world: World, given: Sequence[Problem], solutions: Sequence[Solution
 
 
 def ratio(world: World, each: Sequence[Outcome]) -> tuple[float, float]:
-    """Return the tokens of runs as a multiple of the least tokens for their accuracy, and the jackknife's standard error over seeds."""
+    """Return the tokens of runs as a multiple of the least tokens for their accuracy, and the jackknife's standard
+    error over seeds.
+    """
 
     def of(some: Sequence[Outcome]) -> float:
         shares = np.mean([one.shares for one in some], axis=0)
@@ -171,12 +182,21 @@ def ratio(world: World, each: Sequence[Outcome]) -> tuple[float, float]:
 
 
 def fit_modes(world: World, given: Sequence[Problem], seed: int) -> PerformanceModel:
-    """Return the performance model of both modes, from runs on problems: a pool of short samples, votes of full ones, and the cascade."""
+    """Return the performance model of both modes, from runs on problems: a pool of short samples, votes of full ones,
+    and the cascade.
+    """
     made = {"policy": world.backend(0), "full": world.backend(1)}
     results = []
     with tts.Solver(made, {}, task="math") as solver:
-        for plan, n, limit in (("best_of_n | majority", POOL, None), (ONE, 1, LONGEST), (THREE, 3, 3 * LONGEST), (ESCALATION, 3, LONGEST)):
-            solutions = solver.solve_many(given, each=tts.Budget(samples=n, tokens=limit), strategy=parse(plan), seed=seed)
+        for plan, n, limit in (
+            ("best_of_n | majority", POOL, None),
+            (ONE, 1, LONGEST),
+            (THREE, 3, 3 * LONGEST),
+            (ESCALATION, 3, LONGEST),
+        ):
+            solutions = solver.solve_many(
+                given, each=tts.Budget(samples=n, tokens=limit), strategy=parse(plan), seed=seed
+            )
             budget = {"samples": n} if limit is None else {"tokens": limit}
             results += [replace(one, cell=replace(one.cell, budget=budget)) for one in map(result, given, solutions)]
     return PerformanceData.of(results, unit="tokens").fitted(
@@ -202,7 +222,9 @@ def runs(world: World, count: int, seed: int, shares: Sequence[float]) -> Iterat
         fit_modes(world, world.problems(count, 1000 + seed), seed).save(file)
         for share in shares:
             total = round(share * level)
-            solutions = solver.solve_many(given, tts.Budget(tokens=total), strategy=f"auto(model={file!r}) | majority", seed=seed)
+            solutions = solver.solve_many(
+                given, tts.Budget(tokens=total), strategy=f"auto(model={file!r}) | majority", seed=seed
+            )
             spent = sum(s.usage.tokens for s in solutions)
             if spent > total:
                 raise SystemExit(f"auto spent {spent} tokens of {total}")
@@ -210,44 +232,81 @@ def runs(world: World, count: int, seed: int, shares: Sequence[float]) -> Iterat
 
 
 WORLDS = (
-    World("half easy, full thoughts 10 to 30 times as long", (Kind((0.97, 0.98), (150, 1500)), Kind((0.1, 0.9), (200, 6000))), (0.5, 0.5)),
+    World(
+        "half easy, full thoughts 10 to 30 times as long",
+        (Kind((0.97, 0.98), (150, 1500)), Kind((0.1, 0.9), (200, 6000))),
+        (0.5, 0.5),
+    ),
     World("mostly hard", (Kind((0.97, 0.98), (150, 1500)), Kind((0.1, 0.9), (200, 6000))), (0.2, 0.8)),
     World(
         "three kinds, the middle one in doubt",
-        (Kind((0.97, 0.98), (150, 1500)), Kind((0.5, 0.95), (200, 3000)), Kind((0.05, 0.8), (250, 8000))), (0.4, 0.3, 0.3),
+        (Kind((0.97, 0.98), (150, 1500)), Kind((0.5, 0.95), (200, 3000)), Kind((0.05, 0.8), (250, 8000))),
+        (0.4, 0.3, 0.3),
     ),
-    World("full thoughts only 4 times as long", (Kind((0.95, 0.98), (400, 1600)), Kind((0.2, 0.9), (600, 2400))), (0.5, 0.5)),
-)  # fmt: skip
+    World(
+        "full thoughts only 4 times as long",
+        (Kind((0.95, 0.98), (400, 1600)), Kind((0.2, 0.9), (600, 2400))),
+        (0.5, 0.5),
+    ),
+)
 
 
-def page(found: dict[str, dict[str, list[Outcome]]], worlds: Sequence[World], count: int, seeds: int, command: str) -> Iterator[str]:
+def page(
+    found: dict[str, dict[str, list[Outcome]]], worlds: Sequence[World], count: int, seeds: int, command: str
+) -> Iterator[str]:
     """Yield the lines of the page."""
     yield from ("# Modes of a model that thinks", "", made_by(command), "")
-    yield "Simulated thinkers with a short mode and a full one. Chances and lengths of each problem are known. So hindsight is known:"
-    yield "the least expected tokens for the same accuracy, by votes of 1 to 8 samples in the mode that suits the problem."
+    yield (
+        "Simulated thinkers with a short mode and a full one. Chances and lengths of each problem are known. So "
+        "hindsight is known:"
+    )
+    yield (
+        "the least expected tokens for the same accuracy, by votes of 1 to 8 samples in the mode that suits the "
+        "problem."
+    )
     yield "Nothing is said of real models."
     yield ""
-    yield f"- {count} problems a seed, {seeds} seeds; a performance model is fitted for each seed to {count} other problems."
+    yield (
+        f"- {count} problems a seed, {seeds} seeds; a performance model is fitted for each seed to {count} other "
+        "problems."
+    )
     yield "- Wrong answers: 8, equally likely. Lengths are log-normal with a spread of 0.3."
     yield "- `cascade`: `" + ESCALATION.replace("|", "\\|") + "`; a role stands for a mode of the same model."
-    yield "- `auto`: one total for all problems of a seed, as a multiple of what the cascade spent. No total was passed in any run."
+    yield (
+        "- `auto`: one total for all problems of a seed, as a multiple of what the cascade spent. No total was "
+        "passed in any run."
+    )
     yield "- Tokens are those of the prompt, which each sample reads, and those that are written."
-    yield "- *Times hindsight*: tokens by the least tokens for the accuracy that was reached; the interval is a jackknife over seeds (t)."
+    yield (
+        "- *Times hindsight*: tokens by the least tokens for the accuracy that was reached; the interval is a "
+        "jackknife over seeds (t)."
+    )
     for world in worlds:
         yield from ("", f"## {world.name.capitalize()}", "")
         kinds = "; ".join(
-            f"{share:.0%}: short {kind.chances[0]:.0%} right in {kind.tokens[0]} tokens, full {kind.chances[1]:.0%} in {kind.tokens[1]:,}"
+            f"{share:.0%}: short {kind.chances[0]:.0%} right in {kind.tokens[0]} tokens, full {kind.chances[1]:.0%} "
+            f"in {kind.tokens[1]:,}"
             for kind, share in zip(world.kinds, world.shares, strict=True)
         )
-        yield from (f"{kinds}.", "", "| method | accuracy | tokens a problem | times hindsight |", "| :-- | --: | --: | :-- |")
+        yield from (
+            f"{kinds}.",
+            "",
+            "| method | accuracy | tokens a problem | times hindsight |",
+            "| :-- | --: | --: | :-- |",
+        )
         for method, each in found[world.name].items():
             told = interval(*ratio(world, each), len(each))
             accuracy, tokens = np.mean([one.accuracy for one in each]), np.mean([one.tokens for one in each])
             yield f"| {method} | {100 * accuracy:.1f} | {tokens:,.0f} | {told} |"
     yield from ("", "## What keeps `auto` from hindsight", "")
     yield "- It draws two short samples of every problem, and its cascade draws two more. Hindsight draws none."
-    yield "- A search begins with what the dearest problem of the fit needed. So the last part of a total pays short samples alone."
-    yield "- Near the accuracy that no method passes, a small gain costs hindsight much. Such ratios have wide intervals."
+    yield (
+        "- A search begins with what the dearest problem of the fit needed. So the last part of a total pays short "
+        "samples alone."
+    )
+    yield (
+        "- Near the accuracy that no method passes, a small gain costs hindsight much. Such ratios have wide intervals."
+    )
 
 
 def interval(value: float, error: float, count: int) -> str:
@@ -272,9 +331,15 @@ def main() -> None:
         for seed in range(options.seeds):
             for method, one in runs(world, options.problems, seed, (1, 2)):
                 found.setdefault(world.name, {}).setdefault(method, []).append(one)
-        print(world.name, {method: interval(*ratio(world, each), len(each)) for method, each in found[world.name].items()}, flush=True)
+        print(
+            world.name,
+            {method: interval(*ratio(world, each), len(each)) for method, each in found[world.name].items()},
+            flush=True,
+        )
     command = f"python -m research.allocation.modes --problems {options.problems} --seeds {options.seeds}"
-    options.out.write_text("\n".join(page(found, WORLDS, options.problems, options.seeds, command)) + "\n", encoding="utf-8")
+    options.out.write_text(
+        "\n".join(page(found, WORLDS, options.problems, options.seeds, command)) + "\n", encoding="utf-8"
+    )
     print(options.out)
 
 

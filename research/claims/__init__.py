@@ -1,4 +1,5 @@
-"""What is claimed of search methods, tested on countdowns with tuned parameters, and what explains the claims that do not hold.
+"""What is claimed of search methods, tested on countdowns with tuned parameters, and what explains the claims that do
+not hold.
 
 plans.py      methods, the grids that their parameters are chosen from on the validation split, verifiers
 measuring.py  studies to curves and live tokens; stopped, each goes on where it was

@@ -1,4 +1,6 @@
-"""The claims (a) to (g), each as tests of what was measured by the learnt verifier, and the same with exact verdicts to explain them."""
+"""The claims (a) to (g), each as tests of what was measured by the learnt verifier, and the same with exact verdicts to
+explain them.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ POINTS, A_STAR_SAVES, PARTICLES_SAVE, ETS_SAVES, AUTO_SAVES, GAIN_KEPT = 10.0, 2
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim. tests: by the learnt verifier. every: whether all of them are asked for, or one is enough. beside: the same tests with exact
-    verdicts, uncorrected; unseen: why the claim has nothing to be tested on, if so."""
+    """A claim. tests: by the learnt verifier. every: whether all of them are asked for, or one is enough. beside: the
+    same tests with exact verdicts, uncorrected; unseen: why the claim has nothing to be tested on, if so."""
 
     letter: str
     text: str
@@ -33,7 +35,9 @@ class Claim:
 
     @property
     def verdict(self) -> str:
-        """Return "holds", "does not hold", with the verifier as the reason where exact verdicts show it, or that it cannot be seen."""
+        """Return "holds", "does not hold", with the verifier as the reason where exact verdicts show it, or that it
+        cannot be seen.
+        """
         if self.unseen:
             return f"{UNSEEN}: {self.unseen}"
         if self._met(self.tests, lambda one: one.holds):
@@ -67,11 +71,16 @@ def claims_on_auto(measured: Measured, choices: Choices) -> list[Claim]:
 
 
 def _corrected(made: Sequence[Claim]) -> list[Claim]:
-    return [replace(claim, tests=tests) for claim, tests in zip(made, corrected([claim.tests for claim in made]), strict=True)]
+    return [
+        replace(claim, tests=tests)
+        for claim, tests in zip(made, corrected([claim.tests for claim in made]), strict=True)
+    ]
 
 
 def _shares(measured: Measured, verifier: str, method: str) -> Floats:
-    """Return the share of each problem's seeds that are right, [budgets, problems], problems in the order of their names."""
+    """Return the share of each problem's seeds that are right, [budgets, problems], problems in the order of their
+    names.
+    """
     curve = measured.curves[verifier, method]
     return curve.shares[:, np.argsort(curve.problems)]
 
@@ -92,7 +101,10 @@ def _stepwise(measured: Measured, choices: Choices) -> Claim:
             for budget, one, other in zip(plans.BUDGETS, mine, theirs, strict=True)
         ]
 
-    text = f"(a) {choices.stepwise}, the best stepwise method on the validation split, beats weighted best-of-N by {POINTS:g} points"
+    text = (
+        f"(a) {choices.stepwise}, the best stepwise method on the validation split, beats weighted best-of-N by "
+        f"{POINTS:g} points"
+    )
     tests, beside = _both(measured, made)
     return Claim("a", text, tests, beside=beside)
 
@@ -108,7 +120,9 @@ def _ratio(where: str, mine: Curve, base: Curve, axis: str, bound: float) -> Fig
 
 
 def _times(costs: tuple[Floats, Floats], shares: tuple[Floats, Floats]) -> Callable[[Floats], Floats]:
-    """Return the statistic of `gain` at the highest accuracy that both curves reach in a resample. Of a curve and its base each."""
+    """Return the statistic of `gain` at the highest accuracy that both curves reach in a resample. Of a curve and its
+    base each.
+    """
     (cost, base), (mine, theirs) = costs, shares
 
     def statistic(counts: Floats) -> Floats:
@@ -121,7 +135,9 @@ def _times(costs: tuple[Floats, Floats], shares: tuple[Floats, Floats]) -> Calla
 
 
 def _reached(means: Floats, logs: Floats, level: Floats) -> Floats:
-    """Return, of each resample, the logarithm of the cost at which the line through its points first reaches a level."""
+    """Return, of each resample, the logarithm of the cost at which the line through its points first reaches a
+    level.
+    """
     order = np.argsort(logs)
     means, logs = means[:, order], logs[order]
     first = (means >= level[:, None] - 1e-12).argmax(axis=1)
@@ -137,7 +153,10 @@ def _a_star(measured: Measured) -> Claim:
         return [_ratio(f"{axis}, {verifier}", mine, base, axis, A_STAR_SAVES) for axis in ("tokens", "flops")]
 
     tests, beside = _both(measured, made)
-    text = f"(b) A* reaches best-of-N's accuracy with at most 1/{A_STAR_SAVES:g} of its tokens and FLOPs, verifier included"
+    text = (
+        f"(b) A* reaches best-of-N's accuracy with at most 1/{A_STAR_SAVES:g} of its tokens and FLOPs, verifier "
+        "included"
+    )
     return Claim("b", text, tests, every=True, beside=beside)
 
 
@@ -162,11 +181,19 @@ def _robust(measured: Measured) -> Claim:
 def _cheap_particles(measured: Measured) -> Claim:
     tests = [
         _ratio(
-            verifier, measured.curves[verifier, "particle_filter"], measured.curves[verifier, "beam"], "generated_tokens", PARTICLES_SAVE
+            verifier,
+            measured.curves[verifier, "particle_filter"],
+            measured.curves[verifier, "beam"],
+            "generated_tokens",
+            PARTICLES_SAVE,
         )
         for verifier in _verified(measured)
     ]
-    return Claim("c", f"(c) particle filtering needs at most 1/{PARTICLES_SAVE:g} of beam search's budget with some verifier", tests)
+    return Claim(
+        "c",
+        f"(c) particle filtering needs at most 1/{PARTICLES_SAVE:g} of beam search's budget with some verifier",
+        tests,
+    )
 
 
 def _ets(measured: Measured) -> Iterator[Claim]:
@@ -187,10 +214,15 @@ def _ets(measured: Measured) -> Iterator[Claim]:
                 made.append(unreached(f"{budget} tokens, {verifier}", ETS_SAVES, "times"))
                 continue
             above, below = (np.array([of[problem] for problem in shared]) for of in (other, mine))
-            made.append(figure_of(f"{budget} tokens, {verifier}", _of_sums(above, below), len(shared), ETS_SAVES, "times"))
+            made.append(
+                figure_of(f"{budget} tokens, {verifier}", _of_sums(above, below), len(shared), ETS_SAVES, "times")
+            )
         return made
 
-    for text, made in (("keeps REBASE's accuracy within 2 points", accurate), (f"has {ETS_SAVES:g} times fewer live tokens", live)):
+    for text, made in (
+        ("keeps REBASE's accuracy within 2 points", accurate),
+        (f"has {ETS_SAVES:g} times fewer live tokens", live),
+    ):
         tests, beside = _both(measured, made)
         yield Claim("d", f"(d) ETS {text}", tests, every=True, beside=beside)
 
@@ -204,11 +236,15 @@ def _best_of_majority(measured: Measured) -> Claim:
     (name,) = (name for name in measured.pools if name != "best")
     kept = measured.pools[name]
     top, other = (int(np.argmax([one.value for one in curve.accuracy])) for curve in (best, kept))
-    falls = difference(f"best-of-N, from {plans.POOL_SIZES[top]} to {plans.POOL_SIZES[-1]}", best.shares[top], best.shares[-1], 0.0)
+    falls = difference(
+        f"best-of-N, from {plans.POOL_SIZES[top]} to {plans.POOL_SIZES[-1]}", best.shares[top], best.shares[-1], 0.0
+    )
     where = f"best-of-majority, {name}, from {plans.POOL_SIZES[other]} to {plans.POOL_SIZES[-1]}"
     stays = difference(where, kept.shares[-1], kept.shares[other], -100 * ACCURATE, -100 * ACCURATE)
     unseen = (
-        "" if falls.found.low > 0 else f"best-of-N does not fall ({str(falls).partition(',')[0]}: {falls.found.value:+.1f} points lost)"
+        ""
+        if falls.found.low > 0
+        else f"best-of-N does not fall ({str(falls).partition(',')[0]}: {falls.found.value:+.1f} points lost)"
     )
     text = "(e) best-of-majority with a fixed alpha does not fall as N grows where best-of-N falls"
     return Claim("e", text, [falls, stays], every=True, unseen=unseen)
@@ -221,10 +257,14 @@ def _auto(measured: Measured, choices: Choices) -> Iterator[Claim]:
     mine, theirs = _shares(measured, plans.LEARNT, "auto"), _shares(measured, plans.LEARNT, choices.single)
     allowed = -100 * ACCURATE
     tests = [
-        difference(f"{size} tokens", one, other, allowed, allowed) for size, one, other in zip(plans.BUDGETS, mine, theirs, strict=True)
+        difference(f"{size} tokens", one, other, allowed, allowed)
+        for size, one, other in zip(plans.BUDGETS, mine, theirs, strict=True)
     ]
     yield Claim(
-        "f", f"(f) auto is at most 2 points below {choices.single}, the best single method on the validation split", tests, every=True
+        "f",
+        f"(f) auto is at most 2 points below {choices.single}, the best single method on the validation split",
+        tests,
+        every=True,
     )
 
 

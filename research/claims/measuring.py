@@ -28,7 +28,8 @@ Curves = Mapping[tuple[str, str], Curve]  # by verifier and method
 
 @dataclass(frozen=True, kw_only=True)
 class Choices:
-    """What the validation split decided. plans: of each method; stepwise, single: names of methods; alpha: of best-of-majority.
+    """What the validation split decided. plans: of each method; stepwise, single: names of methods; alpha: of
+    best-of-majority.
 
     tried: of each plan its accuracy in percent, and of those of ETS the live tokens.
     """
@@ -62,8 +63,8 @@ class Choices:
 class Measured:
     """The comparison on the test split.
 
-    curves: live ones. ruled: the same, where every method has the rules too. kept: live tokens of each problem by verifier, method and
-    budget. pools: of best-of-N and best-of-majority by the learnt verifier, at `POOL_SIZES`.
+    curves: live ones. ruled: the same, where every method has the rules too. kept: live tokens of each problem by
+    verifier, method and budget. pools: of best-of-N and best-of-majority by the learnt verifier, at `POOL_SIZES`.
     """
 
     curves: Curves
@@ -84,17 +85,33 @@ class Lab:
     seeds: int
 
     def study(
-        self, name: str, verifiers: Mapping[str, Mapping[str, str]], strategies: Sequence[str], budgets: Any, **more: Any
+        self,
+        name: str,
+        verifiers: Mapping[str, Mapping[str, str]],
+        strategies: Sequence[str],
+        budgets: Any,
+        **more: Any,
     ) -> StudyConfig:
         """Return a study of countdowns. more: its split, and how many traces are recorded."""
-        asked = {"dataset": "countdown", "split": more["split"], "numbers": [plans.NUMBERS], "limit": self.problems, "seed": plans.FRESH}
+        asked = {
+            "dataset": "countdown",
+            "split": more["split"],
+            "numbers": [plans.NUMBERS],
+            "limit": self.problems,
+            "seed": plans.FRESH,
+        }
         return study_config(
             {
-                "name": f"claims-{name}", "models": {shown: {"model": "pocket", "verifiers": dict(of)} for shown, of in verifiers.items()},
-                "problems": asked, "strategies": list(dict.fromkeys(strategies)), "budgets": budgets, "seeds": self.seeds,
-                "record": {"traces": more.get("traces", 0)}, "concurrency": running.CONCURRENCY,
+                "name": f"claims-{name}",
+                "models": {shown: {"model": "pocket", "verifiers": dict(of)} for shown, of in verifiers.items()},
+                "problems": asked,
+                "strategies": list(dict.fromkeys(strategies)),
+                "budgets": budgets,
+                "seeds": self.seeds,
+                "record": {"traces": more.get("traces", 0)},
+                "concurrency": running.CONCURRENCY,
             }
-        )  # fmt: skip
+        )
 
     def curves(self, study: StudyConfig, names: Mapping[str, str]) -> Curves:
         """Run what a study lacks, and return its curves. names: of methods by their plans."""
@@ -115,11 +132,20 @@ class Lab:
 
     def pools(self, split: str, alphas: Sequence[float]) -> dict[str, Curve]:
         """Return best-of-N and best-of-majority at each share, replayed from one pool of samples a problem."""
-        asked = self.study(f"pool-{split}", _only(plans.LEARNT), [plans.SAMPLED[plans.BEST_OF_N]], {"samples": [plans.POOL]}, split=split)
+        asked = self.study(
+            f"pool-{split}",
+            _only(plans.LEARNT),
+            [plans.SAMPLED[plans.BEST_OF_N]],
+            {"samples": [plans.POOL]},
+            split=split,
+        )
         number = running.run(pool_study(asked, plans.POOL), self.store, self.jobs)
         with Store(self.store) as store:
             pools = pools_of(store.results(number)).pools
-        texts = {"best": "best_of_n | best", **{f"alpha {a:g}": f"best_of_n | best_of_majority(alpha={a:g})" for a in alphas}}
+        texts = {
+            "best": "best_of_n | best",
+            **{f"alpha {a:g}": f"best_of_n | best_of_majority(alpha={a:g})" for a in alphas},
+        }
         found = replay(pools, list(texts.values()), plans.POOL_SIZES)
         return {name: one.curve for name, one in zip(texts, found, strict=True)}
 
@@ -135,19 +161,25 @@ def _value(curve: Curve, point: int = -1) -> float:
 def choose(lab: Lab) -> Choices:
     """Choose parameters by the learnt verifier on the validation split; the first among equals.
 
-    Of the charges of ETS the one with fewest live tokens is taken, of those whose accuracy is at most two points below the best.
+    Of the charges of ETS the one with fewest live tokens is taken, of those whose accuracy is at most two points below
+    the best.
     """
 
     def tried(name: str, grid: Sequence[str], traces: int = 0) -> tuple[dict[str, float], StudyConfig]:
         budgets = {"generated_tokens": [plans.TRIED_AT]}
         study = lab.study(name, _only(plans.LEARNT), grid, budgets, split="validation", traces=traces)
-        return {plan: _value(curve) for (_, plan), curve in lab.curves(study, {plan: plan for plan in grid}).items()}, study
+        return {
+            plan: _value(curve) for (_, plan), curve in lab.curves(study, {plan: plan for plan in grid}).items()
+        }, study
 
     everything, _ = tried("grids", [*plans.SAMPLED.values(), *(plan for grid in plans.GRIDS.values() for plan in grid)])
     chosen = {name: max(grid, key=everything.__getitem__) for name, grid in plans.GRIDS.items()}
     charged = plans.ets_grid(chosen["rebase"])
     found, study = tried("charges", charged, lab.problems)
-    kept = {plan: float(np.mean(list(of.values()))) for (_, plan, _), of in lab.kept(study, {plan: plan for plan in charged}).items()}
+    kept = {
+        plan: float(np.mean(list(of.values())))
+        for (_, plan, _), of in lab.kept(study, {plan: plan for plan in charged}).items()
+    }
     good = [plan for plan in charged if found[plan] >= max(found.values()) - 100 * ACCURATE]
     chosen["ets"] = min(good, key=kept.__getitem__)
     everything |= found
@@ -172,9 +204,13 @@ def _auto_study(lab: Lab) -> StudyConfig:
 
 
 def measure_auto(lab: Lab, choices: Choices) -> Measured:
-    """Run what is missing of `auto` and of the two methods that it is held against, on the test split, and return what it comes to."""
+    """Run what is missing of `auto` and of the two methods that it is held against, on the test split, and return what
+    it comes to.
+    """
     names = {choices.plans[name]: name for name in (plans.BEST_OF_N, choices.single)}
-    study = lab.study("beside-auto", _only(plans.LEARNT), list(names), {"generated_tokens": list(plans.BUDGETS)}, split="test")
+    study = lab.study(
+        "beside-auto", _only(plans.LEARNT), list(names), {"generated_tokens": list(plans.BUDGETS)}, split="test"
+    )
     curves = {**lab.curves(study, names), **lab.curves(_auto_study(lab), {plans.AUTO: "auto"})}
     return Measured(curves=curves, ruled={}, kept={}, pools={}, problems=lab.problems, seeds=lab.seeds)
 

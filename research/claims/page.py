@@ -24,11 +24,15 @@ def page(found: list[Claim], measured: Measured, choices: Choices, command: str,
     yield from (
         f"- Parameters, the best methods and alpha were chosen on {choices.problems} problems of the validation split,",
         f"  {choices.seeds} seed(s), by the learnt verifier at {plans.TRIED_AT} tokens.",
-        "- Each figure has its 95 % interval over problems, and a one-sided p-value from the same resamples. The p-values are",
-        "  corrected by Holm's method over all figures of all claims. p is of the opposite: no difference, a ratio of 1, or the loss",
+        "- Each figure has its 95 % interval over problems, and a one-sided p-value from the same resamples. The "
+        "p-values are",
+        "  corrected by Holm's method over all figures of all claims. p is of the opposite: no difference, a ratio of "
+        "1, or the loss",
         "  that the claim allows.",
-        "- A figure holds where it reaches what is asked and p is below 0.05. Claim (a) and the budget of (c) ask for one figure",
-        "  that holds, the others for all. What does not hold is tested with exact verdicts too, uncorrected. Where it holds there, the",
+        "- A figure holds where it reaches what is asked and p is below 0.05. Claim (a) and the budget of (c) ask for "
+        "one figure",
+        "  that holds, the others for all. What does not hold is tested with exact verdicts too, uncorrected. Where "
+        "it holds there, the",
         "  verifier is why.",
         "",
         "## Claims",
@@ -38,11 +42,20 @@ def page(found: list[Claim], measured: Measured, choices: Choices, command: str,
     yield from ("", "## Why", "", *reasons(measured, choices, folder))
     yield from ("", "## Accuracy", "", *_table(measured.curves))
     yield from ("", "## Accuracy where every method has the rules too", "")
-    yield "Each method ends at the first answer that `rules` accepts, and returns it. So a vote and best-of-N are the same."
+    yield (
+        "Each method ends at the first answer that `rules` accepts, and returns it. So a vote and best-of-N are the "
+        "same."
+    )
     yield from ("", *_table(measured.ruled))
     yield from ("", "## Plans", "", "| method | plan |", "| :-- | :-- |")
     yield from (f"| {name} | {code(plan)} |" for name, plan in choices.plans.items())
-    yield from ("", "## What was tried on the validation split", "", "| plan | accuracy in percent | live tokens |", "| :-- | --: | --: |")
+    yield from (
+        "",
+        "## What was tried on the validation split",
+        "",
+        "| plan | accuracy in percent | live tokens |",
+        "| :-- | --: | --: |",
+    )
     for plan, (value, *kept) in choices.tried.items():
         yield f"| {code(plan)} | {value:.1f} | {f'{kept[0]:.0f}' if kept else ''} |"
 
@@ -53,7 +66,8 @@ def page_on_auto(found: list[Claim], measured: Measured, command: str) -> Iterat
     yield from _head("The claim about `auto`, tested on countdowns", measured, command)
     yield from (
         f"- `{plans.AUTO}` chooses among the curves of the performance model that ships: {curves}.",
-        "- Each figure has its 95 % interval over problems, and a one-sided p-value from the same resamples, corrected by Holm's",
+        "- Each figure has its 95 % interval over problems, and a one-sided p-value from the same resamples, "
+        "corrected by Holm's",
         "  method over the figures here. `claims.md` has all claims, each corrected over all of them.",
         "",
         "## Claims",
@@ -72,8 +86,10 @@ def _head(title: str, measured: Measured, command: str) -> Iterator[str]:
         "",
         made_by(command),
         "",
-        f"- Problems: {measured.problems} countdowns of {plans.NUMBERS} numbers of the test split, {measured.seeds} seed(s).",
-        f"- Hard limits on generated tokens: {', '.join(map(str, plans.BUDGETS))}. Tokens and FLOPs include those of the process model.",
+        f"- Problems: {measured.problems} countdowns of {plans.NUMBERS} numbers of the test split, {measured.seeds} "
+        "seed(s).",
+        f"- Hard limits on generated tokens: {', '.join(map(str, plans.BUDGETS))}. Tokens and FLOPs include those of "
+        "the process model.",
     )
 
 
@@ -90,7 +106,8 @@ def _table(curves: Curves) -> Iterator[str]:
         base = curves.get((verifier, plans.BEST_OF_N))
         for i, budget in enumerate(plans.BUDGETS):
             spent = " | ".join(
-                f"{curve.cost(axis)[i] / size:.0f}" for axis, size in (("generated_tokens", 1), ("tokens", 1), ("flops", 1e6))
+                f"{curve.cost(axis)[i] / size:.0f}"
+                for axis, size in (("generated_tokens", 1), ("tokens", 1), ("flops", 1e6))
             )
             beside = "" if base is None or base is curve else _apart(curve, base, i)
             yield f"| {verifier} | {method} | {budget} | {share(curve.accuracy[i])} | {spent} | {beside} |"

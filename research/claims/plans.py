@@ -29,7 +29,9 @@ GRIDS: Mapping[str, tuple[str, ...]] = {
     "rebase": tuple(f"rebase(n=8, balance_temperature={t}) | weighted" for t in (0.1, 0.2, 0.5)),
     "particle_filter": tuple(f"particle_filter(n=8, weight_temperature={t}) | weighted" for t in (1.0, 3.0)),
     "a_star": tuple(
-        f"a_star(branching={k}, goals=1, edge_cost='{cost}') | best" for k in (2, 4) for cost in ("drop", "consistent", "unit")
+        f"a_star(branching={k}, goals=1, edge_cost='{cost}') | best"
+        for k in (2, 4)
+        for cost in ("drop", "consistent", "unit")
     ),
 }
 AUTO = "auto(model='pocket-countdown') | weighted"  # what `solve` without options runs
@@ -39,7 +41,9 @@ ALPHAS = (0.05, 0.1, 0.2, 0.3)
 
 
 def ets_grid(rebase: str) -> tuple[str, ...]:
-    """Return the plans of ETS with the balance of the plan that was chosen for REBASE, so that the charge alone differs."""
+    """Return the plans of ETS with the balance of the plan that was chosen for REBASE, so that the charge alone
+    differs.
+    """
     return tuple(rebase.replace("rebase(", "ets(").replace(")", f", charge={charge:g})", 1) for charge in CHARGES)
 
 

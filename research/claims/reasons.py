@@ -21,18 +21,36 @@ def reasons(measured: Measured, choices: Choices, folder: Path) -> Iterator[str]
     """Yield the lines of the section. folder: of pages, for (g)."""
     errors = {name: share for name, share in ERRORS.items() if (name, plans.BEST_OF_N) in measured.curves}
     if len(errors) > 1:
-        yield "- (a), (b): how many exact verdicts must be flipped until a method is as accurate as with the learnt verifier, at the"
+        yield (
+            "- (a), (b): how many exact verdicts must be flipped until a method is as accurate as with the learnt "
+            "verifier, at the"
+        )
         yield f"  largest budget: {', '.join(_alike(measured, errors))}."
-        yield "- (c): the share of what a method gains on a vote with exact verdicts that is left with flipped ones, in the mean over"
+        yield (
+            "- (c): the share of what a method gains on a vote with exact verdicts that is left with flipped ones, "
+            "in the mean over"
+        )
         yield "  budgets. The method that gains most has most to lose."
         yield from (f"  - {line}" for line in _left(measured, errors))
-    yield "- (d): greater charges were tried on the validation split. Each line is a charge, accuracy in percent, live tokens and how many"
-    yield "  times fewer these are than with the least charge. A tree of three steps shares little but its prompt, which no charge removes."
+    yield (
+        "- (d): greater charges were tried on the validation split. Each line is a charge, accuracy in percent, "
+        "live tokens and how many"
+    )
+    yield (
+        "  times fewer these are than with the least charge. A tree of three steps shares little but its prompt, "
+        "which no charge removes."
+    )
     yield from (f"  - {line}" for line in _charges(choices))
     if choices.alpha <= 1 / 16:
-        yield f"- (e): alpha {choices.alpha:g} at N = 16 keeps every answer, for one vote of 16 is more than that: there it is best-of-N."
+        yield (
+            f"- (e): alpha {choices.alpha:g} at N = 16 keeps every answer, for one vote of 16 is more than that: "
+            "there it is best-of-N."
+        )
     if (bound := _bound(measured)) is not None:
-        yield f"- (f): best-of-N that ends at the first right answer, which no allocator can beat by stopping alone: {bound}."
+        yield (
+            "- (f): best-of-N that ends at the first right answer, which no allocator can beat by stopping alone: "
+            f"{bound}."
+        )
     yield from _self_evaluated(folder)
 
 
@@ -53,7 +71,9 @@ def _alike(measured: Measured, errors: dict[str, float]) -> Iterator[str]:
 
 def _left(measured: Measured, errors: dict[str, float]) -> Iterator[str]:
     def gained(verifier: str, method: str) -> float:
-        return float(np.mean(_accuracy(measured, verifier, method)) - np.mean(_accuracy(measured, verifier, plans.MAJORITY)))
+        return float(
+            np.mean(_accuracy(measured, verifier, method)) - np.mean(_accuracy(measured, verifier, plans.MAJORITY))
+        )
 
     for method in plans.STEPWISE:
         whole = gained(plans.EXACT, method)
@@ -66,7 +86,9 @@ def _charges(choices: Choices) -> Iterator[str]:
     first = next(iter(tried.values()), None)
     for plan, (accuracy, live) in tried.items():
         assert first is not None, "there is one"
-        yield f"{plan.partition('charge=')[2].partition(')')[0]}: {accuracy:.1f}, {live:.1f}, {first[1] / live:.2f} times"
+        yield (
+            f"{plan.partition('charge=')[2].partition(')')[0]}: {accuracy:.1f}, {live:.1f}, {first[1] / live:.2f} times"
+        )
 
 
 def _bound(measured: Measured) -> str | None:

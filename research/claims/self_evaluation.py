@@ -1,8 +1,9 @@
-"""What self-evaluation keeps of best-of-16 where it stops early: pools of samples of expressions with the policy's own verdicts.
+"""What self-evaluation keeps of best-of-16 where it stops early: pools of samples of expressions with the policy's own
+verdicts.
 
-A run draws samples until the score of one reaches a threshold, or all are drawn. It returns the one with the greatest score. The threshold
-is the least on the validation split at which runs draw `WANTED` samples or more on average. A problem's figures are means over all starts
-in its pool, taken as a ring.
+A run draws samples until the score of one reaches a threshold, or all are drawn. It returns the one with the greatest
+score. The threshold is the least on the validation split at which runs draw `WANTED` samples or more on average. A
+problem's figures are means over all starts in its pool, taken as a ring.
 
 Source: Manvi, Singh, Ermon, "Adaptive Inference-Time Compute" (2410.02725).
 """
@@ -26,7 +27,9 @@ Floats = NDArray[np.float64]
 
 
 def measure(store: Path, folder: Path, jobs: int, limit: int) -> None:
-    """Draw what pools are missing, and write each problem's figures: one sample, stopped runs and their samples, all samples."""
+    """Draw what pools are missing, and write each problem's figures: one sample, stopped runs and their samples, all
+    samples.
+    """
     found = {split: [_columns(pool) for pool in _pools(store, jobs, split, limit)] for split in ("validation", "test")}
     threshold = chosen(found["validation"])
     runs = [stopped(scores, right, threshold) for scores, right in found["test"]]
@@ -42,14 +45,23 @@ def measure(store: Path, folder: Path, jobs: int, limit: int) -> None:
 
 def _pools(store: Path, jobs: int, split: str, limit: int) -> Sequence[ProblemPool]:
     problems = {"split": split, "operations": OPERATIONS, "limit": limit}
-    study = running.asked(f"claims-self-{split}", problems, ["best_of_n | best"], {"samples": SAMPLES}, seeds=1, verifier="self_evaluation")
+    study = running.asked(
+        f"claims-self-{split}",
+        problems,
+        ["best_of_n | best"],
+        {"samples": SAMPLES},
+        seeds=1,
+        verifier="self_evaluation",
+    )
     number = running.run(pool_study(study, SAMPLES), store, jobs)
     with Store(store) as opened:
         return pools_of(opened.results(number)).pools
 
 
 def _columns(pool: ProblemPool) -> tuple[Floats, Floats]:
-    """Return the scores of a pool's samples, the least possible for one without an answer, and whether each is right."""
+    """Return the scores of a pool's samples, the least possible for one without an answer, and whether each is
+    right.
+    """
     scores = [one.scores.get("main", 0.0) if one.answer is not None else -1.0 for one in pool.drawn]
     return np.array(scores), np.array([float(bool(one.right)) for one in pool.drawn])
 

@@ -28,7 +28,8 @@ class Figure:
         found: with its interval.
         bound: that the claim states.
         unit: "points": a difference of accuracies, in points. "times": a ratio.
-        opposite: the value at which, and below which, the figure says the opposite: no difference, or the loss that the claim allows.
+        opposite: the value at which, and below which, the figure says the opposite: no difference, or the loss that the
+            claim allows.
         p: share of resamples at the opposite or below
         corrected: by Holm over all figures of all claims.
     """
@@ -51,7 +52,11 @@ class Figure:
         if math.isnan(self.found.value):
             return f"{self.where}: not reached by one of the two"
         bound = f"{self.bound:+g}" if self.unit == "points" else f"{self.bound:g}"
-        p = "" if math.isnan(self.corrected) else f", p {'< 0.001' if self.corrected < 0.001 else f'{self.corrected:.3f}'}"
+        p = (
+            ""
+            if math.isnan(self.corrected)
+            else f", p {'< 0.001' if self.corrected < 0.001 else f'{self.corrected:.3f}'}"
+        )
         return f"{self.where}: {self.value}, asked {bound}{p}"
 
     @property
@@ -63,7 +68,9 @@ class Figure:
         return f"{value:.2f} [{low:.2f}, {high:.2f}] times"
 
 
-def figure_of(where: str, statistic: Statistic, num: int, bound: float, unit: Unit, opposite: float | None = None) -> Figure:
+def figure_of(
+    where: str, statistic: Statistic, num: int, bound: float, unit: Unit, opposite: float | None = None
+) -> Figure:
     """Return a test of a statistic of problems.
 
     Args:
@@ -80,7 +87,9 @@ def figure_of(where: str, statistic: Statistic, num: int, bound: float, unit: Un
     found = bootstrap(kept, num, np.random.default_rng(0), resamples=_RESAMPLES)
     values = np.concatenate(drawn[1:]) if len(drawn) > 1 else np.array([math.nan])
     below = np.count_nonzero(~(values > least))  # an unknown value says the opposite
-    return Figure(where=where, found=found, bound=bound, unit=unit, opposite=least, p=float((1 + below) / (1 + len(values))))
+    return Figure(
+        where=where, found=found, bound=bound, unit=unit, opposite=least, p=float((1 + below) / (1 + len(values)))
+    )
 
 
 def unreached(where: str, bound: float, unit: Unit) -> Figure:

@@ -2,10 +2,10 @@
 
     TTS_DATA_DIR=… python -m research.grading [--pairs FILE] [--no-pools] [--disagreements]
 
-Reads TTS_DATA_DIR/cases (`answer_pairs.jsonl`: a, b, equal, source; `outputs.jsonl`: text, task, answer, source), the samples of
-mathematics in TTS_DATA_DIR/pools, and FILE: lines of JSON with gold, pred, expected and file. A text of FILE is read as the answer that it
-states, else, where it is a sentence, as its last expression between delimiters of mathematics. Prints tables in Markdown. Needs the extras
-`math` and `math-verify`.
+Reads TTS_DATA_DIR/cases (`answer_pairs.jsonl`: a, b, equal, source; `outputs.jsonl`: text, task, answer, source), the
+samples of mathematics in TTS_DATA_DIR/pools, and FILE: lines of JSON with gold, pred, expected and file. A text of FILE
+is read as the answer that it states, else, where it is a sentence, as its last expression between delimiters of
+mathematics. Prints tables in Markdown. Needs the extras `math` and `math-verify`.
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ def samples_of(folder: Path) -> Iterator[tuple[str, str, str]]:
         yield from (("crucible_math500", row["gold"], each["text"]) for row in records for each in row["traces"])
 
 
-def print_pairs(title: str, graders: dict[str, Task], pairs: Iterable[tuple[str, str, str, bool]], *, disagreements: bool) -> None:
+def print_pairs(
+    title: str, graders: dict[str, Task], pairs: Iterable[tuple[str, str, str, bool]], *, disagreements: bool
+) -> None:
     """Print how many pairs each grader judges right, by group; a pair is (group, answer, reference, equal)."""
     counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     wrong: list[str] = []
@@ -80,7 +82,10 @@ def print_pairs(title: str, graders: dict[str, Task], pairs: Iterable[tuple[str,
             counts[group][name] += right
             if not right:
                 wrong.append(f"{name}: {reference!r} and {answer!r} are {'equal' if equal else 'different'}")
-    print(f"\n### {title}\n\n| group | pairs | {' | '.join(f'`{name}`' for name in graders)} |\n|:--|--:|{'--:|' * len(graders)}")
+    print(
+        f"\n### {title}\n\n| group | pairs | {' | '.join(f'`{name}`' for name in graders)} "
+        f"|\n|:--|--:|{'--:|' * len(graders)}"
+    )
     for group, count in [*sorted(counts.items()), ("all", sum(counts.values(), Counter()))]:
         print(f"| {group} | {count['pairs']} | {' | '.join(str(count[name]) for name in graders)} |")
     print(f"\nSlowest pair of `math`: {1000 * slowest:.0f} ms.")
@@ -96,7 +101,9 @@ def print_outputs(cases: Iterable[dict[str, Any]], graders: dict[str, Task]) -> 
         group["outputs"] += 1
         for name, task in graders.items() if case["task"] == "math" else [("math", tts.tasks.get(case["task"]))]:
             found, wanted = task.extract(THINK.response(case["text"])), case["answer"]
-            group[name] += found is None if wanted is None else found is not None and bool(task.equivalent(found, wanted))
+            group[name] += (
+                found is None if wanted is None else found is not None and bool(task.equivalent(found, wanted))
+            )
     print("\n### Outputs\n\n| task | outputs | ours | `math_verify` |\n|:--|--:|--:|--:|")
     for name, count in sorted(counts.items()):
         print(f"| `{name}` | {count['outputs']} | {count['math']} | {count['math_verify'] if name == 'math' else ''} |")
@@ -132,7 +139,10 @@ def main() -> None:
     graders = {name: tts.tasks.get(name) for name in ("math", "math_verify")}
     for task in graders.values():
         task.equivalent("x+x", "2x")  # starts a worker, whose time is no pair's
-    cases = [(kind_of(case["source"]), case["a"], case["b"], case["equal"]) for case in lines_of(data / "cases" / "answer_pairs.jsonl")]
+    cases = [
+        (kind_of(case["source"]), case["a"], case["b"], case["equal"])
+        for case in lines_of(data / "cases" / "answer_pairs.jsonl")
+    ]
     print_pairs("Pairs", graders, cases, disagreements=given.disagreements)
     print_outputs(lines_of(data / "cases" / "outputs.jsonl"), graders)
     if given.pairs is not None:

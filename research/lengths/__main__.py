@@ -3,9 +3,10 @@
     python -m research.lengths --out docs/results/lengths.md [--before before.json]
     python research/lengths/__main__.py --json before.json      # in a checkout of an earlier revision
 
-Two parts. A function model whose lengths are lognormal (median 600 tokens, 95th percentile 4,000), under a task whose constant is 256.
-The embedded policy on problems whose solutions are longer than the constant of its task says: six operations, and countdown with four
-numbers. The script uses the public interface alone, so that earlier revisions run it.
+Two parts. A function model whose lengths are lognormal (median 600 tokens, 95th percentile 4,000), under a task whose
+constant is 256. The embedded policy on problems whose solutions are longer than the constant of its task says: six
+operations, and countdown with four numbers. The script uses the public interface alone, so that earlier revisions run
+it.
 """
 
 from __future__ import annotations
@@ -67,11 +68,20 @@ def of_lengths(seeds: int) -> list[dict[str, Any]]:
                 spent.append(solution.usage.tokens)
                 calls.append(sum(call.kind == "expand" for call in solution.trace.calls))
                 none += solution.answer is None
-            rows.append({
-                "plan": plan, "medians": medians, "seeds": seeds, "answered": sum(answered) / sum(spent),
-                "interval": list(_interval(np.array(answered), np.array(spent))), "spent": float(np.mean(spent)) / (medians * MEDIAN),
-                "calls": float(np.mean(calls)), "most_calls": max(calls), "calls_95": float(np.quantile(calls, 0.95)), "unanswered": none,
-            })  # fmt: skip
+            rows.append(
+                {
+                    "plan": plan,
+                    "medians": medians,
+                    "seeds": seeds,
+                    "answered": sum(answered) / sum(spent),
+                    "interval": list(_interval(np.array(answered), np.array(spent))),
+                    "spent": float(np.mean(spent)) / (medians * MEDIAN),
+                    "calls": float(np.mean(calls)),
+                    "most_calls": max(calls),
+                    "calls_95": float(np.quantile(calls, 0.95)),
+                    "unanswered": none,
+                }
+            )
             print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
     return rows
 
@@ -85,7 +95,9 @@ def _interval(answered: Any, spent: Any) -> tuple[float, float]:
 
 
 def of_policy(problems: int, seeds: int) -> list[dict[str, Any]]:
-    """Return one row a data set, plan and budget: the share of right answers, with each problem's for paired comparisons."""
+    """Return one row a data set, plan and budget: the share of right answers, with each problem's for paired
+    comparisons.
+    """
     rows: list[dict[str, Any]] = []
     for name, (dataset, parameters) in DATA.items():
         given = datasets.load(dataset, limit=problems, **parameters)[:problems]
@@ -95,8 +107,13 @@ def of_policy(problems: int, seeds: int) -> list[dict[str, Any]]:
                 right = np.zeros((seeds, len(given)))
                 for seed in range(seeds):
                     solutions = tts.solve_many(given, each=tokens, strategy=plan, seed=seed, verifier="process")
-                    right[seed] = [s.answer is not None and bool(task.equivalent(s.answer, s.problem.answer or "")) for s in solutions]
-                rows.append({"data": name, "plan": plan, "tokens": tokens, "seeds": seeds, "right": right.mean(axis=0).tolist()})
+                    right[seed] = [
+                        s.answer is not None and bool(task.equivalent(s.answer, s.problem.answer or ""))
+                        for s in solutions
+                    ]
+                rows.append(
+                    {"data": name, "plan": plan, "tokens": tokens, "seeds": seeds, "right": right.mean(axis=0).tolist()}
+                )
                 print(name, plan, tokens, right.mean(), file=sys.stderr, flush=True)
     return rows
 
@@ -116,27 +133,42 @@ def _code(plan: str) -> str:
 def page(after: Mapping[str, Any], before: Mapping[str, Any] | None) -> str:
     """Return the page of results."""
     lines = [
-        "# Solutions of unknown length", "",
-        made_by("python -m research.lengths"), *(["The column *before* is of revision a89fcf3, which cut rows."] if before else []), "",
-        "## A function model with lognormal lengths", "",
-        f"Median {MEDIAN} tokens, 95th percentile 4,000; the task's constant is 256. {after['lengths'][0]['seeds']} seeds a row.",
-        "*In answers* is the share of the tokens spent that are in candidates with an answer, with its 95 % interval over seeds.", "",
+        "# Solutions of unknown length",
+        "",
+        made_by("python -m research.lengths"),
+        *(["The column *before* is of revision a89fcf3, which cut rows."] if before else []),
+        "",
+        "## A function model with lognormal lengths",
+        "",
+        f"Median {MEDIAN} tokens, 95th percentile 4,000; the task's constant is 256. {after['lengths'][0]['seeds']} "
+        "seeds a row.",
+        "*In answers* is the share of the tokens spent that are in candidates with an answer, with its 95 % interval "
+        "over seeds.",
+        "",
         "| plan | budget in medians | in answers | before | spent | calls, mean / 95 % / most | without an answer |",
         "|---|--:|--:|--:|--:|--:|--:|",
-    ]  # fmt: skip
+    ]
     old = {} if before is None else {(row["plan"], row["medians"]): row for row in before["lengths"]}
     for row in after["lengths"]:
         was = old.get((row["plan"], row["medians"]))
         share = f"{row['answered']:.3f} [{row['interval'][0]:.3f}, {row['interval'][1]:.3f}]"
         calls = f"{row['calls']:.1f} / {row['calls_95']:.0f} / {row['most_calls']}"
-        cells = [share, "" if was is None else format(was["answered"], ".3f"), f"{row['spent']:.2f}", calls, str(row["unanswered"])]
+        cells = [
+            share,
+            "" if was is None else format(was["answered"], ".3f"),
+            f"{row['spent']:.2f}",
+            calls,
+            str(row["unanswered"]),
+        ]
         lines.append(f"| {_code(row['plan'])} | {row['medians']} | {' | '.join(cells)} |")
     lines += [
         "", "## The embedded policy", "",
         "Accuracy in percent with its 95 % interval over problems; the difference is paired by problem.", "",
         "| problems | plan | tokens | after | before | difference |", "|---|---|--:|--:|--:|--:|",
     ]  # fmt: skip
-    old = {} if before is None else {(row["data"], row["plan"], row["tokens"]): row["right"] for row in before["policy"]}
+    old = (
+        {} if before is None else {(row["data"], row["plan"], row["tokens"]): row["right"] for row in before["policy"]}
+    )
     for row in after["policy"]:
         was = old.get((row["data"], row["plan"], row["tokens"]))
         now, low, high = mean_of(row["right"])

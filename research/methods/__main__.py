@@ -1,14 +1,16 @@
-"""Every search method on the embedded pair, on equal terms: a table and two figures, with what is claimed of them checked.
+"""Every search method on the embedded pair, on equal terms: a table and two figures, with what is claimed of them
+checked.
 
-    python -m research.methods --choose-range           on the validation split: how many operations, and what a sample costs
-    python -m research.methods --choose-parameters      on the validation split: the parameters of every method, from small grids
-    python -m research.methods --reasons                the same searches by how often a verifier errs, on the toy; what ETS's charge buys
-    python -m research.methods [--limit 200] [--seeds 3] [--jobs 2] [--store FILE] [--out docs/results]
+    python -m research.methods --choose-range           on the validation split: how many operations, and what a sample
+    costs python -m research.methods --choose-parameters      on the validation split: the parameters of every method,
+    from small grids python -m research.methods --reasons                the same searches by how often a verifier errs,
+    on the toy; what ETS's charge buys python -m research.methods [--limit 200] [--seeds 3] [--jobs 2] [--store FILE]
+    [--out docs/results]
 
-The last takes about 45 minutes of two cores; stopped, each goes on where it was. All methods have the same hard budget, in generated
-tokens: so many plain samples' worth. What the verifier computes is counted beside it, and has a figure of its own. A budget in all tokens
-would not be fair to best-of-N: it holds what scores may cost at most until they are made, and methods that score every step get that back
-sooner.
+The last takes about 45 minutes of two cores; stopped, each goes on where it was. All methods have the same hard budget,
+in generated tokens: so many plain samples' worth. What the verifier computes is counted beside it, and has a figure of
+its own. A budget in all tokens would not be fair to best-of-N: it holds what scores may cost at most until they are
+made, and methods that score every step get that back sooner.
 """
 
 from __future__ import annotations
@@ -49,7 +51,9 @@ def run(options: argparse.Namespace) -> None:
     elif options.choose_parameters:
         known = choosing.Choices.load(folder)
         seeds = options.seeds or TRIED_SEEDS
-        writing.write_choices(choosing.choose_parameters(known, store, options.jobs, options.limit or TRIED_LIMIT, seeds), folder)
+        writing.write_choices(
+            choosing.choose_parameters(known, store, options.jobs, options.limit or TRIED_LIMIT, seeds), folder
+        )
     elif options.reasons:
         limit, seeds = options.limit or TRIED_LIMIT, options.seeds or TRIED_SEEDS
         reasons.write(choosing.Choices.load(folder), store, folder, limit=limit, seeds=seeds, jobs=options.jobs)

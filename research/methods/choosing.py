@@ -1,4 +1,6 @@
-"""What the validation split decides: how hard the problems are, what a plain sample costs, and the parameters of every method."""
+"""What the validation split decides: how hard the problems are, what a plain sample costs, and the parameters of every
+method.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ TRIED_AT = 8  # samples' worth, at which parameters are tried
 
 @dataclass(frozen=True, kw_only=True)
 class Level:
-    """What the validation split says of one number of operations: shares of right answers, and the mean tokens of a sample."""
+    """What the validation split says of one number of operations: shares of right answers, and the mean tokens of a
+    sample.
+    """
 
     operations: int
     problems: int
@@ -105,7 +109,9 @@ class Choices:
         try:
             data: dict[str, Any] = json.loads((folder / FILE).read_text(encoding="utf-8"))
         except OSError:
-            raise ConfigError(f"{folder / FILE} cannot be read", hint="run --choose-range, then --choose-parameters, first") from None
+            raise ConfigError(
+                f"{folder / FILE} cannot be read", hint="run --choose-range, then --choose-parameters, first"
+            ) from None
         data["levels"] = [Level(**level) for level in data["levels"]]
         data["tried"] = {name: [_tried(one) for one in of] for name, of in data["tried"].items()}
         return cls(**data)
@@ -119,7 +125,9 @@ def _tried(one: dict[str, Any]) -> Tried:
 def choose_range(store: Path, jobs: int, limit: int) -> Choices:
     """Draw samples of problems of every number of operations, and return what they say."""
     problems = {"split": "validation", "operations": list(OPERATIONS), "limit": limit, "group_by": "operations"}
-    study = running.asked("methods-range", problems, [plans.BASELINE], {"samples": SAMPLES}, seeds=1, verifier=plans.GUIDE)
+    study = running.asked(
+        "methods-range", problems, [plans.BASELINE], {"samples": SAMPLES}, seeds=1, verifier=plans.GUIDE
+    )
     number = running.run(study := pool_study(study, SAMPLES), store, jobs)
     with Store(store) as opened:
         pools = pools_of(opened.results(number)).pools
@@ -150,7 +158,9 @@ def choose_parameters(choices: Choices, store: Path, jobs: int, limit: int, seed
 
     def tried(name: str, grids: Mapping[str, Sequence[str]], verifier: str = plans.GUIDE) -> dict[str, Sequence[Tried]]:
         strategies = list(dict.fromkeys(plan for of in grids.values() for plan in of))
-        study = running.asked(f"methods-{name}", problems, strategies, choices.budgets([TRIED_AT]), seeds=seeds, verifier=verifier)
+        study = running.asked(
+            f"methods-{name}", problems, strategies, choices.budgets([TRIED_AT]), seeds=seeds, verifier=verifier
+        )
         number = running.run(study, store, jobs)
         with Store(store) as opened:
             curves = {curve.label: curve for curve in curves_of(opened.results(number), rng=np.random.default_rng(0))}

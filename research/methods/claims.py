@@ -1,4 +1,6 @@
-"""What is claimed of the methods by those who proposed them, in miniature: computed from what was measured, never typed."""
+"""What is claimed of the methods by those who proposed them, in miniature: computed from what was measured, never
+typed.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,12 @@ from tts.experiments.analysis.comparing import Gain, gain, in_words
 from tts.statistics import Estimate, bootstrap
 
 A_STAR_SAVES, PARTICLES_SAVE, ETS_SAVES = 3.0, 4.0, 1.8  # times less, as claimed
-HOLDS, HOLDS_IN_THE_MEAN, FAILS, UNSEEN = "holds", "holds in the mean, not within its interval", "does not hold", "cannot be seen here"
+HOLDS, HOLDS_IN_THE_MEAN, FAILS, UNSEEN = (
+    "holds",
+    "holds in the mean, not within its interval",
+    "does not hold",
+    "cannot be seen here",
+)
 
 
 @dataclass(frozen=True)
@@ -47,7 +54,8 @@ def _a_star(measured: Measured) -> Iterator[Claim]:
     found = {base: _gained(measured, "a_star", base, "tokens") for base in (LIVE_BASELINE, "best", "majority")}
     first = found[LIVE_BASELINE][0]
     yield Claim(
-        f"A* reaches the accuracy of best-of-N (weighted, live) with at most 1/{A_STAR_SAVES:.0f} of its tokens, verifier included",
+        f"A* reaches the accuracy of best-of-N (weighted, live) with at most 1/{A_STAR_SAVES:.0f} of its tokens, "
+        "verifier included",
         reached(A_STAR_SAVES, None if first is None else first.ratio),
         [words for _, words in found.values()],
     )
@@ -57,7 +65,10 @@ def _a_star(measured: Measured) -> Iterator[Claim]:
     yield Claim(
         "A* needs fewer verifier passes than particle filtering for the accuracy that both reach",
         HOLDS_IN_THE_MEAN if (points[0].calls or 0) < (points[1].calls or 0) else FAILS,
-        [f"for {100 * level:.1f} %: {'; '.join(f'{row.name} {row.calls:.1f} passes at a budget of {row.size}' for row in points)}"],
+        [
+            f"for {100 * level:.1f} %: "
+            f"{'; '.join(f'{row.name} {row.calls:.1f} passes at a budget of {row.size}' for row in points)}"
+        ],
     )
 
 
@@ -66,7 +77,8 @@ def _particles(measured: Measured) -> Iterator[Claim]:
         found, words = _gained(measured, "particle_filter", base, "generated_tokens")
         total = _gained(measured, "particle_filter", base, "tokens")[1]
         yield Claim(
-            f"particle filtering needs at most 1/{PARTICLES_SAVE:.0f} of the budget that {base} needs for the same accuracy",
+            f"particle filtering needs at most 1/{PARTICLES_SAVE:.0f} of the budget that {base} needs for the same "
+            "accuracy",
             reached(PARTICLES_SAVE, None if found is None else found.ratio),
             [words, total],
         )
@@ -74,7 +86,8 @@ def _particles(measured: Measured) -> Iterator[Claim]:
 
 def _ets(measured: Measured) -> Iterator[Claim]:
     differences = [
-        (row.size, paired(measured.curves["ets"], i, measured.curves["rebase"], i).mean) for i, row in enumerate(measured.of("ets"))
+        (row.size, paired(measured.curves["ets"], i, measured.curves["rebase"], i).mean)
+        for i, row in enumerate(measured.of("ets"))
     ]
     yield Claim(
         "ETS keeps the accuracy of REBASE within the interval",
@@ -84,9 +97,14 @@ def _ets(measured: Measured) -> Iterator[Claim]:
     saved = [(size, _saved(measured, size)) for size in plans.BUDGETS]
     known = [one for _, one in saved if one is not None]
     yield Claim(
-        f"ETS keeps at least {ETS_SAVES} times fewer tokens alive than REBASE, on average over levels (at the largest budget)",
+        f"ETS keeps at least {ETS_SAVES} times fewer tokens alive than REBASE, on average over levels (at the largest "
+        "budget)",
         reached(ETS_SAVES, saved[-1][1]) if known else UNSEEN,
-        [f"at {size}: {one.value:.2f} times fewer [{one.low:.2f}, {one.high:.2f}]" for size, one in saved if one is not None],
+        [
+            f"at {size}: {one.value:.2f} times fewer [{one.low:.2f}, {one.high:.2f}]"
+            for size, one in saved
+            if one is not None
+        ],
     )
 
 

@@ -1,10 +1,12 @@
-"""Confidences from the log-probabilities of each token, on the embedded pair: which tells right from wrong, and what a vote gains by it.
+"""Confidences from the log-probabilities of each token, on the embedded pair: which tells right from wrong, and what a
+vote gains by it.
 
-    python -m research.methods.confidences [--limit 200] [--samples 32] [--draws 12] [--online 100] [--store FILE] [--out FOLDER]
+    python -m research.methods.confidences [--limit 200] [--samples 32] [--draws 12] [--online 100] [--store FILE]
+    [--out FOLDER]
 
-Draws one pool of samples a problem on the test split, with all confidences of each sample, and replays selections on subsets of it. Then it
-runs `deepconf_online` beside votes of as many samples. Writes `confidences.md`. It takes half an hour of one core; stopped, it goes on
-where it was.
+Draws one pool of samples a problem on the test split, with all confidences of each sample, and replays selections on
+subsets of it. Then it runs `deepconf_online` beside votes of as many samples. Writes `confidences.md`. It takes half an
+hour of one core; stopped, it goes on where it was.
 """
 
 from __future__ import annotations
@@ -50,7 +52,8 @@ ROLES = {
 NAMES = {
     "main": "inverse perplexity", "path": "log-probability of the path (PiCSAR, plain)", "certainty": "self-certainty",
     "entropy": "entropy", "tail_logprob": "tail log-probability", "tail_entropy": "tail entropy",
-    "joint": "joint score (PiCSAR, by length)", "tail": "DeepConf, tail", "bottom": "DeepConf, bottom", "lowest": "DeepConf, lowest group",
+    "joint": "joint score (PiCSAR, by length)", "tail": "DeepConf, tail", "bottom": "DeepConf, bottom",
+    "lowest": "DeepConf, lowest group",
 }  # fmt: skip
 SIZES = (4, 16)
 BASES = ("majority", f"best, {NAMES['main']}")  # the votes and the scores that took no distributions of tokens
@@ -77,12 +80,17 @@ def study(choices: Choices, limit: int, samples: int) -> StudyConfig:
     """Return the study that draws the pools."""
     return config.study_config(
         {
-            "name": "confidences", "models": "pocket", "verifiers": ROLES,
+            "name": "confidences",
+            "models": "pocket",
+            "verifiers": ROLES,
             "problems": {"dataset": "arithmetic", "split": "test", "operations": choices.operations, "limit": limit},
-            "strategies": ["best_of_n | research.methods.confidences:AllScores"], "budgets": {"samples": [samples]}, "seeds": 1,
-            "record": {"candidates": True}, "concurrency": 16,
+            "strategies": ["best_of_n | research.methods.confidences:AllScores"],
+            "budgets": {"samples": [samples]},
+            "seeds": 1,
+            "record": {"candidates": True},
+            "concurrency": 16,
         }
-    )  # fmt: skip
+    )
 
 
 def online(choices: Choices, limit: int) -> StudyConfig:
@@ -106,7 +114,9 @@ def measure(pools: Sequence[ProblemPool], sizes: Sequence[int], draws: int) -> d
     """Return a curve of one point for each selection and size."""
     found = {CHANCE: [one.curve for size in sizes for one in replay(pools, [CHANCE], [size])]}
     for name, selection in plans().items():
-        found[name] = [one.curve for size in sizes for one in replay(pools, [f"best_of_n | {selection}"], [size], draws=draws)]
+        found[name] = [
+            one.curve for size in sizes for one in replay(pools, [f"best_of_n | {selection}"], [size], draws=draws)
+        ]
     return found
 
 
@@ -125,17 +135,35 @@ def cell(curve: Curve) -> str:
 
 
 def page(
-    pools: Sequence[ProblemPool], found: Mapping[str, Sequence[Curve]], live: Mapping[str, Curve], sizes: Sequence[int], asked: str
+    pools: Sequence[ProblemPool],
+    found: Mapping[str, Sequence[Curve]],
+    live: Mapping[str, Curve],
+    sizes: Sequence[int],
+    asked: str,
 ) -> Iterator[str]:
     """Yield the lines of the page."""
-    yield from ("# Confidences by token, on the embedded pair", "", made_by(f"python -m research.methods.confidences {asked}"), "")
+    yield from (
+        "# Confidences by token, on the embedded pair",
+        "",
+        made_by(f"python -m research.methods.confidences {asked}"),
+        "",
+    )
     yield f"- {len(pools)} problems of the test split, {len(pools[0].drawn)} samples each, one seed."
     yield "- A point is the mean over random subsets of a pool."
-    yield "- Accuracy in percent, with 95 % intervals by problem. Differences in points, paired by problem, not adjusted for their number."
+    yield (
+        "- Accuracy in percent, with 95 % intervals by problem. Differences in points, paired by problem, not "
+        "adjusted for their number."
+    )
     yield f"- Tails, groups and the answer's part of the joint score have {WINDOW} tokens."
     yield "- Solutions of the pair are short, and end with the answer."
     yield "- The pair thinks in no long chains, so this page does not show what a tail is worth to a model that thinks."
-    yield from ("", "## AUC among the samples of one problem", "", "| confidence | verifier | AUC |", "| :-- | :-- | :-- |")
+    yield from (
+        "",
+        "## AUC among the samples of one problem",
+        "",
+        "| confidence | verifier | AUC |",
+        "| :-- | :-- | :-- |",
+    )
     rated = list(selections.aucs(pools, NAMES))
     for (name, one), text in zip(rated, ROLES.values(), strict=True):
         yield f"| {name} | `{text}` | {one.value:.3f} [{one.low:.3f}, {one.high:.3f}] |"
@@ -148,10 +176,16 @@ def page(
         yield f"| {name} | {' | '.join(map(cell, curves))} | {gaps} |"
     yield from ("", "## Traces that are stopped while they are written", "")
     count = len(live["majority"].problems)
-    yield f"{count} of the problems, at most {LIVE} samples each, by `{ROLES['lowest']}`. `deepconf_online` writes 8 of them whole."
+    yield (
+        f"{count} of the problems, at most {LIVE} samples each, by `{ROLES['lowest']}`. `deepconf_online` writes 8 "
+        "of them whole."
+    )
     yield from ("", "| plan | accuracy | to majority | generated tokens |", "| :-- | :-- | :-- | --: |")
     for name, curve in live.items():
-        yield f"| {name} | {cell(curve)} | {gap(curve, live['majority'])} | {float(curve.costs['generated_tokens'][0]):,.0f} |"
+        yield (
+            f"| {name} | {cell(curve)} | {gap(curve, live['majority'])} | "
+            f"{float(curve.costs['generated_tokens'][0]):,.0f} |"
+        )
 
 
 def main() -> None:
@@ -167,7 +201,9 @@ def main() -> None:
         found = measure(pools, sizes, options.draws)
     except TTSError as failure:
         raise SystemExit(str(failure)) from None
-    live = {name: next(one for one in curves if one.label.startswith(str(parse(plan)))) for name, plan in LIVE_PLANS.items()}
+    live = {
+        name: next(one for one in curves if one.label.startswith(str(parse(plan)))) for name, plan in LIVE_PLANS.items()
+    }
     asked = f"--limit {options.limit} --samples {options.samples} --draws {options.draws} --online {options.online}"
     shared.write_page(options.out, "confidences.md", page(pools, found, live, sizes, asked))
 

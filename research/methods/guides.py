@@ -40,7 +40,9 @@ SEARCHED = ("beam", "a_star")  # with the parameters that the validation split c
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A search under a guide at a limit; tokens of a problem, in the mean. price: verifier tokens for each generated one."""
+    """A search under a guide at a limit; tokens of a problem, in the mean. price: verifier tokens for each generated
+    one.
+    """
 
     strategy: str
     guide: str
@@ -88,10 +90,14 @@ def compare(path: Path, folder: Path, chosen: Path, *, limit: int, seeds: int, j
     with Store(path) as store:
         results = list(store.results(number, drawn=False))
     strategies = sorted({result.cell.strategy for result in results}, key=len)
-    curves = {(_strategy(curve, strategies), curve.model): curve for curve in curves_of(results, rng=np.random.default_rng(0))}
+    curves = {
+        (_strategy(curve, strategies), curve.model): curve for curve in curves_of(results, rng=np.random.default_rng(0))
+    }
     rows = compared(rows_of(results, curves), curves)
     names = {strategy: name_of(strategy) for strategy, _ in curves}
-    drawn = [dataclasses.replace(curve, label=guide, group=names[strategy]) for (strategy, guide), curve in curves.items()]
+    drawn = [
+        dataclasses.replace(curve, label=guide, group=names[strategy]) for (strategy, guide), curve in curves.items()
+    ]
     drawn.sort(key=lambda curve: list(GUIDES).index(curve.label))
     for axis, file in (("tokens", "verifiers_tokens"), ("flops", "verifiers_flops")):
         figure = plots.draw(drawn, axis, bands=False, front=False)
@@ -118,10 +124,14 @@ def rows_of(results: Sequence[Result], curves: Mapping[tuple[str, str], Curve]) 
     """Return a row for each search, guide and limit, in that order."""
     grouped: dict[tuple[str, str, int], list[Result]] = {}
     for result in results:
-        grouped.setdefault((result.cell.strategy, result.cell.model, int(result.cell.budget["tokens"])), []).append(result)
+        grouped.setdefault((result.cell.strategy, result.cell.model, int(result.cell.budget["tokens"])), []).append(
+            result
+        )
     limits = sorted({limit for _, _, limit in grouped})
     rows: list[Row] = []
-    for (strategy, guide, limit), of in sorted(grouped.items(), key=lambda one: (one[0][0], list(GUIDES).index(one[0][1]), one[0][2])):
+    for (strategy, guide, limit), of in sorted(
+        grouped.items(), key=lambda one: (one[0][0], list(GUIDES).index(one[0][1]), one[0][2])
+    ):
         usages = [result.usage for result in of]
         rows.append(
             Row(
@@ -138,7 +148,9 @@ def rows_of(results: Sequence[Result], curves: Mapping[tuple[str, str], Curve]) 
 
 
 def compared(rows: Sequence[Row], curves: Mapping[tuple[str, str], Curve]) -> list[Row]:
-    """Return rows with their differences to the process model at the same search and limit, corrected over the limits."""
+    """Return rows with their differences to the process model at the same search and limit, corrected over the
+    limits.
+    """
     limits = sorted({row.limit for row in rows})
     made: list[Row] = []
     for strategy, guide in dict.fromkeys((row.strategy, row.guide) for row in rows):
@@ -168,7 +180,9 @@ def findings(rows: Sequence[Row]) -> Iterator[str]:
         for row in rows:
             if row.strategy == strategy and row.difference is not None and row.p is not None and row.p < 0.05:
                 gain = row.difference.mean
-                said.setdefault((row.guide, "better" if gain.value > 0 else "worse"), []).append(f"{points(gain)} at {row.limit} tokens")
+                said.setdefault((row.guide, "better" if gain.value > 0 else "worse"), []).append(
+                    f"{points(gain)} at {row.limit} tokens"
+                )
         words = "; ".join(f"{guide} is {word} ({', '.join(at)})" for (guide, word), at in said.items())
         yield f"- {name_of(strategy)}, against the process model: {words or 'no guide can be told from it'}."
 
@@ -180,14 +194,19 @@ def page_of(rows: Sequence[Row], asked: StudyConfig, choices: Choices, limit: in
         "",
         made_by(f"python -m research.methods.verifiers --compare --limit {limit} --seeds {seeds}"),
         "",
-        f"- Problems: {limit} of the test split, plain expressions of {', '.join(map(str, choices.operations))} operations; {seeds} seeds. "
+        f"- Problems: {limit} of the test split, plain expressions of {', '.join(map(str, choices.operations))} "
+        f"operations; {seeds} seeds. "
         "The parameters of the searches were chosen on the validation split, with the process model as their guide.",
-        f"- Budget: the same hard limit for all, on all tokens, those of the verifier included: {', '.join(map(str, SIZES))} plain "
-        f"samples' worth, at {choices.sample} tokens each. A verifier's worst case is held until it has scored: a dear one leaves less to "
+        "- Budget: the same hard limit for all, on all tokens, those of the verifier included: "
+        f"{', '.join(map(str, SIZES))} plain "
+        f"samples' worth, at {choices.sample} tokens each. A verifier's worst case is held until it has scored: a "
+        "dear one leaves less to "
         "write.",
-        "- Accuracy: with 95 % intervals, resampled by problem. Difference: to the process model in the same search at the same limit, "
+        "- Accuracy: with 95 % intervals, resampled by problem. Difference: to the process model in the same search "
+        "at the same limit, "
         "paired by problem, in points; p: sign-flip test, corrected by Holm over the limits.",
-        "- Price: verifier tokens for each generated token. FLOPs: of a problem, each token at its own model's price, prompts included.",
+        "- Price: verifier tokens for each generated token. FLOPs: of a problem, each token at its own model's price, "
+        "prompts included.",
         "- Other scores and selections among plain samples are compared in [selections](selections.md).",
         "",
     )
@@ -195,16 +214,37 @@ def page_of(rows: Sequence[Row], asked: StudyConfig, choices: Choices, limit: in
     yield from ("## Price of each", "", "| guide | verifier tokens per generated token |", "| :-- | --: |")
     for guide in GUIDES:
         yield f"| {guide} | {price_of(guide, rows):.3f} |"
-    yield from ("", "## Accuracy against all tokens", "", "![Accuracy against all tokens, by verifier](verifiers_tokens.svg)", "")
-    yield from ("## Accuracy against FLOPs", "", "![Accuracy against FLOPs, by verifier](verifiers_flops.svg)", "", "## All points", "")
+    yield from (
+        "",
+        "## Accuracy against all tokens",
+        "",
+        "![Accuracy against all tokens, by verifier](verifiers_tokens.svg)",
+        "",
+    )
+    yield from (
+        "## Accuracy against FLOPs",
+        "",
+        "![Accuracy against FLOPs, by verifier](verifiers_flops.svg)",
+        "",
+        "## All points",
+        "",
+    )
     yield "| search | guide | limit | accuracy | generated | verifier | price | FLOPs | difference | p (Holm) |"
     yield "| :-- | :-- | --: | :-- | --: | --: | --: | --: | :-- | --: |"
     for row in rows:
         difference = "–" if row.difference is None else points(row.difference.mean).removesuffix(" points")
         p = "–" if row.p is None else "< 0.001" if row.p < 0.001 else f"{row.p:.3f}"
         cells = (
-            name_of(row.strategy), row.guide, str(row.limit), share(row.accuracy), f"{row.generated:.0f}", f"{row.verifier:.0f}",
-            f"{row.price:.3f}", f"{row.flops:.2e}", difference, p,
-        )  # fmt: skip
+            name_of(row.strategy),
+            row.guide,
+            str(row.limit),
+            share(row.accuracy),
+            f"{row.generated:.0f}",
+            f"{row.verifier:.0f}",
+            f"{row.price:.3f}",
+            f"{row.flops:.2e}",
+            difference,
+            p,
+        )
         yield f"| {' | '.join(cells)} |"
     yield from ("", "## Plans", "", *(f"- `{strategy}`" for strategy in asked.strategies))

@@ -26,7 +26,8 @@ from tts.statistics import Difference, Estimate, holm, paired_difference
 TRACED = 20  # problems whose searches are recorded, for their live tokens
 BASELINE = "weighted"  # the name of the baseline among the replayed
 LIVE_BASELINE = "best_of_n"  # the same under the hard limit that every live method has
-LIVE_BASELINES = (LIVE_BASELINE, "best_of_n, best")  # of which the more accurate one at a budget is what live methods are held against
+# of which the more accurate one at a budget is what live methods are held against
+LIVE_BASELINES = (LIVE_BASELINE, "best_of_n, best")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +64,9 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """The comparison. curves: by name. kept: by name and size, the mean live tokens of each problem whose searches were recorded."""
+    """The comparison. curves: by name. kept: by name and size, the mean live tokens of each problem whose searches were
+    recorded.
+    """
 
     rows: Sequence[Row]
     curves: Mapping[str, Curve]
@@ -80,9 +83,15 @@ def measure(choices: Choices, path: Path, jobs: int, limit: int, seeds: int) -> 
     """Run what is missing, and return what it comes to."""
     problems = {"split": "test", "operations": choices.operations, "limit": limit}
     pool = pool_study(
-        running.asked("methods-pool", problems, [plans.BASELINE], {"samples": plans.POOL}, seeds=seeds, verifier=plans.GUIDE), plans.POOL
+        running.asked(
+            "methods-pool", problems, [plans.BASELINE], {"samples": plans.POOL}, seeds=seeds, verifier=plans.GUIDE
+        ),
+        plans.POOL,
     )
-    numbers = {study.name: (running.run(study, path, jobs), study) for study in (pool, *_studies(choices, problems, limit, seeds))}
+    numbers = {
+        study.name: (running.run(study, path, jobs), study)
+        for study in (pool, *_studies(choices, problems, limit, seeds))
+    }
     rows: list[Row] = []
     curves: dict[str, Curve] = {}
     kept: dict[tuple[str, int], dict[str, float]] = {}
@@ -114,7 +123,11 @@ def _plans_of(choices: Choices, study: str) -> dict[str, str]:
         return {name: chosen[name] for name in plans.KEPT}
     if study == "methods-self-evaluated":
         return {name: plan for name, plan in chosen.items() if name.endswith(plans.SELF_EVALUATED)}
-    left = {name: plan for name, plan in chosen.items() if name not in plans.KEPT and not name.endswith(plans.SELF_EVALUATED)}
+    left = {
+        name: plan
+        for name, plan in chosen.items()
+        if name not in plans.KEPT and not name.endswith(plans.SELF_EVALUATED)
+    }
     return {**plans.LIVE, **left}
 
 
@@ -126,7 +139,9 @@ def _studies(choices: Choices, problems: Mapping[str, object], limit: int, seeds
     ):
         strategies = list(_plans_of(choices, name).values())
         recorded = min(traces, limit)
-        yield running.asked(name, problems, strategies, choices.budgets(), seeds=seeds, verifier=verifier, traces=recorded)
+        yield running.asked(
+            name, problems, strategies, choices.budgets(), seeds=seeds, verifier=verifier, traces=recorded
+        )
 
 
 def _names(choices: Choices, study: str) -> Names:
@@ -150,7 +165,9 @@ def grouped(results: Sequence[Result]) -> dict[tuple[str, int], list[Result]]:
 
 
 def kept_tokens(store: Store, results: Sequence[Result]) -> dict[str, float]:
-    """Return the mean live tokens over the levels of each search that was recorded and said what it keeps, by problem."""
+    """Return the mean live tokens over the levels of each search that was recorded and said what it keeps, by
+    problem.
+    """
     found: dict[str, float] = {}
     for result in results:
         if (recorded := store.trace(result.cell.key)) is not None and (levels := json.loads(recorded)["kept_tokens"]):
@@ -188,22 +205,34 @@ def _replay(store: Store, number: int) -> Iterator[tuple[Row, Curve]]:
         name = names[one.curve.label]
         curve = dataclasses.replace(one.curve, label=name)
         for point, size in enumerate(one.sizes):
-            costs = {axis: float(curve.costs[axis][point]) for axis in ("generated_tokens", "verifier_tokens", "tokens")}
+            costs = {
+                axis: float(curve.costs[axis][point]) for axis in ("generated_tokens", "verifier_tokens", "tokens")
+            }
             yield (
                 Row(
-                    name=name, size=size, kind="replayed", accuracy=curve.accuracy[point], generated=costs["generated_tokens"],
-                    verifier=costs["verifier_tokens"], total=costs["tokens"],
+                    name=name,
+                    size=size,
+                    kind="replayed",
+                    accuracy=curve.accuracy[point],
+                    generated=costs["generated_tokens"],
+                    verifier=costs["verifier_tokens"],
+                    total=costs["tokens"],
                 ),
                 curve,
-            )  # fmt: skip
+            )
 
 
 def _compared(rows: Sequence[Row], curves: Mapping[str, Curve]) -> list[Row]:
     """Return rows with their differences to the baseline of their kind at the same budget, corrected over all rows.
 
-    Live methods are held against the more accurate of the live baselines, and these and what is replayed against the replayed one.
+    Live methods are held against the more accurate of the live baselines, and these and what is replayed against the
+    replayed one.
     """
-    places = {(row.name, row.size): point for name in curves for point, row in enumerate(one for one in rows if one.name == name)}
+    places = {
+        (row.name, row.size): point
+        for name in curves
+        for point, row in enumerate(one for one in rows if one.name == name)
+    }
     found: dict[int, Difference] = {}
     for i, row in enumerate(rows):
         if row.name not in (BASELINE, COVERAGE):
@@ -215,7 +244,10 @@ def _compared(rows: Sequence[Row], curves: Mapping[str, Curve]) -> list[Row]:
 
 def strongest(rows: Sequence[Row], size: int) -> str:
     """Return the name of the more accurate of the live baselines at a budget; `weighted` among equals."""
-    return max(LIVE_BASELINES, key=lambda name: next(row.accuracy.value for row in rows if (row.name, row.size) == (name, size)))
+    return max(
+        LIVE_BASELINES,
+        key=lambda name: next(row.accuracy.value for row in rows if (row.name, row.size) == (name, size)),
+    )
 
 
 def paired(curve: Curve, point: int, other: Curve, other_point: int) -> Difference:

@@ -1,9 +1,11 @@
-"""Later selections, stop rules and strategies beside their baselines: recorded pools, judges of a known law, and the toy.
+"""Later selections, stop rules and strategies beside their baselines: recorded pools, judges of a known law, and the
+toy.
 
     TTS_DATA_DIR=… python -m research.methods.new_methods [--problems 120] [--draws 60] [--out FOLDER]
 
-Replays selections by score and by length and the stop rule `pandora` on two recorded pools, holds tournaments with a judge whose errors are
-known, and runs `parallel_probe` and `diverse_beam` on the toy at equal tokens. Writes `new_methods.md`. It takes ten minutes of one core.
+Replays selections by score and by length and the stop rule `pandora` on two recorded pools, holds tournaments with a
+judge whose errors are known, and runs `parallel_probe` and `diverse_beam` on the toy at equal tokens. Writes
+`new_methods.md`. It takes ten minutes of one core.
 """
 
 from __future__ import annotations
@@ -24,13 +26,24 @@ from tts.randomness import hash64
 from tts.statistics import Difference, Estimate, clustered_mean, paired_difference
 
 RESULTS = Path(__file__).parents[2] / "docs/results"
-POOLS = {"crucible": "MATH-500, Qwen2.5-1.5B, scores of a process model", "bestofn": "GSM8K, Qwen2.5-0.5B, mean log-probabilities"}
+POOLS = {
+    "crucible": "MATH-500, Qwen2.5-1.5B, scores of a process model",
+    "bestofn": "GSM8K, Qwen2.5-0.5B, mean log-probabilities",
+}
 SIZE = 16
 SELECTIONS = (
     "majority", "best", "weighted", "weighted(temperature=0.1)", "pessimistic", "shortest", "last_finish",
 )  # fmt: skip
 STOPS = ("never", "pandora(price=0.01, least=4, horizon=16)", "pandora(price=0.001, least=4, horizon=16)")
-JUDGED = ("majority", "knockout", "league(opponents=1)", "swiss(matches=1)", "league(opponents=2)", "swiss", "genselect")
+JUDGED = (
+    "majority",
+    "knockout",
+    "league(opponents=1)",
+    "swiss(matches=1)",
+    "league(opponents=2)",
+    "swiss",
+    "genselect",
+)
 CHANCES = (0.6, 0.75, 0.9)
 N = 8
 TOY = {
@@ -42,8 +55,9 @@ TOY = {
 def judged_accuracy(selection: str, chance: float, problems: int, seed: int = 0) -> tuple[list[float], float]:
     """Return whether each problem is solved, and the mean number of verifier calls, with a judge of a known law.
 
-    Samples of a problem are right with a chance of its own, from .1 to .6, and wrong ones give one of four answers. Shown several solutions
-    the judge names a right one with the odds chance / (1 - chance) over each wrong one, whatever their order.
+    Samples of a problem are right with a chance of its own, from .1 to .6, and wrong ones give one of four answers.
+    Shown several solutions the judge names a right one with the odds chance / (1 - chance) over each wrong one,
+    whatever their order.
     """
     odds, solved, calls = chance / (1 - chance), list[float](), list[int]()
     for i in range(problems):
@@ -61,9 +75,14 @@ def judged_accuracy(selection: str, chance: float, problems: int, seed: int = 0)
 
         problem = tts.Problem(f"Problem {i}", answer="0")
         found = tts.solve(
-            problem, tts.Budget(samples=1000), backend=model, task="math", verifier="judge(votes=1)",
-            strategy=f"best_of_n(n={N}) | {selection}", seed=seed,
-        )  # fmt: skip
+            problem,
+            tts.Budget(samples=1000),
+            backend=model,
+            task="math",
+            verifier="judge(votes=1)",
+            strategy=f"best_of_n(n={N}) | {selection}",
+            seed=seed,
+        )
         solved.append(float(found.answer == "0"))
         calls.append(found.usage.verifier_calls)
     return solved, float(np.mean(calls))
@@ -94,7 +113,9 @@ def compare(rows: Mapping[str, Sequence[float]], base: str) -> dict[str, str]:
     for name, values in rows.items():
         rng = np.random.default_rng(0)
         accuracy = in_percent(clustered_mean(values, rng=rng, bounds=(0.0, 1.0)))
-        cells[name] = f"{accuracy} | " + ("– | –" if name == base else in_points(paired_difference(values, rows[base], rng=rng)))
+        cells[name] = f"{accuracy} | " + (
+            "– | –" if name == base else in_points(paired_difference(values, rows[base], rng=rng))
+        )
     return cells
 
 
@@ -102,9 +123,15 @@ def page(problems: int, draws: int) -> Iterator[str]:
     """Yield the lines of the page."""
     yield from ("# Later selections and strategies beside their baselines", "")
     yield from (made_by(f"python -m research.methods.new_methods --problems {problems} --draws {draws}"), "")
-    yield "- Accuracy in percent and differences in points, with 95 % intervals by problem. One whose interval has 0 shows no gain."
+    yield (
+        "- Accuracy in percent and differences in points, with 95 % intervals by problem. One whose interval has 0 "
+        "shows no gain."
+    )
     yield "- p: McNemar's exact test of the problems on which the two differ, not adjusted for the number of tests."
-    yield "- The defaults of `pessimistic` and the temperature 0.1 of `weighted` were looked at on these pools, which favours them."
+    yield (
+        "- The defaults of `pessimistic` and the temperature 0.1 of `weighted` were looked at on these pools, which "
+        "favours them."
+    )
     for name, words in POOLS.items():
         yield from recorded(name, words, draws)
     yield from judges(problems)
@@ -121,7 +148,12 @@ def recorded(name: str, words: str, draws: int) -> Iterator[str]:
     cells = compare({one.curve.label: one.curve.shares[0].tolist() for one in curves}, "best_of_n | majority")
     yield from (f"| `{label.removeprefix('best_of_n | ')}` | {cell} |" for label, cell in cells.items())
     stops = of.replay([f"best_of_n | {one} | best" for one in STOPS], [size], draws=draws)
-    yield from ("", "Stop rules before `best`:", "", "| stop rule | accuracy | difference to `never` | p | samples | tokens |")
+    yield from (
+        "",
+        "Stop rules before `best`:",
+        "",
+        "| stop rule | accuracy | difference to `never` | p | samples | tokens |",
+    )
     yield "| :-- | :-- | :-- | --: | --: | --: |"
     cells = compare({one.curve.label: one.curve.shares[0].tolist() for one in stops}, f"best_of_n | {STOPS[0]} | best")
     for one, cell in zip(stops, cells.values(), strict=True):
@@ -136,11 +168,22 @@ def costs(one: ReplayedCurve, axis: str) -> str:
 def judges(problems: int) -> Iterator[str]:
     """Yield the tables of judges of a known law."""
     yield from ("", "## Judges of a known law", "")
-    yield f"{problems} problems, {N} samples each. The judge prefers a right solution to a wrong one with the chance that a table names."
-    yield "A comparison is two replies, one in each order; so is the question of `genselect`, where all eight have these odds."
+    yield (
+        f"{problems} problems, {N} samples each. The judge prefers a right solution to a wrong one with the chance "
+        "that a table names."
+    )
+    yield (
+        "A comparison is two replies, one in each order; so is the question of `genselect`, where all eight have "
+        "these odds."
+    )
     for chance in CHANCES:
         found = {name: judged_accuracy(name, chance, problems) for name in JUDGED}
-        yield from ("", f"### Right with a chance of {chance}", "", "| selection | accuracy | difference to `majority` | p | comparisons |")
+        yield from (
+            "",
+            f"### Right with a chance of {chance}",
+            "",
+            "| selection | accuracy | difference to `majority` | p | comparisons |",
+        )
         yield "| :-- | :-- | :-- | --: | --: |"
         cells = compare({name: solved for name, (solved, _) in found.items()}, "majority")
         yield from (f"| `{name}` | {cell} | {found[name][1]:.1f} |" for name, cell in cells.items())
@@ -148,9 +191,20 @@ def judges(problems: int) -> Iterator[str]:
 
 def toy(problems: int) -> Iterator[str]:
     """Yield the table of strategies on the toy."""
-    yield from ("", "## Strategies on the toy, without a verifier", "", f"{problems} sums of ten numbers, the same tokens for all.")
+    yield from (
+        "",
+        "## Strategies on the toy, without a verifier",
+        "",
+        f"{problems} sums of ten numbers, the same tokens for all.",
+    )
     for tokens, plans in TOY.items():
-        yield from ("", f"### {tokens:,} tokens", "", "| plan | accuracy | difference | p |", "| :-- | :-- | :-- | --: |")
+        yield from (
+            "",
+            f"### {tokens:,} tokens",
+            "",
+            "| plan | accuracy | difference | p |",
+            "| :-- | :-- | :-- | --: |",
+        )
         cells = compare({plan: toy_accuracy(plan, tokens, problems) for plan in plans}, plans[0])
         yield from (f"| `{plan.replace('|', chr(92) + '|')}` | {cell} |" for plan, cell in cells.items())
 

@@ -21,7 +21,8 @@ REPLAYED: Mapping[str, str] = {
     "weighted": BASELINE,
     "best of majority": "best_of_n | best_of_majority",
 }
-LIVE: Mapping[str, str] = {  # beside the methods whose parameters are chosen: the baselines under the hard limit, and a greedy sample
+# beside the methods whose parameters are chosen: the baselines under the hard limit, and a greedy sample
+LIVE: Mapping[str, str] = {
     "best_of_n": BASELINE,
     "best_of_n, best": "best_of_n | best",
     "greedy": "single(temperature=0.0) | majority",
@@ -45,9 +46,15 @@ def first_grids() -> dict[str, list[str]]:
         "beam": [f"beam(branching={m}) | {chosen}" for m in (2, 4) for chosen in _BOTH],
         "dvts": [f"dvts(branching={m}) | {chosen}" for m in (2, 4) for chosen in _BOTH],
         "rebase": [f"rebase(balance_temperature={t}) | weighted" for t in (0.1, 0.2, 0.5)],
-        "a_star": [f"a_star(branching={k}, edge_cost='{cost}')" for k in (2, 4) for cost in ("drop", "consistent", "zero", "unit")],
+        "a_star": [
+            f"a_star(branching={k}, edge_cost='{cost}')"
+            for k in (2, 4)
+            for cost in ("drop", "consistent", "zero", "unit")
+        ],
         "mcts": [f"mcts(width={m}, exploration={c}) | weighted" for m in (2, 4) for c in (0.5, 1.4)],
-        "particle_filter": [f"particle_filter(weight_temperature={t}) | {chosen}" for t in (1.0, 3.0, 10.0) for chosen in _BOTH],
+        "particle_filter": [
+            f"particle_filter(weight_temperature={t}) | {chosen}" for t in (1.0, 3.0, 10.0) for chosen in _BOTH
+        ],
         "entropic_particle_filter": [
             f"entropic_particle_filter(annealing='{a}') | {chosen}" for a in ("ess", "entropy") for chosen in _BOTH
         ],
@@ -66,7 +73,9 @@ def second_grids(chosen: Mapping[str, str]) -> dict[str, list[str]]:
     return {
         "ets": [f"ets(balance_temperature={balance}, charge={charge}) | weighted" for charge in (0.5, 1.0, 2.0)],
         "particle_gibbs": [f"particle_gibbs(weight_temperature={weight}, sweeps={s}) | {selection}" for s in (2, 4)],
-        "parallel_tempering": [f"parallel_tempering(weight_temperature={weight}, hottest={h}) | {selection}" for h in (2.0, 4.0)],
+        "parallel_tempering": [
+            f"parallel_tempering(weight_temperature={weight}, hottest={h}) | {selection}" for h in (2.0, 4.0)
+        ],
     }
 
 

@@ -1,4 +1,6 @@
-"""Why the methods do as they do: on the toy language, where how often the verifier errs is set; and what ETS's charge buys."""
+"""Why the methods do as they do: on the toy language, where how often the verifier errs is set; and what ETS's charge
+buys.
+"""
 
 from __future__ import annotations
 
@@ -62,9 +64,11 @@ def _by_error(path: Path, limit: int, seeds: int, jobs: int) -> Iterator[str]:
         "",
         "## A verifier whose errors are set",
         "",
-        f"- Model: `toy`, sums of {OPERATIONS} operations, a step each; {limit} problems of the validation split, {seeds} seeds.",
+        f"- Model: `toy`, sums of {OPERATIONS} operations, a step each; {limit} problems of the validation split, "
+        f"{seeds} seeds.",
         "- Verifier: `toy(error=E)` knows the truth of every step, and each verdict is flipped with probability E.",
-        f"- Budget: {', '.join(map(str, SIZES))} plain samples' worth, at {SAMPLE} generated tokens, the verifier's beside it.",
+        f"- Budget: {', '.join(map(str, SIZES))} plain samples' worth, at {SAMPLE} generated tokens, the verifier's "
+        "beside it.",
         "- Accuracy in percent, with 95 % intervals, resampled by problem; parameters as shown, not tuned.",
     )
     for error in ERRORS:
@@ -86,11 +90,16 @@ def _toy(error: float, limit: int, seeds: int) -> StudyConfig:
     sums: dict[str, Any] = {"operations": [OPERATIONS], "operators": "+-", "parentheses": False, "limit": limit}
     return config.study_config(
         {
-            "name": f"methods-toy-{error:g}", "models": "toy", "verifiers": f"toy(error={error:g})",
-            "problems": {"dataset": "arithmetic", "split": "validation", **sums}, "strategies": list(SEARCHES),
-            "budgets": {"generated_tokens": [size * SAMPLE for size in SIZES]}, "seeds": seeds, "concurrency": running.CONCURRENCY,
+            "name": f"methods-toy-{error:g}",
+            "models": "toy",
+            "verifiers": f"toy(error={error:g})",
+            "problems": {"dataset": "arithmetic", "split": "validation", **sums},
+            "strategies": list(SEARCHES),
+            "budgets": {"generated_tokens": [size * SAMPLE for size in SIZES]},
+            "seeds": seeds,
+            "concurrency": running.CONCURRENCY,
         }
-    )  # fmt: skip
+    )
 
 
 def _curves(study: StudyConfig, path: Path, jobs: int) -> list[Curve]:
@@ -101,23 +110,32 @@ def _curves(study: StudyConfig, path: Path, jobs: int) -> list[Curve]:
 
 def _gained(curves: Mapping[str, Curve], name: str, base: str, axis: str) -> str:
     found = gain(curves[name], curves[base], axis, rng=np.random.default_rng(0))
-    return f"`{name}` against `{base}`: " + ("one never reaches what the other does" if found is None else in_words(found, axis))
+    return f"`{name}` against `{base}`: " + (
+        "one never reaches what the other does" if found is None else in_words(found, axis)
+    )
 
 
 def _by_charge(choices: Choices, path: Path, limit: int, jobs: int) -> Iterator[str]:
     """Yield what ETS keeps, and how often it is right, by its charge, on the embedded pair."""
     rebase = choices.chosen["rebase"]
     balance = rebase.partition("balance_temperature=")[2].partition(")")[0]
-    tried = {f"ets(balance_temperature={balance}, charge={charge:g}) | weighted": f"ETS, charge {charge:g}" for charge in CHARGES}
-    alone = {f"ets(balance_temperature={balance}, charge={charge:g}, coverage=0.0) | weighted": f"ETS, charge {charge:g}, no coverage"
-             for charge in CHARGES[1:3]}  # fmt: skip
+    tried = {
+        f"ets(balance_temperature={balance}, charge={charge:g}) | weighted": f"ETS, charge {charge:g}"
+        for charge in CHARGES
+    }
+    alone = {
+        f"ets(balance_temperature={balance}, charge={charge:g}, coverage=0.0) | "
+        "weighted": f"ETS, charge {charge:g}, no coverage"
+        for charge in CHARGES[1:3]
+    }
     plans_of = {rebase: "REBASE", **tried, **alone}
     names = measuring.Names(plans_of)
     problems = {"split": "validation", "operations": choices.operations, "limit": limit}
     yield from (
         "## What the charge of ETS buys on the embedded pair",
         "",
-        f"{limit} problems of the validation split, one seed, guided by the process model. Live: distinct tokens that are kept, the mean "
+        f"{limit} problems of the validation split, one seed, guided by the process model. Live: distinct tokens that "
+        "are kept, the mean "
         "over the levels of a search; accuracy in percent, with its 95 % interval.",
         "",
         f"| search | {' | '.join(f'accuracy at {size} | live' for size in CHARGED_AT)} |",
@@ -126,7 +144,13 @@ def _by_charge(choices: Choices, path: Path, limit: int, jobs: int) -> Iterator[
     found: dict[str, list[tuple[Estimate, float]]] = {name: [] for name in plans_of.values()}
     for size in CHARGED_AT:
         study = running.asked(
-            f"methods-charge-{size}", problems, list(plans_of), choices.budgets([size]), seeds=1, verifier=plans.GUIDE, traces=limit
+            f"methods-charge-{size}",
+            problems,
+            list(plans_of),
+            choices.budgets([size]),
+            seeds=1,
+            verifier=plans.GUIDE,
+            traces=limit,
         )
         number = running.run(study, path, jobs)
         with Store(path) as store:

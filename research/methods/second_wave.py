@@ -1,9 +1,10 @@
 """Methods of the second wave on the embedded pair, under equal totals of tokens, what verifiers read included.
 
-    python -m research.methods.second_wave [--limit 100] [--seeds 2] [--budgets 204 816] [--jobs 1] [--store FILE] [--out FOLDER]
+    python -m research.methods.second_wave [--limit 100] [--seeds 2] [--budgets 204 816] [--jobs 1] [--store FILE]
+    [--out FOLDER]
 
-Writes `second_wave.md`. Parameters are the defaults, but for sizes that fit these budgets; none was chosen here. It takes half an hour of
-one core; stopped, it goes on where it was.
+Writes `second_wave.md`. Parameters are the defaults, but for sizes that fit these budgets; none was chosen here. It
+takes half an hour of one core; stopped, it goes on where it was.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ PLANS: dict[str, tuple[str, ...]] = {
         "lookahead_power_sampling(block=16, branching=2, rollouts=2) | majority",
     ),
     PATH: (WEIGHTED, "best_of_n | majority_of_bests", "ab_mcts", "mur(branching=4, verifier='main') | weighted"),
-    CONTROL: (VOTE, WEIGHTED),  # scored by the process model: a difference that is known to be there, seen by the same means
+    # scored by the process model: a difference that is known to be there, seen by the same means
+    CONTROL: (VOTE, WEIGHTED),
     GUIDE: (
         "particle_filter | weighted",
         "particle_filter(resample_below=0.5) | weighted",
@@ -53,12 +55,15 @@ PLANS: dict[str, tuple[str, ...]] = {
         "particle_filter(target='last', twist=0.5) | weighted",
     ),
 }
-_POWER = (1.96 + 0.84) / (2 * 1.96)  # of an interval's length: a difference that is seen four times in five at the level of 5 %
+# of an interval's length: a difference that is seen four times in five at the level of 5 %
+_POWER = (1.96 + 0.84) / (2 * 1.96)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A plan at a budget. tokens: spent, in the mean. difference: to the first plan of its group; p: corrected over the group."""
+    """A plan at a budget. tokens: spent, in the mean. difference: to the first plan of its group; p: corrected over the
+    group.
+    """
 
     plan: str
     budget: int
@@ -78,24 +83,48 @@ def rows_of(curves: dict[str, Curve], plans: Sequence[str], budgets: Sequence[in
             accuracy = curve.accuracy[point]
             said = f"{100 * accuracy.value:.1f} [{100 * accuracy.low:.1f}, {100 * accuracy.high:.1f}]"
             row = Row(plan=plan, budget=budget, accuracy=said, tokens=float(curve.costs["tokens"][point]))
-            found.append(row if curve is base else dataclasses.replace(row, difference=paired(curve, point, base, point)))
+            found.append(
+                row if curve is base else dataclasses.replace(row, difference=paired(curve, point, base, point))
+            )
     corrected = iter(holm([row.difference.p for row in found if row.difference is not None]).tolist())
     return [row if row.difference is None else dataclasses.replace(row, p=next(corrected)) for row in found]
 
 
-def page(groups: dict[str, list[Row]], asked: str, *, limit: int, seeds: int, operations: Sequence[int]) -> Iterator[str]:
+def page(
+    groups: dict[str, list[Row]], asked: str, *, limit: int, seeds: int, operations: Sequence[int]
+) -> Iterator[str]:
     """Yield the lines of the page."""
-    yield from ("# Methods of the second wave, on the embedded pair", "", made_by(f"python -m research.methods.second_wave {asked}"), "")
-    yield f"- {limit} problems of the test split, expressions of {min(operations)} to {max(operations)} operations; seeds: {seeds}."
+    yield from (
+        "# Methods of the second wave, on the embedded pair",
+        "",
+        made_by(f"python -m research.methods.second_wave {asked}"),
+        "",
+    )
+    yield (
+        f"- {limit} problems of the test split, expressions of {min(operations)} to {max(operations)} operations; "
+        f"seeds: {seeds}."
+    )
     yield "- The budget holds all tokens: what is written, and what verifiers read. Spent: in the mean."
-    yield "- Accuracy in percent, with 95 % intervals by problem. Difference: to the first row of its table, paired by problem, in points."
+    yield (
+        "- Accuracy in percent, with 95 % intervals by problem. Difference: to the first row of its table, paired "
+        "by problem, in points."
+    )
     yield "- p: sign-flip test, corrected by Holm over the rows of a table. Parameters were not tuned."
-    yield "- Detectable: a difference of so many points would be seen four times in five, at the level of 5 % of one test. A row whose"
-    yield "  interval has 0 shows no gain of that size, and says nothing of smaller ones. The control is a difference that is there."
+    yield (
+        "- Detectable: a difference of so many points would be seen four times in five, at the level of 5 % of one "
+        "test. A row whose"
+    )
+    yield (
+        "  interval has 0 shows no gain of that size, and says nothing of smaller ones. The control is a difference "
+        "that is there."
+    )
     for verifier, rows in groups.items():
         titles = {NOTHING: "Without scores", CONTROL: f"The control: a vote, and one weighted by `{GUIDE}`"}
         yield from ("", f"## {titles.get(verifier, f'Scored by `{verifier}`')}", "")
-        yield from ("| plan | budget | spent | accuracy | difference | detectable | p |", "| :-- | --: | --: | :-- | :-- | --: | --: |")
+        yield from (
+            "| plan | budget | spent | accuracy | difference | detectable | p |",
+            "| :-- | --: | --: | :-- | :-- | --: | --: |",
+        )
         for row in rows:
             gap, detectable, p = "–", "–", "–"
             if row.difference is not None:

@@ -1,10 +1,13 @@
-"""Selections by score on the embedded pair: which score, which selection, and how rare an answer best-of-majority may keep.
+"""Selections by score on the embedded pair: which score, which selection, and how rare an answer best-of-majority may
+keep.
 
-    python -m research.methods.selections [--limit 200] [--samples 64] [--draws 12] [--jobs 1] [--store FILE] [--out FOLDER]
+    python -m research.methods.selections [--limit 200] [--samples 64] [--draws 12] [--jobs 1] [--store FILE] [--out
+    FOLDER]
 
-Draws one pool of samples a problem on the validation and on the test split, with four scores of each sample, and replays all selections on
-subsets of it. Writes `selections.md`. The default share of best-of-majority is chosen on the validation split, by half as many problems
-(`thresholds.py`). It takes half an hour of one core; stopped, it goes on where it was.
+Draws one pool of samples a problem on the validation and on the test split, with four scores of each sample, and
+replays all selections on subsets of it. Writes `selections.md`. The default share of best-of-majority is chosen on the
+validation split, by half as many problems (`thresholds.py`). It takes half an hour of one core; stopped, it goes on
+where it was.
 """
 
 from __future__ import annotations
@@ -41,9 +44,15 @@ from tts.statistics import Estimate, clustered_auc_within
 from tts.types import Candidate
 
 PATH = "confidence(measure='logprob', over='sum')"
-ROLES = {"main": "process", "mean": "confidence", "path": PATH, "both": f"ensemble(members=('process', {PATH!r}), how='log_odds')"}
+ROLES = {
+    "main": "process",
+    "mean": "confidence",
+    "path": PATH,
+    "both": f"ensemble(members=('process', {PATH!r}), how='log_odds')",
+}
 NAMES = {
-    "main": "process model", "mean": "inverse perplexity", "path": "log-probability of the path", "both": "log-probability plus log-odds",
+    "main": "process model", "mean": "inverse perplexity", "path": "log-probability of the path",
+    "both": "log-probability plus log-odds",
 }  # fmt: skip
 SIZES = (4, 8, 16, 32)
 BASE = "majority"
@@ -73,12 +82,17 @@ def study(choices: Choices, split: str, limit: int, samples: int) -> StudyConfig
     """Return the study that draws the pools of a split."""
     return config.study_config(
         {
-            "name": "selections" if split == "test" else f"selections, {split}", "models": "pocket", "verifiers": ROLES,
+            "name": "selections" if split == "test" else f"selections, {split}",
+            "models": "pocket",
+            "verifiers": ROLES,
             "problems": {"dataset": "arithmetic", "split": split, "operations": choices.operations, "limit": limit},
-            "strategies": ["best_of_n | research.methods.selections:AllScores"], "budgets": {"samples": [samples]}, "seeds": 1,
-            "record": {"candidates": True}, "concurrency": 16,
+            "strategies": ["best_of_n | research.methods.selections:AllScores"],
+            "budgets": {"samples": [samples]},
+            "seeds": 1,
+            "record": {"candidates": True},
+            "concurrency": 16,
         }
-    )  # fmt: skip
+    )
 
 
 def plans(size: int) -> dict[str, str]:
@@ -88,11 +102,16 @@ def plans(size: int) -> dict[str, str]:
         made |= {f"{selection}, {NAMES[role]}": f"{selection}(verifier={role!r})" for role in ROLES}
     made["rpc, inverse perplexity"] = "rpc(verifier='mean')"
     for name in ("deepconf", "borda"):
-        made |= {f"{name}, {NAMES[role]}": f"{name}({'keep=10.0, ' * (name == 'deepconf')}verifier={role!r})" for role in ("mean", "path")}
+        made |= {
+            f"{name}, {NAMES[role]}": f"{name}({'keep=10.0, ' * (name == 'deepconf')}verifier={role!r})"
+            for role in ("mean", "path")
+        }
     for threshold in thresholds.THRESHOLDS:
         alpha = thresholds.alpha_of(threshold, size)
         made[f"best of majority, alpha {threshold}"] = f"best_of_majority(alpha={alpha!r})"
-        made[f"best of majority by {NAMES['both']}, alpha {threshold}"] = f"best_of_majority(alpha={alpha!r}, verifier='both')"
+        made[f"best of majority by {NAMES['both']}, alpha {threshold}"] = (
+            f"best_of_majority(alpha={alpha!r}, verifier='both')"
+        )
     return made
 
 
@@ -108,24 +127,52 @@ def measured(pools: Sequence[ProblemPool], sizes: Sequence[int], draws: int) -> 
 def aucs(pools: Sequence[ProblemPool], names: Mapping[str, str]) -> Iterator[tuple[str, Estimate]]:
     """Yield each score's AUC among the samples of one problem; `names`: by role."""
     for role, name in names.items():
-        rows = [(i, d.scores[role], d.right is True) for i, pool in enumerate(pools) for d in pool.drawn if not np.isnan(d.scores[role])]
+        rows = [
+            (i, d.scores[role], d.right is True)
+            for i, pool in enumerate(pools)
+            for d in pool.drawn
+            if not np.isnan(d.scores[role])
+        ]
         clusters, scores, right = zip(*rows, strict=True)
         yield name, clustered_auc_within(scores, right, clusters, rng=np.random.default_rng(0))
 
 
 def page(
-    pools: Sequence[ProblemPool], found: dict[str, list[ReplayedCurve]], sizes: Sequence[int], chosen: Sequence[str], asked: str
+    pools: Sequence[ProblemPool],
+    found: dict[str, list[ReplayedCurve]],
+    sizes: Sequence[int],
+    chosen: Sequence[str],
+    asked: str,
 ) -> Iterator[str]:
     """Yield the lines of the page; `chosen`: those of how rare an answer best-of-majority may keep."""
     num = len(pools[0].drawn)
-    yield from ("# Selections by score, on the embedded pair", "", made_by(f"python -m research.methods.selections {asked}"), "")
-    yield f"- {len(pools)} problems of the test split, {num} samples each. A point is the mean over random subsets of a pool."
-    yield "- Accuracy in percent, with 95 % intervals by problem. Difference: to the majority vote at the same N, paired, in points."
+    yield from (
+        "# Selections by score, on the embedded pair",
+        "",
+        made_by(f"python -m research.methods.selections {asked}"),
+        "",
+    )
+    yield (
+        f"- {len(pools)} problems of the test split, {num} samples each. A point is the mean over random subsets of "
+        "a pool."
+    )
+    yield (
+        "- Accuracy in percent, with 95 % intervals by problem. Difference: to the majority vote at the same N, "
+        "paired, in points."
+    )
     yield f"- Log-probability of the path: `{PATH}`. Plus log-odds: of the process model, `{ROLES['both']}`."
-    yield "- deepconf keeps a tenth, as in its paper. Neither it nor borda has the scores of its paper, which take distributions of tokens."
+    yield (
+        "- deepconf keeps a tenth, as in its paper. Neither it nor borda has the scores of its paper, which take "
+        "distributions of tokens."
+    )
     yield from ("", "## AUC among the samples of one problem", "", "| score | AUC |", "| :-- | :-- |")
     yield from (f"| {name} | {one.value:.3f} [{one.low:.3f}, {one.high:.3f}] |" for name, one in aucs(pools, NAMES))
-    yield from ("", "## Accuracy", "", f"| selection | {' | '.join(f'N = {size}' for size in sizes)} | difference at N = {sizes[-1]} |")
+    yield from (
+        "",
+        "## Accuracy",
+        "",
+        f"| selection | {' | '.join(f'N = {size}' for size in sizes)} | difference at N = {sizes[-1]} |",
+    )
     yield f"| :-- |{' :-- |' * (len(sizes) + 1)}"
     for name, curves in found.items():
         points = [one.curve.accuracy[0] for one in curves]
@@ -133,19 +180,34 @@ def page(
         if name != BASE:
             mean = paired(curves[-1].curve, 0, found[BASE][-1].curve, 0).mean
             gap = f"{100 * mean.value:+.1f} [{100 * mean.low:+.1f}, {100 * mean.high:+.1f}]"
-        yield f"| {name} | {' | '.join(f'{100 * p.value:.1f} [{100 * p.low:.1f}, {100 * p.high:.1f}]' for p in points)} | {gap} |"
+        yield (
+            f"| {name} | "
+            f"{' | '.join(f'{100 * p.value:.1f} [{100 * p.low:.1f}, {100 * p.high:.1f}]' for p in points)} | {gap} |"
+        )
     yield from chosen
 
 
 def choice(pools: Sequence[ProblemPool], draws: int) -> Iterator[str]:
     """Yield the lines of how rare an answer best-of-majority may keep."""
     yield from ("", "## How rare an answer best-of-majority keeps, chosen on validation data", "")
-    yield f"- The pair: {len(pools)} problems of the validation split, {len(pools[0].drawn)} samples each. Rewards: recorded samples."
-    yield "- The law: 60 problems whose right answer has a chance from 0.05 to 0.35. Wrong ones have by turns 0.3, 0.15 and 40 rare"
-    yield "  answers, or 0.2 and 60. Right solutions score in [0.5, 1], wrong ones in [0, 0.6], and some of these, the lures, in [0.9, 1]."
+    yield (
+        f"- The pair: {len(pools)} problems of the validation split, {len(pools[0].drawn)} samples each. Rewards: "
+        "recorded samples."
+    )
+    yield (
+        "- The law: 60 problems whose right answer has a chance from 0.05 to 0.35. Wrong ones have by turns 0.3, "
+        "0.15 and 40 rare"
+    )
+    yield (
+        "  answers, or 0.2 and 60. Right solutions score in [0.5, 1], wrong ones in [0, 0.6], and some of these, "
+        "the lures, in [0.9, 1]."
+    )
     default = f"The default is `{thresholds.DEFAULT}`, of the least mean loss."
     yield f"- Accuracy in percent. Loss: to the best threshold of a row, in points. {default}"
-    yield "- What it trades: a verifier that ranks rare wrong answers first loses against `max(0.2, 2/N)` as N grows, as the process model"
+    yield (
+        "- What it trades: a verifier that ranks rare wrong answers first loses against `max(0.2, 2/N)` as N grows, "
+        "as the process model"
+    )
     yield "  shows. A share of 0.2 loses every problem whose right answer is rarer, for any N, as the law shows."
     yield ""
     yield from thresholds.table(list(thresholds.columns(pools, NAMES, draws)))

@@ -1,11 +1,14 @@
-"""How to split a total between solving and verifying: accuracy over a grid of S solutions with V sampled verdicts each, at equal totals.
+"""How to split a total between solving and verifying: accuracy over a grid of S solutions with V sampled verdicts each,
+at equal totals.
 
-    python -m research.methods.splits [--limit 150] [--samples 32] [--draws 50] [--price X] [--run N] [--verdicts M] [--out FOLDER]
+    python -m research.methods.splits [--limit 150] [--samples 32] [--draws 50] [--price X] [--run N] [--verdicts M]
+    [--out FOLDER]
 
-Draws one pool of samples a problem on the validation split of the embedded pair, with P(right) by the policy's own judgement, from which
-verdicts are sampled. Or reads the pools of a stored study whose verifier has a role: `--run N --role main`; `--verdicts M` where its scores
-are shares of M verdicts, such as those of `genrm(votes=M, verdict='words')`. Writes `splits.md`, with the law that the strategy
-`self_verification` takes. It takes a few minutes of one core; stopped, it goes on where it was.
+Draws one pool of samples a problem on the validation split of the embedded pair, with P(right) by the policy's own
+judgement, from which verdicts are sampled. Or reads the pools of a stored study whose verifier has a role:
+`--run N --role main`; `--verdicts M` where its scores are shares of M verdicts, such as those of
+`genrm(votes=M, verdict='words')`. Writes `splits.md`, with the law that the strategy `self_verification` takes. It
+takes a few minutes of one core; stopped, it goes on where it was.
 """
 
 from __future__ import annotations
@@ -58,13 +61,17 @@ def solved(pool: ProblemPool, role: str) -> Solved:
     return Solved(np.array(kinds), np.array([one.right is True for one in pool.drawn]), np.array(yes))
 
 
-def accuracy(problem: Solved, n: int, votes: int, draws: int, rng: np.random.Generator, verdicts: int | None = None) -> float:
-    """Return how often n samples of a pool with `votes` verdicts each choose a right answer, over random subsets and verdicts.
+def accuracy(
+    problem: Solved, n: int, votes: int, draws: int, rng: np.random.Generator, verdicts: int | None = None
+) -> float:
+    """Return how often n samples of a pool with `votes` verdicts each choose a right answer, over random subsets and
+    verdicts.
 
     Answers are weighed as in `self_verification`: by (yes + 1/2) / (votes + 1). Of equal weights the first answer wins.
 
     Args:
-        verdicts: those that a share is of, among which `votes` are drawn without replacement; None: they are drawn from a chance.
+        verdicts: those that a share is of, among which `votes` are drawn without replacement; None: they are drawn from
+            a chance.
     """
     hits = 0
     for _ in range(draws):
@@ -93,7 +100,12 @@ Grid = Mapping[tuple[int, int], NDArray[np.float64]]  # (total, votes) -> accura
 
 
 def grid(
-    problems: Sequence[Solved], totals: Sequence[int], votes: Sequence[int], price: float, draws: int, verdicts: int | None = None
+    problems: Sequence[Solved],
+    totals: Sequence[int],
+    votes: Sequence[int],
+    price: float,
+    draws: int,
+    verdicts: int | None = None,
 ) -> dict[tuple[int, int], NDArray[np.float64]]:
     """Return the accuracy of each problem at each total and number of verdicts that pool and total pay.
 
@@ -125,7 +137,8 @@ def best(found: Grid, total: int) -> int:
 def law(found: Grid) -> tuple[float, float]:
     """Return scale and exponent of V = scale C^exponent through the best splits, by least squares of logarithms.
 
-    The exponent is kept in [0, 1]. Totals at which no verdicts are best are left out; (0, 0) where they are none at half of the totals.
+    The exponent is kept in [0, 1]. Totals at which no verdicts are best are left out; (0, 0) where they are none at
+    half of the totals.
     """
     totals = sorted({total for total, _ in found if total > 1})
     points = [(total, v) for total in totals if (v := best(found, total))]
@@ -151,14 +164,23 @@ def page(found: Grid, price: float, asked: str, about: str, *, measured: bool = 
     yield from ("# Solving or verifying", "", made_by(f"python -m research.methods.splits {asked}"), "")
     yield f"- {about}"
     yield "- A total of C pays S solutions with V verdicts each, S (1 + lambda V) = C; V = 0 is the plain vote."
-    yield "- A verdict here is one token, the policy's own yes or no. One that is a chain of thought costs far more, and was not measured."
+    yield (
+        "- A verdict here is one token, the policy's own yes or no. One that is a chain of thought costs far more, "
+        "and was not measured."
+    )
     yield f"- lambda is {price:.3f}{source}."
     yield "- Accuracy in percent, with 95 % intervals by problem; gain: of the best split over the vote, paired."
     yield f"- The law of the best splits, for the strategy: `self_verification(law=[{scale:.2f}, {exponent:.2f}])`."
-    gains = [found[total, top] - found[total, 0] for total in totals if (top := best(found, total)) and (total, 0) in found]
+    gains = [
+        found[total, top] - found[total, 0] for total in totals if (top := best(found, total)) and (total, 0) in found
+    ]
     if not any(gain.mean() > 1.96 * gain.std(ddof=1) / math.sqrt(len(gain)) for gain in gains):
         yield "- No best split gains more than its interval over the vote: this law is not told from noise."
-    yield from ("", f"| C | {' | '.join(f'V = {v}' for v in votes)} | best V | gain |", f"|{' :-- |' * (len(votes) + 3)}")
+    yield from (
+        "",
+        f"| C | {' | '.join(f'V = {v}' for v in votes)} | best V | gain |",
+        f"|{' :-- |' * (len(votes) + 3)}",
+    )
     for total in totals:
         cells = [shown(found[total, v]) if (total, v) in found else "–" for v in votes]
         top = best(found, total)
@@ -177,12 +199,22 @@ def study(choices: Choices, limit: int, samples: int) -> StudyConfig:
     """Return the study that draws the pair's pools."""
     return config.study_config(
         {
-            "name": "splits", "models": "pocket", "verifiers": "self_evaluation",
-            "problems": {"dataset": "arithmetic", "split": "validation", "operations": choices.operations, "limit": limit},
-            "strategies": ["best_of_n | best"], "budgets": {"samples": [samples]}, "seeds": 1,
-            "record": {"candidates": True}, "concurrency": 16,
+            "name": "splits",
+            "models": "pocket",
+            "verifiers": "self_evaluation",
+            "problems": {
+                "dataset": "arithmetic",
+                "split": "validation",
+                "operations": choices.operations,
+                "limit": limit,
+            },
+            "strategies": ["best_of_n | best"],
+            "budgets": {"samples": [samples]},
+            "seeds": 1,
+            "record": {"candidates": True},
+            "concurrency": 16,
         }
-    )  # fmt: skip
+    )
 
 
 def main() -> None:
@@ -190,7 +222,9 @@ def main() -> None:
     options = arguments()
     path = options.store or default_store()
     try:
-        number = options.run or running.run(study(Choices.load(options.choices), options.limit, options.samples), path, options.jobs)
+        number = options.run or running.run(
+            study(Choices.load(options.choices), options.limit, options.samples), path, options.jobs
+        )
         with Store(path) as store:
             pools = [pool for pool in pools_of(store.results(number)).pools if pool.has(options.role)]
         if not pools:
@@ -204,7 +238,10 @@ def main() -> None:
         "" if options.price is None else f" --price {options.price}"
     )
     own = "validation split of the embedded pair; verdicts are drawn from the policy's own judgement of each solution"
-    about = f"{len(problems)} problems, {len(problems[0].kinds)} samples each: {own if options.run is None else f'run {options.run}'}."
+    about = (
+        f"{len(problems)} problems, {len(problems[0].kinds)} samples each: "
+        f"{own if options.run is None else f'run {options.run}'}."
+    )
     shared.write_page(options.out, "splits.md", page(found, price, asked, about, measured=options.price is None))
 
 

@@ -2,10 +2,10 @@
 
     python -m research.methods.step_labels [--problems 60] [--samples 4] [--k 1 4 8] [--out FOLDER]
 
-An exact verdict of a line says whether the line is right and the target can still be reached. The last line of a path is left
-out: its label is the path's own verdict. `step_labels.md` has for each k the AUC of soft labels with its 95 % interval over
-problems, the share of hard labels that agree, and the tokens of rollouts for each labelled step. The same stands there for the
-binary search for the first error.
+An exact verdict of a line says whether the line is right and the target can still be reached. The last line of a path
+is left out: its label is the path's own verdict. `step_labels.md` has for each k the AUC of soft labels with its 95 %
+interval over problems, the share of hard labels that agree, and the tokens of rollouts for each labelled step. The same
+stands there for the binary search for the first error.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ def measure(name: str, found: list[Solution], labels: list[StepLabels]) -> str:
     soft, truth, agree, clusters = list[float](), list[bool](), list[bool](), list[int]()
     for number, (solution, one) in enumerate(zip(found, labels, strict=True)):
         for path in {path.steps: path for path in one.paths}.values():
-            for value, hard, right in list(zip(path.soft, path.hard, exact(solution.problem, path.steps), strict=True))[:-1]:
+            for value, hard, right in list(zip(path.soft, path.hard, exact(solution.problem, path.steps), strict=True))[
+                :-1
+            ]:
                 if hard is None:
                     continue
                 agree.append(hard == right)
@@ -53,7 +55,8 @@ def measure(name: str, found: list[Solution], labels: list[StepLabels]) -> str:
     auc = clustered_auc(soft, truth, clusters, rng=np.random.default_rng(0))
     tokens = sum(one.usage.tokens for one in labels)
     return (
-        f"| {name} | {len(truth):,} | {np.mean(truth):.2f} | {auc.value:.3f} [{auc.low:.3f}, {auc.high:.3f}] | {np.mean(agree):.3f} | "
+        f"| {name} | {len(truth):,} | {np.mean(truth):.2f} | {auc.value:.3f} [{auc.low:.3f}, {auc.high:.3f}] | "
+        f"{np.mean(agree):.3f} | "
         f"{tokens / len(truth):.0f} |"
     )
 
@@ -68,7 +71,10 @@ def page(problems: int, samples: int, ks: Sequence[int]) -> Iterator[str]:
     yield ""
     yield "- *Exact verdict*: whether the line is right, and the target can still be reached."
     yield "- The last line of each path is left out: its label is the path's own verdict."
-    yield "- *Right*: the share of steps with the verdict right. *AUC*: of soft labels, with its 95 % interval over problems."
+    yield (
+        "- *Right*: the share of steps with the verdict right. *AUC*: of soft labels, with its 95 % interval over "
+        "problems."
+    )
     yield "- *Tokens*: of rollouts, for each labelled step."
     yield ""
     yield "| labels | steps | right | AUC | hard labels that agree | tokens a step |"

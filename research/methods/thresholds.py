@@ -1,7 +1,8 @@
 """How rare an answer best-of-majority may keep: chosen on validation data of several verifiers.
 
-The verifiers: four scores of the embedded pair on the validation split, rewards of published models on recorded samples where they are
-present, and a law whose rare answers are right, with wrong solutions that score high in a share of 0, 2 and 10 percent.
+The verifiers: four scores of the embedded pair on the validation split, rewards of published models on recorded samples
+where they are present, and a law whose rare answers are right, with wrong solutions that score high in a share of 0, 2
+and 10 percent.
 """
 
 from __future__ import annotations
@@ -41,14 +42,18 @@ def alpha_of(name: str, size: int) -> float:
 
 
 def chances(problem: int) -> NDArray[np.float64]:
-    """Return the chances of a problem's answers, the right one first: by turns two lures and 40 rare answers, or one and 60."""
+    """Return the chances of a problem's answers, the right one first: by turns two lures and 40 rare answers, or one
+    and 60.
+    """
     right = _RARE[problem % len(_RARE)]
     lures, rare = ((0.3, 0.15), 40) if problem // len(_RARE) % 2 == 0 else ((0.2,), 60)
     rest = 1 - right - sum(lures)
     return np.array([right, *lures, *([rest / rare] * rare)])
 
 
-def drawn(problem: int, size: int, lure: float, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def drawn(
+    problem: int, size: int, lure: float, rng: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return answers of a problem, 0 the right one, and a score of each.
 
     Args:
@@ -70,7 +75,9 @@ def law(size: int, lure: float, problems: int = 60) -> tts.Pool:
         answers, scores = drawn(problem, size, lure, np.random.default_rng([problem, size, round(1000 * lure)]))
         texts = [f"{answer}" for answer in answers.tolist()]
         right = [answer == 0 for answer in answers.tolist()]
-        rows.append({"problem": f"{problem}", "text": texts, "answer": texts, "correct": right, "scores": scores.tolist()})
+        rows.append(
+            {"problem": f"{problem}", "text": texts, "answer": texts, "correct": right, "scores": scores.tolist()}
+        )
     return tts.Pool.from_rows(rows, fields=_ANSWERS, name=f"law {lure:g}", task="text", verdicts="given")
 
 
@@ -92,7 +99,9 @@ def _crucible() -> list[dict[str, Any]]:
     for seed in range(3):
         path = recorded.folder() / _CRUCIBLE.format(seed)
         for one in json.loads(path.read_text(encoding="utf-8"))["records"]:
-            row = found.setdefault(one["problem_id"], {"problem": one["problem_id"], "text": [], "answer": [], "correct": [], "scores": []})
+            row = found.setdefault(
+                one["problem_id"], {"problem": one["problem_id"], "text": [], "answer": [], "correct": [], "scores": []}
+            )
             for trace in one["traces"]:
                 row["text"].append(trace["text"])
                 row["answer"].append(task.canonical(task.extract(trace["text"]) or ""))
@@ -103,7 +112,9 @@ def _crucible() -> list[dict[str, Any]]:
 
 def accuracies(pools: Sequence[ProblemPool], size: int, draws: int, verifier: str = "main") -> list[float]:
     """Return the accuracy at a size for each threshold, over random subsets."""
-    plans = [f"best_of_n | best_of_majority(alpha={alpha_of(name, size)!r}, verifier={verifier!r})" for name in THRESHOLDS]
+    plans = [
+        f"best_of_n | best_of_majority(alpha={alpha_of(name, size)!r}, verifier={verifier!r})" for name in THRESHOLDS
+    ]
     return [curve.curve.accuracy[0].value for curve in replay(pools, plans, [size], draws=draws)]
 
 

@@ -1,12 +1,15 @@
-"""Verifiers: how long the cheap ones take for 10,000 finished candidates, and how well each guides a search on the embedded pair.
+"""Verifiers: how long the cheap ones take for 10,000 finished candidates, and how well each guides a search on the
+embedded pair.
 
-    python -m research.methods.verifiers [--candidates 10000]            processor seconds, one line a verifier; fails above 10 together
-    python -m research.methods.verifiers --compare [--limit 200] [--seeds 3] [--jobs 2] [--store FILE] [--out FOLDER] [--choices FOLDER]
+    python -m research.methods.verifiers [--candidates 10000]            processor seconds, one line a verifier; fails
+    above 10 together python -m research.methods.verifiers --compare [--limit 200] [--seeds 3] [--jobs 2] [--store FILE]
+    [--out FOLDER] [--choices FOLDER]
 
-The second asks the process model, the probe, self-evaluation, confidence and their ensemble to guide beam search and A* and to choose
-among samples, all within the same hard limit on all tokens, those of the verifier included, and writes `verifiers.md` with two figures. It
-takes about an hour of two cores; stopped, it goes on where it was. It goes by what `python -m research.methods --choose-parameters`
-chose on the validation split, with the process model as the guide, and saved in the folder of `--choices`.
+The second asks the process model, the probe, self-evaluation, confidence and their ensemble to guide beam search and A*
+and to choose among samples, all within the same hard limit on all tokens, those of the verifier included, and writes
+`verifiers.md` with two figures. It takes about an hour of two cores; stopped, it goes on where it was. It goes by what
+`python -m research.methods --choose-parameters` chose on the validation split, with the process model as the guide, and
+saved in the folder of `--choices`.
 """
 
 from __future__ import annotations
@@ -72,7 +75,9 @@ class Scored(tts.Strategy):
 
 
 def speed(count: int) -> float:
-    """Print the processor seconds that each cheap verifier takes for so many candidates, booking included, and return their sum."""
+    """Print the processor seconds that each cheap verifier takes for so many candidates, booking included, and return
+    their sum.
+    """
     terms = " + ".join(str(3 + i % 7) for i in range(OPERATIONS + 1))
     answer = str(sum(3 + i % 7 for i in range(OPERATIONS + 1)))
     scored = Scored(count=count)

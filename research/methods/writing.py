@@ -16,7 +16,8 @@ from tts.experiments.analysis.replay import CHANCE, COVERAGE
 from tts.experiments.output import plots
 from tts.statistics import Estimate
 
-FIGURES = {"generated_tokens": "methods_generated", "tokens": "methods_total"}  # by the axis, the file without its ending
+# by the axis, the file without its ending
+FIGURES = {"generated_tokens": "methods_generated", "tokens": "methods_total"}
 NEVER = "–"
 _FULL = 0.8  # of its budget; a method that spends less is named, with why
 
@@ -65,23 +66,34 @@ def page(choices: Choices, measured: Measured) -> Iterator[str]:
         made_by(f"python -m research.methods --limit {measured.problems} --seeds {measured.seeds}"),
         "Why claims hold or not here is in [methods_reasons.md](methods_reasons.md).",
         "",
-        f"- Problems: {measured.problems} of the test split, plain expressions of {_span(choices.operations)} operations with operands "
+        f"- Problems: {measured.problems} of the test split, plain expressions of {_span(choices.operations)} "
+        "operations with operands "
         f"to 99; {measured.seeds} seed(s). The range and all parameters were chosen on the validation split "
         "([methods_choices.md](methods_choices.md)).",
-        f"- Models: `pocket`; the verifier that guides and that chooses at the end is its process model (`{plans.GUIDE}`), but for "
+        "- Models: `pocket`; the verifier that guides and that chooses at the end is its process model "
+        f"(`{plans.GUIDE}`), but for "
         f'methods named "{plans.SELF_EVALUATED[2:]}", where the policy\'s own judgement (`self_evaluation`) does both.',
-        f"- Budget: the same hard limit for all, on generated tokens: {', '.join(map(str, plans.BUDGETS))} plain samples' worth, at "
-        f"{choices.sample} tokens each ({', '.join(map(str, limits))}). Verifier tokens are counted beside it: total is both.",
-        f"- Replayed rows are read from one pool of {plans.POOL} samples a problem and seed, at N samples, averaged over subsets; they may "
-        "spend what a hard limit cuts off. All others are live. `best_of_n` is the live form of `weighted`. A single sample is N = 1.",
-        "- Accuracy: with 95 % intervals, resampled by problem. Difference: at the same budget, paired by problem, in points. Live methods "
+        f"- Budget: the same hard limit for all, on generated tokens: {', '.join(map(str, plans.BUDGETS))} plain "
+        "samples' worth, at "
+        f"{choices.sample} tokens each ({', '.join(map(str, limits))}). Verifier tokens are counted beside it: total "
+        "is both.",
+        f"- Replayed rows are read from one pool of {plans.POOL} samples a problem and seed, at N samples, averaged "
+        "over subsets; they may "
+        "spend what a hard limit cuts off. All others are live. `best_of_n` is the live form of `weighted`. A single "
+        "sample is N = 1.",
+        "- Accuracy: with 95 % intervals, resampled by problem. Difference: at the same budget, paired by problem, in "
+        "points. Live methods "
         "are held against the live best-of-N by `weighted` or by `best`, whichever is more accurate at that budget: "
-        f"{_baselines(measured)}. These two and what is replayed are held against `weighted`. p: sign-flip test, corrected by Holm over "
+        f"{_baselines(measured)}. These two and what is replayed are held against `weighted`. p: sign-flip test, "
+        "corrected by Holm over "
         "all rows of the table.",
-        "- `greedy` is one sample at temperature 0, and random choice any one of the samples. The process model has no text of its own to "
+        "- `greedy` is one sample at temperature 0, and random choice any one of the samples. The process model has "
+        "no text of its own to "
         "write, so that it cannot be the policy at equal FLOPs.",
-        "- Live KV: distinct tokens whose keys and values are alive, prompt included: at the peak, and the mean over levels of what a "
-        f"method said it keeps (first seed; all problems for {' and '.join(plans.KEPT)}, {TRACED} for others; {NEVER}: it prunes nothing, "
+        "- Live KV: distinct tokens whose keys and values are alive, prompt included: at the peak, and the mean over "
+        "levels of what a "
+        f"method said it keeps (first seed; all problems for {' and '.join(plans.KEPT)}, {TRACED} for others; "
+        f"{NEVER}: it prunes nothing, "
         "or is replayed).",
         "",
         "## What is claimed of them",
@@ -106,16 +118,22 @@ def page(choices: Choices, measured: Measured) -> Iterator[str]:
     yield from _table(measured)
     yield from ("", "## Who spends less than the budget, and why they stopped", "", *_unspent(measured))
     yield from ("", "## Plans", "", "| method | plan |", "| :-- | :-- |")
-    yield from (f"| {name} | {code(plan)} |" for name, plan in {**plans.REPLAYED, **plans.LIVE, **choices.chosen}.items())
+    yield from (
+        f"| {name} | {code(plan)} |" for name, plan in {**plans.REPLAYED, **plans.LIVE, **choices.chosen}.items()
+    )
 
 
 def _baselines(measured: Measured) -> str:
-    return ", ".join(f"`{plans.LIVE[strongest(measured.rows, size)].split(' | ')[1]}` at {size}" for size in plans.BUDGETS)
+    return ", ".join(
+        f"`{plans.LIVE[strongest(measured.rows, size)].split(' | ')[1]}` at {size}" for size in plans.BUDGETS
+    )
 
 
 def _span(operations: Sequence[int]) -> str:
     return (
-        f"{operations[0]} to {operations[-1]}" if len(operations) == operations[-1] - operations[0] + 1 else ", ".join(map(str, operations))
+        f"{operations[0]} to {operations[-1]}"
+        if len(operations) == operations[-1] - operations[0] + 1
+        else ", ".join(map(str, operations))
     )
 
 
@@ -126,15 +144,26 @@ def _claims(found: Sequence[Claim]) -> Iterator[str]:
 
 
 def _table(measured: Measured) -> Iterator[str]:
-    yield "| method | points | budget | accuracy | generated | verifier | total | calls | KV peak | KV kept | difference | p (Holm) |"
+    yield (
+        "| method | points | budget | accuracy | generated | verifier | total | calls | KV peak | KV kept | "
+        "difference | p (Holm) |"
+    )
     yield "| :-- | :-- | --: | :-- | --: | --: | --: | --: | --: | --: | :-- | --: |"
     for row in measured.rows:
         cells = [
-            row.name, row.kind, str(row.size), share(row.accuracy), f"{row.generated:.0f}", f"{row.verifier:.0f}", f"{row.total:.0f}",
-            _number(row.calls), _number(row.peak), _number(row.kept),
+            row.name,
+            row.kind,
+            str(row.size),
+            share(row.accuracy),
+            f"{row.generated:.0f}",
+            f"{row.verifier:.0f}",
+            f"{row.total:.0f}",
+            _number(row.calls),
+            _number(row.peak),
+            _number(row.kept),
             NEVER if row.difference is None else points(row.difference.mean).removesuffix(" points"),
             NEVER if row.p is None else "< 0.001" if row.p < 0.001 else f"{row.p:.3f}",
-        ]  # fmt: skip
+        ]
         yield f"| {' | '.join(cells)} |"
 
 
@@ -165,26 +194,47 @@ def _unspent(measured: Measured) -> Iterator[str]:
 
 
 def _range(choices: Choices) -> Iterator[str]:
-    yield "`python -m research.methods --choose-range` draws samples of problems of each number of operations and takes those at"
-    yield f"which one sample is right between {choosing.HARDEST:.0%} and {choosing.EASIEST:.0%} of the time, and some of {choosing.SAMPLES}"
+    yield (
+        "`python -m research.methods --choose-range` draws samples of problems of each number of operations and "
+        "takes those at"
+    )
+    yield (
+        f"which one sample is right between {choosing.HARDEST:.0%} and {choosing.EASIEST:.0%} of the time, and some "
+        f"of {choosing.SAMPLES}"
+    )
     yield f"at least {choosing.ROOM:.0%} more often than their vote: where there is something to find."
     yield ""
-    yield "| operations | problems | one sample | vote of 16 | any of 16 | generated tokens | with verifier | in range |"
+    yield (
+        "| operations | problems | one sample | vote of 16 | any of 16 | generated tokens | with verifier | in range |"
+    )
     yield "| --: | --: | --: | --: | --: | --: | --: | :-- |"
     for one in choices.levels:
         shares = " | ".join(f"{100 * value:.1f} %" for value in (one.one, one.vote, one.coverage))
         row = f"| {one.operations} | {one.problems} | {shares} | {one.generated:.1f} | {one.total:.1f} |"
         yield f"{row} {'yes' if one.is_in_range else 'no'} |"
     yield ""
-    yield f"A plain sample is worth {choices.sample} generated tokens." if choices.operations else "No number of operations is in range."
+    yield (
+        f"A plain sample is worth {choices.sample} generated tokens."
+        if choices.operations
+        else "No number of operations is in range."
+    )
 
 
 def _parameters(choices: Choices) -> Iterator[str]:
     if not choices.tried:
         return
-    yield f"`python -m research.methods --choose-parameters` tries each plan on {choices.problems} problems of that range with "
-    yield f"{choices.seeds} seeds, at {choosing.TRIED_AT} samples' worth of generated tokens, and takes the most accurate,"
-    yield "the first among equals. Differences within a grid are mostly within the noise: the intervals are 95 %, by problem."
+    yield (
+        f"`python -m research.methods --choose-parameters` tries each plan on {choices.problems} problems of that "
+        "range with "
+    )
+    yield (
+        f"{choices.seeds} seeds, at {choosing.TRIED_AT} samples' worth of generated tokens, and takes the most "
+        "accurate,"
+    )
+    yield (
+        "the first among equals. Differences within a grid are mostly within the noise: the intervals are 95 %, by "
+        "problem."
+    )
     yield ""
     yield "| method | plan | accuracy | generated | total | chosen |"
     yield "| :-- | :-- | :-- | --: | --: | :-- |"

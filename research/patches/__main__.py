@@ -2,13 +2,13 @@
 
     python -m research.patches [--runs 48] [--seeds 3] [--sizes 4 8] [--limit 6] [--store FILE] [--out FOLDER]
 
-Independent runs are drawn once for each repository. What `best_of_n | best` solves with k of them is the exact mean over all k of these
-runs. Beam search runs at each size with each seed. Both choose by the share of visible tests that pass. A repository is solved if all of
-its tests pass, hidden ones included.
+Independent runs are drawn once for each repository. What `best_of_n | best` solves with k of them is the exact mean
+over all k of these runs. Beam search runs at each size with each seed. Both choose by the share of visible tests that
+pass. A repository is solved if all of its tests pass, hidden ones included.
 
-The cost is the words that the agent says, about ten a turn. At each size of beam search, the cost of as many solved repositories by
-independent runs is interpolated between whole numbers of runs. Intervals are bootstrapped over seeds and over runs, the repositories
-held fixed. It takes about half an hour of two cores; stopped, it goes on where it was.
+The cost is the words that the agent says, about ten a turn. At each size of beam search, the cost of as many solved
+repositories by independent runs is interpolated between whole numbers of runs. Intervals are bootstrapped over seeds
+and over runs, the repositories held fixed. It takes about half an hour of two cores; stopped, it goes on where it was.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ class Runs:
 
 @dataclass(frozen=True)
 class Row:
-    """A size of beam search. solved, tokens: in the mean; ratio: the tokens of independent runs that solve as much, to its own."""
+    """A size of beam search. solved, tokens: in the mean; ratio: the tokens of independent runs that solve as much, to
+    its own.
+    """
 
     size: int
     solved: float
@@ -134,7 +136,15 @@ def compare(size: int, right: Floats, tokens: Floats, runs: Sequence[Runs]) -> R
         other, each = solved_by_runs([one.resample(rng) for one in runs])
         ratios.append(equal_runs(float(found[0]), other) * each[0] / float(found[1]))
     low, high = np.quantile(ratios, [0.025, 0.975], method="nearest")
-    return Row(size, float(right.mean()), float(tokens.mean()), number, number * cost[0] / float(tokens.mean()), float(low), float(high))
+    return Row(
+        size,
+        float(right.mean()),
+        float(tokens.mean()),
+        number,
+        number * cost[0] / float(tokens.mean()),
+        float(low),
+        float(high),
+    )
 
 
 def page(rows: Sequence[Row], runs: Sequence[Runs], names: Sequence[str], command: str, seeds: int) -> Iterator[str]:
@@ -143,11 +153,17 @@ def page(rows: Sequence[Row], runs: Sequence[Runs], names: Sequence[str], comman
     yield from ("# Search over the turns of an agent", "", made_by(command), "")
     yield f"{len(names)} small repositories of `examples/patches`, and the toy agent."
     yield f"{drawn} independent runs of each. Beam search has {seeds} seeds."
-    yield "Both choose by the share of visible tests that pass. A repository is solved if all its tests pass, hidden ones included."
+    yield (
+        "Both choose by the share of visible tests that pass. A repository is solved if all its tests pass, hidden "
+        "ones included."
+    )
     yield from ("", "## Beam search beside independent runs", "")
     yield "- Tokens: words that the agent says, in the mean over repositories; a turn says about ten."
     yield f"- Equal runs: independent runs that solve as many. *> {drawn}*: the runs that were drawn solve fewer."
-    yield "- Ratio: their tokens to those of beam search, with the 95 % interval over seeds and runs. Above 1, beam search needs less."
+    yield (
+        "- Ratio: their tokens to those of beam search, with the 95 % interval over seeds and runs. Above 1, beam "
+        "search needs less."
+    )
     yield from ("", "| strategy | solved | tokens | equal runs | ratio |", "| :-- | --: | --: | --: | --: |")
     for row in rows:
         ratio = f"{_number(row.ratio)} [{_number(row.low)}, {_number(row.high)}]"
@@ -169,7 +185,11 @@ def _number(value: float) -> str:
 def _verdict(rows: Sequence[Row]) -> str:
     better, worse = [row.size for row in rows if row.low > 1], [row.size for row in rows if row.high < 1]
     said = {True: "needs fewer", False: "needs more"}
-    told = [f"it {said[way]} at n = {', '.join(map(str, sizes))}" for way, sizes in ((True, better), (False, worse)) if sizes]
+    told = [
+        f"it {said[way]} at n = {', '.join(map(str, sizes))}"
+        for way, sizes in ((True, better), (False, worse))
+        if sizes
+    ]
     rest = [row.size for row in rows if row.size not in (*better, *worse)]
     told += [f"no difference is shown at n = {', '.join(map(str, rest))}"] if rest else []
     return f"For as many solved repositories, beam search beside independent runs: {'; '.join(told)}."
@@ -188,7 +208,13 @@ def main() -> None:
     options.store.parent.mkdir(parents=True, exist_ok=True)
     refuse_mixture(options.store)
     drawn = study("patches-runs", [f"best_of_n(n={options.runs}) | best"], 1, options.limit, options.store)
-    searched = study("patches-beam", [f"beam(n={size}) | best" for size in options.sizes], options.seeds, options.limit, options.store)
+    searched = study(
+        "patches-beam",
+        [f"beam(n={size}) | best" for size in options.sizes],
+        options.seeds,
+        options.limit,
+        options.store,
+    )
     runs, names = pools(drawn), [result.cell.problem for result in drawn]
     rows: list[Row] = []
     for size in options.sizes:
@@ -200,7 +226,9 @@ def main() -> None:
     sizes = " ".join(map(str, options.sizes))
     limit = "" if options.limit == parser.get_default("limit") else f" --limit {options.limit}"
     command = f"python -m research.patches --runs {options.runs} --seeds {options.seeds} --sizes {sizes}{limit}"
-    (options.out / "patches.md").write_text("\n".join(page(rows, runs, names, command, options.seeds)) + "\n", encoding="utf-8")
+    (options.out / "patches.md").write_text(
+        "\n".join(page(rows, runs, names, command, options.seeds)) + "\n", encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
-"""A small process model from exported rows: trained on a file of `tts export --form trl-prm`, and measured beside the shipped one.
+"""A small process model from exported rows: trained on a file of `tts export --form trl-prm`, and measured beside the
+shipped one.
 
     python -m research.pocket.exported FILE --out FOLDER [--minutes 1] [--seed 0] [--problems 100] [--samples 4]
 
-The model begins as `pocket` with a head of zeros, and learns the soft labels at the ends of steps by cross-entropy. The prompts of
-one row in ten are held out, and the model ends as it was where their loss was lowest. It is written to FOLDER. Both models then
-score the steps of samples of the validation split. An exact verdict says whether a line is right and the target can still be
-reached. The last line of a sample is left out. Prints the AUC of each with its 95 % interval over problems. A minute is a fixed
-number of steps, about a minute of two free cores.
+The model begins as `pocket` with a head of zeros, and learns the soft labels at the ends of steps by cross-entropy. The
+prompts of one row in ten are held out, and the model ends as it was where their loss was lowest. It is written to
+FOLDER. Both models then score the steps of samples of the validation split. An exact verdict says whether a line is
+right and the target can still be reached. The last line of a sample is left out. Prints the AUC of each with its 95 %
+interval over problems. A minute is a fixed number of steps, about a minute of two free cores.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ def read_rows(path: Path) -> list[Labelled]:
     wanted = ("prompt", "completions", "soft_labels")
     if not lines or any(name not in line for line in lines for name in wanted):
         raise ConfigError(
-            f"{path} must have rows with {', '.join(wanted)}, but has not", hint="write it by tts export --form trl-prm --out FILE.jsonl"
+            f"{path} must have rows with {', '.join(wanted)}, but has not",
+            hint="write it by tts export --form trl-prm --out FILE.jsonl",
         )
     return [Labelled(line["prompt"], tuple(line["completions"]), tuple(line["soft_labels"])) for line in lines]
 
@@ -102,7 +104,9 @@ def fit(path: Path, out: Path, minutes: float, seed: int) -> tuple[Reader, Any]:
     held = set(prompts[::HELD_OUT])
     unseen, seen = [row for row in rows if row.prompt in held], [row for row in rows if row.prompt not in held]
     if not seen:
-        raise ConfigError(f"{path} has the prompt {prompts[0]!r} alone, but training holds one out", hint="export more problems")
+        raise ConfigError(
+            f"{path} has the prompt {prompts[0]!r} alone, but training holds one out", hint="export more problems"
+        )
 
     def drawn_loss(step: int) -> torch.Tensor:
         places = generator(seed, 0, "exported", step).integers(len(seen), size=ROWS)
@@ -111,7 +115,9 @@ def fit(path: Path, out: Path, minutes: float, seed: int) -> tuple[Reader, Any]:
     @torch.no_grad()
     def held_out_loss() -> float:
         model.eval()
-        return float(np.mean([float(loss_of(model, tokenizer, unseen[i : i + ROWS])) for i in range(0, len(unseen), ROWS)]))
+        return float(
+            np.mean([float(loss_of(model, tokenizer, unseen[i : i + ROWS])) for i in range(0, len(unseen), ROWS)])
+        )
 
     recipe = Recipe(tokens=4096, minutes=minutes, matrix_rate=0.002, rate=5e-4, decay=0.9)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -128,7 +134,9 @@ def measure(model: Reader, tokenizer: Any, problems: int, samples: int) -> Itera
     ours, shipped, truth, clusters = list[float](), list[float](), list[bool](), list[int]()
     with tts.Solver("pocket", task="countdown", temperature=1.0) as solver:
         task = solver.prepared(asked[0], 100, strategy="single").task
-        for number, found in enumerate(solver.solve_many(asked, each=tts.Budget(samples=samples), strategy="best_of_n | weighted")):
+        for number, found in enumerate(
+            solver.solve_many(asked, each=tts.Budget(samples=samples), strategy="best_of_n | weighted")
+        ):
             prompt, given = task.prompt(asked[number]), read(asked[number].text)
             assert given is not None
             assert found.trace is not None

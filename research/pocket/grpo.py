@@ -1,11 +1,13 @@
-"""Reinforcement learning of `pocket` on countdowns: GRPO with equal groups, and with groups where rewards differ, at equal rollout tokens.
+"""Reinforcement learning of `pocket` on countdowns: GRPO with equal groups, and with groups where rewards differ, at
+equal rollout tokens.
 
     python -m research.pocket.grpo [--steps 30] [--prompts 32] [--seeds 3] [--out docs/results/grpo.md]
 
-Each step draws rollouts of some prompts by `tts.rollouts`, and takes one step of AdamW on them. Equal groups come first: what they cost
-in a step is the total of that step for groups of other sizes, which may spend less of it but never more. The copy of the model is
-written to a folder, from which the next rollouts are drawn. Accuracy is that of one sample at temperature 1 on prompts of the validation
-split, which no step sees. It takes some minutes a run on one core.
+Each step draws rollouts of some prompts by `tts.rollouts`, and takes one step of AdamW on them. Equal groups come
+first: what they cost in a step is the total of that step for groups of other sizes, which may spend less of it but
+never more. The copy of the model is written to a folder, from which the next rollouts are drawn. Accuracy is that of
+one sample at temperature 1 on prompts of the validation split, which no step sees. It takes some minutes a run on one
+core.
 """
 
 from __future__ import annotations
@@ -48,7 +50,8 @@ BATCH = 64  # rollouts in one forward pass
 def batch_of(found: Rollouts, pad: int) -> dict[str, torch.Tensor]:
     """Return the rollouts of groups with a difference as tensors: ids, mask, log-probabilities, advantages and shares.
 
-    A share is one over the number of all rollouts. Rollouts of other groups have no gradient, but they count in the mean, as in TRL.
+    A share is one over the number of all rollouts. Rollouts of other groups have no gradient, but they count in the
+    mean, as in TRL.
     """
     count = sum(len(group.rollouts) for group in found.groups)
     rows: list[tuple[tuple[int, ...], Any, float]] = []
@@ -64,8 +67,13 @@ def batch_of(found: Rollouts, pad: int) -> dict[str, torch.Tensor]:
         ids[at, :end] = torch.tensor([*prompt, *one.ids])
         mask[at, len(prompt) : end] = torch.tensor([float(wrote) for wrote in one.written])
         before[at, len(prompt) : end] = torch.tensor(one.logprobs)
-    return {"ids": ids, "mask": mask, "before": before, "advantages": torch.tensor([advantage for *_, advantage in rows]),
-            "shares": torch.full((len(rows),), 1 / max(1, count))}  # fmt: skip
+    return {
+        "ids": ids,
+        "mask": mask,
+        "before": before,
+        "advantages": torch.tensor([advantage for *_, advantage in rows]),
+        "shares": torch.full((len(rows),), 1 / max(1, count)),
+    }
 
 
 def take_step(model: Any, optimizer: torch.optim.Optimizer, batch: Mapping[str, torch.Tensor]) -> float:
@@ -95,12 +103,15 @@ def accuracy(folder: Path, seed: int) -> float:
 
 def solver_of(folder: Path) -> tts.Solver:
     """Return a solver of a model in a folder, without verifiers, at temperature 1."""
-    record = ModelRecord(name="pocket-copy", backend="engine", location=str(folder), source="folder", task="countdown", step=("\n",))
+    record = ModelRecord(
+        name="pocket-copy", backend="engine", location=str(folder), source="folder", task="countdown", step=("\n",)
+    )
     return tts.Solver(record, {}, task="countdown", temperature=1.0)
 
 
 def train(objective: str, totals: Sequence[int], prompts: int, seed: int) -> Iterator[dict[str, float]]:
-    """Train a copy, and yield what was measured before each step: step, rollout tokens so far, accuracy, and shares of silent groups.
+    """Train a copy, and yield what was measured before each step: step, rollout tokens so far, accuracy, and shares of
+    silent groups.
 
     Args:
         objective: As in `tts.rollouts`.
@@ -137,25 +148,45 @@ def train(objective: str, totals: Sequence[int], prompts: int, seed: int) -> Ite
 def page(found: Mapping[tuple[str, int], Sequence[Mapping[str, float]]], options: argparse.Namespace) -> Iterator[str]:
     """Yield the lines of the page."""
     flags = f"--steps {options.steps} --prompts {options.prompts} --seeds {options.seeds}"
-    yield from ("# Reinforcement learning where rewards differ", "", made_by(f"python -m research.pocket.grpo {flags}"), "")
+    yield from (
+        "# Reinforcement learning where rewards differ",
+        "",
+        made_by(f"python -m research.pocket.grpo {flags}"),
+        "",
+    )
     yield f"`pocket` on countdowns of 2 to 4 numbers, {options.steps} steps of GRPO."
     yield ""
     yield f"- Uniform: {GROUP} samples of each of {options.prompts} new prompts."
-    yield "- Signal: the same prompts, sizes by expected variance. What uniform groups cost in a step is the total of that step."
+    yield (
+        "- Signal: the same prompts, sizes by expected variance. What uniform groups cost in a step is the total of "
+        "that step."
+    )
     yield f"- AdamW at {RATE:g}, one step a batch, no penalty for leaving the first model. {options.seeds} seeds."
     yield f"- Accuracy: one sample at temperature 1, {SAMPLES} of each of {PROBLEMS} problems of the validation split."
     yield "- Intervals: 95 % over seeds, by Student's law."
     yield ""
-    yield "| step | uniform | signal | signal less uniform, points | silent groups, uniform | signal | tokens, uniform | signal |"
+    yield (
+        "| step | uniform | signal | signal less uniform, points | silent groups, uniform | signal | tokens, "
+        "uniform | signal |"
+    )
     yield "| --: | :-- | :-- | :-- | --: | --: | --: | --: |"
     for at, one in enumerate(found["uniform", 0]):
         if math.isnan(one["accuracy"]):
             continue
-        each = {name: np.array([found[name, seed][at]["accuracy"] for seed in range(options.seeds)]) * 100 for name in OBJECTIVES}
-        silent = {name: np.mean([found[name, seed][at]["silent"] for seed in range(options.seeds)]) for name in OBJECTIVES}
+        each = {
+            name: np.array([found[name, seed][at]["accuracy"] for seed in range(options.seeds)]) * 100
+            for name in OBJECTIVES
+        }
+        silent = {
+            name: np.mean([found[name, seed][at]["silent"] for seed in range(options.seeds)]) for name in OBJECTIVES
+        }
         shares = " | ".join("–" if math.isnan(silent[name]) else f"{silent[name]:.0%}" for name in OBJECTIVES)
-        told = f"{interval(each['uniform'])} | {interval(each['signal'])} | {interval(each['signal'] - each['uniform'])}"
-        spent = {name: np.mean([found[name, seed][at]["tokens"] for seed in range(options.seeds)]) for name in OBJECTIVES}
+        told = (
+            f"{interval(each['uniform'])} | {interval(each['signal'])} | {interval(each['signal'] - each['uniform'])}"
+        )
+        spent = {
+            name: np.mean([found[name, seed][at]["tokens"] for seed in range(options.seeds)]) for name in OBJECTIVES
+        }
         yield f"| {one['step']:.0f} | {told} | {shares} | {' | '.join(f'{spent[name]:,.0f}' for name in OBJECTIVES)} |"
 
 

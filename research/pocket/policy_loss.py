@@ -9,8 +9,8 @@ from torch import Tensor
 def policy_loss(logprobs: Tensor, before: Tensor, advantages: Tensor, mask: Tensor, *, clip: float = 0.2) -> Tensor:
     """Return the clipped loss, the mean over rollouts of the mean over their tokens.
 
-    Source: Shao et al., "DeepSeekMath" (2402.03300), equation 3 without the penalty for leaving the reference; the `grpo` loss of TRL. The
-    groups are in the advantages alone, so their sizes may differ.
+    Source: Shao et al., "DeepSeekMath" (2402.03300), equation 3 without the penalty for leaving the reference; the
+    `grpo` loss of TRL. The groups are in the advantages alone, so their sizes may differ.
 
     Args:
         logprobs: Of the tokens under the model that is trained, natural, [rollouts, tokens].

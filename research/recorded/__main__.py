@@ -2,9 +2,9 @@
 
     TTS_DATA_DIR=… python -m research.recorded [--draws 20] [--every 4] [--only POOL …] [--kept FILE] [--out FOLDER]
 
-Reads the pools in TTS_DATA_DIR/pools (`research/README.md` names them) and writes `recorded.md` with a figure for each. The programs of
-HumanEval run in the sandbox once; verdicts are kept in a file, to which a run that was interrupted adds. It takes a quarter of an hour of
-one core, and the programs half a second each, or a minute where they do not end.
+Reads the pools in TTS_DATA_DIR/pools (`research/README.md` names them) and writes `recorded.md` with a figure for each.
+The programs of HumanEval run in the sandbox once; verdicts are kept in a file, to which a run that was interrupted
+adds. It takes a quarter of an hour of one core, and the programs half a second each, or a minute where they do not end.
 """
 
 from __future__ import annotations
@@ -60,14 +60,21 @@ def written(names: Sequence[str], draws: int, every: int, kept: Path, folder: Pa
         "",
     )
     yield from (
-        "- Accuracy in percent, with 95 % intervals by problem, of which there are few: most differences on this page are within chance.",
-        f"- A point is exact, over all subsets of a pool, where there is a closed form, else the mean of {draws} random orders.",
+        "- Accuracy in percent, with 95 % intervals by problem, of which there are few: most differences on this page "
+        "are within chance.",
+        f"- A point is exact, over all subsets of a pool, where there is a closed form, else the mean of {draws} "
+        "random orders.",
         "- Recorded order: the samples as they were drawn, once. Tokens are those of the samples that a rule draws.",
-        "- `auto` sees votes alone, and no parameter of it was fitted. It runs whole on recorded samples, over at most 16 orders.",
-        "- `sprt` and `mixture_sprt` err with a chance of at most 0.053 for each other answer, the most likely answer taken as the truth.",
-        "  With `preset='consol'` they are those of ConSol's code: a lead of three votes stops, and no error is bounded.",
-        "- `research/README.md` names the source of each pool. Verdicts are the source's; programs are judged by the data set's tests.",
-        "- A sample without an extracted answer does not vote, even where its source calls it right: at 1 a vote may be below pass@k.",
+        "- `auto` sees votes alone, and no parameter of it was fitted. It runs whole on recorded samples, over at "
+        "most 16 orders.",
+        "- `sprt` and `mixture_sprt` err with a chance of at most 0.053 for each other answer, the most likely answer "
+        "taken as the truth.",
+        "  With `preset='consol'` they are those of ConSol's code: a lead of three votes stops, and no error is "
+        "bounded.",
+        "- `research/README.md` names the source of each pool. Verdicts are the source's; programs are judged by the "
+        "data set's tests.",
+        "- A sample without an extracted answer does not vote, even where its source calls it right: at 1 a vote may "
+        "be below pass@k.",
         "",
     )
     for name in names:
@@ -87,7 +94,9 @@ def agreed(every: int, kept: Path) -> tuple[dict[str, dict[int, Estimate]], list
     for problem in asked:
         told = programs.verdicts(problem, kept)
         n, right = len(told), sum(one.right for one in told)
-        found = list(programs.agreement_at(list(problem.tests.values()), told, SIZES, programs.ORDERS, np.random.default_rng(0)))
+        found = list(
+            programs.agreement_at(list(problem.tests.values()), told, SIZES, programs.ORDERS, np.random.default_rng(0))
+        )
         rows = {"pass@k": pass_at_k(n, right, SIZES).tolist(), "one sample": [right / n] * len(SIZES)}
         for way, values in {**rows, **{way: [one[way] for one in found] for way in found[0]}}.items():
             shares.setdefault(way, []).append(values)
@@ -106,8 +115,12 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("--draws", type=int, default=20, help="random orders of a pool")
     parser.add_argument("--every", type=int, default=4, help="which problems of HumanEval: every so many-th")
-    parser.add_argument("--only", nargs="+", default=[*pools.MODELS, HUMANEVAL], choices=[*pools.MODELS, HUMANEVAL], help="pools")
-    parser.add_argument("--kept", type=Path, default=default_store().parent / "programs.jsonl", help="verdicts of programs")
+    parser.add_argument(
+        "--only", nargs="+", default=[*pools.MODELS, HUMANEVAL], choices=[*pools.MODELS, HUMANEVAL], help="pools"
+    )
+    parser.add_argument(
+        "--kept", type=Path, default=default_store().parent / "programs.jsonl", help="verdicts of programs"
+    )
     parser.add_argument("--out", type=Path, default=RESULTS)
     return parser.parse_args()
 

@@ -1,4 +1,6 @@
-"""Scores as probabilities of being right, for stop rules that read them so: a logistic law, fitted on other problems."""
+"""Scores as probabilities of being right, for stop rules that read them so: a logistic law, fitted on other
+problems.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ _RIDGE = 1e-3  # keeps the law finite where it separates all samples
 def with_chances(problems: Sequence[ProblemPool]) -> list[ProblemPool]:
     """Return pools whose scores of the role `main` are the chances that samples are right.
 
-    The law of every second problem is fitted on the others, and the other way round, so that no problem takes part in its own.
+    The law of every second problem is fitted on the others, and the other way round, so that no problem takes part in
+    its own.
     """
     laws = [_fitted([one for i, one in enumerate(problems) if i % 2 != half]) for half in (0, 1)]
     return [_through(one, *laws[i % 2]) for i, one in enumerate(problems)]
@@ -25,10 +28,14 @@ def with_chances(problems: Sequence[ProblemPool]) -> list[ProblemPool]:
 
 def _through(one: ProblemPool, mean: float, spread: float, law: NDArray[np.float64]) -> ProblemPool:
     drawn = tuple(
-        dataclasses.replace(each, scores={"main": float(special.expit(law[0] + law[1] * (each.scores["main"] - mean) / spread))})
+        dataclasses.replace(
+            each, scores={"main": float(special.expit(law[0] + law[1] * (each.scores["main"] - mean) / spread))}
+        )
         for each in one.drawn
     )
-    return dataclasses.replace(one, drawn=drawn, cell=dataclasses.replace(one.cell, verifiers={"main": "recorded(low=0, high=1)"}))
+    return dataclasses.replace(
+        one, drawn=drawn, cell=dataclasses.replace(one.cell, verifiers={"main": "recorded(low=0, high=1)"})
+    )
 
 
 def _fitted(problems: Sequence[ProblemPool]) -> tuple[float, float, NDArray[np.float64]]:

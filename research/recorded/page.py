@@ -24,10 +24,12 @@ from tts.statistics import Estimate, clustered_mean
 from tts.verifiers.code.written import SECONDS
 
 SELECTIONS = (
-    "majority", "best", "weighted", "best_of_majority", "borda", "weighted(temperature=0.1)", "pessimistic", "shortest", "last_finish",
+    "majority", "best", "weighted", "best_of_majority", "borda", "weighted(temperature=0.1)", "pessimistic", "shortest",
+    "last_finish",
 )  # fmt: skip
 RULES = (
-    "unanimous(window=5)", "posterior", "sprt(preset='consol')", "mixture_sprt(preset='consol')", "sprt", "mixture_sprt",
+    "unanimous(window=5)", "posterior", "sprt(preset='consol')", "mixture_sprt(preset='consol')", "sprt",
+    "mixture_sprt",
 )  # fmt: skip
 PLANS = ("pass@k", "random choice", *(f"best_of_n | {name}" for name in SELECTIONS))
 UNSCORED = ("pass@k", "random choice", *(f"best_of_n | {name}" for name in ("majority", "shortest", "last_finish")))
@@ -37,7 +39,8 @@ _STOPS = """Stop rules with a majority vote, at most {} samples:
 | stop rule | recorded order | samples | all orders | samples | tokens |
 | :-- | :-- | --: | :-- | --: | --: |"""
 _OF_A_TREE = (
-    "The five states that the search kept, scored by its last values. They are no independent samples, so that only all five are shown."
+    "The five states that the search kept, scored by its last values. They are no independent samples, so "
+    "that only all five are shown."
 )
 
 
@@ -84,13 +87,20 @@ def replayed(pool: tts.Pool, draws: int, totals: Sequence[int]) -> Replayed:
     if scored:
         first = [one.drawn[0] for one in pool.problems]
         rule = ReASC.calibrated([one.scores["main"] for one in first], [one.right is True for one in first])
-        rules.append(f"{dataclasses.replace(rule, mean=round(rule.mean, 3), spread=round(rule.spread, 3), gate=round(rule.gate or 0, 3))}")
+        rules.append(
+            f"{dataclasses.replace(rule, mean=round(rule.mean, 3), spread=round(rule.spread, 3), gate=round(rule.gate or 0, 3))}"  # noqa: E501
+        )
         notes.append("`reasc` is calibrated on the first samples of these problems themselves, which favours it.")
-        notes.append("`cges` reads scores as probabilities: through a logistic law, fitted on the other half of the problems.")
+        notes.append(
+            "`cges` reads scores as probabilities: through a logistic law, fitted on the other half of the problems."
+        )
     else:
         notes.append("`cges` and `reasc` need a score of each sample, which this pool has not.")
     shuffled = [np.random.default_rng(draw).permutation(most).tolist() for draw in range(draws)]
-    stops = {rule: (stopped(pool.problems, rule, [range(most)]), stopped(pool.problems, rule, shuffled)) for rule in ("never", *rules)}
+    stops = {
+        rule: (stopped(pool.problems, rule, [range(most)]), stopped(pool.problems, rule, shuffled))
+        for rule in ("never", *rules)
+    }
     if scored:
         likely = with_chances(pool.problems)
         stops["cges"] = stopped(likely, "cges", [range(most)]), stopped(likely, "cges", shuffled)
@@ -101,17 +111,27 @@ def replayed(pool: tts.Pool, draws: int, totals: Sequence[int]) -> Replayed:
 
 def allocated(pool: tts.Pool, size: int, draws: int, *, shared: bool = False) -> tuple[Stopped, Stopped]:
     """Return what `auto` with a majority vote reaches in recorded order, and in the mean over orders."""
-    found = [pool.replay(["auto | majority"], [size], first=first, draws=draws, shared=shared)[0].curve for first in (True, False)]
-    first, mean = (Stopped(one.accuracy[0], *(float(one.costs[cost][0]) for cost in ("samples", "generated_tokens"))) for one in found)
+    found = [
+        pool.replay(["auto | majority"], [size], first=first, draws=draws, shared=shared)[0].curve
+        for first in (True, False)
+    ]
+    first, mean = (
+        Stopped(one.accuracy[0], *(float(one.costs[cost][0]) for cost in ("samples", "generated_tokens")))
+        for one in found
+    )
     return first, mean
 
 
 def stopped(problems: Sequence[ProblemPool], rule: str, orders: Sequence[Sequence[int]]) -> Stopped:
     """Return what a stop rule with a majority vote reaches in the mean over orders of all samples."""
     plan = parse(f"best_of_n | {rule} | majority")
-    found = np.array([
-        [(end.right, end.samples, end.generated_tokens) for end in map(RecordedSearch(one, plan).run, orders)] for one in problems
-    ], np.float64).mean(axis=1)  # fmt: skip
+    found = np.array(
+        [
+            [(end.right, end.samples, end.generated_tokens) for end in map(RecordedSearch(one, plan).run, orders)]
+            for one in problems
+        ],
+        np.float64,
+    ).mean(axis=1)
     accuracy = clustered_mean(found[:, 0], rng=np.random.default_rng(0), bounds=(0, 1))
     return Stopped(accuracy, float(found[:, 1].mean()), float(found[:, 2].mean()))
 
@@ -138,21 +158,33 @@ def section(of: Replayed, folder: Path) -> Iterator[str]:
     yield from ("",) if notes else ()
 
 
-def programs_section(names: Sequence[str], found: Mapping[str, Mapping[int, Estimate]], every: int, folder: Path) -> Iterator[str]:
+def programs_section(
+    names: Sequence[str], found: Mapping[str, Mapping[int, Estimate]], every: int, folder: Path
+) -> Iterator[str]:
     """Yield the lines of the section of programs, and save its figure."""
     sizes = list(next(iter(found.values())))
     curves = [
         Curve(
-            label=way, dataset="humaneval", model="CodeGen-16B", kind="replayed", costs={"samples": np.array(sizes, np.float64)},
-            accuracy=[of[size] for size in sizes], shares=np.full((len(sizes), len(names)), np.nan), problems=names, seeds=(0,),
+            label=way,
+            dataset="humaneval",
+            model="CodeGen-16B",
+            kind="replayed",
+            costs={"samples": np.array(sizes, np.float64)},
+            accuracy=[of[size] for size in sizes],
+            shares=np.full((len(sizes), len(names)), np.nan),
+            problems=names,
+            seeds=(0,),
         )
         for way, of in found.items()
-    ]  # fmt: skip
+    ]
     save(curves, folder / "recorded_humaneval")
     yield from ("## CodeGen-16B on HumanEval, with tests that it wrote", "")
     yield f"{len(names)} problems, every {every}th of 164, 100 programs each; at most 5 tests of each of 100 texts."
     yield f"All tests of a program run in one contained process, for at most {SECONDS:g} seconds."
-    yield f"A point is the mean over {ORDERS} random subsets of the programs, with all tests. `pass@k` and one sample are exact."
+    yield (
+        f"A point is the mean over {ORDERS} random subsets of the programs, with all tests. `pass@k` and one sample "
+        "are exact."
+    )
     yield from (
         "",
         "![Programs that pass against samples, by selection](recorded_humaneval.svg)",

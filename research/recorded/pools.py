@@ -39,9 +39,11 @@ MODELS = {
 MEASURED = ("crucible", "bestofn")  # pools whose files have the tokens of each sample
 NOTES: Mapping[str, tuple[str, ...]] = {
     "crucible": (
-        "Eight samples of each of 40 problems in each of three seeds, taken as 120 problems: intervals are too narrow for 40.",
+        "Eight samples of each of 40 problems in each of three seeds, taken as 120 problems: intervals are too narrow "
+        "for 40.",
         "The first samples have 38.3 %, all 38.2 %.",
-        "The vote of eight has 53.3 % here, by exact texts of the last box. The source prints 52.5 %: texts without a box vote there.",
+        "The vote of eight has 53.3 % here, by exact texts of the last box. The source prints 52.5 %: texts without a "
+        "box vote there.",
         "`best` has 55.8 % here, where texts without a box cannot be chosen, and 55.0 % where they can.",
     ),
     "bestofn": ("Texts end at 400 tokens, so that a quarter of them is cut, and 29 % state no answer.",),
@@ -57,22 +59,28 @@ def folder() -> Path:
     """
     path = Path(os.environ.get("TTS_DATA_DIR", "")) / "pools"
     if "TTS_DATA_DIR" not in os.environ or not path.is_dir():
-        raise ConfigError("TTS_DATA_DIR has no folder of pools", hint="set TTS_DATA_DIR to a folder with pools/qwen25math and the others")
+        raise ConfigError(
+            "TTS_DATA_DIR has no folder of pools",
+            hint="set TTS_DATA_DIR to a folder with pools/qwen25math and the others",
+        )
     return path
 
 
 def pool(name: str) -> tts.Pool:
     """Return a pool by its name; the verdicts are those of its source, where it has some."""
     readers = {
-        "qwen25math": _qwen, "game24_cot": _cot, "game24_io": _io, "game24_tot": _tree, "dates": _dates, "crucible": _crucible,
-        "bestofn": _bestofn,
+        "qwen25math": _qwen, "game24_cot": _cot, "game24_io": _io, "game24_tot": _tree, "dates": _dates,
+        "crucible": _crucible, "bestofn": _bestofn,
     }  # fmt: skip
     rows = readers[name](folder() / _FILES[name])
-    return tts.Pool.from_rows(rows, name=name, model=MODELS[name], task="text", verdicts="given", fields={"answer": "answer"})
+    return tts.Pool.from_rows(
+        rows, name=name, model=MODELS[name], task="text", verdicts="given", fields={"answer": "answer"}
+    )
 
 
 def figures(of: tts.Pool) -> Mapping[str, float]:
-    """Return what can be read off a pool without chance: the shares of right first samples, of all, and of problems with any right one.
+    """Return what can be read off a pool without chance: the shares of right first samples, of all, and of problems
+    with any right one.
 
     And the accuracy of the majority, and of the best by score, of all samples in recorded order.
     """
@@ -87,7 +95,9 @@ def figures(of: tts.Pool) -> Mapping[str, float]:
     if all(one.has("main") for one in of.problems):
         ways["best"] = "best_of_n | best"
     if len(set(n)) == 1:
-        found |= {way: float(of.replay([plan], [n[0]], first=True)[0].curve.accuracy[0].value) for way, plan in ways.items()}
+        found |= {
+            way: float(of.replay([plan], [n[0]], first=True)[0].curve.accuracy[0].value) for way, plan in ways.items()
+        }
     return found
 
 
@@ -95,20 +105,30 @@ def _qwen(path: Path) -> Iterator[Mapping[str, Any]]:
     for row in _lines(path):
         scores = [score for (score,) in row["pred_score"]]
         yield {
-            "problem": f"{row['idx']}", "prompt": row["question"], "text": row["code"], "answer": row["pred"], "correct": row["score"],
-            "scores": scores,
+            "problem": f"{row['idx']}", "prompt": row["question"], "text": row["code"], "answer": row["pred"],
+            "correct": row["score"], "scores": scores,
         }  # fmt: skip
 
 
 def _cot(path: Path) -> Iterator[Mapping[str, Any]]:
     for row in json.loads(path.read_text(encoding="utf-8")):
         answers = [_expression(text) for text in row["ys"]]
-        yield {"problem": f"{row['idx']}", "text": row["ys"], "answer": answers, "correct": [bool(one["r"]) for one in row["infos"]]}
+        yield {
+            "problem": f"{row['idx']}",
+            "text": row["ys"],
+            "answer": answers,
+            "correct": [bool(one["r"]) for one in row["infos"]],
+        }
 
 
 def _io(path: Path) -> Iterator[Mapping[str, Any]]:
     for row in json.loads(path.read_text(encoding="utf-8")):
-        yield {"problem": f"{row['idx']}", "text": row["ys"], "answer": [_expression(text) for text in row["ys"]], "correct": row["accs"]}
+        yield {
+            "problem": f"{row['idx']}",
+            "text": row["ys"],
+            "answer": [_expression(text) for text in row["ys"]],
+            "correct": row["accs"],
+        }
 
 
 def _tree(path: Path) -> Iterator[Mapping[str, Any]]:
@@ -116,9 +136,12 @@ def _tree(path: Path) -> Iterator[Mapping[str, Any]]:
         last = row["steps"][-1]
         values = dict(zip(last["new_ys"], last["values"], strict=True))
         yield {
-            "problem": f"{row['idx']}", "text": row["ys"], "answer": [_expression(text) for text in row["ys"]],
-            "correct": [bool(one["r"]) for one in row["infos"]], "scores": [values[text] for text in row["ys"]],
-        }  # fmt: skip
+            "problem": f"{row['idx']}",
+            "text": row["ys"],
+            "answer": [_expression(text) for text in row["ys"]],
+            "correct": [bool(one["r"]) for one in row["infos"]],
+            "scores": [values[text] for text in row["ys"]],
+        }
 
 
 def _dates(path: Path) -> Iterator[Mapping[str, Any]]:
@@ -135,10 +158,13 @@ def _crucible(path: Path) -> Iterator[Mapping[str, Any]]:
         for record in json.loads((path / f"math500-bestofn-seed{seed}.json").read_text(encoding="utf-8"))["records"]:
             drawn = record["traces"]
             yield {
-                "problem": f"{record['problem_id']}/{seed}", "text": [t["text"] for t in drawn],
+                "problem": f"{record['problem_id']}/{seed}",
+                "text": [t["text"] for t in drawn],
                 "answer": [boxed(t["text"]) for t in drawn],
-                "correct": [t["correct"] for t in drawn], "scores": [t["prm_score"] for t in drawn], "tokens": [t["tokens"] for t in drawn],
-            }  # fmt: skip
+                "correct": [t["correct"] for t in drawn],
+                "scores": [t["prm_score"] for t in drawn],
+                "tokens": [t["tokens"] for t in drawn],
+            }
 
 
 def _bestofn(path: Path) -> Iterator[Mapping[str, Any]]:
@@ -146,10 +172,13 @@ def _bestofn(path: Path) -> Iterator[Mapping[str, Any]]:
         for row in map(json.loads, file):
             drawn = row["trajectories"]
             yield {
-                "problem": f"{row['gsm8k_id']}", "text": [t["text"] for t in drawn], "answer": [t["answer"] or "" for t in drawn],
+                "problem": f"{row['gsm8k_id']}",
+                "text": [t["text"] for t in drawn],
+                "answer": [t["answer"] or "" for t in drawn],
                 "correct": [equal_numbers(str(t["answer"]), str(row["gold"])) for t in drawn],
-                "scores": [t["logprob"] for t in drawn], "tokens": [t["n_tokens"] for t in drawn],
-            }  # fmt: skip
+                "scores": [t["logprob"] for t in drawn],
+                "tokens": [t["n_tokens"] for t in drawn],
+            }
 
 
 def equal_numbers(answer: str, gold: str) -> bool:

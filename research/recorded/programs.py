@@ -1,7 +1,8 @@
 """Programs of CodeGen-16B with the tests that it wrote: run in the sandbox, and chosen by agreement (CodeT).
 
-Source: Chen et al., "CodeT: Code Generation with Generated Tests" (2207.10397), from the authors' code. At most 5 tests of each text count,
-each as often as it was written. Programs that pass the same tests are one group. The group of greatest sqrt(programs) x tests wins.
+Source: Chen et al., "CodeT: Code Generation with Generated Tests" (2207.10397), from the authors' code. At most 5 tests
+of each text count, each as often as it was written. Programs that pass the same tests are one group. The group of
+greatest sqrt(programs) x tests wins.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ class ProgramProblem:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a program does: whether it passes the data set's tests, and which of the written ones, a character each; "": it did not end."""
+    """What a program does: whether it passes the data set's tests, and which of the written ones, a character each; "":
+    it did not end.
+    """
 
     right: bool
     passed: str
@@ -64,7 +67,9 @@ def problems(folder: Path, every: int) -> list[ProgramProblem]:
     }
     found: list[ProgramProblem] = []
     for prompt, row in list(known.items())[::every]:
-        tests = Counter(test for text in written[prompt] for test in written_tests(text, row["entry_point"])[:TESTS_OF_A_TEXT])
+        tests = Counter(
+            test for text in written[prompt] for test in written_tests(text, row["entry_point"])[:TESTS_OF_A_TEXT]
+        )
         check = f"{row['test']}\ncheck({row['entry_point']})\n"
         found.append(ProgramProblem(row["task_id"], prompt, check, tuple(map(_cut, programs[prompt])), dict(tests)))
     return found
@@ -91,7 +96,8 @@ def _verdict(problem: ProgramProblem, program: str) -> Verdict:
 
 
 def agreement(weights: Sequence[int], told: Sequence[Verdict], order: Sequence[int]) -> dict[str, float]:
-    """Return the chance that each way of choosing among the drawn programs is right; a group's program is drawn evenly from it.
+    """Return the chance that each way of choosing among the drawn programs is right; a group's program is drawn evenly
+    from it.
 
     Args:
         weights: how often each test was written.
@@ -120,7 +126,11 @@ def agreement_at(
 
 def written_tests(text: str, name: str) -> list[str]:
     """Return the assertions of a written text that name the function and are Python."""
-    parts = [_cut(f"assert {part}".strip()).strip() for part in f"assert {text}".split("assert ") if name in part and part.strip()]
+    parts = [
+        _cut(f"assert {part}".strip()).strip()
+        for part in f"assert {text}".split("assert ")
+        if name in part and part.strip()
+    ]
     return [part for part in parts if _compiles(part)]
 
 

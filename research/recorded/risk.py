@@ -1,9 +1,10 @@
-"""Calibrated risks on recorded pools: how often calibrated thresholds exceed their level, beside `selective` and random answers.
+"""Calibrated risks on recorded pools: how often calibrated thresholds exceed their level, beside `selective` and random
+answers.
 
     TTS_DATA_DIR=… python -m research.recorded.risk [--times 1000] [--problems 300] [--only POOL …] [--out FOLDER]
 
-The problems of a pool, each with 20 random sets of its samples, are the population, whose error at each threshold is known. Calibration
-problems are drawn from it independently. It takes a minute of one core.
+The problems of a pool, each with 20 random sets of its samples, are the population, whose error at each threshold is
+known. Calibration problems are drawn from it independently. It takes a minute of one core.
 """
 
 from __future__ import annotations
@@ -58,12 +59,15 @@ def written(names: Sequence[str], times: int, problems: int) -> Iterator[str]:
         "",
         made_by(f"python -m research.recorded.risk --times {times} --problems {problems}"),
         "",
-        f"- Each row is the mean of {times:,} calibrations on {problems} problems, drawn independently from those of a pool.",
+        f"- Each row is the mean of {times:,} calibrations on {problems} problems, drawn independently from those of "
+        "a pool.",
         "  The error of an answer from a threshold on is known, since the pool is the whole population.",
-        "- Exceeded: the share of calibrations whose answers are wrong more often than the level, with its 95 % interval.",
+        "- Exceeded: the share of calibrations whose answers are wrong more often than the level, with its 95 % "
+        "interval.",
         f"  `tts calibrate` allows {DELTA:g}.",
         "- Answered: the share of problems that get an answer; a calibration without a threshold answers none.",
-        "- `selective`: the least threshold at which the share of wrong answers to the calibration problems is within the level, without",
+        "- `selective`: the least threshold at which the share of wrong answers to the calibration problems is within "
+        "the level, without",
         "  a bound. Random: as many answers as `tts calibrate` gives, chosen without looking at the confidence.",
         "",
     )
@@ -125,13 +129,17 @@ def rows(confidence: Floats, right: Bools, level: float, times: int, problems: i
 
 
 def outcome(confidence: Floats, right: Bools, threshold: float) -> tuple[float, float]:
-    """Return the share of the population that is answered from a threshold on, and the share of wrong ones among these."""
+    """Return the share of the population that is answered from a threshold on, and the share of wrong ones among
+    these.
+    """
     answers = np.nan_to_num(confidence, nan=-math.inf) >= threshold
     return (float(answers.mean()), float((~right[answers]).mean())) if answers.any() else (0.0, 0.0)
 
 
 def plain_threshold(confidence: Floats, right: Bools, level: float) -> float:
-    """Return the least confidence from which on the share of wrong answers is within the level; infinite where there is none."""
+    """Return the least confidence from which on the share of wrong answers is within the level; infinite where there is
+    none.
+    """
     order = np.argsort(-np.nan_to_num(confidence, nan=-math.inf), kind="stable")
     sure = confidence[order]
     ends = np.append(sure[1:] != sure[:-1], True) & ~np.isnan(sure)

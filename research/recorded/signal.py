@@ -1,12 +1,13 @@
-"""Rollouts where rewards differ: tokens for an equal signal, by expected variance and by equal groups, on recorded pools and the pair.
+"""Rollouts where rewards differ: tokens for an equal signal, by expected variance and by equal groups, on recorded
+pools and the pair.
 
     TTS_DATA_DIR=… python -m research.recorded.signal [--times 200] [--prompts 200] [--samples 40] [--out FOLDER]
 
-Each run orders the samples of every problem at random. Equal groups take the first eight. `tts.solver.rollouts.SignalAllocator`
-draws from the same orders, wave by wave, until its groups have as much as the equal ones. It ends without that where it draws no
-more, or a problem has no further recorded sample. Two quantities are compared: the signal, which is size times variance summed
-over groups, and the sum of the groups' variances alone. The pair is `pocket` on countdowns. Its rewards are verdicts, or the
-scores of its own verifier.
+Each run orders the samples of every problem at random. Equal groups take the first eight.
+`tts.solver.rollouts.SignalAllocator` draws from the same orders, wave by wave, until its groups have as much as the
+equal ones. It ends without that where it draws no more, or a problem has no further recorded sample. Two quantities are
+compared: the signal, which is size times variance summed over groups, and the sum of the groups' variances alone. The
+pair is `pocket` on countdowns. Its rewards are verdicts, or the scores of its own verifier.
 """
 
 from __future__ import annotations
@@ -86,7 +87,9 @@ class Recorded:
 
 @dataclass(frozen=True)
 class Groups:
-    """What groups of some sizes have: tokens, signal, the sum of their variances, and the share without a difference."""
+    """What groups of some sizes have: tokens, signal, the sum of their variances, and the share without a
+    difference.
+    """
 
     tokens: float
     signal: float
@@ -96,7 +99,9 @@ class Groups:
     @classmethod
     def of(cls, of: Recorded, sizes: NDArray[np.int64]) -> Groups:
         """Return that of the first samples of each problem."""
-        variances = np.array([one[:size].var() if size else 0.0 for one, size in zip(of.right, sizes.tolist(), strict=True)])
+        variances = np.array(
+            [one[:size].var() if size else 0.0 for one, size in zip(of.right, sizes.tolist(), strict=True)]
+        )
         tokens = sum(float(one[:size].sum()) for one, size in zip(of.tokens, sizes.tolist(), strict=True))
         return cls(tokens, float((sizes * variances).sum()), float(variances.sum()), float((variances == 0).mean()))
 
@@ -104,7 +109,8 @@ class Groups:
 def divide(of: Recorded, wanted: float, first: int, quantity: str = "signal") -> Groups | None:
     """Return the groups of the allocator once they have so much of a quantity; None: they never have.
 
-    Costs are those of the samples seen so far. What is left is taken as a quarter of the tokens of equal groups, so that waves are small.
+    Costs are those of the samples seen so far. What is left is taken as a quarter of the tokens of equal groups, so
+    that waves are small.
     """
     most = min(len(one) for one in of.right)
     allocator, sizes = SignalAllocator(first=first, most=most), np.zeros(len(of.right), np.int64)
@@ -122,14 +128,16 @@ def divide(of: Recorded, wanted: float, first: int, quantity: str = "signal") ->
 
 
 def measure(of: Recorded, times: int, first: int, quantity: str) -> tuple[Floats, list[Groups], list[Groups]]:
-    """Return the tokens by expected variance as a share of those of equal groups, [times], and the groups of runs that ended.
+    """Return the tokens by expected variance as a share of those of equal groups, [times], and the groups of runs that
+    ended.
 
     A run whose groups never have as much of the quantity as equal ones has a share of infinity.
     """
     rng, equal, divided = np.random.default_rng(0), list[Groups](), list[Groups]()
     ratios = np.full(times, np.inf)
     for run in range(times):
-        places = rng.integers(len(of.right), size=len(of.right))  # problems are resampled: the interval is over problems
+        # problems are resampled: the interval is over problems
+        places = rng.integers(len(of.right), size=len(of.right))
         some = Recorded(tuple(of.right[i] for i in places), tuple(of.tokens[i] for i in places)).ordered(rng)
         uniform = Groups.of(some, np.full(len(places), GROUP))
         found = divide(some, getattr(uniform, quantity), first, quantity)
@@ -142,7 +150,10 @@ def measure(of: Recorded, times: int, first: int, quantity: str) -> tuple[Floats
 
 def share(ratios: Floats) -> str:
     """Return the median of shares with the interval that has 95 % of them."""
-    low, middle, high = ("never" if math.isinf(one) else f"{one:.2f}" for one in np.quantile(ratios, [0.025, 0.5, 0.975], method="nearest"))
+    low, middle, high = (
+        "never" if math.isinf(one) else f"{one:.2f}"
+        for one in np.quantile(ratios, [0.025, 0.5, 0.975], method="nearest")
+    )
     return f"{middle} [{low}, {high}], {int(np.isfinite(ratios).sum()):,} of {len(ratios):,}"
 
 
@@ -163,18 +174,31 @@ def page(times: int, prompts: int, samples: int) -> Iterator[str]:
     """Yield the lines of the page."""
     flags = f"--times {times} --prompts {prompts} --samples {samples}"
     yield from ("# Rollouts where rewards differ", "", made_by(f"python -m research.recorded.signal {flags}"), "")
-    yield f"Equal groups of {GROUP} samples against groups that `tts.rollouts` sizes by expected variance, on recorded pools."
+    yield (
+        f"Equal groups of {GROUP} samples against groups that `tts.rollouts` sizes by expected variance, on "
+        "recorded pools."
+    )
     yield "*Pair* is `pocket` on countdowns of 2 to 4 numbers; its rewards are verdicts, or scores of its own verifier."
     yield ""
     yield f"- {times} runs. Each resamples the prompts and orders their samples at random."
-    yield "- Tokens are a share of those of equal groups: the median, the interval of 95 % of the runs, and how many *ended*."
+    yield (
+        "- Tokens are a share of those of equal groups: the median, the interval of 95 % of the runs, and how many "
+        "*ended*."
+    )
     yield "- *Signal*: the sum over rollouts of squared advantages before scaling, which is size times variance."
-    yield "- *Variances*: the sum of the groups' variances, whatever their sizes. *Never*: no further sample was drawn before."
-    yield "- *Silent groups*: those whose rewards do not differ. *First*: the samples of each prompt before prompts are compared."
+    yield (
+        "- *Variances*: the sum of the groups' variances, whatever their sizes. *Never*: no further sample was "
+        "drawn before."
+    )
+    yield (
+        "- *Silent groups*: those whose rewards do not differ. *First*: the samples of each prompt before prompts "
+        "are compared."
+    )
     yield "- The last three columns are of groups with an equal signal."
     yield ""
     yield (
-        "| pool | prompts | samples | first | tokens for equal signal | tokens for equal variances | silent, equal | by variance "
+        "| pool | prompts | samples | first | tokens for equal signal | tokens for equal variances | silent, equal | "
+        "by variance "
         "| sum of variances |"
     )
     yield "| :-- | --: | --: | --: | :-- | :-- | --: | --: | --: |"
@@ -183,15 +207,33 @@ def page(times: int, prompts: int, samples: int) -> Iterator[str]:
         for first in FIRSTS:
             yield row(name, of, first, times)
     yield ""
-    yield "Half the tokens were the goal; it is met where an interval lies below 0.5. The variance of a reward is at most 0.25."
-    yield "So samples cannot fall below the mean of 3.5 p (1 - p) times, and the first samples of silent groups come on top."
+    yield (
+        "Half the tokens were the goal; it is met where an interval lies below 0.5. The variance of a reward is at "
+        "most 0.25."
+    )
+    yield (
+        "So samples cannot fall below the mean of 3.5 p (1 - p) times, and the first samples of silent groups come "
+        "on top."
+    )
     yield ""
-    yield "The variance of n rewards is expected to be p (1 - p) (n - 1) / n. A group of four has 6/7 of that of a group of eight,"
-    yield "and larger groups add little. So sizes alone hardly make up for groups that stay silent: where an interval lies above 1,"
+    yield (
+        "The variance of n rewards is expected to be p (1 - p) (n - 1) / n. A group of four has 6/7 of that of a "
+        "group of eight,"
+    )
+    yield (
+        "and larger groups add little. So sizes alone hardly make up for groups that stay silent: where an interval "
+        "lies above 1,"
+    )
     yield "expected variance takes more tokens than equal groups do for an equal sum of variances."
     yield ""
-    yield "A group that begins without a difference mostly gets no more, and stays silent at a lower cost than an equal one."
-    yield "Fewer first samples save more tokens, and leave more groups silent. The default was chosen on simulated prompts:"
+    yield (
+        "A group that begins without a difference mostly gets no more, and stays silent at a lower cost than an "
+        "equal one."
+    )
+    yield (
+        "Fewer first samples save more tokens, and leave more groups silent. The default was chosen on simulated "
+        "prompts:"
+    )
     yield "four keep about 0.8 of the sum of variances."
 
 

@@ -1,4 +1,6 @@
-"""The allocator: exact totals, waves that are functions of the state, and near the best policy with the same information."""
+"""The allocator: exact totals, waves that are functions of the state, and near the best policy with the same
+information.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,13 @@ from tts.errors import ConfigError
 def state(**given):
     problems = next((len(value) for value in given.values() if isinstance(value, list)), 4)
     fields = {
-        "samples": [0] * problems, "leader": [0] * problems, "second": [0] * problems,
-        "solved": [False] * problems, "open": [True] * problems, "cost": [1.0] * problems,
-    } | {name: value for name, value in given.items() if isinstance(value, list)}  # fmt: skip
+        "samples": [0] * problems,
+        "leader": [0] * problems,
+        "second": [0] * problems,
+        "solved": [False] * problems,
+        "open": [True] * problems,
+        "cost": [1.0] * problems,
+    } | {name: value for name, value in given.items() if isinstance(value, list)}
     arrays = {name: np.array(value) for name, value in fields.items()}
     return ProblemStates(**arrays, left=given.get("left", 10.0), evidence=given.get("evidence"))
 
@@ -34,9 +40,14 @@ def test_what_a_wave_costs_is_never_more_than_what_is_left(allocator, seed):
     samples = rng.integers(0, 12, 30)
     leader = np.maximum(np.minimum(samples, 1), samples // 2)
     at = ProblemStates(
-        samples=samples, leader=leader, second=np.minimum(leader, samples - leader), solved=rng.random(30) < 0.3,
-        open=rng.random(30) < 0.8, cost=rng.uniform(0.5, 3, 30), left=float(rng.uniform(0, 40)),
-    )  # fmt: skip
+        samples=samples,
+        leader=leader,
+        second=np.minimum(leader, samples - leader),
+        solved=rng.random(30) < 0.3,
+        open=rng.random(30) < 0.8,
+        cost=rng.uniform(0.5, 3, 30),
+        left=float(rng.uniform(0, 40)),
+    )
     grant = allocator.next(at)
     assert (grant.samples * at.cost).sum() <= at.left
     assert not grant.samples[~at.open].any()
@@ -55,12 +66,15 @@ def test_pilots_are_as_many_as_the_budget_pays_for_all(left):
     )
 
 
-@pytest.mark.parametrize(("left", "served"), [(16.0, [2] * 4), (12.0, [1] * 4), (7.9, [1, 1, 0, 0]), (3.0, [1, 0, 0, 0])])
+@pytest.mark.parametrize(
+    ("left", "served"), [(16.0, [2] * 4), (12.0, [1] * 4), (7.9, [1, 1, 0, 0]), (3.0, [1, 0, 0, 0])]
+)
 def test_a_first_sample_is_paid_with_all_that_it_may_need(left, served):
     at = dataclasses.replace(state(left=left), most=np.full(4, 3.0))
     assert CHECKED.next(at).samples.tolist() == served
     behind = dataclasses.replace(at, samples=np.array([1, 1, 0, 0]))
-    assert CHECKED.next(dataclasses.replace(behind, left=4.0)).samples.tolist() == [0, 0, 1, 0]  # nobody gets a second one before
+    # nobody gets a second one before
+    assert CHECKED.next(dataclasses.replace(behind, left=4.0)).samples.tolist() == [0, 0, 1, 0]
     in_time = CHECKED.next(dataclasses.replace(at, left=7.9, waves=1.0))
     assert (in_time.samples.tolist(), in_time.hurried) == ([1] * 4, True)
 
@@ -129,7 +143,9 @@ def test_a_state_that_makes_no_sense_is_refused(given, message):
         CHECKED.next(state(**given))
 
 
-@pytest.mark.parametrize("parameters", [{"pilots": 0}, {"growth": -1}, {"share": 0}, {"share": 2}, {"price": float("nan")}])
+@pytest.mark.parametrize(
+    "parameters", [{"pilots": 0}, {"growth": -1}, {"share": 0}, {"share": 2}, {"price": float("nan")}]
+)
 def test_parameters_are_checked(parameters):
     with pytest.raises(ConfigError, match=next(iter(parameters))):
         dataclasses.replace(CHECKED, **parameters)
@@ -150,7 +166,8 @@ def test_waves_lose_little_against_one_sample_at_a_time(checked, budget):
     uniform = world.score(np.full(world.problems, budget), checked=checked).mean()
     gain = world.score(best, checked=checked).mean() - uniform
     assert gain > 0.02
-    assert world.score(counts, checked=checked).mean() - uniform > 0.9 * gain  # the standard error of the difference is a tenth of the gain
+    # the standard error of the difference is a tenth of the gain
+    assert world.score(counts, checked=checked).mean() - uniform > 0.9 * gain
 
 
 def test_where_the_rest_pays_only_for_problems_that_need_nothing_it_is_over():

@@ -1,4 +1,6 @@
-"""`auto` with what tells of difficulty beside votes: a guess, a mean, a probe, scores that are unknown, a model of other problems."""
+"""`auto` with what tells of difficulty beside votes: a guess, a mean, a probe, scores that are unknown, a model of
+other problems.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,8 @@ def test_weights_count_as_shares_of_votes():
     assert Evidence.of(candidates) == Evidence(4, 2, 1, 2)
     assert Evidence.of(candidates, [0.5] * 4) == Evidence(4, 2, 1, 2)
     assert Evidence.of(candidates, [0.1, 0.1, 1.0, 0.1]) == Evidence(4, 3, 1, 2)
-    assert Evidence.of(candidates, [0.01, 0.01, 0.1, 0.01]) == Evidence(4, 1, 1, 2)  # it is doubted like the others, if less
+    # it is doubted like the others, if less
+    assert Evidence.of(candidates, [0.01, 0.01, 0.1, 0.01]) == Evidence(4, 1, 1, 2)
     assert Evidence.of(candidates, [0.0] * 4) == Evidence(4, 1, 0, 2)  # nobody believes any of them
     assert Evidence.of([candidate(None)] * 3, [0.5] * 3) == Evidence(3, 0, 0, 0)
     assert Evidence.of([]) == Evidence()
@@ -71,7 +74,9 @@ def test_served_one_at_a_time_problems_keep_to_their_mean():
 def test_what_you_expect_of_problems_is_what_votes_are_read_under(rate):
     at = ProblemStates.of(np.ones(1, np.int64), 1.0, leader=1)
     assert Auto(expected=rate, certainty=50).values().chance(at)[0] == pytest.approx(rate, abs=0.02)
-    assert Auto(expected=rate, certainty=50).values(checked=True).worth(ProblemStates.of([0], 1.0)).rate[0] == pytest.approx(rate, abs=0.02)
+    assert Auto(expected=rate, certainty=50).values(checked=True).worth(ProblemStates.of([0], 1.0)).rate[
+        0
+    ] == pytest.approx(rate, abs=0.02)
 
 
 def test_scores_that_are_all_unknown_change_nothing():
@@ -88,10 +93,12 @@ def fitted(tmp_path, **parts):
 
 def test_a_probe_of_the_prompt_is_read_before_any_sample_and_charged(tmp_path):
     gauge = Gauge(0.0, 1.0, 0.05, 0.0, 0.0, 1.0)
-    by_length = {"gauges": {"probe": gauge}, "probe": PromptProbe(np.array([-0.1, 0.0]), 1.0)}  # one step is easy, five are not
+    # one step is easy, five are not
+    by_length = {"gauges": {"probe": gauge}, "probe": PromptProbe(np.array([-0.1, 0.0]), 1.0)}
     name = fitted(tmp_path, **by_length)
     short, long = (
-        samples(f"auto(model={name!r}, price=0.002) | majority", [text], HiddenBackend(LANGUAGE))[0] for text in ("1 + 1", HARD[0])
+        samples(f"auto(model={name!r}, price=0.002) | majority", [text], HiddenBackend(LANGUAGE))[0]
+        for text in ("1 + 1", HARD[0])
     )
     assert [call.kind for call in short.trace.calls][:2] == ["open", "hidden"]
     assert short.usage.prompt_tokens > samples("auto | majority", ["1 + 1"])[0].usage.prompt_tokens
@@ -100,10 +107,14 @@ def test_a_probe_of_the_prompt_is_read_before_any_sample_and_charged(tmp_path):
     assert any("probe is left out: the backend shows no hidden states" in line for line in blind.warnings)
 
 
-@pytest.mark.parametrize(("population", "foreign"), [(Population.beta(0.97, 30.0, hopeless=0.0), True), (Population.beta(), False)])
+@pytest.mark.parametrize(
+    ("population", "foreign"), [(Population.beta(0.97, 30.0, hopeless=0.0), True), (Population.beta(), False)]
+)
 def test_a_model_of_other_problems_is_told_by_how_votes_agree(tmp_path, population, foreign):
     name = fitted(tmp_path, population=population)
-    with Solver(ToyBackend(LANGUAGE), {}, task="arithmetic", strategy=f"auto(model={name!r}, pilots=4) | majority") as one:
+    with Solver(
+        ToyBackend(LANGUAGE), {}, task="arithmetic", strategy=f"auto(model={name!r}, pilots=4) | majority"
+    ) as one:
         ends = one.solve_many(HARD, Budget(samples=240), seed=1)
     assert all(any("not like those of the problems" in line for line in end.warnings) == foreign for end in ends)
 
@@ -112,12 +123,16 @@ def searching(tmp_path):
     """Return a plan by a model in which a search without a width, a bound or a goal is worth far more than samples."""
     curves = {"best_of_n | weighted": 0.2 * COVERAGE, "a_star | best": 0.9 * np.ones_like(COVERAGE) * (SIZES >= 8)}
     name = str(tmp_path / "search.json")
-    dataclasses.replace(model(**curves), model="toy", task="arithmetic", verifiers={"main": "toy(error=0.1)"}).save(name)
+    dataclasses.replace(model(**curves), model="toy", task="arithmetic", verifiers={"main": "toy(error=0.1)"}).save(
+        name
+    )
     return f"auto(model={name!r}, pilots=1)"
 
 
 def test_a_search_that_only_a_budget_ends_takes_what_it_was_granted_of_a_shared_total(tmp_path):
-    with Solver(ToyBackend(LANGUAGE), {"main": ToyVerifier(error=0.1)}, task="arithmetic", strategy=searching(tmp_path)) as one:
+    with Solver(
+        ToyBackend(LANGUAGE), {"main": ToyVerifier(error=0.1)}, task="arithmetic", strategy=searching(tmp_path)
+    ) as one:
         ends = one.solve_many(HARD, Budget(tokens=2400 * len(HARD)), seed=1)
     spent = [end.usage.tokens for end in ends]
     assert max(spent) < 0.2 * 2400 * len(HARD)  # else three problems take a third of the total each
@@ -126,7 +141,9 @@ def test_a_search_that_only_a_budget_ends_takes_what_it_was_granted_of_a_shared_
 
 
 def test_a_search_that_only_a_budget_ends_takes_what_it_was_granted_of_an_own_budget(tmp_path):
-    with Solver(ToyBackend(LANGUAGE), {"main": ToyVerifier(error=0.1)}, task="arithmetic", strategy=searching(tmp_path)) as one:
+    with Solver(
+        ToyBackend(LANGUAGE), {"main": ToyVerifier(error=0.1)}, task="arithmetic", strategy=searching(tmp_path)
+    ) as one:
         wide, narrow = (one.solve(HARD[0], Budget(tokens=tokens), seed=1) for tokens in (20_000, 300))
     assert wide.usage.tokens < 2400
     assert wide.stopped_by.startswith("settled")
@@ -135,7 +152,9 @@ def test_a_search_that_only_a_budget_ends_takes_what_it_was_granted_of_an_own_bu
 
 def test_problems_that_nobody_can_solve_return_the_rest_or_spend_all_as_the_price_says():
     for price, least, most in ((0.01, 6, 500), (0.0, 600, 600)):
-        with Solver(ToyBackend(ToyLanguage(accuracy=0.8, mute=1.0)), {}, task="arithmetic", strategy=f"auto(price={price})") as one:
+        with Solver(
+            ToyBackend(ToyLanguage(accuracy=0.8, mute=1.0)), {}, task="arithmetic", strategy=f"auto(price={price})"
+        ) as one:
             ends = one.solve_many(HARD[:6], Budget(samples=600), seed=1)
         assert [end.answer for end in ends] == [None] * 6
         assert least <= drawn(ends) <= most
@@ -160,9 +179,21 @@ def test_what_makes_no_sense_is_refused(given, message):
 @pytest.mark.parametrize(
     ("strategy", "verifiers", "message"),
     [
-        ("auto(verifier='judge')", {"main": "toy"}, "auto reads the scores of the role 'judge', but no verifier has it .hint: known: main"),
-        ("auto(verifier='main')", {}, "auto reads the scores of the role 'main', but no verifier has it .hint: give a verifier"),
-        ("auto(verifier='main') | majority", {"main": "toy"}, "the role 'main', but the selection majority asks for none"),
+        (
+            "auto(verifier='judge')",
+            {"main": "toy"},
+            "auto reads the scores of the role 'judge', but no verifier has it .hint: known: main",
+        ),
+        (
+            "auto(verifier='main')",
+            {},
+            "auto reads the scores of the role 'main', but no verifier has it .hint: give a verifier",
+        ),
+        (
+            "auto(verifier='main') | majority",
+            {"main": "toy"},
+            "the role 'main', but the selection majority asks for none",
+        ),
     ],
 )
 def test_a_verifier_that_nobody_could_read_is_refused(strategy, verifiers, message):
@@ -214,15 +245,21 @@ def test_a_probe_for_which_there_is_no_time_is_left_out_with_a_warning(tmp_path)
             now[0] += 100
             return await super().open(prompts)
 
-    name = fitted(tmp_path, gauges={"probe": Gauge(0.0, 1.0, 0.1, 0.0, 0.0, 1.0)}, probe=PromptProbe(np.array([0.1, 0.0]), 0.5))
-    with Solver(SlowBackend(LANGUAGE), {}, task="arithmetic", strategy=f"auto(model={name!r})", clock=lambda: now[0]) as one:
+    name = fitted(
+        tmp_path, gauges={"probe": Gauge(0.0, 1.0, 0.1, 0.0, 0.0, 1.0)}, probe=PromptProbe(np.array([0.1, 0.0]), 0.5)
+    )
+    with Solver(
+        SlowBackend(LANGUAGE), {}, task="arithmetic", strategy=f"auto(model={name!r})", clock=lambda: now[0]
+    ) as one:
         end = one.solve(HARD[0], Budget(seconds=50, samples=8))
     assert "the performance model's probe is left out: budget: seconds" in end.warnings
     assert [call.kind for call in end.trace.calls][:1] == ["open"]
 
 
 def test_auto_begins_with_a_search_where_that_reaches_more_than_its_pilots(tmp_path):
-    """The choice is by the budget alone, before anything is drawn; `pilots=` and a budget at which nothing is known keep the pilots."""
+    """The choice is by the budget alone, before anything is drawn; `pilots=` and a budget at which nothing is known
+    keep the pilots.
+    """
     curves = {"best_of_n | majority": COVERAGE * 0.1, "beam(n=2) | weighted": COVERAGE}
     known = dataclasses.replace(model(**curves), piloted=PilotedCurve(np.array([8.0, 32.0]), np.array([0.0, 1.0])))
     path = tmp_path / "known.json"
@@ -230,12 +267,16 @@ def test_auto_begins_with_a_search_where_that_reaches_more_than_its_pilots(tmp_p
     first = {}
     for tokens in (100, 160, 640):
         for pilots in ("", ", pilots=1"):
-            with Solver(ToyBackend(LANGUAGE), ToyVerifier(), task="arithmetic", strategy=f"auto(model={str(path)!r}{pilots})") as one:
+            with Solver(
+                ToyBackend(LANGUAGE), ToyVerifier(), task="arithmetic", strategy=f"auto(model={str(path)!r}{pilots})"
+            ) as one:
                 found = one.solve(HARD[0], Budget(tokens=tokens), seed=1)
                 assert found.answer is not None
                 assert found.usage.tokens <= tokens
                 first[tokens, pilots] = found.trace.reasons[0]
-    assert first[160, ""].startswith("after 0 samples (0 agree): beam(n=2) | weighted: at this budget it reaches more than pilots")
+    assert first[160, ""].startswith(
+        "after 0 samples (0 agree): beam(n=2) | weighted: at this budget it reaches more than pilots"
+    )
     for place in ((160, ", pilots=1"), (100, ""), (640, "")):
         assert "pilots, to see how hard it is" in first[place], place
 
@@ -243,7 +284,8 @@ def test_auto_begins_with_a_search_where_that_reaches_more_than_its_pilots(tmp_p
 @pytest.mark.parametrize("plan", ["rebase | weighted", "beam | weighted", "a_star | best"])
 def test_a_search_from_the_start_is_the_one_that_runs_without_auto(tmp_path, plan):
     known = dataclasses.replace(
-        model(**{"best_of_n | majority": COVERAGE * 0.1, plan: COVERAGE}), piloted=PilotedCurve(np.array([8.0, 32.0]), np.array([0.0, 1.0]))
+        model(**{"best_of_n | majority": COVERAGE * 0.1, plan: COVERAGE}),
+        piloted=PilotedCurve(np.array([8.0, 32.0]), np.array([0.0, 1.0])),
     )
     path = tmp_path / "known.json"
     known.save(path)

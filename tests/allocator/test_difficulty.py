@@ -1,4 +1,6 @@
-"""Posteriors over kinds of problems: against Bayes's rule by enumeration, closed forms, and data drawn from the model itself."""
+"""Posteriors over kinds of problems: against Bayes's rule by enumeration, closed forms, and data drawn from the model
+itself.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,11 @@ def test_a_population_is_learnt_from_many_problems_of_few_samples():
     assert fitted.weight @ fitted.rate == pytest.approx(rates.mean(), abs=0.02)
     assert fitted.weight @ fitted.rate**2 == pytest.approx((rates**2).mean(), abs=0.02)
     assert fitted.problems == 3000
-    assert fitted.weight[(fitted.rate > 0.3) & (fitted.rate < 0.7)].sum() < 0.1 < prior.weight[abs(prior.rate - 0.5) < 0.2].sum()
+    assert (
+        fitted.weight[(fitted.rate > 0.3) & (fitted.rate < 0.7)].sum()
+        < 0.1
+        < prior.weight[abs(prior.rate - 0.5) < 0.2].sum()
+    )
     alike = prior.fitted(prior.checked([0, 1, 2, 3, 4], [4, 3, 2, 1, 0]), np.bincount(right))
     assert alike.weight == pytest.approx(fitted.weight, abs=1e-4)
 
@@ -125,7 +131,9 @@ def test_what_is_no_population_and_no_count_is_refused(make, message):
 
 
 def test_a_check_takes_rare_votes_together_with_their_neighbours():
-    """Eight samples of sixty problems: that all of a problem's agree is expected of fewer than the five that the statistic needs."""
+    """Eight samples of sixty problems: that all of a problem's agree is expected of fewer than the five that the
+    statistic needs.
+    """
     rng = np.random.default_rng(3)
     population, other = Population.beta(0.5, 40.0, hopeless=0.0, trivial=0.0), Population.beta(0.9, 8.0)
     kinds, foreign = (rng.choice(len(each.weight), 60, p=each.weight) for each in (population, other))

@@ -1,4 +1,6 @@
-"""`auto` by finish order: a vote of the first solutions to end is chosen where short thoughts are right more often, and not elsewhere."""
+"""`auto` by finish order: a vote of the first solutions to end is chosen where short thoughts are right more often, and
+not elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ FIRST = "best_of_n(n=4) | first_finish(k=2) | majority"
 
 
 def thinker(short: float, long: float) -> FunctionBackend:
-    """Return a model whose thoughts are as often short as long; both are right by a chance of their own, and lengths are reported."""
+    """Return a model whose thoughts are as often short as long; both are right by a chance of their own, and lengths
+    are reported.
+    """
 
     def write(ask: Ask) -> Answer:
         rng = np.random.default_rng(ask.seed)
@@ -42,7 +46,9 @@ def fit(backend: FunctionBackend) -> PerformanceModel:
     given = problems(40)
     with tts.Solver(backend, {}, task="math") as solver:
         drawn = solver.solve_many(given, each=tts.Budget(samples=16), strategy="best_of_n | majority")
-    results = [result_of(one, solution, {"samples": 16}, verifier=None) for one, solution in zip(given, drawn, strict=True)]
+    results = [
+        result_of(one, solution, {"samples": 16}, verifier=None) for one, solution in zip(given, drawn, strict=True)
+    ]
     return PerformanceData.of(results).fitted(model=backend.name, task="math", source="thinker")
 
 
@@ -61,7 +67,9 @@ def test_auto_takes_the_first_to_finish_and_answers_by_them(tmp_path: Path, *, m
     given, plan = problems(20, 100), f"auto(model={file!r}) | majority"
     with tts.Solver(backend, {}, task="math", strategy=plan) as solver:
         total = 20 * 8 * 400
-        budget: dict[str, Any] = {"budget": tts.Budget(tokens=total)} if many else {"each": tts.Budget(tokens=2 * total // 20)}
+        budget: dict[str, Any] = (
+            {"budget": tts.Budget(tokens=total)} if many else {"each": tts.Budget(tokens=2 * total // 20)}
+        )
         solutions = solver.solve_many(given, **budget)
         votes = solver.solve_many(given, each=tts.Budget(samples=8), strategy="best_of_n(n=8) | majority")
     assert sum(one.usage.tokens for one in solutions) <= total * (1 if many else 2)

@@ -1,4 +1,6 @@
-"""Estimators of difficulty: fitted to problems that are known only in part, calibrated on others, silent where nothing is known."""
+"""Estimators of difficulty: fitted to problems that are known only in part, calibrated on others, silent where nothing
+is known.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +89,13 @@ def test_evidence_tilts_the_population_that_votes_are_read_under():
     votes = np.array([2, 1, 5]), np.array([0, 0, 3]), np.array([2, 1, 9])
     for strength in (_TILTS[2], 1.0):
         tilted = Votes.of(_tilt(POPULATION, strength), 16).look(*votes)
-        at = ProblemStates.of(votes[2], 1.0, leader=votes[0], second=votes[1], evidence=np.tile(strength * (POPULATION.rate - 0.5), (3, 1)))
+        at = ProblemStates.of(
+            votes[2],
+            1.0,
+            leader=votes[0],
+            second=votes[1],
+            evidence=np.tile(strength * (POPULATION.rate - 0.5), (3, 1)),
+        )
         tolerance = 1e-6 if strength in _TILTS else 0.02
         assert voted.chance(at) == pytest.approx(tilted[0], abs=tolerance)
         assert voted.worth(at).rate == pytest.approx(tilted[1], abs=tolerance)
@@ -95,7 +103,9 @@ def test_evidence_tilts_the_population_that_votes_are_read_under():
 
 def test_a_model_keeps_its_gauges_and_its_probe(tmp_path):
     plain = model(**{"best_of_n | majority": COVERAGE})
-    made = dataclasses.replace(plain, gauges={"logprob": LAW, "probe": LAW}, probe=PromptProbe(np.array([0.5, -2.0]), 0.25))
+    made = dataclasses.replace(
+        plain, gauges={"logprob": LAW, "probe": LAW}, probe=PromptProbe(np.array([0.5, -2.0]), 0.25)
+    )
     made.save(tmp_path / "model.json")
     read = PerformanceModel.load(tmp_path / "model.json")
     assert read.gauges == made.gauges

@@ -34,7 +34,9 @@ def test_it_covers_the_share_that_was_asked_for_on_new_problems(quantile: float)
     forecast = LengthForecast.fitted(prompts, lengths(terms, rng), quantile=quantile)
     new, sizes = sums(1000, rng)
     told = np.array([forecast(Problem(text)) for text in new])
-    within = np.array([np.mean([one <= most for one in of]) for of, most in zip(lengths(sizes, rng), told, strict=True)])
+    within = np.array(
+        [np.mean([one <= most for one in of]) for of, most in zip(lengths(sizes, rng), told, strict=True)]
+    )
     # the fit's own share varies by the 150 problems it has, the measured one by 1,000
     error = math.sqrt(quantile * (1 - quantile) * (1 / 150 + 1 / 1000))
     assert abs(within.mean() - quantile) < 4 * error
@@ -96,7 +98,11 @@ def test_it_is_saved_and_read_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"format": 9}, "no forecast of lengths of format 1"), ({"weight": [1.0]}, "finite weights"), ({"above": None}, "finite weights")],
+    [
+        ({"format": 9}, "no forecast of lengths of format 1"),
+        ({"weight": [1.0]}, "finite weights"),
+        ({"above": None}, "finite weights"),
+    ],
 )
 def test_a_damaged_file_is_refused_in_one_line(tmp_path: Path, change: dict[str, object], message: str) -> None:
     prompts = [f"{n} + 1" for n in range(10)]

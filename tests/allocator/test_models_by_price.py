@@ -1,4 +1,6 @@
-"""`auto` over models of several prices: which model is asked about which problem, what that costs, and what cannot be compared."""
+"""`auto` over models of several prices: which model is asked about which problem, what that costs, and what cannot be
+compared.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,7 @@ def spent(solutions: Sequence[Solution]) -> float:
     return math.fsum(s.usage.usd or 0.0 for s in solutions)
 
 
-# The division ----------------------------------------------------------------------------------------------------------------------
+# The division ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("left", [0.0, 19, 20, 39, 40, 59, 60, 79, 80, 120])
@@ -105,8 +107,12 @@ def test_the_dear_model_is_asked_as_by_the_best_of_all_divisions(left: float) ->
     every = [choice for choice in itertools.product([False, True], repeat=4) if DEAR * sum(choice) <= left]
     best = max(map(chance, every))
     idle = min(int(left // DEAR), 4) - int((had[:, 1] > 0).sum())
-    assert chance((had[:, 1] > 0).tolist()) >= best - idle * DEAR * allocator.price - 1e-9, "what was left out is worth less than its price"
-    assert left >= 3 * DEAR or np.flatnonzero(had[:, 1]).tolist() == [1, 2][: int(left // DEAR)], "the open ones come first"
+    assert chance((had[:, 1] > 0).tolist()) >= best - idle * DEAR * allocator.price - 1e-9, (
+        "what was left out is worth less than its price"
+    )
+    assert left >= 3 * DEAR or np.flatnonzero(had[:, 1]).tolist() == [1, 2][: int(left // DEAR)], (
+        "the open ones come first"
+    )
 
 
 def test_what_a_dear_model_has_said_is_worth_what_its_curve_says() -> None:
@@ -124,7 +130,10 @@ def test_what_a_dear_model_has_said_is_worth_what_its_curve_says() -> None:
 def test_what_costs_more_than_the_greatest_table_can_be_chosen() -> None:
     size = np.array([150.0])
     known = performance(
-        curves={**performance().curves, LARGE: PerformanceCurve(size, np.full((len(RATES), 1), 1.0), np.zeros((len(RATES), 1)))}
+        curves={
+            **performance().curves,
+            LARGE: PerformanceCurve(size, np.full((len(RATES), 1), 1.0), np.zeros((len(RATES), 1))),
+        }
     )
     curved = Curved(known, (PLAIN, LARGE), known.population)
     worth = curved.worth(ProblemStates.of([64], 200.0, leader=[1]))
@@ -136,7 +145,7 @@ def test_what_a_dear_model_solved_says_nothing_of_the_policy() -> None:
     assert observed(at).tolist() == [[1, 0], [2, 3]]
 
 
-# A total in dollars -----------------------------------------------------------------------------------------------------------------
+# A total in dollars ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
@@ -153,11 +162,16 @@ def test_a_total_in_dollars_goes_to_the_model_that_each_problem_needs(plan: str,
     asked = [any(node.model == "large" for node in s.trace.nodes) for s in solutions]
     assert all(asked[8:])
     assert sum(asked[:8]) <= 1, "what two pilots leave pays the dear model once more"
-    assert [s.answer for s, dear in zip(solutions[:8], asked[:8], strict=True) if not dear] == ["7"] * asked[:8].count(False)
+    assert [s.answer for s, dear in zip(solutions[:8], asked[:8], strict=True) if not dear] == ["7"] * asked[:8].count(
+        False
+    )
     assert sum(s.answer == "7" for s in solutions[8:]) >= 6, "the dear model's answer counts, not the votes before it"
     assert any("best_of_n(writer='large')" in line for line in solutions[-1].trace.reasons)
     with tts.Solver(models(), {}, task="arithmetic") as solver:
-        alone = {role: solver.solve_many([*EASY, *HARD], total, strategy=f"best_of_n(writer={role!r}) | majority") for role in models()}
+        alone = {
+            role: solver.solve_many([*EASY, *HARD], total, strategy=f"best_of_n(writer={role!r}) | majority")
+            for role in models()
+        }
     right = {role: sum(s.answer == "7" for s in ends) for role, ends in alone.items()}
     assert sum(s.answer == "7" for s in solutions) > max(right.values())
 
@@ -166,11 +180,16 @@ CASCADE = "cascade(models=('policy', 'large'), samples=(2, 1), thresholds=(1.0,)
 
 
 @pytest.mark.parametrize("alone", [False, True])
-def test_a_cascade_answers_by_its_last_model_and_its_end_is_not_that_of_the_problem(tmp_path: Path, *, alone: bool) -> None:
+def test_a_cascade_answers_by_its_last_model_and_its_end_is_not_that_of_the_problem(
+    tmp_path: Path, *, alone: bool
+) -> None:
     curve = PerformanceCurve(
-        np.array([DEAR / 2 + 2]), np.full((len(RATES), 1), RIGHT), np.zeros((len(RATES), 1)), np.array([DEAR + 2.0]),
+        np.array([DEAR / 2 + 2]),
+        np.full((len(RATES), 1), RIGHT),
+        np.zeros((len(RATES), 1)),
+        np.array([DEAR + 2.0]),
         np.where(RATES < 0.5, DEAR + 2.0, 2.0)[:, None],
-    )  # fmt: skip
+    )
     known = performance(curves={PLAIN: performance().curves[PLAIN], CASCADE: curve})
     known.save(tmp_path / "cascade.json")
     plan = f"auto(model={str(tmp_path / 'cascade.json')!r}) | majority"
@@ -195,7 +214,10 @@ def test_no_limit_is_passed_and_every_token_has_the_price_of_its_model(plan: str
     assert spent(solutions) <= usd * (1 + 1e-12)
     assert (alone.usage.usd or 0) <= usd * (1 + 1e-12)
     for one in (*solutions, alone):
-        by_model = {role: sum(call.usage.generated_tokens for call in one.trace.calls if call.model == role) for role in models()}
+        by_model = {
+            role: sum(call.usage.generated_tokens for call in one.trace.calls if call.model == role)
+            for role in models()
+        }
         assert one.usage.usd == pytest.approx(1e-6 * by_model["policy"] + DEAR * 1e-6 * by_model["large"])
     assert any(node.model == "large" for node in alone.trace.nodes) == (usd > (4 + DEAR) * UNIT)
 
@@ -203,7 +225,11 @@ def test_no_limit_is_passed_and_every_token_has_the_price_of_its_model(plan: str
 def test_a_checker_takes_the_answer_of_whoever_is_right(plan: str) -> None:
     problems = [Problem(text, answer="7") for text in (*EASY, *HARD)]
     with tts.Solver(
-        models(), {"main": "checker"}, task="arithmetic", strategy=plan.replace("majority", "weighted"), allow_oracle=True
+        models(),
+        {"main": "checker"},
+        task="arithmetic",
+        strategy=plan.replace("majority", "weighted"),
+        allow_oracle=True,
     ) as solver:
         solutions = solver.solve_many(problems, tts.Budget(usd=400 * UNIT), seed=1)
     assert spent(solutions) <= 400 * UNIT * (1 + 1e-12)
@@ -217,13 +243,15 @@ def test_models_of_different_kinds_see_the_same_problem(tmp_path: Path) -> None:
     toy = ToyBackend()
     toy.rates = CHEAP_RATES
     given = {"policy": toy, "large": models()["large"]}
-    with tts.Solver(given, {}, task="arithmetic", strategy=f"auto(model={str(tmp_path / 'kinds.json')!r}) | majority") as solver:
+    with tts.Solver(
+        given, {}, task="arithmetic", strategy=f"auto(model={str(tmp_path / 'kinds.json')!r}) | majority"
+    ) as solver:
         solutions = solver.solve_many(["13 + 14 - 5 + 16 - 7 + 8 - 9"] * 3, tts.Budget(usd=5e-3), seed=3)
     assert spent(solutions) <= 5e-3
     assert all(s.error is None for s in solutions)
 
 
-# What is refused -------------------------------------------------------------------------------------------------------------------
+# What is refused ------------------------------------------------------------------------------------------------------
 
 
 def test_what_cannot_be_compared_is_refused_before_anything_is_spent(plan: str) -> None:

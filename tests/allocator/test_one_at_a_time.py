@@ -1,4 +1,6 @@
-"""Problems served one at a time: a price made beforehand from the population stands for the others that there are to trade with."""
+"""Problems served one at a time: a price made beforehand from the population stands for the others that there are to
+trade with.
+"""
 
 from __future__ import annotations
 

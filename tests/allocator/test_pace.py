@@ -15,11 +15,15 @@ ALLOCATOR = Allocator(values=Checked(Population.beta()), pilots=1)
 
 
 def run(seconds, took):
-    """Samples and widths of waves under a deadline alone, of a machine on which a wave of so many samples takes so long."""
+    """Samples and widths of waves under a deadline alone, of a machine on which a wave of so many samples takes so
+    long.
+    """
     pace, left, samples, widths = Pace(), seconds, np.zeros(64, np.int64), []
     while left > 0:
         pace.end(left)
-        grant = ALLOCATOR.next(ProblemStates.of(samples, 1.0, cost=min(1.0, 1 / pace.payable(left)) or 1e-9, waves=pace.waves(left)))
+        grant = ALLOCATOR.next(
+            ProblemStates.of(samples, 1.0, cost=min(1.0, 1 / pace.payable(left)) or 1e-9, waves=pace.waves(left))
+        )
         if grant.reason:
             break
         widths.append(int(grant.samples.sum()))

@@ -23,7 +23,14 @@ SIZES = np.array([1.0, 2, 4, 8, 16, 32])
 def model(**curves):
     made = {text: PerformanceCurve(SIZES, np.clip(table, 0, 1), np.zeros_like(table)) for text, table in curves.items()}
     return PerformanceModel(
-        model="m", task="t", verifiers={}, source="s", problems=100, tokens=20.0, population=Population.beta(), curves=made
+        model="m",
+        task="t",
+        verifiers={},
+        source="s",
+        problems=100,
+        tokens=20.0,
+        population=Population.beta(),
+        curves=made,
     )
 
 
@@ -74,7 +81,9 @@ def test_a_table_goes_through_the_curve_and_stays_beyond_it():
 
 
 def test_the_choice_changes_with_difficulty_as_the_curves_do():
-    easy_first = model(**{"best_of_n | majority": COVERAGE, "beam | majority": 0.9 * np.ones((len(RATES), 1)) * (SIZES >= 8)})
+    easy_first = model(
+        **{"best_of_n | majority": COVERAGE, "beam | majority": 0.9 * np.ones((len(RATES), 1)) * (SIZES >= 8)}
+    )
     curved = Curved(easy_first, ("best_of_n | majority", "beam | majority"), easy_first.population)
     at = state(samples=[4, 4], leader=[4, 1], second=[0, 0], left=100.0)
     worth = curved.worth(at)
@@ -90,7 +99,9 @@ def test_the_choice_changes_with_difficulty_as_the_curves_do():
 
 
 def test_what_a_problem_has_had_of_a_strategy_is_not_offered_to_it_again():
-    known = model(**{"best_of_n | majority": COVERAGE, "beam | majority": 0.9 * np.ones((len(RATES), 1)) * (SIZES >= 8)})
+    known = model(
+        **{"best_of_n | majority": COVERAGE, "beam | majority": 0.9 * np.ones((len(RATES), 1)) * (SIZES >= 8)}
+    )
     curved = Curved(known, ("best_of_n | majority", "beam | majority"), known.population)
     at = state(samples=[4, 4], leader=[1, 1], second=[0, 0], left=100.0)
     first = curved.worth(at)
@@ -118,14 +129,19 @@ def rising_search(limits=None):
     table = np.array([0.3, 0.5, 0.6, 0.7, 0.8, 0.9]) * np.ones((len(RATES), 1))
     known = model(**{"best_of_n | majority": 0.0 * COVERAGE, "beam | majority": table})
     if limits is not None:
-        curves = {**known.curves, "beam | majority": dataclasses.replace(known.curves["beam | majority"], limits=limits)}
+        curves = {
+            **known.curves,
+            "beam | majority": dataclasses.replace(known.curves["beam | majority"], limits=limits),
+        }
         known = dataclasses.replace(known, curves=curves)
     return Curved(known, tuple(known.curves), known.population)
 
 
 def test_a_search_gets_at_once_all_that_pays_its_price():
     curved, at = rising_search(), state(samples=[4], leader=[1], left=40.0)
-    assert (curved.worth(at, 0.001).plan[0], curved.worth(at, 0.001).block[0]) == (1, 32), "no part of it is spent twice"
+    assert (curved.worth(at, 0.001).plan[0], curved.worth(at, 0.001).block[0]) == (1, 32), (
+        "no part of it is spent twice"
+    )
     assert curved.worth(dataclasses.replace(at, left=20.0), 0.001).block[0] == 20
     assert curved.worth(at, 0.018).block[0] == 8, "the ninth would add 0.017"
 
@@ -195,7 +211,9 @@ def test_more_knowledge_is_never_worse_on_the_problems_it_is_about():
 
 
 def test_a_strategy_without_a_curve_is_named_with_the_nearest():
-    with pytest.raises(ConfigError, match=r"strategy of the performance model is 'beem \| weighted'.*did you mean beam \| weighted"):
+    with pytest.raises(
+        ConfigError, match=r"strategy of the performance model is 'beem \| weighted'.*did you mean beam \| weighted"
+    ):
         model(**{"beam | weighted": COVERAGE}).table("beem | weighted")
 
 
@@ -224,7 +242,9 @@ def test_what_else_is_known_of_a_problem_counts_for_every_strategy():
     weight = known.population.weight * np.exp(evidence)
     told = dataclasses.replace(known.population, weight=weight / weight.sum())
     samples, plans = [0, 1, 3], tuple(known.curves)
-    found = Curved(known, plans, known.population).worth(ProblemStates.of(samples, 6.0, checked=True, evidence=np.tile(evidence, (3, 1))))
+    found = Curved(known, plans, known.population).worth(
+        ProblemStates.of(samples, 6.0, checked=True, evidence=np.tile(evidence, (3, 1)))
+    )
     wanted = Curved(known, plans, told).worth(ProblemStates.of(samples, 6.0, checked=True))
     assert found.plan.tolist() == wanted.plan.tolist() == [1, 1, 1]
     assert found.rate == pytest.approx(wanted.rate)
@@ -246,7 +266,9 @@ def test_a_search_from_the_start_is_named_where_it_reaches_more_than_auto_with_p
     population = dataclasses.replace(Population.beta(), weight=weight.ravel())
     rows = np.tile([0.2, 0.6], (len(RATES), 1))
     search = PerformanceCurve(np.array([4.0, 8.0]), rows, np.zeros_like(rows), np.array([5.0, 10.0]))
-    known = dataclasses.replace(model(), population=population, curves={"best_of_n | majority": search, "rebase | weighted": search})
+    known = dataclasses.replace(
+        model(), population=population, curves={"best_of_n | majority": search, "rebase | weighted": search}
+    )
     assert known.direct(10.0, ["rebase | weighted"]) is None, "auto was not measured"
     behind = dataclasses.replace(known, piloted=PilotedCurve(np.array([5.0, 10.0]), np.array([0.3, 0.5])))
     assert behind.direct(10.0, ["rebase | weighted"]) == ("rebase | weighted", 10)
@@ -258,7 +280,10 @@ def test_a_search_from_the_start_is_named_where_it_reaches_more_than_auto_with_p
     again = PerformanceModel.from_json(behind.to_json())
     assert again.piloted is not None
     assert again.direct(10.0, ["rebase | weighted"]) == ("rebase | weighted", 10)
-    for piloted, rule in (({"limits": [2, 1], "accuracy": [0, 0]}, "each must be above"), ({"limits": [1], "accuracy": []}, "one a limit")):
+    for piloted, rule in (
+        ({"limits": [2, 1], "accuracy": [0, 0]}, "each must be above"),
+        ({"limits": [1], "accuracy": []}, "one a limit"),
+    ):
         damaged = json.dumps(json.loads(behind.to_json()) | {"piloted": piloted})
         with pytest.raises(ConfigError, match=rule):
             PerformanceModel.from_json(damaged)

@@ -1,4 +1,6 @@
-"""The file of a performance model: whatever is damaged in it is one line that names file, field, value, rule and cure."""
+"""The file of a performance model: whatever is damaged in it is one line that names file, field, value, rule and
+cure.
+"""
 
 from __future__ import annotations
 
@@ -86,10 +88,26 @@ def refused(data, tmp_path):
         (("population", "share", 3, 2), 5.0, "population: share sums to "),
         (("population", "problems"), -1, "population.problems is -1, but must be greater than or equal to 0"),
         (("curves",), {}, "the file: curves is of nothing, but must have one of best_of_n, which draws plain samples"),
-        (CURVE, ..., "the file: curves is of beam | weighted, but must have one of best_of_n, which draws plain samples"),
-        (("curves", "beem"), WHOLE["curves"][BEAM], "the file: curves.beem is of no strategy that is here: strategy is 'beem', but no "),
-        (("curves", "beam | wieghted"), WHOLE["curves"][BEAM], "the file: curves.beam | wieghted is of no strategy that is here: "),
-        (("curves", "auto"), WHOLE["curves"][BEAM], "the file: curves.auto is of auto, but must be of a strategy that auto may choose"),
+        (
+            CURVE,
+            ...,
+            "the file: curves is of beam | weighted, but must have one of best_of_n, which draws plain samples",
+        ),
+        (
+            ("curves", "beem"),
+            WHOLE["curves"][BEAM],
+            "the file: curves.beem is of no strategy that is here: strategy is 'beem', but no ",
+        ),
+        (
+            ("curves", "beam | wieghted"),
+            WHOLE["curves"][BEAM],
+            "the file: curves.beam | wieghted is of no strategy that is here: ",
+        ),
+        (
+            ("curves", "auto"),
+            WHOLE["curves"][BEAM],
+            "the file: curves.auto is of auto, but must be of a strategy that auto may choose",
+        ),
         ((*CURVE, "error"), ..., f"curves['{PLAIN}'].error is missing, but must be given"),
         ((*CURVE, "sizes"), [], f"curves['{PLAIN}'].sizes is [], but must have at least 1 item"),
         ((*CURVE, "sizes", 0), 0, f"curves['{PLAIN}'].sizes[0] is 0, but must be greater than 0"),
@@ -100,9 +118,17 @@ def refused(data, tmp_path):
         ),
         ((*CURVE, "sizes", 2), math.nan, f"curves['{PLAIN}'].sizes[2] is nan, but must be a finite number"),
         ((*CURVE, "sizes"), [1, 2, 4], f"curves['{PLAIN}']: accuracy[0] has 6 values, but must have 3, one a size"),
-        ((*CURVE, "accuracy", 7, 1), 1.5, f"curves['{PLAIN}'].accuracy[7][1] is 1.5, but must be less than or equal to 1"),
+        (
+            (*CURVE, "accuracy", 7, 1),
+            1.5,
+            f"curves['{PLAIN}'].accuracy[7][1] is 1.5, but must be less than or equal to 1",
+        ),
         ((*CURVE, "accuracy", 24), ..., f"curves['{PLAIN}'].accuracy is [[0.0, "),
-        ((*CURVE, "error", 0, 0), -0.5, f"curves['{PLAIN}'].error[0][0] is -0.5, but must be greater than or equal to 0"),
+        (
+            (*CURVE, "error", 0, 0),
+            -0.5,
+            f"curves['{PLAIN}'].error[0][0] is -0.5, but must be greater than or equal to 0",
+        ),
         ((*CURVE, "error", 0, 0), "0.1", f"curves['{PLAIN}'].error[0][0] is '0.1', but must be a valid number"),
         ((*CURVE, "limits"), [1.0], f"curves['{PLAIN}']: limits has 1 values, but must have 6, one a size"),
         (
@@ -158,7 +184,9 @@ def leaves(value, path=()):
             yield from leaves(value[place], (*path, place))
 
 
-@pytest.mark.parametrize("value", [math.nan, -math.inf, True, -7.5, 10**400, "x", {}, ..., [[0.5]]], ids=lambda value: str(value)[:9])
+@pytest.mark.parametrize(
+    "value", [math.nan, -math.inf, True, -7.5, 10**400, "x", {}, ..., [[0.5]]], ids=lambda value: str(value)[:9]
+)
 def test_no_value_anywhere_is_let_through_or_breaks_what_reads_it(tmp_path, value):
     harmless = {  # places where such a value may stand
         -7.5: {("gauges", "probe", 0), ("gauges", "probe", 1), ("gauges", "probe", 4), ("probe", 0), ("probe", 2)},

@@ -1,4 +1,6 @@
-"""The worth of further votes: against enumeration of every policy and simulation, on populations small enough for both."""
+"""The worth of further votes: against enumeration of every policy and simulation, on populations small enough for
+both.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ def state(classes):
 
 
 def best_at(population, most, price):
-    """The greatest expected chance less price, by trying both choices at every history of votes, with the identity of the right answer."""
+    """The greatest expected chance less price, by trying both choices at every history of votes, with the identity of
+    the right answer.
+    """
 
     @cache
     def joint(right, lure, lone):  # chance of one row of samples with these identities
@@ -76,7 +80,9 @@ def test_the_chance_of_each_state_is_what_is_found_among_such_problems():
         found.setdefault(state([right, lure] + [1] * (5 - right - lure)), []).append(led)
     for (a, b, n), rights in found.items():
         error = np.sqrt(0.25 / len(rights))
-        assert votes.look(np.array([a]), np.array([b]), np.array([n]))[0][0] == pytest.approx(np.mean(rights), abs=4 * error)
+        assert votes.look(np.array([a]), np.array([b]), np.array([n]))[0][0] == pytest.approx(
+            np.mean(rights), abs=4 * error
+        )
 
 
 def test_settled_votes_are_worth_less_than_open_ones():

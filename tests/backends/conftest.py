@@ -13,7 +13,18 @@ if TYPE_CHECKING:
 
 EOS = "<eos>"
 _MERGES = (
-    *(("Ċ", "Ċ"), ("Ċ", "a"), ("t", "h"), ("th", "e"), ("Ġ", "t"), ("Ġ", "the"), ("a", "n"), ("an", "d"), ("Ġ", "and"), ("i", "n")),
+    *(
+        ("Ċ", "Ċ"),
+        ("Ċ", "a"),
+        ("t", "h"),
+        ("th", "e"),
+        ("Ġ", "t"),
+        ("Ġ", "the"),
+        ("a", "n"),
+        ("an", "d"),
+        ("Ġ", "and"),
+        ("i", "n"),
+    ),
     *(
         ("in", "g"),
         ("e", "r"),
@@ -27,9 +38,23 @@ _MERGES = (
         ("x", "ĊĊ"),
         ("a", "b"),
     ),
-    *(("ab", "c"), ("r", "e"), ("s", "t"), ("u", "n"), ("Ġ", "="), ("Ġ", "+"), ("q", "Ċ"), ("qĊ", "z"), ("w", "h"), ("i", "s")),
+    *(
+        ("ab", "c"),
+        ("r", "e"),
+        ("s", "t"),
+        ("u", "n"),
+        ("Ġ", "="),
+        ("Ġ", "+"),
+        ("q", "Ċ"),
+        ("qĊ", "z"),
+        ("w", "h"),
+        ("i", "s"),
+    ),
 )
-_TEMPLATE = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
+_TEMPLATE = (
+    "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}{% if add_generation_prompt "
+    "%}assistant: {% endif %}"
+)
 
 
 def tiny_tokenizer(*, template: str | None = _TEMPLATE) -> Any:
@@ -86,7 +111,9 @@ def checkpoint_of(model: Any, tokenizer: Any) -> Any:
     return Checkpoint(model.config, dict(model.state_dict()), tokenizer, None, "tiny")
 
 
-def engine_of(model: Any, tokenizer: Any, *, heads: Any = None, reward_models: Any = None, **options: Any) -> EngineBackend:
+def engine_of(
+    model: Any, tokenizer: Any, *, heads: Any = None, reward_models: Any = None, **options: Any
+) -> EngineBackend:
     """Return the engine on a model of the transformers library."""
     pytest.importorskip("numba")
     from tts.backends.engine.backend import EngineBackend
@@ -104,7 +131,9 @@ def tiny_engine(*, context: int = 1024, template: str | None = _TEMPLATE, **opti
 
 
 def scripted_backend(script: str, *, context: int = 256) -> tuple[TransformersBackend, str]:
-    """Return a backend whose model, after a prompt of one token, writes a text byte by byte and ends; and that prompt."""
+    """Return a backend whose model, after a prompt of one token, writes a text byte by byte and ends; and that
+    prompt.
+    """
     torch = pytest.importorskip("torch")
     from tts.backends.transformers.backend import TransformersBackend
 

@@ -1,4 +1,6 @@
-"""Greedy paths of a backend beside those of the transformers backend: the same tokens, but where two are tied within rounding."""
+"""Greedy paths of a backend beside those of the transformers backend: the same tokens, but where two are tied within
+rounding.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ async def greedy(backend: Any, prompts: Sequence[Prompt], cap: int) -> list[Samp
 async def partings(
     prompts: Sequence[Prompt], ours: Sequence[Sample], theirs: Sequence[Sample], oracle: Any
 ) -> list[tuple[Prompt, int, float]]:
-    """Return where paths part: the prompt, the number of the token, and by how many nats the oracle prefers its own there."""
+    """Return where paths part: the prompt, the number of the token, and by how many nats the oracle prefers its own
+    there.
+    """
     found: list[tuple[Prompt, int, float]] = []
     for prompt, one, other in zip(prompts, ours, theirs, strict=True):
         if one.token_ids == other.token_ids:
@@ -63,9 +67,11 @@ async def partings(
 
 
 def compare_texts(backend: Any, model: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Print where greedy replies of a chat part from those of transformers in float32, and assert that both were likely there.
+    """Print where greedy replies of a chat part from those of transformers in float32, and assert that both were likely
+    there.
 
-    For servers that show texts alone, and compute in fewer bits: each parting is a choice between two tokens that were nearly as likely.
+    For servers that show texts alone, and compute in fewer bits: each parting is a choice between two tokens that were
+    nearly as likely.
     """
     from tts.backends.transformers.backend import TransformersBackend
 
@@ -75,7 +81,9 @@ def compare_texts(backend: Any, model: str, capsys: pytest.CaptureFixture[str]) 
     async def check() -> tuple[list[Sample], list[tuple[Prompt, int, float]]]:
         both = [await greedy(one, prompts, CAP) for one in (backend, oracle)]
         await backend.close()
-        ours, theirs = ([dataclasses.replace(one, token_ids=oracle._renderer.text(one.text)) for one in some] for some in both)
+        ours, theirs = (
+            [dataclasses.replace(one, token_ids=oracle._renderer.text(one.text)) for one in some] for some in both
+        )
         same = [i for i, (one, other) in enumerate(zip(ours, theirs, strict=True)) if one.text != other.text]
         parted = await partings([prompts[i] for i in same], [ours[i] for i in same], [theirs[i] for i in same], oracle)
         return theirs, parted
@@ -83,7 +91,9 @@ def compare_texts(backend: Any, model: str, capsys: pytest.CaptureFixture[str]) 
     theirs, apart = asyncio.run(check())
     lengths = sorted(len(sample.token_ids) for sample in theirs)
     with capsys.disabled():
-        sys.stdout.write(f"\n{model}: {len(prompts) - len(apart)} of {len(prompts)} equal, {lengths[0]} to {lengths[-1]} tokens\n")
+        sys.stdout.write(
+            f"\n{model}: {len(prompts) - len(apart)} of {len(prompts)} equal, {lengths[0]} to {lengths[-1]} tokens\n"
+        )
         for _, at, gap in apart:
             sys.stdout.write(f"  token {at}, {gap:.2g} nats apart\n")
     assert all(0 <= gap < NEARLY for _, _, gap in apart)
@@ -107,7 +117,9 @@ def compare(backend: Any, model: str, capsys: pytest.CaptureFixture[str]) -> Non
     ours, theirs, apart = asyncio.run(check())
     lengths = sorted(sample.num_tokens for sample in theirs)
     with capsys.disabled():
-        sys.stdout.write(f"\n{model}: {len(prompts) - len(apart)} of {len(prompts)} equal, {lengths[0]} to {lengths[-1]} tokens\n")
+        sys.stdout.write(
+            f"\n{model}: {len(prompts) - len(apart)} of {len(prompts)} equal, {lengths[0]} to {lengths[-1]} tokens\n"
+        )
         for prompt, at, gap in apart:
             sys.stdout.write(f"  {prompt!r}: token {at}, {gap:.2e} nats apart\n")
     assert all(0 <= gap < TIE for _, _, gap in apart)

@@ -29,7 +29,9 @@ async def drained(rows: RowSet) -> list[Sample]:
     return [sample for sample in rows.samples if sample is not None]
 
 
-def start(backend: Any, handle: Any, *rows: Row, sampling: Sampling = WARM, stop: StopCondition = END, text: str = "") -> RowSet:
+def start(
+    backend: Any, handle: Any, *rows: Row, sampling: Sampling = WARM, stop: StopCondition = END, text: str = ""
+) -> RowSet:
     return backend.sample(SampleRequest(handle, rows, sampling, stop, text))
 
 

@@ -1,4 +1,6 @@
-"""What all backends share: rows that are resolved once, refusals of what is missing, metadata, and a process that was forked."""
+"""What all backends share: rows that are resolved once, refusals of what is missing, metadata, and a process that was
+forked.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,18 @@ from typing import Any
 import pytest
 
 from tts.backends import batching
-from tts.backends.base import Backend, Caps, Counters, Row, RowSet, Sample, SampleRequest, Sampling, StopCondition, TaskRows
+from tts.backends.base import (
+    Backend,
+    Caps,
+    Counters,
+    Row,
+    RowSet,
+    Sample,
+    SampleRequest,
+    Sampling,
+    StopCondition,
+    TaskRows,
+)
 from tts.backends.batching import LoopQueue
 from tts.backends.capabilities import require, value_head_metadata
 from tts.backends.function import FunctionBackend
@@ -68,7 +81,11 @@ def test_what_a_backend_leaves_out_is_refused_with_what_to_define() -> None:
         backend.sample(REQUEST)
     assert refused.value.hint == "define Half.sample"
     for call, cause, hint in (
-        (backend.score([], []), "Half does not implement score, but its caps say score='native'", "or leave score out of its caps"),
+        (
+            backend.score([], []),
+            "Half does not implement score, but its caps say score='native'",
+            "or leave score out of its caps",
+        ),
         (backend.prompt_logprobs([]), "Half has no capability 'prompt_logprobs'", "backends that have it: "),
     ):
         with pytest.raises(CapabilityError, match=cause) as refused:

@@ -1,4 +1,6 @@
-"""The queue in front of a backend: what joins a batch that runs, and what closing does to it. No clocks: threads meet at events."""
+"""The queue in front of a backend: what joins a batch that runs, and what closing does to it. No clocks: threads meet
+at events.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A function as a model: whatever it raises, reports or delays, each row ends, is charged a bound, and nobody else notices."""
+"""A function as a model: whatever it raises, reports or delays, each row ends, is charged a bound, and nobody else
+notices.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from tts.errors import ConfigError, EngineError
 CAP = 40
 
 
-async def started(backend: FunctionBackend, count: int = 1, prompt: str = "a b c", stop: StopCondition | None = None) -> RowSet:
+async def started(
+    backend: FunctionBackend, count: int = 1, prompt: str = "a b c", stop: StopCondition | None = None
+) -> RowSet:
     [reply] = await backend.open([prompt])
     rows = tuple(Row(i, 0, CAP) for i in range(count))
     return backend.sample(SampleRequest(reply.value, rows, Sampling(), stop or StopCondition()))
@@ -52,10 +56,12 @@ def plain_and_async(write: Callable[[Ask], Any]) -> list[Any]:
     return [write, later, lazily]
 
 
-# What it raises ---------------------------------------------------------------------------------------------------------------------
+# What it raises -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [ValueError, asyncio.CancelledError, SystemExit, KeyboardInterrupt, GeneratorExit, StopIteration])
+@pytest.mark.parametrize(
+    "kind", [ValueError, asyncio.CancelledError, SystemExit, KeyboardInterrupt, GeneratorExit, StopIteration]
+)
 @pytest.mark.parametrize("way", range(3))
 def test_whatever_the_function_raises_is_its_rows_error(kind: type[BaseException], way: int) -> None:
     def write(ask: Ask) -> str:
@@ -66,7 +72,8 @@ def test_whatever_the_function_raises_is_its_rows_error(kind: type[BaseException
     samples = said(plain_and_async(write)[way], 3)
     assert [sample.finish for sample in samples] == ["error", "error", "eos"]
     for failed in samples[:2]:
-        assert failed.error.partition(": ")[0] in (kind.__name__, "RuntimeError")  # a coroutine cannot raise StopIteration
+        # a coroutine cannot raise StopIteration
+        assert failed.error.partition(": ")[0] in (kind.__name__, "RuntimeError")
         assert (failed.num_tokens, failed.estimated, failed.handle) == (CAP, True, None)
 
 
@@ -76,10 +83,15 @@ def test_a_function_that_leaves_the_interpreter_leaves_the_event_loop_alive() ->
 
     with pytest.raises(EngineError, match="SystemExit"):
         tts.solve("3 + 4", 200, backend=leave, strategy="best_of_n(n=2) | majority", task="arithmetic")
-    assert tts.solve("3 + 4", 200, backend=lambda ask: "A: 7", strategy="best_of_n(n=2) | majority", task="arithmetic").answer == "7"
+    assert (
+        tts.solve(
+            "3 + 4", 200, backend=lambda ask: "A: 7", strategy="best_of_n(n=2) | majority", task="arithmetic"
+        ).answer
+        == "7"
+    )
 
 
-# Cancelling and closing -------------------------------------------------------------------------------------------------------------
+# Cancelling and closing -----------------------------------------------------------------------------------------------
 
 
 def test_cancelling_ends_asynchronous_functions_at_once_and_charges_them_in_full() -> None:
@@ -104,7 +116,9 @@ def test_cancelling_ends_asynchronous_functions_at_once_and_charges_them_in_full
         rows.cancel()
         assert rows.done
         samples = await ended(rows)
-        assert [(s.finish, s.num_tokens, s.estimated) for s in samples] == [("cancelled", CAP, True)] * 2 + [("cancelled", 0, False)]
+        assert [(s.finish, s.num_tokens, s.estimated) for s in samples] == [("cancelled", CAP, True)] * 2 + [
+            ("cancelled", 0, False)
+        ]
         assert backend.counters.generated_tokens == 2 * CAP
         await asyncio.sleep(0)
         await asyncio.sleep(0)
@@ -237,14 +251,16 @@ def test_closing_fails_what_waits_and_what_is_under_way(way: int) -> None:
     asyncio.run(main())
 
 
-# What it reports --------------------------------------------------------------------------------------------------------------------
+# What it reports ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("tokens", [-1, CAP + 1, 2.0, 2.5, float("nan"), True, "3", 10**400])
 def test_tokens_that_cannot_be_are_an_error_that_names_value_and_rule(tokens: Any) -> None:
     [sample] = said(lambda ask: Answer("A: 7", tokens))
     assert (sample.finish, sample.num_tokens, sample.estimated, sample.text) == ("error", CAP, True, "")
-    assert sample.error == f"BadReply: Answer.tokens is {tokens!r}, but must be a whole number from 0 to max_tokens, {CAP}"
+    assert (
+        sample.error == f"BadReply: Answer.tokens is {tokens!r}, but must be a whole number from 0 to max_tokens, {CAP}"
+    )
 
 
 @pytest.mark.parametrize("tokens", [0, 7, CAP, np.int64(7)])
@@ -262,19 +278,26 @@ def test_what_is_no_text_is_an_error_and_not_read_as_one(wrong: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "tokens"), [("", 1), ("A: 7", 5), ("é", 3), ("\ud800", 4), ("x" * (CAP - 1), CAP), ("x" * CAP, CAP), ("x" * 999, CAP)]
+    ("text", "tokens"),
+    [("", 1), ("A: 7", 5), ("é", 3), ("\ud800", 4), ("x" * (CAP - 1), CAP), ("x" * CAP, CAP), ("x" * 999, CAP)],
 )
 @pytest.mark.parametrize("wrap", [str, Answer])
-def test_a_row_without_a_report_is_charged_its_bytes_and_one_at_most_its_grant(text: str, tokens: int, wrap: Any) -> None:
+def test_a_row_without_a_report_is_charged_its_bytes_and_one_at_most_its_grant(
+    text: str, tokens: int, wrap: Any
+) -> None:
     [sample] = said(lambda ask: wrap(text))
     assert (sample.finish, sample.num_tokens, sample.estimated) == ("eos", tokens, True)
 
 
 def test_bare_text_leaves_a_budget_for_more_samples() -> None:
-    solution = tts.solve("3 + 4", 2000, backend=lambda ask: "A: 7", strategy="best_of_n(n=8) | majority", task="arithmetic")
+    solution = tts.solve(
+        "3 + 4", 2000, backend=lambda ask: "A: 7", strategy="best_of_n(n=8) | majority", task="arithmetic"
+    )
     assert (solution.usage.samples, solution.usage.tokens, solution.usage.estimated) == (8, 8 * 5, True)
     budget = tts.Budget(samples=3)
-    few = tts.solve("3 + 4", budget, backend=lambda ask: "A: 7", strategy="best_of_n(n=3) | majority", task="arithmetic")
+    few = tts.solve(
+        "3 + 4", budget, backend=lambda ask: "A: 7", strategy="best_of_n(n=3) | majority", task="arithmetic"
+    )
     assert (few.usage.samples, few.usage.tokens) == (3, 3 * 5)
 
 
@@ -287,7 +310,9 @@ def test_every_row_reads_its_prompt_and_path_again_and_no_more_than_they_count()
         assert rows.prompt_tokens == 4 * backend.count("a b c") == 12
         assert rows.reused_tokens is None
         [longer] = await backend.extend([first.handle], ["and so"])
-        again = backend.sample(SampleRequest(longer.value.handle, (Row(9, 3, CAP),) * 3, Sampling(), StopCondition(), "one two\nand so"))
+        again = backend.sample(
+            SampleRequest(longer.value.handle, (Row(9, 3, CAP),) * 3, Sampling(), StopCondition(), "one two\nand so")
+        )
         await ended(again)
         assert again.prompt_tokens == 3 * backend.count("a b c one two and so") == 21
         assert backend.counters.prompt_tokens == 12 + 21

@@ -9,7 +9,15 @@ import pytest
 from scipy import stats
 
 from tts.backends.base import Sampling
-from tts.backends.sampling import draw, filtered_distribution, inverse_cdf, log_softmax, sampling_logprob, spread, top_sampling_logprob
+from tts.backends.sampling import (
+    draw,
+    filtered_distribution,
+    inverse_cdf,
+    log_softmax,
+    sampling_logprob,
+    spread,
+    top_sampling_logprob,
+)
 from tts.errors import EngineError
 from tts.randomness import uniform
 
@@ -25,7 +33,9 @@ def test_without_filters_the_law_is_softmax_of_logits_over_temperature() -> None
     raw = np.array([0.5, -1.0, 3.0, 2.0], np.float32)
     for temperature in (0.1, 0.8, 1.0, 100.0):
         want = np.exp(raw.astype(np.float64) / temperature)
-        assert filtered_distribution(raw, Sampling(temperature=temperature)) == pytest.approx(want / want.sum(), abs=1e-15)
+        assert filtered_distribution(raw, Sampling(temperature=temperature)) == pytest.approx(
+            want / want.sum(), abs=1e-15
+        )
 
 
 def test_temperature_zero_takes_the_lowest_id_among_equals() -> None:
@@ -143,7 +153,14 @@ def test_how_spread_a_law_is() -> None:
 
 @pytest.mark.parametrize(
     "sampling",
-    [ONE, Sampling(temperature=0.25), Sampling(temperature=2.0), Sampling(top_k=2), Sampling(top_p=0.6), Sampling(min_p=0.5)],
+    [
+        ONE,
+        Sampling(temperature=0.25),
+        Sampling(temperature=2.0),
+        Sampling(top_k=2),
+        Sampling(top_p=0.6),
+        Sampling(min_p=0.5),
+    ],
     ids=str,
 )
 def test_the_log_probability_under_the_law_drawn_from(sampling: Sampling) -> None:
@@ -169,5 +186,9 @@ def test_twenty_tokens_bound_the_law_drawn_from_below_temperature_one() -> None:
         assert exact - math.log1p(most) <= bound <= exact + 1e-9
     assert top_sampling_logprob(top, -1.5, ONE) == -1.5
     assert top_sampling_logprob(top, -1.5, Sampling(temperature=0)) == 0.0
-    for sampling in (Sampling(temperature=2.0), Sampling(temperature=0.5, top_p=0.9), Sampling(temperature=0.5, top_k=5)):
+    for sampling in (
+        Sampling(temperature=2.0),
+        Sampling(temperature=0.5, top_p=0.9),
+        Sampling(temperature=0.5, top_k=5),
+    ):
         assert math.isnan(top_sampling_logprob(top, -1.5, sampling)), "what is not shown has no bound"

@@ -20,7 +20,10 @@ from tts.models.record import ModelRecord
 def test_a_model_of_the_hub_is_read_by_its_name_there_and_one_without_weights_not_at_all() -> None:
     with readable(ModelRecord(name="m", backend="vllm", source="hub", location="org/m"), gguf=False) as location:
         assert location == "org/m"
-    with pytest.raises(ConfigError, match="model 'm' has no weights to load"), readable(ModelRecord(name="m", backend="toy"), gguf=False):
+    with (
+        pytest.raises(ConfigError, match="model 'm' has no weights to load"),
+        readable(ModelRecord(name="m", backend="toy"), gguf=False),
+    ):
         pass
 
 
@@ -45,14 +48,18 @@ def test_a_server_that_ends_is_told_with_its_last_error(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("loading\nRuntimeError: no room\n  for it\n\n")
     process: Any = SimpleNamespace(wait=lambda: None, returncode=3)
-    with pytest.raises(EngineError, match="the server ended with status 3; its log ends: RuntimeError: no room for it") as failed:
+    with pytest.raises(
+        EngineError, match="the server ended with status 3; its log ends: RuntimeError: no room for it"
+    ) as failed:
         watch(Server("http://127.0.0.1:1", process, log))
     assert failed.value.hint == f"see {log}"
 
 
 @pytest.fixture
 def other(tmp_path: Path) -> tuple[str, Path]:
-    """An interpreter with this environment's packages, without this checkout's path, and the file of what it was run with."""
+    """An interpreter with this environment's packages, without this checkout's path, and the file of what it was run
+    with.
+    """
     python, log = tmp_path / "python", tmp_path / "log"
     python.write_text(f'#!/bin/sh\necho "$@" >> {log}\ncd /\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
@@ -77,7 +84,9 @@ def test_the_interpreter_of_the_engine_reads_a_gguf_file_that_this_one_cannot(
     assert str(path) in log.read_text()
 
 
-def test_an_interpreter_that_cannot_read_the_file_is_told_with_its_last_words(other: tuple[str, Path], tmp_path: Path) -> None:
+def test_an_interpreter_that_cannot_read_the_file_is_told_with_its_last_words(
+    other: tuple[str, Path], tmp_path: Path
+) -> None:
     pytest.importorskip("gguf")
     (tmp_path / "bad.gguf").write_bytes(b"no file of that kind")
     record = ModelRecord(name="m", backend="vllm", source="folder", location=str(tmp_path / "bad.gguf"))

@@ -33,7 +33,11 @@ def test_a_language_that_is_no_distribution_is_refused(settings: dict[str, Any],
 def test_a_prompt_of_tokens_is_the_sum_that_they_spell() -> None:
     backend, ids = ToyBackend(), ToyTokenizer().text("3 + 4 - 2")
     spelled, written = (reply.value for reply in asyncio.run(backend.open([TokenizedText.of(ids), "3 + 4 - 2"])))
-    assert (spelled.first, spelled.steps, spelled.truth) == (written.first, written.steps, written.truth) == (3, (4, -2), (7, 5))
+    assert (
+        (spelled.first, spelled.steps, spelled.truth)
+        == (written.first, written.steps, written.truth)
+        == (3, (4, -2), (7, 5))
+    )
 
 
 def test_it_has_one_value_head() -> None:
@@ -53,7 +57,18 @@ def test_a_sum_inside_of_a_larger_expression_is_refused(text: str):
 
 
 @pytest.mark.parametrize(
-    "text", ["3 + 4", "**3 + 4**", "(3 + 4)", "`3 + 4`", "3 + 4.", "1. 3 + 4", "3 + 4 = ?", "What is 5 * 5?\n\n3 + 4", "$3 + 4$"]
+    "text",
+    [
+        "3 + 4",
+        "**3 + 4**",
+        "(3 + 4)",
+        "`3 + 4`",
+        "3 + 4.",
+        "1. 3 + 4",
+        "3 + 4 = ?",
+        "What is 5 * 5?\n\n3 + 4",
+        "$3 + 4$",
+    ],
 )
 def test_a_sum_between_other_signs_is_read(text: str):
     assert read_sum(text) == (3, (4,))
@@ -62,9 +77,15 @@ def test_a_sum_between_other_signs_is_read(text: str):
 @pytest.mark.parametrize("name", ["toy", "toy-thinking"])
 def test_prices_of_its_record_are_those_of_its_tokens(name: str) -> None:
     found = tts.solve(
-        "3 + 4 - 2 + 9", tts.Budget(usd=0.01, samples=2), model=name, usd_in="1/M", usd_out="2/M", strategy="best_of_n(n=2) | best",
-        verifier="toy(error=0.1)", task="arithmetic",
-    )  # fmt: skip
+        "3 + 4 - 2 + 9",
+        tts.Budget(usd=0.01, samples=2),
+        model=name,
+        usd_in="1/M",
+        usd_out="2/M",
+        strategy="best_of_n(n=2) | best",
+        verifier="toy(error=0.1)",
+        task="arithmetic",
+    )
     usage = found.usage
     computed = usage.prompt_tokens - (usage.reused_tokens or 0)
     assert usage.usd is not None

@@ -1,4 +1,6 @@
-"""The engine benchmark: replayed trees give the tokens and the numbers that they should, and every row that is promised appears."""
+"""The engine benchmark: replayed trees give the tokens and the numbers that they should, and every row that is promised
+appears.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +83,8 @@ def test_facts_of_a_tree_are_its_own() -> None:
     found = facts({"ops": ops})
     assert (found.nodes, found.unique, found.logical, found.peak_unique) == (4, 8, 11, 7)
     assert (found.generated, found.useful, found.prompts, found.no_reuse_prefill) == (5, 4, 3, 11)
-    # the prompt but its last token; that token; one more of the longer child; that child's last; one of its own child; the process model's
+    # the prompt but its last token; that token; one more of the longer child; that child's last; one of its own child;
+    # the process model's
     assert list(steps({"ops": ops})) == [(2, 2), (1, 3), (1, 4), (1, 5), (1, 6), (7, 7)]
     assert floor_s({"ops": ops}, lambda rows, keys: rows + keys / 100) == pytest.approx(13.27)
 
@@ -98,7 +101,10 @@ def test_templates_are_drawn_from_their_seed_alone(name: str, size: str) -> None
 
 
 def test_the_templates_of_results_are_what_they_were() -> None:
-    assert {name: workloads.template(name)["hash"] for name in ("W1", "W3")} == {"W1": "77303fac62b79ec4", "W3": "9981961a296b53a5"}
+    assert {name: workloads.template(name)["hash"] for name in ("W1", "W3")} == {
+        "W1": "77303fac62b79ec4",
+        "W3": "9981961a296b53a5",
+    }
 
 
 def test_a_system_without_an_interpreter_is_absent_with_its_reason(tmp_path: Path) -> None:
@@ -121,7 +127,9 @@ def test_a_driver_that_ends_is_absent_with_the_last_line_of_its_errors() -> None
 
 def test_a_gguf_file_is_written_again_in_both_types(tmp_path: Path) -> None:
     weights = np.random.default_rng(0).normal(size=(4, 64)).astype(np.float32)
-    source = GGUFFile({"general.architecture": "llama", "llama.block_count": 2, "a.list": [1, 2]}, {"w": weights, "b": weights[0]})
+    source = GGUFFile(
+        {"general.architecture": "llama", "llama.block_count": 2, "a.list": [1, 2]}, {"w": weights, "b": weights[0]}
+    )
     for kind, most in (("f32", 0.0), ("q8_0", 0.02)):
         convert.write(source, tmp_path / f"{kind}.gguf", kind)
         found = read_gguf(tmp_path / f"{kind}.gguf")
@@ -134,7 +142,16 @@ def test_a_gguf_file_is_written_again_in_both_types(tmp_path: Path) -> None:
 def test_a_folder_is_converted_to_a_folder_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = printed("benchmarks.engine.convert", str(tmp_path), "--model", "pocket", "--kinds", "hf", monkeypatch=monkeypatch, capsys=capsys)
+    out = printed(
+        "benchmarks.engine.convert",
+        str(tmp_path),
+        "--model",
+        "pocket",
+        "--kinds",
+        "hf",
+        monkeypatch=monkeypatch,
+        capsys=capsys,
+    )
     assert out == f"hf {tmp_path / 'hf'}\n"
     assert (tmp_path / "hf/config.json").is_file()
     with pytest.raises(ConfigError, match="GGUF files are made from a GGUF file only"):
@@ -143,12 +160,16 @@ def test_a_folder_is_converted_to_a_folder_alone(
         printed("benchmarks.engine.convert", str(tmp_path), "--model", "pocket", monkeypatch=monkeypatch, capsys=capsys)
 
 
-def test_a_system_whose_file_cannot_be_written_is_absent_with_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_whose_file_cannot_be_written_is_absent_with_its_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import sys
 
     from benchmarks.engine import __main__ as command
 
-    monkeypatch.setattr(sys, "argv", ["engine", "--smoke", "--files", str(tmp_path), "--peer", f"llama_cpp={sys.executable}"])
+    monkeypatch.setattr(
+        sys, "argv", ["engine", "--smoke", "--files", str(tmp_path), "--peer", f"llama_cpp={sys.executable}"]
+    )
     absent: dict[str, str] = {}
     options = command.arguments()
     pythons = command.interpreters(options, absent)
@@ -179,11 +200,15 @@ def test_int8_quality_of_a_model_is_measured() -> None:
     same = int8_quality.measure("pocket", precision="float32", tokens=2, prompts=int8_quality.PROMPTS[:2])
     assert same.kl_mean == pytest.approx(0, abs=1e-6)
     assert same.free_agreement == 1
-    halves = int8_quality.measure("pocket", precision="float32", halves=True, tokens=2, prompts=int8_quality.PROMPTS[:2])
+    halves = int8_quality.measure(
+        "pocket", precision="float32", halves=True, tokens=2, prompts=int8_quality.PROMPTS[:2]
+    )
     assert same.kl_max < halves.kl_max < 0.01
 
 
-def test_the_pocket_command_prints_every_part(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_pocket_command_prints_every_part(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     small = ("--rows", "2", "--tokens", "4", "--repeats", "1", "--json")
     found = json.loads(printed("benchmarks.engine.pocket", *small, monkeypatch=monkeypatch, capsys=capsys))
     shares = [found[part]["median"] for part in pocket.PARTS]
@@ -202,7 +227,9 @@ def test_the_command_for_revisions_prints_a_row_for_each_number_of_rows_and_a_ch
     assert min(float(speed.replace(",", "")) for speed in (before, now)) > 0
 
 
-def test_the_command_on_halves_prints_a_row_for_each_shape(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_on_halves_prints_a_row_for_each_shape(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("numba")
     from benchmarks.engine import halves
 
@@ -214,7 +241,9 @@ def test_the_command_on_halves_prints_a_row_for_each_shape(monkeypatch: pytest.M
     assert [re.match(r" *(\d+) rows, .* ratio \d+\.\d+ \[\d+\.\d+, \d+\.\d+\]$", row)[1] for row in rows] == ["3", "1"]  # type: ignore[index]
 
 
-def test_the_planning_command_prints_its_two_lines(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_planning_command_prints_its_two_lines(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     small = ("--nodes", "60", "--rows", "8", "--repeat", "2")
     shape, times = printed("benchmarks.engine.planning", *small, monkeypatch=monkeypatch, capsys=capsys).splitlines()
     assert shape.startswith("60 nodes, 8 rows: ")

@@ -1,4 +1,6 @@
-"""The command for a GPU, on a CPU: every promised row appears, it goes on where it stopped, and a case that fails stops no other."""
+"""The command for a GPU, on a CPU: every promised row appears, it goes on where it stopped, and a case that fails stops
+no other.
+"""
 
 from __future__ import annotations
 
@@ -49,13 +51,20 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def results(folder: Path) -> dict[str, dict[str, Any]]:
-    return {part: json.loads((folder / f"{part}.json").read_text())["cases"] for part in PARTS if (folder / f"{part}.json").is_file()}
+    return {
+        part: json.loads((folder / f"{part}.json").read_text())["cases"]
+        for part in PARTS
+        if (folder / f"{part}.json").is_file()
+    }
 
 
 def rows(folder: Path) -> dict[str, list[list[str]]]:
     """Return the cells of the page's tables, by heading."""
     tables = (folder / "page.md").read_text().split("\n## ")[1:]
-    return {text.partition("\n")[0]: [line.strip("| ").split(" | ") for line in re.findall(r"^\| .*", text, re.M)[2:]] for text in tables}
+    return {
+        text.partition("\n")[0]: [line.strip("| ").split(" | ") for line in re.findall(r"^\| .*", text, re.M)[2:]]
+        for text in tables
+    }
 
 
 def test_every_part_has_its_json_and_its_rows(run: Run, tmp_path: Path) -> None:
@@ -93,7 +102,9 @@ def test_every_part_has_its_json_and_its_rows(run: Run, tmp_path: Path) -> None:
     assert all(f"- {name}: {value}" in page for name, value in about.items())
 
 
-def test_what_has_a_result_is_skipped_and_what_failed_runs_again(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_has_a_result_is_skipped_and_what_failed_runs_again(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ran: list[str] = []
 
     def fake(name: str, _: cases.Settings) -> dict[str, Any]:
@@ -101,7 +112,11 @@ def test_what_has_a_result_is_skipped_and_what_failed_runs_again(run: Run, tmp_p
         if len(ran) == 1:
             raise RuntimeError("the device fell off\nand more")
         step = {"off": 2e-3, "on": 1e-3, "faster": 2.0, "replayed": 0.875, "busy": 0.4}
-        return {"steps": dict.fromkeys(("1", "16", "64"), step), "agrees": True} if "tiny" in name else {"bandwidth": 2e9, "flops": 3e12}
+        return (
+            {"steps": dict.fromkeys(("1", "16", "64"), step), "agrees": True}
+            if "tiny" in name
+            else {"bandwidth": 2e9, "flops": 3e12}
+        )
 
     for part in ("limits", "graphs"):
         monkeypatch.setitem(command.CASES, part, fake)
@@ -130,7 +145,9 @@ def test_numbers_that_disagree_are_said_to_be_wrong(run: Run, tmp_path: Path, mo
 def test_results_of_another_machine_are_not_mixed_with_these(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "limits.json").write_text(json.dumps({"machine": {"device": "other"}, "cases": {}}))
     monkeypatch.setattr(sys, "argv", ["gpu", *SMOKE, "--out", str(tmp_path)])
-    with pytest.raises(SystemExit, match=r"error: .*limits.json has results of device other.*name another folder by --out"):
+    with pytest.raises(
+        SystemExit, match=r"error: .*limits.json has results of device other.*name another folder by --out"
+    ):
         command.main()
 
 
@@ -141,9 +158,14 @@ def test_a_case_runs_in_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest
     assert command.attempt("limits", "float32", options, 600)["flops"] > 0
     found = command.attempt("limits", "float7", options, 600)
     assert found["failure"].startswith("KeyError: 'float7'")
-    assert command.attempt("limits", "float32", options, 0.01)["failure"].startswith("RuntimeError: it was ended after 0 s")
+    assert command.attempt("limits", "float32", options, 0.01)["failure"].startswith(
+        "RuntimeError: it was ended after 0 s"
+    )
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    assert command.attempt("limits", "float32", options, 600)["failure"] == "RuntimeError: it ended with status 1: nothing said"
+    assert (
+        command.attempt("limits", "float32", options, 600)["failure"]
+        == "RuntimeError: it ended with status 1: nothing said"
+    )
 
 
 def test_a_model_that_is_not_on_disk_is_absent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -169,7 +191,8 @@ def test_the_outcome_of_tests_is_read_with_its_reasons(tmp_path: Path) -> None:
     report.write_text(
         '<testsuites><testsuite tests="4" errors="0" failures="1" skipped="1"><testcase name="a"/><testcase name="b"/>'
         '<testcase name="c"><failure message="assert 1 == 2&#10; more">...</failure></testcase>'
-        '<testcase name="d"><skipped message="collection skipped">needs a device</skipped></testcase></testsuite></testsuites>'
+        '<testcase name="d"><skipped message="collection skipped">needs a '
+        "device</skipped></testcase></testsuite></testsuites>"
     )
     wanted = {"passed": 2, "failed": 1, "skipped": 1, "reasons": {"c": "assert 1 == 2 more", "d": "needs a device"}}
     assert cases.outcome(report) == wanted
@@ -181,10 +204,16 @@ def test_a_device_is_asked_every_case_of_known_models() -> None:
     assert asked["limits"] == ["float32", "bfloat16"]
     assert asked["kernels"] == list(cases.KERNELS)
     named = [case.split() for part in ("agreement", "strict", "workloads", "graphs") for case in asked[part]]
-    assert {model for model, _ in named} == {"pocket", "smollm2", "qwen2.5-1.5b", "qwen2.5-7b"} <= {*SHAPES, *registry.names()}
+    assert (
+        {model for model, _ in named}
+        == {"pocket", "smollm2", "qwen2.5-1.5b", "qwen2.5-7b"}
+        <= {*SHAPES, *registry.names()}
+    )
     for model in ("pocket", "smollm2", "qwen2.5-1.5b", "qwen2.5-7b"):
         assert [kind for one, kind in named if one == model and "float" in kind] == ["float32", "bfloat16"]
-    assert {f"qwen2.5-1.5b W{number}" for number in range(1, 7)} | {"qwen2.5-7b W1", "qwen2.5-7b W2"} == set(asked["workloads"])
+    assert {f"qwen2.5-1.5b W{number}" for number in range(1, 7)} | {"qwen2.5-7b W1", "qwen2.5-7b W2"} == set(
+        asked["workloads"]
+    )
     assert asked["graphs"] == ["qwen2.5-1.5b strict", "qwen2.5-1.5b fast"]
 
 

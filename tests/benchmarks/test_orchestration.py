@@ -18,14 +18,18 @@ from tests.benchmarks.commands import its_hub, printed, started
 NUMBER = r"-?[\d.,]+"
 
 
-def test_the_table_has_a_row_for_each_search_and_size(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_has_a_row_for_each_search_and_size(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = printed("benchmarks.orchestration", "--smoke", monkeypatch=monkeypatch, capsys=capsys)
     for kind in ("best_of_n", "beam"):
         for problems in (1, 2):
             assert re.search(rf"^ *{kind} +{problems} +{NUMBER} \[{NUMBER}, {NUMBER}\] +-  -$", out, re.MULTILINE)
         profile = out.partition(f"where the time of {kind} goes (2 problems")[2]
         assert "search/" in profile
-        assert {"plan rows", "lease", "row", "candidate"} <= set(re.findall(r"^    (.+?)  +[\d.]+ +[\d.]+% ", profile, re.MULTILINE))
+        assert {"plan rows", "lease", "row", "candidate"} <= set(
+            re.findall(r"^    (.+?)  +[\d.]+ +[\d.]+% ", profile, re.MULTILINE)
+        )
     assert out.startswith("absent: its_hub: no --peer PYTHON\n")
     assert out.count("from 1 to 2 problems: x") == out.count("without Python's cycle collector: ") == 2
 
@@ -35,17 +39,23 @@ def test_its_hub_has_a_column(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     assert len(re.findall(rf"(?:{NUMBER} \[{NUMBER}, {NUMBER}\] +){{2}}{NUMBER}$", out, re.MULTILINE)) == 4
 
 
-def test_a_peer_that_fails_is_absent_with_its_reason(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_peer_that_fails_is_absent_with_its_reason(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(AbsentError, match=r"^ModuleNotFoundError: No module named 'its_hub'$"):
         run_peer(sys.executable, "peer_its_hub", "beam", "1", "1", "1", "1", "1")
     with pytest.raises(AbsentError, match=r"^none cannot be run: No such file"):
         run_peer("none", "peer_its_hub")
-    out = printed("benchmarks.orchestration", "--smoke", "--peer", sys.executable, monkeypatch=monkeypatch, capsys=capsys)
+    out = printed(
+        "benchmarks.orchestration", "--smoke", "--peer", sys.executable, monkeypatch=monkeypatch, capsys=capsys
+    )
     assert out.startswith("absent: its_hub: ModuleNotFoundError: No module named 'its_hub'\n")
     assert len(re.findall(r"-  -$", out, re.MULTILINE)) == 4
 
 
-def test_the_search_has_a_row_for_each_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_search_has_a_row_for_each_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     page = tmp_path / "page.md"
     options = ("--smoke", "--parts", "steps", "growth", "--nodes", "400", "--out", str(page))
     out = printed("benchmarks.orchestration.search_overhead", *options, monkeypatch=monkeypatch, capsys=capsys)
@@ -58,16 +68,28 @@ def test_the_search_has_a_row_for_each_plan(tmp_path: Path, monkeypatch: pytest.
         "a_star(goals=None, expansions=64, edge_cost='unit')",
         "particle_filter(n=16)",
     ):
-        assert re.search(rf"^\| `{re.escape(plan)}` \| {NUMBER} \[{NUMBER}, {NUMBER}\] \| {NUMBER} \| {NUMBER} \| [1-9]", out, re.MULTILINE)
+        assert re.search(
+            rf"^\| `{re.escape(plan)}` \| {NUMBER} \[{NUMBER}, {NUMBER}\] \| {NUMBER} \| {NUMBER} \| [1-9]",
+            out,
+            re.MULTILINE,
+        )
     for method in ("beam", "rebase", "a_star"):
-        assert re.search(rf"^\| {method} \| (?:{NUMBER} at {NUMBER},? ?){{3}} \| {NUMBER} \| {NUMBER} \|$", out, re.MULTILINE)
+        assert re.search(
+            rf"^\| {method} \| (?:{NUMBER} at {NUMBER},? ?){{3}} \| {NUMBER} \| {NUMBER} \|$", out, re.MULTILINE
+        )
 
 
 def test_the_walk_counts_both_threads_and_the_lines_of_the_floor() -> None:
     done = started("benchmarks.orchestration.walk", "--smoke", "--calls")
     assert done.returncode == 0, done.stderr
     counts = re.findall(r"^\| ([^|]+) \| ([\d,]+) \|$", done.stdout, re.MULTILINE)
-    assert [name for name, _ in counts] == ["files entered", "functions entered", "calls", "calls that change file", "code lines of tts/"]
+    assert [name for name, _ in counts] == [
+        "files entered",
+        "functions entered",
+        "calls",
+        "calls that change file",
+        "code lines of tts/",
+    ]
     files, functions, calls, changes, lines = (int(count.replace(",", "")) for _, count in counts)
     rows = re.findall(r"^\| ([\w/]+\.py) \| (\d+) \| (\d+) \|$", done.stdout, re.MULTILINE)
     assert (len(rows), sum(int(row[1]) for row in rows), sum(int(row[2]) for row in rows)) == (files, changes, calls)
@@ -99,9 +121,13 @@ def test_the_search_on_real_models_has_a_row_for_each_plan() -> None:
     assert tokens.endswith("| its_hub 1.2, beam search of 4 | | | absent: no --peer PYTHON | |\n")
 
 
-def test_a_simulated_study_has_a_row_for_each_size(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_simulated_study_has_a_row_for_each_size(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("yaml")
-    head, *rows, slopes, rate = printed("benchmarks.orchestration.million", "--smoke", monkeypatch=monkeypatch, capsys=capsys).splitlines()
+    head, *rows, slopes, rate = printed(
+        "benchmarks.orchestration.million", "--smoke", monkeypatch=monkeypatch, capsys=capsys
+    ).splitlines()
     assert [row.split()[0] for row in rows] == ["20", "40"]
     assert {len(row.split()) for row in rows} == {8}
     assert head.split()[:4] == ["problems", *(step.replace("problems", "made") for step in million.STEPS)]
@@ -115,7 +141,11 @@ def test_the_store_has_a_row_for_each_step_and_size() -> None:
     done = started("benchmarks.orchestration.store", "--smoke")
     assert done.returncode == 0, done.stderr
     for step in store.STEPS:
-        assert [int(rows) for rows in re.findall(rf"^ *(\d+)  {step} .* rows/s .* MB$", done.stdout, re.MULTILINE)] == [10, 40, 160]
+        assert [int(rows) for rows in re.findall(rf"^ *(\d+)  {step} .* rows/s .* MB$", done.stdout, re.MULTILINE)] == [
+            10,
+            40,
+            160,
+        ]
         assert re.search(rf"^{step} +grows as rows\^{NUMBER}$", done.stdout, re.MULTILINE)
 
 
@@ -133,7 +163,9 @@ def test_imported_samples_have_a_rate_for_each_strategy_and_a_peak() -> None:
     assert done.returncode == 0, done.stderr
     for strategy in ("majority", r"posterior \| majority", r"unanimous \| majority"):
         assert re.search(
-            rf"^best_of_n \| {strategy} +11 sizes +{NUMBER} samples/s +{NUMBER} with {NUMBER} samples$", done.stdout, re.MULTILINE
+            rf"^best_of_n \| {strategy} +11 sizes +{NUMBER} samples/s +{NUMBER} with {NUMBER} samples$",
+            done.stdout,
+            re.MULTILINE,
         )
     assert re.search(rf"^all three +11 sizes +{NUMBER} samples/s   peak {NUMBER} MiB", done.stdout, re.MULTILINE)
     counts = rf"{NUMBER} samples of 20 problems, 180 words each: {NUMBER} s"
@@ -153,4 +185,11 @@ def test_forking_a_repository_has_a_row_for_each_step() -> None:
     assert done.returncode == 0, done.stderr
     rows = re.findall(rf"^\| ([^|]+) \| {NUMBER} \| {NUMBER} \| {NUMBER} \|$", done.stdout, re.MULTILINE)
     first = "`cp -r` of the repository"
-    assert rows == [first, "open the repository", "fork a state", "commit a changed file", "patch from the root", "release the fork"]
+    assert rows == [
+        first,
+        "open the repository",
+        "fork a state",
+        "commit a changed file",
+        "patch from the root",
+        "release the fork",
+    ]

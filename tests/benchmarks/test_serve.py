@@ -1,4 +1,6 @@
-"""The gateway's overhead has a row for each way to ask, at each number of connections, kept and new, of `tts serve` itself."""
+"""The gateway's overhead has a row for each way to ask, at each number of connections, kept and new, of `tts serve`
+itself.
+"""
 
 from __future__ import annotations
 

@@ -18,13 +18,19 @@ DOUBLE = str(Path(__file__).parent / "vllm_double")
 RATES = r"[\d.]+ \[[\d.]+, [\d.]+\] \| [\d.]+% \| [\d,]+ \| \d+% \|$"
 
 
-def test_requests_in_flight_are_all_in_flight_at_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_requests_in_flight_are_all_in_flight_at_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = printed("benchmarks.servers", "flight", "--smoke", monkeypatch=monkeypatch, capsys=capsys)
     assert out.startswith("8 requests of 3 tokens, one each 0.05 s: most in flight at once 8; ")
-    assert re.search(r"where the server's pace alone takes 0\.\d s; .* us a token; others took \d+% of the machine\.$", out)
+    assert re.search(
+        r"where the server's pace alone takes 0\.\d s; .* us a token; others took \d+% of the machine\.$", out
+    )
 
 
-def test_a_faulty_server_is_reported_in_five_lines(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_faulty_server_is_reported_in_five_lines(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     calls, given, typed, tokens, candidates = printed(
         "benchmarks.servers", "faults", "--smoke", monkeypatch=monkeypatch, capsys=capsys
     ).splitlines()
@@ -34,7 +40,9 @@ def test_a_faulty_server_is_reported_in_five_lines(monkeypatch: pytest.MonkeyPat
     assert candidates.endswith(" at most)")
 
 
-def test_capabilities_of_several_servers_stand_side_by_side(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_capabilities_of_several_servers_stand_side_by_side(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     with serving(ToyServer()) as one, serving(ToyServer(completions=False)) as other:
         out = printed("benchmarks.servers", "capabilities", one, other, monkeypatch=monkeypatch, capsys=capsys)
     head, rule, *rows = out.splitlines()
@@ -44,13 +52,17 @@ def test_capabilities_of_several_servers_stand_side_by_side(monkeypatch: pytest.
     assert any(row.startswith("| strategies |") for row in rows)
 
 
-def test_a_server_that_is_not_reached_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_server_that_is_not_reached_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit, match=r"^error: http://127\.0\.0\.1:9 cannot be reached"):
         printed("benchmarks.servers", "capabilities", "http://127.0.0.1:9", monkeypatch=monkeypatch, capsys=capsys)
 
 
 def test_throughput_without_vllm_ends_in_one_line(tmp_path: Path) -> None:
-    done = started("benchmarks.servers", "throughput", "--smoke", "--vllm", str(tmp_path / "python"), "--model", str(tmp_path))
+    done = started(
+        "benchmarks.servers", "throughput", "--smoke", "--vllm", str(tmp_path / "python"), "--model", str(tmp_path)
+    )
     assert done.returncode == 1
     assert done.stderr.startswith(f"--vllm {tmp_path / 'python'} does not start: ")
     assert done.stderr.count("\n") == 1

@@ -1,4 +1,6 @@
-"""Accounts: limits that are never passed by any order of leases, parts and failures, and books that agree at every level."""
+"""Accounts: limits that are never passed by any order of leases, parts and failures, and books that agree at every
+level.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +104,9 @@ def test_dollars_and_flops_follow_from_rates() -> None:
     account = Account(Budget(usd=1, flops=1e6))
 
     async def run() -> None:
-        async with account.lease({"usd": 10**12, "flops": 500}, kind="open", rates=Rates(flops=10, usd_in=10**9, usd_out=10**9)) as lease:
+        async with account.lease(
+            {"usd": 10**12, "flops": 500}, kind="open", rates=Rates(flops=10, usd_in=10**9, usd_out=10**9)
+        ) as lease:
             lease.spend(Usage(prompt_tokens=20, generated_tokens=10))
 
     asyncio.run(run())
@@ -166,7 +170,9 @@ def test_a_part_frees_what_its_parent_keeps() -> None:
 
 def test_of_several_amounts_those_are_kept_that_the_limits_can_pay() -> None:
     account = Account(Budget(tokens=50, verifier_calls=2))
-    account.keep({"a": {"tokens": 20}, "b": {"tokens": 40}, "c": {"tokens": 30, "verifier_calls": 2}, "d": {"verifier_calls": 1}})
+    account.keep(
+        {"a": {"tokens": 20}, "b": {"tokens": 40}, "c": {"tokens": 30, "verifier_calls": 2}, "d": {"verifier_calls": 1}}
+    )
     assert [key for key in "abcd" if account.keeps(key)] == ["a", "c"]
     account.keep({"c": {"tokens": 0}})
     assert account.left == {"tokens": 0, "verifier_calls": 0}
@@ -309,7 +315,9 @@ def test_an_account_of_another_process_is_refused() -> None:
     assert "belongs to another process" in os.read(read, 1000).decode()
 
 
-@pytest.mark.parametrize("limits", [{"tokens": 0}, {"tokens": -1}, {"usd": float("nan")}, {"seconds": float("inf")}, {"tokens": 1.5}])
+@pytest.mark.parametrize(
+    "limits", [{"tokens": 0}, {"tokens": -1}, {"usd": float("nan")}, {"seconds": float("inf")}, {"tokens": 1.5}]
+)
 def test_limits_are_refused_as_a_budget_refuses_them(limits: dict[str, Any]) -> None:
     account = Account(Budget(tokens=100))
     with pytest.raises(ConfigError, match=next(iter(limits))):
@@ -332,7 +340,9 @@ def random_work(account: Account, draw: np.random.Generator, check: Callable[[],
                 async with mine.lease(amounts, kind="expand") as lease:
                     await asyncio.sleep(0)
                     check()
-                    lease.spend(Usage(generated_tokens=int(draw.integers(0, amounts["tokens"] + 1)), samples=amounts["samples"]))
+                    lease.spend(
+                        Usage(generated_tokens=int(draw.integers(0, amounts["tokens"] + 1)), samples=amounts["samples"])
+                    )
                     if draw.random() < 0.1:
                         raise ZeroDivisionError
             except (Exhausted, ZeroDivisionError):
@@ -365,7 +375,13 @@ def test_no_order_of_leases_passes_a_limit_at_any_level(runs: int) -> None:
 
 @repeats(2_000, 10_000, "count")
 def test_children_in_threads_and_tasks_share_one_total_in_every_unit(count: int) -> None:
-    most = {"tokens": 10 * count, "samples": count * 4 // 5, "verifier_calls": count, "flops": 25 * count, "usd": 12e-12 * count}
+    most = {
+        "tokens": 10 * count,
+        "samples": count * 4 // 5,
+        "verifier_calls": count,
+        "flops": 25 * count,
+        "usd": 12e-12 * count,
+    }
     rates = Rates(flops=2, usd_in=500, usd_out=500)
     account = Account(Budget(**most))
     children: list[Account] = []
@@ -378,7 +394,9 @@ def test_children_in_threads_and_tasks_share_one_total_in_every_unit(count: int)
         with suppress(Exhausted):
             async with part.lease(amounts, kind="expand", rates=rates) as lease:
                 await asyncio.sleep(0)
-                passed.extend(unit for unit in account.units if account.paid(unit) + account.reserved(unit) > account.limit(unit))
+                passed.extend(
+                    unit for unit in account.units if account.paid(unit) + account.reserved(unit) > account.limit(unit)
+                )
                 lease.spend(Usage(generated_tokens=13, samples=1, verifier_calls=1))
         part.close()
 
@@ -401,11 +419,13 @@ def test_children_in_threads_and_tasks_share_one_total_in_every_unit(count: int)
     check_balanced(account)
     total = account.ledger.total()
     for name in ("tokens", "samples", "verifier_calls", "flops"):
-        assert sum(getattr(part.ledger.total(), name) for part in children) == getattr(total, name) == account.spent[name]
+        assert (
+            sum(getattr(part.ledger.total(), name) for part in children) == getattr(total, name) == account.spent[name]
+        )
     assert sum(part.paid("usd") for part in children) == account.paid("usd")
 
 
-# What an account says of itself ---------------------------------------------------------------------------------------------------
+# What an account says of itself ---------------------------------------------------------------------------------------
 
 
 def test_looking_at_an_account_does_not_begin_its_seconds() -> None:
@@ -470,11 +490,15 @@ def test_another_class_can_keep_the_books() -> None:
     account = Account(Budget(tokens=100), books=make)
     asyncio.run(call(account.part(), 30, 20))
     (books,) = kept  # those of the part are in memory
-    assert books.told == [("hold", {"tokens": 30}), ("pay", {"tokens": 20, "generated_tokens": 20}), ("hold", {"tokens": -30})]
+    assert books.told == [
+        ("hold", {"tokens": 30}),
+        ("pay", {"tokens": 20, "generated_tokens": 20}),
+        ("hold", {"tokens": -30}),
+    ]
     assert account.left == {"tokens": 80}
 
 
-# Timing ---------------------------------------------------------------------------------------------------------------------------
+# Timing ---------------------------------------------------------------------------------------------------------------
 
 
 def test_a_part_that_is_alone_is_not_contended() -> None:

@@ -17,14 +17,17 @@ COUNTS = ("tokens", "generated_tokens", "verifier_tokens", "verifier_calls", "sa
 AMOUNTS = ("flops", "seconds", "usd")
 
 
-# Budget ---------------------------------------------------------------------------------------------------------------------------
+# Budget ---------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("unit", COUNTS)
 @pytest.mark.parametrize(
-    ("value", "nearest"), [(0, 1), (-7, 1), (3.5, 4), (0.2, 1), (math.nan, 1), (math.inf, 1), (-math.inf, 1), (10.25, 10)]
+    ("value", "nearest"),
+    [(0, 1), (-7, 1), (3.5, 4), (0.2, 1), (math.nan, 1), (math.inf, 1), (-math.inf, 1), (10.25, 10)],
 )
-def test_a_count_that_is_not_whole_and_positive_is_refused_with_the_nearest_that_is(unit: str, value: float, nearest: int) -> None:
+def test_a_count_that_is_not_whole_and_positive_is_refused_with_the_nearest_that_is(
+    unit: str, value: float, nearest: int
+) -> None:
     with pytest.raises(ConfigError) as caught:
         Budget(**{unit: value})
     assert caught.value.cause == f"budget {unit} is {value!r}, but must be a whole number of at least 1"
@@ -37,7 +40,8 @@ def test_a_count_that_is_not_whole_and_positive_is_refused_with_the_nearest_that
 def test_an_amount_that_is_not_finite_and_positive_is_refused(unit: str, value: float) -> None:
     rule = {"flops": "of at least 1", "seconds": "above 0", "usd": "of at least 1e-15"}[unit]
     with pytest.raises(
-        ConfigError, match=rf"budget {unit} is {re.escape(shown(value))}, but must be a finite number {rule} .*Budget\({unit}=1\)"
+        ConfigError,
+        match=rf"budget {unit} is {re.escape(shown(value))}, but must be a finite number {rule} .*Budget\({unit}=1\)",
     ):
         Budget(**{unit: value})
 
@@ -77,14 +81,30 @@ def test_a_bare_number_is_a_limit_on_tokens_and_a_budget_is_itself() -> None:
     assert str(given_budget) == "samples=3, usd=0.5"
 
 
-# Ledger ---------------------------------------------------------------------------------------------------------------------------
+# Ledger ---------------------------------------------------------------------------------------------------------------
 
 
 def test_the_ledgers_total_sums_counts_takes_peaks_and_does_not_know_what_one_call_does_not() -> None:
     ledger = Ledger()
     assert ledger.total() == Usage()
-    ledger.add(Call("expand", "policy", 2, 64, Usage(generated_tokens=20, cancelled_tokens=3, samples=2, flops=46, peak_kv_tokens=9)))
-    ledger.add(Call("score", "main", 2, 0, Usage(verifier_tokens=20, verifier_calls=2, usd=None, peak_kv_tokens=4, estimated=True)))
+    ledger.add(
+        Call(
+            "expand",
+            "policy",
+            2,
+            64,
+            Usage(generated_tokens=20, cancelled_tokens=3, samples=2, flops=46, peak_kv_tokens=9),
+        )
+    )
+    ledger.add(
+        Call(
+            "score",
+            "main",
+            2,
+            0,
+            Usage(verifier_tokens=20, verifier_calls=2, usd=None, peak_kv_tokens=4, estimated=True),
+        )
+    )
     total = ledger.total()
     assert (total.tokens, total.samples, total.verifier_calls, total.flops) == (43, 2, 2, 46)
     assert (total.usd, total.peak_kv_tokens, total.estimated) == (None, 9, True)

@@ -1,4 +1,6 @@
-"""Whatever a strategy does, a backend does and a user does: no limit is passed, nothing stays held, and all books agree."""
+"""Whatever a strategy does, a backend does and a user does: no limit is passed, nothing stays held, and all books
+agree.
+"""
 
 from __future__ import annotations
 
@@ -83,9 +85,15 @@ def run_world(verifiers: dict[str, Any], world: list[Case], chaos: dict[str, Any
     runs = []
     for index, case in enumerate(world):
         plan = parse("single") | (Never() if case.window is None else Unanimous(window=case.window))
-        plan = type(plan)(case.program, plan.stopping, None if case.selection is None else parse(f"single | {case.selection}").selection)
+        plan = type(plan)(
+            case.program,
+            plan.stopping,
+            None if case.selection is None else parse(f"single | {case.selection}").selection,
+        )
         problem = Problem(PROBLEMS[index % len(PROBLEMS)], id=f"p{index}")
-        runs.append(make_run(problem, case.budget, plan, backend, verifiers=verifiers, seed=case.seed, clock=Clock(tick=0.01)))
+        runs.append(
+            make_run(problem, case.budget, plan, backend, verifiers=verifiers, seed=case.seed, clock=Clock(tick=0.01))
+        )
     ends = asyncio.run(_until_quiet(runs, [case.cancel_at for case in world], backend))
     for case, end in zip(world, ends, strict=True):
         _check_end(case, end, chaos)
@@ -167,7 +175,9 @@ def test_a_path_that_cannot_be_read_again_leaves_no_handle() -> None:
     run_world({}, [case], {"seed": 9836, "fail": 0.0, "slow": 1, "broken": 0.0, "unread": 0.1, "rates": RATES[0]})
 
 
-@pytest.mark.parametrize("plan", ["best_of_n(n=12) | unanimous(window=1)", "best_of_n(n=12) | unanimous(window=3) | weighted", "single"])
+@pytest.mark.parametrize(
+    "plan", ["best_of_n(n=12) | unanimous(window=1)", "best_of_n(n=12) | unanimous(window=3) | weighted", "single"]
+)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_cancellation_at_any_turn_keeps_all_books(plan: str, seed: int) -> None:
     verifiers = {"main": ToyVerifier()} if "weighted" in plan else {}
@@ -181,7 +191,7 @@ def test_a_cancellation_at_any_turn_keeps_all_books(plan: str, seed: int) -> Non
         _check_counters(ends, backend)
 
 
-# A budget is there to be used ------------------------------------------------------------------------------------------------------
+# A budget is there to be used -----------------------------------------------------------------------------------------
 
 SHIPPED = ["best_of_n", "best_of_n | weighted", "best_of_n | best", "best_of_n | best_of_majority", "self_consistency"]
 TYPICAL = 64  # of a solution, by the task "arithmetic"
@@ -190,7 +200,9 @@ TYPICAL = 64  # of a solution, by the task "arithmetic"
 def _spend(plan: str, budget: Budget, problem: str, seed: int, **chaos: Any) -> Solved:
     needs = parse(plan).selection is not None and bool(needs_of(parse(plan).selection).verifiers)
     backend = ChaosBackend(ToyBackend(ToyLanguage(mute=0.1)), seed, rates=RATES[0], **chaos)
-    run = make_run(problem, budget, plan, backend, verifiers={"main": ToyVerifier(error=0.1)} if needs else None, seed=seed)
+    run = make_run(
+        problem, budget, plan, backend, verifiers={"main": ToyVerifier(error=0.1)} if needs else None, seed=seed
+    )
     return asyncio.run(solved([run]))[0]
 
 
@@ -200,23 +212,34 @@ def _spend(plan: str, budget: Budget, problem: str, seed: int, **chaos: Any) -> 
 def test_most_of_a_budget_of_tokens_is_spent_or_another_reason_is_named(plan: str, units: int, problem: str) -> None:
     end = _spend(plan, Budget(tokens=units * TYPICAL), problem, seed=units)
     solution = end.solution
-    said = [note for note in solution.warnings if "were held for verifier calls" in note or "but one more solution may take" in note]
+    said = [
+        note
+        for note in solution.warnings
+        if "were held for verifier calls" in note or "but one more solution may take" in note
+    ]
     assert solution.usage.tokens >= 0.8 * units * TYPICAL or not solution.stopped_by.startswith("budget") or said
     assert not said or "of_majority" in plan or units < 9
     assert solution.answer is not None
 
 
 @given(
-    plan=st.sampled_from(SHIPPED), budget=budgets(), problem=st.sampled_from(PROBLEMS), seed=st.integers(0, 50),
+    plan=st.sampled_from(SHIPPED),
+    budget=budgets(),
+    problem=st.sampled_from(PROBLEMS),
+    seed=st.integers(0, 50),
     fail=st.sampled_from([0.0, 0.0, 0.5]),
-)  # fmt: skip
+)
 @settings(**QUICK)
-def test_an_answer_comes_whenever_one_plain_sample_gives_one(plan: str, budget: Budget, problem: str, seed: int, fail: float) -> None:
+def test_an_answer_comes_whenever_one_plain_sample_gives_one(
+    plan: str, budget: Budget, problem: str, seed: int, fail: float
+) -> None:
     single = _spend("single", budget, problem, seed, fail=fail).solution
     if not {"tokens", "generated_tokens", "samples", "flops", "usd"} & set(budget.limits):
         return  # nothing bounds the samples: refused at the door
     solution = _spend(plan, budget, problem, seed, fail=fail).solution
-    assert (solution.answer is not None) or (single.answer is None), f"{single.stopped_by}: {single.answer}; {solution.stopped_by}"
+    assert (solution.answer is not None) or (single.answer is None), (
+        f"{single.stopped_by}: {single.answer}; {solution.stopped_by}"
+    )
 
 
 def test_a_run_that_can_pay_one_sample_costs_no_less_than_it_says() -> None:
@@ -229,6 +252,8 @@ def test_a_run_that_can_pay_one_sample_costs_no_less_than_it_says() -> None:
 def test_replies_of_a_judge_are_charged_where_the_search_is_cancelled_while_they_end() -> None:
     over = Case(program=Program(ops=()), budget=Budget(flops=1), window=None, selection=None, seed=0, cancel_at=None)
     ops = (("rollout", 0, 0, 2), ("open", 0, 0, 0), ("complete", 0, 1, 1))
-    judged = Case(program=Program(ops=ops), budget=Budget(seconds=0.5), window=None, selection="weighted", seed=1, cancel_at=34)
+    judged = Case(
+        program=Program(ops=ops), budget=Budget(seconds=0.5), window=None, selection="weighted", seed=1, cancel_at=34
+    )
     chaos = {"seed": 131072, "fail": 0.0, "slow": 3, "broken": 0.2, "unread": 0.0, "rates": RATES[0]}
     run_world(VERIFIERS[3], [over, over, judged], chaos)

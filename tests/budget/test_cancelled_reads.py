@@ -45,7 +45,9 @@ async def _score(search: Search, ts: Sequence[Trajectory]) -> None:
 
 
 @pytest.mark.parametrize("read", [_open, _fork, _extend, _ask, _score])
-def test_a_read_that_is_under_way_when_the_search_is_cancelled_is_booked(read: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_that_is_under_way_when_the_search_is_cancelled_is_booked(
+    read: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     engine = pair.shared_engine()
     runners = [engine.runner, engine.reward_models["process"].runner]
 
@@ -81,7 +83,9 @@ def test_a_read_that_is_under_way_when_the_search_is_cancelled_is_booked(read: A
     assert end.solution.stopped_by == "interrupted"
     check_books(end.search)
     total = end.search.account.ledger.total()
-    assert engine.counters.prompt_tokens + engine.counters.generated_tokens - before == total.prompt_tokens + total.tokens
+    assert (
+        engine.counters.prompt_tokens + engine.counters.generated_tokens - before == total.prompt_tokens + total.tokens
+    )
     assert len(end.search.account.ledger.calls) == 3
     assert not engine._states
     assert not engine._prompts

@@ -40,7 +40,9 @@ PROBLEM = "3 + 4 - 2"
 
 def run(check: Callable[[Search], Awaitable[None]], budget: Budget | float = 10**6, **more: Any) -> Solved:
     """Run a check as a strategy; return how it ended."""
-    return searched(make_run(more.pop("problem", PROBLEM), budget, Do(check=check), more.pop("backend", ToyBackend()), **more))
+    return searched(
+        make_run(more.pop("problem", PROBLEM), budget, Do(check=check), more.pop("backend", ToyBackend()), **more)
+    )
 
 
 def done(end: Solved) -> Solved:
@@ -50,28 +52,40 @@ def done(end: Solved) -> Solved:
     return end
 
 
-# Prices ---------------------------------------------------------------------------------------------------------------------------
+# Prices ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rates", [PRICES, dataclasses.replace(PRICES, usd_reused=10**5), dataclasses.replace(PRICES, usd_out=0)])
+@pytest.mark.parametrize(
+    "rates", [PRICES, dataclasses.replace(PRICES, usd_reused=10**5), dataclasses.replace(PRICES, usd_out=0)]
+)
 @pytest.mark.parametrize("usd", [1e-8, 1e-7, 1e-6])
 def test_reused_tokens_that_have_a_price_are_granted_before_they_are_used(rates: Rates, usd: float) -> None:
     backend = ChaosBackend(ToyBackend(), seed=0, slow=1, rates=rates)
-    end = searched(make_run(PROBLEM, Budget(usd=usd), "best_of_n(n=40) | weighted", backend, verifiers={"main": ToyVerifier()}))
+    end = searched(
+        make_run(PROBLEM, Budget(usd=usd), "best_of_n(n=40) | weighted", backend, verifiers={"main": ToyVerifier()})
+    )
     done(end)
     counters = backend.counters
-    spent = rates.cost("usd", computed=counters.prompt_tokens, reused=counters.reused_tokens, generated=counters.generated_tokens)
+    spent = rates.cost(
+        "usd", computed=counters.prompt_tokens, reused=counters.reused_tokens, generated=counters.generated_tokens
+    )
     assert spent == end.search.account.paid("usd") <= usd * USD_UNIT
 
 
 def test_what_a_judge_writes_costs_what_written_tokens_cost() -> None:
     rates = Rates(flops=2, usd_in=0, usd_reused=0, usd_out=4 * 10**6)
     backend = ChaosBackend(ToyBackend(), seed=0, slow=1, rates=rates)
-    end = done(searched(make_run(PROBLEM, Budget(usd=3e-7), "best_of_n(n=9) | weighted", backend, verifiers={"main": Judge()})))
-    assert end.search.account.paid("usd") == rates.cost("usd", generated=backend.counters.generated_tokens) <= 3e-7 * USD_UNIT
+    end = done(
+        searched(make_run(PROBLEM, Budget(usd=3e-7), "best_of_n(n=9) | weighted", backend, verifiers={"main": Judge()}))
+    )
+    assert (
+        end.search.account.paid("usd")
+        == rates.cost("usd", generated=backend.counters.generated_tokens)
+        <= 3e-7 * USD_UNIT
+    )
 
 
-# Verifiers ------------------------------------------------------------------------------------------------------------------------
+# Verifiers ------------------------------------------------------------------------------------------------------------
 
 
 class Greedy(ToyVerifier):
@@ -100,7 +114,12 @@ def test_a_slow_verifier_function_is_not_waited_for_beyond_the_time(plain: bool)
     verifier = FunctionVerifier(slow if plain else slow_async)
     end = searched(
         make_run(
-            PROBLEM, Budget(seconds=0.3), "best_of_n(n=20) | weighted", ToyBackend(), verifiers={"main": verifier}, clock=time.perf_counter
+            PROBLEM,
+            Budget(seconds=0.3),
+            "best_of_n(n=20) | weighted",
+            ToyBackend(),
+            verifiers={"main": verifier},
+            clock=time.perf_counter,
         )
     )
     assert end.solution.answer is not None
@@ -119,7 +138,9 @@ def test_a_plain_verifier_function_keeps_no_other_problem_waiting() -> None:
         return 0.5
 
     async def both() -> None:
-        first = make_run(PROBLEM, Budget(samples=1), "single | weighted", ToyBackend(), verifiers={"main": FunctionVerifier(slow)})
+        first = make_run(
+            PROBLEM, Budget(samples=1), "single | weighted", ToyBackend(), verifiers={"main": FunctionVerifier(slow)}
+        )
         second = make_run(PROBLEM, Budget(samples=8), "best_of_n(n=8)", ToyBackend())
         slow_one = asyncio.ensure_future(first.solve())
         await asyncio.sleep(0.05)
@@ -140,7 +161,9 @@ def test_a_plain_verifier_function_keeps_no_other_problem_waiting() -> None:
     ],
 )
 def test_a_verifier_function_that_misbehaves_is_an_error_and_the_candidates_stay(fn: Any, message: str) -> None:
-    end = searched(make_run(PROBLEM, 200, "best_of_n(n=3) | weighted", ToyBackend(), verifiers={"main": FunctionVerifier(fn)}))
+    end = searched(
+        make_run(PROBLEM, 200, "best_of_n(n=3) | weighted", ToyBackend(), verifiers={"main": FunctionVerifier(fn)})
+    )
     assert isinstance(end.solution.error, VerifierError)
     assert message in str(end.solution.error)
     assert len(end.solution.candidates) == 3
@@ -153,7 +176,11 @@ def test_an_array_of_step_scores_is_as_good_as_a_list() -> None:
     def steps(problem: Problem, text: str) -> Any:
         return np.full(len(text.splitlines()), 0.5)
 
-    done(searched(make_run(PROBLEM, 400, "best_of_n(n=3) | best", ToyBackend(), verifiers={"main": FunctionVerifier(steps)})))
+    done(
+        searched(
+            make_run(PROBLEM, 400, "best_of_n(n=3) | best", ToyBackend(), verifiers={"main": FunctionVerifier(steps)})
+        )
+    )
 
 
 class Reads(tts.Verifier):
@@ -172,7 +199,14 @@ class Reads(tts.Verifier):
 def test_a_verifier_on_another_model_is_paid_from_the_budget_or_leaves_scores_unknown(budget: Budget) -> None:
     judge = ChaosBackend(ToyBackend(), seed=1, slow=1)
     end = searched(
-        make_run(PROBLEM, budget, "best_of_n(n=8) | weighted", ToyBackend(), verifiers={"main": Reads()}, models={"judge": judge})
+        make_run(
+            PROBLEM,
+            budget,
+            "best_of_n(n=8) | weighted",
+            ToyBackend(),
+            verifiers={"main": Reads()},
+            models={"judge": judge},
+        )
     )
     done(end)
     assert end.solution.answer is not None
@@ -193,7 +227,7 @@ async def _complete(search: Search) -> None:
     await search.complete([search.root], 2)
 
 
-# What a strategy may do -----------------------------------------------------------------------------------------------------------
+# What a strategy may do -----------------------------------------------------------------------------------------------
 
 
 async def _beam(search: Search) -> None:
@@ -213,7 +247,9 @@ async def _beam(search: Search) -> None:
 def test_a_beam_answers_where_one_plain_sample_does(problem: str, tokens: int) -> None:
     for seed in range(8):
         end = done(run(_beam, tokens, problem=problem, verifiers={"main": ToyVerifier(error=0.1)}, seed=seed))
-        assert end.solution.answer is not None, f"seed {seed}: {end.solution.stopped_by}, {end.solution.usage.tokens} of {tokens}"
+        assert end.solution.answer is not None, (
+            f"seed {seed}: {end.solution.stopped_by}, {end.solution.usage.tokens} of {tokens}"
+        )
 
 
 def test_a_step_that_the_budget_cuts_goes_on_and_one_that_its_own_cap_cuts_is_truncated() -> None:
@@ -281,7 +317,10 @@ def test_after_a_stop_nothing_more_is_written() -> None:
     end = done(
         searched(
             make_run(
-                "1 + 1", 10**5, Plan(Do(check=check), parse("single | unanimous(window=3)").stopping), ToyBackend(ToyLanguage(accuracy=1.0))
+                "1 + 1",
+                10**5,
+                Plan(Do(check=check), parse("single | unanimous(window=3)").stopping),
+                ToyBackend(ToyLanguage(accuracy=1.0)),
             )
         )
     )
@@ -289,7 +328,7 @@ def test_after_a_stop_nothing_more_is_written() -> None:
     assert len(end.solution.candidates) == 3
 
 
-# Nothing is lost ------------------------------------------------------------------------------------------------------------------
+# Nothing is lost ------------------------------------------------------------------------------------------------------
 
 MISTAKES: dict[str, Callable[[Search], Awaitable[Any]]] = {
     "two calls": lambda search: asyncio.gather(search.expand([search.root], 2), search.expand([search.root], 2)),
@@ -355,7 +394,7 @@ def test_functions_of_a_strategy_are_not_waited_for_beyond_the_time() -> None:
     assert len(end.solution.candidates) == 2
 
 
-# Batches of any size ---------------------------------------------------------------------------------------------------------------
+# Batches of any size --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("budget", [Budget(tokens=20_000_000, seconds=0.5), Budget(flops=1e12, seconds=0.5)])
@@ -392,7 +431,9 @@ def test_answers_that_are_slow_to_compare_are_not_waited_for_beyond_the_time() -
     backend = FunctionBackend(lambda ask: f"\\boxed{{{ask.seed}}}")
     end = searched(
         dataclasses.replace(
-            make_run("Which?", Budget(samples=12, seconds=0.4), "best_of_n(n=12)", backend), task=Slow(), clock=time.perf_counter
+            make_run("Which?", Budget(samples=12, seconds=0.4), "best_of_n(n=12)", backend),
+            task=Slow(),
+            clock=time.perf_counter,
         )
     )
     assert end.solution.stopped_by == "budget: seconds"

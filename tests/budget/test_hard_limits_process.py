@@ -1,4 +1,6 @@
-"""Limits hold where a process model scores: its prompt's pass is paid beside tokens, its FLOPs are its own, and all books agree."""
+"""Limits hold where a process model scores: its prompt's pass is paid beside tokens, its FLOPs are its own, and all
+books agree.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,10 @@ class Pair:
     @property
     def flops(self) -> int:
         """What both models computed, counted by hand."""
-        policy, process = self.engine.runner.decoder.parameters, self.engine.reward_models["process"].runner.decoder.parameters
+        policy, process = (
+            self.engine.runner.decoder.parameters,
+            self.engine.reward_models["process"].runner.decoder.parameters,
+        )
         assert policy != process
         return 2 * policy * self.policy_tokens + 2 * process * self.process_tokens
 
@@ -77,7 +82,9 @@ def run_of(made: Pair, budget: Budget | float, plan: Any, verifier: Verifier | N
 
 
 def done(made: Pair, end: Solved) -> Solved:
-    """Assert that the run failed in nothing, and that meter, ledger, the wrapper's and the engine's own counts are one."""
+    """Assert that the run failed in nothing, and that meter, ledger, the wrapper's and the engine's own counts are
+    one.
+    """
     assert not isinstance(end.solution, BaseException), end.solution
     assert end.solution.error is None, end.solution.error
     check_books(end.search)
@@ -145,7 +152,9 @@ def test_dollars_pay_the_prompts_pass_and_what_is_reused(usd: float) -> None:
     check_books(end.search)
     assert end.solution.error is None
     counters = made.backend.counters
-    spent = PRICES.cost("usd", computed=counters.prompt_tokens, reused=counters.reused_tokens, generated=counters.generated_tokens)
+    spent = PRICES.cost(
+        "usd", computed=counters.prompt_tokens, reused=counters.reused_tokens, generated=counters.generated_tokens
+    )
     assert spent == end.search.account.paid("usd") <= usd * USD_UNIT
 
 
@@ -165,7 +174,8 @@ def test_a_prompt_is_read_once_each_time_it_is_opened_and_no_limit_on_tokens_cou
             assert total.verifier_tokens - before.verifier_tokens == 2 * 2 * 4
             assert made.process_tokens == count * (prompt + 2 * 2 * 4)
 
-    end = done(made, searched(run_of(made, Budget(tokens=3 * 4 * (4 + 4)), Do(check=check))))  # not a token more than rows and scores
+    # not a token more than rows and scores
+    end = done(made, searched(run_of(made, Budget(tokens=3 * 4 * (4 + 4)), Do(check=check))))
     assert end.search.account.available("tokens") == 0
 
 
@@ -218,7 +228,12 @@ def test_a_state_that_was_released_is_read_again_within_what_is_granted() -> Non
         search.keep([])
         await search.score([child, ts[1]])
 
-    for budget in (Budget(tokens=200), Budget(flops=10**9), Budget(verifier_tokens=9 + 15 + 9, samples=5), Budget(flops=2 * 10**7)):
+    for budget in (
+        Budget(tokens=200),
+        Budget(flops=10**9),
+        Budget(verifier_tokens=9 + 15 + 9, samples=5),
+        Budget(flops=2 * 10**7),
+    ):
         done(made := Pair(), searched(run_of(made, budget, Do(check=check))))
 
 
@@ -246,7 +261,10 @@ def test_flops_pay_a_sample_as_far_as_without_a_verifier(step: int) -> None:
         plain, scored = Pair(), Pair()
         one = searched(run_of(plain, budget_of("flops", amount), "best_of_n | majority", verifiers={}))
         other = done(scored, searched(run_of(scored, budget_of("flops", amount), "best_of_n | weighted")))
-        first = [end.solution.candidates and min(end.solution.candidates, key=lambda c: c.index).trajectory for end in (one, other)]
+        first = [
+            end.solution.candidates and min(end.solution.candidates, key=lambda c: c.index).trajectory
+            for end in (one, other)
+        ]
         assert bool(first[0]) == bool(first[1])
         if first[0]:
             assert first[0].full_text == first[1].full_text
@@ -263,7 +281,9 @@ def test_most_of_a_budget_of_flops_is_spent(plan: str, amount: int) -> None:
 
 
 def test_a_candidate_that_cannot_be_paid_keeps_no_other_waiting_whose_score_was_held() -> None:
-    """The first row is granted whole, its score where there is room: the others' scores are held, and are made all the same."""
+    """The first row is granted whole, its score where there is room: the others' scores are held, and are made all the
+    same.
+    """
     plan, seen = "sequential_revision(chains=3, length=1) | weighted", 0
     for tokens in range(20, 260, 3):
         end = searched(make_run(PROBLEM, tokens, plan, ToyBackend(), verifiers={"main": ToyVerifier()}))
@@ -274,7 +294,7 @@ def test_a_candidate_that_cannot_be_paid_keeps_no_other_waiting_whose_score_was_
     assert seen, "every score could be paid, or none: the test saw nothing"
 
 
-# The other two ----------------------------------------------------------------------------------------------------------------------
+# The other two --------------------------------------------------------------------------------------------------------
 
 
 def test_a_probe_computes_nothing_and_its_calls_are_counted() -> None:
@@ -289,7 +309,9 @@ def test_a_probe_computes_nothing_and_its_calls_are_counted() -> None:
 def test_self_evaluation_costs_its_question_and_never_more(budget: Budget) -> None:
     made = Pair()
     verifier = SelfEvaluation().filled(pair.record(), made.backend)
-    short = dataclasses.replace(run_of(made, budget, "best_of_n | weighted", verifier), sampling=Sampling(max_tokens=20))
+    short = dataclasses.replace(
+        run_of(made, budget, "best_of_n | weighted", verifier), sampling=Sampling(max_tokens=20)
+    )
     end = done(made, searched(short))
     total = end.search.account.ledger.total()
     assert total.verifier_tokens == 2 * total.verifier_calls > 0
@@ -322,7 +344,7 @@ def test_its_score_is_the_share_of_no() -> None:
     done(made, searched(run_of(made, 10**4, Do(check=check), verifier)))
 
 
-# What breaks a bound ----------------------------------------------------------------------------------------------------------------
+# What breaks a bound --------------------------------------------------------------------------------------------------
 
 
 class Silent(ProcessVerifier):
@@ -343,7 +365,10 @@ def test_prompts_beyond_what_a_verifier_states_are_named_and_booked() -> None:
 @pytest.mark.parametrize(
     ("verifier", "message"),
     [
-        (ProcessVerifier(head="judge"), "the verifier 'process' needs the value head 'judge', but the model on the backend"),
+        (
+            ProcessVerifier(head="judge"),
+            "the verifier 'process' needs the value head 'judge', but the model on the backend",
+        ),
         (Probe(head="process"), "'process' is a process model"),
         (Probe(head="other"), "has probe, process"),
     ],
@@ -368,6 +393,8 @@ def test_tokens_without_text_yet_are_read_with_the_path_that_they_end(plan: str)
     for extra in ("torch", "transformers", "numba"):
         pytest.importorskip(extra)
     for amount in (90, 98, 120):
-        solution = tts.solve("85 - 25 - (41 + 20 + (41 - 36) + 96)", amount, strategy=plan, verifier="process", model="pocket", seed=1)
+        solution = tts.solve(
+            "85 - 25 - (41 + 20 + (41 - 36) + 96)", amount, strategy=plan, verifier="process", model="pocket", seed=1
+        )
         assert solution.error is None
         assert solution.usage.tokens <= amount

@@ -1,4 +1,6 @@
-"""A search that is cancelled at any of its awaits leaves true books: nothing stays held, and every handle is released."""
+"""A search that is cancelled at any of its awaits leaves true books: nothing stays held, and every handle is
+released.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,9 @@ class Killed:
 
 def made(plan: str, budget: Budget | Account, backend: ChaosBackend, problem: str = "3 + 4 - 2") -> ProblemRun:
     verifier = PLANS[plan]
-    run = make_run(problem, 1, plan, backend, verifiers={} if verifier is None else {"main": verifier()}, clock=Clock(tick=1e-6))
+    run = make_run(
+        problem, 1, plan, backend, verifiers={} if verifier is None else {"main": verifier()}, clock=Clock(tick=1e-6)
+    )
     return dataclasses.replace(run, budget=budget)
 
 
@@ -95,7 +99,9 @@ def awaits_of(plan: str, neighbours: int) -> int:
 
 
 async def killed(plan: str, at: int | None, neighbours: int) -> int:
-    """Cancel a search at an await; neighbours share its account. Check what is left, and return the awaits that it had."""
+    """Cancel a search at an await; neighbours share its account. Check what is left, and return the awaits that it
+    had.
+    """
     backend, account = chaos(), Account(LIMITS)
     others = [asyncio.ensure_future(made(plan, account, backend, f"{i} + 4").solve()) for i in range(neighbours)]
     killer = Killed(made(plan, account, backend).solve(), at)

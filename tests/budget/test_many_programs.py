@@ -1,6 +1,8 @@
-"""Random programs on lying functions, on the embedded engine and through a faulty server: no limit is passed, and all books agree.
+"""Random programs on lying functions, on the embedded engine and through a faulty server: no limit is passed, and all
+books agree.
 
-`make test-slow` runs 10,000 on each, by ranges of seeds that can be run alone; `test_budget_programs.py` has as many on the toy.
+`make test-slow` runs 10,000 on each, by ranges of seeds that can be run alone; `test_budget_programs.py` has as many on
+the toy.
 """
 
 from __future__ import annotations
@@ -36,7 +38,20 @@ AT_ONCE = 25
 COUNT = 1_000  # programs of a slow test
 ten_thousand = pytest.mark.parametrize("first", range(1_000, 11_000, COUNT))
 SUMS = ("What is 3 + 4?", "What is 12 + 7 * 3?", "What is 20 - 7 + 5 - 2?", "What is 6 * 9 - 8?")
-OPS = ("expand", "expand", "expand", "complete", "complete", "score", "extend", "rollout", "keep", "finish", "open", "embed")
+OPS = (
+    "expand",
+    "expand",
+    "expand",
+    "complete",
+    "complete",
+    "score",
+    "extend",
+    "rollout",
+    "keep",
+    "finish",
+    "open",
+    "embed",
+)
 
 
 Make = Callable[[np.random.Generator, int], ProblemRun]
@@ -55,16 +70,20 @@ def pick(rng: np.random.Generator, things: Sequence[Any]) -> Any:
 
 def ops_of(rng: np.random.Generator, names: tuple[str, ...]) -> tuple[Op, ...]:
     return tuple(
-        (pick(rng, names), int(rng.integers(12)), int(rng.integers(12)), int(rng.integers(12))) for _ in range(int(rng.integers(2, 13)))
+        (pick(rng, names), int(rng.integers(12)), int(rng.integers(12)), int(rng.integers(12)))
+        for _ in range(int(rng.integers(2, 13)))
     )
 
 
 def budget_of(rng: np.random.Generator) -> Budget:
     """Return limits in one to four units that every backend counts."""
     counts: dict[str, Any] = {
-        "tokens": pick(rng, [1, 20, 100, 300, 1000]), "generated_tokens": int(rng.integers(1, 401)),
-        "verifier_calls": int(rng.integers(1, 31)), "verifier_tokens": int(rng.integers(1, 401)), "seconds": pick(rng, [0.3, 2.0, 30.0]),
-    }  # fmt: skip
+        "tokens": pick(rng, [1, 20, 100, 300, 1000]),
+        "generated_tokens": int(rng.integers(1, 401)),
+        "verifier_calls": int(rng.integers(1, 31)),
+        "verifier_tokens": int(rng.integers(1, 401)),
+        "seconds": pick(rng, [0.3, 2.0, 30.0]),
+    }
     return Budget(
         samples=int(rng.integers(1, 21)),
         **{unit: counts[unit] for unit in rng.choice(sorted(counts), int(rng.integers(0, 4)), replace=False).tolist()},
@@ -92,7 +111,9 @@ async def checked(make: Make, backend: Backend, first: int, count: int) -> Count
     ends: Counter[str] = Counter()
     before, spent = (backend.counters.prompt_tokens, backend.counters.generated_tokens), [0, 0]
     for batch in programs(make, first, count):
-        for (run, turn), end in zip(batch, await solved([run for run, _ in batch], [turn for _, turn in batch]), strict=True):
+        for (run, turn), end in zip(
+            batch, await solved([run for run, _ in batch], [turn for _, turn in batch]), strict=True
+        ):
             ends[check_end(run, turn, end)] += 1
             if end.search is not None:
                 total = end.search.account.ledger.total()
@@ -116,11 +137,13 @@ def check_end(run: ProblemRun, turn: int | None, end: Solved) -> str:
     assert turn is not None or solution.stopped_by != "interrupted"
     if solution.error is None:
         return solution.stopped_by.partition(":")[0]
-    assert isinstance(solution.error, EngineError | VerifierError | BudgetExceeded), f"an unexpected failure: {solution.error!r}"
+    assert isinstance(solution.error, EngineError | VerifierError | BudgetExceeded), (
+        f"an unexpected failure: {solution.error!r}"
+    )
     return type(solution.error).__name__
 
 
-# Lying functions ---------------------------------------------------------------------------------------------------------------------
+# Lying functions ------------------------------------------------------------------------------------------------------
 
 
 def lying(ask: Ask) -> Any:
@@ -130,10 +153,17 @@ def lying(ask: Ask) -> Any:
     lie = drawn // 5 % 40
     if lie < 10:
         lies: list[Callable[[], Any]] = [
-            lambda: Answer(text, tokens=-3), lambda: Answer(text, tokens=ask.max_tokens + 1), lambda: Answer(text, tokens=True),
-            lambda: Answer(text, tokens=math.nan), lambda: Answer(7), lambda: None, text.encode, lambda: 1 / 0,  # type: ignore[arg-type]
-            lambda: "x" * 20_000, lambda: exec("raise SystemExit(3)"),
-        ]  # fmt: skip
+            lambda: Answer(text, tokens=-3),
+            lambda: Answer(text, tokens=ask.max_tokens + 1),
+            lambda: Answer(text, tokens=True),
+            lambda: Answer(text, tokens=math.nan),
+            lambda: Answer(7),
+            lambda: None,
+            text.encode,
+            lambda: 1 / 0,  # type: ignore[arg-type]
+            lambda: "x" * 20_000,
+            lambda: exec("raise SystemExit(3)"),
+        ]
         return lies[lie]()
     if lie < 15:
         return text
@@ -156,7 +186,15 @@ def run_functions(first: int, count: int) -> Counter[str]:
             scored = pick(rng, verifiers)
             program = Continuing(ops=ops_of(rng, OPS), verifiers=("main",) if scored and rng.random() < 0.5 else ())
             plan = plan_of(rng, program, verified=bool(scored))
-            return make_run(PROBLEMS[number % 5], budget_of(rng), plan, backend, verifiers=scored, seed=number, clock=Clock(tick=0.01))
+            return make_run(
+                PROBLEMS[number % 5],
+                budget_of(rng),
+                plan,
+                backend,
+                verifiers=scored,
+                seed=number,
+                clock=Clock(tick=0.01),
+            )
 
         try:
             return await checked(make, backend, first, count)
@@ -179,7 +217,7 @@ def test_many_programs_on_functions_that_lie_pass_no_limit(first: int) -> None:
     assert (ends.total(), ends["BudgetExceeded"]) == (COUNT, 0)
 
 
-# The embedded engine -----------------------------------------------------------------------------------------------------------------
+# The embedded engine --------------------------------------------------------------------------------------------------
 
 
 def run_engine(first: int, count: int) -> Counter[str]:
@@ -192,7 +230,9 @@ def run_engine(first: int, count: int) -> Counter[str]:
 
     def make(rng: np.random.Generator, number: int) -> ProblemRun:
         verified = rng.random() < 0.5
-        program = Program(ops=ops_of(rng, (*OPS, "ask")), verifiers=("main",) if verified and rng.random() < 0.5 else ())
+        program = Program(
+            ops=ops_of(rng, (*OPS, "ask")), verifiers=("main",) if verified and rng.random() < 0.5 else ()
+        )
         plan = plan_of(rng, program, verified=verified)
         run = solvers[not verified].prepared(SUMS[number % 4], budget_of(rng), strategy=plan, seed=number)
         return replace(run, sampling=replace(run.sampling), clock=time.monotonic)
@@ -226,7 +266,7 @@ def test_many_programs_on_the_embedded_engine_pass_no_limit(first: int) -> None:
     assert (ends.total(), ends["BudgetExceeded"]) == (COUNT, 0)
 
 
-# A faulty server ---------------------------------------------------------------------------------------------------------------------
+# A faulty server ------------------------------------------------------------------------------------------------------
 
 
 def run_server(first: int, count: int) -> Counter[str]:
@@ -252,7 +292,15 @@ def run_server(first: int, count: int) -> Counter[str]:
             verifiers: dict[str, Any] = {"main": scored} if rng.random() < 0.5 else {}
             program = Continuing(ops=ops_of(rng, OPS), verifiers=("main",) if verifiers and rng.random() < 0.5 else ())
             plan = plan_of(rng, program, verified=bool(verifiers))
-            return make_run(PROBLEMS[number % 5], budget_of(rng), plan, backend, verifiers=verifiers, seed=number, clock=time.monotonic)
+            return make_run(
+                PROBLEMS[number % 5],
+                budget_of(rng),
+                plan,
+                backend,
+                verifiers=verifiers,
+                seed=number,
+                clock=time.monotonic,
+            )
 
         ends = await checked(make, backend, first, count)
         await backend.close()

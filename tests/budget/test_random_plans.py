@@ -26,15 +26,21 @@ def test_10000_random_plans_keep_every_promise(first: int) -> None:
 
 
 def test_the_first_candidate_is_the_chosen_one_where_no_score_is_known() -> None:
-    program = PlanProgram(8639, "entropic_particle_filter(n=17) | posterior()", Budget(usd=1e-6), "fails", "nan", "3 + 4", 0)
+    program = PlanProgram(
+        8639, "entropic_particle_filter(n=17) | posterior()", Budget(usd=1e-6), "fails", "nan", "3 + 4", 0
+    )
     assert check(program) == "done"
 
 
 @pytest.mark.parametrize("unit", ["generated_tokens", "tokens", "verifier_tokens", "flops", "usd"])
-@pytest.mark.parametrize("plan", ["entropy_switching(n=2)", "spec_reason(n=2)", "best_of_n(n=2, writer='draft') | best"])
+@pytest.mark.parametrize(
+    "plan", ["entropy_switching(n=2)", "spec_reason(n=2)", "best_of_n(n=2, writer='draft') | best"]
+)
 def test_a_verifier_s_model_opens_paths_of_another_within_what_is_granted(plan: str, unit: str) -> None:
     budget = Budget(**{"generated_tokens": 300, unit: 1e-3 if unit == "usd" else 3000})
-    program = dataclasses.replace(draw(158), plan=plan, budget=budget, model="toy", verifier="toy", problem="3 + 4", seed=3)
+    program = dataclasses.replace(
+        draw(158), plan=plan, budget=budget, model="toy", verifier="toy", problem="3 + 4", seed=3
+    )
     assert check(program) == "done"
     end = run(program)
     assert isinstance(end, Solved)

@@ -22,23 +22,44 @@ from tts.solver.problem_run import ProblemRun
 from tts.verifiers.toy import ToyVerifier
 
 PRICES = Rates(flops=2, usd_in=10**6, usd_out=4 * 10**6)
-OPS = ("expand", "expand", "complete", "complete", "score", "score", "extend", "ask", "rollout", "keep", "finish", "open")
+OPS = (
+    "expand",
+    "expand",
+    "complete",
+    "complete",
+    "score",
+    "score",
+    "extend",
+    "ask",
+    "rollout",
+    "keep",
+    "finish",
+    "open",
+)
 
 
 def budget_of(rng: np.random.Generator) -> Budget:
     """Return limits in one to three units, which pay a part of what some programs would spend."""
     limits: dict[str, Any] = {
-        "tokens": pick(rng, [1, 40, 200, 1000]), "generated_tokens": pick(rng, [20, 200, 900]), "verifier_tokens": pick(rng, [20, 300]),
-        "verifier_calls": pick(rng, [1, 10, 60]), "samples": pick(rng, [2, 20, 60]), "flops": pick(rng, [100, 2000]),
+        "tokens": pick(rng, [1, 40, 200, 1000]),
+        "generated_tokens": pick(rng, [20, 200, 900]),
+        "verifier_tokens": pick(rng, [20, 300]),
+        "verifier_calls": pick(rng, [1, 10, 60]),
+        "samples": pick(rng, [2, 20, 60]),
+        "flops": pick(rng, [100, 2000]),
         "usd": pick(rng, [1e-8, 1e-6]),
-    }  # fmt: skip
-    return Budget(**{unit: limits[unit] for unit in rng.choice(sorted(limits), int(rng.integers(1, 4)), replace=False).tolist()})
+    }
+    return Budget(
+        **{unit: limits[unit] for unit in rng.choice(sorted(limits), int(rng.integers(1, 4)), replace=False).tolist()}
+    )
 
 
 def program(rng: np.random.Generator, account: Account, backend: ChaosBackend) -> ProblemRun:
     verifiers = pick(rng, [{}, {"main": ToyVerifier(error=0.2)}, {"main": Judge()}])
     plan = plan_of(rng, Program(ops=ops_of(rng, OPS), verifiers=tuple(verifiers)), verified=bool(verifiers))
-    run = make_run(pick(rng, PROBLEMS), 1, plan, backend, verifiers=verifiers, seed=int(rng.integers(9)), clock=Clock(tick=1e-6))
+    run = make_run(
+        pick(rng, PROBLEMS), 1, plan, backend, verifiers=verifiers, seed=int(rng.integers(9)), clock=Clock(tick=1e-6)
+    )
     payer = account if rng.random() < 0.8 else account.part(samples=int(rng.integers(1, 9)))
     return dataclasses.replace(run, budget=payer)
 

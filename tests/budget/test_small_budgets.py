@@ -1,4 +1,6 @@
-"""A budget for a few solutions is used although the task expects far longer ones, and a search that leaves much of it says why."""
+"""A budget for a few solutions is used although the task expects far longer ones, and a search that leaves much of it
+says why.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def check_used(name: str, samples: int) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["mcts", "a_star", "program_aided", "forest_of_thought", "answer_convergence", "entropy_switching", "mur"])
+@pytest.mark.parametrize(
+    "name", ["mcts", "a_star", "program_aided", "forest_of_thought", "answer_convergence", "entropy_switching", "mur"]
+)
 def test_what_is_held_by_an_assumption_keeps_no_budget_unspent(name: str) -> None:
     check_used(name, 20)
 
@@ -66,7 +70,9 @@ def test_every_strategy_uses_a_small_budget(name: str, samples: int) -> None:
 
 def test_the_first_solution_is_the_one_that_the_search_would_end_with() -> None:
     """The path that teaches lengths is a plain sample, which a budget for one solution gives, too."""
-    few, many = (tts.solve("3 + 4 - 2", n * LENGTH, model="toy", task=LongTask(), strategy="forest_of_thought") for n in (1, 10))
+    few, many = (
+        tts.solve("3 + 4 - 2", n * LENGTH, model="toy", task=LongTask(), strategy="forest_of_thought") for n in (1, 10)
+    )
     assert few.candidates[0].trajectory.text == many.trace.nodes[1].text
     assert len(few.candidates) == 1
 

@@ -1,4 +1,6 @@
-"""A budget is there to be used: every strategy spends four fifths of it, or its end has a reason that a user understands."""
+"""A budget is there to be used: every strategy spends four fifths of it, or its end has a reason that a user
+understands.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,10 @@ PLAIN = [name for name in NAMES if not LACKS & {*needs_of(parse(FORMS.get(name, 
 def check_spent(solution: Solution, limit: int) -> None:
     assert solution.error is None
     assert solution.usage.tokens <= limit
-    assert solution.usage.tokens >= 0.8 * limit or solution.stopped_by != "done", (solution.usage.tokens / limit, solution.warnings)
+    assert solution.usage.tokens >= 0.8 * limit or solution.stopped_by != "done", (
+        solution.usage.tokens / limit,
+        solution.warnings,
+    )
     if solution.stopped_by.startswith("budget") and solution.usage.tokens < 0.8 * limit:
         said = ("are left, but one more solution may take", "were held for scores that cost less")
         assert any(one in line for line in solution.warnings for one in said)
@@ -60,14 +65,26 @@ def test_on_the_toy_language(name: str, samples: int) -> None:
 @pytest.mark.parametrize("samples", [8, 30])
 def test_on_a_function_with_heavy_tailed_lengths(name: str, samples: int) -> None:
     limit = samples * 60
-    run = make_run("10 - 7 + 5", limit, FORMS.get(name, name), heavy_tailed(), verifiers={"main": FunctionVerifier(judged)}, seed=samples)
+    run = make_run(
+        "10 - 7 + 5",
+        limit,
+        FORMS.get(name, name),
+        heavy_tailed(),
+        verifiers={"main": FunctionVerifier(judged)},
+        seed=samples,
+    )
     end = searched(dataclasses.replace(run, task=RevisingTask()))
     check_books(end.search)
     check_spent(end.solution, limit)
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in NAMES if name not in THINKING and name not in ("archon", "mind_evolution", "program_aided", "self_refine")]
+    "name",
+    [
+        name
+        for name in NAMES
+        if name not in THINKING and name not in ("archon", "mind_evolution", "program_aided", "self_refine")
+    ],
 )  # which take prompts that the task lacks
 def test_on_the_embedded_policy(name: str) -> None:
     pytest.importorskip("torch")
@@ -79,7 +96,9 @@ def test_on_the_embedded_policy(name: str) -> None:
 @pytest.mark.parametrize("samples", [8, 30])
 def test_the_one_search_that_ends_at_its_goal_says_what_it_leaves(samples: int) -> None:
     limit = samples * 64
-    run = make_run("10 - 7 + 5", limit, "a_star", ToyBackend(ToyLanguage(accuracy=0.7)), verifiers={"main": ToyVerifier(error=0.1)})
+    run = make_run(
+        "10 - 7 + 5", limit, "a_star", ToyBackend(ToyLanguage(accuracy=0.7)), verifiers={"main": ToyVerifier(error=0.1)}
+    )
     end = searched(run)
     check_books(end.search)
     left = f"{limit - end.solution.usage.tokens:,}"

@@ -15,7 +15,11 @@ from tests.support.runs import check_books, make_run, searched
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.verifiers.function import FunctionVerifier
 
-MORE = ["budget_forcing(thought_tokens=24, waits=3)", "budget_forcing(thought_tokens=8, cue='A: ')", "mcts(value='rollout')"]
+MORE = [
+    "budget_forcing(thought_tokens=24, waits=3)",
+    "budget_forcing(thought_tokens=8, cue='A: ')",
+    "mcts(value='rollout')",
+]
 
 
 def check_end(form: str, readings: int, slow: int = 0) -> None:
@@ -23,9 +27,13 @@ def check_end(form: str, readings: int, slow: int = 0) -> None:
     toy, clock = ToyBackend(ToyLanguage(accuracy=0.7, thoughts=form.split("(", maxsplit=1)[0] in THINKING)), count()
     backend = ChaosBackend(toy, seed=readings, slow=slow) if slow else toy
     run = make_run(
-        "10 - 7 + 5", tts.Budget(seconds=readings), form, backend, verifiers={"main": FunctionVerifier(judged)},
+        "10 - 7 + 5",
+        tts.Budget(seconds=readings),
+        form,
+        backend,
+        verifiers={"main": FunctionVerifier(judged)},
         clock=lambda: float(next(clock)),
-    )  # fmt: skip
+    )
     end = searched(dataclasses.replace(run, task=RevisingTask()))
     check_books(end.search)
     assert end.solution.error is None

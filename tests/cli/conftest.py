@@ -54,7 +54,9 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> Sequence[SampleRequest]:
 
 @pytest.fixture
 def assert_error() -> Callable[..., None]:
-    """Check exit code, the first line on standard error, the hint, an empty standard output, and that there is no traceback."""
+    """Check exit code, the first line on standard error, the hint, an empty standard output, and that there is no
+    traceback.
+    """
 
     def check(result: Result, code: int, error: str, hint: str | None) -> None:
         first, *rest = result.stderr.splitlines()

@@ -31,7 +31,11 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
     with Store(default_store()) as opened:
         number = opened.begin("pairs", {})
         for at, (strategy, tokens, seed, problem) in enumerate(
-            (strategy, tokens, seed, problem) for strategy in (A, B) for tokens in (100, 200) for seed in (0, 1) for problem in range(20)
+            (strategy, tokens, seed, problem)
+            for strategy in (A, B)
+            for tokens in (100, 200)
+            for seed in (0, 1)
+            for problem in range(20)
         ):
             one = cell(at, strategy=strategy, budget={"tokens": tokens}, seed=seed, problem=f"sums/{problem}")
             opened.add(number, [one])
@@ -68,7 +72,10 @@ def test_columns_are_chosen_in_any_order_and_by_short_titles(tts: Any, study: St
     assert "McNemar" not in shown.output
     markdown = study.table("markdown", columns=("accuracy", "strategy", "budget"))
     assert markdown.splitlines()[0] == "| accuracy [95 %] | strategy | budget |"
-    assert "column is 'strategie', but no column has that name" in tts("show", "pairs", "--columns", "accuracy,strategie").output
+    assert (
+        "column is 'strategie', but no column has that name"
+        in tts("show", "pairs", "--columns", "accuracy,strategie").output
+    )
     assert "but csv always has all" in tts("show", "pairs", "--csv", "--columns", "accuracy").output
 
 
@@ -77,7 +84,9 @@ def test_the_command_prints_the_comparison(tts: Any, study: Study):
     assert shown.exit_code == 0
     assert f"A         {A}" in shown.stdout
     assert re.search(r"tokens=100 +30\.0% +75\.0% +-45\.0 \[-\d\d\.\d, -\d\d?\.\d\] +0\.035", shown.stdout)
-    assert [row["mcnemar"] for row in json.loads(tts("compare", A, B, "--json").stdout)] == [row.mcnemar for row in study.pairs(A, B)]
+    assert [row["mcnemar"] for row in json.loads(tts("compare", A, B, "--json").stdout)] == [
+        row.mcnemar for row in study.pairs(A, B)
+    ]
     rows = list(csv.DictReader(io.StringIO(tts("compare", A, B, "--csv").stdout)))
     assert float(rows[0]["difference_low"]) == study.pairs(A, B)[0].difference.low
 

@@ -21,7 +21,11 @@ MISTAKES = {
     "budget 0": (["3 + 4", "--budget", "0"], f"budget tokens is 0, {WHOLE}", "the nearest valid value is 1"),
     "negative budget": (["3 + 4", "--budget", "-5"], f"budget tokens is -5, {WHOLE}", "the nearest valid value is 1"),
     "budget nan": (["3 + 4", "--budget", "nan"], f"budget tokens is nan, {WHOLE}", "the nearest valid value is 1"),
-    "fractional samples": (["3 + 4", "--budget", "samples=3.5"], f"budget samples is 3.5, {WHOLE}", "the nearest valid value is 4"),
+    "fractional samples": (
+        ["3 + 4", "--budget", "samples=3.5"],
+        f"budget samples is 3.5, {WHOLE}",
+        "the nearest valid value is 4",
+    ),
     "unknown unit": (
         ["3 + 4", "--budget", "tokns=400"],
         "budget unit is 'tokns', but no budget unit has that name",
@@ -37,7 +41,11 @@ MISTAKES = {
         "the budget is '', but '' is no number",
         "write a number of tokens, or limits by unit: tokens=2000,seconds=30",
     ),
-    "unit twice": (["3 + 4", "--budget", "9,tokens=9"], "the budget is '9,tokens=9', but gives tokens twice", "give each unit once"),
+    "unit twice": (
+        ["3 + 4", "--budget", "9,tokens=9"],
+        "the budget is '9,tokens=9', but gives tokens twice",
+        "give each unit once",
+    ),
     "unknown strategy": (
         ["3 + 4", "--strategy", "best_of_m(n=8)"],
         "strategy is 'best_of_m', but no strategy has that name",
@@ -45,7 +53,8 @@ MISTAKES = {
     ),
     "malformed strategy": (
         ["3 + 4", "--strategy", "best_of_n(8) | majority"],
-        "the text 'best_of_n(8) | majority' is malformed at character 11 ('8) | majorit'): parameters are named: write name=value",
+        "the text 'best_of_n(8) | majority' is malformed at character 11 ('8) | majorit'): parameters are named: "
+        "write name=value",
         FORM,
     ),
     "selection without a verifier": (
@@ -68,8 +77,16 @@ MISTAKES = {
         "--print is 'all', but must be one of table, json, solution, answer",
         "its options, with what each takes, are listed by the same command with --help",
     ),
-    "two forms of the result": (["3 + 4", "--print", "answer", "--json"], "--json is given beside --print answer", "give one of them"),
-    "no sum": (["What is love?"], "the problem is 'What is love?', but the toy model solves sums only", "for example '3 + 4 - 2'"),
+    "two forms of the result": (
+        ["3 + 4", "--print", "answer", "--json"],
+        "--json is given beside --print answer",
+        "give one of them",
+    ),
+    "no sum": (
+        ["What is love?"],
+        "the problem is 'What is love?', but the toy model solves sums only",
+        "for example '3 + 4 - 2'",
+    ),
     "unknown verifier": (
         ["3 + 4", "--verifier", "checkr"],
         "verifier is 'checkr', but no verifier has that name",
@@ -134,7 +151,12 @@ def test_a_file_that_is_not_utf8(solve, tmp_path, assert_error):
 
 
 def test_standard_input_that_is_not_utf8(solve, assert_error):
-    assert_error(solve("-", stdin=b"3 \xff"), 2, "the standard input is not UTF-8 text: byte 0xff at position 2", "convert it to UTF-8")
+    assert_error(
+        solve("-", stdin=b"3 \xff"),
+        2,
+        "the standard input is not UTF-8 text: byte 0xff at position 2",
+        "convert it to UTF-8",
+    )
 
 
 def test_an_empty_file_is_an_empty_prompt(solve, tmp_path, assert_error):

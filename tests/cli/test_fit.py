@@ -77,16 +77,21 @@ def test_what_was_recorded_becomes_a_model_that_auto_goes_by(tts, runs, tmp_path
 def test_a_study_without_enough_problems_is_refused(tts, runs, tmp_path, assert_error):
     result = tts("fit", "few", "--out", str(tmp_path / "performance.json"), "--store", str(runs))
     assert_error(
-        result, 2, "the study has pools of 4 problems with reference answers, but at least 20 are needed", "draw more with tts sample"
+        result,
+        2,
+        "the study has pools of 4 problems with reference answers, but at least 20 are needed",
+        "draw more with tts sample",
     )
 
 
 def test_a_study_without_pools_is_refused(tts, runs, tmp_path, assert_error):
     result = tts("fit", "searched", "--out", str(tmp_path / "performance.json"), "--store", str(runs))
     assert_error(
-        result, 2, "the study has no pool of samples: 24 did not record their candidates",
+        result,
+        2,
+        "the study has no pool of samples: 24 did not record their candidates",
         "name one (tts sample keeps it as STUDY-pool), draw one, or record the candidates of best_of_n",
-    )  # fmt: skip
+    )
 
 
 def test_a_place_that_cannot_be_written_is_refused(tts, runs, tmp_path):
@@ -104,10 +109,12 @@ def test_a_damaged_file_is_one_line_with_its_cure(tts, runs, tmp_path, assert_er
     file.write_text(json.dumps(data))
     result = tts("solve", "3 + 4 - 2", "--model", "toy", "--strategy", f"auto(model={str(file)!r})")
     assert_error(
-        result, 2,
-        f"the performance model {str(file)!r}: curves['best_of_n | majority'].sizes[1] is nan, but must be a finite number",
+        result,
+        2,
+        f"the performance model {str(file)!r}: curves['best_of_n | majority'].sizes[1] is nan, but must be a finite "
+        "number",
         "make it again with tts fit",
-    )  # fmt: skip
+    )
 
 
 def test_imported_samples_are_fitted_as_drawn_ones_are(tts, tmp_path: Path) -> None:

@@ -7,7 +7,12 @@ import json
 import pytest
 
 ROWS = [
-    {"problem": f"p{i}", "reference": "1", "completion": ["\\boxed{1}", "\\boxed{2}", "\\boxed{1}"], "rm": [0.1, 0.2, 0.3]}
+    {
+        "problem": f"p{i}",
+        "reference": "1",
+        "completion": ["\\boxed{1}", "\\boxed{2}", "\\boxed{1}"],
+        "rm": [0.1, 0.2, 0.3],
+    }
     for i in range(3)
 ]
 
@@ -18,7 +23,9 @@ def test_a_file_is_imported_and_replayed(tts, tmp_path):
     done = tts("import", str(tmp_path / "mine.jsonl"), "--field", "scores.main=rm", *store)
     assert done.exit_code == 0, done.output
     assert done.stdout.splitlines()[:2] == ["imported mine", "9 samples of 3 problems, 3 each"]
-    replayed = tts("replay", "mine", "--n", "1,3", "--strategy", "best_of_n | best", "--strategy", "pass@k", "--json", *store)
+    replayed = tts(
+        "replay", "mine", "--n", "1,3", "--strategy", "best_of_n | best", "--strategy", "pass@k", "--json", *store
+    )
     assert replayed.exit_code == 0, replayed.output
     points = json.loads(replayed.stdout)
     assert [point["accuracy"]["value"] for point in points] == [2 / 3, 1.0, 2 / 3, 1.0]
@@ -42,7 +49,9 @@ def test_a_field_without_an_equals_sign_is_refused(tts, tmp_path, assert_error):
     assert_error(result, 2, "--field is 'text', but must be MEANING=FIELD", "for example --field text=completion")
 
 
-@pytest.mark.parametrize("twice", [("text=a", "text=b"), ("scores.main=a", "scores.main=b"), ("scores=a", "scores.main=b")])
+@pytest.mark.parametrize(
+    "twice", [("text=a", "text=b"), ("scores.main=a", "scores.main=b"), ("scores=a", "scores.main=b")]
+)
 def test_a_field_that_is_given_twice_is_refused(tts, tmp_path, assert_error, twice):
     (tmp_path / "mine.jsonl").write_text(json.dumps(ROWS[0]))
     result = tts("import", str(tmp_path / "mine.jsonl"), "--field", twice[0], "--field", twice[1])
@@ -51,9 +60,15 @@ def test_a_field_that_is_given_twice_is_refused(tts, tmp_path, assert_error, twi
 
 
 def test_fields_are_named_by_their_meaning(tts, tmp_path):
-    rows = [{"question": f"p{i}", "truth": "1", "said": ["\\boxed{1}", "\\boxed{2}"], "rm": [0.1, 0.2]} for i in range(2)]
+    rows = [
+        {"question": f"p{i}", "truth": "1", "said": ["\\boxed{1}", "\\boxed{2}"], "rm": [0.1, 0.2]} for i in range(2)
+    ]
     (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    named = [part for field in ("problem=question", "reference=truth", "text=said", "scores.main=rm") for part in ("--field", field)]
+    named = [
+        part
+        for field in ("problem=question", "reference=truth", "text=said", "scores.main=rm")
+        for part in ("--field", field)
+    ]
     done = tts("import", str(tmp_path / "mine.jsonl"), *named, "--store", str(tmp_path / "store.sqlite"))
     assert done.exit_code == 0, done.output
     assert done.stdout.splitlines()[:2] == ["imported mine", "4 samples of 2 problems, 2 each"]

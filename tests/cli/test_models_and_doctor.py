@@ -45,7 +45,9 @@ def test_models_gives_the_command_for_what_is_missing(tts, monkeypatch):
     assert "get smollm2" in tts("doctor").stdout
 
 
-@pytest.mark.parametrize(("count", "text"), [(999, "999"), (1500, "1.5 K"), (134_515_008, "134.5 M"), (7_600_000_000, "7.6 B")])
+@pytest.mark.parametrize(
+    ("count", "text"), [(999, "999"), (1500, "1.5 K"), (134_515_008, "134.5 M"), (7_600_000_000, "7.6 B")]
+)
 def test_counts_as_people_say_them(count, text):
     assert scaled(count) == text
 

@@ -23,7 +23,12 @@ def store(tmp_path: Path) -> Path:
     path = tmp_path / "store.sqlite"
     with Store(path) as opened:
         study = opened.begin("sums", {})
-        results = [result(place, strategy, samples) for strategy in (VOTE, WEIGHTED) for samples in (1, 2, 4, 8) for place in range(40)]
+        results = [
+            result(place, strategy, samples)
+            for strategy in (VOTE, WEIGHTED)
+            for samples in (1, 2, 4, 8)
+            for place in range(40)
+        ]
         opened.add(study, [one.cell for one in results])
         opened.lease(study, "worker", len(results))
         for one in results:
@@ -34,11 +39,20 @@ def store(tmp_path: Path) -> Path:
 def result(place: int, strategy: str, samples: int, unit: str = "samples") -> Result:
     tokens = samples * (100 if strategy == VOTE else 50)
     cell = Cell(
-        key=f"{strategy} {samples} {place} {unit}", dataset="sums", problem=f"sums/{place}", group=f"{2 + place % 2} steps", model="toy",
-        setting="s", strategy=strategy, budget={unit: samples}, seed=0,
-    )  # fmt: skip
+        key=f"{strategy} {samples} {place} {unit}",
+        dataset="sums",
+        problem=f"sums/{place}",
+        group=f"{2 + place % 2} steps",
+        model="toy",
+        setting="s",
+        strategy=strategy,
+        budget={unit: samples},
+        seed=0,
+    )
     usage = Usage(generated_tokens=tokens, samples=samples)
-    return Result(cell=cell, answer="1", right=place < 10 + 3 * samples, confidence=1.0, stopped_by="samples drawn", usage=usage)
+    return Result(
+        cell=cell, answer="1", right=place < 10 + 3 * samples, confidence=1.0, stopped_by="samples drawn", usage=usage
+    )
 
 
 def test_a_figure_is_written_and_the_gain_is_said(tts, store: Path, tmp_path: Path) -> None:
@@ -64,17 +78,23 @@ def test_a_figure_by_group_has_a_panel_for_each(tts, store: Path, tmp_path: Path
 
 def test_what_is_wrong_is_said_before_the_store_is_read(tts, assert_error, store: Path, tmp_path: Path) -> None:
     assert_error(
-        tts("plot", "--store", str(store), "--out", "curve.jpg"), 2,
-        "the figure is 'curve.jpg', but must end in .png, .svg, .pdf", "give a name such as curve.png",
-    )  # fmt: skip
+        tts("plot", "--store", str(store), "--out", "curve.jpg"),
+        2,
+        "the figure is 'curve.jpg', but must end in .png, .svg, .pdf",
+        "give a name such as curve.png",
+    )
     assert_error(
-        tts("report", "--store", str(store), "--out", "page.txt"), 2,
-        "the page is 'page.txt', but must end in .html", "give a name such as report.html",
-    )  # fmt: skip
+        tts("report", "--store", str(store), "--out", "page.txt"),
+        2,
+        "the page is 'page.txt', but must end in .html",
+        "give a name such as report.html",
+    )
     assert_error(
-        tts("plot", "--store", str(store), "--out", str(tmp_path / "curve.png"), "--x", "token"), 2,
-        "axis is 'token', but no axis has that name", "did you mean tokens or path_tokens?",
-    )  # fmt: skip
+        tts("plot", "--store", str(store), "--out", str(tmp_path / "curve.png"), "--x", "token"),
+        2,
+        "axis is 'token', but no axis has that name",
+        "did you mean tokens or path_tokens?",
+    )
 
 
 def test_a_page_is_written(tts, store: Path, tmp_path: Path) -> None:
@@ -111,8 +131,10 @@ def test_a_baseline_is_the_strategy_whatever_its_budgets_limit(tts, tmp_path: Pa
     ]
     exact = tts("plot", "--store", str(path), "--out", str(tmp_path / "curve.svg"), "--baseline", f"{VOTE}, by tokens")
     assert [line.partition(": ")[0] for line in exact.stdout.splitlines()[:-1]] == [
-        f"{VOTE}, by samples", f"{WEIGHTED}, by samples", f"{WEIGHTED}, by tokens",
-    ]  # fmt: skip
+        f"{VOTE}, by samples",
+        f"{WEIGHTED}, by samples",
+        f"{WEIGHTED}, by tokens",
+    ]
     assert tts("report", "--store", str(path), "--out", str(tmp_path / "page.html")).exit_code == 0
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert f"<h3>Compared with {VOTE}</h3>" in page
@@ -121,9 +143,20 @@ def test_a_baseline_is_the_strategy_whatever_its_budgets_limit(tts, tmp_path: Pa
 
 def test_a_figure_looks_as_it_is_asked_to(tts, store: Path, tmp_path: Path) -> None:
     done = tts(
-        "plot", "sums", "--store", str(store), "--out", str(tmp_path / "curve.svg"), "--single-column", "--ylim", "0,1",
-        "--label", f"{VOTE}=Voting", "--legend", "ends",
-    )  # fmt: skip
+        "plot",
+        "sums",
+        "--store",
+        str(store),
+        "--out",
+        str(tmp_path / "curve.svg"),
+        "--single-column",
+        "--ylim",
+        "0,1",
+        "--label",
+        f"{VOTE}=Voting",
+        "--legend",
+        "ends",
+    )
     assert (done.exit_code, done.stderr) == (0, "")
     drawn = (tmp_path / "curve.svg").read_text()
     assert "Voting" in drawn
@@ -142,7 +175,10 @@ def test_a_figure_looks_as_it_is_asked_to(tts, store: Path, tmp_path: Path) -> N
 def test_some_strategies_are_drawn_without_a_caption_in_their_own_colours(tts, store: Path, tmp_path: Path) -> None:
     whole, part = tmp_path / "whole.svg", tmp_path / "part.svg"
     assert tts("plot", "sums", "--store", str(store), "--out", str(whole)).exit_code == 0
-    assert tts("plot", "sums", "--store", str(store), "--out", str(part), "--strategy", WEIGHTED, "--no-caption").exit_code == 0
+    assert (
+        tts("plot", "sums", "--store", str(store), "--out", str(part), "--strategy", WEIGHTED, "--no-caption").exit_code
+        == 0
+    )
     drawn, alone = whole.read_text(), part.read_text()
     assert "40 problems" in drawn
     assert "40 problems" not in alone
@@ -164,14 +200,27 @@ def test_the_pareto_front_is_printed_as_a_table(tts, store: Path, tmp_path: Path
     done = tts("plot", "sums", "--store", str(store), "--out", str(tmp_path / "curve.svg"), "--print-front")
     assert done.exit_code == 0
     front = json.loads(Study.stored("sums", store=store).front(form="json"))
-    assert [(point["strategy"], point["costs"]["tokens"]) for point in front] == [(WEIGHTED, 50 * n) for n in (1, 2, 4, 8)]
+    assert [(point["strategy"], point["costs"]["tokens"]) for point in front] == [
+        (WEIGHTED, 50 * n) for n in (1, 2, 4, 8)
+    ]
     assert [point["accuracy"]["value"] for point in front] == [(10 + 3 * n) / 40 for n in (1, 2, 4, 8)]
     assert Study.stored("sums", store=store).front().rstrip() in done.stdout
 
 
 def test_words_of_a_line_take_its_short_name_and_an_unknown_one_is_refused(tts, store: Path, tmp_path: Path) -> None:
     out = tmp_path / "curve.svg"
-    done = tts("plot", "sums", "--store", str(store), "--out", str(out), "--label", f"{VOTE}=voting", "--label", f"{WEIGHTED}=by score")
+    done = tts(
+        "plot",
+        "sums",
+        "--store",
+        str(store),
+        "--out",
+        str(out),
+        "--label",
+        f"{VOTE}=voting",
+        "--label",
+        f"{WEIGHTED}=by score",
+    )
     assert done.exit_code == 0
     assert "voting" in out.read_text()
     assert "by score" in out.read_text()

@@ -21,7 +21,11 @@ def test_each_question_has_its_answer(tts):
     assert needed == f"{problems_needed(0.05, WIDE):,} problems see a difference of 5 points with probability 0.8"
     assert spread == "spread of the difference over problems: 0.648, the most for that accuracy"
     seen = lines(tts("power", "--problems", "400", "--spread", "0.5", "--power", "0.9"))
-    assert seen[0] == f"400 problems see a difference of {100 * detectable_difference(400, 0.5, power=0.9):.1f} points with probability 0.9"
+    assert (
+        seen[0]
+        == f"400 problems see a difference of {100 * detectable_difference(400, 0.5, power=0.9):.1f} points with "
+        "probability 0.9"
+    )
     assert seen[1] == "spread of the difference over problems: 0.500"
     both = lines(tts("power", "--problems", "200", "--difference", "-0.1", "--accuracy", "0.7"))[0]
     assert both == f"200 problems see a difference of 10 points with probability {power_of(200, 0.1, WIDE):.2f}"

@@ -14,7 +14,10 @@ import pytest
 from tests.support.guard import LIMIT_S
 
 COLOURS = ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "TTY_COMPATIBLE")
-ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in COLOURS} | {"PYTHONWARNINGS": "error", "COLUMNS": "80"}
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in COLOURS} | {
+    "PYTHONWARNINGS": "error",
+    "COLUMNS": "80",
+}
 
 # the second request for samples meets Ctrl-C, and ends only when it is cancelled
 INTERRUPTED = """
@@ -46,9 +49,14 @@ main()
 
 def python(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, encoding="utf-8", check=False, timeout=LIMIT_S,
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
+        timeout=LIMIT_S,
         **{"env": ENVIRONMENT, **options},
-    )  # fmt: skip
+    )
 
 
 def test_the_module_runs():
@@ -85,7 +93,8 @@ def test_a_missing_extra_is_one_line_with_its_command():
     assert result.returncode == 2
     assert result.stderr.splitlines() == [
         "error: the engine needs the optional dependency torch, which is not installed",
-        "hint: pip install 'test-time-search[engine]'; without a GPU install torch's CPU build first, 0.8 GB in place of 6 "
+        "hint: pip install 'test-time-search[engine]'; without a GPU install torch's CPU build first, 0.8 GB in place "
+        "of 6 "
         "(docs/how-to/install.md)",
     ]
     assert result.stdout == ""
@@ -115,10 +124,25 @@ def test_ctrl_c_during_a_long_search_prints_what_was_found_and_nothing_else(tmp_
     import pty
 
     screen, terminal = pty.openpty()  # standard error, so that its progress tells when the search is under way
-    arguments = ["-m", "tts", "solve", "3 + 4 - 2", "--model", "toy", "--budget", "1e9", "--strategy", "best_of_n", "--json"]
+    arguments = [
+        "-m",
+        "tts",
+        "solve",
+        "3 + 4 - 2",
+        "--model",
+        "toy",
+        "--budget",
+        "1e9",
+        "--strategy",
+        "best_of_n",
+        "--json",
+    ]
     with (tmp_path / "out").open("w") as out:
         process = subprocess.Popen(
-            [sys.executable, *arguments], stdout=out, stderr=terminal, env={**ENVIRONMENT, "TERM": "xterm", "COLUMNS": "200"}
+            [sys.executable, *arguments],
+            stdout=out,
+            stderr=terminal,
+            env={**ENVIRONMENT, "TERM": "xterm", "COLUMNS": "200"},
         )
     os.close(terminal)
     try:
@@ -152,15 +176,21 @@ SOLVE = "solve 3+4 --model toy --strategy single"
 
 
 @pytest.mark.parametrize(
-    "arguments", [SOLVE, *(pytest.param(a, marks=pytest.mark.slow) for a in ("--help", f"{SOLVE} --json", "models", "--version"))]
+    "arguments",
+    [SOLVE, *(pytest.param(a, marks=pytest.mark.slow) for a in ("--help", f"{SOLVE} --json", "models", "--version"))],
 )
 def test_an_output_that_nobody_reads_is_no_traceback(arguments: str):
     reader, writer = os.pipe()
     os.close(reader)
     result = subprocess.run(
-        [sys.executable, "-m", "tts", *arguments.split()], stdout=writer, stderr=subprocess.PIPE, text=True, check=False, timeout=LIMIT_S,
+        [sys.executable, "-m", "tts", *arguments.split()],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        timeout=LIMIT_S,
         env=ENVIRONMENT,
-    )  # fmt: skip
+    )
     os.close(writer)
     assert (result.returncode, result.stderr) == (1, "")
 

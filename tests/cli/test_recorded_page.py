@@ -20,7 +20,10 @@ PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "recorded.md"
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The files that the page names, small."""
     monkeypatch.chdir(tmp_path)
-    rows = [{"problem": p, "prompt": "2 + 2?", "reference": "4", "text": [f"#### {4 + (i * p) % 3}" for i in range(8)]} for p in range(3)]
+    rows = [
+        {"problem": p, "prompt": "2 + 2?", "reference": "4", "text": [f"#### {4 + (i * p) % 3}" for i in range(8)]}
+        for p in range(3)
+    ]
     Path("samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     line = {
         "doc_id": 0,
@@ -31,9 +34,20 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "filtered_resps": ["4"],
         "filter": "strict-match",
     }
-    Path("samples_gsm8k_2026-01-02T03-04-05.678.jsonl").write_text(json.dumps({**line, "metrics": ["exact_match"], "exact_match": 1.0}))
-    programs = ["def f(x):\n    return x + 1", "def f(x):\n    return 1 + x", "def f(x):\n    return x", "def f(x):\n    return 2"]
-    tested = {"problem": "p", "tests": "assert f(1) == 2\nassert f(5) == 6", "written_tests": ["assert f(1) == 2", "assert f(2) == 3"]}
+    Path("samples_gsm8k_2026-01-02T03-04-05.678.jsonl").write_text(
+        json.dumps({**line, "metrics": ["exact_match"], "exact_match": 1.0})
+    )
+    programs = [
+        "def f(x):\n    return x + 1",
+        "def f(x):\n    return 1 + x",
+        "def f(x):\n    return x",
+        "def f(x):\n    return 2",
+    ]
+    tested = {
+        "problem": "p",
+        "tests": "assert f(1) == 2\nassert f(5) == 6",
+        "written_tests": ["assert f(1) == 2", "assert f(2) == 3"],
+    }
     Path("programs.jsonl").write_text(json.dumps({**tested, "text": programs}))
     trial(Path("jobs/2026-01-02__03-04-05"), "dates__a")
     trajectory(Path("runs/dates/dates.traj.json"), diff("new"), instance_id="dates")

@@ -47,7 +47,10 @@ def test_a_study_ends_in_its_table_and_is_not_run_again(run, tts):
 def test_a_forecast_spends_and_writes_nothing(run, tmp_path: Path):
     result = run("--dry-run")
     assert result.exit_code == 0
-    assert result.stdout.splitlines()[-1] == "in all: cells 20, done 0, tokens 2,700, at most unknown, time unknown, dollars unknown"
+    assert (
+        result.stdout.splitlines()[-1]
+        == "in all: cells 20, done 0, tokens 2,700, at most unknown, time unknown, dollars unknown"
+    )
     assert "time is unknown until something like it has been run" in result.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["study.yaml"]
     run()
@@ -100,12 +103,22 @@ def test_ctrl_c_after_the_last_cell_loses_nothing_and_says_so(run, tts, monkeypa
         patched.setattr("tts.cli.run._print_table", stopped)
         result = run()
     assert (result.exit_code, result.stdout) == (130, "")
-    assert result.stderr.splitlines()[-1] == "warning: stopped: all cells are done and kept; `tts show` prints their table"
+    assert (
+        result.stderr.splitlines()[-1] == "warning: stopped: all cells are done and kept; `tts show` prints their table"
+    )
     assert tts("show").exit_code == 0
 
 
 def test_a_budget_that_bounds_nothing_is_refused_before_anything_is_run(run, tmp_path: Path):
-    result = run("--dry-run", "--set", "budgets={verifier_calls: 3}", "--set", "verifiers=none", "--set", "strategies=best_of_n | majority")
+    result = run(
+        "--dry-run",
+        "--set",
+        "budgets={verifier_calls: 3}",
+        "--set",
+        "verifiers=none",
+        "--set",
+        "strategies=best_of_n | majority",
+    )
     assert result.exit_code == 2
     assert "best_of_n has no n and the budget does not bound it" in result.stderr
 
@@ -133,7 +146,12 @@ def test_mistakes_are_one_line_with_a_cure(run, assert_error):
         "did you mean strategies?",
     )
     Path("note.txt").write_text("no store")
-    assert_error(run("--store", "note.txt"), 2, "store note.txt is a file of another kind, no store", "name another file with --store")
+    assert_error(
+        run("--store", "note.txt"),
+        2,
+        "store note.txt is a file of another kind, no store",
+        "name another file with --store",
+    )
 
 
 @pytest.mark.filterwarnings("default::tts.experiments.datasets.rows.RowsLeftOut")
@@ -146,7 +164,17 @@ def test_rows_that_are_no_problems_are_named_and_the_rest_is_run(run):
 
 
 def test_a_polite_end_gives_the_cells_back(run, tmp_path: Path):
-    command = [sys.executable, "-m", "tts", "run", "study.yaml", "--set", "problems.limit=120", "--set", "concurrency=1"]
+    command = [
+        sys.executable,
+        "-m",
+        "tts",
+        "run",
+        "study.yaml",
+        "--set",
+        "problems.limit=120",
+        "--set",
+        "concurrency=1",
+    ]
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         assert process.stderr.readline().startswith("0 of 480")
@@ -161,7 +189,17 @@ def test_a_polite_end_gives_the_cells_back(run, tmp_path: Path):
 
 
 def test_ctrl_c_loses_nothing_that_was_paid(run, tmp_path: Path):
-    command = [sys.executable, "-m", "tts", "run", "study.yaml", "--set", "problems.limit=120", "--set", "concurrency=1"]
+    command = [
+        sys.executable,
+        "-m",
+        "tts",
+        "run",
+        "study.yaml",
+        "--set",
+        "problems.limit=120",
+        "--set",
+        "concurrency=1",
+    ]
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         assert process.stderr.readline().startswith("0 of 480")

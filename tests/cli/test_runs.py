@@ -55,7 +55,9 @@ def test_clean_removes_what_a_killed_process_left_and_no_more(tts, tmp_path, mon
         "import os, sys; from tts.backends.workspace.store import StateStore; "
         "store = StateStore(sys.argv[1]); print(store.folder, flush=True); os._exit(9)"
     )
-    left = subprocess.run([sys.executable, "-c", code, str(tmp_path / "plain")], capture_output=True, text=True, check=False).stdout.strip()
+    left = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "plain")], capture_output=True, text=True, check=False
+    ).stdout.strip()
     with StateStore(tmp_path / "plain") as store:
         end = tts("workspace", "clean")
         assert (end.exit_code, end.output) == (0, f"removed {left}\n1 workspace removed\n")

@@ -61,7 +61,16 @@ def sampled(at, drawn, tmp_path) -> Callable[..., Result]:
 
 
 def test_laws_and_what_differences_need_are_said(sampled):
-    result = sampled("replay", "--laws", "--strategy", "pass@k", "--strategy", "best_of_n | majority", "--strategy", "best_of_n | best")
+    result = sampled(
+        "replay",
+        "--laws",
+        "--strategy",
+        "pass@k",
+        "--strategy",
+        "best_of_n | majority",
+        "--strategy",
+        "best_of_n | best",
+    )
     assert result.exit_code == 0, result.output
     coverage, majority, best, against = result.stdout.rstrip().splitlines()[-4:]
     assert coverage.startswith("pass@k: coverage(k) = exp(a k^b) with a = -")
@@ -100,7 +109,9 @@ def test_a_pool_is_told_from_the_runs_of_its_study(sampled, file):
     assert sampled("show", "sums").stdout == live.stdout
     assert sampled("replay", "sums-pool", "--csv").exit_code == 0
     refused = sampled("replay", "sums")
-    assert refused.stderr.splitlines()[1].startswith("hint: name one (tts sample keeps it as STUDY-pool), draw one, or record")
+    assert refused.stderr.splitlines()[1].startswith(
+        "hint: name one (tts sample keeps it as STUDY-pool), draw one, or record"
+    )
     names = [line.split()[3] for line in sampled("runs").stdout.splitlines() if "sums" in line]
     assert names == ["sums-pool", "sums"]
     assert sampled("sample", file, "--n", "8", "--set", "name=mine").exit_code == 0
@@ -129,8 +140,13 @@ def test_every_point_says_that_it_is_replayed(sampled):
     rows = points(sampled("replay", "--csv"))
     assert {row["kind"] for row in rows} == {"replayed"}
     assert list(dict.fromkeys(row["strategy"] for row in rows)) == [
-        "pass@k", "random choice", "best_of_n | majority", "best_of_n | best", "best_of_n | weighted", "best_of_n | best_of_majority",
-    ]  # fmt: skip
+        "pass@k",
+        "random choice",
+        "best_of_n | majority",
+        "best_of_n | best",
+        "best_of_n | weighted",
+        "best_of_n | best_of_majority",
+    ]
     assert [float(row["samples"]) for row in rows if row["strategy"] == "pass@k"] == [1, 2, 4, 8]
     assert {row["problems"] for row in rows} == {"6"}
     assert {row["seeds"] for row in rows} == {"2"}
@@ -139,12 +155,19 @@ def test_every_point_says_that_it_is_replayed(sampled):
 
 def test_without_scores_only_a_vote_and_coverage_are_replayed(at, file):
     at("sample", file, "--n", "2", "--set", "verifiers=none")
-    assert {row["strategy"] for row in points(at("replay", "--csv"))} == {"pass@k", "random choice", "best_of_n | majority"}
+    assert {row["strategy"] for row in points(at("replay", "--csv"))} == {
+        "pass@k",
+        "random choice",
+        "best_of_n | majority",
+    }
 
 
 def test_json_is_what_csv_says(sampled):
     options = ("--strategy", "best_of_n | weighted", "--n", "3,5", "--draws", "7")
-    rows, listed = points(sampled("replay", *options, "--csv")), json.loads(sampled("replay", *options, "--json").stdout)
+    rows, listed = (
+        points(sampled("replay", *options, "--csv")),
+        json.loads(sampled("replay", *options, "--json").stdout),
+    )
     assert [float(row["accuracy"]) for row in rows] == [one["accuracy"]["value"] for one in listed]
     assert [float(row["drawing_error"]) for row in rows] == [one["drawing_error"] for one in listed]
     assert [one["costs"]["samples"] for one in listed] == [3, 5]
@@ -152,7 +175,9 @@ def test_json_is_what_csv_says(sampled):
 
 
 def test_the_table_is_for_people(sampled):
-    text = sampled("replay", "--strategy", "pass@k", "--strategy", "best_of_n | best_of_majority", "--n", "4", "--draws", "5").stdout
+    text = sampled(
+        "replay", "--strategy", "pass@k", "--strategy", "best_of_n | best_of_majority", "--n", "4", "--draws", "5"
+    ).stdout
     lines = text.splitlines()
     assert "model      toy" in lines
     assert "problems   6" in lines
@@ -195,17 +220,37 @@ def test_what_is_no_pool_is_said(sampled, file):
 @pytest.mark.parametrize(
     ("arguments", "error", "hint"),
     [
-        (["sample"], "there is neither a study nor a data set to draw samples of", "give STUDY.yaml, or --dataset NAME"),
+        (
+            ["sample"],
+            "there is neither a study nor a data set to draw samples of",
+            "give STUDY.yaml, or --dataset NAME",
+        ),
         (["sample", "--dataset", "arithmetic", "--n", "0"], "n is 0, but must be a whole number of at least 1", None),
         (
             ["sample", "a.yaml", "--model", "toy"],
             "--model was given beside the study 'a.yaml', which has its own",
             "use --set to change a study",
         ),
-        (["replay", "--csv", "--laws"], "of --csv, --json and --laws several were asked for, but only one can be", "leave one out"),
-        (["replay", "--n", "1", "--tokens", "9"], "--n and --tokens were asked for at once, but only one can be", "leave one out"),
-        (["replay", "--n", "1,x"], "--n is '1,x', but must be whole numbers with commas between", "for example --n 1,2,4,8"),
-        (["replay", "--out", "a.gif"], "the figure is 'a.gif', but must end in .png, .svg, .pdf", "give a name such as curve.png"),
+        (
+            ["replay", "--csv", "--laws"],
+            "of --csv, --json and --laws several were asked for, but only one can be",
+            "leave one out",
+        ),
+        (
+            ["replay", "--n", "1", "--tokens", "9"],
+            "--n and --tokens were asked for at once, but only one can be",
+            "leave one out",
+        ),
+        (
+            ["replay", "--n", "1,x"],
+            "--n is '1,x', but must be whole numbers with commas between",
+            "for example --n 1,2,4,8",
+        ),
+        (
+            ["replay", "--out", "a.gif"],
+            "the figure is 'a.gif', but must end in .png, .svg, .pdf",
+            "give a name such as curve.png",
+        ),
     ],
 )
 def test_mistakes_of_the_caller(at, arguments, error, hint):
@@ -220,15 +265,18 @@ def test_a_size_beyond_the_pool_is_refused(sampled):
     result = sampled("replay", "--n", "9")
     assert result.exit_code == 2
     assert result.stderr.splitlines() == [
-        "error: a size is 9 samples, but the largest pool has 8", "hint: draw larger pools: tts sample --n",
-    ]  # fmt: skip
+        "error: a size is 9 samples, but the largest pool has 8",
+        "hint: draw larger pools: tts sample --n",
+    ]
 
 
 def test_a_study_without_pools_is_refused(at, file):
     at("run", file)
     result = at("replay")
     assert result.exit_code == 2
-    assert result.stderr.splitlines()[0] == "error: the study has no pool of samples: 48 did not record their candidates"
+    assert (
+        result.stderr.splitlines()[0] == "error: the study has no pool of samples: 48 did not record their candidates"
+    )
 
 
 @pytest.mark.filterwarnings("default::tts.experiments.api.PartialResults")
@@ -236,10 +284,22 @@ def test_problems_without_an_answer_are_left_out_and_counted(at, tmp_path, monke
     monkeypatch.chdir(tmp_path)
     Path("sums.jsonl").write_text('{"problem": "1 + 2", "answer": "3"}\n{"problem": "2 + 2"}\n', encoding="utf-8")
     Path("sums.yaml").write_text(STUDY)
-    drawn = at("sample", "sums.yaml", "--n", "2", "--set", "problems={dataset: file, path: sums.jsonl}", "--set", "task=arithmetic")
+    drawn = at(
+        "sample",
+        "sums.yaml",
+        "--n",
+        "2",
+        "--set",
+        "problems={dataset: file, path: sums.jsonl}",
+        "--set",
+        "task=arithmetic",
+    )
     assert drawn.exit_code == 0, drawn.output
     result = at("replay", "--strategy", "pass@k", "--strategy", "best_of_n | majority", "--json")
-    assert (result.exit_code, result.stderr.partition(" are left out")[0]) == (0, "warning: 1 of the problems have no reference answer and")
+    assert (result.exit_code, result.stderr.partition(" are left out")[0]) == (
+        0,
+        "warning: 1 of the problems have no reference answer and",
+    )
     assert {point["problems"] for point in json.loads(result.stdout)} == {1}
     assert len(json.loads(result.stdout)) == 4
 
@@ -247,4 +307,6 @@ def test_problems_without_an_answer_are_left_out_and_counted(at, tmp_path, monke
 def test_the_recorded_order_is_asked_for_once(sampled, assert_error):
     told = "--first was given beside --order all, but means --order recorded"
     assert_error(sampled("replay", "--first", "--order", "all"), 2, told, "leave --first out")
-    assert sampled("replay", "--first", "--n", "2").stdout == sampled("replay", "--order", "recorded", "--n", "2").stdout
+    assert (
+        sampled("replay", "--first", "--n", "2").stdout == sampled("replay", "--order", "recorded", "--n", "2").stdout
+    )

@@ -28,7 +28,11 @@ from tts.cli.serve import _plain_config
 def started(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     command = [sys.executable, "-m", "tts", "serve", "--port", "0", *arguments]
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONWARNINGS": "error"}
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONWARNINGS": "error"},
     )
     try:
         assert process.stdout is not None
@@ -153,10 +157,18 @@ def test_mistakes_are_one_line(tts, assert_error, tmp_path):
             "did you mean strategy?",
         ),
         ("models: {}", "models is empty, but a gateway needs at least one", "for example models: {pocket: {}}"),
-        ("models: {toy: {}}\nlimits: {searches: 0}", "limits.searches is 0, but must be greater than or equal to 1", None),
+        (
+            "models: {toy: {}}\nlimits: {searches: 0}",
+            "limits.searches is 0, but must be greater than or equal to 1",
+            None,
+        ),
         ("models: {tooy: {}}", "model is 'tooy', but no model has that name", "did you mean toy?"),
         ("models: {toy: {}}\nkeys: absent.txt", None, None),
-        ("models: {toy: {budget: 200000}}", "the budget of toy is 200000, but limits.tokens is 100000", "raise limits.tokens"),
+        (
+            "models: {toy: {budget: 200000}}",
+            "the budget of toy is 200000, but limits.tokens is 100000",
+            "raise limits.tokens",
+        ),
         ("models: {toy: {presets: {a b: {}}}}", None, None),
     ):
         config.write_text(text)
@@ -170,9 +182,11 @@ def test_mistakes_are_one_line(tts, assert_error, tmp_path):
             assert f"hint: {hint}" in result.stderr
         assert "Traceback" not in result.output
     assert_error(
-        tts("serve", "--config", str(config), "--model", "toy"), 2,
-        "--config is given beside --model or --url, but the file names the models", "leave one out",
-    )  # fmt: skip
+        tts("serve", "--config", str(config), "--model", "toy"),
+        2,
+        "--config is given beside --model or --url, but the file names the models",
+        "leave one out",
+    )
 
 
 def test_a_missing_package_of_the_extra_is_named(tts, assert_error, monkeypatch):
@@ -186,7 +200,9 @@ def test_a_missing_package_of_the_extra_is_named(tts, assert_error, monkeypatch)
     assert "tts.serve.config" in result.stderr
 
 
-@pytest.mark.parametrize(("model", "presets"), [("pocket", ["single", "vote", "weighted"]), ("toy", ["single", "vote"])])
+@pytest.mark.parametrize(
+    ("model", "presets"), [("pocket", ["single", "vote", "weighted"]), ("toy", ["single", "vote"])]
+)
 def test_a_model_has_the_presets_that_it_can_run(model, presets):
     config = _plain_config(model, [])
     assert list(config.models) == [model]
@@ -215,6 +231,8 @@ def test_the_strategy_and_budget_of_requests_that_name_none(tts, assert_error, t
     config = tmp_path / "gateway.yaml"
     config.write_text("models: {toy: {}}")
     assert_error(
-        tts("serve", "--config", str(config), "--budget", "700"), 2,
-        "--config is given beside --strategy or --budget, but the file has both by model", "leave one out",
-    )  # fmt: skip
+        tts("serve", "--config", str(config), "--budget", "700"),
+        2,
+        "--config is given beside --strategy or --budget, but the file has both by model",
+        "leave one out",
+    )

@@ -45,7 +45,9 @@ def engines(tmp_path: Path) -> Any:
         for module in ("vllm/entrypoints/openai/api_server.py", "llama_cpp/server/__main__.py"):
             (packages / module).parent.mkdir(parents=True, exist_ok=True)
             (packages / module).write_text(script)
-        (packages / "vllm/platforms.py").write_text("class current_platform:\n    is_cpu = staticmethod(lambda: True)\n")
+        (packages / "vllm/platforms.py").write_text(
+            "class current_platform:\n    is_cpu = staticmethod(lambda: True)\n"
+        )
         python = tmp_path / "python"
         python.write_text(f'#!/bin/sh\nPYTHONPATH={packages} exec {sys.executable} "$@"\n')
         python.chmod(0o755)
@@ -79,8 +81,12 @@ def gone(url: str) -> bool:
     return False
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)])
-def test_it_says_how_the_server_is_used_and_ends_it_when_it_is_ended(engines: Any, tmp_path: Path, number: int, status: int) -> None:
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)]
+)
+def test_it_says_how_the_server_is_used_and_ends_it_when_it_is_ended(
+    engines: Any, tmp_path: Path, number: int, status: int
+) -> None:
     with running("pocket", "--python", engines(SERVES), "--log", str(tmp_path / "log")) as (process, url):
         assert httpx.get(f"{url}/health").status_code == 200
         process.send_signal(number)
@@ -127,11 +133,16 @@ def test_a_server_that_ends_later_is_a_failure_with_its_last_words(engines: Any)
 def test_a_server_that_dies_at_its_start_is_one_line_with_the_end_of_its_log(tts: Any, engines: Any) -> None:
     result = tts("serve-model", "pocket", "--python", engines(DIES), "--port", "0")
     assert result.exit_code == 1
-    assert "error: the server ended with status 1; its log ends: ValueError: no room for this model (see above)\n" in result.stderr
+    assert (
+        "error: the server ended with status 1; its log ends: ValueError: no room for this model (see above)\n"
+        in result.stderr
+    )
 
 
 def test_one_that_is_never_ready_is_given_up(tts: Any, engines: Any) -> None:
-    result = tts("serve-model", "pocket", "--python", engines("import time\ntime.sleep(99)"), "--port", "0", "--wait", "0.5")
+    result = tts(
+        "serve-model", "pocket", "--python", engines("import time\ntime.sleep(99)"), "--port", "0", "--wait", "0.5"
+    )
     assert result.exit_code == 1
     assert "error: the server is not ready after" in result.stderr
 
@@ -150,7 +161,8 @@ def test_llama_cpp_is_given_the_file_and_may_not_interrupt(engines: Any, tmp_pat
         wanted = launch(record, location, "llama_cpp", engines(SERVES))
     assert location.endswith(".gguf")
     assert " ".join(wanted.command).endswith(
-        f"-m llama_cpp.server --model {location} --model_alias smollm2 --n_ctx 8192 --n_threads -1 --interrupt_requests false"
+        f"-m llama_cpp.server --model {location} --model_alias smollm2 --n_ctx 8192 --n_threads -1 "
+        "--interrupt_requests false"
     )
 
 
@@ -166,14 +178,25 @@ def test_what_cannot_be_served_is_refused_before_anything_starts(tts: Any, engin
     refused(tts("serve-model", "toy", "--python", python), "model 'toy' has no weights to load")
     refused(tts("serve-model", "pocket-process", "--python", python), "which scores and writes nothing")
     refused(tts("serve-model", "pocket", "--engine", "sglang"), "engine is 'sglang', but must be vllm or llama_cpp")
-    refused(tts("serve-model", "pocket", "--engine", "llama_cpp", "--python", python), "no GGUF file", "hint: --engine vllm")
+    refused(
+        tts("serve-model", "pocket", "--engine", "llama_cpp", "--python", python), "no GGUF file", "hint: --engine vllm"
+    )
     refused(tts("serve-model", "pocket", "--wait", "0"), "wait is 0")
-    refused(tts("serve-model", "pocket", "--python", "/nowhere/python"), "python is '/nowhere/python', but must be an interpreter")
+    refused(
+        tts("serve-model", "pocket", "--python", "/nowhere/python"),
+        "python is '/nowhere/python', but must be an interpreter",
+    )
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        refused(tts("serve-model", "pocket", "--python", python, "--port", port), f"port is {port} on 127.0.0.1", "--port 0")
+        refused(
+            tts("serve-model", "pocket", "--python", python, "--port", port), f"port is {port} on 127.0.0.1", "--port 0"
+        )
     refused(tts("serve-model", "pocket", "--python", python, "--port", "99999"), "port is 99999")
-    refused(tts("serve-model", "pocket", "--python", python, "--host", ""), "host is '', but must be an address", "127.0.0.1")
+    refused(
+        tts("serve-model", "pocket", "--python", python, "--host", ""),
+        "host is '', but must be an address",
+        "127.0.0.1",
+    )
     refused(tts("serve-model", "pocket", "--python", python, "--host", "a..b"), "on a..b, where no server can listen")
     refused(tts("serve-model", "pocket", "--python", python, "--host", "[::1"), "on [::1, where no server can listen")
 
@@ -187,7 +210,9 @@ def test_a_server_is_reached_wherever_it_listens(host: str, url: str, tmp_path: 
         socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
     except OSError as missing:
         pytest.skip(f"this machine has no {host}: {missing}")
-    with serving(ServerLaunch(command=(sys.executable, "-c", SERVES), health="/health"), tmp_path / "log", 30, host=host) as server:
+    with serving(
+        ServerLaunch(command=(sys.executable, "-c", SERVES), health="/health"), tmp_path / "log", 30, host=host
+    ) as server:
         assert re.fullmatch(url, server.url)
 
 
@@ -196,5 +221,7 @@ def test_an_engine_that_is_missing_is_one_line_with_the_command(tts: Any, tmp_pa
     python = tmp_path / "python"
     python.write_text("\n".join(empty))
     python.chmod(0o755)
-    refused(tts("serve-model", "pocket", "--python", str(python)), "the engine 'vllm' is not installed for", "pip install")
+    refused(
+        tts("serve-model", "pocket", "--python", str(python)), "the engine 'vllm' is not installed for", "pip install"
+    )
     assert len(tts("serve-model", "pocket", "--python", str(python)).stderr.splitlines()) == 2

@@ -21,7 +21,7 @@ task: arithmetic
 problems: {{dataset: arithmetic, limit: 2, operators: +-, parentheses: false}}
 strategies: best_of_n | majority
 budgets: [{{usd: 0.0005, samples: 2}}, {{flops: 1.0e+13, samples: 2}}]
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture
@@ -66,7 +66,18 @@ def test_another_price_is_another_cell(tts: Callable[..., Any], url: str, folder
 def test_samples_of_a_served_name_and_of_a_file(tts: Callable[..., Any], url: str, folder: Path) -> None:
     rows = [{"question": "3 + 4", "target": 7}, {"question": "5 + 4", "target": 9}]
     (folder / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    options = ("--dataset", "mine.jsonl", "--url", url, "--set", "task=arithmetic", "--model-option", "usd_out=0.6/M", "--n", "2")
+    options = (
+        "--dataset",
+        "mine.jsonl",
+        "--url",
+        url,
+        "--set",
+        "task=arithmetic",
+        "--model-option",
+        "usd_out=0.6/M",
+        "--n",
+        "2",
+    )
     for model in ((), ("--model", "gpt-4o-mini")):
         told = tts("sample", *options, *model)
         assert told.exit_code == 0, told.stderr
@@ -74,9 +85,12 @@ def test_samples_of_a_served_name_and_of_a_file(tts: Callable[..., Any], url: st
         assert [one.name for one in store.studies()] == ["mine-pool", "mine-pool"]
 
 
-def test_without_a_name_the_only_served_model_is_taken(tts: Callable[..., Any], url: str, folder: Path, server: ToyServer) -> None:
+def test_without_a_name_the_only_served_model_is_taken(
+    tts: Callable[..., Any], url: str, folder: Path, server: ToyServer
+) -> None:
     (folder / "problem.txt").write_text("3 + 4")
-    told = tts("solve", "problem.txt", "--url", url, "--budget", "2000", "--task", "arithmetic", "--json")  # as README has it
+    # as README has it
+    told = tts("solve", "problem.txt", "--url", url, "--budget", "2000", "--task", "arithmetic", "--json")
     assert told.exit_code == 0, told.stderr
     assert json.loads(told.stdout)["model"] == "gpt-4o-mini"
     server.others = ("other",)
@@ -86,15 +100,22 @@ def test_without_a_name_the_only_served_model_is_taken(tts: Callable[..., Any], 
 
 
 def test_a_record_is_added_and_read_by_every_command(tts: Callable[..., Any], url: str, folder: Path) -> None:
-    added = tts("models", "add", "fast", "--url", url, "--served-as", "gpt-4o-mini", "--usd-in", "0.15/M", "--usd-out", "0.6/M")
+    added = tts(
+        "models", "add", "fast", "--url", url, "--served-as", "gpt-4o-mini", "--usd-in", "0.15/M", "--usd-out", "0.6/M"
+    )
     assert added.exit_code == 0, added.stderr
     assert "fast" in tts("models").stdout
-    solved = tts("solve", "3 + 4", "--model", "fast", "--task", "arithmetic", "--budget", "usd=0.001,samples=2", "--json")
+    solved = tts(
+        "solve", "3 + 4", "--model", "fast", "--task", "arithmetic", "--budget", "usd=0.001,samples=2", "--json"
+    )
     assert solved.exit_code == 0, solved.stderr
     assert json.loads(solved.stdout)["usage"]["usd"] > 0
     table = tts("solve", "3 + 4", "--model", "fast", "--task", "arithmetic", "--budget", "usd=0.001,samples=2").stdout
     assert re.search(r"│ dollars +│ 0\.0000\d+ \(0\.000\d+ left\)", table)
-    assert "dollars" not in tts("solve", "3 + 4", "--model", "fast", "--task", "arithmetic", "--budget", "samples=2").stdout
+    assert (
+        "dollars"
+        not in tts("solve", "3 + 4", "--model", "fast", "--task", "arithmetic", "--budget", "samples=2").stdout
+    )
     assert "gpt-4o-mini" in tts("doctor", "--model", "fast").stdout
     (folder / "study.yaml").write_text(
         "name: a\nmodels: fast\ntask: arithmetic\nproblems: {dataset: arithmetic, limit: 1}\n"
@@ -109,7 +130,11 @@ def test_a_record_is_added_and_read_by_every_command(tts: Callable[..., Any], ur
 @pytest.mark.parametrize(
     ("arguments", "error", "hint"),
     [
-        (("models", "add", "fast", "--url", "http://h", "--usd-in", "0.15"), "is '0.15', a price without a unit", "0.15/M"),
+        (
+            ("models", "add", "fast", "--url", "http://h", "--usd-in", "0.15"),
+            "is '0.15', a price without a unit",
+            "0.15/M",
+        ),
         (("models", "add", "toy", "--url", "http://h"), "is that of a shipped model", "choose another name"),
         (("models", "add", "fast"), "has neither a server nor weights", "--url"),
         (("models", "remove", "fast"), "has none of that name", "it has: none"),
@@ -118,7 +143,9 @@ def test_a_record_is_added_and_read_by_every_command(tts: Callable[..., Any], ur
         (("doctor", "--model-option", "usd_out=1/M"), "neither its server nor its name", "--url or --model"),
     ],
 )
-def test_what_is_not_valid_ends_with_2_and_its_cure(tts: Callable[..., Any], arguments: tuple[str, ...], error: str, hint: str) -> None:
+def test_what_is_not_valid_ends_with_2_and_its_cure(
+    tts: Callable[..., Any], arguments: tuple[str, ...], error: str, hint: str
+) -> None:
     told = tts(*arguments)
     assert told.exit_code == 2
     first, second = told.stderr.splitlines()
@@ -144,7 +171,9 @@ def test_a_damaged_file_of_records_is_one_line_before_anything_is_asked(
     assert server.headers == []
 
 
-def test_a_model_that_a_server_does_not_have_has_nearest_names(tts: Callable[..., Any], url: str, server: ToyServer) -> None:
+def test_a_model_that_a_server_does_not_have_has_nearest_names(
+    tts: Callable[..., Any], url: str, server: ToyServer
+) -> None:
     told = tts("solve", "1 + 1", "--url", url, "--model", "gpt-4o-mimi")
     assert told.exit_code == 2
     assert "--model gpt-4o-mini" in told.stderr
@@ -154,8 +183,14 @@ def test_a_model_that_a_server_does_not_have_has_nearest_names(tts: Callable[...
 @pytest.mark.parametrize(
     ("wrong", "cause"),
     [
-        (("--budget", "usd=0.0001"), "the budget limits usd, but the record of the model 'policy' (openai) has no rate for it"),
-        (("--budget", "flops=1e9"), "the budget limits flops, but the record of the model 'policy' (openai) has no rate for it"),
+        (
+            ("--budget", "usd=0.0001"),
+            "the budget limits usd, but the record of the model 'policy' (openai) has no rate for it",
+        ),
+        (
+            ("--budget", "flops=1e9"),
+            "the budget limits flops, but the record of the model 'policy' (openai) has no rate for it",
+        ),
         (("--task", "nothing"), "task is 'nothing', but no task has that name"),
         (("--strategy", "nothing"), "strategy is 'nothing', but no strategy has that name"),
     ],

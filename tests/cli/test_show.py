@@ -81,7 +81,9 @@ def test_a_study_that_was_cut_off_is_shown_as_far_as_it_is(tts, store):
 
 
 def test_strategies_have_the_words_of_a_label(tts, store, assert_error):
-    assert re.search(r"^strategy +Vote of four$", tts("show", "--label", "best_of_n(n=4)=Vote of four").stdout, re.MULTILINE)
+    assert re.search(
+        r"^strategy +Vote of four$", tts("show", "--label", "best_of_n(n=4)=Vote of four").stdout, re.MULTILINE
+    )
     hint = "known: best_of_n(n=4) | majority"
     assert_error(tts("show", "--label", "beam=Beam"), 2, "strategy is 'beam', but no strategy has that name", hint)
     hint = "for example --label 'best_of_n | majority=voting'"
@@ -136,11 +138,15 @@ def test_nothing_that_a_terminal_would_obey_is_printed(tts, tmp_path):
 
 def test_rows_for_trainers_are_written_with_a_card(tts, tmp_path, monkeypatch, assert_error):
     monkeypatch.chdir(tmp_path)
-    study = library.Study(name="sums", models="toy", problems={**SUMS, "limit": 2}, strategies="best_of_n", budgets={"samples": [4]})
+    study = library.Study(
+        name="sums", models="toy", problems={**SUMS, "limit": 2}, strategies="best_of_n", budgets={"samples": [4]}
+    )
     study.run(progress=False)
     result = tts("export", "sums", "--form", "trl-kto", "--out", "rows.jsonl", "--per-problem", "2")
     assert result.exit_code == 0
-    assert result.stdout.startswith("4 rows of 2 searches in rows.jsonl; left out: 4 rows beyond the most of their problem")
+    assert result.stdout.startswith(
+        "4 rows of 2 searches in rows.jsonl; left out: 4 rows beyond the most of their problem"
+    )
     rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
     assert [set(row) for row in rows] == [{"prompt", "completion", "label"}] * 4
     assert (tmp_path / "rows.md").exists()

@@ -17,12 +17,12 @@ from tts.solver.solver import DEFAULT_MODEL, Solver
 from tts.trace.trace import Trace
 
 KEYS = [
-    "answer", "confidence", "checked", "stopped_by", "strategy", "model", "seed", "usage", "candidates", "oracle", "reproducible",
-    "warnings", "failures", "error",
+    "answer", "confidence", "checked", "stopped_by", "strategy", "model", "seed", "usage", "candidates", "oracle",
+    "reproducible", "warnings", "failures", "error",
 ]  # fmt: skip
 USAGE = [
-    "prompt_tokens", "reused_tokens", "generated_tokens", "cancelled_tokens", "verifier_tokens", "verifier_calls", "samples",
-    "flops", "usd", "seconds", "estimated",
+    "prompt_tokens", "reused_tokens", "generated_tokens", "cancelled_tokens", "verifier_tokens", "verifier_calls",
+    "samples", "flops", "usd", "seconds", "estimated",
 ]  # fmt: skip
 
 
@@ -36,14 +36,28 @@ def test_a_solution_is_one_table(solve):
     rows = cells(result.stdout)
     assert result.exit_code == 0
     assert list(rows) == [
-        "answer", "checked", "confidence", "agreed", "tokens in", "tokens reused", "tokens out", "verifier tokens", "calls", "wall seconds",
+        "answer",
+        "checked",
+        "confidence",
+        "agreed",
+        "tokens in",
+        "tokens reused",
+        "tokens out",
+        "verifier tokens",
+        "calls",
+        "wall seconds",
         "stopped by",
-    ]  # fmt: skip
+    ]
     assert rows["answer"] == "5"
     assert rows["checked"] == "by rules of the prompt: right"
     assert rows["confidence"] == "0.88 (share of the selection's weight, not calibrated)"
     assert rows["agreed"] == "7 of 8 candidates"
-    assert (rows["tokens in"], rows["tokens reused"], rows["tokens out"], rows["verifier tokens"]) == ("5", "40", "120", "0")
+    assert (rows["tokens in"], rows["tokens reused"], rows["tokens out"], rows["verifier tokens"]) == (
+        "5",
+        "40",
+        "120",
+        "0",
+    )
     assert result.stdout.splitlines()[-1].strip() == "best_of_n(n=8) | majority · toy · seed 0"
     assert result.stderr == ""
 
@@ -87,13 +101,20 @@ def test_json_is_one_object_and_nothing_else(solve):
     assert list(record["usage"]) == USAGE
     assert [list(c) for c in record["candidates"]] == [["answer", "score", "weight", "text"]] * 2
     assert record["answer"] == "5"
-    assert record["candidates"][0] == {"answer": "5", "score": None, "weight": 1.0, "text": "3 + 4 = 7\n7 - 2 = 5\nA: 5"}
+    assert record["candidates"][0] == {
+        "answer": "5",
+        "score": None,
+        "weight": 1.0,
+        "text": "3 + 4 = 7\n7 - 2 = 5\nA: 5",
+    }
     assert record["error"] is None
     assert (result.exit_code, result.stderr, result.stdout.count("\n")) == (0, "", 1)
 
 
 def test_json_has_the_scores_of_the_main_verifier(solve):
-    record = json.loads(solve("3 + 4 - 2", "--strategy", "best_of_n(n=4) | best", "--verifier", "toy(error=0.1)", "--json").stdout)
+    record = json.loads(
+        solve("3 + 4 - 2", "--strategy", "best_of_n(n=4) | best", "--verifier", "toy(error=0.1)", "--json").stdout
+    )
     assert {c["score"] for c in record["candidates"]} <= {0.9, 0.1}
     assert record["usage"]["verifier_calls"] == 4
 
@@ -106,7 +127,16 @@ def test_the_same_seed_gives_the_same_json(solve):
 
 
 def test_an_oracle_is_marked(solve):
-    arguments = ("3 + 4 - 2", "--strategy", "best_of_n(n=4) | best", "--verifier", "checker", "--answer", "5", "--allow-oracle")
+    arguments = (
+        "3 + 4 - 2",
+        "--strategy",
+        "best_of_n(n=4) | best",
+        "--verifier",
+        "checker",
+        "--answer",
+        "5",
+        "--allow-oracle",
+    )
     result = solve(*arguments)
     assert cells(result.stdout)["oracle"] == "yes: a verifier saw the reference answer"
     assert result.stdout.splitlines()[-1].strip().endswith("· oracle")
@@ -119,7 +149,9 @@ def test_no_answer_is_a_result(solve):
     assert result.exit_code == 0
     assert (rows["answer"], rows["confidence"], rows["agreed"]) == ("none", "unknown", "0 of 0 candidates")
     assert result.stderr == "warning: no candidate was completed, so there is no answer\n"
-    alone = solve("3 + 4 - 2", "--budget", "tokens=400,seconds=1e-9", "--strategy", "best_of_n(n=4)", "--print", "answer")
+    alone = solve(
+        "3 + 4 - 2", "--budget", "tokens=400,seconds=1e-9", "--strategy", "best_of_n(n=4)", "--print", "answer"
+    )
     assert (alone.exit_code, alone.stdout, alone.stderr) == (0, "", f"{result.stderr}warning: there is no answer\n")
 
 
@@ -152,7 +184,10 @@ def scoring_toy(monkeypatch):
 
 def test_the_models_own_verifier_scores_unless_another_or_none_is_asked_for(solve, scoring_toy):
     def scores(*arguments):
-        return {c["score"] for c in json.loads(solve("3 + 4 - 2", "--budget", "400", "--json", *arguments).stdout)["candidates"]}
+        return {
+            c["score"]
+            for c in json.loads(solve("3 + 4 - 2", "--budget", "400", "--json", *arguments).stdout)["candidates"]
+        }
 
     assert scores() <= {0.9, 0.1}
     assert scores("--verifier", "toy(error=0.2)") <= {0.8, 0.2}
@@ -274,7 +309,9 @@ def test_a_table_is_printed_even_if_its_trace_cannot_be_saved(solve, monkeypatch
 def test_what_is_unknown_cancelled_or_failed_is_said(solve, monkeypatch):
     solution = tts.solve("3 + 4 - 2", budget=400, model="toy", strategy="single")
     usage = dataclasses.replace(solution.usage, reused_tokens=None, cancelled_tokens=1200, estimated=True)
-    changed = dataclasses.replace(solution, usage=usage, trace=None, calibrated=True, failures={"timeout": 2, "content": 1})
+    changed = dataclasses.replace(
+        solution, usage=usage, trace=None, calibrated=True, failures={"timeout": 2, "content": 1}
+    )
     monkeypatch.setattr(Solver, "solve", lambda *_, **__: changed)
     result = solve("3 + 4 - 2")
     rows = cells(result.stdout)
@@ -286,14 +323,29 @@ def test_what_is_unknown_cancelled_or_failed_is_said(solve, monkeypatch):
 
 def test_every_option_of_the_library_s_solve_that_is_text_is_there(tts):
     shown = tts("solve", "--help").stdout
-    for option in ("budget", "strategy", "model", "verifier", "backend", "url", "task", "seed", "allow-oracle", "trace", "debug", "json"):
+    for option in (
+        "budget",
+        "strategy",
+        "model",
+        "verifier",
+        "backend",
+        "url",
+        "task",
+        "seed",
+        "allow-oracle",
+        "trace",
+        "debug",
+        "json",
+    ):
         assert f"--{option}" in shown
 
 
 @pytest.mark.parametrize("width", ["20", "50", "80", "200"])
 def test_a_caption_makes_the_table_no_wider_than_the_terminal(solve, monkeypatch, width):
     monkeypatch.setenv("COLUMNS", width)
-    lines = solve("3 + 4", "--strategy", "best_of_n(n=2) | unanimous(window=2) | majority(truncated='drop')").stdout.splitlines()
+    lines = solve(
+        "3 + 4", "--strategy", "best_of_n(n=2) | unanimous(window=2) | majority(truncated='drop')"
+    ).stdout.splitlines()
     assert max(map(len, lines)) <= max(40, int(width))  # narrower, the values would not be seen
     assert len({len(line) for line in lines if line[0] in "╭│╰"}) == 1
 
@@ -313,7 +365,9 @@ def test_explain_says_why_the_strategy_went_on_and_why_it_stopped(solve):
     whys = [line.removeprefix("why: ") for line in table.stdout.splitlines() if line.startswith("why: ")]
     assert whys[0] == "after 0 samples (0 agree): pilots, to see how hard it is"
     assert len(whys) > 1
-    record = json.loads(solve("3 + 4 - 2", "--budget", "400", "--strategy", "auto | majority", "--explain", "--json").stdout)
+    record = json.loads(
+        solve("3 + 4 - 2", "--budget", "400", "--strategy", "auto | majority", "--explain", "--json").stdout
+    )
     assert record["reasons"] == whys
     plain = solve("3 + 4 - 2", "--budget", "400", "--strategy", "best_of_n(n=2) | majority", "--explain")
     assert plain.stdout.splitlines()[-1] == "why: best_of_n(n=2) | majority was asked for, and it ended by: done"
@@ -329,17 +383,33 @@ def test_the_winning_text_or_the_answer_is_printed_alone(solve):
 
 def test_messages_examples_and_templates_reach_the_model(tts, tmp_path, monkeypatch):
     (tmp_path / "echo_model.py").write_text(
-        "import tts\n\ndef echo(ask):\n    return tts.Answer('|'.join(f'{m.role}:{m.content}' for m in ask.prompt), tokens=3)\n"
+        "import tts\n\ndef echo(ask):\n    return tts.Answer('|'.join(f'{m.role}:{m.content}' for m in ask.prompt), "
+        "tokens=3)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "shots.jsonl").write_text('{"question": "q", "answer": "a"}\n')
-    (tmp_path / "earlier.json").write_text('[{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]')
+    (tmp_path / "earlier.json").write_text(
+        '[{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]'
+    )
     (tmp_path / "form.txt").write_text("<{problem}>\n")
     result = tts(
-        "solve", "why", "--backend", "echo_model:echo", "--strategy", "single", "--print", "solution", "--system", "be brief",
-        "--few-shot", str(tmp_path / "shots.jsonl"), "--messages", str(tmp_path / "earlier.json"),
-        "--template", f"@{tmp_path / 'form.txt'}",
-    )  # fmt: skip
+        "solve",
+        "why",
+        "--backend",
+        "echo_model:echo",
+        "--strategy",
+        "single",
+        "--print",
+        "solution",
+        "--system",
+        "be brief",
+        "--few-shot",
+        str(tmp_path / "shots.jsonl"),
+        "--messages",
+        str(tmp_path / "earlier.json"),
+        "--template",
+        f"@{tmp_path / 'form.txt'}",
+    )
     assert result.stdout == "system:be brief|user:<q>|assistant:a|user:hi|assistant:hello|user:<why>\n"
     alone = tts("solve", "--messages", str(tmp_path / "earlier.json"), "--backend", "echo_model:echo")
     assert (alone.exit_code, alone.stdout) == (2, "")

@@ -85,7 +85,11 @@ def test_its_line_is_in_the_help(tts):
 @pytest.mark.usefixtures("wide")
 def test_what_can_run_in_a_setting_is_listed_with_what_the_others_lack(tts):
     lines = tts("strategies", "--for", "server chat-only no-verifier").stdout.splitlines()
-    rows = {cells[0]: cells[1:] for line in lines if len(cells := [cell.strip() for cell in line.strip("│").split("│")]) == 4}
+    rows = {
+        cells[0]: cells[1:]
+        for line in lines
+        if len(cells := [cell.strip() for cell in line.strip("│").split("│")]) == 4
+    }
     assert set(STRATEGIES.names()) <= rows.keys()
     assert rows["best_of_n"] == ["yes", "", ""]
     assert rows["beam"] == ["no", "steps, a verifier 'main'", "best_of_n"]
@@ -105,7 +109,9 @@ def test_verifiers_are_listed(tts):
         assert any(line.startswith(f"│ {name} ") for line in lines), name
 
 
-@pytest.mark.parametrize(("name", "kind"), [("judge", "verifier"), ("math", "task"), ("openai", "backend"), ("majority", "selection")])
+@pytest.mark.parametrize(
+    ("name", "kind"), [("judge", "verifier"), ("math", "task"), ("openai", "backend"), ("majority", "selection")]
+)
 def test_any_part_is_shown_by_its_name(tts, name: str, kind: str):
     result = tts("strategies", name)
     assert result.exit_code == 0

@@ -39,7 +39,12 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def accuracy(tts, model: str, *more: str, task: bool = False) -> tuple[set[str], str]:
     study = Path("math.yaml").read_text()
     Path("own.yaml").write_text(study if task else study.replace("task: math\n", ""))
-    options = ("--set", "problems.dataset=problems.jsonl", "--set", f'models={{"mine": {{"backend": "own_models_of_the_page:{model}"}}}}')
+    options = (
+        "--set",
+        "problems.dataset=problems.jsonl",
+        "--set",
+        f'models={{"mine": {{"backend": "own_models_of_the_page:{model}"}}}}',
+    )
     done = tts("run", "own.yaml", *options, *more)
     assert done.exit_code == 0, done.output
     return set(re.findall(r"(\d+\.\d) % \[", done.stdout)), done.stderr + done.stdout
@@ -47,10 +52,15 @@ def accuracy(tts, model: str, *more: str, task: bool = False) -> tuple[set[str],
 
 @pytest.mark.parametrize(("model", "share"), [("perfect", "100.0"), ("poor", "0.0")])
 @pytest.mark.parametrize("task", [True, False])
-def test_the_page_s_file_scores_a_perfect_model_as_right_and_a_wrong_one_as_wrong(tts, files, model: str, share: str, task: bool):
+def test_the_page_s_file_scores_a_perfect_model_as_right_and_a_wrong_one_as_wrong(
+    tts, files, model: str, share: str, task: bool
+):
     found, told = accuracy(tts, model, task=task)
     assert found == {share}
-    said = "no task was named: the data set 'problems' has references such as '14' (number or LaTeX), so the task is 'math'"
+    said = (
+        "no task was named: the data set 'problems' has references such as '14' (number or LaTeX), so the task is "
+        "'math'"
+    )
     assert (said in told) is not task
 
 
@@ -65,7 +75,12 @@ def test_references_of_several_kinds_are_refused_before_anything_is_spent(tts, f
     rows = [{"problem": f"p{i}", "answer": answer} for i, answer in enumerate(("14", "Paris"))]
     Path("problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     Path("own.yaml").write_text(Path("math.yaml").read_text().replace("task: math\n", ""))
-    options = ("--set", "problems.dataset=problems.jsonl", "--set", 'models={"mine": {"backend": "own_models_of_the_page:perfect"}}')
+    options = (
+        "--set",
+        "problems.dataset=problems.jsonl",
+        "--set",
+        'models={"mine": {"backend": "own_models_of_the_page:perfect"}}',
+    )
     done = tts("run", "own.yaml", *options)
     assert done.exit_code == 2
     assert "'14' (number or LaTeX), 'Paris' (few words)" in done.stderr
@@ -82,7 +97,16 @@ def test_a_grader_that_is_not_installed_is_said_before_anything_is_spent(
     Path("problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     model = '{"mine": {"backend": "own_models_of_the_page:refuse"}}'
     Path("own_models_of_the_page.py").write_text("def refuse(prompt):\n    raise AssertionError('it was asked')\n")
-    done = tts("run", "math.yaml", "--set", "problems.dataset=problems.jsonl", "--set", f"models={model}", "--set", f"task={task}")
+    done = tts(
+        "run",
+        "math.yaml",
+        "--set",
+        "problems.dataset=problems.jsonl",
+        "--set",
+        f"models={model}",
+        "--set",
+        f"task={task}",
+    )
     assert done.exit_code == 2, done.output
     assert f"test-time-search[{package}]" in done.stderr.replace("\n", "")
     assert not list(Path(".tts").glob("*.sqlite"))
@@ -100,13 +124,22 @@ def test_solve_many_takes_the_task_of_the_references_and_says_so(caplog: pytest.
         solutions = library.solve_many(problems, each=library.Budget(samples=1), backend=backend, strategy="best_of_n")
     assert [one.answer for one in solutions] == ["2"] * 3
     assert "so the task is 'math'" in caplog.text
-    with pytest.raises(library.errors.ConfigError, match="no task was named, and the list of problems has references of several kinds"):
-        library.solve_many([*problems, library.Problem("a", answer="x y"), library.Problem("b", answer="z w")], each=1, backend=backend)
+    with pytest.raises(
+        library.errors.ConfigError, match="no task was named, and the list of problems has references of several kinds"
+    ):
+        library.solve_many(
+            [*problems, library.Problem("a", answer="x y"), library.Problem("b", answer="z w")], each=1, backend=backend
+        )
     assert len(asked) == 3
 
 
 def test_a_table_without_a_right_answer_says_where_to_look(tts, files):
-    study = Path("math.yaml").read_text().replace("limit: 50", "limit: 2").replace("[single,", "[single, best_of_n(n=1) | majority,")
+    study = (
+        Path("math.yaml")
+        .read_text()
+        .replace("limit: 50", "limit: 2")
+        .replace("[single,", "[single, best_of_n(n=1) | majority,")
+    )
     Path("own.yaml").write_text(f"{study}seeds: 3\n")
     told = {}
     for model in ("perfect", "poor"):
@@ -137,6 +170,11 @@ def test_worked_solutions_as_references_are_read_by_their_final_answers(tts, fil
 @pytest.mark.parametrize("task", [None, "math"])
 def test_lists_of_problems_take_final_answers_too(task: str | None, caplog: pytest.LogCaptureFixture):
     problems = [library.Problem(f"p{i}", answer="7 + 7 = 14\n#### 14") for i in range(2)]
-    found = library.solve_many(problems, 100, backend=lambda ask: "The answer is \\boxed{14}.", task=task, strategy="single")
+    found = library.solve_many(
+        problems, 100, backend=lambda ask: "The answer is \\boxed{14}.", task=task, strategy="single"
+    )
     assert [one.answer for one in found] == ["14", "14"]
-    assert "the list of problems has 2 worked solutions as references, of which the final answer is taken: '14' of " in caplog.text
+    assert (
+        "the list of problems has 2 worked solutions as references, of which the final answer is taken: '14' of "
+        in caplog.text
+    )

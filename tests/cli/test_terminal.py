@@ -15,7 +15,13 @@ from tts.types import Problem
 
 @pytest.mark.parametrize(
     ("text", "shown"),
-    [("a\x1b[31mb", r"a\x1b[31mb"), ("a\tb\r", r"a\tb\r"), ("é 漢 [bold]", "é 漢 [bold]"), ("\udcff", r"\udcff"), ("a\nb", "a\nb")],
+    [
+        ("a\x1b[31mb", r"a\x1b[31mb"),
+        ("a\tb\r", r"a\tb\r"),
+        ("é 漢 [bold]", "é 漢 [bold]"),
+        ("\udcff", r"\udcff"),
+        ("a\nb", "a\nb"),
+    ],
 )
 def test_nothing_that_a_terminal_obeys_is_written(text, shown):
     assert visible(text) == shown
@@ -109,7 +115,9 @@ def test_an_error_writes_nothing_that_a_terminal_obeys(capsys, debug):
 
 def test_the_end_of_what_is_written_is_below_the_line():
     line = ProgressLine(clock=lambda: 0.0)
-    line.update(Event(Problem("3 + 4"), calls=2, tokens=15, candidates=0, answer=None, writing=f"{'a' * 200}\nthe end\x1b[31m"))
+    line.update(
+        Event(Problem("3 + 4"), calls=2, tokens=15, candidates=0, answer=None, writing=f"{'a' * 200}\nthe end\x1b[31m")
+    )
     first, second, rest = drawn(line, width=60).split("\n")
     assert "15 tokens" in first
     assert second.startswith("  aaa")

@@ -32,7 +32,11 @@ def test_check_prints_template_every_token_and_the_positions_read(tts, tmp_path:
     solution = SolutionRenderer(record, tokenizer).render(PROBLEM, STEPS)
     lines = result.stdout.splitlines()
     shown = [line for line in lines if line.startswith(("problem:", "steps:", "        "))]
-    tokens = [token for line in shown for token in line.partition(":")[2 if ":" in line[:8] else 0].partition(" <- ")[0].split()]
+    tokens = [
+        token
+        for line in shown
+        for token in line.partition(":")[2 if ":" in line[:8] else 0].partition(" <- ")[0].split()
+    ]
     assert tokens == tokenizer.convert_ids_to_tokens(list(solution.ids))
     assert [line.partition(" <- ")[2] for line in shown if " <- " in line] == [
         f"step {i + 1}, position {at}" for i, at in enumerate(solution.at)
@@ -72,7 +76,14 @@ def test_check_reads_a_record_of_the_users_own_and_texts_from_files(tts, folder:
     ],
 )
 def test_what_does_not_fit_is_one_line_and_a_hint(tts, folder: str, arguments: list[str], error: str) -> None:
-    result = tts("verifiers", "check", *(["--weights", folder] if "--weights" not in arguments else []), *arguments, "--text", "x")
+    result = tts(
+        "verifiers",
+        "check",
+        *(["--weights", folder] if "--weights" not in arguments else []),
+        *arguments,
+        "--text",
+        "x",
+    )
     assert result.exit_code == 2
     assert error in result.stderr.splitlines()[0]
     assert result.stderr.splitlines()[1].startswith("hint: ")

@@ -25,10 +25,15 @@ record: {candidates: false, traces: 5}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A study, a store with a pool of eight samples of each of its problems, and one with runs that recorded no candidates."""
+    """A study, a store with a pool of eight samples of each of its problems, and one with runs that recorded no
+    candidates.
+    """
     folder = tmp_path_factory.mktemp("drawn")
     (folder / "sums.yaml").write_text(STUDY)
-    for command in (["sample", "sums.yaml", "--n", "8", "--store", "pools.sqlite"], ["run", "sums.yaml", "--store", "runs.sqlite"]):
+    for command in (
+        ["sample", "sums.yaml", "--n", "8", "--store", "pools.sqlite"],
+        ["run", "sums.yaml", "--store", "runs.sqlite"],
+    ):
         result = CliRunner().invoke(app, [str(folder / part) if "." in part else part for part in command])
         assert result.exit_code == 0, result.output
     return folder
@@ -50,8 +55,11 @@ def test_a_report_names_what_was_measured_and_ends_in_advice(report) -> None:
     assert lines[2].split(None, 1)[1].startswith("40 of 5 problems")
     assert any(line.startswith("advice  ") and line.endswith(".") for line in lines)
     for part in (
-        "step scores against the final answer", "step scores against the steps themselves", "best of N", "no number of tries passes",
-    ):  # fmt: skip
+        "step scores against the final answer",
+        "step scores against the steps themselves",
+        "best of N",
+        "no number of tries passes",
+    ):
         assert part in result.stdout
 
 
@@ -59,7 +67,9 @@ def test_what_a_report_lacks_is_a_warning(report, monkeypatch: pytest.MonkeyPatc
     real, find = reporting.verifier_report, Store.find
     passed_over = {"have no reference answer": 1_200, "failed": 3}
     monkeypatch.setattr(
-        reporting, "verifier_report", lambda *given, **named: dataclasses.replace(real(*given, **named), passed_over=passed_over)
+        reporting,
+        "verifier_report",
+        lambda *given, **named: dataclasses.replace(real(*given, **named), passed_over=passed_over),
     )
     monkeypatch.setattr(Store, "find", lambda store, name: dataclasses.replace(find(store, name), cells=9))
     assert report("--run", "sums-pool").stderr.splitlines() == [
@@ -70,7 +80,9 @@ def test_what_a_report_lacks_is_a_warning(report, monkeypatch: pytest.MonkeyPatc
 
 def test_json_and_a_figure(report, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    result = report("--json", "--role", "main", "--aggregate", "min", "--threshold", "0.3", "--out", str(tmp_path / "trust.svg"))
+    result = report(
+        "--json", "--role", "main", "--aggregate", "min", "--threshold", "0.3", "--out", str(tmp_path / "trust.svg")
+    )
     assert result.exit_code == 0, result.output
     (record,) = json.loads(result.stdout)
     assert (record["role"], record["problems"], record["candidates"]) == ("main", 5, 40)
@@ -84,13 +96,17 @@ def test_json_and_a_figure(report, tmp_path: Path) -> None:
     ("arguments", "store", "error"),
     [
         (["--run", "none"], "pools.sqlite", "study is 'none', but no study has that name"),
-        (["--role", "e"], "pools.sqlite", "no verifier of the role 'e' scored any of the recorded candidates; there are scores by main"),
+        (
+            ["--role", "e"],
+            "pools.sqlite",
+            "no verifier of the role 'e' scored any of the recorded candidates; there are scores by main",
+        ),
         (["--aggregate", "median"], "pools.sqlite", "aggregate is 'median', but no aggregate has that name"),
         (["--out", "a.gif"], "pools.sqlite", "the figure is 'a.gif', but must end in .png, .svg, .pdf"),
         ([], "runs.sqlite", "none of the study's 5 results recorded its candidates"),
         (["--threshold", "nan"], "pools.sqlite", "threshold is nan, but must be a number"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_reported_is_one_line_and_a_hint(report, arguments: list[str], store: str, error: str) -> None:
     result = report(*arguments, store=store)
     assert result.exit_code == 2

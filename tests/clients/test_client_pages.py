@@ -1,7 +1,7 @@
 """The pages of clients: each client runs the program of its page through `tts serve`, and prints what the page shows.
 
-`TTS_CLIENTS_FOLDER` names the folder into which `make test-clients` installs the clients: one environment of Python, one of Node, and
-one with the name of its page for each client that fits into neither.
+`TTS_CLIENTS_FOLDER` names the folder into which `make test-clients` installs the clients: one environment of Python,
+one of Node, and one with the name of its page for each client that fits into neither.
 """
 
 from __future__ import annotations

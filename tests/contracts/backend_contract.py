@@ -1,4 +1,6 @@
-"""What every backend promises. A subclass says how one is made; what it lacks by its caps must be refused, and is skipped here."""
+"""What every backend promises. A subclass says how one is made; what it lacks by its caps must be refused, and is
+skipped here.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +46,9 @@ class BackendContract:
     """Override `make`, and what is said about the model below it.
 
     Attributes:
-        name: in the table of backends; None: it is not listed there. prompts: at least two. step: texts that end a step, which
-            samples contain now and then. pieces: texts of one token each that, joined, read as the same tokens.
+        name: in the table of backends; None: it is not listed there. prompts: at least two. step: texts that end a
+            step, which samples contain now and then. pieces: texts of one token each that, joined, read as the same
+            tokens.
         max_tokens: of the rows drawn here.
     """
 
@@ -59,10 +62,12 @@ class BackendContract:
     def make(self) -> Backend:
         raise NotImplementedError
 
-    # Helpers --------------------------------------------------------------------------------------------------------------------
+    # Helpers ----------------------------------------------------------------------------------------------------------
 
     def run(self, check: Callable[[Any], Awaitable[None]], *needs: str) -> None:
-        """Run a check on a fresh backend; skip it where the backend lacks what it needs, or only emulates it ("steps!")."""
+        """Run a check on a fresh backend; skip it where the backend lacks what it needs, or only emulates it
+        ("steps!").
+        """
         backend = self.make()
         for need in needs:
             support = getattr(backend.caps, need.rstrip("!"))
@@ -80,14 +85,26 @@ class BackendContract:
     async def opened(self, backend: Any, which: int = 0) -> Any:
         return (await backend.open([self.prompts[which]]))[0].value
 
-    def ask(self, backend: Any, handle: Any, rows: Sequence[Row], sampling: Sampling = WARM, stop: Any = TO_END, text: str = "") -> RowSet:
+    def ask(
+        self,
+        backend: Any,
+        handle: Any,
+        rows: Sequence[Row],
+        sampling: Sampling = WARM,
+        stop: Any = TO_END,
+        text: str = "",
+    ) -> RowSet:
         return backend.sample(SampleRequest(handle, tuple(rows), sampling, stop, text))
 
     def rows(self, count: int, position: int = 0, max_tokens: int | None = None) -> list[Row]:
         return [Row(child_stream(99, 0, j), position, max_tokens or self.max_tokens) for j in range(count)]
 
-    async def in_pieces(self, backend: Any, handle: Any, stream: int, stop: StopCondition, sizes: Sequence[int]) -> list[Sample]:
-        """Draw one row in calls that end at the stop, or at caps of these sizes in turn, until it ends or meets `max_tokens`."""
+    async def in_pieces(
+        self, backend: Any, handle: Any, stream: int, stop: StopCondition, sizes: Sequence[int]
+    ) -> list[Sample]:
+        """Draw one row in calls that end at the stop, or at caps of these sizes in turn, until it ends or meets
+        `max_tokens`.
+        """
         pieces: list[Sample] = []
         used, text = 0, ""
         while used < self.max_tokens:
@@ -100,7 +117,7 @@ class BackendContract:
             assert len(pieces) <= 4 * self.max_tokens, "the path makes no progress"
         return pieces
 
-    # What it is -----------------------------------------------------------------------------------------------------------------
+    # What it is -------------------------------------------------------------------------------------------------------
 
     def test_it_is_a_backend_and_states_its_caps(self) -> None:
         backend = self.make()
@@ -132,7 +149,7 @@ class BackendContract:
 
         self.run(check)
 
-    # Rows -----------------------------------------------------------------------------------------------------------------------
+    # Rows -------------------------------------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("stream", range(5))
     def test_a_path_drawn_step_by_step_is_one_plain_sample(self, stream: int) -> None:
@@ -228,7 +245,9 @@ class BackendContract:
             handle = await self.opened(backend)
             ended = 0
             for stream in range(6):
-                pieces = await self.in_pieces(backend, handle, stream, StopCondition(self.step, at_step=True), [self.max_tokens])
+                pieces = await self.in_pieces(
+                    backend, handle, stream, StopCondition(self.step, at_step=True), [self.max_tokens]
+                )
                 for piece in pieces:
                     assert (piece.finish == "stop") == piece.text.endswith(self.step)
                     assert len(split_at(piece.text, self.step)) <= 1
@@ -282,12 +301,14 @@ class BackendContract:
 
         self.run(check)
 
-    # Reads ----------------------------------------------------------------------------------------------------------------------
+    # Reads ------------------------------------------------------------------------------------------------------------
 
     def test_opening_counts_the_prompt(self) -> None:
         async def check(backend: Any) -> None:
             replies = await backend.open(list(self.prompts))
-            assert [reply.computed + (reply.reused or 0) for reply in replies] == [backend.count(prompt) for prompt in self.prompts]
+            assert [reply.computed + (reply.reused or 0) for reply in replies] == [
+                backend.count(prompt) for prompt in self.prompts
+            ]
 
         self.run(check, "usage")
 
@@ -318,7 +339,8 @@ class BackendContract:
             handle = await self.opened(backend)
             rows = self.rows(16, max_tokens=1)
             [samples] = await drained(self.ask(backend, handle, rows, Sampling(temperature=0.3)))
-            whole = next(s for s in samples if s.text and "\ufffd" not in s.text)  # a token may be a part of a character
+            # a token may be a part of a character
+            whole = next(s for s in samples if s.text and "\ufffd" not in s.text)
             [reply] = await backend.next_logprobs([handle], [""], [whole.text])
             np.testing.assert_allclose(reply.value, whole.logprobs, atol=1e-4)
 
@@ -379,22 +401,30 @@ class BackendContract:
             if caps.score != "absent":
                 replies += await backend.score(handles, [self.pieces[0]] * len(handles))
             if caps.next_logprobs != "absent":
-                replies += await backend.next_logprobs(handles, ["".join(self.pieces[:-1])] * len(handles), [self.pieces[-1]])
+                replies += await backend.next_logprobs(
+                    handles, ["".join(self.pieces[:-1])] * len(handles), [self.pieces[-1]]
+                )
             if caps.value != "absent":
                 replies += await backend.value([samples[0].handle, samples[-1].handle], self.head)
             if caps.hidden != "absent":
                 replies += await backend.hidden(handles)
             counters = backend.counters
             assert counters.generated_tokens == sum(sample.num_tokens for sample in samples)
-            assert counters.prompt_tokens == sum(r.computed for r in replies) + sum(rows.prompt_tokens for rows in rowsets)
-            assert counters.reused_tokens == sum(r.reused or 0 for r in replies) + sum(rows.reused_tokens or 0 for rows in rowsets)
+            assert counters.prompt_tokens == sum(r.computed for r in replies) + sum(
+                rows.prompt_tokens for rows in rowsets
+            )
+            assert counters.reused_tokens == sum(r.reused or 0 for r in replies) + sum(
+                rows.reused_tokens or 0 for rows in rowsets
+            )
             assert all(sample.seconds >= 0 for sample in samples)
 
         self.run(check)
 
 
 def same_path(whole: Sample, pieces: Sequence[Sample]) -> None:
-    """Assert that pieces are the whole, token by token; a boundary inside of the last token leaves its rest to a next piece."""
+    """Assert that pieces are the whole, token by token; a boundary inside of the last token leaves its rest to a next
+    piece.
+    """
     assert tuple(token for piece in pieces for token in piece.token_ids) == whole.token_ids
     np.testing.assert_allclose([x for piece in pieces for x in piece.logprobs], whole.logprobs, rtol=0, atol=1e-5)
     text = "".join(piece.text for piece in pieces)

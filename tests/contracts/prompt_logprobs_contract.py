@@ -1,4 +1,6 @@
-"""What every backend promises of the log-probabilities of prompts: those of one token after another, whatever else is read."""
+"""What every backend promises of the log-probabilities of prompts: those of one token after another, whatever else is
+read.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ class PromptLogprobsContract(BackendContract):
     """The contract of all backends, and this.
 
     Attributes:
-        reads: at least three prompts of several tokens, of which two share a beginning and one is a beginning of another.
+        reads: at least three prompts of several tokens, of which two share a beginning and one is a beginning of
+            another.
     """
 
     reads: tuple[Any, ...] = ("the cat and the other", "the cat and the hat", "the cat")
@@ -127,7 +130,9 @@ class PromptLogprobsContract(BackendContract):
         async def check(backend: Any) -> None:
             if backend.name in ("toy", "openai") and token > 0:
                 pytest.skip("the toy has a token for every number, and servers know their own")
-            await self.refused(backend, TokenizedText.of((token, *(await self.one(backend, self.reads[0])).value.token_ids)), TTSError)
+            await self.refused(
+                backend, TokenizedText.of((token, *(await self.one(backend, self.reads[0])).value.token_ids)), TTSError
+            )
 
         self.run(check, self.needs, "token_ids")
 

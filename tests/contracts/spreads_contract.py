@@ -27,12 +27,16 @@ class SpreadsContract(BackendContract):
 
         self.run(check)
 
-    def test_log_probabilities_of_the_law_drawn_from_are_given_where_they_are_asked_for_and_change_nothing(self) -> None:
+    def test_log_probabilities_of_the_law_drawn_from_are_given_where_they_are_asked_for_and_change_nothing(
+        self,
+    ) -> None:
         async def check(backend: Any) -> None:
             handle = await self.opened(backend)
             for temperature in (1.0, 0.5, 0.0):
                 sampling = dataclasses.replace(WARM, temperature=temperature)
-                asked = backend.sample(SampleRequest(handle, tuple(self.rows(3)), sampling, TO_END, sampling_logprobs=True))
+                asked = backend.sample(
+                    SampleRequest(handle, tuple(self.rows(3)), sampling, TO_END, sampling_logprobs=True)
+                )
                 bare, told = await drained(self.ask(backend, handle, self.rows(3), sampling), asked)
                 for one, other in zip(bare, told, strict=True):
                     assert plain(one) == plain(other)
@@ -47,6 +51,9 @@ class SpreadsContract(BackendContract):
                     if temperature == 1:
                         np.testing.assert_allclose(other.sampling_logprobs, other.logprobs, atol=1e-6)
                     # the sum of all p^2 is at most 1
-                    assert all(q >= p / temperature - 1e-6 for q, p in zip(other.sampling_logprobs, other.logprobs, strict=True))
+                    assert all(
+                        q >= p / temperature - 1e-6
+                        for q, p in zip(other.sampling_logprobs, other.logprobs, strict=True)
+                    )
 
         self.run(check)

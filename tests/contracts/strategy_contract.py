@@ -1,4 +1,6 @@
-"""What every strategy promises, for its text forms. A subclass names the strategy; everything runs on the toy language."""
+"""What every strategy promises, for its text forms. A subclass names the strategy; everything runs on the toy
+language.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,9 @@ def backend() -> ToyBackend:
 class ComparingVerifier(ToyVerifier):
     """The toy's verifier, which also prefers one text to another, at no cost."""
 
-    async def compare(self, problem: Problem, pairs: Sequence[tuple[Trajectory, Trajectory]], calls: Calls) -> list[float]:
+    async def compare(
+        self, problem: Problem, pairs: Sequence[tuple[Trajectory, Trajectory]], calls: Calls
+    ) -> list[float]:
         del problem, calls
         return [0.75 if a.full_text < b.full_text else 0.25 for a, b in pairs]
 
@@ -75,13 +79,15 @@ class ComparingVerifier(ToyVerifier):
 
 
 class StrategyContract:
-    """Override `texts`: forms of the strategy, each bounded by itself (sizes given), the first one the default of tests.
+    """Override `texts`: forms of the strategy, each bounded by itself (sizes given), the first one the default of
+    tests.
 
     Attributes:
-        name: in the table. unsized: the form with all sizes left out; None: it has none to leave out. width: whether it makes
-            several candidates. steady: whether it takes the same turns of the event loop each time, which it does not where it works in
-            threads. looks: at the clock, within which it comes to an answer, and to more.
-        language: of the model. plain: whether it does what `alone` does with one sample, as far as the model does not think.
+        name: in the table. unsized: the form with all sizes left out; None: it has none to leave out. width: whether it
+            makes several candidates. steady: whether it takes the same turns of the event loop each time, which it does
+            not where it works in threads. looks: at the clock, within which it comes to an answer, and to more.
+        language: of the model. plain: whether it does what `alone` does with one sample, as far as the model does not
+            think.
         alone: the plan of one plain sample: of the law that the strategy draws from.
     """
 
@@ -101,7 +107,7 @@ class StrategyContract:
     def backend(self) -> ToyBackend:
         return ToyBackend(self.language)
 
-    # How it is written ----------------------------------------------------------------------------------------------------------
+    # How it is written ------------------------------------------------------------------------------------------------
 
     def test_it_is_a_frozen_dataclass_with_named_parameters_only(self) -> None:
         strategy = self.plan().strategy
@@ -132,27 +138,33 @@ class StrategyContract:
         assert isinstance(strategy.default_selection(verified=True), Selection)
         assert needs_of(strategy.default_selection(verified=False)).verifiers == ()
 
-    # What it spends -------------------------------------------------------------------------------------------------------------
+    # What it spends ---------------------------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("turn", [0, pytest.param(1, marks=SLOW)])
     @pytest.mark.parametrize("unit", BUDGETS)
     def test_no_limit_is_passed_and_nothing_stays_held(self, unit: str, turn: int) -> None:
         for index, limit in enumerate(BUDGETS[unit]):
-            fail = (0.0, 0.3)[(index + turn) % 2]  # each limit with failures or without; the other way round in the other turn
+            # each limit with failures or without; the other way round in the other turn
+            fail = (0.0, 0.3)[(index + turn) % 2]
             chaos = ChaosBackend(self.backend(), seed=3, fail=fail, rates=RATES)
             budget = Budget(**{unit: limit})  # type: ignore[arg-type]
-            end = searched(make_run(PROBLEMS[0], budget, self.plan() | SELECTIONS.get("weighted")(), chaos, verifiers=verified()))
+            end = searched(
+                make_run(PROBLEMS[0], budget, self.plan() | SELECTIONS.get("weighted")(), chaos, verifiers=verified())
+            )
             if isinstance(end.solution, ConfigError):  # a budget that its thoughts alone would use up
                 assert needs_of(self.plan().strategy).thought_tokens
                 continue
-            assert end.solution.error is None or (fail and not end.solution.candidates)  # the only rows it could pay failed
+            # the only rows it could pay failed
+            assert end.solution.error is None or (fail and not end.solution.candidates)
             check_books(end.search)
             assert not chaos.live
             assert 0 <= end.solution.remaining[unit] <= limit
 
     @pytest.mark.parametrize("limit", [0.5, 3.0, 10.0, 30.0])
     def test_no_call_starts_after_the_last_second(self, limit: float) -> None:
-        run = make_run(PROBLEMS[0], Budget(seconds=limit), self.plan(), self.backend(), verifiers=verified(), clock=Clock(tick=1.0))
+        run = make_run(
+            PROBLEMS[0], Budget(seconds=limit), self.plan(), self.backend(), verifiers=verified(), clock=Clock(tick=1.0)
+        )
         end = searched(run)
         check_books(end.search)
         assert sum(call.usage.seconds for call in end.search.account.ledger.calls[:-1]) < limit
@@ -180,13 +192,15 @@ class StrategyContract:
         drawn: list[list[str]] = []
         for looks in self.looks:
             clock, budget = Clock(tick=1e-3), Budget(seconds=looks / 1000)
-            end = searched(make_run(PROBLEMS[0], budget, self.unsized, self.backend(), verifiers=verified(), clock=clock))
+            end = searched(
+                make_run(PROBLEMS[0], budget, self.unsized, self.backend(), verifiers=verified(), clock=clock)
+            )
             assert end.solution.answer is not None
             drawn.append([c.trajectory.full_text for c in end.search.candidates if c.trajectory.status == "finished"])
         assert set(drawn[0]) <= set(drawn[1])
         assert len(drawn[0]) <= len(drawn[1])
 
-    # What it gives --------------------------------------------------------------------------------------------------------------
+    # What it gives ----------------------------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("turn", [0, pytest.param(1, marks=SLOW)])
     def test_one_seed_gives_one_trace_and_another_seed_another(self, turn: int) -> None:
@@ -194,7 +208,9 @@ class StrategyContract:
             problems, tokens = [PROBLEMS[(which + turn) % 2], PROBLEMS[2 + (which + turn) % 2]], (900, 2000)[turn]
             traces = [
                 [
-                    solve(make_run(p, tokens, self.plan(which), self.backend(), seed=seed, verifiers=verified())).trace.canonical()
+                    solve(
+                        make_run(p, tokens, self.plan(which), self.backend(), seed=seed, verifiers=verified())
+                    ).trace.canonical()
                     for p in problems
                 ]
                 for seed in (5, 5, 6)
@@ -232,33 +248,44 @@ class StrategyContract:
             assert (solution.answer is None) == (not answers)
             assert not answers or answers[solution.answer] == max(answers.values())
             partial += bool(solution.candidates)
-        assert partial or not (self.width and self.steady), "no cancellation met a search with candidates: the test saw nothing"
+        assert partial or not (self.width and self.steady), (
+            "no cancellation met a search with candidates: the test saw nothing"
+        )
 
     @pytest.mark.parametrize("seeds", [range(1), pytest.param(range(1, 6), marks=SLOW)], ids=str)
     def test_an_answer_comes_whenever_a_plain_sample_gives_one(self, seeds: range) -> None:
         for tokens in (8, 15, 20, 64, 100):
             for seed in seeds:
                 single = solve(make_run(PROBLEMS[0], tokens, "single", self.backend(), seed=seed))
-                mine = solve(make_run(PROBLEMS[0], tokens, self.plan(), self.backend(), seed=seed, verifiers=verified()))
+                mine = solve(
+                    make_run(PROBLEMS[0], tokens, self.plan(), self.backend(), seed=seed, verifiers=verified())
+                )
                 # a path that the language itself ends without an answer is one, whatever the budget
                 ended = bool(mine.candidates) and all(c.trajectory.status == "finished" for c in mine.candidates)
                 assert mine.answer is not None or single.answer is None or ended
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Pair every selection with every stop rule for one strategy; elsewhere each occurs with the strategy, a third in `make test`."""
+        """Pair every selection with every stop rule for one strategy; elsewhere each occurs with the strategy, a third
+        in `make test`.
+        """
         if "stop" not in metafunc.fixturenames:
             return
         strategies, selections, stops = _names()
         pairs = list(itertools.product(selections, stops))
         if self.name != "best_of_n":
             first = strategies.index(self.name)
-            pairs = [(selections[i % len(selections)], stops[(first + i) % len(stops)]) for i in range(max(len(selections), len(stops)))]
+            pairs = [
+                (selections[i % len(selections)], stops[(first + i) % len(stops)])
+                for i in range(max(len(selections), len(stops)))
+            ]
             pairs = [pytest.param(*pair, marks=[SLOW] * ((first + i) % 3 > 0)) for i, pair in enumerate(pairs)]
         metafunc.parametrize(("selection", "stop"), pairs)
 
     def test_it_works_with_every_selection_and_stop_rule(self, selection: str, stop: str) -> None:
         plan = self.plan() | STOP_RULES.get(stop)() | SELECTIONS.get(selection)()
-        end = searched(make_run(PROBLEMS[0], 3000, plan, self.backend(), verifiers={"main": ComparingVerifier(error=0.1)}))
+        end = searched(
+            make_run(PROBLEMS[0], 3000, plan, self.backend(), verifiers={"main": ComparingVerifier(error=0.1)})
+        )
         solution = end.solution
         assert solution.error is None
         assert solution.answer is not None

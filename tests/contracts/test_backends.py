@@ -47,10 +47,17 @@ class TestToy(SpreadsContract, PromptLogprobsContract):
     name = "toy"
     prompts = ("3 + 4 - 2 + 9", "10 - 7 + 5", "1 + 1")
     pieces = ("3", " + ", "4", " = ", "8", "\n")
-    reads = ("3 + 4 - 2\n3 + 4 = 8\n8 - 2 = 6\nA: 6", "3 + 4 - 2\n3 + 4 = 7\n7 - 3 = 4", "3 + 4 - 2\n3 + 4 = 7\n", "1 + 1\n1 + 1 = 99\n?")
+    reads = (
+        "3 + 4 - 2\n3 + 4 = 8\n8 - 2 = 6\nA: 6",
+        "3 + 4 - 2\n3 + 4 = 7\n7 - 3 = 4",
+        "3 + 4 - 2\n3 + 4 = 7\n",
+        "1 + 1\n1 + 1 = 99\n?",
+    )
 
     async def stepwise(self, backend: Any, found: PromptLogprobs) -> list[float]:
-        """By hand: a result is right with probability 0.4, each slip has its share of the rest, and an answer ends 0.8 of the solutions."""
+        """By hand: a result is right with probability 0.4, each slip has its share of the rest, and an answer ends 0.8
+        of the solutions.
+        """
         del backend
         right, slip, ends, dumb, never = np.log([0.4, 0.3, 0.8, 0.2, 1e-300]).tolist()
         given = found.texts.index("\n") + 1
@@ -152,7 +159,9 @@ class Counting(Backend):
     def sample(self, request: SampleRequest) -> RowSet:
         rows = RowSet(request)
         for index, row in enumerate(request.rows):
-            made = write(Ask(request.handle, request.text, row.max_tokens, request.sampling.temperature, (), row.stream))
+            made = write(
+                Ask(request.handle, request.text, row.max_tokens, request.sampling.temperature, (), row.stream)
+            )
             finish: Finish = "eos" if made.finished else "length"
             tokens = made.tokens or 0
             self.counters.generated_tokens += tokens
@@ -180,34 +189,59 @@ class TestCounting(BackendContract):
     def test_it_is_named_after_its_class_and_counts_for_itself(self) -> None:
         one, other = Counting(), Counting()
         assert (one.name, one.identity, Claiming().name) == ("counting", "counting", "claiming")
-        assert (one.context, one.kv_bytes_per_token, one.rates, metadata_of(one)) == (None, None, Rates(), BackendMetadata())
+        assert (one.context, one.kv_bytes_per_token, one.rates, metadata_of(one)) == (
+            None,
+            None,
+            Rates(),
+            BackendMetadata(),
+        )
         one.counters.prompt_tokens += 1
-        assert (other.counters, one.count("a b"), one.count((Message("user", "a b"), Message("user", "c")))) == (Counters(), 2, 3)
+        assert (other.counters, one.count("a b"), one.count((Message("user", "a b"), Message("user", "c")))) == (
+            Counters(),
+            2,
+            3,
+        )
 
     def test_it_solves_and_is_refused_what_it_cannot_do(self) -> None:
         solved = tts.solve("a b c", budget=400, model=Counting(), task="text", strategy="best_of_n(n=4)")
         assert len(solved.candidates) == 4
-        with pytest.raises(CapabilityError, match=r"capability 'steps', which the backend 'counting' lacks.*backends that have it: .*toy"):
+        with pytest.raises(
+            CapabilityError,
+            match=r"capability 'steps', which the backend 'counting' lacks.*backends that have it: .*toy",
+        ):
             tts.solve("a b c", budget=400, model=Counting(), task="text", strategy="answer_convergence")
 
 
 @pytest.mark.parametrize(
     ("call", "told"),
     [
-        (lambda: Counting().score([0], ["x"]), "Counting has no capability 'score' .hint: backends that have it: .*toy"),
+        (
+            lambda: Counting().score([0], ["x"]),
+            "Counting has no capability 'score' .hint: backends that have it: .*toy",
+        ),
         (lambda: Counting().hidden([0]), "Counting has no capability 'hidden'"),
         (lambda: Claiming().fork(0, 2), "Claiming has no capability 'fork'"),
-        (lambda: Claiming().score([0], ["x"]), "Claiming does not implement score, but its caps say score='native'.*define Claiming.score"),
-        (lambda: Backend().open(["x"]), "Backend does not implement open, but every backend needs it .hint: define Backend.open"),
+        (
+            lambda: Claiming().score([0], ["x"]),
+            "Claiming does not implement score, but its caps say score='native'.*define Claiming.score",
+        ),
+        (
+            lambda: Backend().open(["x"]),
+            "Backend does not implement open, but every backend needs it .hint: define Backend.open",
+        ),
         (lambda: Backend().sample(SampleRequest(0, (), WARM, TO_END)), "Backend does not implement sample"),
-        (lambda: Counting.from_record(registry.get("toy")), "Counting cannot be made from a model's record, here of 'toy'"),
+        (
+            lambda: Counting.from_record(registry.get("toy")),
+            "Counting cannot be made from a model's record, here of 'toy'",
+        ),
         (
             lambda: metadata_of(SimpleNamespace(metadata={"value_heads": {}})),
             "metadata of SimpleNamespace is .* must be a BackendMetadata",
         ),
         (
             lambda: tts.solve("a", 100, model=cast("Any", SimpleNamespace(sample=0)), task="text"),
-            r"but must be a name, a record, a backend or a function \(hint: write class SimpleNamespace\(tts\.Backend\)\)",
+            r"but must be a name, a record, a backend or a function \(hint: write class "
+            r"SimpleNamespace\(tts\.Backend\)\)",
         ),
     ],
 )
@@ -259,7 +293,9 @@ class TestEngineThatIsShortOfMemory(TestEngine):
     """The same with room for a few paths at a time: work gives way and is computed again."""
 
     def tiny(self, made: dict[str, Any]) -> Backend:
-        return made["tiny_engine"](context=256, threads=1, kv_budget=28 * 16 * 512, heads={self.head: self.value_head()})
+        return made["tiny_engine"](
+            context=256, threads=1, kv_budget=28 * 16 * 512, heads={self.head: self.value_head()}
+        )
 
 
 class TestOpenAI(TestToy):
@@ -314,7 +350,9 @@ class TestOpenAIInsideALine(TestOpenAI):
 class TestOpenAIByText(TestOpenAI):
     """A server that takes text, shows no tokens, reports no reuse, and leaves it to us to end a step."""
 
-    capabilities = dataclasses.replace(TestOpenAI.capabilities, mode="text", logprobs=False, cached=False, stops=False, template=False)
+    capabilities = dataclasses.replace(
+        TestOpenAI.capabilities, mode="text", logprobs=False, cached=False, stops=False, template=False
+    )
 
 
 @pytest.mark.slow
@@ -381,7 +419,10 @@ class TestWorkspace(BackendContract):
     @pytest.fixture(autouse=True)
     def folder(self, tmp_path: Path) -> None:
         self.repo = tmp_path
-        for name, text in (("one.py", "def add(a, b):\n    return a - b\n"), ("two.py", "def top(a, b):\n    return a if a < b else b\n")):
+        for name, text in (
+            ("one.py", "def add(a, b):\n    return a - b\n"),
+            ("two.py", "def top(a, b):\n    return a if a < b else b\n"),
+        ):
             (tmp_path / name).write_text(text)
 
     def make(self) -> Backend:
@@ -404,7 +445,16 @@ class TestRepositories(TestWorkspace):
 
 CONTRACTS = {
     contract.name: contract
-    for contract in (TestToy, TestCallable, TestTransformers, TestEngine, TestOpenAI, TestVLLM, TestWorkspace, TestRepositories)
+    for contract in (
+        TestToy,
+        TestCallable,
+        TestTransformers,
+        TestEngine,
+        TestOpenAI,
+        TestVLLM,
+        TestWorkspace,
+        TestRepositories,
+    )
 }
 CLASSES = {
     "ToyBackend",

@@ -17,7 +17,8 @@ from tts.search.parts import Plan
 
 PROBLEM = PROBLEMS[1]
 pytestmark = pytest.mark.usefixtures("revising")
-PLAIN = [contract for contract in CONTRACTS if contract.plain and not contract.language.thoughts]  # those that change no thought, or prompt
+# those that change no thought, or prompt
+PLAIN = [contract for contract in CONTRACTS if contract.plain and not contract.language.thoughts]
 EACH_PLAIN = pytest.mark.parametrize("contract", PLAIN, ids=lambda contract: contract.name)
 EACH = pytest.mark.parametrize("contract", CONTRACTS, ids=lambda contract: contract.name)
 
@@ -42,8 +43,12 @@ def test_a_budget_of_one_sample_is_one_plain_sample(contract: type[StrategyContr
 
 @EACH_PLAIN
 @pytest.mark.parametrize("step", ["", "10 - 7 + 5 - 20\n", "so we see\n"])
-def test_it_ends_where_steps_are_empty_repeat_the_prompt_or_never_end(contract: type[StrategyContract], step: str) -> None:
-    end = searched(make_run(PROBLEM, Budget(samples=60), plan_of(contract), OddBackend(step), verifiers={"main": OddVerifier("")}))
+def test_it_ends_where_steps_are_empty_repeat_the_prompt_or_never_end(
+    contract: type[StrategyContract], step: str
+) -> None:
+    end = searched(
+        make_run(PROBLEM, Budget(samples=60), plan_of(contract), OddBackend(step), verifiers={"main": OddVerifier("")})
+    )
     assert end.solution.error is None
     assert end.solution.answer is not None  # the last step runs to the end
     check_books(end.search)
@@ -56,7 +61,11 @@ def test_a_verifier_that_breaks_its_contract_is_the_error_of_a_solution_that_kee
     contract: type[StrategyContract], fault: str
 ) -> None:
     for after in (0, 2):
-        end = searched(make_run(PROBLEM, 1500, plan_of(contract), contract().backend(), verifiers={"main": OddVerifier(fault, after)}))
+        end = searched(
+            make_run(
+                PROBLEM, 1500, plan_of(contract), contract().backend(), verifiers={"main": OddVerifier(fault, after)}
+            )
+        )
         solution = end.solution
         if solution.error is None:  # nothing was asked that it is wrong about
             assert after or "main" not in end.search.scoring.asked
@@ -70,7 +79,11 @@ def test_a_verifier_that_breaks_its_contract_is_the_error_of_a_solution_that_kee
 
 @EACH
 def test_unknown_scores_stop_nothing(contract: type[StrategyContract]) -> None:
-    end = searched(make_run(PROBLEM, 1500, plan_of(contract), backend_that_answers(contract), verifiers={"main": OddVerifier("nan")}))
+    end = searched(
+        make_run(
+            PROBLEM, 1500, plan_of(contract), backend_that_answers(contract), verifiers={"main": OddVerifier("nan")}
+        )
+    )
     assert end.solution.error is None
     assert end.solution.answer is not None
     check_books(end.search)
@@ -78,7 +91,9 @@ def test_unknown_scores_stop_nothing(contract: type[StrategyContract]) -> None:
 
 @pytest.mark.parametrize("enough", [1, pytest.param(12, marks=pytest.mark.slow)])
 @EACH
-def test_a_backend_that_fails_once_in_ten_calls_costs_rows_not_answers(contract: type[StrategyContract], enough: int) -> None:
+def test_a_backend_that_fails_once_in_ten_calls_costs_rows_not_answers(
+    contract: type[StrategyContract], enough: int
+) -> None:
     failed = 0
     for seed in range(12):
         if failed and seed >= enough:
@@ -96,7 +111,11 @@ def test_a_backend_that_fails_once_in_ten_calls_costs_rows_not_answers(contract:
 
 @EACH
 def test_where_every_row_fails_it_says_so(contract: type[StrategyContract]) -> None:
-    end = searched(make_run(PROBLEM, 3000, plan_of(contract), ChaosBackend(contract().backend(), seed=0, fail=1.0), verifiers=verified()))
+    end = searched(
+        make_run(
+            PROBLEM, 3000, plan_of(contract), ChaosBackend(contract().backend(), seed=0, fail=1.0), verifiers=verified()
+        )
+    )
     assert end.solution.error is not None
     assert not end.solution.candidates
     assert end.solution.failures
@@ -105,8 +124,12 @@ def test_where_every_row_fails_it_says_so(contract: type[StrategyContract]) -> N
 
 @EACH
 @pytest.mark.parametrize("limit", [16, 65, 66, 67, 70, 97])
-def test_a_width_of_which_the_budget_cannot_pay_one_step_is_a_smaller_width(contract: type[StrategyContract], limit: int) -> None:
-    end = searched(make_run(PROBLEMS[0], limit, plan_of(contract), backend_that_answers(contract), verifiers=verified()))
+def test_a_width_of_which_the_budget_cannot_pay_one_step_is_a_smaller_width(
+    contract: type[StrategyContract], limit: int
+) -> None:
+    end = searched(
+        make_run(PROBLEMS[0], limit, plan_of(contract), backend_that_answers(contract), verifiers=verified())
+    )
     assert end.solution.error is None
     assert end.solution.answer is not None
     check_books(end.search)

@@ -50,7 +50,9 @@ def test_its_defaults() -> None:
 class Longer(Brevity):
     """Prefers the longer of two, and has nothing to do with a problem that is a question."""
 
-    async def compare(self, problem: Problem, pairs: Sequence[tuple[Trajectory, Trajectory]], calls: Calls) -> list[float]:
+    async def compare(
+        self, problem: Problem, pairs: Sequence[tuple[Trajectory, Trajectory]], calls: Calls
+    ) -> list[float]:
         return [1.0 if len(a.full_text) > len(b.full_text) else 0.0 for a, b in pairs]
 
     def check(self, problem: Problem) -> None:
@@ -93,7 +95,10 @@ class OddTraits(Brevity):
         (Unfinished, r"the class .*:Unfinished has no method score, but must define it"),
         (f"{__name__}:Unfinished", r"the class .*:Unfinished has no method score, but must define it"),
         (Brevity, "make an object of the class"),
-        (Half(), r"the verifier Half is .*Half.*, but must be a tts.Verifier \(hint: write class Half\(tts.Verifier\)\)"),
+        (
+            Half(),
+            r"the verifier Half is .*Half.*, but must be a tts.Verifier \(hint: write class Half\(tts.Verifier\)\)",
+        ),
         (f"{__name__}:Half", "the verifier '.*:Half' is .*, but must be a tts.Verifier"),
         (OddTraits(), r"the verifier 'odd_traits' has the traits mappingproxy.*, but they must be of the class Traits"),
         (f"{__name__}:OddTraits", "the verifier 'odd_traits' has the traits"),
@@ -140,4 +145,6 @@ class Floats(Brevity):
 def test_a_score_that_is_no_step_scores_is_named() -> None:
     with pytest.raises(VerifierError) as caught:
         tts.solve("3 + 4", tts.Budget(samples=2), model="toy", verifier=Floats(), strategy="best_of_n(n=2) | best")
-    assert str(caught.value).startswith("the verifier 'floats' returned 0.5 for a trajectory, but must return StepScores")
+    assert str(caught.value).startswith(
+        "the verifier 'floats' returned 0.5 for a trajectory, but must return StepScores"
+    )

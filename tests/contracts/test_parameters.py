@@ -1,4 +1,6 @@
-"""Every parameter of everything in the tables: a value of another kind is one line that names it, and never a raw TypeError."""
+"""Every parameter of everything in the tables: a value of another kind is one line that names it, and never a raw
+TypeError.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,27 @@ from tts.search.parts import SELECTIONS, STOP_RULES, STRATEGIES
 from tts.verifiers import VERIFIERS
 
 TABLES = (STRATEGIES, STOP_RULES, SELECTIONS, VERIFIERS)
-PARTS = {(table, name): tuple(inspect.signature(table.get(name)).parameters) for table in TABLES for name in table.entries}
-WRONG: tuple[Any, ...] = ([], [1], {}, {"a": 1}, {1}, (), (1,), b"a", 1j, ..., True, float("nan"), float("inf"), 10**400, -1, "")
+PARTS = {
+    (table, name): tuple(inspect.signature(table.get(name)).parameters) for table in TABLES for name in table.entries
+}
+WRONG: tuple[Any, ...] = (
+    [],
+    [1],
+    {},
+    {"a": 1},
+    {1},
+    (),
+    (1,),
+    b"a",
+    1j,
+    ...,
+    True,
+    float("nan"),
+    float("inf"),
+    10**400,
+    -1,
+    "",
+)
 # beside these, a number is wrong for the parameters that take a text, and a text for all others
 TEXTS = {
     "duplicates",
@@ -159,7 +180,9 @@ SIGNED = {
 }  # a verifier's range may begin below 0
 
 
-EACH_PART = pytest.mark.parametrize(("table", "name"), [part for part in PARTS if PARTS[part]], ids=lambda one: getattr(one, "kind", one))
+EACH_PART = pytest.mark.parametrize(
+    ("table", "name"), [part for part in PARTS if PARTS[part]], ids=lambda one: getattr(one, "kind", one)
+)
 
 
 @EACH_PART
@@ -261,7 +284,7 @@ def test_the_shared_checks() -> None:
             Tokens(count)  # type: ignore[arg-type]
 
 
-# Parts of one's own -----------------------------------------------------------------------------------------------------------------
+# Parts of one's own ---------------------------------------------------------------------------------------------------
 
 
 def doubled(name: str, value: Any) -> int:
@@ -300,7 +323,9 @@ class Wider(Wide):
     ],
 )
 @pytest.mark.parametrize("part", [Wide, Wider])
-def test_parameters_of_ones_own_part_are_checked_from_their_annotations(part: Any, parameters: dict[str, Any], cause: str) -> None:
+def test_parameters_of_ones_own_part_are_checked_from_their_annotations(
+    part: Any, parameters: dict[str, Any], cause: str
+) -> None:
     with pytest.raises(ConfigError) as caught:
         part(**parameters)
     assert caught.value.cause == cause

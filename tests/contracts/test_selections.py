@@ -35,9 +35,11 @@ def selection(request: pytest.FixtureRequest) -> Selection:
 
 
 def select(
-    selection: Selection, of: Sequence[Candidate], scores: Mapping[Any, float] | Sequence[float] = REWARDS,
+    selection: Selection,
+    of: Sequence[Candidate],
+    scores: Mapping[Any, float] | Sequence[float] = REWARDS,
     bounds: tuple[float, float] = (0.0, 1.0),
-) -> Selected:  # fmt: skip
+) -> Selected:
     return asyncio.run(selection.select(of, ScoredSearch(scores, of, bounds)))  # type: ignore[arg-type]
 
 
@@ -51,7 +53,11 @@ def check_selected(selected: Selected, of: Sequence[Candidate]) -> None:
         assert selected.ranked[0].answer_class == next(c.answer_class for c in of if c.answer == selected.answers[0])
     for chosen in selected.ranked:
         original = next(c for c in of if c.trajectory.node == chosen.trajectory.node)
-        assert (chosen.answer, chosen.index, chosen.trajectory) == (original.answer, original.index, original.trajectory)
+        assert (chosen.answer, chosen.index, chosen.trajectory) == (
+            original.answer,
+            original.index,
+            original.trajectory,
+        )
 
 
 def test_it_is_a_frozen_dataclass_whose_text_parses_back(selection: Selection) -> None:
@@ -75,7 +81,9 @@ def test_it_chooses_among_what_is_there(selection: Selection, answers: list[str 
 
 @repeats(6, 20, "orders")
 @pytest.mark.parametrize("answers", ANSWERS)
-def test_the_order_of_candidates_decides_nothing_but_ties(selection: Selection, answers: list[str | None], orders: int) -> None:
+def test_the_order_of_candidates_decides_nothing_but_ties(
+    selection: Selection, answers: list[str | None], orders: int
+) -> None:
     of = candidates(answers)
     expected = select(selection, of)
     rng = np.random.Generator(np.random.Philox(1))
@@ -157,6 +165,10 @@ def test_it_asks_about_no_candidate_of_which_it_said_that_it_never_would(
     of = candidates(answers, cut)
     search = ScoredSearch(REWARDS, of)
     asyncio.run(selection.select(of, search))  # type: ignore[arg-type]
-    earlier = [[c for c in of[:i] if c.answer == candidate.answer and not c.truncated] for i, candidate in enumerate(of)]
-    allowed = {c.trajectory.node for c, agreeing in zip(of, earlier, strict=True) if selection.may_score(c, len(agreeing))}
+    earlier = [
+        [c for c in of[:i] if c.answer == candidate.answer and not c.truncated] for i, candidate in enumerate(of)
+    ]
+    allowed = {
+        c.trajectory.node for c, agreeing in zip(of, earlier, strict=True) if selection.may_score(c, len(agreeing))
+    }
     assert set(search.asked) <= allowed

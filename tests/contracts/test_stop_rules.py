@@ -44,7 +44,11 @@ def test_its_verdict_is_a_function_of_the_candidates(rule: StopRule, answers: li
     before = copy.copy(of)
     for count in range(1, len(of) + 1):
         verdict = rule.should_stop(of[:count])
-        assert verdict == rule.should_stop(tuple(of[:count])) == STOP_RULES.get(rule.registered_as)().should_stop(of[:count])
+        assert (
+            verdict
+            == rule.should_stop(tuple(of[:count]))
+            == STOP_RULES.get(rule.registered_as)().should_stop(of[:count])
+        )
         if verdict is not None:
             assert verdict.reason
             assert verdict.answer is None or verdict.answer in answers[:count]

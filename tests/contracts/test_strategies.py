@@ -93,7 +93,10 @@ class TestCascade(StrategyContract):
 
 class TestDeepConfidenceOnline(StrategyContract):
     name = "deepconf_online"
-    texts = ("deepconf_online(n=6, warmup=3)", "deepconf_online(n=7, warmup=2, keep=90, consensus=2, width=3, tokens=4)")
+    texts = (
+        "deepconf_online(n=6, warmup=3)",
+        "deepconf_online(n=7, warmup=2, keep=90, consensus=2, width=3, tokens=4)",
+    )
     unsized = "deepconf_online"
 
 
@@ -125,7 +128,10 @@ class TestEarlyPruning(StrategyContract):
 
 class TestEntropicParticleFilter(StrategyContract):
     name = "entropic_particle_filter"
-    texts = ("entropic_particle_filter(n=4)", "entropic_particle_filter(n=3, annealing='entropy', horizon=9, least_ess=1.0)")
+    texts = (
+        "entropic_particle_filter(n=4)",
+        "entropic_particle_filter(n=3, annealing='entropy', horizon=9, least_ess=1.0)",
+    )
     unsized = "entropic_particle_filter"
 
 
@@ -184,20 +190,31 @@ class TestSpecReason(StrategyContract):
 
 class TestEntropySwitching(StrategyContract):
     name = "entropy_switching"
-    texts = ("entropy_switching(n=3, draft='policy')", "entropy_switching(n=2, draft='policy', threshold=0.1, window=4, max_steps=2)")
+    texts = (
+        "entropy_switching(n=3, draft='policy')",
+        "entropy_switching(n=2, draft='policy', threshold=0.1, window=4, max_steps=2)",
+    )
     unsized = "entropy_switching(draft='policy')"
 
 
 class TestGuidedByGut(StrategyContract):
     name = "guided_by_gut"
     width = False  # at the toy all paths end in one call, behind which nothing can be cancelled
-    texts = ("guided_by_gut(n=4)", "guided_by_gut(n=3, branching=3, novelty=0, cool=0.5, levels=1, max_steps=3)", "guided_by_gut(n=1)")
+    texts = (
+        "guided_by_gut(n=4)",
+        "guided_by_gut(n=3, branching=3, novelty=0, cool=0.5, levels=1, max_steps=3)",
+        "guided_by_gut(n=1)",
+    )
     unsized = "guided_by_gut"
 
 
 class TestMur(StrategyContract):
     name = "mur"
-    texts = ("mur(n=3, branching=3)", "mur(n=2, branching=2, gamma=5, momentum=0.5, verifier='main', max_steps=3)", "mur(n=2, branching=1)")
+    texts = (
+        "mur(n=3, branching=3)",
+        "mur(n=2, branching=2, gamma=5, momentum=0.5, verifier='main', max_steps=3)",
+        "mur(n=2, branching=1)",
+    )
     unsized = "mur"
 
 
@@ -216,8 +233,13 @@ class TestPhiDecoding(StrategyContract):
 class TestProgramAided(StrategyContract):
     name = "program_aided"
     plain = False
-    language = ToyLanguage(accuracy=0.5)  # which always answers: behind a prompt of its own the draws are not those of a plain sample
-    texts = ("program_aided(n=3)", "program_aided(n=2, programs=1, seconds=0.5, characters=10, max_steps=3)", "program_aided(n=1)")
+    # which always answers: behind a prompt of its own the draws are not those of a plain sample
+    language = ToyLanguage(accuracy=0.5)
+    texts = (
+        "program_aided(n=3)",
+        "program_aided(n=2, programs=1, seconds=0.5, characters=10, max_steps=3)",
+        "program_aided(n=1)",
+    )
     unsized = "program_aided"
 
 
@@ -294,7 +316,11 @@ class TestArchon(StrategyContract):
 @pytest.mark.usefixtures("revising")
 class TestMindEvolution(StrategyContract):
     name = "mind_evolution"
-    texts = ("mind_evolution(n=2, generations=2)", "mind_evolution(n=3, islands=1, parents=3)", "mind_evolution(n=1, generations=1)")
+    texts = (
+        "mind_evolution(n=2, generations=2)",
+        "mind_evolution(n=3, islands=1, parents=3)",
+        "mind_evolution(n=1, generations=1)",
+    )
     unsized = "mind_evolution"
 
 
@@ -302,7 +328,10 @@ class TestForestOfThought(StrategyContract):
     """The toy replies with no label, so that all states are equal but those that come again."""
 
     name = "forest_of_thought"
-    texts = ("forest_of_thought(n=3, branching=2)", "forest_of_thought(n=1, width=2, votes=2, max_steps=2, corrections=0)")
+    texts = (
+        "forest_of_thought(n=3, branching=2)",
+        "forest_of_thought(n=1, width=2, votes=2, max_steps=2, corrections=0)",
+    )
     unsized = "forest_of_thought"
     looks = (300, 500)
 
@@ -320,7 +349,11 @@ class TestSelfVerification(StrategyContract):
     """The toy replies to a question for a verdict with a solution: nothing is known of any."""
 
     name = "self_verification"
-    texts = ("self_verification(n=3, verifications=2)", "self_verification(n=4, law=[0.5, 0.5])", "self_verification(n=2, verifications=0)")
+    texts = (
+        "self_verification(n=3, verifications=2)",
+        "self_verification(n=4, law=[0.5, 0.5])",
+        "self_verification(n=2, verifications=0)",
+    )
     unsized = "self_verification"
 
 
@@ -334,7 +367,10 @@ class TestSelfVerificationWithVerdicts(TestSelfVerification):
 @pytest.mark.usefixtures("revising")
 class TestSemanticEntropy(StrategyContract):
     name = "semantic_entropy"
-    texts = ("semantic_entropy(n=3, rounds=2)", "semantic_entropy(n=2, rounds=3, rule='secretary', prompt='revise', shown=1)")
+    texts = (
+        "semantic_entropy(n=3, rounds=2)",
+        "semantic_entropy(n=2, rounds=3, rule='secretary', prompt='revise', shown=1)",
+    )
     unsized = "semantic_entropy"
 
 
@@ -347,7 +383,12 @@ class TestSequentialRevision(StrategyContract):
 
 class TestBeam(StrategyContract):
     name = "beam"
-    texts = ("beam(n=4, branching=2)", "beam(n=5, branching=4, lookahead=2, duplicates='keep')", "beam(n=1)", "beam(n=3, max_steps=2)")
+    texts = (
+        "beam(n=4, branching=2)",
+        "beam(n=5, branching=4, lookahead=2, duplicates='keep')",
+        "beam(n=1)",
+        "beam(n=3, max_steps=2)",
+    )
     unsized = "beam"
 
 
@@ -376,7 +417,12 @@ class TestAStar(StrategyContract):
 
 class TestEts(StrategyContract):
     name = "ets"
-    texts = ("ets(n=4)", "ets(n=5, cost='tokens', embedder='ngrams(size=2)', coverage=9.0)", "ets(n=1)", "ets(n=3, charge=0.0)")
+    texts = (
+        "ets(n=4)",
+        "ets(n=5, cost='tokens', embedder='ngrams(size=2)', coverage=9.0)",
+        "ets(n=1)",
+        "ets(n=3, charge=0.0)",
+    )
     unsized = "ets"
     steady = False
     looks = (100, 200)

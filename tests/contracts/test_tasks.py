@@ -19,7 +19,11 @@ from tts.search.search import Search
 from tts.search.selections.majority import Majority
 from tts.types import Problem, Prompt
 
-QUICK = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.function_scoped_fixture], "derandomize": True}
+QUICK = {
+    "deadline": None,
+    "suppress_health_check": [HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+    "derandomize": True,
+}
 PIECES = (
     "a",
     "b c",
@@ -42,7 +46,9 @@ PIECES = (
 TEXTS = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
 # What is asked of tasks that take only problems of their own, as their prompts put it, and earlier solutions of it.
 ASKED = {"countdown": "Reach 39 with 17 22.", "pocket": "12 + 7 * (3 - 5)"}
-EARLIER = {"pocket": ("3 - 5 = 2\n7 * 2 = 14\n12 + 14 = 26\nA: 26\n", "3 - 5 = -2\n7 * -2 = -14\n12 + -14 = -2\nA: -2\n")}
+EARLIER = {
+    "pocket": ("3 - 5 = 2\n7 * 2 = 14\n12 + 14 = 26\nA: 26\n", "3 - 5 = -2\n7 * -2 = -14\n12 + -14 = -2\nA: -2\n")
+}
 
 
 @pytest.fixture(params=sorted(tts.tasks.TASKS), scope="module")
@@ -96,7 +102,9 @@ class Walk(Strategy):
 @settings(**QUICK)
 def test_split_gives_the_pieces_that_expanding_step_by_step_makes(task: Any, text: str) -> None:
     walk = Walk()
-    backend = FunctionBackend(lambda ask: Answer(text[len(ask.text) :], tokens=max(1, len(text) - len(ask.text)), finished=True))
+    backend = FunctionBackend(
+        lambda ask: Answer(text[len(ask.text) :], tokens=max(1, len(text) - len(ask.text)), finished=True)
+    )
     end = searched(make_run(ASKED.get(task.name, "What is 1 + 1?"), 10**6, walk, backend, task=task.name))
     assert end.solution.error is None
     assert text.startswith(walk.whole)

@@ -308,8 +308,8 @@ CONTRACTS = (
     TestSelfEvaluation,
 )
 CLASSES = {
-    "Checker", "ToyVerifier", "FunctionVerifier", "Code", "Confidence", "Ensemble", "Judge", "ProcessVerifier", "Probe", "Reward",
-    "SelfEvaluation", "Rules", "GenRm", "Grader", "MultiAspect", "PatchTests",
+    "Checker", "ToyVerifier", "FunctionVerifier", "Code", "Confidence", "Ensemble", "Judge", "ProcessVerifier", "Probe",
+    "Reward", "SelfEvaluation", "Rules", "GenRm", "Grader", "MultiAspect", "PatchTests",
 }  # fmt: skip
 
 

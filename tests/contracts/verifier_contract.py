@@ -56,10 +56,13 @@ class VerifierContract:
 
     Attributes:
         name: in the table of verifiers; None: it is not listed there.
-        cut: where a text may be cut in two and be the same to it: anywhere, or for what reads tokens, where a line ends.
-        rounding: how far the scores of one text, cut in other pieces, may be apart: what the policy's own pass rounds is its path's.
+        cut: where a text may be cut in two and be the same to it: anywhere, or for what reads tokens, where a line
+            ends.
+        rounding: how far the scores of one text, cut in other pieces, may be apart: what the policy's own pass rounds
+            is its path's.
 
-    Between a batch and one by one, in any order, nothing may be apart: the absolute tolerance is 0 for every verifier here.
+    Between a batch and one by one, in any order, nothing may be apart: the absolute tolerance is 0 for every verifier
+    here.
     """
 
     name: str | None = None
@@ -77,11 +80,18 @@ class VerifierContract:
         """Return the counters of a model of the verifier's own, beside the backend's."""
         return Counters()
 
-    def run(self, check: Check, problem: Problem = PROBLEM, budget: Budget | None = None) -> tuple[Search, ChaosBackend]:
+    def run(
+        self, check: Check, problem: Problem = PROBLEM, budget: Budget | None = None
+    ) -> tuple[Search, ChaosBackend]:
         """Run a check inside a search that has the verifier as "main"."""
         backend = ChaosBackend(self.backend(), seed=1)
         run = make_run(
-            problem, budget or Budget(tokens=10**6), Do(check=check), backend, verifiers={"main": self.make()}, allow_oracle=True
+            problem,
+            budget or Budget(tokens=10**6),
+            Do(check=check),
+            backend,
+            verifiers={"main": self.make()},
+            allow_oracle=True,
         )
         end = searched(run)
         if isinstance(end.solution, BaseException):
@@ -103,7 +113,9 @@ class VerifierContract:
         """Whether what was computed keeps both bounds of a verifier: of the path, and of the prompt."""
         verifier = self.make()
         of_prompt = traits_of(verifier).prompt_bound
-        return calls.computed <= verifier.bound(prefix, new) and calls.prompt <= (0 if of_prompt is None else of_prompt(prompt))
+        return calls.computed <= verifier.bound(prefix, new) and calls.prompt <= (
+            0 if of_prompt is None else of_prompt(prompt)
+        )
 
     async def ask(self, search: Search, ts: Sequence[Trajectory], problem: Problem = PROBLEM) -> list[StepScores]:
         """Return scores as a search would get them: checked against the stated range and number of steps."""
@@ -118,7 +130,7 @@ class VerifierContract:
         forced = await search.extend(first[2:3], "so, then\n")
         return [*first, *seconds, *ended, *cut, *forced]
 
-    # What it states -------------------------------------------------------------------------------------------------------------
+    # What it states ---------------------------------------------------------------------------------------------------
 
     def test_it_is_a_verifier_and_states_what_it_is(self) -> None:
         verifier = self.make()
@@ -152,7 +164,7 @@ class VerifierContract:
             self.run(check, problem)
         assert all(same(a, b) for others in found[1:] for a, b in zip(found[0], others, strict=True))
 
-    # What it says ---------------------------------------------------------------------------------------------------------------
+    # What it says -----------------------------------------------------------------------------------------------------
 
     def test_scores_keep_their_range_and_there_is_one_a_step_or_one_of_the_whole(self) -> None:
         async def check(search: Search) -> None:
@@ -194,7 +206,7 @@ class VerifierContract:
 
         self.run(check)
 
-    # What it costs --------------------------------------------------------------------------------------------------------------
+    # What it costs ----------------------------------------------------------------------------------------------------
 
     def test_it_computes_no_more_than_its_bound_for_a_fresh_path(self) -> None:
         async def check(search: Search) -> None:
@@ -235,7 +247,10 @@ class VerifierContract:
         total = search.account.ledger.total()
         assert total.verifier_calls == asked[0]
         own = self.own_counters().prompt_tokens - before
-        assert total.prompt_tokens + total.tokens == backend.counters.prompt_tokens + backend.counters.generated_tokens + own
+        assert (
+            total.prompt_tokens + total.tokens
+            == backend.counters.prompt_tokens + backend.counters.generated_tokens + own
+        )
 
     @pytest.mark.parametrize("limit", [1, 30, 60, 200])
     @pytest.mark.parametrize("unit", ["tokens", "verifier_tokens", "verifier_calls"])

@@ -13,7 +13,9 @@ PACKAGE = Path(tts.__file__).parent
 
 
 def classes_with(folder: str, methods: Collection[str], attribute: str = "") -> dict[str, str]:
-    """Return "module:Class" of each class in a folder that has these methods (and sets an attribute), but for protocols and bases."""
+    """Return "module:Class" of each class in a folder that has these methods (and sets an attribute), but for protocols
+    and bases.
+    """
     found: dict[str, str] = {}
     for file in sorted((PACKAGE / folder).rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
@@ -22,7 +24,11 @@ def classes_with(folder: str, methods: Collection[str], attribute: str = "") -> 
             if any(ast.unparse(base).endswith(("Protocol", "ABC")) for base in node.bases):
                 continue
             defined = {one.name for one in node.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
-            named = {target.id for one in node.body if isinstance(one, ast.AnnAssign) and isinstance(target := one.target, ast.Name)}
+            named = {
+                target.id
+                for one in node.body
+                if isinstance(one, ast.AnnAssign) and isinstance(target := one.target, ast.Name)
+            }
             if set(methods) <= defined and (not attribute or attribute in named):
                 module = ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts)
                 found[f"{module}:{node.name}"] = node.name

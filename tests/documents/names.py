@@ -104,7 +104,9 @@ def repository_index(root: Path) -> Index:
             index.members[name] |= index.members.get(base, set())
             index.parameters[name] |= index.parameters.get(base, set())
     index.words |= set(re.findall(r"^([\w-]+):", (root / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-    index.words |= set(re.findall(r"^([\w-]+) = \[", (root / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE))
+    index.words |= set(
+        re.findall(r"^([\w-]+) = \[", (root / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
+    )
     _index_commands(index, root)
     _index_parts(index)
     return index
@@ -128,7 +130,11 @@ def _index_module(index: Index, path: str, tree: ast.Module, bases: dict[str, se
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             given = node.args
-            every = {one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg) if one}
+            every = {
+                one.arg
+                for one in (*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg)
+                if one
+            }
             index.words |= every
             if not isinstance(node, ast.Lambda):
                 index.words.add(node.name)
@@ -137,7 +143,12 @@ def _index_module(index: Index, path: str, tree: ast.Module, bases: dict[str, se
             index.words.add(node.name)
             bases[node.name] |= {ast.unparse(base).split("[")[0].split(".")[-1] for base in node.bases}
             _index_class(index, node)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) < 80 and path not in UNREAD:
+        elif (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and len(node.value) < 80
+            and path not in UNREAD
+        ):
             index.words.add(node.value)
             if path.startswith(("tts/serve/", "tts/trace/", "tts/types.py")):
                 index.served.add(node.value)
@@ -204,7 +215,9 @@ def _index_commands(index: Index, root: Path) -> None:
 
     add("tts", typer.main.get_command(app))
     for name in index.files:
-        if name.endswith(".py") and name.startswith(("research/", "benchmarks/", "scripts/", "tests/support/", "examples/")):
+        if name.endswith(".py") and name.startswith(
+            ("research/", "benchmarks/", "scripts/", "tests/support/", "examples/")
+        ):
             options = {"--help", *_script_options(root, root / name)}
             module = name.removesuffix(".py").removesuffix("/__main__").replace("/", ".")
             index.options[f"python -m {module}"] = index.options[f"python {name}"] = options
@@ -222,10 +235,16 @@ def _script_options(root: Path, path: Path, only: ast.Call | None = None) -> Ite
     """
     tree = ast.parse(path.read_text(encoding="utf-8"))
     name = "" if only is None else ast.unparse(only.func).split(".")[-1]
-    scope: list[ast.AST] = [one for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == name] if name else [tree]
+    scope: list[ast.AST] = (
+        [one for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == name] if name else [tree]
+    )
     calls = [node for part in scope for node in ast.walk(part) if isinstance(node, ast.Call)]
     for node in (node for part in scope for node in ast.walk(part)):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.fullmatch(r"--[a-z][\w-]*", node.value):
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and re.fullmatch(r"--[a-z][\w-]*", node.value)
+        ):
             yield node.value
         elif isinstance(node, ast.FunctionDef) and node.name == name and node.args.kwarg and only is not None:
             named = {one.arg for one in (*node.args.args, *node.args.kwonlyargs)}
@@ -286,7 +305,9 @@ class Page:
     @functools.cached_property
     def own(self) -> set[str]:
         """The words and files that stand in the page's blocks: what its examples define, and what commands print."""
-        return {word for piece in self.pieces if piece.block is not None for word in re.findall(r"[\w./-]+|\w+", piece.text)}
+        return {
+            word for piece in self.pieces if piece.block is not None for word in re.findall(r"[\w./-]+|\w+", piece.text)
+        }
 
     @functools.cached_property
     def pieces(self) -> list[Piece]:
@@ -301,7 +322,11 @@ class Page:
             if piece.block in (None, "bash", ""):
                 named = {self.command(line)[0] for line in _shell_lines(piece.text)}
                 found |= named & self.index.options.keys()
-                found |= {name for name in self.index.options if name.startswith(tuple(one for one in named if one.endswith(".")))}
+                found |= {
+                    name
+                    for name in self.index.options
+                    if name.startswith(tuple(one for one in named if one.endswith(".")))
+                }
         return found
 
     def faults(self) -> list[str]:
@@ -405,8 +430,17 @@ class Page:
         """Return the faults of a line of a shell: a command that does not exist, or an option that it lacks."""
         name, words = self.command(line)
         if name.startswith("python -m ") and not name.startswith(tuple(f"python -m {top}" for top in CODE[1:])):
-            return self.of_dotted([*name.split(" ")[2].split("."), "__name__"]) if name.startswith("python -m tts.") else []
-        if not name or name in self.foreign or name.endswith((".", "MODULE")) or name in [f"python {one}" for one in self.own]:
+            return (
+                self.of_dotted([*name.split(" ")[2].split("."), "__name__"])
+                if name.startswith("python -m tts.")
+                else []
+            )
+        if (
+            not name
+            or name in self.foreign
+            or name.endswith((".", "MODULE"))
+            or name in [f"python {one}" for one in self.own]
+        ):
             self.used |= {name} & self.foreign
             return []
         if name not in self.index.options:
@@ -446,7 +480,11 @@ class Page:
         found, inner, free = [], set[ast.AST](), set[str]()
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tts"):
-                found += [fault for alias in node.names for fault in self.of_dotted([*str(node.module).split("."), alias.name])]
+                found += [
+                    fault
+                    for alias in node.names
+                    for fault in self.of_dotted([*str(node.module).split("."), alias.name])
+                ]
             elif isinstance(node, ast.Attribute) and node not in inner and (chain := _chain(node, inner)):
                 found += self.of_dotted(chain, block=block)
             elif isinstance(node, ast.Call) and not block:
@@ -455,7 +493,13 @@ class Page:
                 free |= {one.id for one in node.args if isinstance(one, ast.Name) and len(one.id) < 3}
                 if isinstance(node.func, ast.Attribute):
                     found += self.of_dotted(_chain(node.func, inner) or [])
-            elif isinstance(node, ast.Name) and not block and node not in inner and node.id not in free and not self.exists(node.id):
+            elif (
+                isinstance(node, ast.Name)
+                and not block
+                and node not in inner
+                and node.id not in free
+                and not self.exists(node.id)
+            ):
                 found.append(f"{node.id}: nothing has this name")
         return found
 
@@ -548,6 +592,10 @@ def docstring_pages(root: Path, index: Index, foreign: Mapping[str, frozenset[st
     for name in sorted(index.files):
         if name.endswith(".py") and name.startswith("tts/"):
             tree = ast.parse((root / name).read_text(encoding="utf-8"))
-            holders = [one for one in ast.walk(tree) if isinstance(one, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)]
+            holders = [
+                one
+                for one in ast.walk(tree)
+                if isinstance(one, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+            ]
             text = "\n\n".join(ast.get_docstring(one) or "" for one in holders)
             yield Page(name, text, index, foreign.get(name, frozenset()), docstring=True)

@@ -65,13 +65,15 @@ WRONG = {
     "`tts solve --budgt 3`": "tts solve --budgt 3: tts solve has no option --budgt",
     "`tts solve` with `--retry-failed`": "--retry-failed: no command of the page has this option",
     "`python -m research.claim --auto`": "python -m research.claim --auto: no command python -m research.claim",
-    "`python -m research.claims --otto`": "python -m research.claims --otto: python -m research.claims has no option --otto",
+    "`python -m research.claims --otto`": "python -m research.claims --otto: python -m research.claims has no option "
+    "--otto",
     "`python -m research.methods.splits --drawz 3`": (
         "python -m research.methods.splits --drawz 3: python -m research.methods.splits has no option --drawz"
     ),
     "`make tests`": "make tests: no command make tests",
     "| column | meaning |\n|---|---|\n| `accuracyy` | the share |\n": "accuracyy: nothing has this name",
-    "```bash\ntts run study.yaml --exekutor ray\n```": "tts run study.yaml --exekutor ray: tts run has no option --exekutor",
+    "```bash\ntts run study.yaml --exekutor ray\n```": "tts run study.yaml --exekutor ray: tts run has no option "
+    "--exekutor",
     "```python\nfrom tts.search.ends import Tokenz\n```": "tts.search.ends.Tokenz: no such module or name",
     "```python\nimport tts\n\ntts.solvee('1 + 1', 20)\n```": "tts.solvee: no such module or name",
     "```text\ntts/     the package\n  budgets/     limits\n```": "tts/budgets/: no such file",
@@ -112,6 +114,8 @@ def test_a_foreign_name_is_foreign_on_its_page_alone(index: Index) -> None:
 
 def test_the_floors_are_those_that_are_enforced() -> None:
     page = (ROOT / "docs" / "explanation" / "architecture.md").read_text(encoding="utf-8")
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
     layers = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
     assert "\n```text\n" + "\n".join(layers) + "\n```\n" in page

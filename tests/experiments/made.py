@@ -12,14 +12,26 @@ def cell(number: int = 0, **given: Any) -> Cell:
     """Return a cell; those of one number and otherwise equal arguments are the same."""
     return Cell(
         **{
-            "key": f"key {number}", "dataset": "sums", "problem": f"sums/{number}", "model": "toy", "setting": "a setting",
-            "strategy": "best_of_n(n=4) | majority", "budget": {"tokens": 100}, "seed": 0,
+            "key": f"key {number}",
+            "dataset": "sums",
+            "problem": f"sums/{number}",
+            "model": "toy",
+            "setting": "a setting",
+            "strategy": "best_of_n(n=4) | majority",
+            "budget": {"tokens": 100},
+            "seed": 0,
         }
         | given
-    )  # fmt: skip
+    )
 
 
 def result(of: Cell, tokens: int = 10, **given: Any) -> Result:
     """Return what came of a cell: a right answer that took so many tokens."""
-    usual = {"answer": "4", "right": True, "confidence": 0.75, "stopped_by": "samples drawn", "usage": Usage(generated_tokens=tokens)}
+    usual = {
+        "answer": "4",
+        "right": True,
+        "confidence": 0.75,
+        "stopped_by": "samples drawn",
+        "usage": Usage(generated_tokens=tokens),
+    }
     return Result(cell=of, **{**usual, **given})

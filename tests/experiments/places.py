@@ -12,7 +12,13 @@ from tts.experiments.datasets import DataSet
 def sums(limit: int = 4, first: int = 1) -> list[tts.Problem]:
     """Return sums of two numbers."""
     return [
-        tts.Problem(f"{i} + {i}", answer=str(2 * i), id=f"sums/{i}", task="arithmetic", metadata={"size": "small" if i < 3 else "large"})
+        tts.Problem(
+            f"{i} + {i}",
+            answer=str(2 * i),
+            id=f"sums/{i}",
+            task="arithmetic",
+            metadata={"size": "small" if i < 3 else "large"},
+        )
         for i in range(first, first + limit)
     ]
 

@@ -24,8 +24,14 @@ LANGUAGE = ToyLanguage(accuracy=0.7, mute=0.1)
 
 def sums(count: int = 8) -> list[Problem]:
     """Return sums of three, four and five numbers, with their answers."""
-    texts = [f"{7 * i % 50} + {i % 9} - {i % 4} + {3 * i % 11} - {i % 7}"[: [None, -4, -8][i % 3]].rstrip(" +-") for i in range(count)]
-    return [Problem(text, answer=str(read_sum(text)[0] + sum(read_sum(text)[1])), id=f"sum/{i}") for i, text in enumerate(texts)]
+    texts = [
+        f"{7 * i % 50} + {i % 9} - {i % 4} + {3 * i % 11} - {i % 7}"[: [None, -4, -8][i % 3]].rstrip(" +-")
+        for i in range(count)
+    ]
+    return [
+        Problem(text, answer=str(read_sum(text)[0] + sum(read_sum(text)[1])), id=f"sum/{i}")
+        for i, text in enumerate(texts)
+    ]
 
 
 def live(
@@ -43,28 +49,45 @@ def live(
     """
     results: list[Result] = []
     backend, sampling = ToyBackend(language), Sampling(temperature=1.0, max_tokens=max_tokens)
-    with Solver(backend, {} if verifier is None else verifier, task="arithmetic", strategy=strategy, sampling=sampling) as solver:
+    with Solver(
+        backend, {} if verifier is None else verifier, task="arithmetic", strategy=strategy, sampling=sampling
+    ) as solver:
         for seed in SEEDS:
             solutions = solver.solve_many(problems, each=Budget(samples=samples), seed=seed)
-            results += [result_of(*pair, {"samples": samples}, verifier) for pair in zip(problems, solutions, strict=True)]
+            results += [
+                result_of(*pair, {"samples": samples}, verifier) for pair in zip(problems, solutions, strict=True)
+            ]
     return results
 
 
 def result_of(problem: Problem, solution: Solution, budget: Mapping[str, float], verifier: Any = VERIFIER) -> Result:
     task = tasks.get("arithmetic")
     cell = Cell(
-        key=f"{problem.id} {solution.strategy} {budget} {solution.seed}", dataset="sums", problem=problem.id or "", model="toy",
-        setting="here", verifiers={"main": verifier} if isinstance(verifier, str) else {}, strategy=solution.strategy, budget=budget,
+        key=f"{problem.id} {solution.strategy} {budget} {solution.seed}",
+        dataset="sums",
+        problem=problem.id or "",
+        model="toy",
+        setting="here",
+        verifiers={"main": verifier} if isinstance(verifier, str) else {},
+        strategy=solution.strategy,
+        budget=budget,
         seed=solution.seed,
-    )  # fmt: skip
+    )
     return Result(
-        cell=cell, answer=solution.answer, right=judge_answer(solution.answer, task, problem), confidence=solution.confidence,
-        stopped_by=solution.stopped_by, usage=solution.usage, oracle=solution.oracle, drawn=record_candidates(solution, task, problem),
-    )  # fmt: skip
+        cell=cell,
+        answer=solution.answer,
+        right=judge_answer(solution.answer, task, problem),
+        confidence=solution.confidence,
+        stopped_by=solution.stopped_by,
+        usage=solution.usage,
+        oracle=solution.oracle,
+        drawn=record_candidates(solution, task, problem),
+    )
 
 
 def written(*samples: tuple[Any, ...], problem: str = "p", seed: int = 0, group: str | None = None) -> ProblemPool:
-    """Return a pool that is written down: for each sample its class (None: no answer), its score, and its tokens (10 unless given).
+    """Return a pool that is written down: for each sample its class (None: no answer), its score, and its tokens (10
+    unless given).
 
     Class 0 is right; a score costs as many tokens as its sample. Samples come in the order in which they are written.
     """
@@ -73,11 +96,26 @@ def written(*samples: tuple[Any, ...], problem: str = "p", seed: int = 0, group:
         tokens = rest[0] if rest else 10
         answer = None if kind is None else f"answer {kind}"
         made.append(
-            RecordedSample(answer=answer, answer_class=kind, right=kind == 0, status="finished", tokens=tokens, verifier_tokens=tokens,
-                  scores={} if score is None else {"main": score})
-        )  # fmt: skip
+            RecordedSample(
+                answer=answer,
+                answer_class=kind,
+                right=kind == 0,
+                status="finished",
+                tokens=tokens,
+                verifier_tokens=tokens,
+                scores={} if score is None else {"main": score},
+            )
+        )
     cell = Cell(
-        key=f"{problem} {seed}", dataset="written", problem=problem, group=group, model="none", setting="here", strategy="best_of_n",
-        verifiers={"main": VERIFIER}, budget={"samples": len(made)}, seed=seed,
-    )  # fmt: skip
+        key=f"{problem} {seed}",
+        dataset="written",
+        problem=problem,
+        group=group,
+        model="none",
+        setting="here",
+        strategy="best_of_n",
+        verifiers={"main": VERIFIER},
+        budget={"samples": len(made)},
+        seed=seed,
+    )
     return ProblemPool(cell=cell, law=BestOfN(), drawn=tuple(made))

@@ -22,7 +22,13 @@ def study(store: Path, **changes: Any) -> tts.Study:
     settings: dict[str, Any] = {
         "name": "sums",
         "models": "toy",
-        "problems": {"dataset": "arithmetic", "limit": 200, "operations": [2, 3], "operators": "+-", "parentheses": False},
+        "problems": {
+            "dataset": "arithmetic",
+            "limit": 200,
+            "operations": [2, 3],
+            "operators": "+-",
+            "parentheses": False,
+        },
         "strategies": PLAN,
         "budgets": {"samples": 8},
         "record": {"texts": False},
@@ -58,7 +64,9 @@ def test_thresholds_of_a_study_hold_for_solve(store: Path) -> None:
 
 def test_a_pool_gives_the_thresholds_of_its_first_samples(store: Path) -> None:
     by_results = calibrate_study(tts.Study.stored("sums", store=store), 0.2, delta=0.1)
-    by_pool = calibrate_study(tts.Study.stored("sums-pool", store=store), 0.2, delta=0.1, strategy="best_of_n | majority", n=8)
+    by_pool = calibrate_study(
+        tts.Study.stored("sums-pool", store=store), 0.2, delta=0.1, strategy="best_of_n | majority", n=8
+    )
     assert by_pool == by_results
     fewer = calibrate_study(tts.Study.stored("sums-pool", store=store), 0.3, delta=0.1, n=4)
     assert fewer.links[0].strategy == "best_of_n(n=4) | majority"
@@ -82,7 +90,10 @@ def test_bad_input_is_refused_in_one_line(store: Path) -> None:
         (("--run", "sums", "--risk", "0.2", "--model", "tay"), "did you mean toy?"),
         (("--run", "sums", "--risk", "0.001"), "risk is 0.001, but 200 problems are too few"),
         (("--run", "sums-pool", "--risk", "0.2", "--n", "9"), "n is 9, but the pool of problem"),
-        (("--run", "sums-pool", "--risk", "0.2", "--n", "8", "--strategy", "beam"), "but samples of a pool are chosen from by best_of_n"),
+        (
+            ("--run", "sums-pool", "--risk", "0.2", "--n", "8", "--strategy", "beam"),
+            "but samples of a pool are chosen from by best_of_n",
+        ),
     ):
         done = command(*given, "--store", str(store))
         assert done.exit_code == 2, done.output
@@ -96,7 +107,9 @@ def test_several_settings_are_refused_with_their_names(tmp_path: Path) -> None:
         problems={"dataset": "arithmetic", "limit": 100, "operators": "+-", "parentheses": False},
     )
     two.run(store=two.store)
-    with pytest.raises(ConfigError, match=r"the study has 2 settings, but one is calibrated: toy by .* name --strategy"):
+    with pytest.raises(
+        ConfigError, match=r"the study has 2 settings, but one is calibrated: toy by .* name --strategy"
+    ):
         calibrate_study(two, 0.3)
     assert calibrate_study(two, 0.5, strategy=PLAN).n == 100
 

@@ -1,4 +1,6 @@
-"""Files of data name registered parts alone: whatever a store or a performance model says, no command imports or calls it unasked."""
+"""Files of data name registered parts alone: whatever a store or a performance model says, no command imports or calls
+it unasked.
+"""
 
 from __future__ import annotations
 
@@ -57,15 +59,17 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "task of a model": {"models": {"toy": {"model": {"policy": "toy"}, "settings": {"task": PLACE}}}},
     "verifier of a model's record": {"models": {"toy": {"model": {"policy": "toy"}, "settings": {"verifier": PLACE}}}},
     "backend of a model's record": {"models": {"toy": {"model": {"policy": "toy"}, "settings": {"backend": PLACE}}}},
-    "verifiers of tasks": {"models": {"toy": {"model": {"policy": "toy"}, "settings": {"task_verifiers": {"arithmetic": PLACE}}}}},
+    "verifiers of tasks": {
+        "models": {"toy": {"model": {"policy": "toy"}, "settings": {"task_verifiers": {"arithmetic": PLACE}}}}
+    },
     "data set": {"problems": [{"dataset": PLACE}]},
     "task of a data set": {"problems": [{"dataset": "problems.jsonl", "task": PLACE}]},
     "path of a data set on the Hub": {"problems": [{"dataset": "hub", "path": "./canary"}]},
 }
 COMMANDS = (
-    ["show"], ["show", "--export", "all.jsonl"], ["runs"], ["runs", "--check"], ["replay"], ["fit"], ["plot", "--out", "a.svg"],
-    ["report", "--out", "a.html"], ["verifiers", "report"], ["verifiers", "threshold", "--risk", "0.5"],
-    ["show", "--export", "all.json", "--form", "samples"],
+    ["show"], ["show", "--export", "all.jsonl"], ["runs"], ["runs", "--check"], ["replay"], ["fit"],
+    ["plot", "--out", "a.svg"], ["report", "--out", "a.html"], ["verifiers", "report"],
+    ["verifiers", "threshold", "--risk", "0.5"], ["show", "--export", "all.json", "--form", "samples"],
 )  # fmt: skip
 pytest.importorskip("yaml")
 
@@ -122,9 +126,16 @@ def told(*arguments: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("name", CONDITIONS)
-def test_a_result_that_names_code_is_refused_and_reported(name: str, poisoned: Callable[..., Path], folder: Path) -> None:
+def test_a_result_that_names_code_is_refused_and_reported(
+    name: str, poisoned: Callable[..., Path], folder: Path
+) -> None:
     store = str(poisoned(CONDITIONS[name]))
-    replayed = ("replay", "--store", store, *(["--strategy", "best_of_n | weighted"] if "verifiers" in CONDITIONS[name] else []))
+    replayed = (
+        "replay",
+        "--store",
+        store,
+        *(["--strategy", "best_of_n | weighted"] if "verifiers" in CONDITIONS[name] else []),
+    )
     for command in (replayed, ("runs", "--check", "--store", store)):
         code, text = told(*command)
         assert code in (1, 2), text
@@ -133,7 +144,9 @@ def test_a_result_that_names_code_is_refused_and_reported(name: str, poisoned: C
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_a_configuration_that_names_code_is_refused_and_reported(name: str, poisoned: Callable[..., Path], folder: Path) -> None:
+def test_a_configuration_that_names_code_is_refused_and_reported(
+    name: str, poisoned: Callable[..., Path], folder: Path
+) -> None:
     store = poisoned(configuration=CONFIGURATIONS[name])
     code, text = told("runs", "--check", "--store", str(store))
     assert code == 1
@@ -146,7 +159,10 @@ def test_a_configuration_that_names_code_is_refused_and_reported(name: str, pois
 @pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_no_command_runs_what_a_store_names(command: list[str], poisoned: Callable[..., Path], folder: Path) -> None:
-    for condition, configuration in [*((one, None) for one in CONDITIONS.values()), *((None, one) for one in CONFIGURATIONS.values())]:
+    for condition, configuration in [
+        *((one, None) for one in CONDITIONS.values()),
+        *((None, one) for one in CONFIGURATIONS.values()),
+    ]:
         store = poisoned(condition, configuration)
         told(*command, "--store", str(store))
         if command[0] in ("replay", "fit"):  # what was merged is as foreign as before
@@ -189,7 +205,10 @@ def test_a_run_resumes_places_of_its_own_file_and_refuses_those_of_the_store(fol
     assert told("run", "study.yaml")[0] == 0
     with sqlite3.connect(".tts/store.sqlite") as db:
         for number, body in db.execute("SELECT id, body FROM conditions").fetchall():
-            db.execute("UPDATE conditions SET body = ? WHERE id = ?", (json.dumps({**json.loads(body), "strategy": PLACE}), number))
+            db.execute(
+                "UPDATE conditions SET body = ? WHERE id = ?",
+                (json.dumps({**json.loads(body), "strategy": PLACE}), number),
+            )
         db.execute("UPDATE members SET condition = (SELECT min(id) FROM conditions WHERE body LIKE '%canary%')")
         db.execute("DELETE FROM results")
         db.execute("INSERT INTO unfinished SELECT study, cell FROM members")
@@ -218,7 +237,9 @@ def test_a_performance_model_names_registered_strategies_alone(folder: Path, mon
             PerformanceModel.load("shared.json")
         with pytest.raises(tts.ConfigError, match="--trust-places"):
             tts.solve("3 + 4", 400, model="toy", verifier="toy", strategy="auto(model='shared.json')")
-        assert "--trust-places" in told("solve", "3 + 4", "--model", "toy", "--strategy", "auto(model='shared.json')")[1]
+        assert (
+            "--trust-places" in told("solve", "3 + 4", "--model", "toy", "--strategy", "auto(model='shared.json')")[1]
+        )
     assert not (folder / "sang").exists()
     monkeypatch.setenv(TRUST_PLACES, "1")
     curves = {**shipped["curves"], "tests.search.places:Pair": shipped["curves"]["rebase | weighted"]}
@@ -226,7 +247,8 @@ def test_a_performance_model_names_registered_strategies_alone(folder: Path, mon
     assert "tests.search.places:Pair" in PerformanceModel.load("shared.json").curves
     assert tts.solve("3 + 4", 400, model="toy", verifier="toy", strategy="auto(model='shared.json')").usage.samples
     monkeypatch.delenv(TRUST_PLACES)
-    with pytest.raises(tts.ConfigError, match="--trust-places"):  # what was loaded with trust is not kept for those without
+    # what was loaded with trust is not kept for those without
+    with pytest.raises(tts.ConfigError, match="--trust-places"):
         tts.solve("3 + 4", 400, model="toy", verifier="toy", strategy="auto(model='shared.json')")
 
 
@@ -238,7 +260,15 @@ def test_checks_of_texts_make_nothing() -> None:
             assert list(condition_faults(one, scope)), one
         for one in CONFIGURATIONS.values():
             assert list(configuration_faults(one, scope)), one
-        for odd in (None, 3, [], {"strategy": 3}, {"strategy": [PLACE]}, {"verifiers": [3]}, {"problems": {"dataset": 3}}):
+        for odd in (
+            None,
+            3,
+            [],
+            {"strategy": 3},
+            {"strategy": [PLACE]},
+            {"verifiers": [3]},
+            {"problems": {"dataset": 3}},
+        ):
             list(condition_faults(odd, scope))
             list(configuration_faults(odd, scope))
     assert not seen
@@ -247,7 +277,9 @@ def test_checks_of_texts_make_nothing() -> None:
 def test_a_row_of_a_file_of_problems_names_no_task(folder: Path) -> None:
     rows = [{"problem": f"{n} + 1", "answer": str(n + 1), "task": PLACE, "metadata": {"task": PLACE}} for n in range(2)]
     Path("problems.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    study = tts.Study(name="rows", models="toy", problems={"dataset": "problems.jsonl"}, strategies=["single"], budgets={"samples": 1})
+    study = tts.Study(
+        name="rows", models="toy", problems={"dataset": "problems.jsonl"}, strategies=["single"], budgets={"samples": 1}
+    )
     assert study.run(progress=False).counts.done == 2
     assert not (folder / "sang").exists()
 
@@ -260,14 +292,23 @@ UNSCOPED = {
     ("scores.py", "made(verifier)"),  # checked before
     ("steps.py", "tasks.get(trace.task)"),  # of three names
     ("performance_fit.py", "tasks.get(problem.task or config.task or policy.task)"),  # of a study, as above
-    ("performance_fit.py", "tasks.get(settings.get('task', 'math'))"),  # of an import, whose texts `imported_settings` has checked
+    # of an import, whose texts `imported_settings` has checked
+    ("performance_fit.py", "tasks.get(settings.get('task', 'math'))"),
 }
 
 
-@pytest.mark.parametrize("folder_of", ["experiments/analysis", "experiments/store", "experiments/verifier_report", "experiments/output"])
+@pytest.mark.parametrize(
+    "folder_of", ["experiments/analysis", "experiments/store", "experiments/verifier_report", "experiments/output"]
+)
 def test_modules_that_read_stored_texts_resolve_them_in_a_scope(folder_of: str) -> None:
     """A text that is no literal, no constant and no argument of the caller's is read with a scope."""
     for file in (PACKAGE / folder_of).glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("parse", "parse_call", "made", "make_verifier", "tasks.get"):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in (
+                "parse",
+                "parse_call",
+                "made",
+                "make_verifier",
+                "tasks.get",
+            ):
                 assert "scope" in (text := ast.unparse(node)) or (file.name, text) in UNSCOPED, f"{file.name}: {text}"

@@ -90,7 +90,11 @@ def keys(**changes: Any) -> set[str]:
         return {cell.key for cell in prepared.cells()}
 
 
-OWN = {"strategies": [f"{PARTS}:Pair | weighted"], "verifiers": f"{PARTS}:likes_length", "problems": {"dataset": f"{DATA}:plain"}}
+OWN = {
+    "strategies": [f"{PARTS}:Pair | weighted"],
+    "verifiers": f"{PARTS}:likes_length",
+    "problems": {"dataset": f"{DATA}:plain"},
+}
 
 
 @pytest.mark.parametrize(
@@ -119,7 +123,9 @@ def test_functions_are_told_apart_by_their_places() -> None:
 
 def test_keys_are_those_of_other_processes() -> None:
     code = "from tests.experiments.test_places import OWN, keys; print(sorted(keys(**OWN)))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == str(sorted(keys(**OWN)))
 
 
@@ -133,9 +139,12 @@ def test_parameters_that_are_no_fields_are_part_of_text_and_key() -> None:
     assert study.config.strategies == [f"{PARTS}:Init(n=4) | weighted", f"{PARTS}:init(n=3) | weighted"]
     study.run(progress=False)
     assert {(result.cell.strategy, len(result.drawn or ())) for result in study.results()} == {
-        (f"{PARTS}:Init(n=4) | weighted", 4), (f"{PARTS}:init(n=3) | weighted", 3),
-    }  # fmt: skip
-    assert keys(strategies=[f"{PARTS}:BestOfN(n=2) | majority"]).isdisjoint(keys(strategies=["best_of_n(n=2) | majority"]))
+        (f"{PARTS}:Init(n=4) | weighted", 4),
+        (f"{PARTS}:init(n=3) | weighted", 3),
+    }
+    assert keys(strategies=[f"{PARTS}:BestOfN(n=2) | majority"]).isdisjoint(
+        keys(strategies=["best_of_n(n=2) | majority"])
+    )
 
 
 def test_a_study_takes_objects_that_a_text_gives_again() -> None:
@@ -164,7 +173,9 @@ def _local() -> tts.Strategy:
 def test_a_part_whose_text_gives_no_equal_one_is_refused(given: Any, text: str) -> None:
     with pytest.raises(tts.ConfigError) as caught:
         toy(strategies=[given])
-    assert f"strategies: the strategy is {text}, but its text must be read back as the same strategy" in str(caught.value)
+    assert f"strategies: the strategy is {text}, but its text must be read back as the same strategy" in str(
+        caught.value
+    )
     assert "frozen dataclass" in caught.value.hint
     assert "\n" not in str(caught.value)
 
@@ -191,7 +202,11 @@ def test_a_data_set_of_ones_own_is_in_snapshot_and_page() -> None:
     study.run(progress=False)
     with tts.experiments.store.Store(study.store) as opened:
         data = opened.find("own").runs[0].snapshot["data"][f"{DATA}:sums"]
-    assert (data["dataset"], data["source"], data["licence"]) == (f"{DATA}:sums", f"the function {DATA}:sums", "not stated")
+    assert (data["dataset"], data["source"], data["licence"]) == (
+        f"{DATA}:sums",
+        f"the function {DATA}:sums",
+        "not stated",
+    )
     study.report("page.html")
     assert f"the function {DATA}:sums" in Path("page.html").read_text(encoding="utf-8")
 
@@ -200,14 +215,21 @@ def test_the_command_line_shows_a_data_set_of_ones_own(tmp_path: Path, monkeypat
     """A module in the current folder, from the list of data sets to a run."""
     (tmp_path / "mine.py").write_text((Path(__file__).parent / "places.py").read_text())
     (tmp_path / "own.yaml").write_text(YAML.replace(DATA, "mine"))
-    code = f"import sys; from tts.cli import main; sys.path.append({str(Path(__file__).parents[2])!r}); sys.argv[0] = 'tts'; main()"
+    code = (
+        f"import sys; from tts.cli import main; sys.path.append({str(Path(__file__).parents[2])!r}); sys.argv[0] = "
+        "'tts'; main()"
+    )
 
     def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([sys.executable, "-c", code, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False)
+        return subprocess.run(
+            [sys.executable, "-c", code, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
 
     shown = command("datasets", "mine:SUMS")
     assert shown.returncode == 0, shown.stderr
-    assert all(words in shown.stdout for words in ("mine:SUMS", "made here", "CC0", "small ones", "limit = 4", "first = 1"))
+    assert all(
+        words in shown.stdout for words in ("mine:SUMS", "made here", "CC0", "small ones", "limit = 4", "first = 1")
+    )
     done = command("run", "own.yaml")
     assert done.returncode == 0, done.stderr
     assert "mine:sums" in done.stdout
@@ -233,16 +255,25 @@ def test_the_command_line_shows_a_data_set_of_ones_own(tmp_path: Path, monkeypat
         ),
         ({"strategies": f"{PARTS}:Pear"}, "has no 'Pear' (hint: it has Pair"),
         ({"strategies": f"{PARTS}:Enough"}, "must begin with a strategy"),
-        ({"strategies": f"best_of_n | {PARTS}:Gone"}, "the stop rule or selection 'tests.search.places:Gone' cannot be loaded"),
+        (
+            {"strategies": f"best_of_n | {PARTS}:Gone"},
+            "the stop rule or selection 'tests.search.places:Gone' cannot be loaded",
+        ),
         ({"strategies": f"best_of_n | {PARTS}:Pair"}, "is a strategy, but only the first part may be one"),
         ({"strategies": f"{PARTS}:NUMBER"}, "is a int, but must be a class or a function"),
         ({"verifiers": "nowhere:score"}, "the verifier 'nowhere:score' cannot be loaded: no module 'nowhere'"),
         ({"verifiers": f"{PARTS}:likes_lenght"}, "has no 'likes_lenght' (hint: it has likes_length"),
-        ({"verifiers": f"{PARTS}:Pair"}, "the verifier 'tests.search.places:Pair' is Pair(n=2, word=''), but must be a tts.Verifier"),
+        (
+            {"verifiers": f"{PARTS}:Pair"},
+            "the verifier 'tests.search.places:Pair' is Pair(n=2, word=''), but must be a tts.Verifier",
+        ),
         ({"task": "nowhere:Task"}, "the task 'nowhere:Task' cannot be loaded: no module 'nowhere'"),
         ({"task": f"{PARTS}:Spken"}, "has no 'Spken' (hint: it has Spoken"),
         ({"task": f"{PARTS}:Pair"}, "task 'tests.search.places:Pair' is Pair(n=2, word=''), but must be a tts.Task"),
-        ({"models": {"m": {"model": "toy", "backend": "nowhere:B"}}}, "the backend 'nowhere:B' cannot be loaded: no module 'nowhere'"),
+        (
+            {"models": {"m": {"model": "toy", "backend": "nowhere:B"}}},
+            "the backend 'nowhere:B' cannot be loaded: no module 'nowhere'",
+        ),
         ({"models": {"m": {"backend": "toy"}}}, "models.m.model is missing, but must be given"),
         ({"models": {"m": {"backend": f"{PARTS}:Pair"}}}, "is the class Pair, which is no backend"),
         ({"models": {"m": {"model": "toy", "backend": f"{PARTS}:Pear"}}}, "has no 'Pear' (hint: it has Pair"),
@@ -259,16 +290,34 @@ def test_the_command_line_shows_a_data_set_of_ones_own(tmp_path: Path, monkeypat
             {"problems": {"dataset": f"{DATA}:raises"}},
             "the data set 'tests.experiments.places:raises' cannot be loaded: ValueError('no such file')",
         ),
-        ({"problems": {"dataset": "nowhere:sums"}}, "the data set 'nowhere:sums' cannot be loaded: no module 'nowhere'"),
+        (
+            {"problems": {"dataset": "nowhere:sums"}},
+            "the data set 'nowhere:sums' cannot be loaded: no module 'nowhere'",
+        ),
         ({"problems": {"dataset": f"{DATA}:sms"}}, "has no 'sms' (hint: it has sums"),
         ({"problems": {"dataset": f"{DATA}:NUMBER"}}, "is a int, but must be a class or a function"),
-        ({"problems": {"dataset": f"{PARTS}:Pair"}}, "is the class Pair, but must be a tts.experiments.datasets.DataSet or a function"),
+        (
+            {"problems": {"dataset": f"{PARTS}:Pair"}},
+            "is the class Pair, but must be a tts.experiments.datasets.DataSet or a function",
+        ),
         ({"problems": {"dataset": f"{DATA}:sums", "limt": 3}}, "did you mean limit?"),
         ({"problems": {"dataset": f"{DATA}:needs_a_path"}}, "cannot be loaded: missing a required argument: 'path'"),
-        ({"problems": {"dataset": f"{DATA}:texts"}}, "gave a str, but must give problems (hint: make each a tts.Problem)"),
-        ({"problems": {"dataset": f"{DATA}:nothing"}}, "gave a NoneType, but must give problems (hint: return a list of them)"),
-        ({"problems": {"dataset": f"{DATA}:sums", "limit": 3, "first": 1, "group_by": "sze"}}, "but no metadata of the data set"),
-        ({"problems": {"dataset": f"{DATA}:none"}}, "the data set 'tests.experiments.places:none' has no problems, but a study needs"),
+        (
+            {"problems": {"dataset": f"{DATA}:texts"}},
+            "gave a str, but must give problems (hint: make each a tts.Problem)",
+        ),
+        (
+            {"problems": {"dataset": f"{DATA}:nothing"}},
+            "gave a NoneType, but must give problems (hint: return a list of them)",
+        ),
+        (
+            {"problems": {"dataset": f"{DATA}:sums", "limit": 3, "first": 1, "group_by": "sze"}},
+            "but no metadata of the data set",
+        ),
+        (
+            {"problems": {"dataset": f"{DATA}:none"}},
+            "the data set 'tests.experiments.places:none' has no problems, but a study needs",
+        ),
         ({"problems": {"dataset": f"{DATA}:nameless"}}, "has no id, but every problem of a data set must have one"),
     ],
 )

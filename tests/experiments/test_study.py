@@ -63,7 +63,12 @@ def test_a_study_is_its_settings_or_its_yaml(tmp_path: Path) -> None:
     assert tts.Study.from_yaml("toy.yaml").config == of_settings
     assert tts.Study.from_yaml(tmp_path / "toy.yaml").config == of_settings
     assert tts.Study.from_yaml(YAML).config == of_settings
-    assert tts.Study.from_yaml("{name: toy, models: toy, problems: {dataset: arithmetic}, strategies: single, budgets: 50}").name == "toy"
+    assert (
+        tts.Study.from_yaml(
+            "{name: toy, models: toy, problems: {dataset: arithmetic}, strategies: single, budgets: 50}"
+        ).name
+        == "toy"
+    )
 
 
 def test_settings_stand_in_place_of_the_files() -> None:
@@ -78,10 +83,18 @@ def test_settings_stand_in_place_of_the_files() -> None:
 @pytest.mark.parametrize(
     ("change", "cause", "hint"),
     [
-        ({"strateges": "single"}, "key of the study is 'strateges', but no key of the study has that name", "did you mean strategies?"),
+        (
+            {"strateges": "single"},
+            "key of the study is 'strateges', but no key of the study has that name",
+            "did you mean strategies?",
+        ),
         ({"strategies": "best_of"}, "strategy is 'best_of', but no strategy has that name", "did you mean best_of_n?"),
         ({"seeds": 0}, "seeds is 0, but must be from 1", "give how many"),
-        ({"problems": {"dataset": "arithmetik"}}, "data set is 'arithmetik', but no data set has that name", "did you mean arithmetic?"),
+        (
+            {"problems": {"dataset": "arithmetik"}},
+            "data set is 'arithmetik', but no data set has that name",
+            "did you mean arithmetic?",
+        ),
     ],
 )
 def test_a_wrong_setting_is_refused_with_its_cure(change: dict[str, Any], cause: str, hint: str) -> None:
@@ -124,7 +137,9 @@ def test_a_run_ends_in_results_and_another_costs_nothing(capsys: pytest.CaptureF
 def test_a_run_that_is_stopped_says_so_and_the_next_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     study = tts.Study(**SETTINGS)
     with monkeypatch.context() as patched:
-        patched.setattr("tts.experiments.api.run", lambda _, store, **__: RunSummary(1, store.counts(1), interrupted=True))
+        patched.setattr(
+            "tts.experiments.api.run", lambda _, store, **__: RunSummary(1, store.counts(1), interrupted=True)
+        )
         with pytest.raises(KeyboardInterrupt, match="the study 'toy' was stopped; finished cells are kept"):
             study.run(progress=False)
     assert study.run(progress=False).counts.done == 24
@@ -145,7 +160,9 @@ def _done(path: Path) -> int:
 def test_a_run_that_is_killed_is_resumed() -> None:
     pytest.importorskip("yaml")
     path = Path("killed.sqlite")
-    with subprocess.Popen([sys.executable, "-c", KILLED, YAML], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", KILLED, YAML], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as process:
         until = time.monotonic() + LIMIT_S
         while not path.exists() or _done(path) < 20:
             assert time.monotonic() < until, "the run never began"
@@ -199,7 +216,9 @@ def test_the_table_is_that_of_the_command_line(study: tts.Study) -> None:
         assert shown.stdout.rstrip("\n") == study.table(form).rstrip("\n")
     rows = study.rows()
     assert [row.strategy for row in rows] == ["best_of_n | majority"] * 2 + ["best_of_n | best"] * 2
-    assert [float(row["accuracy"]) for row in csv.DictReader(io.StringIO(study.table("csv")))] == [row.accuracy.value for row in rows]
+    assert [float(row["accuracy"]) for row in csv.DictReader(io.StringIO(study.table("csv")))] == [
+        row.accuracy.value for row in rows
+    ]
     assert len(json.loads(study.table("json"))) == len(rows)
     with pytest.raises(tts.ConfigError, match="form is 'html', but no form has that name"):
         study.table("html")
@@ -224,7 +243,14 @@ def test_a_figure_goes_somewhere_and_has_known_options() -> None:
 
 def test_a_study_without_results_says_so() -> None:
     study = tts.Study(**SETTINGS)
-    for read in (study.table, study.results, study.curves, study.replay, lambda: study.plot("x.png"), lambda: study.report("x.html")):
+    for read in (
+        study.table,
+        study.results,
+        study.curves,
+        study.replay,
+        lambda: study.plot("x.png"),
+        lambda: study.report("x.html"),
+    ):
         with pytest.raises(tts.ConfigError, match=r"the study 'toy' has no results in \.tts/store\.sqlite") as caught:
             read()
         assert caught.value.hint == "call its run() first"
@@ -242,7 +268,11 @@ def test_an_unfinished_study_is_read_with_a_warning() -> None:
     study.run(shard=(1, 2), progress=False)
     with Store(study.store) as opened:
         opened.add(1, _cells(study))
-    for read, what in ((study.table, "its final table"), (study.curves, "its final figure"), (study.results, "all its results")):
+    for read, what in (
+        (study.table, "its final table"),
+        (study.curves, "its final figure"),
+        (study.results, "all its results"),
+    ):
         with pytest.warns(PartialResults, match=rf"study toy: \d+ of 24 cells are done, so .* not {what}"):
             read()
 
@@ -333,7 +363,11 @@ def test_what_cannot_be_replayed_is_refused(study: tts.Study) -> None:
 
 def test_results_that_are_no_pools_are_counted() -> None:
     study = tts.Study(
-        **{**SETTINGS, "strategies": ["best_of_n", "best_of_n | unanimous(window=2) | majority"], "record": {"candidates": True}}
+        **{
+            **SETTINGS,
+            "strategies": ["best_of_n", "best_of_n | unanimous(window=2) | majority"],
+            "record": {"candidates": True},
+        }
     )
     study.run(progress=False)
     with pytest.warns(PartialResults, match="12 results are no pools of samples: 12 were ended by a stop rule"):

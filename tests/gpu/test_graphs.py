@@ -45,7 +45,9 @@ def written(graphs: bool, **options: Any) -> tuple[Runner, list[Any]]:
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_graphs_give_exact_rows_the_bits_of_their_kernels_one_by_one(precision: str) -> None:
-    (plain, wanted), (runner, found) = (written(graphs, executor="strict", precision=precision) for graphs in (False, True))
+    (plain, wanted), (runner, found) = (
+        written(graphs, executor="strict", precision=precision) for graphs in (False, True)
+    )
     assert found == wanted
     assert plain.fixed is None
     assert runner.fixed is not None
@@ -62,7 +64,8 @@ def test_graphs_of_fast_steps_agree_with_their_kernels_one_by_one() -> None:
     (_, wanted), (runner, found) = (written(graphs, executor="triton", precision="float32") for graphs in (False, True))
     assert runner.fixed is not None
     assert runner.fixed.replays > runner.stats.steps / 2
-    first = [(row[1][0], row[2][0]) for row in found]  # of each row: later ones may part where two tokens are nearly tied
+    # of each row: later ones may part where two tokens are nearly tied
+    first = [(row[1][0], row[2][0]) for row in found]
     assert [token for token, _ in first] == [row[1][0] for row in wanted]
     assert [logprob for _, logprob in first] == pytest.approx([row[2][0] for row in wanted], abs=1e-4)
     alike = sum(row[1] == other[1] for row, other in zip(found, wanted, strict=True))

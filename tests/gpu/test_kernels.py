@@ -48,12 +48,17 @@ def test_attention_equals_the_oracle(name: str, dtype: Any, tolerance: float, gr
 
 @pytest.mark.parametrize(("dtype", "tolerance"), TYPES)
 def test_attention_of_large_steps_equals_the_oracle(dtype: Any, tolerance: float) -> None:
-    case = make_tree(forest(branching([400, 40, 40], [4, 8]), chain([700], queries=300), ragged(3, 40)), group=4, size=128)
+    case = make_tree(
+        forest(branching([400, 40, 40], [4, 8]), chain([700], queries=300), ragged(3, 40)), group=4, size=128
+    )
     assert error(attention_triton.attend, case, dtype) < tolerance
 
 
-# queries and keys are below 8 in size: half a unit in the last place is 2**-6 for bfloat16, and sums may round the other way
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 4e-6), (torch.float16, 8e-3), (torch.bfloat16, 6.25e-2)])
+# queries and keys are below 8 in size: half a unit in the last place is 2**-6 for bfloat16, and sums may round the
+# other way
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float32, 4e-6), (torch.float16, 8e-3), (torch.bfloat16, 6.25e-2)]
+)
 @pytest.mark.parametrize("has_norms", [False, True])
 def test_rope_equals_its_reference(dtype: Any, tolerance: float, has_norms: bool) -> None:
     (qkv, positions, tables, places), norms = rotation_case(2, 6, 128, dtype)
@@ -76,7 +81,8 @@ def test_uniforms_are_those_of_the_project_bit_for_bit() -> None:
 
 
 @pytest.mark.parametrize(
-    "law", [Sampling(temperature=0.8), Sampling(temperature=0), Sampling(temperature=1, top_k=50, top_p=0.9, min_p=0.01)]
+    "law",
+    [Sampling(temperature=0.8), Sampling(temperature=0), Sampling(temperature=1, top_k=50, top_p=0.9, min_p=0.01)],
 )
 def test_draws_are_those_of_the_reference(law: Sampling) -> None:
     num_rows, vocabulary = 64, 151_936
@@ -110,7 +116,9 @@ def seconds(call: Any, repeats: int = 50) -> float:
 
 
 def plain_attention(case: Case, queries: Any, keys: Any, values: Any) -> Any:
-    """Return attention in plain torch, as a function without arguments: the keys of each query are gathered, padded and masked."""
+    """Return attention in plain torch, as a function without arguments: the keys of each query are gathered, padded and
+    masked.
+    """
     places = [visible_keys(case.plan, query) for query in range(len(case.plan.positions))]
     longest = max(len(numbers) for numbers, _ in places)
     padded = np.array([[np.pad(part, (0, longest - len(part))) for part in place] for place in places])  # [T, 2, L]
@@ -142,7 +150,8 @@ def test_attention_is_faster_than_plain_torch_and_says_how_fast(trees: int, caps
     partial = 2 * launch.partials.numel() * 4
     with capsys.disabled():
         sys.stdout.write(
-            f"\n{len(case.plan.positions)} rows: {taken * 1e6:.1f} us a layer, {unique / taken / 1e9:.0f} GB/s of unique keys and values, "
+            f"\n{len(case.plan.positions)} rows: {taken * 1e6:.1f} us a layer, {unique / taken / 1e9:.0f} GB/s of "
+            "unique keys and values, "
             f"{(unique + partial) / taken / 1e9:.0f} GB/s with partial results; plain torch {plain * 1e6:.0f} us\n"
         )
     assert taken < plain

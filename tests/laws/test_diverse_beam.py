@@ -74,7 +74,9 @@ def test_a_large_strength_makes_groups_differ_at_the_first_step_and_none_makes_t
 
 
 def test_the_penalty_counts_the_beams_that_chose_a_step() -> None:
-    """Of four groups of one beam, each takes another of the steps that were drawn, in the order of their probability."""
+    """Of four groups of one beam, each takes another of the steps that were drawn, in the order of their
+    probability.
+    """
     end = run("diverse_beam(n=4, groups=4, branching=40, strength=1e6)", accuracy=0.4)
     texts = [t.path[1].text for t in kept(end)]
     drawn = {t.text: path_logprob(t) for t in levels(end)[1]}

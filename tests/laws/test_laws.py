@@ -34,18 +34,23 @@ def pool(language: ToyLanguage, count: int, problem: str = "3 + 4") -> list[Cand
     return sorted(drawn(language, count, problem).candidates, key=lambda c: c.index)
 
 
-def solve_all(plan: str, problems: int, language: ToyLanguage, *, text: str, samples: int, **more: Any) -> list[Solution]:
+def solve_all(
+    plan: str, problems: int, language: ToyLanguage, *, text: str, samples: int, **more: Any
+) -> list[Solution]:
     backend = ToyBackend(language)
-    runs = [make_run(Problem(text, id=f"p{i}"), Budget(samples=samples), plan, backend, **more) for i in range(problems)]
+    runs = [
+        make_run(Problem(text, id=f"p{i}"), Budget(samples=samples), plan, backend, **more) for i in range(problems)
+    ]
     return [end.solution for end in asyncio.run(solved(runs))]
 
 
-# Choosing -------------------------------------------------------------------------------------------------------------------------
+# Choosing -------------------------------------------------------------------------------------------------------------
 
 
 @repeats(1000, 3000, "groups")
 @pytest.mark.parametrize(
-    ("n", "expected"), [pytest.param(1, 0.6, marks=pytest.mark.slow), (3, 0.648), pytest.param(5, 0.68256, marks=pytest.mark.slow)]
+    ("n", "expected"),
+    [pytest.param(1, 0.6, marks=pytest.mark.slow), (3, 0.648), pytest.param(5, 0.68256, marks=pytest.mark.slow)],
 )
 def test_majority_of_n_follows_the_binomial_law(n: int, expected: float, groups: int) -> None:
     votes = pool(COIN, groups * n)
@@ -57,14 +62,18 @@ def test_majority_of_n_follows_the_binomial_law(n: int, expected: float, groups:
 @repeats(100, 300)
 def test_majority_of_n_follows_the_binomial_law_from_end_to_end(runs: int) -> None:
     solutions = solve_all("best_of_n(n=3) | majority", runs, COIN, text="3 + 4", samples=3)
-    assert np.mean([s.answer == "7" for s in solutions]) == pytest.approx(0.648, abs=3 * math.sqrt(0.648 * 0.352 / runs))
+    assert np.mean([s.answer == "7" for s in solutions]) == pytest.approx(
+        0.648, abs=3 * math.sqrt(0.648 * 0.352 / runs)
+    )
 
 
 @repeats(80, 200)
 @pytest.mark.parametrize("n", [1, 2, 4])
 def test_best_of_n_with_a_perfect_verifier_is_pass_at_n(n: int, runs: int) -> None:
     language = ToyLanguage(accuracy=0.6, slips=((1, 1.0),), mute=0.1)  # slips of one sign: no right answer by luck
-    solutions = solve_all(f"best_of_n(n={n}) | best", runs, language, text="3 + 4 + 5", samples=n, verifiers={"main": ToyVerifier()})
+    solutions = solve_all(
+        f"best_of_n(n={n}) | best", runs, language, text="3 + 4 + 5", samples=n, verifiers={"main": ToyVerifier()}
+    )
     right = [s.answer == "12" for s in solutions]
     assert right == [any(c.answer == "12" for c in s.candidates) for s in solutions]
     # p = .6 * .6 * .9 = .324; standard error at most sqrt(.25 / runs)
@@ -78,7 +87,14 @@ def test_a_constant_verifier_makes_weighted_a_majority_and_best_the_first_with_a
     for seed in range(runs):
         by_plan = {
             plan: solve(
-                make_run("3 + 4 - 2", Budget(samples=6), f"best_of_n(n=6) | {plan}", ToyBackend(language), verifiers=verifiers, seed=seed)
+                make_run(
+                    "3 + 4 - 2",
+                    Budget(samples=6),
+                    f"best_of_n(n=6) | {plan}",
+                    ToyBackend(language),
+                    verifiers=verifiers,
+                    seed=seed,
+                )
             )
             for plan in ("majority", "weighted", "best")
         }
@@ -91,7 +107,16 @@ def test_a_constant_verifier_makes_weighted_a_majority_and_best_the_first_with_a
 def test_an_outcome_of_one_sample_is_that_sample_under_every_selection() -> None:
     for seed in range(10):
         answers = {
-            solve(make_run("3 + 4 - 2", 500, f"best_of_n(n=1) | {s}", ToyBackend(), seed=seed, verifiers={"main": ToyVerifier()})).answer
+            solve(
+                make_run(
+                    "3 + 4 - 2",
+                    500,
+                    f"best_of_n(n=1) | {s}",
+                    ToyBackend(),
+                    seed=seed,
+                    verifiers={"main": ToyVerifier()},
+                )
+            ).answer
             for s in ("majority", "weighted", "best", "best_of_majority(alpha=0.0)")
         }
         assert answers == {solve(make_run("3 + 4 - 2", 500, "single", ToyBackend(), seed=seed)).answer}
@@ -109,7 +134,7 @@ def test_multiplying_scores_by_a_positive_constant_changes_no_choice(selection: 
         assert plain.answers == halved.answers
 
 
-# Drawing --------------------------------------------------------------------------------------------------------------------------
+# Drawing --------------------------------------------------------------------------------------------------------------
 
 
 @repeats(1000, 3000, "count")
@@ -123,8 +148,11 @@ def test_the_exact_law_of_answers_is_the_law_that_searches_draw_from(problem: st
     common = [answer for answer, p in law.items() if p * count >= 5]
     rare = 1 - sum(law[answer] for answer in common)
     expected = [law[answer] * count for answer in common] + ([rare * count] if rare > 1e-9 else [])
-    counts = [seen[answer] for answer in common] + ([count - sum(seen[answer] for answer in common)] if rare > 1e-9 else [])
-    assert stats.chisquare(counts, expected).pvalue > 1e-3  # one in a thousand laws would fail by chance; the seed is fixed
+    counts = [seen[answer] for answer in common] + (
+        [count - sum(seen[answer] for answer in common)] if rare > 1e-9 else []
+    )
+    # one in a thousand laws would fail by chance; the seed is fixed
+    assert stats.chisquare(counts, expected).pvalue > 1e-3
 
 
 def test_greedy_writes_the_likeliest_path() -> None:
@@ -146,12 +174,17 @@ def test_streams_are_uniform_and_siblings_are_independent() -> None:
         counts, _ = np.histogram(draws, bins=20, range=(0, 1))
         assert stats.chisquare(counts).pvalue > 1e-3
     # the correlation of independent draws has standard error 1 / sqrt(20000) = .0071
-    for a, b in ((by_position[0], by_position[1]), (by_position[0], scratch), (along[:-1], along[1:]), (along, by_position[0])):
+    for a, b in (
+        (by_position[0], by_position[1]),
+        (by_position[0], scratch),
+        (along[:-1], along[1:]),
+        (along, by_position[0]),
+    ):
         assert abs(np.corrcoef(a, b)[0, 1]) < 4 * 0.0071
     assert uniform(int(streams[7]), 2) == by_position[2][7]
 
 
-# Stopping -------------------------------------------------------------------------------------------------------------------------
+# Stopping -------------------------------------------------------------------------------------------------------------
 
 THREE_ANSWERS = ToyLanguage(accuracy=0.7, slips=((1, 2 / 3), (2, 1 / 3)))  # p = (.7, .2, .1)
 
@@ -179,11 +212,15 @@ def test_the_expected_samples_of_unanimous_windows(runs: int) -> None:
 
 def test_a_window_of_one_takes_one_sample_a_sure_model_one_window_and_a_wide_window_all() -> None:
     for language, window, count in ((COIN, 1, 1), (ToyLanguage(accuracy=1.0), 5, 5), (COIN, 41, 40)):
-        run = make_run("3 + 4", Budget(samples=40), f"best_of_n(n=40) | unanimous(window={window})", ToyBackend(language))
+        run = make_run(
+            "3 + 4", Budget(samples=40), f"best_of_n(n=40) | unanimous(window={window})", ToyBackend(language)
+        )
         assert len(solve(run).candidates) == count
 
 
 def test_a_window_without_an_answer_never_agrees() -> None:
-    run = make_run("3 + 4", Budget(samples=20), "best_of_n(n=20) | unanimous(window=2)", ToyBackend(ToyLanguage(mute=1.0)))
+    run = make_run(
+        "3 + 4", Budget(samples=20), "best_of_n(n=20) | unanimous(window=2)", ToyBackend(ToyLanguage(mute=1.0))
+    )
     solution = solve(run)
     assert (solution.stopped_by, len(solution.candidates), solution.answer) == ("done", 20, None)

@@ -1,4 +1,6 @@
-"""Power sampling by lookahead: its weights are those of p^alpha, and its law comes near it on a language that is enumerated."""
+"""Power sampling by lookahead: its weights are those of p^alpha, and its law comes near it on a language that is
+enumerated.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def test_zeta_is_the_mean_of_what_continuations_weigh() -> None:
         # the mean over continuations drawn at temperature 1 / alpha of p^alpha / q
         futures = [t for t in TEXTS if t[0] == letter]
         drawn = [mass(after, t, 1, 1 / alpha) for t in futures]
-        assert sum(q * mass(after, t, 1) ** alpha / q for q, t in zip(drawn, futures, strict=True)) == pytest.approx(zeta[letter])
+        assert sum(q * mass(after, t, 1) ** alpha / q for q, t in zip(drawn, futures, strict=True)) == pytest.approx(
+            zeta[letter]
+        )
 
 
 def test_a_choice_without_continuations_is_by_the_weights_of_the_blocks() -> None:

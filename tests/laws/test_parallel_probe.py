@@ -21,7 +21,9 @@ PROBLEM = "10 - 7 + 5 - 20 + 3 + 8 - 2"
 
 
 def run(plan: str, seed: int = 0, language: ToyLanguage | None = None, budget: Budget | None = None) -> Solved:
-    made = make_run(PROBLEM, budget or Budget(samples=4000), plan, ToyBackend(language or ToyLanguage(accuracy=0.7)), seed=seed)
+    made = make_run(
+        PROBLEM, budget or Budget(samples=4000), plan, ToyBackend(language or ToyLanguage(accuracy=0.7)), seed=seed
+    )
     end = searched(made)
     assert end.search is not None
     assert end.solution.error is None
@@ -30,7 +32,9 @@ def run(plan: str, seed: int = 0, language: ToyLanguage | None = None, budget: B
 
 
 class TabledBranches(ToyBackend):
-    """Writes a mark of its branch, then a dot in each period; after a cue, the answer that a table has for branch and period."""
+    """Writes a mark of its branch, then a dot in each period; after a cue, the answer that a table has for branch and
+    period.
+    """
 
     def __init__(self, table: Sequence[Sequence[str]]) -> None:
         super().__init__()
@@ -54,7 +58,9 @@ class TabledBranches(ToyBackend):
 def simulated(
     table: Sequence[Sequence[str]], n: int, stable: int, warmup: int, differing: int, share: float, least: int
 ) -> tuple[str, int, set[int]]:
-    """Return the majority, the period and the pruned branches of the authors' controller on a table of answers, [branches, periods]."""
+    """Return the majority, the period and the pruned branches of the authors' controller on a table of answers,
+    [branches, periods].
+    """
     pruned: set[int] = set()
     streak, before = 1, None
     off = [0] * n
@@ -78,18 +84,25 @@ def simulated(
 
 
 @pytest.mark.parametrize("seed", range(12))
-@pytest.mark.parametrize(("stable", "warmup", "differing", "share", "least"), [(3, 2, 2, 0.5, 2), (4, 0, 1, 0.3, 1), (2, 4, 3, 0.6, 3)])
+@pytest.mark.parametrize(
+    ("stable", "warmup", "differing", "share", "least"), [(3, 2, 2, 0.5, 2), (4, 0, 1, 0.3, 1), (2, 4, 3, 0.6, 3)]
+)
 def test_it_decides_as_the_authors_controller_on_the_same_answers(
     seed: int, stable: int, warmup: int, differing: int, share: float, least: int
 ) -> None:
-    """Branches that say what a table says: a model of pieces without end, whose probes have the answer of their branch and period."""
+    """Branches that say what a table says: a model of pieces without end, whose probes have the answer of their branch
+    and period.
+    """
     rng = np.random.default_rng(seed)
     n, periods = 6, 12
-    table = [[str(rng.choice(["3", "4", "5"], p=[0.5, 0.3, 0.2])) for _ in range(periods)] + ["3"] * 12 for _ in range(n)]
+    table = [
+        [str(rng.choice(["3", "4", "5"], p=[0.5, 0.3, 0.2])) for _ in range(periods)] + ["3"] * 12 for _ in range(n)
+    ]
     leader, period, pruned = simulated(table, n, stable, warmup, differing, share, least)
     backend = TabledBranches(table)
     plan = (
-        f"parallel_probe(n={n}, every=1, stable={stable}, warmup={warmup}, differing={differing}, share={share}, least={least}, "
+        f"parallel_probe(n={n}, every=1, stable={stable}, warmup={warmup}, differing={differing}, share={share}, "
+        f"least={least}, "
         r"cue='\nA: ', tokens=4)"
     )
     end = searched(make_run("1 + 1", Budget(samples=1000), plan, backend))
@@ -104,7 +117,10 @@ def test_it_decides_as_the_authors_controller_on_the_same_answers(
 
 def test_branches_that_agree_end_early_and_cost_less_than_whole_ones() -> None:
     sure = ToyLanguage(accuracy=1.0)
-    early, whole = run("parallel_probe(n=6, every=5, stable=2, warmup=1, tokens=1)", language=sure), run("best_of_n(n=6)", language=sure)
+    early, whole = (
+        run("parallel_probe(n=6, every=5, stable=2, warmup=1, tokens=1)", language=sure),
+        run("best_of_n(n=6)", language=sure),
+    )
     assert early.solution.answer == whole.solution.answer
     never = run("parallel_probe(n=6, every=5, stable=1000, warmup=1000, tokens=1)", language=sure)
     texts = sorted(c.trajectory.full_text for c in never.search.candidates)  # type: ignore[union-attr]
@@ -129,5 +145,11 @@ def test_where_the_budget_ends_it_the_last_probes_vote() -> None:
 def test_a_task_without_a_cue_is_refused_before_anything_is_spent() -> None:
     asked: list[Any] = []
     with pytest.raises(tts.ConfigError, match="cue is not given"):
-        tts.solve("What?", tts.Budget(samples=9), backend=lambda ask: asked.append(ask) or "x", task="text", strategy="parallel_probe(n=2)")
+        tts.solve(
+            "What?",
+            tts.Budget(samples=9),
+            backend=lambda ask: asked.append(ask) or "x",
+            task="text",
+            strategy="parallel_probe(n=2)",
+        )
     assert not asked

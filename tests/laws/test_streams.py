@@ -1,4 +1,6 @@
-"""One seed, one result: whatever shares the batch, in whatever order rows come back, however a path is cut into calls."""
+"""One seed, one result: whatever shares the batch, in whatever order rows come back, however a path is cut into
+calls.
+"""
 
 from __future__ import annotations
 
@@ -93,17 +95,32 @@ PLANS: list[Any] = [
     Piecewise(side=2, lookahead=1),
     Program(
         ops=(
-            ("expand", 0, 0, 5), ("rollout", 0, 2, 1), ("score", 0, 3, 0), ("expand", 1, 3, 8), ("keep", 0, 1, 0),
-            ("extend", 0, 2, 3), ("expand", 0, 2, 5), ("finish", 0, 0, 0), ("ask", 0, 2, 1), ("complete", 0, 2, 3),
+            ("expand", 0, 0, 5),
+            ("rollout", 0, 2, 1),
+            ("score", 0, 3, 0),
+            ("expand", 1, 3, 8),
+            ("keep", 0, 1, 0),
+            ("extend", 0, 2, 3),
+            ("expand", 0, 2, 5),
+            ("finish", 0, 0, 0),
+            ("ask", 0, 2, 1),
+            ("complete", 0, 2, 3),
         ),
         verifiers=("main",),
     ),
-]  # fmt: skip
+]
 
 
 def runs_on(backend: Any, plan: Any, seed: int = 0, problems: Sequence[str] = PROBLEMS) -> list[ProblemRun]:
     return [
-        make_run(Problem(text, id=text), Budget(tokens=700), plan, backend, seed=seed, verifiers={"main": ToyVerifier(error=0.2)})
+        make_run(
+            Problem(text, id=text),
+            Budget(tokens=700),
+            plan,
+            backend,
+            seed=seed,
+            verifiers={"main": ToyVerifier(error=0.2)},
+        )
         for text in problems
     ]
 
@@ -135,7 +152,10 @@ def test_one_seed_gives_one_trace_where_rows_fail_too(plan: Any) -> None:
 @pytest.mark.parametrize("plan", PLANS, ids=str)
 def test_another_seed_gives_another_trace(plan: Any) -> None:
     first, second = (
-        [end.solution.trace.canonical()["nodes"] for end in asyncio.run(solved(runs_on(ToyBackend(LANGUAGE), plan, seed)))]
+        [
+            end.solution.trace.canonical()["nodes"]
+            for end in asyncio.run(solved(runs_on(ToyBackend(LANGUAGE), plan, seed)))
+        ]
         for seed in (0, 1)
     )
     assert first != second

@@ -77,7 +77,9 @@ def test_other_names_are_refused_with_a_cure(name: str, message: str) -> None:
 
 
 def test_prices_become_whole_units_without_rounding() -> None:
-    record = ModelRecord(name="x", backend="toy", parameters=7, usd_in=0.1, usd_reused=Decimal("0.025"), usd_out="0.000000001")
+    record = ModelRecord(
+        name="x", backend="toy", parameters=7, usd_in=0.1, usd_reused=Decimal("0.025"), usd_out="0.000000001"
+    )
     found = rates(record)
     assert found.flops == 14
     assert found.usd_in == USD_UNIT // 10**7
@@ -106,7 +108,9 @@ def packaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelRecord:
     monkeypatch.syspath_prepend(str(tmp_path))
     importlib.invalidate_caches()
     digest = hashlib.sha256(b"weights").hexdigest()
-    return ModelRecord(name="fake", backend="engine", source="package", location="fake-model", file="w.gguf", sha256=digest)
+    return ModelRecord(
+        name="fake", backend="engine", source="package", location="fake-model", file="w.gguf", sha256=digest
+    )
 
 
 def test_a_packages_file_is_found_without_importing_it(packaged: ModelRecord, tmp_path: Path) -> None:

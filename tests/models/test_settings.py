@@ -92,7 +92,12 @@ def test_a_record_of_the_users_is_found_by_its_name(users_files: Path) -> None:
     path = write_record("fast", {"url": "http://host", "usd_out": "0.6/M", "tries": 2})
     assert path == users_files / "models.json"
     found = registry.get("fast")
-    assert (found.backend, found.url, found.usd_out, found.options) == ("openai", "http://host", Decimal("0.6"), (("tries", 2),))
+    assert (found.backend, found.url, found.usd_out, found.options) == (
+        "openai",
+        "http://host",
+        Decimal("0.6"),
+        (("tries", 2),),
+    )
     assert "fast" in registry.names()
     assert registry.resolve("fast", "http://other", {"usd_out": "1/M"}) == dataclasses.replace(
         found, url="http://other", usd_out=Decimal(1)
@@ -122,10 +127,16 @@ def test_a_file_of_records_is_never_half_written(users_files: Path) -> None:
 
 
 def test_behind_a_url_any_name_is_a_model_and_a_known_one_keeps_its_record() -> None:
-    assert registry.resolve("gpt-4o-mini", "http://host") == ModelRecord(name="gpt-4o-mini", backend="openai", url="http://host")
+    assert registry.resolve("gpt-4o-mini", "http://host") == ModelRecord(
+        name="gpt-4o-mini", backend="openai", url="http://host"
+    )
     assert registry.resolve("org/model", "http://host").source == "none"
     pocket = registry.resolve("pocket", "http://host")
-    assert (pocket.backend, pocket.url, pocket.parameters) == ("openai", "http://host", registry.get("pocket").parameters)
+    assert (pocket.backend, pocket.url, pocket.parameters) == (
+        "openai",
+        "http://host",
+        registry.get("pocket").parameters,
+    )
     with pytest.raises(ConfigError) as caught:
         registry.resolve("gpt-4o-mini")
     assert caught.value.hint.endswith("a model on a server needs its url")
@@ -138,5 +149,7 @@ def test_a_file_of_records_that_cannot_be_read_or_written_is_named(users_files: 
     (users_files / "models.json").rmdir()
     users_files.rmdir()
     users_files.symlink_to(users_files.parent / "nowhere")
-    with pytest.raises(ConfigError, match=r"the file of models '.*models\.json' cannot be written: .+correct its permissions"):
+    with pytest.raises(
+        ConfigError, match=r"the file of models '.*models\.json' cannot be written: .+correct its permissions"
+    ):
         write_record("fast", {"url": "http://host"})

@@ -59,8 +59,12 @@ def change(path: Path) -> None:
 
 
 @pytest.mark.parametrize("asked", ["pocket", "pocket-process"])
-@pytest.mark.parametrize("file", ["policy/config.json", "policy/model.safetensors", "process/model.safetensors", "heads/probe.safetensors"])
-@pytest.mark.parametrize(("damage", "words"), [(cut, "has the SHA-256"), (change, "has the SHA-256"), (Path.unlink, "is missing")])
+@pytest.mark.parametrize(
+    "file", ["policy/config.json", "policy/model.safetensors", "process/model.safetensors", "heads/probe.safetensors"]
+)
+@pytest.mark.parametrize(
+    ("damage", "words"), [(cut, "has the SHA-256"), (change, "has the SHA-256"), (Path.unlink, "is missing")]
+)
 def test_a_damaged_file_is_named_with_the_cure_whichever_model_is_asked_for(
     copies: Path, asked: str, file: str, damage: Callable[[Path], None], words: str
 ) -> None:
@@ -78,7 +82,9 @@ def test_checksums_that_cannot_be_read_are_named(copies: Path, text: str | None)
     (copies / CHECKSUMS).unlink()
     if text is not None:
         (copies / CHECKSUMS).write_bytes(text.encode("latin-1"))
-    with pytest.raises(ConfigError, match=rf"{CHECKSUMS}, which has the checksums of the shipped models, (is missing|cannot be read)"):
+    with pytest.raises(
+        ConfigError, match=rf"{CHECKSUMS}, which has the checksums of the shipped models, (is missing|cannot be read)"
+    ):
         locate(get("pocket"))
 
 
@@ -93,7 +99,9 @@ def test_a_file_that_no_checksum_vouches_for_is_refused(copies: Path, file: str)
 
 def test_a_file_beside_the_shipped_ones_is_refused_since_it_could_be_loaded_instead(copies: Path) -> None:
     (copies / "policy" / "model.safetensors.index.json").write_text("{}")
-    with pytest.raises(ConfigError, match=r"has policy/model\.safetensors\.index\.json, which was not shipped") as refused:
+    with pytest.raises(
+        ConfigError, match=r"has policy/model\.safetensors\.index\.json, which was not shipped"
+    ) as refused:
         locate(get("pocket"))
     assert refused.value.hint == REINSTALL
 
@@ -110,7 +118,12 @@ def test_a_file_that_changes_back_is_as_good_as_before(copies: Path) -> None:
 
 def test_the_pair_names_its_parts() -> None:
     record = get("pocket")
-    assert (record.backend, record.task, record.verifier, record.licence) == ("engine", "pocket", "process", "Apache-2.0")
+    assert (record.backend, record.task, record.verifier, record.licence) == (
+        "engine",
+        "pocket",
+        "process",
+        "Apache-2.0",
+    )
     assert process_records(record)["process"] == get("pocket-process")
     assert record.context == get("pocket-process").context == 1024
     asked = record.self_evaluation
@@ -134,12 +147,14 @@ def test_further_process_models_are_found_by_their_value_heads() -> None:
     assert process_records(record) == {"other": get("pocket-process")}
     assert process_records(dataclasses.replace(record, process_model="pocket-process")).keys() == {"process", "other"}
     with pytest.raises(ConfigError, match="process_models of model 'mine' names the value head 'process' twice"):
-        process_records(dataclasses.replace(record, process_model="pocket-process", process_models=(("process", "pocket-process"),)))
+        process_records(
+            dataclasses.replace(record, process_model="pocket-process", process_models=(("process", "pocket-process"),))
+        )
     with pytest.raises(ConfigError, match="process_models of model 'mine' is 'smollm2', whose record has no readout"):
         process_records(dataclasses.replace(record, process_models=(("other", "smollm2"),)))
 
 
-# The files themselves ---------------------------------------------------------------------------------------------------------------
+# The files themselves -------------------------------------------------------------------------------------------------
 
 
 @shipped

@@ -9,7 +9,9 @@ import pytest
 from tts.models.user_files import cache_file, config_file, write_whole
 
 
-def test_without_a_folder_of_their_own_they_lie_where_the_system_keeps_such_files(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_folder_of_their_own_they_lie_where_the_system_keeps_such_files(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for name in ("TTS_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     assert config_file("a.json") == Path.home() / ".config" / "tts" / "a.json"
@@ -20,7 +22,9 @@ def test_without_a_folder_of_their_own_they_lie_where_the_system_keeps_such_file
     assert config_file("a.json") == cache_file("a.json") == Path("/own/a.json")
 
 
-def test_a_write_that_fails_leaves_the_old_text_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_that_fails_leaves_the_old_text_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(path: Path, target: Path) -> Path:
         raise OSError(28, "No space left on device")
 

@@ -58,9 +58,15 @@ def test_a_greedy_sample_comes_first_in_every_order():
 def test_a_curve_is_read_between_its_points_and_not_beyond_them():
     shares = np.array([[0.0, 0.0], [1.0, 0.5]])
     curve = Curve(
-        label="x", dataset="d", model="m", costs={"tokens": np.array([10.0, 40.0])}, accuracy=accuracies(shares, np.random.default_rng(0)),
-        shares=shares, problems=["a", "b"], seeds=[0],
-    )  # fmt: skip
+        label="x",
+        dataset="d",
+        model="m",
+        costs={"tokens": np.array([10.0, 40.0])},
+        accuracy=accuracies(shares, np.random.default_rng(0)),
+        shares=shares,
+        problems=["a", "b"],
+        seeds=[0],
+    )
     assert at_cost(curve, 20.0).tolist() == pytest.approx([0.5, 0.25])
     assert at_cost(curve, 5.0).tolist() == [0.0, 0.0]
     assert at_cost(curve, 99.0).tolist() == [1.0, 0.5]
@@ -91,12 +97,23 @@ def test_choices_among_methods_are_told_apart():
         right = np.array([shares], dtype=float)
         return {
             124: Curve(
-                label="x", dataset="d", model="m", costs={"tokens": np.array([10.0])}, shares=right, problems=["a", "b", "c", "d"],
-                seeds=[0], accuracy=accuracies(right, np.random.default_rng(0)),
+                label="x",
+                dataset="d",
+                model="m",
+                costs={"tokens": np.array([10.0])},
+                shares=right,
+                problems=["a", "b", "c", "d"],
+                seeds=[0],
+                accuracy=accuracies(right, np.random.default_rng(0)),
             )
-        }  # fmt: skip
+        }
 
-    test = {"A*": curve(1, 1, 0, 0), "REBASE": curve(0, 1, 1, 0), "auto": curve(1, 1, 1, 0), "REBASE, n = 8": curve(0, 1, 0, 0)}
+    test = {
+        "A*": curve(1, 1, 0, 0),
+        "REBASE": curve(0, 1, 1, 0),
+        "auto": curve(1, 1, 1, 0),
+        "REBASE, n = 8": curve(0, 1, 0, 0),
+    }
     validation = {"A*": curve(0, 0, 0, 0), "REBASE": curve(1, 0, 0, 0)}
     found = {row.name: row for row in countdown.rows(test, validation)}
     assert found[countdown.BEST].chosen == {124: "REBASE"}

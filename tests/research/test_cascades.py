@@ -1,4 +1,6 @@
-"""Thresholds of cascades: their costs, the choice among all of them, and the router in hindsight, on problems written by hand."""
+"""Thresholds of cascades: their costs, the choice among all of them, and the router in hindsight, on problems written
+by hand.
+"""
 
 from __future__ import annotations
 
@@ -35,5 +37,7 @@ def test_the_best_cascade_within_a_limit_is_chosen() -> None:
 def test_hindsight_asks_the_cheapest_model_that_is_right() -> None:
     assert math.isnan(hindsight([CHEAP, DEAR], 0.5))
     assert hindsight([CHEAP, DEAR], 1.0) == 0.5
-    assert hindsight([CHEAP, DEAR], 1 + 9 / 4) == 0.75, "one problem is asked of the dear model in the cheap one's place"
+    assert hindsight([CHEAP, DEAR], 1 + 9 / 4) == 0.75, (
+        "one problem is asked of the dear model in the cheap one's place"
+    )
     assert hindsight([CHEAP, DEAR], 99.0) == 0.75, "one no model solves"

@@ -33,11 +33,22 @@ def curve_of(solved: Sequence[float], cost: Sequence[float]) -> Curve:
     costs = {axis: np.array(cost, float) for axis in ("generated_tokens", "tokens", "flops")}
     names = [f"{i:04}" for i in range(PROBLEMS)]
     estimates = accuracies(shares, np.random.default_rng(0))
-    return Curve(label="", dataset="countdown", model="", costs=costs, accuracy=estimates, shares=shares, problems=names, seeds=[0])
+    return Curve(
+        label="",
+        dataset="countdown",
+        model="",
+        costs=costs,
+        accuracy=estimates,
+        shares=shares,
+        problems=names,
+        seeds=[0],
+    )
 
 
 def measured(
-    solved: Mapping[str, Sequence[float]], pools: tuple[Sequence[float], Sequence[float]] = ((0.1,) * 6, (0.1,) * 6), live: float = 60
+    solved: Mapping[str, Sequence[float]],
+    pools: tuple[Sequence[float], Sequence[float]] = ((0.1,) * 6, (0.1,) * 6),
+    live: float = 60,
 ) -> Measured:
     """Return a comparison in which methods solve what is said: "beam" by every verifier, "exact beam" by that one."""
     default = (0.1, 0.15, 0.2)
@@ -77,7 +88,9 @@ def test_ten_points_are_asked_and_exact_verdicts_explain_what_does_not_hold(tmp_
 def test_ratios_are_those_of_gain_at_the_accuracy_that_both_reach(tmp_path: Path) -> None:
     fast = measured({"a_star": (0.2, 0.2, 0.2)})
     (text,) = (text for text in made(fast, tmp_path) if text.startswith("(b)"))
-    known = gain(fast.curves["learnt", "a_star"], fast.curves["learnt", "best_of_n"], "tokens", rng=np.random.default_rng(0))
+    known = gain(
+        fast.curves["learnt", "a_star"], fast.curves["learnt", "best_of_n"], "tokens", rng=np.random.default_rng(0)
+    )
     assert known is not None
     assert made(fast, tmp_path)[text].tests[0].found.value == pytest.approx(known.ratio.value) == pytest.approx(4)
     assert made(fast, tmp_path)[text].verdict == HOLDS
@@ -86,10 +99,16 @@ def test_ratios_are_those_of_gain_at_the_accuracy_that_both_reach(tmp_path: Path
 
 def test_particles_lose_least_only_where_all_others_lose_more(tmp_path: Path) -> None:
     exact = {f"exact {name}": (0.5, 0.5, 0.5) for name in plans.STEPWISE}
-    assert verdict(measured({**exact, "particle_filter": (0.4, 0.4, 0.4)}), tmp_path, "(c) particle filtering loses") == HOLDS
+    assert (
+        verdict(measured({**exact, "particle_filter": (0.4, 0.4, 0.4)}), tmp_path, "(c) particle filtering loses")
+        == HOLDS
+    )
     both = {**exact, "particle_filter": (0.4, 0.4, 0.4), "beam": (0.45, 0.45, 0.45)}
     assert verdict(measured(both), tmp_path, "(c) particle filtering loses") == FAILS
-    assert verdict(measured({"learnt particle_filter": (0.2, 0.2, 0.2)}), tmp_path, "(c) particle filtering needs") == HOLDS
+    assert (
+        verdict(measured({"learnt particle_filter": (0.2, 0.2, 0.2)}), tmp_path, "(c) particle filtering needs")
+        == HOLDS
+    )
 
 
 def test_ets_keeps_accuracy_within_two_points_and_saves_live_tokens(tmp_path: Path) -> None:
@@ -122,7 +141,8 @@ def test_runs_stop_at_the_threshold_in_the_order_of_a_ring() -> None:
     assert self_evaluation.stopped(scores, right, 0.0) == (0.5, 1.0)
     assert self_evaluation.stopped(scores, right, 1.0) == (1.0, 4.0)
     least = self_evaluation.chosen([(scores, right)])
-    assert self_evaluation.stopped(scores, right, least)[1] == 1.25  # the sample scored 0.1 is the only one that does not end a run
+    # the sample scored 0.1 is the only one that does not end a run
+    assert self_evaluation.stopped(scores, right, least)[1] == 1.25
 
 
 def test_p_values_are_one_sided_and_corrected_over_all_claims() -> None:
@@ -144,7 +164,10 @@ def test_every_plan_is_one_and_ets_differs_from_rebase_in_its_charge_alone() -> 
     for plan in (*tried, *(ets for rebase in plans.GRIDS["rebase"] for ets in plans.ets_grid(rebase))):
         assert parse(plan).strategy is not None
         assert parse(plans.ruled(plan)).selection is not None
-    assert plans.ets_grid("rebase(n=8, balance_temperature=0.2) | weighted")[1] == "ets(n=8, balance_temperature=0.2, charge=1) | weighted"
+    assert (
+        plans.ets_grid("rebase(n=8, balance_temperature=0.2) | weighted")[1]
+        == "ets(n=8, balance_temperature=0.2, charge=1) | weighted"
+    )
 
 
 def test_the_command_writes_its_choices_and_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,9 +175,15 @@ def test_the_command_writes_its_choices_and_its_page(tmp_path: Path, monkeypatch
     from research.claims import __main__ as command
 
     monkeypatch.setattr(plans, "BUDGETS", (30, 60))
-    monkeypatch.setattr(plans, "VERIFIERS", {name: plans.VERIFIERS[name] for name in ("learnt", "exact", "flipped 15 %")})
+    monkeypatch.setattr(
+        plans, "VERIFIERS", {name: plans.VERIFIERS[name] for name in ("learnt", "exact", "flipped 15 %")}
+    )
     places = ("--store", str(tmp_path / "store.db"), "--out", str(tmp_path))
-    for options in (("--choose", "--problems", "2"), ("--auto", "--problems", "2", "--seeds", "1"), ("--problems", "2", "--seeds", "1")):
+    for options in (
+        ("--choose", "--problems", "2"),
+        ("--auto", "--problems", "2", "--seeds", "1"),
+        ("--problems", "2", "--seeds", "1"),
+    ):
         monkeypatch.setattr(sys, "argv", ["claims", *options, *places])
         command.main()
     page = (tmp_path / "claims.md").read_text()
@@ -173,13 +202,22 @@ def test_the_command_writes_its_choices_and_its_page(tmp_path: Path, monkeypatch
 
 def test_reasons_say_what_stands_in_the_way_of_each_claim(tmp_path: Path) -> None:
     exact = {f"exact {name}": (0.5, 0.5, 0.5) for name in plans.STEPWISE}
-    flipped = {f"{verdicts} beam": (share,) * 3 for verdicts, share in zip(plans.FLIPPED, (0.45, 0.3, 0.2), strict=True)}
+    flipped = {
+        f"{verdicts} beam": (share,) * 3 for verdicts, share in zip(plans.FLIPPED, (0.45, 0.3, 0.2), strict=True)
+    }
     found = measured({**exact, **flipped, "learnt beam": (0.1, 0.15, 0.375), "majority": (0.1, 0.1, 0.1)})
-    chosen = Choices(problems=1, seeds=1, plans={}, stepwise="beam", single="beam", alpha=0.1, tried={"beam": [9.0], **CHARGED})
-    (tmp_path / self_evaluation.FILE).write_text(json.dumps({"one": [0.2] * 50, "stopped": [0.3] * 50, "many": [0.4] * 50}))
+    chosen = Choices(
+        problems=1, seeds=1, plans={}, stepwise="beam", single="beam", alpha=0.1, tried={"beam": [9.0], **CHARGED}
+    )
+    (tmp_path / self_evaluation.FILE).write_text(
+        json.dumps({"one": [0.2] * 50, "stopped": [0.3] * 50, "many": [0.4] * 50})
+    )
     text = "\n".join(reasons(dataclasses.replace(found, ruled=found.curves), chosen, tmp_path))
     assert "beam 10%" in text  # halfway between 5 and 15 % in accuracy
     assert "beam: +40.0 points, 88% of it flipped 5 %, 50% of it flipped 15 %, 25% of it flipped 30 %" in text
     assert "  - 8: 20.0, 40.0, 1.50 times" in text
-    assert "(f): best-of-N that ends at the first right answer, which no allocator can beat by stopping alone: 1 times [1, 1] the" in text
+    assert (
+        "(f): best-of-N that ends at the first right answer, which no allocator can beat by stopping alone: 1 times "
+        "[1, 1] the" in text
+    )
     assert "gains +20.0 [+20.0, +20.0] points on one sample, what stops early +10.0 [+10.0, +10.0] points" in text

@@ -1,4 +1,6 @@
-"""The commands of research/ at their smallest sizes: every page and row that they promise is written, and only where they are told to."""
+"""The commands of research/ at their smallest sizes: every page and row that they promise is written, and only where
+they are told to.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ ROOT = Path(__file__).parents[2]
 
 def started(module: str, *arguments: str) -> str:
     """Return what a command prints, run in a process of its own in the checkout."""
-    done = subprocess.run([sys.executable, "-m", module, *arguments], capture_output=True, text=True, check=False, cwd=ROOT, timeout=900)
+    done = subprocess.run(
+        [sys.executable, "-m", module, *arguments], capture_output=True, text=True, check=False, cwd=ROOT, timeout=900
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -44,10 +48,23 @@ def chosen(tmp_path: Path) -> Path:
 def test_the_allocator_on_the_toy_has_a_row_for_each_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib")
     out = tmp_path / "toy.md"
-    main_of("research.allocation.toy.__main__", "--quick", "--problems", "40", "--budgets", "2", "--out", str(out), monkeypatch=monkeypatch)
+    main_of(
+        "research.allocation.toy.__main__",
+        "--quick",
+        "--problems",
+        "40",
+        "--budgets",
+        "2",
+        "--out",
+        str(out),
+        monkeypatch=monkeypatch,
+    )
     page = out.read_text()
     assert "Made by `python -m research.allocation.toy" in page
-    policies = "uniform best-of-N|random|A14, five oracle bins|A14, five predicted bins|allocator, population learnt|allocator|reference"
+    policies = (
+        "uniform best-of-N|random|A14, five oracle bins|A14, five predicted bins|allocator, population "
+        "learnt|allocator|reference"
+    )
     for policy in (*policies.split("|"), "static oracle", "adaptive oracle"):
         assert page.count(f"| 2 | {policy} | ") == 2, policy
     assert page.count("| 2 | best stop rule in hindsight | ") == 1
@@ -70,11 +87,27 @@ def test_searches_over_turns_of_an_agent_have_a_row_for_each_size(tmp_path: Path
 def test_the_allocator_on_the_pair_has_its_page_and_figures(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("matplotlib")
-    small = ("--limit", "3", "--seeds", "1", "--jobs", "1", "--store", str(tmp_path / "s.sqlite"), "--out", str(tmp_path))
+    small = (
+        "--limit",
+        "3",
+        "--seeds",
+        "1",
+        "--jobs",
+        "1",
+        "--store",
+        str(tmp_path / "s.sqlite"),
+        "--out",
+        str(tmp_path),
+    )
     started("research.allocation.pair", *small)
     page = (tmp_path / "allocator.md").read_text()
     assert "Made by `python -m research.allocation.pair`" in page
-    for title in ("What is asked of it", "Against uniform best-of-N", "Against the best single strategy", "Which resource binds"):
+    for title in (
+        "What is asked of it",
+        "Against uniform best-of-N",
+        "Against the best single strategy",
+        "Which resource binds",
+    ):
         assert f"## {title}" in page
     assert page.count("| `auto` | ") == 5
     assert len(re.findall(r"^\| \d{3} tokens, seed 0 \|", page, re.MULTILINE)) == 5
@@ -83,7 +116,9 @@ def test_the_allocator_on_the_pair_has_its_page_and_figures(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_the_performance_model_is_fitted_and_written_where_models_ship(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_performance_model_is_fitted_and_written_where_models_ship(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("torch")
     from research.allocation.pair import fitting
     from tts.allocator import shipped
@@ -95,13 +130,25 @@ def test_the_performance_model_is_fitted_and_written_where_models_ship(tmp_path:
     for name in fitting.KINDS:
         found = PerformanceModel.load(str(tmp_path / f"{name}.json"))
         assert found.problems == 20
-        assert not found.fits(found.model, found.task, PerformanceModel.load(str(shipped_before / f"{name}.json")).verifiers)
+        assert not found.fits(
+            found.model, found.task, PerformanceModel.load(str(shipped_before / f"{name}.json")).verifiers
+        )
 
 
 @pytest.mark.slow
 def test_the_range_of_the_methods_is_chosen_by_levels(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    small = ("--choose-range", "--limit", "10", "--jobs", "1", "--store", str(tmp_path / "s.sqlite"), "--out", str(tmp_path))
+    small = (
+        "--choose-range",
+        "--limit",
+        "10",
+        "--jobs",
+        "1",
+        "--store",
+        str(tmp_path / "s.sqlite"),
+        "--out",
+        str(tmp_path),
+    )
     started("research.methods", *small)
     page = (tmp_path / "methods_choices.md").read_text()
     assert re.findall(r"^\| (\d+) \| 1 \| .* \| (?:yes|no) \|$", page, re.MULTILINE) == [str(i) for i in range(1, 11)]
@@ -111,7 +158,19 @@ def test_the_range_of_the_methods_is_chosen_by_levels(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_reasons_have_a_row_for_each_search_and_charge(chosen: Path) -> None:
     pytest.importorskip("torch")
-    small = ("--reasons", "--limit", "1", "--seeds", "1", "--jobs", "1", "--store", str(chosen / "s.sqlite"), "--out", str(chosen))
+    small = (
+        "--reasons",
+        "--limit",
+        "1",
+        "--seeds",
+        "1",
+        "--jobs",
+        "1",
+        "--store",
+        str(chosen / "s.sqlite"),
+        "--out",
+        str(chosen),
+    )
     started("research.methods", *small)
     page = (chosen / "methods_by_verifier.md").read_text()
     from research.methods import reasons
@@ -125,7 +184,19 @@ def test_the_reasons_have_a_row_for_each_search_and_charge(chosen: Path) -> None
 def test_every_guide_has_its_rows(chosen: Path) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("matplotlib")
-    small = ("--compare", "--limit", "1", "--seeds", "1", "--jobs", "1", "--store", str(chosen / "s.sqlite"), "--out", str(chosen))
+    small = (
+        "--compare",
+        "--limit",
+        "1",
+        "--seeds",
+        "1",
+        "--jobs",
+        "1",
+        "--store",
+        str(chosen / "s.sqlite"),
+        "--out",
+        str(chosen),
+    )
     started("research.methods.verifiers", *small, "--choices", str(chosen))
     page = (chosen / "verifiers.md").read_text()
     from research.methods import guides
@@ -136,7 +207,9 @@ def test_every_guide_has_its_rows(chosen: Path) -> None:
         assert re.search(rf"^\| {guide} \| [\d.]+ \|$", page, re.MULTILINE)
 
 
-def test_the_cheap_verifiers_have_a_line_each(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_cheap_verifiers_have_a_line_each(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     from research.methods import verifiers
 
     monkeypatch.setattr(sys, "argv", ["verifiers", "--candidates", "8"])
@@ -150,7 +223,9 @@ def test_the_cheap_verifiers_have_a_line_each(monkeypatch: pytest.MonkeyPatch, c
 def test_the_tables_of_the_card_are_written_between_their_marks(tmp_path: Path) -> None:
     name = "tts/models/pocket/README.md"
     (tmp_path / name).parent.mkdir(parents=True)
-    (tmp_path / name).write_text(re.sub(r"(<!-- tables -->\n).*?(<!-- end)", r"\1old\n\2", (ROOT / name).read_text(), flags=re.DOTALL))
+    (tmp_path / name).write_text(
+        re.sub(r"(<!-- tables -->\n).*?(<!-- end)", r"\1old\n\2", (ROOT / name).read_text(), flags=re.DOTALL)
+    )
     measured = ROOT / "tts/models/pocket/evaluation.json"
     card.fill(measured, tmp_path)
     for written in (name, "tts/models/pocket/evaluation.json"):
@@ -165,13 +240,28 @@ def test_the_tables_of_the_card_are_written_between_their_marks(tmp_path: Path) 
 def test_methods_without_choices_end_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
     with pytest.raises(SystemExit, match=r"methods_choices\.json cannot be read \(hint: run --choose-range"):
-        main_of("research.methods.__main__", "--out", str(tmp_path), "--store", str(tmp_path / "s.sqlite"), monkeypatch=monkeypatch)
+        main_of(
+            "research.methods.__main__",
+            "--out",
+            str(tmp_path),
+            "--store",
+            str(tmp_path / "s.sqlite"),
+            monkeypatch=monkeypatch,
+        )
 
 
-@pytest.mark.parametrize("module", ["pocket.train", "pocket.evaluate", "pocket.card", "methods", "methods.verifiers", "allocation.pair"])
-def test_a_command_says_what_it_takes(module: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "module", ["pocket.train", "pocket.evaluate", "pocket.card", "methods", "methods.verifiers", "allocation.pair"]
+)
+def test_a_command_says_what_it_takes(
+    module: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("torch")
-    name = f"research.{module}" if "." in module and module.split(".")[1] in ("card", "verifiers") else f"research.{module}.__main__"
+    name = (
+        f"research.{module}"
+        if "." in module and module.split(".")[1] in ("card", "verifiers")
+        else f"research.{module}.__main__"
+    )
     with pytest.raises(SystemExit) as ended:
         main_of(name, "--help", monkeypatch=monkeypatch)
     assert ended.value.code == 0
@@ -182,7 +272,9 @@ def test_lengths_has_a_row_for_each_plan_and_budget(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     small = ("--seeds", "2", "--problems", "2", "--policy-seeds", "1")
     started("research.lengths", *small, "--json", str(tmp_path / "figures.json"), "--out", str(tmp_path / "page.md"))
-    page = started("research.lengths", "--measured", str(tmp_path / "figures.json"), "--before", str(tmp_path / "figures.json"))
+    page = started(
+        "research.lengths", "--measured", str(tmp_path / "figures.json"), "--before", str(tmp_path / "figures.json")
+    )
     assert page.count("| `best_of_n \\| majority` | ") == 3 + 2 * 4
     assert page.count("| `best_of_n(n=16) \\| majority` | ") == 3
     assert page.count("+0.0% [+0.0%, +0.0%]") == 2 * 2 * 4  # beside itself
@@ -204,7 +296,18 @@ def test_confidences_have_an_auc_and_a_row_for_each_selection_and_plan(tmp_path:
     pytest.importorskip("torch")
     from research.methods.confidences import CHOOSERS, LIVE_PLANS, ROLES
 
-    options = ["--limit", "6", "--samples", "4", "--draws", "2", "--online", "2", "--store", str(tmp_path / "store.sqlite")]
+    options = [
+        "--limit",
+        "6",
+        "--samples",
+        "4",
+        "--draws",
+        "2",
+        "--online",
+        "2",
+        "--store",
+        str(tmp_path / "store.sqlite"),
+    ]
     started("research.methods.confidences", *options, "--out", str(tmp_path), "--choices", str(chosen))
     page = (tmp_path / "confidences.md").read_text()
     scores, selections, live = page.split("\n## ")[1:]
@@ -213,15 +316,31 @@ def test_confidences_have_an_auc_and_a_row_for_each_selection_and_plan(tmp_path:
     assert all(f"\n| {plan} | " in live for plan in LIVE_PLANS)
 
 
-def test_the_second_wave_has_a_row_for_each_plan_and_budget(tmp_path: Path, chosen: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_second_wave_has_a_row_for_each_plan_and_budget(
+    tmp_path: Path, chosen: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("torch")
     from research.methods.second_wave import PLANS
 
-    arguments = ("--limit", "2", "--seeds", "1", "--budgets", "40", "80", "--store", str(tmp_path / "s.sqlite"), "--out", str(tmp_path))
+    arguments = (
+        "--limit",
+        "2",
+        "--seeds",
+        "1",
+        "--budgets",
+        "40",
+        "80",
+        "--store",
+        str(tmp_path / "s.sqlite"),
+        "--out",
+        str(tmp_path),
+    )
     main_of("research.methods.second_wave", *arguments, "--choices", str(chosen), monkeypatch=monkeypatch)
     page = (tmp_path / "second_wave.md").read_text()
     for verifier, plans in PLANS.items():
-        title = {"nothing": "## Without scores", "control": "## The control"}.get(verifier, f"## Scored by `{verifier}`")
+        title = {"nothing": "## Without scores", "control": "## The control"}.get(
+            verifier, f"## Scored by `{verifier}`"
+        )
         table = page.partition(title)[2].partition("\n## ")[0]
         assert table.count("\n| `") == 2 * len(plans)
         assert table.count("| – | – | – |") == 2, "the first plan is held against nothing"

@@ -28,7 +28,15 @@ SIZES = {**dict.fromkeys([*plans.REPLAYED, "random choice", "pass@k"], (1, 2, 4,
 
 
 def level(operations: int, one: float, vote: float, coverage: float) -> Level:
-    return Level(operations=operations, problems=30, one=one, vote=vote, coverage=coverage, generated=10.0 * operations, total=90.0)
+    return Level(
+        operations=operations,
+        problems=30,
+        one=one,
+        vote=vote,
+        coverage=coverage,
+        generated=10.0 * operations,
+        total=90.0,
+    )
 
 
 def curve_of(name: str, solved: Sequence[float], cost: Sequence[float], kind: str) -> Curve:
@@ -37,9 +45,16 @@ def curve_of(name: str, solved: Sequence[float], cost: Sequence[float], kind: st
     costs = {axis: np.array(cost, float) for axis in ("tokens", "generated_tokens", "samples")}
     names = [str(i) for i in range(PROBLEMS)]
     return Curve(
-        label=name, dataset="sums", model="pocket", costs=costs, accuracy=accuracies(shares, np.random.default_rng(0)), shares=shares,
-        problems=names, seeds=[0], kind=kind,  # pyright: ignore[reportArgumentType]
-    )  # fmt: skip
+        label=name,
+        dataset="sums",
+        model="pocket",
+        costs=costs,
+        accuracy=accuracies(shares, np.random.default_rng(0)),
+        shares=shares,
+        problems=names,
+        seeds=[0],
+        kind=kind,  # pyright: ignore[reportArgumentType]
+    )
 
 
 def measured(solved: Mapping[str, Sequence[float]], kept: Mapping[str, float], calls: Mapping[str, float]) -> Measured:
@@ -53,11 +68,23 @@ def measured(solved: Mapping[str, Sequence[float]], kept: Mapping[str, float], c
         for i, size in enumerate(sizes):
             rows.append(
                 Row(
-                    name=name, size=size, kind=kind, accuracy=curves[name].accuracy[i], generated=size, verifier=0.0, total=size,
-                    calls=calls.get(name, 1.0) * size, limit=2 * size if kind == "live" else None, stops={"done": 3},
+                    name=name,
+                    size=size,
+                    kind=kind,
+                    accuracy=curves[name].accuracy[i],
+                    generated=size,
+                    verifier=0.0,
+                    total=size,
+                    calls=calls.get(name, 1.0) * size,
+                    limit=2 * size if kind == "live" else None,
+                    stops={"done": 3},
                 )
-            )  # fmt: skip
-    live = {(name, size): {str(i): tokens for i in range(PROBLEMS)} for name, tokens in kept.items() for size in plans.BUDGETS}
+            )
+    live = {
+        (name, size): {str(i): tokens for i in range(PROBLEMS)}
+        for name, tokens in kept.items()
+        for size in plans.BUDGETS
+    }
     return Measured(rows=_compared(rows, curves), curves=curves, kept=live, problems=PROBLEMS, seeds=1)
 
 
@@ -66,7 +93,12 @@ def verdicts(of: Measured) -> list[str]:
 
 
 def test_the_range_is_where_a_search_has_something_to_find() -> None:
-    easy, good, hopeless, agreed = level(1, 0.9, 0.9, 1.0), level(3, 0.6, 0.7, 0.9), level(9, 0.1, 0.2, 0.5), level(5, 0.5, 0.6, 0.7)
+    easy, good, hopeless, agreed = (
+        level(1, 0.9, 0.9, 1.0),
+        level(3, 0.6, 0.7, 0.9),
+        level(9, 0.1, 0.2, 0.5),
+        level(5, 0.5, 0.6, 0.7),
+    )
     choices = Choices(levels=[easy, good, hopeless, agreed])
     assert choices.operations == [3]
     assert choices.sample == 30
@@ -74,7 +106,10 @@ def test_the_range_is_where_a_search_has_something_to_find() -> None:
 
 
 def test_the_most_accurate_plan_is_taken_and_the_first_among_equals(tmp_path: Path) -> None:
-    tried = [Tried(plan=plan, accuracy=Estimate(value, 0, 1), generated=1, total=2) for plan, value in (("a", 0.5), ("b", 0.6), ("c", 0.6))]
+    tried = [
+        Tried(plan=plan, accuracy=Estimate(value, 0, 1), generated=1, total=2)
+        for plan, value in (("a", 0.5), ("b", 0.6), ("c", 0.6))
+    ]
     choices = Choices(levels=[level(3, 0.6, 0.7, 0.9)], problems=4, seeds=2, tried={"beam": tried})
     assert choices.chosen == {"beam": "b"}
     writing.write_choices(choices, tmp_path)
@@ -101,7 +136,12 @@ def test_a_plan_is_found_by_its_canonical_text() -> None:
 
 @pytest.mark.parametrize(
     ("found", "verdict"),
-    [(None, FAILS), (Estimate(2.9, 2, 5), FAILS), (Estimate(3.5, 2, 5), HOLDS_IN_THE_MEAN), (Estimate(4.0, 3, 5), HOLDS)],
+    [
+        (None, FAILS),
+        (Estimate(2.9, 2, 5), FAILS),
+        (Estimate(3.5, 2, 5), HOLDS_IN_THE_MEAN),
+        (Estimate(4.0, 3, 5), HOLDS),
+    ],
 )
 def test_a_factor_is_reached_by_its_interval_or_in_the_mean(found: Estimate | None, verdict: str) -> None:
     assert reached(3.0, found) == verdict
@@ -110,11 +150,21 @@ def test_a_factor_is_reached_by_its_interval_or_in_the_mean(found: Estimate | No
 def test_claims_hold_where_the_figures_say_so() -> None:
     cheap, dear = [0.6, 0.6, 0.6, 0.6, 0.6], [0.2, 0.3, 0.4, 0.5, 0.6]
     falling, steady = [0.3, 0.5, 0.5, 0.45, 0.4, 0.3], [0.3, 0.5, 0.5, 0.5, 0.5, 0.5]
-    good = {"a_star": cheap, "particle_filter": cheap, "beam": dear, "dvts": dear, "best": falling, "best of majority": steady}
+    good = {
+        "a_star": cheap,
+        "particle_filter": cheap,
+        "beam": dear,
+        "dvts": dear,
+        "best": falling,
+        "best of majority": steady,
+    }
     kept = {"rebase": 20.0, "ets": 10.0}
     assert verdicts(measured(good, kept, {"a_star": 0.5})) == [HOLDS, HOLDS_IN_THE_MEAN, *[HOLDS] * 5]
     assert verdicts(measured(good, kept, {"a_star": 2.0}))[1] == FAILS
-    assert verdicts(measured({**good, "ets": [0.1] * 5, "rebase": [0.6] * 5}, {"rebase": 11.0, "ets": 10.0}, {}))[4:6] == [FAILS] * 2
+    assert (
+        verdicts(measured({**good, "ets": [0.1] * 5, "rebase": [0.6] * 5}, {"rebase": 11.0, "ets": 10.0}, {}))[4:6]
+        == [FAILS] * 2
+    )
     assert verdicts(measured({**good, "best of majority": falling}, kept, {}))[6] == FAILS
     assert verdicts(measured({**good, "best": steady}, kept, {}))[6] == UNSEEN
 
@@ -128,13 +178,21 @@ def test_differences_are_to_the_better_baseline_at_the_same_budget_and_corrected
     every = [row for row in made.rows if row.difference is not None]
     smaller = sum(row.difference.p < beam[-1].difference.p for row in every if row.difference is not None)
     assert beam[-1].p >= (len(every) - smaller) * beam[-1].difference.p - 1e-12
-    assert [round(row.difference.mean.value, 9) for row in made.of("best_of_n") if row.difference] == [0.1, 0.15, 0.2, 0.1, 0.0]
+    assert [round(row.difference.mean.value, 9) for row in made.of("best_of_n") if row.difference] == [
+        0.1,
+        0.15,
+        0.2,
+        0.1,
+        0.0,
+    ]
     assert all(row.difference is None for row in made.of("weighted"))
 
 
 def test_the_page_says_what_was_measured(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    tried = {name: [Tried(plan="single", accuracy=Estimate(0.5, 0, 1), generated=1, total=2)] for name in ("beam", "ets")}
+    tried = {
+        name: [Tried(plan="single", accuracy=Estimate(0.5, 0, 1), generated=1, total=2)] for name in ("beam", "ets")
+    }
     choices = Choices(levels=[level(3, 0.6, 0.7, 0.9), level(4, 0.6, 0.7, 0.9)], problems=4, seeds=2, tried=tried)
     writing.write(choices, measured({}, {"rebase": 20.0, "ets": 10.0}, {}), tmp_path)
     page = (tmp_path / "methods.md").read_text()
@@ -161,4 +219,8 @@ def test_the_comparison_runs_from_nothing_to_its_page(tmp_path: Path) -> None:
 
 
 def test_a_claim_is_shown_with_its_figures() -> None:
-    assert list(writing._claims([Claim("It rains", FAILS, ["a", "b"])])) == ["- It rains: **does not hold**.", "  - a", "  - b"]
+    assert list(writing._claims([Claim("It rains", FAILS, ["a", "b"])])) == [
+        "- It rains: **does not hold**.",
+        "  - a",
+        "  - b",
+    ]

@@ -36,7 +36,10 @@ def scores(verifier: Reachable, text: str) -> float:
 def test_verdicts_are_exact_and_flipped_as_often_as_they_should() -> None:
     assert scores(Reachable(), RIGHT) == 1.0
     assert scores(Reachable(), LOST) == 0.0
-    judged = [Reachable(error=0.3, seed=seed).judged(PROBLEM, _asked(), tasks.get("countdown").split(RIGHT)) for seed in range(400)]
+    judged = [
+        Reachable(error=0.3, seed=seed).judged(PROBLEM, _asked(), tasks.get("countdown").split(RIGHT))
+        for seed in range(400)
+    ]
     assert set(np.ravel(judged)) == {0.3, 0.7}
     assert np.mean(np.array(judged) == 0.3) == pytest.approx(0.3, abs=0.05)
     again = Reachable(error=0.3, seed=7).judged(PROBLEM, _asked(), ["3 * 4 = 12\n"])
@@ -58,7 +61,15 @@ def test_every_method_is_a_plan_and_every_row_is_on_the_page() -> None:
 
 
 def _row(method: str, right: tuple[float, ...], flops: float) -> Row:
-    return Row("learnt", method, 124, Estimate(value=float(np.mean(right)), low=0.0, high=1.0, level=0.95, num=4), 120.0, flops, right)
+    return Row(
+        "learnt",
+        method,
+        124,
+        Estimate(value=float(np.mean(right)), low=0.0, high=1.0, level=0.95, num=4),
+        120.0,
+        flops,
+        right,
+    )
 
 
 def test_differences_are_paired_by_problem_and_marked_where_their_interval_excludes_0() -> None:
@@ -74,7 +85,11 @@ def test_differences_are_paired_by_problem_and_marked_where_their_interval_exclu
 def test_the_figure_has_a_panel_for_each_verifier(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     items = draw_problems(Cell("countdown", 4), "test", 4)
-    made = [_row(method, (1.0, 0.0, 1.0, share), flops) for method in ("majority", "beam") for share, flops in ((0.0, 5e8), (1.0, 9e8))]
+    made = [
+        _row(method, (1.0, 0.0, 1.0, share), flops)
+        for method in ("majority", "beam")
+        for share, flops in ((0.0, 5e8), (1.0, 9e8))
+    ]
     figure(made, items, 1, tmp_path / "found.svg")
     drawn = (tmp_path / "found.svg").read_text()
     assert "<svg" in drawn
@@ -105,7 +120,18 @@ def test_the_stored_study_of_the_demo_s_figure_tells_a_search_from_votes_by_its_
 @pytest.mark.skipif(not CLAIMS.is_file(), reason="the documents are no part of the wheel")
 def test_a_stored_study_is_drawn_alone_and_nothing_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib", reason="figures need the extra experiments")
-    stored = ["countdown", "--stored", str(CLAIMS), "--verifiers", "learnt", "--methods", "majority", "best_of_n", "rebase", "a_star"]
+    stored = [
+        "countdown",
+        "--stored",
+        str(CLAIMS),
+        "--verifiers",
+        "learnt",
+        "--methods",
+        "majority",
+        "best_of_n",
+        "rebase",
+        "a_star",
+    ]
     monkeypatch.setattr("sys.argv", [*stored, "--figure", str(tmp_path / "stored.svg")])
     monkeypatch.setattr("research.methods.countdown.rows", None)
     main()

@@ -1,4 +1,6 @@
-"""Short and full thought of simulated thinkers: hindsight by enumeration, budgets that are kept, and searches that are not cut short."""
+"""Short and full thought of simulated thinkers: hindsight by enumeration, budgets that are kept, and searches that are
+not cut short.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,17 @@ pytest.importorskip("research", reason="research is no part of the wheel")
 
 import tts
 from research.allocation import modes
-from research.allocation.modes import ESCALATION, LONGEST, Kind, World, fit_modes, least_tokens, outcome, ratio, vote_accuracy
+from research.allocation.modes import (
+    ESCALATION,
+    LONGEST,
+    Kind,
+    World,
+    fit_modes,
+    least_tokens,
+    outcome,
+    ratio,
+    vote_accuracy,
+)
 
 WORLD = World("test", (Kind((0.97, 0.98), (150, 1500)), Kind((0.1, 0.9), (200, 6000))), (0.5, 0.5))
 
@@ -46,13 +58,17 @@ def test_the_accuracy_of_a_vote_is_that_of_its_law() -> None:
 
 
 def test_searches_under_a_total_are_not_all_cut_short(tmp_path: Path) -> None:
-    """The total pays a full thought for a part of the hard problems: these are solved, where an even division would solve none."""
+    """The total pays a full thought for a part of the hard problems: these are solved, where an even division would
+    solve none.
+    """
     file = tmp_path / "modes.json"
     fit_modes(WORLD, WORLD.problems(60, 1000), 0).save(file)
     given = WORLD.problems(60, 1)
     total = 60 * 2200  # an even division has 4,000 tokens for each hard problem, and a full thought takes 6,000
     with tts.Solver({"policy": WORLD.backend(0), "full": WORLD.backend(1)}, {}, task="math") as solver:
-        solutions = solver.solve_many(given, tts.Budget(tokens=total), strategy=f"auto(model={str(file)!r}) | majority", seed=0)
+        solutions = solver.solve_many(
+            given, tts.Budget(tokens=total), strategy=f"auto(model={str(file)!r}) | majority", seed=0
+        )
     assert sum(s.usage.tokens for s in solutions) <= total
     hard = [s.answer == p.answer for s, p in zip(solutions, given, strict=True) if str(p.prompt).endswith("1")]
     assert sum(hard) >= 0.4 * total / 6600
@@ -63,7 +79,9 @@ def test_a_cascade_of_modes_keeps_its_budget_and_is_near_hindsight() -> None:
     with tts.Solver({"policy": WORLD.backend(0), "full": WORLD.backend(1)}, {}, task="math") as solver:
         for seed in range(4):
             given = WORLD.problems(100, seed)
-            solutions = solver.solve_many(given, each=tts.Budget(samples=3, tokens=LONGEST), strategy=ESCALATION, seed=seed)
+            solutions = solver.solve_many(
+                given, each=tts.Budget(samples=3, tokens=LONGEST), strategy=ESCALATION, seed=seed
+            )
             assert all(s.usage.tokens <= LONGEST and s.usage.samples <= 3 for s in solutions)
             assert {s.usage.samples for s in solutions} == {2, 3}
             found.append(outcome(WORLD, given, solutions))

@@ -1,4 +1,6 @@
-"""The recorded pools: figures computed from the files another way, programs in the sandbox, and the command at its smallest size."""
+"""The recorded pools: figures computed from the files another way, programs in the sandbox, and the command at its
+smallest size.
+"""
 
 from __future__ import annotations
 
@@ -42,10 +44,17 @@ def test_the_figures_of_a_pool_are_those_of_its_files(name: str, expected: dict[
 
 @has_pools
 def test_the_published_figures_of_the_process_model_are_met_the_source_s_way() -> None:
-    """There the best of eight may be a text without a box, and texts without one vote as one answer; ties go to the first."""
+    """There the best of eight may be a text without a box, and texts without one vote as one answer; ties go to the
+    first.
+    """
     best, votes = list[bool](), list[bool]()
     for one in pools.pool("crucible").problems:
-        best.append(max(((drawn.scores["main"], -i, drawn) for i, drawn in enumerate(one.drawn)), key=lambda of: of[:2])[2].right is True)
+        best.append(
+            max(((drawn.scores["main"], -i, drawn) for i, drawn in enumerate(one.drawn)), key=lambda of: of[:2])[
+                2
+            ].right
+            is True
+        )
         answers = [drawn.answer or "" for drawn in one.drawn]
         votes.append(one.drawn[answers.index(max(answers, key=answers.count))].right is True)
     assert (round(sum(best) / 120, 3), round(sum(votes) / 120, 3)) == (0.550, 0.525)
@@ -55,30 +64,41 @@ def test_the_published_figures_of_the_process_model_are_met_the_source_s_way() -
 def test_auto_draws_the_recorded_samples_and_reaches_what_the_vote_reaches() -> None:
     pool = pools.pool("qwen25math")
     (alone, _), (total, mean) = page.allocated(pool, 8, 2), page.allocated(pool, 2, 16, shared=True)
-    assert (alone.accuracy.value, alone.samples) == (0.93, 4.4)  # as through a function model that hands out the samples
+    # as through a function model that hands out the samples
+    assert (alone.accuracy.value, alone.samples) == (0.93, 4.4)
     assert (total.accuracy.value, total.samples) == (0.93, 2.0)
     assert mean.accuracy.value == pytest.approx(0.91, abs=0.02)  # two votes are one sample: a tie goes to the first
 
 
 PROBLEM = programs.ProgramProblem(
-    "sum", "def add(a, b):\n", "def check(f):\n    assert f(2, 3) == 5\ncheck(add)\n",
+    "sum",
+    "def add(a, b):\n",
+    "def check(f):\n    assert f(2, 3) == 5\ncheck(add)\n",
     ("    return a + b\n", "    return a * b\n", "    return b + a\n", "    while True: pass\n", "    return (\n"),
     {"assert add(2, 2) == 4": 3, "assert add(1, 2) == 3": 1, "assert add(1, 1) == 1": 2},
-)  # fmt: skip
+)
 
 
 @has_sandbox
-def test_programs_are_run_once_and_told_apart_by_the_tests_that_they_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_are_run_once_and_told_apart_by_the_tests_that_they_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(programs, "_LIMITS", SandboxLimits(seconds=20))  # the endless program takes all of it
     told = programs.verdicts(PROBLEM, tmp_path / "kept.jsonl")
     assert [one.right for one in told] == [True, False, True, False, False]
-    assert [one.passed for one in told] == ["110", "101", "110", "000", ""]  # an endless test ends; what is no program passes nothing
+    # an endless test ends; what is no program passes nothing
+    assert [one.passed for one in told] == ["110", "101", "110", "000", ""]
     monkeypatch.setattr(programs, "run", None)  # from the file alone
     assert programs.verdicts(PROBLEM, tmp_path / "kept.jsonl") == told
 
 
 def test_agreement_is_the_plain_way() -> None:
-    told = [programs.Verdict(True, "110"), programs.Verdict(False, "101"), programs.Verdict(False, "110"), programs.Verdict(False, "000")]
+    told = [
+        programs.Verdict(True, "110"),
+        programs.Verdict(False, "101"),
+        programs.Verdict(False, "110"),
+        programs.Verdict(False, "000"),
+    ]
     found = programs.agreement([3, 1, 2], told, range(4))
     # groups: 110 of two programs and weight 4, 101 of one and weight 5, 000 of one and 0; sqrt(2) * 4 > 5
     assert found == {"CodeT": 0.5, "most tests": 0.0, "largest group": 0.5}
@@ -95,7 +115,12 @@ def test_the_replayed_selection_is_the_agreement_of_the_page() -> None:
     told = [programs.Verdict(bool(r), "".join(map(str, row))) for r, row in zip(right, passed, strict=True)]
     expected = [one["CodeT"] for one in programs.agreement_at(weights, told, sizes, 4000, rng)]
     outcomes = np.repeat(passed, weights, axis=1).tolist()  # a test as often as it was written
-    row = {"problem": "p", "answer": [str(i) for i in range(12)], "correct": right.tolist(), "steps": {"tests": outcomes}}
+    row = {
+        "problem": "p",
+        "answer": [str(i) for i in range(12)],
+        "correct": right.tolist(),
+        "steps": {"tests": outcomes},
+    }
     (curve,) = tts.Pool.from_rows([row], task="text").replay(["best_of_n | codet(verifier='tests')"], sizes, draws=4000)
     assert [one.value for one in curve.curve.accuracy] == pytest.approx(expected, abs=0.03)
 
@@ -107,10 +132,14 @@ def test_written_tests_are_taken_as_the_authors_take_them() -> None:
 
 @has_pools
 @has_sandbox
-def test_the_command_writes_its_page_at_the_smallest_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_the_command_writes_its_page_at_the_smallest_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
     pytest.importorskip("matplotlib")
     arguments = ["--draws", "2", "--every", "164", "--only", "qwen25math", "game24_tot", "humaneval"]
-    monkeypatch.setattr("sys.argv", ["recorded", *arguments, "--kept", str(tmp_path / "kept.jsonl"), "--out", str(tmp_path)])
+    monkeypatch.setattr(
+        "sys.argv", ["recorded", *arguments, "--kept", str(tmp_path / "kept.jsonl"), "--out", str(tmp_path)]
+    )
     command.main()
     assert capsys.readouterr().out.strip() == str(tmp_path / "recorded.md")
     text = (tmp_path / "recorded.md").read_text()

@@ -21,11 +21,16 @@ has_pools = pytest.mark.skipif(
 def recorded(prompts: int = 40, samples: int = 64, seed: int = 0) -> Recorded:
     rng = np.random.default_rng(seed)
     chances = rng.beta(0.3, 1.5, prompts)
-    return Recorded(tuple((rng.random(samples) < p).astype(float) for p in chances), tuple(rng.uniform(5, 15, samples) for _ in chances))
+    return Recorded(
+        tuple((rng.random(samples) < p).astype(float) for p in chances),
+        tuple(rng.uniform(5, 15, samples) for _ in chances),
+    )
 
 
 def test_groups_are_counted_by_hand() -> None:
-    of = Recorded((np.array([1.0, 0, 1, 1]), np.array([0.0, 0, 0, 0])), (np.array([2.0, 3, 4, 5]), np.array([1.0, 1, 1, 1])))
+    of = Recorded(
+        (np.array([1.0, 0, 1, 1]), np.array([0.0, 0, 0, 0])), (np.array([2.0, 3, 4, 5]), np.array([1.0, 1, 1, 1]))
+    )
     found = Groups.of(of, np.array([4, 2]))
     assert (found.tokens, found.signal, found.variances, found.silent) == (16.0, 4 * 0.1875, 0.1875, 0.5)
 

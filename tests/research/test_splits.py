@@ -52,7 +52,9 @@ def test_verdicts_that_are_known_are_drawn_without_replacement() -> None:
 def test_equal_totals_pay_solutions_with_their_verdicts() -> None:
     assert [solutions(16, v, 0.5) for v in (0, 2, 6, 30)] == [16, 8, 4, 1]
     found = grid([POOL], (1, 2, 4, 8), (0, 1, 2), 1.0, 4)
-    assert set(found) == {(1, 0), (2, 0), (4, 0), (4, 1), (8, 1), (8, 2)}, "no more than the pool has, and no verdict on a single one"
+    assert set(found) == {(1, 0), (2, 0), (4, 0), (4, 1), (8, 1), (8, 2)}, (
+        "no more than the pool has, and no verdict on a single one"
+    )
 
 
 def test_the_law_goes_through_the_best_splits() -> None:

@@ -16,7 +16,9 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 def study() -> StudyConfig:
-    return running.asked("stamped", {"split": "test", "limit": 1}, ["single"], {"samples": [1]}, seeds=1, verifier="none")
+    return running.asked(
+        "stamped", {"split": "test", "limit": 1}, ["single"], {"samples": [1]}, seeds=1, verifier="none"
+    )
 
 
 def test_a_page_says_by_what_it_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,8 +30,13 @@ def test_a_page_says_by_what_it_was_made(monkeypatch: pytest.MonkeyPatch) -> Non
         (None, "", "no commit"),
     ):
         monkeypatch.setattr(stamps, "commit", lambda found=found: found)
-        monkeypatch.setattr(stamps, "_git", lambda *asked, status=status: status if asked[0] == "status" else git(*asked))
-        assert stamps.made_by("python -m x", "; more") == f"Made by `python -m x`; more (result version {RESULT_VERSION}, {shown})."
+        monkeypatch.setattr(
+            stamps, "_git", lambda *asked, status=status: status if asked[0] == "status" else git(*asked)
+        )
+        assert (
+            stamps.made_by("python -m x", "; more")
+            == f"Made by `python -m x`; more (result version {RESULT_VERSION}, {shown})."
+        )
 
 
 def test_results_of_two_commits_are_not_mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,12 +47,18 @@ def test_results_of_two_commits_are_not_mixed(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("research.stamps.commit", lambda: f"{COMMIT} with changes")
     assert running.run(study(), store, 1) == number, "the same commit goes on, though pages were written"
     monkeypatch.setattr("research.stamps.commit", lambda: "f" * 40)
-    with pytest.raises(SystemExit, match=r"commit 0123456789, and this is version \d+, commit ffffffffff; a page must not mix them"):
+    with pytest.raises(
+        SystemExit, match=r"commit 0123456789, and this is version \d+, commit ffffffffff; a page must not mix them"
+    ):
         running.run(study(), store, 1)
     stamps.refuse_mixture(tmp_path / "none.sqlite")
 
 
 def test_every_page_of_results_is_stamped_by_its_command() -> None:
     root = Path(stamps.__file__).parent
-    loose = [path for path in root.rglob("*.py") if path.name != "stamps.py" and re.search("Made by `", path.read_text(encoding="utf-8"))]
+    loose = [
+        path
+        for path in root.rglob("*.py")
+        if path.name != "stamps.py" and re.search("Made by `", path.read_text(encoding="utf-8"))
+    ]
     assert loose == []

@@ -1,4 +1,6 @@
-"""How rare an answer best-of-majority keeps by default, on a law whose right answers are rare, and the table that chooses it."""
+"""How rare an answer best-of-majority keeps by default, on a law whose right answers are rare, and the table that
+chooses it.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ SHARES = (0.0, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.08, 0.1, 0.2)
 
 def means_of(answers: Any, scores: Any) -> list[tuple[float, int, bool]]:
     """Return the mean score of the first four responses of each answer, its votes, and whether it is right."""
-    return [(scores[answers == one][:4].mean(), int((answers == one).sum()), bool(one == 0)) for one in np.unique(answers)]
+    return [
+        (scores[answers == one][:4].mean(), int((answers == one).sum()), bool(one == 0)) for one in np.unique(answers)
+    ]
 
 
 def test_the_default_is_near_the_best_share_and_gains_by_more_samples_where_right_answers_are_rare() -> None:

@@ -1,4 +1,6 @@
-"""Classes of equal answers: by keys where the task has them, off the event loop where reading takes long, and never past the time."""
+"""Classes of equal answers: by keys where the task has them, off the event loop where reading takes long, and never
+past the time.
+"""
 
 from __future__ import annotations
 
@@ -156,7 +158,27 @@ def test_many_votes_are_overtaken_as_few_are(first: int, second: int) -> None:
     assert overtaken(first, second) == pytest.approx(exact, rel=1e-9)
 
 
-MARKS = ("answer is", "the ", " A:", "Answer:", "####", "#", "**", "*", " ", "\n", ".", "$", "\\", "\\(", "\\)", "5", "\\boxed{", "}", "{")
+MARKS = (
+    "answer is",
+    "the ",
+    " A:",
+    "Answer:",
+    "####",
+    "#",
+    "**",
+    "*",
+    " ",
+    "\n",
+    ".",
+    "$",
+    "\\",
+    "\\(",
+    "\\)",
+    "5",
+    "\\boxed{",
+    "}",
+    "{",
+)
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -23,7 +23,9 @@ PROBLEMS = [f"{7 * i % 50} + {i % 9} - {i % 4} + {3 * i % 11} - {i % 7}" for i i
         ("beam(n=4, lookahead=1)", tts.Budget(samples=5)),
     ],
 )
-def test_what_a_search_has_begun_is_completed_where_no_further_branch_can_be_paid(strategy: str, budget: tts.Budget) -> None:
+def test_what_a_search_has_begun_is_completed_where_no_further_branch_can_be_paid(
+    strategy: str, budget: tts.Budget
+) -> None:
     for seed, problem in enumerate(PROBLEMS * 2):
         solution = tts.solve(problem, budget, model="toy", verifier="toy(error=0.2)", strategy=strategy, seed=seed)
         assert solution.answer is not None, (problem, seed)
@@ -34,7 +36,13 @@ def test_one_failure_in_ten_loses_no_problem(strategy: str) -> None:
     for seed, problem in enumerate(PROBLEMS * 2):
         backend = ChaosBackend(ToyBackend(), seed, fail=0.1)
         solution = tts.solve(
-            problem, tts.Budget(samples=4), backend=backend, task="arithmetic", verifier="toy(error=0.1)", strategy=strategy, seed=seed
+            problem,
+            tts.Budget(samples=4),
+            backend=backend,
+            task="arithmetic",
+            verifier="toy(error=0.1)",
+            strategy=strategy,
+            seed=seed,
         )
         assert solution.answer is not None, (problem, seed)
         assert solution.usage.samples <= 4
@@ -47,7 +55,11 @@ def test_a_stop_rules_answer_has_the_confidence_of_its_own_candidates() -> None:
         return tts.Answer(f"\\boxed{{{next(said)}}}", tokens=3)
 
     solution = tts.solve(
-        "Which?", tts.Budget(samples=16), backend=model, task="math", strategy="best_of_n(n=16) | unanimous(window=4) | majority"
+        "Which?",
+        tts.Budget(samples=16),
+        backend=model,
+        task="math",
+        strategy="best_of_n(n=16) | unanimous(window=4) | majority",
     )
     assert (solution.answer, solution.answers) == ("2", ("2", "1"))
     assert solution.confidence == 7 / 16
@@ -58,7 +70,12 @@ def test_a_budget_that_does_not_bound_the_search_is_refused_before_anything_is_s
     with pytest.raises(ConfigError, match="the budget does not bound it"):
         tts.solve(PROBLEMS[0], tts.Budget(verifier_calls=3), model="toy", strategy="best_of_n | majority")
     verified = tts.solve(
-        PROBLEMS[0], tts.Budget(verifier_calls=3), model="toy", verifier="toy", allow_oracle=True, strategy="best_of_n | best"
+        PROBLEMS[0],
+        tts.Budget(verifier_calls=3),
+        model="toy",
+        verifier="toy",
+        allow_oracle=True,
+        strategy="best_of_n | best",
     )
     assert (len(verified.candidates), verified.usage.verifier_calls) == (3, 3)
 
@@ -72,5 +89,7 @@ def test_a_score_that_is_too_dear_for_the_rest_is_named() -> None:
     assert solution.stopped_by == "budget: tokens"
     left = solution.remaining["tokens"]
     assert left > 100
-    assert any(line.startswith(f"{left} tokens are left, but one more solution may take 9") for line in solution.warnings)
+    assert any(
+        line.startswith(f"{left} tokens are left, but one more solution may take 9") for line in solution.warnings
+    )
     assert any(line.endswith("900 of them for its score") for line in solution.warnings)

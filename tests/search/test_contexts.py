@@ -59,7 +59,9 @@ def test_as_many_continuations_as_the_budget_pays_of_a_full_path_come_to_an_end(
     assert (end.solution.stopped_by, end.solution.error) == ("nothing is spent any more", None)
 
 
-@pytest.mark.parametrize("plan", ["budget_forcing(n=2, thought_tokens=20, waits=6)", "budget_forcing(n=2, thought_tokens=20, cue='A: ')"])
+@pytest.mark.parametrize(
+    "plan", ["budget_forcing(n=2, thought_tokens=20, waits=6)", "budget_forcing(n=2, thought_tokens=20, cue='A: ')"]
+)
 @pytest.mark.parametrize("context", range(16, 48, 4))
 def test_forced_text_that_fills_the_context_ends_the_path(plan: str, context: int) -> None:
     backend = Short(ToyLanguage(thoughts=True))

@@ -26,7 +26,7 @@ from tts.trace.trace import Trace
 from tts.types import Candidate
 from tts.verifiers.toy import ToyVerifier
 
-# Paths that go on behind their end ----------------------------------------------------------------------------------------------
+# Paths that go on behind their end ------------------------------------------------------------------------------------
 
 
 def nodes_of(end: Solved) -> list[Any]:
@@ -56,7 +56,10 @@ def test_a_finished_path_goes_on_without_its_end_of_sequence() -> None:
     solution = run(body, verifiers={"main": ToyVerifier()}).solution
     assert [call.kind for call in solution.trace.calls][:6] == ["open", "expand", "open", "extend", "extend", "expand"]
     opened = solution.trace.calls[2].usage
-    assert opened.prompt_tokens == solution.trace.calls[0].usage.prompt_tokens + solution.trace.calls[1].usage.generated_tokens - 1
+    assert (
+        opened.prompt_tokens
+        == solution.trace.calls[0].usage.prompt_tokens + solution.trace.calls[1].usage.generated_tokens - 1
+    )
     assert [node.candidate for node in solution.trace.nodes[:2]] == [None, 0]
     assert solution.trace.nodes[2].parent == 1
 
@@ -71,7 +74,9 @@ def test_what_goes_on_is_scored_and_charged_within_every_limit(unit: str) -> Non
             await search.complete(children)
         await search.score([c.trajectory for c in search.candidates])
 
-    limits = {"tokens": (30, 60, 200), "flops": (200, 600, 3000), "usd": (1e-6, 1e-5, 1e-4), "samples": (1, 2, 4, 9)}[unit]
+    limits = {"tokens": (30, 60, 200), "flops": (200, 600, 3000), "usd": (1e-6, 1e-5, 1e-4), "samples": (1, 2, 4, 9)}[
+        unit
+    ]
     for limit in limits:
         chaos = ChaosBackend(toy(), seed=1, rates=Rates(flops=2, usd_in=10**6, usd_reused=10**5, usd_out=4 * 10**6))
         run(body, chaos, budget=Budget(**{unit: limit}), verifiers={"main": ToyVerifier(error=0.1)})  # type: ignore[arg-type]
@@ -154,7 +159,9 @@ def test_the_embedded_policy_goes_on_from_its_own_state(verifier: str) -> None:
         (child,) = await search.extend([t], "\n")
         ids = state._prompts.spelled(t, "policy").ids  # type: ignore[attr-defined]
         assert ids == t.token_ids  # the task ended it, so that its own state goes on while it is held
-        assert [call.kind for call in state.account.ledger.calls[calls:]] == (["extend"] if verifier == "process" else ["open", "extend"])
+        assert [call.kind for call in state.account.ledger.calls[calls:]] == (
+            ["extend"] if verifier == "process" else ["open", "extend"]
+        )
         assert state.tree.path_tokens(child) == state.tree.path_tokens(t) + len(child.token_ids)
         eos = dataclasses.replace(t, token_ids=(*ids, 2))
         assert state._prompts.spelled(eos, "policy").ids == ids  # type: ignore[attr-defined]
@@ -166,7 +173,7 @@ def test_the_embedded_policy_goes_on_from_its_own_state(verifier: str) -> None:
     assert len(end.solution.candidates) == 3
 
 
-# Forks inside of a node ---------------------------------------------------------------------------------------------------------
+# Forks inside of a node -----------------------------------------------------------------------------------------------
 
 
 def test_a_node_is_divided_and_forks_branch_off() -> None:
@@ -179,7 +186,12 @@ def test_a_node_is_divided_and_forks_branch_off() -> None:
             t = made.trajectory
             size, cost, spent = len(t.token_ids), search.tree.distinct_tokens([t]), search.account.spent["samples"]
             prefix = await search.fork(t, 4)
-            assert (prefix.status, prefix.text, prefix.token_ids, prefix.stream) == ("active", "3 + 4 = "[:8], t.token_ids[:4], t.stream)
+            assert (prefix.status, prefix.text, prefix.token_ids, prefix.stream) == (
+                "active",
+                "3 + 4 = "[:8],
+                t.token_ids[:4],
+                t.stream,
+            )
             assert prefix.logprobs == t.logprobs[:4]
             assert tree.own_tokens(prefix) == 4
             assert tree.own_tokens(t) == size - 4
@@ -264,7 +276,12 @@ def test_forks_are_scored_and_charged_within_every_limit(unit: str) -> None:
             await search.complete([t for t in forks if t.status == "active"])
         await search.score([c.trajectory for c in search.candidates])
 
-    limits: Any = {"tokens": (30, 60, 200), "flops": (200, 600, 3000), "usd": (1e-6, 1e-5, 1e-4), "samples": (1, 2, 4, 9)}
+    limits: Any = {
+        "tokens": (30, 60, 200),
+        "flops": (200, 600, 3000),
+        "usd": (1e-6, 1e-5, 1e-4),
+        "samples": (1, 2, 4, 9),
+    }
     for limit in limits.get(unit, (1, 3, 9)):
         chaos = ChaosBackend(toy(), seed=1, rates=Rates(flops=2, usd_in=10**6, usd_reused=10**5, usd_out=4 * 10**6))
         end = run(body, chaos, budget=Budget(**{unit: limit}), verifiers={"main": ToyVerifier(error=0.1)})

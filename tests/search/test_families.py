@@ -105,7 +105,7 @@ def test_forks_at_a_token_need_the_text_of_single_tokens() -> None:
     assert lacking(forks, RunSetting(caps=caps, shows_tokens=False)) == ["the text of single tokens"]
 
 
-# Settings in words ------------------------------------------------------------------------------------------------------------------
+# Settings in words ----------------------------------------------------------------------------------------------------
 
 
 def runs(words: str) -> set[str]:
@@ -115,8 +115,8 @@ def runs(words: str) -> set[str]:
 
 def test_plain_chat_runs_whole_solutions() -> None:
     plain = {
-        "archon", "auto", "best_of_n", "cascade", "mixture_of_agents", "pacore", "recursive_self_aggregation", "self_consistency",
-        "self_refine", "self_verification", "semantic_entropy", "sequential_revision", "single",
+        "archon", "auto", "best_of_n", "cascade", "mixture_of_agents", "pacore", "recursive_self_aggregation",
+        "self_consistency", "self_refine", "self_verification", "semantic_entropy", "sequential_revision", "single",
     }  # fmt: skip
     assert runs("server chat-only no-verifier") == plain
     assert runs("server") == runs("server chat-only") == plain | {"ab_mcts", "adaptive", "mind_evolution"}
@@ -126,12 +126,20 @@ def test_plain_chat_runs_whole_solutions() -> None:
 
 def test_a_task_has_its_prompts() -> None:
     assert runs("toy") - runs("toy pocket") == {
-        "archon", "mind_evolution", "mixture_of_agents", "pacore", "program_aided", "recursive_self_aggregation", "self_refine",
+        "archon",
+        "mind_evolution",
+        "mixture_of_agents",
+        "pacore",
+        "program_aided",
+        "recursive_self_aggregation",
+        "self_refine",
         "semantic_entropy",
-    }  # fmt: skip
+    }
     assert runs("toy") - runs("toy countdown") >= {"sequential_revision"}
     lacks = {"token_ids", "logprobs", "next_logprobs"}
-    assert runs("function") == {name for name in runs("toy") if not lacks & {*needs_of(parse(name).strategy).capabilities}}
+    assert runs("function") == {
+        name for name in runs("toy") if not lacks & {*needs_of(parse(name).strategy).capabilities}
+    }
 
 
 @pytest.mark.parametrize(
@@ -158,7 +166,9 @@ def test_what_was_not_measured_stands_in_the_community_and_says_so(capsys: pytes
     table = text.partition("## Strategies")[2].partition("\n## ")[0]
     said = dict(re.findall(r"^\| `(\w+)` \|.*\| ([^|]+) \|$", table, re.MULTILINE))
     assert set(said) == set(STRATEGIES.names())
-    assert {name for name, measured in said.items() if measured == "community"} == {n for n in said if in_community(STRATEGIES.get(n))}
+    assert {name for name, measured in said.items() if measured == "community"} == {
+        n for n in said if in_community(STRATEGIES.get(n))
+    }
     assert "no" not in said.values()
     strategies("archon")
     assert "Community: its gain was not measured." in capsys.readouterr().out

@@ -23,7 +23,7 @@ def test_a_strategy_sees_24_members() -> None:
     assert "warn" not in members
 
 
-# Prompts of its own -------------------------------------------------------------------------------------------------------------
+# Prompts of its own ---------------------------------------------------------------------------------------------------
 
 
 MESSAGES = (Message("system", "You add."), Message("user", "8 + 1 - 6"))
@@ -50,7 +50,12 @@ def test_the_stream_of_a_prompt_is_of_its_content_and_how_often_it_was_opened() 
     streams: list[list[int]] = []
 
     async def body(search: Search) -> None:
-        asked: list[tuple[str, Any]] = [("solve", "8 + 1"), ("check", "8 + 1"), ("solve", "8 + 2"), ("solve", (Message("user", "8 + 1"),))]
+        asked: list[tuple[str, Any]] = [
+            ("solve", "8 + 1"),
+            ("check", "8 + 1"),
+            ("solve", "8 + 2"),
+            ("solve", (Message("user", "8 + 1"),)),
+        ]
         streams.append([(await search.open(kind, prompt=prompt)).stream for kind, prompt in asked])
         streams[-1].append((await search.open()).stream)
         streams[-1].append(search.root.stream)
@@ -78,7 +83,9 @@ def test_another_model_opens_the_prompt_too() -> None:
     assert asked[0].prompt == MESSAGES
 
 
-@pytest.mark.parametrize("prompt", ["", "  \n", [], [Message("user", "")], 7, b"8 + 1", [7], [Message("user", 7)], {"role": "user"}])  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    "prompt", ["", "  \n", [], [Message("user", "")], 7, b"8 + 1", [7], [Message("user", 7)], {"role": "user"}]
+)  # type: ignore[arg-type]
 def test_what_is_no_prompt_is_refused_in_one_line(prompt: Any) -> None:
     async def body(search: Search) -> None:
         await search.open("check", prompt=prompt)
@@ -96,7 +103,7 @@ def test_texts_are_for_prompts_of_the_task() -> None:
         run(body)
 
 
-# Scores and weights that a strategy gives ---------------------------------------------------------------------------------------
+# Scores and weights that a strategy gives -----------------------------------------------------------------------------
 
 
 def graded(grades: Sequence[Any], weights: Sequence[float | None] = ()) -> Body:
@@ -118,7 +125,8 @@ def answers(n: int) -> list[str | None]:
 
 
 @pytest.mark.parametrize(
-    "name", ["best", "weighted", "borda(exponent=50)", "best_of_majority(alpha=0)", "selective(by='best', threshold=0.1)"]
+    "name",
+    ["best", "weighted", "borda(exponent=50)", "best_of_majority(alpha=0)", "selective(by='best', threshold=0.1)"],
 )
 def test_selections_go_by_the_scores_that_a_strategy_gives(name: str) -> None:
     drawn = answers(8)
@@ -138,7 +146,9 @@ def test_selections_go_by_the_scores_that_a_strategy_gives(name: str) -> None:
 def test_scores_outside_of_0_to_1_are_log_odds_where_they_are_summed() -> None:
     drawn = answers(4)
     grades = [3.0, -20.0, -20.0, -20.0]
-    solution = run(graded(grades), selection=tts.parse("single | weighted(verifier='own')").selection, gives=["own"]).solution
+    solution = run(
+        graded(grades), selection=tts.parse("single | weighted(verifier='own')").selection, gives=["own"]
+    ).solution
     assert solution.answer == drawn[0]
     assert max(c.weight for c in solution.candidates) == pytest.approx(1 / (1 + math.exp(-3)))
 
@@ -181,7 +191,10 @@ def test_what_is_no_score_or_weight_is_refused_in_one_line(scores: Any, weight: 
 
 def test_a_role_that_nobody_scores_and_one_that_two_score_are_refused_before_anything_is_spent() -> None:
     selection = tts.parse("single | best(verifier='own')").selection
-    for gives, verifiers, said in (((), {}, "no verifier has it"), (("own",), {"own": ToyVerifier(error=0.1)}, "but a verifier has that")):
+    for gives, verifiers, said in (
+        ((), {}, "no verifier has it"),
+        (("own",), {"own": ToyVerifier(error=0.1)}, "but a verifier has that"),
+    ):
         backend = toy()
         with pytest.raises(ConfigError, match=said):
             run(graded([0.5]), backend, selection=selection, gives=gives, verifiers=verifiers)  # type: ignore[arg-type]
@@ -199,7 +212,7 @@ def test_a_role_without_a_verifier_is_named() -> None:
     assert "main" in (refused.value.hint or str(refused.value))
 
 
-# Where rows end -----------------------------------------------------------------------------------------------------------------
+# Where rows end -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("texts", [(), ["\n"], "\n", None])

@@ -1,4 +1,6 @@
-"""Archon, Mind Evolution and forest of thought: what each call is shown, what it decides, and how often they are right, by exact laws."""
+"""Archon, Mind Evolution and forest of thought: what each call is shown, what it decides, and how often they are right,
+by exact laws.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ from tts.verifiers.genrm import QUESTION
 Say = Callable[[str, float], str]
 
 
-# Archon --------------------------------------------------------------------------------------------------------------------------
+# Archon ---------------------------------------------------------------------------------------------------------------
 
 
 class Layered:
@@ -125,13 +127,19 @@ def test_roles_write_what_they_are_named_for() -> None:
         return FunctionBackend(lambda ask: of(role)(text_of(ask), np.random.default_rng(ask.seed).random()))
 
     others = {role: model(role) for role in ("second", "third")}
-    solved("archon(n=2, keep=2, writers=['policy', 'second'], judge='second', aggregator='third')", of("policy"), others=others)
+    solved(
+        "archon(n=2, keep=2, writers=['policy', 'second'], judge='second', aggregator='third')",
+        of("policy"),
+        others=others,
+    )
     assert seen == {"policy": {"generate"}, "second": {"generate", "judge"}, "third": {"fuse"}}
 
 
 @repeats(60, 200)
 def test_layers_that_know_what_is_right_are_right_as_often_as_the_exact_law_says(runs: int) -> None:
-    """A verifier that knows, and an aggregator that copies what it is shown: one of three is right with the chance 1 - (1 - p)^3."""
+    """A verifier that knows, and an aggregator that copies what it is shown: one of three is right with the chance 1 -
+    (1 - p)^3.
+    """
     p = 0.3
 
     def say(text: str, draw: float) -> str:
@@ -140,7 +148,10 @@ def test_layers_that_know_what_is_right_are_right_as_often_as_the_exact_law_says
             return f"Verdict: {'Yes' if shown == [7] else 'No'}"
         return f"\\boxed{{{shown[0] if shown else 7 if draw < p else 8}}}"
 
-    right = sum(solved("archon(n=3, layers=['generate', 'verify', 'fuse'])", say, seed=seed).answer == "7" for seed in range(runs))
+    right = sum(
+        solved("archon(n=3, layers=['generate', 'verify', 'fuse'])", say, seed=seed).answer == "7"
+        for seed in range(runs)
+    )
     assert right / runs == near(1 - (1 - p) ** 3, runs)
 
 
@@ -158,13 +169,17 @@ def test_what_a_ranker_leaves_out_follows_in_order(reply: str, order: list[int])
     assert order_of(reply, 3) == order
 
 
-# Mind Evolution --------------------------------------------------------------------------------------------------------------------
+# Mind Evolution -------------------------------------------------------------------------------------------------------
 
 
 def evolved(plan: str, say: Say, fitness: Callable[[str], float], seed: int = 0) -> Any:
     model = FunctionBackend(lambda ask: say(text_of(ask), np.random.default_rng(ask.seed).random()))
     verifier = FunctionVerifier(lambda problem, text: fitness(text))
-    end = searched(make_run("What is 3 + 4?", Budget(samples=10**3), plan, model, seed=seed, verifiers={"main": verifier}, task="math"))
+    end = searched(
+        make_run(
+            "What is 3 + 4?", Budget(samples=10**3), plan, model, seed=seed, verifiers={"main": verifier}, task="math"
+        )
+    )
     assert end.search is not None
     check_books(end.search)
     assert end.solution.error is None
@@ -173,10 +188,13 @@ def evolved(plan: str, say: Say, fitness: Callable[[str], float], seed: int = 0)
 
 @repeats(60, 150)
 @pytest.mark.parametrize(
-    ("generations", "islands"), [pytest.param(1, 1, marks=pytest.mark.slow), (2, 1), pytest.param(3, 2, marks=pytest.mark.slow)]
+    ("generations", "islands"),
+    [pytest.param(1, 1, marks=pytest.mark.slow), (2, 1), pytest.param(3, 2, marks=pytest.mark.slow)],
 )
 def test_evolution_is_right_as_often_as_the_exact_law_says(generations: int, islands: int, runs: int) -> None:
-    """Children are right with a chance q, whoever their parents are: 1 - (1 - p)^(n islands) (1 - q)^(n islands (generations - 1))."""
+    """Children are right with a chance q, whoever their parents are: 1 - (1 - p)^(n islands) (1 - q)^(n islands
+    (generations - 1)).
+    """
     p, q, n = 0.15, 0.2, 2
 
     def say(text: str, draw: float) -> str:
@@ -190,12 +208,17 @@ def test_evolution_is_right_as_often_as_the_exact_law_says(generations: int, isl
     assert sum(end.solution.answer == "7" for end in ends) / runs == near(law, runs)
     for end in ends:
         made = len(end.solution.candidates)
-        assert end.solution.stopped_by == "a solution has the greatest score that the verifier gives" or made == n * islands * generations
+        assert (
+            end.solution.stopped_by == "a solution has the greatest score that the verifier gives"
+            or made == n * islands * generations
+        )
         assert end.solution.usage.samples == made + max(0, made - n * islands), "a critique for each child"
 
 
 def test_the_fittest_become_parents_and_wander_to_the_next_island() -> None:
-    """Each child is one more than its fittest parent. Of two islands one begins high: its best becomes a parent on the other."""
+    """Each child is one more than its fittest parent. Of two islands one begins high: its best becomes a parent on the
+    other.
+    """
     begun = iter([0.50, 0.51, 0.10, 0.11])
     shown: list[list[float]] = []
 
@@ -212,7 +235,9 @@ def test_the_fittest_become_parents_and_wander_to_the_next_island() -> None:
     model = FunctionBackend(lambda ask: say(text_of(ask), 0.0), concurrency=1)
     verifier = FunctionVerifier(lambda problem, text: float(re.findall(r"boxed\{([.\d]+)\}", text)[-1]))
     plan = "mind_evolution(n=2, generations=2, islands=2, pressure=0.001, migrants=1, orphans=0)"
-    end = searched(make_run("What is 3 + 4?", Budget(samples=99), plan, model, verifiers={"main": verifier}, task="math"))
+    end = searched(
+        make_run("What is 3 + 4?", Budget(samples=99), plan, model, verifiers={"main": verifier}, task="math")
+    )
     assert [max(one) for one in shown] == [0.51] * 4, "on the second island the best of the first is the fittest"
     assert {len(one) for one in shown} <= {1, 2}
     assert end.solution.answer == "0.52"
@@ -243,7 +268,11 @@ def test_an_orphan_is_a_plain_solution_without_a_critique(runs: int) -> None:
 
 def test_one_generation_takes_no_other_prompt() -> None:
     assert needs_of(parse("mind_evolution(n=3, generations=1)").strategy).prompts == ()
-    alone = evolved("mind_evolution(n=3, islands=2, generations=1)", lambda text, draw: f"\\boxed{{{int(draw * 9)}}}", lambda text: 0.5)
+    alone = evolved(
+        "mind_evolution(n=3, islands=2, generations=1)",
+        lambda text, draw: f"\\boxed{{{int(draw * 9)}}}",
+        lambda text: 0.5,
+    )
     assert alone.solution.usage.samples == 6
 
 
@@ -259,19 +288,24 @@ def test_without_migration_islands_stay_apart() -> None:
     model = FunctionBackend(lambda ask: say(text_of(ask), 0.0), concurrency=1)
     verifier = FunctionVerifier(lambda problem, text: float(re.findall(r"boxed\{([.\d]+)\}", text)[-1]))
     plan = "mind_evolution(n=2, generations=2, islands=2, pressure=0.001, migrants=0, orphans=0)"
-    end = searched(make_run("What is 3 + 4?", Budget(samples=99), plan, model, verifiers={"main": verifier}, task="math"))
+    end = searched(
+        make_run("What is 3 + 4?", Budget(samples=99), plan, model, verifiers={"main": verifier}, task="math")
+    )
     made = [c.answer for c in sorted(end.solution.candidates, key=lambda c: c.index)]
     assert made[4:] == ["0.52", "0.52", "0.12", "0.12"]
 
 
-# Forest of thought -----------------------------------------------------------------------------------------------------------------
+# Forest of thought ----------------------------------------------------------------------------------------------------
 
 
 @repeats(60, 150)
 @pytest.mark.parametrize(
-    ("branching", "corrections"), [pytest.param(1, 0, marks=pytest.mark.slow), (1, 1), pytest.param(2, 1, marks=pytest.mark.slow)]
+    ("branching", "corrections"),
+    [pytest.param(1, 0, marks=pytest.mark.slow), (1, 1), pytest.param(2, 1, marks=pytest.mark.slow)],
 )
-def test_a_tree_with_true_values_is_right_as_often_as_the_exact_law_says(branching: int, corrections: int, runs: int) -> None:
+def test_a_tree_with_true_values_is_right_as_often_as_the_exact_law_says(
+    branching: int, corrections: int, runs: int
+) -> None:
     """One state is kept: a level is right where one of its k (1 + corrections) samples is. A slip is never undone."""
     accuracy, right = 0.4, 0
     for seed in range(runs):
@@ -285,7 +319,9 @@ def test_a_tree_with_true_values_is_right_as_often_as_the_exact_law_says(branchi
 
 def test_trees_are_grown_until_more_than_half_agree() -> None:
     for seed in range(6):
-        end = searched(make_run("3 + 4 - 2", Budget(tokens=9000), "forest_of_thought(n=5, branching=4)", Valuing(0.9), seed=seed))
+        end = searched(
+            make_run("3 + 4 - 2", Budget(tokens=9000), "forest_of_thought(n=5, branching=4)", Valuing(0.9), seed=seed)
+        )
         assert (end.solution.answer, end.solution.stopped_by) == ("5", "3 of 5 trees agree")
         weights = [c.weight for c in end.solution.candidates]
         assert sorted(one for one in weights if one) == [1.0] * 3, "one vote a tree"
@@ -304,7 +340,10 @@ class Expert(Valuing):
                 self.shown = prompt[-1].content
         plain = [p if isinstance(p, str) or EXPERT not in p[-1].content else "1 + 1" for p in prompts]
         replies = await super().open(plain)
-        self.experts = [*getattr(self, "experts", []), *(r.value for r, p in zip(replies, prompts, strict=True) if p not in plain)]
+        self.experts = [
+            *getattr(self, "experts", []),
+            *(r.value for r, p in zip(replies, prompts, strict=True) if p not in plain),
+        ]
         return replies
 
     def sample(self, request: Any) -> Any:
@@ -329,7 +368,9 @@ def test_where_trees_do_not_agree_an_expert_chooses() -> None:
         answers: list[str | None] = []
         for reply in ("I take [1].", "Not [1], but [2].", "none"):
             backend = Expert(reply)
-            end = searched(make_run("3 + 4 - 2", Budget(tokens=9000), "forest_of_thought(n=2, branching=1)", backend, seed=seed))
+            end = searched(
+                make_run("3 + 4 - 2", Budget(tokens=9000), "forest_of_thought(n=2, branching=1)", backend, seed=seed)
+            )
             answers.append(end.solution.answer)
             if not backend.shown:
                 assert end.solution.stopped_by == "2 of 2 trees agree"
@@ -340,7 +381,7 @@ def test_where_trees_do_not_agree_an_expert_chooses() -> None:
     assert chosen == {(False, False), (True, True)}
 
 
-# What is refused -----------------------------------------------------------------------------------------------------------------
+# What is refused ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -349,8 +390,14 @@ def test_where_trees_do_not_agree_an_expert_chooses() -> None:
         ("archon(layers=[])", "layers is .*, but must be a list of generate, critique, rank, verify, fuse"),
         ("archon(layers=['generate', 'debate'])", "layers is .*, but must be a list of generate"),
         ("archon(layers=['fuse'])", "layers is .*, but must begin with 'generate', and have it nowhere else"),
-        ("archon(layers=['generate', 'generate'])", "layers is .*, but must begin with 'generate', and have it nowhere else"),
-        ("archon(layers=['generate', 'critique', 'verify'])", "a critique must be followed by 'rank' or 'fuse', which reads it"),
+        (
+            "archon(layers=['generate', 'generate'])",
+            "layers is .*, but must begin with 'generate', and have it nowhere else",
+        ),
+        (
+            "archon(layers=['generate', 'critique', 'verify'])",
+            "a critique must be followed by 'rank' or 'fuse', which reads it",
+        ),
         ("archon(keep=0)", "keep is 0, but must be a whole number of at least 1"),
         ("archon(writers=['a', 'a'])", "writers is .*, but must name each role once"),
         ("mind_evolution(pressure=0)", "pressure is 0, but must be above 0"),

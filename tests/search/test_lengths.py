@@ -62,7 +62,10 @@ def test_it_is_the_product_limit_estimate(paths: list[tuple[int, bool]], written
 Note = tuple[int, int, bool, bool]
 
 
-@given(st.lists(st.tuples(st.integers(0, 11), st.integers(0, 30), st.booleans(), st.booleans()), max_size=60), st.integers(0, 30))
+@given(
+    st.lists(st.tuples(st.integers(0, 11), st.integers(0, 30), st.booleans(), st.booleans()), max_size=60),
+    st.integers(0, 30),
+)
 def test_notes_in_any_order_come_to_what_a_fresh_count_does(notes: list[Note], written: int) -> None:
     """Nodes are noted again, as longer or shorter paths, open ones end, and some are continued as another."""
     lengths, kept = Lengths(7), dict[int, tuple[int, bool]]()
@@ -95,13 +98,16 @@ def test_a_search_of_single_rows_takes_time_in_proportion_to_them() -> None:
     def seconds(rows: int) -> float:
         lengths, rng = Lengths(64), np.random.default_rng(1)
         began = process_time()
-        for node, (tokens, ended) in enumerate(zip(rng.integers(1, 2000, rows).tolist(), (rng.random(rows) < 0.7).tolist(), strict=True)):
+        for node, (tokens, ended) in enumerate(
+            zip(rng.integers(1, 2000, rows).tolist(), (rng.random(rows) < 0.7).tolist(), strict=True)
+        ):
             lengths.note(node, tokens, ended=ended)
             lengths.expected()
             lengths.expected(tokens)
         return process_time() - began
 
-    assert min(seconds(4000) for _ in range(5)) < 16 * min(seconds(500) for _ in range(5))  # 64 times the work, if each looked at all
+    # 64 times the work, if each looked at all
+    assert min(seconds(4000) for _ in range(5)) < 16 * min(seconds(500) for _ in range(5))
 
 
 @pytest.mark.parametrize("cut", [200, 600, 1500])

@@ -1,4 +1,6 @@
-"""The models that a verifier calls: nothing is asked beyond the time or the bound, and what a part computes counts for the whole."""
+"""The models that a verifier calls: nothing is asked beyond the time or the bound, and what a part computes counts for
+the whole.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from tts.tasks import get
 from tts.verifiers.toy import ToyVerifier
 
 
-def made(granted: int = 10**6, seconds_left: Callable[[], float | None] = lambda: None) -> tuple[MeteredCalls, FunctionBackend]:
+def made(
+    granted: int = 10**6, seconds_left: Callable[[], float | None] = lambda: None
+) -> tuple[MeteredCalls, FunctionBackend]:
     backend = FunctionBackend(lambda ask: "Yes")
     return MeteredCalls(backend, get("arithmetic"), granted, None, 7, seconds_left), backend  # type: ignore[arg-type]
 

@@ -21,16 +21,21 @@ from tts.verifiers.confidence import Confidence
 
 ODD = (-9999.0, -math.inf, math.nan, None, 0.1, math.inf, 1e300, -1e308)
 READERS = (
-    "auto", "deepconf_online", "entropic_particle_filter", "guided_by_gut", "mur(branching=3)", "best_of_n | rpc", "best_of_n | deepconf",
-    "phi_decoding(beams=8, branching=1, deviations=0)", "phi_decoding(n=3, beams=3)", "power_sampling(chains=3, moves=3, block=8)",
+    "auto", "deepconf_online", "entropic_particle_filter", "guided_by_gut", "mur(branching=3)", "best_of_n | rpc",
+    "best_of_n | deepconf", "phi_decoding(beams=8, branching=1, deviations=0)", "phi_decoding(n=3, beams=3)",
+    "power_sampling(chains=3, moves=3, block=8)",
 )  # fmt: skip
-MODELS = [OddLogprobs(value, every=every) for value in ODD for every in (False, True)] + [OddLogprobs(None, missing=True)]
+MODELS = [OddLogprobs(value, every=every) for value in ODD for every in (False, True)] + [
+    OddLogprobs(None, missing=True)
+]
 
 
 def search(plan: str, model: OddLogprobs, verifier: Any, seed: int) -> tts.Solution:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        return tts.solve("3 + 4 - 2 + 9", 400, backend=model, task="arithmetic", strategy=plan, verifier=verifier, seed=seed)
+        return tts.solve(
+            "3 + 4 - 2 + 9", 400, backend=model, task="arithmetic", strategy=plan, verifier=verifier, seed=seed
+        )
 
 
 @pytest.mark.parametrize("plan", READERS)
@@ -40,7 +45,9 @@ def test_no_log_probability_ends_a_search(plan: str) -> None:
             found = search(plan, model, Confidence(measure="logprob", over=over), seed=2)
             assert found.error is None
             assert found.answer in {c.answer for c in found.candidates}
-            assert all(LEAST_LOGPROB <= value <= 0 for c in found.candidates for t in c.trajectory.path for value in t.logprobs)
+            assert all(
+                LEAST_LOGPROB <= value <= 0 for c in found.candidates for t in c.trajectory.path for value in t.logprobs
+            )
 
 
 @pytest.mark.slow
@@ -52,7 +59,12 @@ def test_no_log_probability_ends_a_search_of_any_strategy(plan: str) -> None:
         except tts.errors.ConfigError:  # the toy lacks what it takes
             return
     for model in MODELS:
-        for verifier in ("toy(error=0.1)", "confidence", Confidence(measure="logprob", over="sum"), Confidence(over="lowest", window=2)):
+        for verifier in (
+            "toy(error=0.1)",
+            "confidence",
+            Confidence(measure="logprob", over="sum"),
+            Confidence(over="lowest", window=2),
+        ):
             for seed in range(5):
                 assert search(plan, model, verifier, seed).error is None
 
@@ -62,7 +74,9 @@ def test_a_row_whose_log_probabilities_are_not_all_known_has_none() -> None:
     request = SampleRequest(None, tuple(Row(i, 0, 2) for i in range(len(given))), Sampling(), StopCondition())
     rows = RowSet(request)
     for i, values in enumerate(given):
-        rows.resolve(i, Sample("ab", (), values, "stop", None, 2, spreads=(Spread(math.nan, 1.0), Spread(math.nan, values[0]))))
+        rows.resolve(
+            i, Sample("ab", (), values, "stop", None, 2, spreads=(Spread(math.nan, 1.0), Spread(math.nan, values[0])))
+        )
     samples = [sample for sample in rows.samples if sample is not None]
     assert [sample.logprobs for sample in samples] == [(), (), (), (LEAST_LOGPROB, 0.0), (-1.0, -2.0)]
     assert [len(sample.spreads) for sample in samples] == [2, 0, 2, 2, 2]

@@ -82,7 +82,14 @@ def test_a_strategy_is_its_run() -> None:
 
 
 def test_without_a_declaration_only_its_verifier_is_known() -> None:
-    assert needs_of(Twice()) == needs_of(Whole()) == needs_of(Asking()) == needs_of(Last()) == needs_of(Second()) == tts.Needs()
+    assert (
+        needs_of(Twice())
+        == needs_of(Whole())
+        == needs_of(Asking())
+        == needs_of(Last())
+        == needs_of(Second())
+        == tts.Needs()
+    )
     assert needs_of(Guided()) == tts.Needs(verifiers=("judge",))
     assert needs_of(Guided(verifier="main")) == tts.Needs(verifiers=("main",))
 
@@ -130,9 +137,15 @@ class OddlyOfTwo(Second):
 def test_a_class_of_the_last_version_declares_by_attributes() -> None:
     part = OfTwo()
     assert needs_of(part) == tts.Needs(
-        capabilities=("steps", "efforts"), verifiers=("main",), scores=("own",), prompts=("fuse",), thought_tokens=8, unit="usd",
-        models={"large": ("steps",)}, task=part.check_task,
-    )  # fmt: skip
+        capabilities=("steps", "efforts"),
+        verifiers=("main",),
+        scores=("own",),
+        prompts=("fuse",),
+        thought_tokens=8,
+        unit="usd",
+        models={"large": ("steps",)},
+        task=part.check_task,
+    )
     assert needs_of(PairsOfTwo()) == tts.Needs(verifiers=("main",), pairs={"main": 3}, scores_all=True)
     assert needs_of(JudgedOfTwo()) == tts.Needs(verifiers=("main",), aggregate="min")
     assert needs_of(OddlyOfTwo()) == tts.Needs()
@@ -165,7 +178,9 @@ def test_what_is_declared_is_refused_before_anything_is_spent_and_the_rest_when_
     assert len(asked) == len(late.candidates) == 2
     assert late.error is not None
     assert f"{words}; until then, 2 samples took {late.usage.tokens} tokens" in late.error.cause
-    assert late.error.hint.endswith("a strategy that declares this in its method needs is refused before anything is spent")
+    assert late.error.hint.endswith(
+        "a strategy that declares this in its method needs is refused before anything is spent"
+    )
 
 
 def test_what_is_no_needs_is_named() -> None:
@@ -196,7 +211,9 @@ def test_a_function_of_a_search_is_made_a_strategy() -> None:
     assert len(solved(tts.as_strategy(nothing)).candidates) == 3
     with pytest.raises(tts.ConfigError, match="scores with the role 'main', but no verifier has it"):
         solved(needing)
-    with pytest.raises(tts.ConfigError, match=r"must begin with a strategy \(hint: write tts\.as_strategy\(FUNCTION\)\)"):
+    with pytest.raises(
+        tts.ConfigError, match=r"must begin with a strategy \(hint: write tts\.as_strategy\(FUNCTION\)\)"
+    ):
         solved(nothing)
     with pytest.raises(tts.ConfigError, match=r"but must be an async function of a search \(hint: write async def\)"):
         tts.as_strategy(lambda search: search.candidates)
@@ -216,7 +233,9 @@ def test_a_step_strategy_spends_and_scores_within_its_budget() -> None:
 
 
 def test_a_capability_that_is_missing_is_refused_before_anything_is_spent() -> None:
-    with pytest.raises(tts.CapabilityError, match="needs the capability 'next_logprobs', which the backend 'callable' lacks"):
+    with pytest.raises(
+        tts.CapabilityError, match="needs the capability 'next_logprobs', which the backend 'callable' lacks"
+    ):
         tts.solve("x", 100, backend=lambda ask: "no", strategy=Declaring, verifier=lambda problem, text: 0.5)
 
 
@@ -247,7 +266,10 @@ def test_what_always_votes_votes_with_a_verifier_too() -> None:
     class Voting(Twice):
         always_votes = True
 
-    assert [str(Voting().default_selection(verified=verified)) for verified in (False, True)] == ["majority", "majority"]
+    assert [str(Voting().default_selection(verified=verified)) for verified in (False, True)] == [
+        "majority",
+        "majority",
+    ]
 
 
 def test_an_n_left_out_must_be_bounded_by_the_budget() -> None:
@@ -264,7 +286,7 @@ def test_an_n_left_out_must_be_bounded_by_the_budget() -> None:
     assert len(solved(Sized(n=3)).candidates) == 3
 
 
-# Text forms -----------------------------------------------------------------------------------------------------------------
+# Text forms -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -293,7 +315,8 @@ def test_a_part_is_named_by_its_place_and_written_back(text: str) -> None:
 def test_what_a_function_at_a_place_returns_is_written_so_that_it_is_read_back() -> None:
     assert str(tts.parse("tests.search.places:ours(n=3)")) == "best_of_n(n=3)"
     assert str(tts.parse("tests.search.places:Bare")) == "tests.search.places:Bare"
-    assert str(tts.parse("tests.search.places:local(n=3)")) == "tests.search.places:local.<locals>.Local(n=3)"  # it keeps no text
+    # it keeps no text
+    assert str(tts.parse("tests.search.places:local(n=3)")) == "tests.search.places:local.<locals>.Local(n=3)"
 
 
 def test_a_class_with_a_name_that_nobody_registered_is_written_by_its_place() -> None:
@@ -307,7 +330,9 @@ def test_a_class_with_a_name_that_nobody_registered_is_written_by_its_place() ->
 
     here = f"{__name__}:test_a_class_with_a_name_that_nobody_registered_is_written_by_its_place.<locals>.Local"
     assert str(Local()) == here
-    with pytest.raises(tts.ConfigError, match=r"Local' is defined within a function, where no name reaches it \(hint: "):
+    with pytest.raises(
+        tts.ConfigError, match=r"Local' is defined within a function, where no name reaches it \(hint: "
+    ):
         tts.parse(f"{here} | majority")
 
 
@@ -336,7 +361,9 @@ def test_parameters_that_are_no_fields_are_written_as_they_were() -> None:
     assert str(places.Init(3)) == "tests.search.places:Init(...)"  # who made it knows
     assert solved(places.Init(3)).strategy == "tests.search.places:Init(...) | majority"
     assert solved(places.Init).strategy == "tests.search.places:Init | majority"
-    with pytest.raises(tts.ConfigError, match=r"the parameters of tests.search.places:Init are not known.*a frozen dataclass"):
+    with pytest.raises(
+        tts.ConfigError, match=r"the parameters of tests.search.places:Init are not known.*a frozen dataclass"
+    ):
         tts.parse("tests.search.places:Init(...) | majority")
 
 
@@ -356,11 +383,15 @@ def test_parts_that_are_no_dataclasses_are_equal_by_class_and_content() -> None:
         ("tests.search.places:Pear", r"'tests.search.places' \(.*places.py\) has no 'Pear' \(hint: it has Pair"),
         ("tests.search.places:NUMBER", "is a int, but must be a class or a function"),
         ("tests.search.broken_place:Thing", "cannot be loaded: ZeroDivisionError: division by zero"),
-        ("tests.search.places:Runless", r"places:Runless has no method run, but must define it \(hint: it has runs; see tts.Strategy"),
+        (
+            "tests.search.places:Runless",
+            r"places:Runless has no method run, but must define it \(hint: it has runs; see tts.Strategy",
+        ),
         ("tests.search.places:Newest", "must begin with a strategy"),
         (
             "best_of_n | tests.search.places:Pair",
-            r"'tests.search.places:Pair' is a strategy, but only the first part may be one \(character 13 of 'best_of_n \| tests",
+            r"'tests.search.places:Pair' is a strategy, but only the first part may be one \(character 13 of "
+            r"'best_of_n \| tests",
         ),
         (
             "best_of_n | tests.search.places:Spoken",
@@ -374,7 +405,10 @@ def test_parts_that_are_no_dataclasses_are_equal_by_class_and_content() -> None:
         ("tests.search.places.Pair", r"a name belongs here \(hint: a place is written tests.search.places:Pair\)"),
         ("tests/search/places.py:Pair", "a name belongs here"),
         ("places.py:Pair", r"no module 'places.py' .* \(hint: write places:Pair, without .py\)"),
-        ("best_of_n | tests.search.places:Gone", "the stop rule or selection 'tests.search.places:Gone' cannot be loaded"),
+        (
+            "best_of_n | tests.search.places:Gone",
+            "the stop rule or selection 'tests.search.places:Gone' cannot be loaded",
+        ),
         ("best_of_n | math:floor", "math:floor cannot be made with these parameters"),
         ("tests.search.places:Pair(m=3)", "no parameter of the strategy tests.search.places:Pair has that name"),
         ("a.b:", "cannot be read here"),

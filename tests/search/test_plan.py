@@ -1,4 +1,6 @@
-"""The text form of a plan: what it refuses, where it says the mistake is, and what an object that is almost a part lacks."""
+"""The text form of a plan: what it refuses, where it says the mistake is, and what an object that is almost a part
+lacks.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ def place(error: ConfigError) -> int:
     return int(found[1]) - 1
 
 
-# What is refused, and where -----------------------------------------------------------------------------------------------------
+# What is refused, and where -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -79,10 +81,19 @@ def test_a_position_is_right_behind_a_line_break_within_a_call() -> None:
 def test_an_unknown_name_keeps_its_nearest_names() -> None:
     assert refusal("single | majorty").hint == "did you mean majority or best_of_majority?"
     assert refusal("best_of_n(temprature=1)").hint == "did you mean temperature?"
-    assert str(refusal("best_of_m(n=8)")) == "strategy is 'best_of_m', but no strategy has that name (hint: did you mean best_of_n?)"
-    with pytest.raises(ConfigError, match=r"parameter of the verifier toy is 'eror'.*\(character 5 of 'toy\(eror=1\)'\) \(hint: did you"):
+    assert (
+        str(refusal("best_of_m(n=8)"))
+        == "strategy is 'best_of_m', but no strategy has that name (hint: did you mean best_of_n?)"
+    )
+    with pytest.raises(
+        ConfigError,
+        match=r"parameter of the verifier toy is 'eror'.*\(character 5 of 'toy\(eror=1\)'\) \(hint: did you",
+    ):
         parse_call(VERIFIERS, " toy(eror=1)")
-    with pytest.raises(ConfigError, match=r"the text 'toy \| checker' is malformed at character 7 \('checker'\): a verifier is one name"):
+    with pytest.raises(
+        ConfigError,
+        match=r"the text 'toy \| checker' is malformed at character 7 \('checker'\): a verifier is one name",
+    ):
         parse_call(VERIFIERS, "toy | checker")
 
 
@@ -101,7 +112,8 @@ def test_a_line_break_is_a_space() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", " ", "\ud800", "x" + "(" * 500, "x" + " | x" * 3000, "single\0", "1", "'a'", "single()()", "a.b", "a-b"]
+    "text",
+    ["", " ", "\ud800", "x" + "(" * 500, "x" + " | x" * 3000, "single\0", "1", "'a'", "single()()", "a.b", "a-b"],
 )
 def test_what_is_no_plan_at_all_is_one_line(text: str) -> None:
     refusal(text)
@@ -143,7 +155,7 @@ def test_any_text_is_a_plan_or_one_line_that_points_into_it(text: str) -> None:
         assert parse(str(plan)) == plan
 
 
-# What is almost a part ----------------------------------------------------------------------------------------------------------
+# What is almost a part ------------------------------------------------------------------------------------------------
 
 
 class Half:
@@ -179,13 +191,20 @@ class Needy(Whole):
 def test_a_part_without_its_base_class_is_told_which_one_to_write(attempt: Any) -> None:
     with pytest.raises(ConfigError) as caught:
         Plan.of(attempt)
-    assert str(caught.value) == "Half has run, but is no tts.Strategy (hint: write class Half(tts.Strategy): the rest has defaults)"
+    assert (
+        str(caught.value)
+        == "Half has run, but is no tts.Strategy (hint: write class Half(tts.Strategy): the rest has defaults)"
+    )
 
 
 def test_so_are_a_stop_rule_and_a_selection() -> None:
-    with pytest.raises(ConfigError, match=r"Rule has should_stop, but is no tts.StopRule \(hint: write class Rule\(tts.StopRule\)"):
+    with pytest.raises(
+        ConfigError, match=r"Rule has should_stop, but is no tts.StopRule \(hint: write class Rule\(tts.StopRule\)"
+    ):
         parse("single") | Rule()
-    with pytest.raises(ConfigError, match=r"Choice has select, but is no tts.Selection \(hint: write class Choice\(tts.Selection\)"):
+    with pytest.raises(
+        ConfigError, match=r"Choice has select, but is no tts.Selection \(hint: write class Choice\(tts.Selection\)"
+    ):
         parse("single") | Choice
     with pytest.raises(ConfigError, match=r"the stop rule is .*, but must be a tts\.StopRule"):
         Plan(parse("single").strategy, Majority())  # type: ignore[arg-type]
@@ -194,7 +213,9 @@ def test_so_are_a_stop_rule_and_a_selection() -> None:
 def test_a_class_stands_for_itself_with_defaults() -> None:
     assert isinstance(Plan.of(Whole).strategy, Whole)
     assert (Plan.of(Whole) | Majority).selection == Majority()
-    with pytest.raises(ConfigError, match=r"Needy cannot be made without parameters: .*'width'.*give an object, not its class"):
+    with pytest.raises(
+        ConfigError, match=r"Needy cannot be made without parameters: .*'width'.*give an object, not its class"
+    ):
         Plan.of(Needy)
 
 

@@ -1,4 +1,6 @@
-"""Whatever number of tokens a model reports, no strategy divides by it, takes its logarithm or looks it up without care."""
+"""Whatever number of tokens a model reports, no strategy divides by it, takes its logarithm or looks it up without
+care.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,10 @@ REPORTS: dict[str, Callable[[int, int], int | None]] = {
     "10^9 first": lambda i, m: 10**9 if i < 1 else min(m, 5),
     "nothing": lambda _i, _m: None,
 }
-TEXTS: dict[str, Callable[[int], str]] = {"solutions": lambda i: f"3 + 4 = 7\n7 - 2 = 5\nA: {i % 3}", "empty texts": lambda _i: ""}
+TEXTS: dict[str, Callable[[int], str]] = {
+    "solutions": lambda i: f"3 + 4 = 7\n7 - 2 = 5\nA: {i % 3}",
+    "empty texts": lambda _i: "",
+}
 
 
 def check_report(name: str, report: str, texts: str, limits: tts.Budget) -> None:

@@ -29,7 +29,19 @@ def toy() -> ToyBackend:
 
 def row(c: Candidate) -> tuple[Any, ...]:
     t = c.trajectory
-    return (c.index, c.answer, c.answer_class, t.text, t.token_ids, t.logprobs, t.status, t.stream, t.num_tokens, t.depth, dict(c.scores))
+    return (
+        c.index,
+        c.answer,
+        c.answer_class,
+        t.text,
+        t.token_ids,
+        t.logprobs,
+        t.status,
+        t.stream,
+        t.num_tokens,
+        t.depth,
+        dict(c.scores),
+    )
 
 
 def heavy(median: int = 60, spread: float = 1.15) -> FunctionBackend:
@@ -48,12 +60,19 @@ def heavy(median: int = 60, spread: float = 1.15) -> FunctionBackend:
     return FunctionBackend(write)
 
 
-@pytest.mark.parametrize("plan", ["best_of_n | majority", "best_of_n(n=6) | best", "beam(n=4) | best", "particle_filter(n=4) | weighted"])
+@pytest.mark.parametrize(
+    "plan", ["best_of_n | majority", "best_of_n(n=6) | best", "beam(n=4) | best", "particle_filter(n=4) | weighted"]
+)
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_under_a_budget_of_samples_a_cut_at_every_token_changes_nothing(plan: str, problem: str) -> None:
-    """Depths, step scores, verifier calls, log-probabilities and the trace's nodes equal those of rows that nothing cut."""
+    """Depths, step scores, verifier calls, log-probabilities and the trace's nodes equal those of rows that nothing
+    cut.
+    """
     ends = [
-        searched(make_run(problem, Budget(samples=6), plan, toy(), seed=2, verifiers={"main": ToyVerifier(error=0.1)}), portion)
+        searched(
+            make_run(problem, Budget(samples=6), plan, toy(), seed=2, verifiers={"main": ToyVerifier(error=0.1)}),
+            portion,
+        )
         for portion in PORTIONS
     ]
     whole = ends[-1]
@@ -62,17 +81,30 @@ def test_under_a_budget_of_samples_a_cut_at_every_token_changes_nothing(plan: st
         assert [row(c) for c in end.solution.candidates] == [row(c) for c in whole.solution.candidates]
         assert end.solution.answer == whole.solution.answer
         usage, uncut = end.solution.usage, whole.solution.usage
-        for name in ("generated_tokens", "verifier_tokens", "verifier_calls", "samples", "truncated_tokens", "prompt_tokens"):
+        for name in (
+            "generated_tokens",
+            "verifier_tokens",
+            "verifier_calls",
+            "samples",
+            "truncated_tokens",
+            "prompt_tokens",
+        ):
             assert getattr(usage, name) == getattr(uncut, name), name
-        nodes = [[n[k] for k in ("text", "tokens", "status", "stream", "scores")] for n in end.solution.trace.canonical()["nodes"]]
+        nodes = [
+            [n[k] for k in ("text", "tokens", "status", "stream", "scores")]
+            for n in end.solution.trace.canonical()["nodes"]
+        ]
         assert sorted(map(repr, nodes)) == sorted(
-            repr([n[k] for k in ("text", "tokens", "status", "stream", "scores")]) for n in whole.solution.trace.canonical()["nodes"]
+            repr([n[k] for k in ("text", "tokens", "status", "stream", "scores")])
+            for n in whole.solution.trace.canonical()["nodes"]
         )
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_a_row_of_one_run_is_a_prefix_of_that_row_in_another(problem: str) -> None:
-    """Whatever the budget, n and width: row j is the same text as far as both were written, and the same where both ended."""
+    """Whatever the budget, n and width: row j is the same text as far as both were written, and the same where both
+    ended.
+    """
     rows: dict[int, list[tuple[str, bool]]] = {}
     for budget in (20, 60, 200, 800, Budget(samples=9), Budget(flops=300)):
         for plan in ("best_of_n", "best_of_n(n=3)", "best_of_n | unanimous(window=3)", "single"):
@@ -93,10 +125,23 @@ def test_every_rule_stops_at_the_same_candidate_however_rows_are_cut(rule: str, 
     for seed in range(seeds):
         verifiers = {"main": ToyVerifier(error=0.1)}
         ends = [
-            searched(make_run(PROBLEMS[0], Budget(samples=24), f"best_of_n | {rule} | majority", toy(), seed=seed, verifiers=verifiers), p)
+            searched(
+                make_run(
+                    PROBLEMS[0],
+                    Budget(samples=24),
+                    f"best_of_n | {rule} | majority",
+                    toy(),
+                    seed=seed,
+                    verifiers=verifiers,
+                ),
+                p,
+            )
             for p in (1, 7, None)
         ]
-        stops = [(e.solution.stopped_by, [row(c) for c in e.solution.candidates], e.solution.usage.generated_tokens) for e in ends]
+        stops = [
+            (e.solution.stopped_by, [row(c) for c in e.solution.candidates], e.solution.usage.generated_tokens)
+            for e in ends
+        ]
         assert stops[0] == stops[1] == stops[2]
         for end in ends:
             check_books(end.search)
@@ -112,9 +157,13 @@ def test_rows_that_wait_behind_a_stop_are_cancelled_and_have_no_vote() -> None:
         known[ask.seed] = length
         begun = len(ask.text.split())
         count = min(ask.max_tokens, length - begun)
-        return Answer("w " * count + ("A: 4" if begun + count == length else ""), tokens=count, finished=begun + count == length)
+        return Answer(
+            "w " * count + ("A: 4" if begun + count == length else ""), tokens=count, finished=begun + count == length
+        )
 
-    end = searched(make_run("2 + 2", Budget(samples=12), "best_of_n | unanimous(window=4) | majority", FunctionBackend(write)), 5)
+    end = searched(
+        make_run("2 + 2", Budget(samples=12), "best_of_n | unanimous(window=4) | majority", FunctionBackend(write)), 5
+    )
     usage = end.solution.usage
     assert [c.index for c in end.solution.candidates] == [0, 1, 2, 3]
     assert usage.generated_tokens == 9 + 9 + 9 + 40
@@ -128,10 +177,13 @@ def spent_well(solutions: list[Solution]) -> float:
 
 
 @pytest.mark.parametrize(
-    ("medians", "least"), [(8, 0.6), *(pytest.param(*more, marks=pytest.mark.slow) for more in ((32, 0.78), (128, 0.88)))]
+    ("medians", "least"),
+    [(8, 0.6), *(pytest.param(*more, marks=pytest.mark.slow) for more in ((32, 0.78), (128, 0.88)))],
 )
 def test_tokens_go_into_solutions_that_end(medians: int, least: float) -> None:
-    """Heavy-tailed lengths, and a task whose constant is a fraction of them; the bounds are the measured means less 3 sigma."""
+    """Heavy-tailed lengths, and a task whose constant is a fraction of them; the bounds are the measured means less 3
+    sigma.
+    """
     ends = [searched(make_run("2 + 2", 60 * medians, "best_of_n | majority", heavy(), seed=seed)) for seed in range(40)]
     for end in ends:
         check_books(end.search)
@@ -146,7 +198,9 @@ def test_a_fixed_number_that_cannot_be_paid_is_not_called_done() -> None:
 
 
 def test_what_no_budget_can_finish_is_said_with_its_length() -> None:
-    solution = searched(make_run("2 + 2", 100, "best_of_n | majority", heavy(median=5000, spread=0.01), seed=1)).solution
+    solution = searched(
+        make_run("2 + 2", 100, "best_of_n | majority", heavy(median=5000, spread=0.01), seed=1)
+    ).solution
     assert solution.answer is None
     assert solution.usage.truncated_tokens == solution.usage.generated_tokens > 0
     assert any("cut short without an answer; they take more than" in line for line in solution.warnings)
@@ -175,7 +229,9 @@ def test_a_continuation_that_fails_leaves_the_row_where_it_was() -> None:
         begun = len(ask.text.split())
         return Answer("w " * 3 + ("A: 4" if begun else ""), tokens=3, finished=bool(begun))
 
-    solution = searched(make_run("2 + 2", Budget(samples=2), "best_of_n(n=2) | majority", FunctionBackend(write)), 3).solution
+    solution = searched(
+        make_run("2 + 2", Budget(samples=2), "best_of_n(n=2) | majority", FunctionBackend(write)), 3
+    ).solution
     assert [c.trajectory.full_text for c in solution.candidates] == ["w w w w w w A: 4"] * 2
     assert solution.failures == {"OSError": 4}
 

@@ -77,7 +77,9 @@ def test_the_last_of_a_fixed_number_may_use_all_that_is_left() -> None:
 
         solution = searched(make_run("2 + 2", 300, "best_of_n(n=6) | majority", words(length), seed=seed)).solution
         if any(c.truncated for c in solution.candidates):
-            assert solution.stopped_by == "budget: tokens" or any("were given up for others" in line for line in solution.warnings)
+            assert solution.stopped_by == "budget: tokens" or any(
+                "were given up for others" in line for line in solution.warnings
+            )
         finished = sum(not c.truncated for c in solution.candidates)
         assert finished == 6 or any(f"{finished} of 6 samples came to their end" in line for line in solution.warnings)
 
@@ -166,7 +168,9 @@ class Free(tts.Verifier):
 
 
 def test_a_tree_search_ends_where_its_rounds_spend_nothing_that_is_limited() -> None:
-    solution = searched(make_run("3 + 4", Budget(verifier_tokens=180), "mcts", ToyBackend(), verifiers={"main": Free()})).solution
+    solution = searched(
+        make_run("3 + 4", Budget(verifier_tokens=180), "mcts", ToyBackend(), verifiers={"main": Free()})
+    ).solution
     assert solution.stopped_by == "nothing is spent any more"
 
 
@@ -192,7 +196,9 @@ def test_paths_that_another_model_cannot_be_paid_to_read_are_not_begun_and_nothi
         return ChaosBackend(ToyBackend(), seed=1, rates=Rates(flops=2))
 
     other = priced()
-    end = searched(make_run("3 + 4 - 2", Budget(flops=flops), Plan(Does(run), None, None), priced(), models={"other": other}))
+    end = searched(
+        make_run("3 + 4 - 2", Budget(flops=flops), Plan(Does(run), None, None), priced(), models={"other": other})
+    )
     check_books(end.search)
     assert not other.live
 
@@ -232,4 +238,7 @@ def test_rows_that_are_given_up_for_others_are_said() -> None:
     order: dict[int, int] = {}
     endless = words(lambda seed: 10**6 if order.setdefault(seed, len(order)) == 3 else 5)
     solution = searched(make_run("2 + 2", 4000, "best_of_n(n=12) | majority", endless)).solution
-    assert any(re.fullmatch(r"\d+ of 12 samples came to their end, \d+ were given up for others", line) for line in solution.warnings)
+    assert any(
+        re.fullmatch(r"\d+ of 12 samples came to their end, \d+ were given up for others", line)
+        for line in solution.warnings
+    )

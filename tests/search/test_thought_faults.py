@@ -1,4 +1,6 @@
-"""Faults of models that think, found by attack: last resorts, marks that cannot be told apart, verifiers, servers, hints."""
+"""Faults of models that think, found by attack: last resorts, marks that cannot be told apart, verifiers, servers,
+hints.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,11 @@ class Beginning(tts.Strategy):
 
 
 def _ends_in_thought(ask: Ask) -> Answer:
-    return Answer("A: 7\n", tokens=3) if "</think>" in ask.text else Answer("hm " * 4, tokens=4, finished=len(ask.text) > 12)
+    return (
+        Answer("A: 7\n", tokens=3)
+        if "</think>" in ask.text
+        else Answer("hm " * 4, tokens=4, finished=len(ask.text) > 12)
+    )
 
 
 def _fails_in_thought(ask: Ask) -> Answer:
@@ -92,7 +98,9 @@ def test_checks_of_answers_read_no_thought(verifier: Any, text: str, score: floa
     backend = FunctionBackend(lambda ask: Answer(text, tokens=4))
     problem = tts.Problem(PROBLEM, answer="12")
     task = "pocket" if verifier.name == "rules" else "arithmetic"
-    run = make_run(problem, 400, "best_of_n(n=1) | best", backend, verifiers={"main": verifier}, task=task, allow_oracle=True)
+    run = make_run(
+        problem, 400, "best_of_n(n=1) | best", backend, verifiers={"main": verifier}, task=task, allow_oracle=True
+    )
     (candidate,) = asyncio.run(run.solve()).candidates
     assert candidate.scores["main"] == score
     assert (candidate.answer == "12") == bool(score)
@@ -114,18 +122,23 @@ def test_a_long_thought_in_many_portions_is_written_whole() -> None:
 @pytest.mark.parametrize("plan", ["answer_convergence", "answer_convergence(every=64, k=3)"])
 @pytest.mark.parametrize("seed", [50, 52, 55])
 def test_a_thought_that_the_budget_cuts_is_as_long_however_it_was_written(plan: str, seed: int) -> None:
-    """What is held for its end is the same in every call of a row: portions that were written teach nothing about the row itself."""
+    """What is held for its end is the same in every call of a row: portions that were written teach nothing about the
+    row itself.
+    """
 
     def written(portion: int | None) -> list[tuple[str, str, int]]:
         run = make_run(PROBLEM, 400, plan, ToyBackend(ToyLanguage(thoughts=True, again=0.9)), seed=seed)
-        return [(c.trajectory.full_text, c.trajectory.status, c.trajectory.num_tokens) for c in searched(run, portion).solution.candidates]
+        return [
+            (c.trajectory.full_text, c.trajectory.status, c.trajectory.num_tokens)
+            for c in searched(run, portion).solution.candidates
+        ]
 
     whole = written(None)
     assert whole
     assert [written(portion) for portion in (1, 3, 20)] == [whole] * 3
 
 
-# Servers ----------------------------------------------------------------------------------------------------------------------------
+# Servers --------------------------------------------------------------------------------------------------------------
 
 
 def choice_of(*deltas: dict[str, Any]) -> Any:
@@ -160,7 +173,7 @@ def test_a_member_that_is_given_twice_is_refused() -> None:
         extra_members({"reasoning_effort": "low"}, "high")
 
 
-# Marks and hints --------------------------------------------------------------------------------------------------------------------
+# Marks and hints ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("marks", [(" ", "</think>"), ("", ""), ("<think>", " \n"), ("<a>", "<a>\n"), (3, "x")])

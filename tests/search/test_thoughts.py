@@ -56,7 +56,9 @@ def path(text: str, marks: ThoughtMarks = THINK) -> Trajectory:
         ("a <think> is a tag", False, "", "a <think> is a tag", False),
     ],
 )
-def test_a_path_is_a_thought_and_a_response(text: str, opened: bool, thought: str, response: str, goes_on: bool) -> None:
+def test_a_path_is_a_thought_and_a_response(
+    text: str, opened: bool, thought: str, response: str, goes_on: bool
+) -> None:
     t = path(text, ThoughtMarks(opened=opened))
     assert (t.thought, t.response, t.is_thinking) == (thought, response, goes_on)
     assert t.judged_text == (text if goes_on else response)
@@ -123,7 +125,9 @@ def test_a_thought_ends_at_its_budget_and_the_response_follows() -> None:
 
 
 def test_forced_and_whole_thoughts_follow_the_law_of_the_language() -> None:
-    """A thought that is long enough answers by the law of its last round; one cut in its first round answers a part of the sum."""
+    """A thought that is long enough answers by the law of its last round; one cut in its first round answers a part of
+    the sum.
+    """
     language = ToyLanguage(thoughts=True, again=0.0)
     whole = runs("budget_forcing(n=1, thought_tokens=18)", language=language)
     law = language.answer_distribution(PROBLEM)
@@ -148,7 +152,9 @@ def test_a_prolonged_thought_answers_by_the_law_of_its_last_round() -> None:
 
 def test_a_wait_keeps_the_mark_charged_and_costs_a_sample() -> None:
     (solution,) = runs(
-        r"budget_forcing(n=1, thought_tokens=100, waits=1, wait='Wait\n')", seeds=1, language=ToyLanguage(thoughts=True, again=0.0)
+        r"budget_forcing(n=1, thought_tokens=100, waits=1, wait='Wait\n')",
+        seeds=1,
+        language=ToyLanguage(thoughts=True, again=0.0),
     )
     t = solution.candidates[0].trajectory
     written = sum(node.tokens for node in solution.trace.nodes if node.parent is not None)
@@ -161,7 +167,12 @@ def test_a_wait_keeps_the_mark_charged_and_costs_a_sample() -> None:
 
 @pytest.mark.parametrize("tokens", [25, 40, 90, 300])
 @pytest.mark.parametrize(
-    "plan", ["budget_forcing(thought_tokens=20)", "budget_forcing(thought_tokens=20, waits=2)", "answer_convergence(k=2, every=6)"]
+    "plan",
+    [
+        "budget_forcing(thought_tokens=20)",
+        "budget_forcing(thought_tokens=20, waits=2)",
+        "answer_convergence(k=2, every=6)",
+    ],
 )
 def test_no_budget_is_passed_and_most_of_it_is_used(plan: str, tokens: int) -> None:
     ends = runs(plan, budget=tokens, seeds=10)
@@ -192,7 +203,9 @@ def test_a_thought_stops_where_its_probed_answers_agree() -> None:
 
 def test_a_thought_that_ends_before_its_answers_agree_is_followed_by_its_response() -> None:
     language = ToyLanguage(thoughts=True, again=0.0)
-    probed_runs, whole_runs = (runs(plan, seeds=5, language=language) for plan in ("answer_convergence(n=1, k=99)", "single"))
+    probed_runs, whole_runs = (
+        runs(plan, seeds=5, language=language) for plan in ("answer_convergence(n=1, k=99)", "single")
+    )
     for probed, whole in zip(probed_runs, whole_runs, strict=True):
         (candidate,) = probed.candidates
         assert candidate.trajectory.full_text == whole.candidates[0].trajectory.full_text
@@ -204,7 +217,9 @@ def test_traces_know_which_part_of_a_text_is_thought() -> None:
     trace = Trace.from_json(solution.trace.to_json())
     assert trace.nodes == tuple(solution.trace.nodes)
     for node in trace.nodes[1:]:
-        assert node.thought == (len(node.text.rstrip()) if "</think>" in node.text else len(node.text) if "A:" not in node.text else 0)
+        assert node.thought == (
+            len(node.text.rstrip()) if "</think>" in node.text else len(node.text) if "A:" not in node.text else 0
+        )
     (plain,) = runs("best_of_n(n=1)", seeds=1)
     text, thought = plain.trace.nodes[1].text, plain.trace.nodes[1].thought
     assert text[:thought].endswith("</think>")
@@ -243,8 +258,12 @@ def test_a_function_thinks_by_text() -> None:
         return Answer(f" round {rounds}</think>", tokens=4, finished=False)
 
     backend = FunctionBackend(write, thoughts=THINK)
-    solution = asyncio.run(make_run(PROBLEM, 400, "budget_forcing(n=2, thought_tokens=60, waits=1, cue='So ')", backend).solve())
-    assert [c.trajectory.full_text for c in solution.candidates] == ["<think> round 0Wait round 1</think>So A: 12\n"] * 2
+    solution = asyncio.run(
+        make_run(PROBLEM, 400, "budget_forcing(n=2, thought_tokens=60, waits=1, cue='So ')", backend).solve()
+    )
+    assert [c.trajectory.full_text for c in solution.candidates] == [
+        "<think> round 0Wait round 1</think>So A: 12\n"
+    ] * 2
     assert solution.answer == "12"
 
 
@@ -273,7 +292,7 @@ def test_a_thought_that_ended_without_its_mark_goes_on_behind_a_wait_up_to_its_b
         assert solution.candidates[0].trajectory.full_text.startswith(thought)
 
 
-# What cannot be ---------------------------------------------------------------------------------------------------------------------
+# What cannot be -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("limit", [{"tokens": 100}, {"generated_tokens": 64}])
@@ -302,7 +321,13 @@ def test_marks_that_are_none_are_refused(marks: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["budget_forcing(thought_tokens=0)", "budget_forcing(waits=-1)", "budget_forcing(wait='')", "answer_convergence(every=0)"]
+    "text",
+    [
+        "budget_forcing(thought_tokens=0)",
+        "budget_forcing(waits=-1)",
+        "budget_forcing(wait='')",
+        "answer_convergence(every=0)",
+    ],
 )
 def test_parameters_out_of_range_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="but must be"):
@@ -327,7 +352,9 @@ def test_a_real_model_thinks_as_long_as_it_is_let() -> None:
     record = dataclasses.replace(registry.get("smollm2"), thought=("<think>\n", "\n</think>\n\n"))
     question = "A hen lays 3 eggs a day. How many eggs does it lay in 4 days?"
     with tts.Solver(record, task="math") as solver:
-        solution = solver.solve(question, 600, strategy="budget_forcing(n=2, thought_tokens=60, waits=1, cue='The answer is ')")
+        solution = solver.solve(
+            question, 600, strategy="budget_forcing(n=2, thought_tokens=60, waits=1, cue='The answer is ')"
+        )
         probed = solver.solve(question, 600, strategy="answer_convergence(n=1, every=20, k=2)")
     for candidate in solution.candidates:
         t = candidate.trajectory

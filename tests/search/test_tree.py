@@ -32,14 +32,20 @@ def unshared(held: Sequence[Trajectory], own: Sequence[int]) -> int:
 
 # (kind, which node, tokens): "root" and "child" hold a handle, "bare" does not, "release" gives one up
 ops = st.lists(
-    st.tuples(st.sampled_from(["root", "child", "child", "child", "bare", "release", "release"]), st.integers(0, 40), st.integers(0, 9)),
+    st.tuples(
+        st.sampled_from(["root", "child", "child", "child", "bare", "release", "release"]),
+        st.integers(0, 40),
+        st.integers(0, 9),
+    ),
     max_size=40,
 )
 
 
 @settings(deadline=None)
 @given(ops, st.data())
-def test_counts_of_a_random_tree_equal_a_count_from_its_paths(program: list[tuple[str, int, int]], data: st.DataObject) -> None:
+def test_counts_of_a_random_tree_equal_a_count_from_its_paths(
+    program: list[tuple[str, int, int]], data: st.DataObject
+) -> None:
     tree, own = Tree(), list[int]()
     held: list[Trajectory] = []
     peak = (0, 0)
@@ -102,7 +108,9 @@ def test_kv_cost_of_a_search_is_the_distinct_tokens_of_what_it_wrote(data: st.Da
                 search.keep(kept)
                 assert search.tree.live_tokens >= search.tree.distinct_tokens(kept)
 
-    end = searched(make_run(problem, Budget(tokens=10**5), Do(check=check), ToyBackend(ToyLanguage(accuracy=0.6)), seed=seed))
+    end = searched(
+        make_run(problem, Budget(tokens=10**5), Do(check=check), ToyBackend(ToyLanguage(accuracy=0.6)), seed=seed)
+    )
     assert end.search is not None
     if end.solution.error is not None:
         raise end.solution.error

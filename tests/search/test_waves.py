@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 
 from tts.budget.account import Exhausted
 from tts.budget.budget import Rates, RowCost
-from tts.search.waves import Goal, Wave, WaveRequest, limit_to_share, payable_rows, payable_tokens, plan_rows, scarcest_unit
+from tts.search.waves import (
+    Goal,
+    Wave,
+    WaveRequest,
+    limit_to_share,
+    payable_rows,
+    payable_tokens,
+    plan_rows,
+    scarcest_unit,
+)
 
 COUNTS = ("tokens", "generated_tokens", "verifier_tokens", "verifier_calls", "samples")
 
@@ -27,7 +36,7 @@ def caps(wave: Wave) -> list[int]:
     return [wave.cap] * wave.rows
 
 
-# What a wave is -------------------------------------------------------------------------------------------------------------------
+# What a wave is -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -43,7 +52,9 @@ def caps(wave: Wave) -> list[int]:
         (39, 8, 20, 1000, [39]),
     ],
 )
-def test_rows_of_typical_length_share_what_is_left(left: int, wanted: int, typical: int, cap: int, expected: list[int]) -> None:
+def test_rows_of_typical_length_share_what_is_left(
+    left: int, wanted: int, typical: int, cap: int, expected: list[int]
+) -> None:
     wave = plan_rows(towards(count=wanted, cap=cap, goes_on=True, needed=typical), {"tokens": left})
     assert caps(wave) == expected
     assert wave.reserve == {"tokens": sum(expected)}
@@ -132,8 +143,13 @@ def test_programs_share_what_is_left_with_those_that_begin_later() -> None:
 
 
 def test_at_most_half_of_a_programs_part_is_kept_for_its_score() -> None:
-    judged = RowCost(Rates(usd_in=2, usd_out=5), verifier_calls=1, verifier_cost=lambda unit, new: 3 * new if unit == "usd" else 0)
-    wave = plan_rows(towards(Goal.SOLUTION, count=2, cost=judged, cap=10**6, wanted=2, programs=4), {"usd": 1200, "verifier_calls": 5})
+    judged = RowCost(
+        Rates(usd_in=2, usd_out=5), verifier_calls=1, verifier_cost=lambda unit, new: 3 * new if unit == "usd" else 0
+    )
+    wave = plan_rows(
+        towards(Goal.SOLUTION, count=2, cost=judged, cap=10**6, wanted=2, programs=4),
+        {"usd": 1200, "verifier_calls": 5},
+    )
     assert (wave.rows, wave.cap, wave.lease) == (2, 100, {"usd": 300})
     assert wave.reserve == {"usd": 1200, "verifier_calls": 4}
 
@@ -153,7 +169,7 @@ def test_rows_that_are_payable_are_counted_in_the_scarcest_unit() -> None:
     assert payable_rows(cost, 10, {"samples": 2}) == math.inf
 
 
-# Laws -----------------------------------------------------------------------------------------------------------------------------
+# Laws -----------------------------------------------------------------------------------------------------------------
 
 
 @st.composite
@@ -170,7 +186,12 @@ def costs(draw: st.DrawFn) -> RowCost:
     rates = Rates(draw(rate), draw(rate), draw(st.none() | rate), draw(rate))
     calls, computed, reused = draw(st.integers(0, 2)), draw(st.integers(0, 9)), draw(st.integers(0, 9))
     return RowCost(
-        rates, computed, reused, lambda new: slope * new + base, calls, lambda unit, new: rates.cost(unit, computed=slope * new + base)
+        rates,
+        computed,
+        reused,
+        lambda new: slope * new + base,
+        calls,
+        lambda unit, new: rates.cost(unit, computed=slope * new + base),
     )
 
 
@@ -180,11 +201,21 @@ def requests(draw: st.DrawFn) -> WaveRequest:
     rows = draw(st.lists(st.integers(0, 1), min_size=1, max_size=12))
     goes_on = draw(st.booleans())
     return WaveRequest(
-        goal=draw(st.sampled_from(Goal)), branches=[0] * len(rows) if goes_on else rows, cost=draw(costs()), cap=draw(whole),
-        goes_on=goes_on, wanted=draw(st.integers(len(rows), 20) | st.just(math.inf)), needed=draw(whole), step=draw(whole),
-        longest=draw(st.integers(0, 60)), begun=draw(st.integers(0, 9)), is_completed=draw(st.booleans()), resumes=draw(st.booleans()),
-        held=draw(st.integers(0, 60)), portion=draw(st.integers(1, 60) | st.just(1 << 20)),
-    )  # fmt: skip
+        goal=draw(st.sampled_from(Goal)),
+        branches=[0] * len(rows) if goes_on else rows,
+        cost=draw(costs()),
+        cap=draw(whole),
+        goes_on=goes_on,
+        wanted=draw(st.integers(len(rows), 20) | st.just(math.inf)),
+        needed=draw(whole),
+        step=draw(whole),
+        longest=draw(st.integers(0, 60)),
+        begun=draw(st.integers(0, 9)),
+        is_completed=draw(st.booleans()),
+        resumes=draw(st.booleans()),
+        held=draw(st.integers(0, 60)),
+        portion=draw(st.integers(1, 60) | st.just(1 << 20)),
+    )
 
 
 def planned(request: WaveRequest, left: dict[str, int]) -> Wave | None:
@@ -211,7 +242,9 @@ def test_a_wave_reserves_no_more_than_is_left_in_any_unit(request: WaveRequest, 
 
 @given(request=requests(), left=limits(), programs=st.integers(1, 5))
 @settings(deadline=None)
-def test_leases_of_programs_and_their_scores_are_reserved(request: WaveRequest, left: dict[str, int], programs: int) -> None:
+def test_leases_of_programs_and_their_scores_are_reserved(
+    request: WaveRequest, left: dict[str, int], programs: int
+) -> None:
     request = dataclasses.replace(request, programs=programs)
     wave = planned(request, left)
     if wave is None:
@@ -228,7 +261,9 @@ def test_leases_of_programs_and_their_scores_are_reserved(request: WaveRequest, 
 
 @given(request=requests(), left=limits(), more=limits())
 @settings(deadline=None)
-def test_where_more_is_left_a_wave_is_not_refused(request: WaveRequest, left: dict[str, int], more: dict[str, int]) -> None:
+def test_where_more_is_left_a_wave_is_not_refused(
+    request: WaveRequest, left: dict[str, int], more: dict[str, int]
+) -> None:
     richer = {unit: amount + more.get(unit, 0) for unit, amount in left.items()}
     if planned(request, left) is not None:
         assert planned(request, richer) is not None
@@ -251,7 +286,13 @@ def test_where_more_is_left_no_fewer_tokens_are_granted_to_open_rows(
 def test_an_answer_comes_wherever_one_plain_sample_would_give_one(request: WaveRequest, left: dict[str, int]) -> None:
     """The first row of a search gets what a single sample would get, its score left out where that cannot be paid."""
     first = dataclasses.replace(
-        request, goal=Goal.SOLUTION, branches=[1] * len(request.branches), goes_on=False, begun=0, is_completed=False, held=0
+        request,
+        goal=Goal.SOLUTION,
+        branches=[1] * len(request.branches),
+        goes_on=False,
+        begun=0,
+        is_completed=False,
+        held=0,
     )
     single = planned(dataclasses.replace(first, branches=[1], cost=request.cost.bare()), left)
     wave = planned(first, left)
@@ -262,7 +303,9 @@ def test_an_answer_comes_wherever_one_plain_sample_would_give_one(request: WaveR
 
 @given(request=requests(), left=limits(), k=st.integers(1, 12))
 @settings(deadline=None)
-def test_the_first_k_rows_of_a_wave_are_those_of_a_smaller_request(request: WaveRequest, left: dict[str, int], k: int) -> None:
+def test_the_first_k_rows_of_a_wave_are_those_of_a_smaller_request(
+    request: WaveRequest, left: dict[str, int], k: int
+) -> None:
     """The rows of a wave are the first ones in draw order: a smaller request begins no more and no others."""
     fewer = dataclasses.replace(request, branches=request.branches[:k])
     many, few = planned(request, left), planned(fewer, left)
@@ -272,7 +315,7 @@ def test_the_first_k_rows_of_a_wave_are_those_of_a_smaller_request(request: Wave
         assert few.rows <= k
 
 
-# Shared limits --------------------------------------------------------------------------------------------------------------------
+# Shared limits --------------------------------------------------------------------------------------------------------
 
 
 @given(st.integers(0, 500), st.integers(0, 500), st.integers(1, 60), st.integers(0, 60), st.integers(1, 3))

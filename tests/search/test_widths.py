@@ -1,4 +1,6 @@
-"""No whole number of a plan is laid out before it is paid: rows, lists and loops follow the budget, whatever was asked for."""
+"""No whole number of a plan is laid out before it is paid: rows, lists and loops follow the budget, whatever was asked
+for.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,11 @@ def whole_numbers(table: Registry) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     for name in sorted(table.entries):
         kinds = get_type_hints(made := table.get(name))
-        found += [(name, parameter) for parameter in inspect.signature(made).parameters if re.search(r"\bint\b", str(kinds[parameter]))]
+        found += [
+            (name, parameter)
+            for parameter in inspect.signature(made).parameters
+            if re.search(r"\bint\b", str(kinds[parameter]))
+        ]
     return found
 
 
@@ -103,9 +109,14 @@ def measure(plan: str, unit: str, *, verified: bool = True) -> tuple[Any, int, i
     thinks = plan.startswith("budget_forcing")
     backend = ToyBackend(ToyLanguage(accuracy=0.5, thoughts=thinks))
     run = make_run(
-        PROBLEM, Budget(**BUDGETS[unit]), plan, backend, clock=Clock(tick=0.1 if unit == "seconds" else 1e-6),
-        verifiers={"main": ComparingVerifier(error=0.1)} if verified else {}, models={"draft": backend, "large": backend},
-    )  # fmt: skip
+        PROBLEM,
+        Budget(**BUDGETS[unit]),
+        plan,
+        backend,
+        clock=Clock(tick=0.1 if unit == "seconds" else 1e-6),
+        verifiers={"main": ComparingVerifier(error=0.1)} if verified else {},
+        models={"draft": backend, "large": backend},
+    )
     tracemalloc.start()
     try:
         with count_lines():
@@ -152,7 +163,9 @@ def test_a_number_of_a_strategy_is_not_laid_out_before_it_is_paid(name: str, num
 @pytest.mark.slow
 @pytest.mark.parametrize("unit", ["tokens"])
 @pytest.mark.parametrize(("name", "numbers"), PAIRS)
-def test_two_numbers_of_a_strategy_are_not_laid_out_before_they_are_paid(name: str, numbers: Sequence[str], unit: str) -> None:
+def test_two_numbers_of_a_strategy_are_not_laid_out_before_they_are_paid(
+    name: str, numbers: Sequence[str], unit: str
+) -> None:
     unit = next((PAID_BY[name, number] for number in numbers if (name, number) in PAID_BY), unit)
     check_bounded(text_of(name, dict.fromkeys(numbers, WIDTH)), unit)
 
@@ -176,7 +189,11 @@ def test_a_number_of_a_selection_is_not_laid_out_before_it_is_paid(name: str, nu
 
 @pytest.mark.parametrize(
     ("plan", "unit"),
-    [("mcts(width={})", "samples"), ("semantic_entropy(n={})", "verifier_calls"), ("mind_evolution(n={})", "verifier_calls")],
+    [
+        ("mcts(width={})", "samples"),
+        ("semantic_entropy(n={})", "verifier_calls"),
+        ("mind_evolution(n={})", "verifier_calls"),
+    ],
 )
 def test_a_wave_takes_no_more_rows_than_can_begin(plan: str, unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     taken = 0
@@ -202,7 +219,13 @@ def test_pairs_of_a_full_round_are_made_when_they_are_compared() -> None:
 @pytest.mark.parametrize("plan", ["beam", "rebase", "semantic_entropy", "early_pruning", "best_of_n"])
 def test_a_search_of_any_width_is_cancelled_between_waves(plan: str) -> None:
     backend = ToyBackend(ToyLanguage(accuracy=0.5))
-    run = make_run(PROBLEM, Budget(samples=WIDTH), f"{plan}(n={WIDTH}) | majority", backend, verifiers={"main": ToyVerifier(error=0.1)})
+    run = make_run(
+        PROBLEM,
+        Budget(samples=WIDTH),
+        f"{plan}(n={WIDTH}) | majority",
+        backend,
+        verifiers={"main": ToyVerifier(error=0.1)},
+    )
     (end,) = asyncio.run(solved([run], [6]))
     assert isinstance(end.solution, asyncio.CancelledError) or end.solution.stopped_by == "interrupted"
     assert end.search is not None

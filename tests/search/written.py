@@ -1,4 +1,6 @@
-"""Strategies of which a test writes the body, and their runs on the toy and on the embedded policy, with their books checked."""
+"""Strategies of which a test writes the body, and their runs on the toy and on the embedded policy, with their books
+checked.
+"""
 
 from __future__ import annotations
 

@@ -22,7 +22,9 @@ from tts.serve.gateway import Gateway
 from tts.serve.server import GatewayServer, uvicorn_config
 
 VOTE = "best_of_n(n=8) | majority"
-TOY: dict[str, Any] = {"models": {"toy": {"strategy": VOTE, "budget": 2000, "presets": {"single": {"strategy": "single"}}}}}
+TOY: dict[str, Any] = {
+    "models": {"toy": {"strategy": VOTE, "budget": 2000, "presets": {"single": {"strategy": "single"}}}}
+}
 QUESTION = [{"role": "user", "content": "3 + 4 - 2"}]
 
 
@@ -72,7 +74,9 @@ def refused(reply: Any, status: int, param: str | None, code: str) -> str:
 
 
 def scored(choice: Any, skipped: int) -> tuple[float, bool]:
-    """Read a choice as clients of log-likelihood tasks do: the sum behind the context, without the last token, and whether it is greedy."""
+    """Read a choice as clients of log-likelihood tasks do: the sum behind the context, without the last token, and
+    whether it is greedy.
+    """
     values, tops = (choice["logprobs"][name][skipped:-1] for name in ("token_logprobs", "top_logprobs"))
     return sum(values), all(value == max(top.values()) for value, top in zip(values, tops, strict=True))
 

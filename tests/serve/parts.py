@@ -74,7 +74,13 @@ def thoughts(ask: Ask) -> Answer:
 
 def objects(ask: Ask) -> Answer:
     """Two of four are equal as values, one is no JSON, one does not fit."""
-    return _nth(ask, "no idea", '{"city": 3}', 'It is {"city": "Oslo", "size": 1}', '```json\n{"size": 1.0, "city": "Oslo"}\n```')
+    return _nth(
+        ask,
+        "no idea",
+        '{"city": 3}',
+        'It is {"city": "Oslo", "size": 1}',
+        '```json\n{"size": 1.0, "city": "Oslo"}\n```',
+    )
 
 
 def lists(ask: Ask) -> Answer:
@@ -188,7 +194,10 @@ class EndsAtOnce(FunctionBackend):
         os._exit(3)
 
 
-MARKUP = "</script><script>document.body.dataset.pwned = 1</script><img src=x onerror=\"document.body.dataset.pwned = 2\"> & <b>'bold'</b>"
+MARKUP = (
+    '</script><script>document.body.dataset.pwned = 1</script><img src=x onerror="document.body.dataset.pwned = '
+    "2\"> & <b>'bold'</b>"
+)
 
 
 def markup(ask: Ask) -> Answer:

@@ -33,7 +33,9 @@ def keys(tmp_path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:8400", "127.0.0.1.evil.example", "", "localhost.evil.example"])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8400", "127.0.0.1.evil.example", "", "localhost.evil.example"]
+)
 def test_a_foreign_host_is_refused(client, host):
     refused(ask(client(), {"host": host}), 403, None, "foreign_host")
 
@@ -61,14 +63,17 @@ def test_the_servers_own_page_and_those_of_the_operator_are_served(client):
     assert (preflight.status_code, "authorization" in preflight.headers["access-control-allow-headers"]) == (204, True)
 
 
-@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", ""])
+@pytest.mark.parametrize(
+    "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", ""]
+)
 def test_a_body_that_a_form_could_send_is_refused(client, kind):
     reply = client().post("/v1/chat/completions", content=b'{"model": "toy"}', headers={"content-type": kind})
     refused(reply, 415, None, "unsupported_media_type")
 
 
 @pytest.mark.parametrize(
-    "authorization", [None, "Bearer", "Bearer wrong-key-0123456789", f"Basic {KEY}", f"Bearer {KEY}x", f"Bearer {KEY[:-1]}"]
+    "authorization",
+    [None, "Bearer", "Bearer wrong-key-0123456789", f"Basic {KEY}", f"Bearer {KEY}x", f"Bearer {KEY[:-1]}"],
 )
 def test_without_a_key_nothing_is_served_but_health(client, keys, authorization):
     gateway = client(keys=str(keys))
@@ -114,7 +119,10 @@ def test_a_client_cannot_spend_more_than_its_share(client, keys):
     reply = ask(gateway, anna, tts={"budget": 700})
     message = refused(reply, 429, "tts.budget.tokens", "insufficient_quota")
     assert f"{700 - spent} are left" in message
-    assert (reply.headers["x-ratelimit-limit-tokens"], reply.headers["x-ratelimit-remaining-tokens"]) == ("700", str(700 - spent))
+    assert (reply.headers["x-ratelimit-limit-tokens"], reply.headers["x-ratelimit-remaining-tokens"]) == (
+        "700",
+        str(700 - spent),
+    )
     assert ask(gateway, anna, tts={"budget": 700 - spent}).status_code == 200
     assert ask(gateway, bert, tts={"budget": 700}).status_code == 200
 
@@ -175,7 +183,9 @@ def test_compressed_bodies_are_read_within_the_limit(client):
 
     def post(body: bytes, encoding: str) -> Any:
         return gateway.post(
-            "/v1/chat/completions", content=body, headers={"content-type": "application/json", "content-encoding": encoding}
+            "/v1/chat/completions",
+            content=body,
+            headers={"content-type": "application/json", "content-encoding": encoding},
         )
 
     assert post(gzip.compress(raw), "gzip").status_code == 200
@@ -195,7 +205,9 @@ def test_each_error_has_the_number_of_its_request(client, path):
     assert len({*numbers}) == 2
     assert all(numbers)
     if path == "/v1/messages":
-        assert [one.json()["request_id"] for one in replies] == [one.headers["request-id"] for one in replies] == numbers
+        assert (
+            [one.json()["request_id"] for one in replies] == [one.headers["request-id"] for one in replies] == numbers
+        )
 
 
 def test_replies_and_streams_have_the_number_of_their_search(client):

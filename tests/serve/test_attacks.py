@@ -1,4 +1,6 @@
-"""What a hostile or clumsy client can send, and what a model can write, that once broke a reply, a limit or a stream."""
+"""What a hostile or clumsy client can send, and what a model can write, that once broke a reply, a limit or a
+stream.
+"""
 
 from __future__ import annotations
 
@@ -48,9 +50,17 @@ BAD: dict[str, tuple[dict[str, Any], str | None]] = {
     "a schema that is nested deeply": (formed(nested(400)), "response_format"),
     "a schema that refers to nothing": (formed({"properties": {"x": {"$ref": "#/$defs/x"}}}), "response_format"),
     "a schema that refers to no anchor": (formed({"$dynamicRef": "#x"}), "response_format"),
-    "a tool that refers to nothing": ({"tools": [{"type": "function", "function": {"name": "w", "parameters": {"$ref": "#/x"}}}]}, "tools"),
+    "a tool that refers to nothing": (
+        {"tools": [{"type": "function", "function": {"name": "w", "parameters": {"$ref": "#/x"}}}]},
+        "tools",
+    ),
     "arguments of an earlier call that are no JSON": (
-        {"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "weather", "arguments": "NaN"}}]}, *QUESTION]},
+        {
+            "messages": [
+                {"role": "assistant", "tool_calls": [{"function": {"name": "weather", "arguments": "NaN"}}]},
+                *QUESTION,
+            ]
+        },
         "messages[0].tool_calls[0].function.arguments",
     ),
     "half a character in a stop text": ({"stop": "\ud800"}, None),
@@ -64,9 +74,10 @@ def test_what_is_wrong_is_refused_and_not_a_fault_of_the_server(client, name):
     fields, param = BAD[name]
     gateway = client()
     reply = gateway.post(
-        "/v1/chat/completions", content=json.dumps({"model": "toy", "messages": QUESTION, **fields}),
+        "/v1/chat/completions",
+        content=json.dumps({"model": "toy", "messages": QUESTION, **fields}),
         headers={"content-type": "application/json"},
-    )  # fmt: skip
+    )
     message = refused(reply, 400, param, "invalid_value")
     assert len(message) < 1000
     assert spent_tokens(gateway.app.state.gateway) == 0
@@ -111,7 +122,9 @@ def test_a_warning_repeats_the_beginning_of_a_value_alone(client):
 
 @pytest.mark.parametrize("header", ["host", "origin", "content-type"])
 def test_an_error_repeats_the_beginning_of_a_header_alone(client, header):
-    reply = client().post("/v1/chat/completions", content=b"{}", headers={"content-type": "application/json", header: "x" * 5000})
+    reply = client().post(
+        "/v1/chat/completions", content=b"{}", headers={"content-type": "application/json", header: "x" * 5000}
+    )
     assert reply.status_code in (403, 415)
     assert len(reply.json()["error"]["message"]) < 300
 
@@ -119,7 +132,10 @@ def test_an_error_repeats_the_beginning_of_a_header_alone(client, header):
 def test_schemas_that_refer_to_their_own_parts_are_taken(client):
     pytest.importorskip("jsonschema")
     parts = {"$id": "https://example.org/a", "$defs": {"x": {"type": "string"}, "y": {"$id": "b", "$anchor": "c"}}}
-    schema = {**parts, "properties": {"city": {"$ref": "#/$defs/x"}, "next": {"$ref": "#"}, "other": {"type": "object"}}}
+    schema = {
+        **parts,
+        "properties": {"city": {"$ref": "#/$defs/x"}, "next": {"$ref": "#"}, "other": {"type": "object"}},
+    }
     assert ask(client(), **formed(schema)).status_code == 200
 
 
@@ -131,12 +147,19 @@ def test_most_tokens_beyond_64_bits_are_refused_by_their_name(client):
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_reply_has_a_choice_where_the_budget_paid_for_none(client, stream):
     """Clients read the first choice, and the end of a stream stands in it."""
-    gateway, fields = client(), {"model": "toy:single", "seed": 1, "tts": {"budget": {"seconds": 1e-9}}, "stream": stream}
+    gateway, fields = (
+        client(),
+        {"model": "toy:single", "seed": 1, "tts": {"budget": {"seconds": 1e-9}}, "stream": stream},
+    )
     chatted = gateway.post("/v1/chat/completions", json={**fields, "messages": QUESTION})
     written = gateway.post("/v1/completions", json={**fields, "prompt": "3 + 4 - 2"})
     for reply in (chatted, written):
         assert reply.status_code == 200
-        told = [json.loads(line[6:]) for line in reply.text.splitlines() if line.startswith("data: {")] if stream else [reply.json()]
+        told = (
+            [json.loads(line[6:]) for line in reply.text.splitlines() if line.startswith("data: {")]
+            if stream
+            else [reply.json()]
+        )
         (choice,) = told[-1]["choices"]
         assert choice["finish_reason"] == "length"
         assert told[-1]["tts"]["stopped_by"] == "budget: seconds"
@@ -181,7 +204,9 @@ def test_a_reply_that_is_nested_without_end_is_read_at_once(client):
 
 def test_each_streamed_choice_begins_with_its_role(client):
     with client().stream(
-        "POST", "/v1/chat/completions", json={"model": "toy", "messages": QUESTION, "n": 3, "seed": 1, "temperature": 1.5, "stream": True}
+        "POST",
+        "/v1/chat/completions",
+        json={"model": "toy", "messages": QUESTION, "n": 3, "seed": 1, "temperature": 1.5, "stream": True},
     ) as reply:
         chunks = [json.loads(line[6:]) for line in reply.iter_lines() if line.startswith("data: {")]
     first: dict[int, Any] = {}
@@ -204,15 +229,19 @@ def test_a_body_that_does_not_come_is_not_waited_for(client):
 
     headers = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")]
     scope = {
-        "type": "http", "method": "POST", "path": "/v1/chat/completions", "raw_path": b"", "query_string": b"", "headers": headers,
-        "scheme": "http", "server": ("127.0.0.1", 80), "client": ("127.0.0.1", 1), "http_version": "1.1", "root_path": "",
+        "type": "http", "method": "POST", "path": "/v1/chat/completions", "raw_path": b"", "query_string": b"",
+        "headers": headers, "scheme": "http", "server": ("127.0.0.1", 80), "client": ("127.0.0.1", 1),
+        "http_version": "1.1", "root_path": "",
     }  # fmt: skip
     asyncio.run(app(scope, receive, send))
     assert sent[0]["status"] == 408
     assert json.loads(sent[1]["body"])["error"]["code"] == "body_too_slow"
 
 
-HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n"
+HEAD = (
+    b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: "
+    b"application/json\r\ntransfer-encoding: chunked\r\n"
+)
 ENDLESS: dict[str, tuple[bytes, bytes]] = {
     "a header": (HEAD + b"x-long: ", b"x" * 4096),
     "headers": (HEAD, b"x-%d: y\r\n" % 7 * 400),
@@ -224,7 +253,10 @@ ENDLESS: dict[str, tuple[bytes, bytes]] = {
 @pytest.mark.parametrize("name", ENDLESS)
 def test_what_stands_around_a_body_is_bounded_before_a_key_is_read(name):
     first, more = ENDLESS[name]
-    with serving() as server, socket.create_connection(server.servers[0].sockets[0].getsockname()[:2], timeout=LIMIT_S) as connection:
+    with (
+        serving() as server,
+        socket.create_connection(server.servers[0].sockets[0].getsockname()[:2], timeout=LIMIT_S) as connection,
+    ):
         connection.sendall(first)
         with suppress(ConnectionError):  # it is closed while we send
             for _ in range(2000):
@@ -235,7 +267,10 @@ def test_what_stands_around_a_body_is_bounded_before_a_key_is_read(name):
 def test_a_body_in_chunks_of_a_byte_is_read():
     body = json.dumps({"model": "toy", "messages": QUESTION, "metadata": {"more": "x" * 30_000}}).encode()
     chunks = b"".join(b"1\r\n%c\r\n" % one for one in body)
-    with serving() as server, socket.create_connection(server.servers[0].sockets[0].getsockname()[:2], timeout=LIMIT_S) as connection:
+    with (
+        serving() as server,
+        socket.create_connection(server.servers[0].sockets[0].getsockname()[:2], timeout=LIMIT_S) as connection,
+    ):
         connection.sendall(HEAD + b"\r\n" + chunks + b"0\r\n\r\n")
         assert connection.recv(1000).startswith(b"HTTP/1.1 200 OK")
 
@@ -255,7 +290,9 @@ def test_a_retry_does_not_join_a_search_that_was_cancelled(key, retry):
         assert first.task is not None
         await asyncio.wait([first.task])
         await asyncio.sleep(0)
-        assert gateway.begin(anna, order, key=key, digest=b"1", retry=4 if retry else None) is second, "the first took the key away"
+        assert gateway.begin(anna, order, key=key, digest=b"1", retry=4 if retry else None) is second, (
+            "the first took the key away"
+        )
         assert second.task is not None
         await asyncio.wait([second.task])
         await asyncio.sleep(0)
@@ -278,13 +315,18 @@ def test_a_completion_that_fails_is_told_without_its_reason(client, caplog, stre
 def test_the_log_has_the_reason_that_clients_are_not_told():
     source = (
         "from tts.serve.config import GatewayLimits, gateway_config as made\nfrom tts.serve.server import serve\n"
-        "serve(made({'models': {'fails': {'backend': 'tests.serve.parts:fails', 'strategy': 'single'}}}), '127.0.0.1', 0)"
+        "serve(made({'models': {'fails': {'backend': 'tests.serve.parts:fails', 'strategy': 'single'}}}), "
+        "'127.0.0.1', 0)"
     )
-    with subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", source], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         url = process.stdout.readline().split()[1]
         try:
-            chatted = httpx.post(f"{url}/chat/completions", json={"model": "fails", "messages": QUESTION}, timeout=LIMIT_S)
+            chatted = httpx.post(
+                f"{url}/chat/completions", json={"model": "fails", "messages": QUESTION}, timeout=LIMIT_S
+            )
             written = httpx.post(f"{url}/completions", json={"model": "fails", "prompt": "1 + 2"}, timeout=LIMIT_S)
         finally:
             process.terminate()

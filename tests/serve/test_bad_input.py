@@ -10,7 +10,10 @@ import pytest
 from tests.serve.asking import QUESTION, ask, refused, spent_tokens
 
 IMAGE = [{"type": "text", "text": "what is it?"}, {"type": "image_url", "image_url": {"url": "http://localhost/a.png"}}]
-FAN = {"$defs": {**{f"a{i}": {"anyOf": [{"$ref": f"#/$defs/a{i + 1}"}] * 2} for i in range(40)}, "a40": {}}, "$ref": "#/$defs/a0"}
+FAN = {
+    "$defs": {**{f"a{i}": {"anyOf": [{"$ref": f"#/$defs/a{i + 1}"}] * 2} for i in range(40)}, "a40": {}},
+    "$ref": "#/$defs/a0",
+}
 
 
 def formed(schema: Any) -> dict[str, Any]:
@@ -27,30 +30,63 @@ BAD: dict[str, tuple[dict[str, Any], int, str | None, str]] = {
     "no messages": ({"messages": []}, 400, "messages", "invalid_value"),
     "unknown role": ({"messages": [{"role": "robot", "content": "x"}]}, 400, "messages[0].role", "invalid_value"),
     "no content": ({"messages": [{"role": "user"}]}, 400, "messages[0].content", "invalid_value"),
-    "an image": ({"messages": [{"role": "user", "content": IMAGE}]}, 400, "messages[0].content[1].image_url.url", "invalid_value"),
+    "an image": (
+        {"messages": [{"role": "user", "content": IMAGE}]},
+        400,
+        "messages[0].content[1].image_url.url",
+        "invalid_value",
+    ),
     "text that is a number": (
-        {"messages": [{"role": "user", "content": [{"type": "text", "text": 3}]}]}, 400, "messages[0].content[0].text", "invalid_value",
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": 3}]}]},
+        400,
+        "messages[0].content[0].text",
+        "invalid_value",
     ),
     "an empty prompt": ({"messages": [{"role": "user", "content": "  "}]}, 400, None, "invalid_value"),
     "half a character": ({"messages": [{"role": "user", "content": "3 + \ud800"}]}, 400, None, "invalid_value"),
     "a schema that is false": (formed(False), 400, "response_format", "invalid_value"),
-    "a type and an enum that exclude each other": (formed({"type": "string", "enum": [1, None]}), 400, "response_format", "invalid_value"),
-    "a required property that no value fits": (formed(required(False)), 400, "response_format", "invalid_value"),
-    "a constant of another type": (formed(required({"type": "integer", "const": 1.5})), 400, "response_format", "invalid_value"),
-    "a result without its call": (
-        {"messages": [{"role": "user", "content": "1"}, {"role": "tool", "tool_call_id": "c", "content": "2"}]}, 400,
-        "messages[1].tool_call_id", "invalid_value",
+    "a type and an enum that exclude each other": (
+        formed({"type": "string", "enum": [1, None]}),
+        400,
+        "response_format",
+        "invalid_value",
     ),
-    "a sound": ({"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}, 400, "messages[0].content[0]", "unsupported"),
+    "a required property that no value fits": (formed(required(False)), 400, "response_format", "invalid_value"),
+    "a constant of another type": (
+        formed(required({"type": "integer", "const": 1.5})),
+        400,
+        "response_format",
+        "invalid_value",
+    ),
+    "a result without its call": (
+        {"messages": [{"role": "user", "content": "1"}, {"role": "tool", "tool_call_id": "c", "content": "2"}]},
+        400,
+        "messages[1].tool_call_id",
+        "invalid_value",
+    ),
+    "a sound": (
+        {"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]},
+        400,
+        "messages[0].content[0]",
+        "unsupported",
+    ),
     "a schema with too many references written out": (
-        {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": FAN}}}, 400, "response_format", "invalid_value",
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": FAN}}},
+        400,
+        "response_format",
+        "invalid_value",
     ),
     "a schema with a pattern that needs backtracking": (
-        {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"pattern": "(?=a)a"}}}}, 400,
-        "response_format", "invalid_value",
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"pattern": "(?=a)a"}}}},
+        400,
+        "response_format",
+        "invalid_value",
     ),
     "a tool whose schema has too many references written out": (
-        {"tools": [{"type": "function", "function": {"name": "x", "parameters": FAN}}]}, 400, "tools", "invalid_value",
+        {"tools": [{"type": "function", "function": {"name": "x", "parameters": FAN}}]},
+        400,
+        "tools",
+        "invalid_value",
     ),
     "unknown field of tts": ({"tts": {"budgett": 3}}, 400, "tts.budgett", "invalid_value"),
     "unknown budget unit": ({"tts": {"budget": {"token": 3}}}, 400, "tts.budget", "invalid_value"),
@@ -62,7 +98,12 @@ BAD: dict[str, tuple[dict[str, Any], int, str | None, str]] = {
     "budget of nothing": ({"tts": {"budget": 0}}, 400, "tts.budget", "invalid_value"),
     "unknown strategy": ({"tts": {"strategy": "best_of"}}, 400, "tts.strategy", "invalid_value"),
     "a strategy at a place": ({"tts": {"strategy": "os:system"}}, 400, "tts.strategy", "invalid_value"),
-    "an embedder": ({"tts": {"strategy": "best_of_n | medoid(embedder='sentences')"}}, 400, "tts.strategy", "invalid_value"),
+    "an embedder": (
+        {"tts": {"strategy": "best_of_n | medoid(embedder='sentences')"}},
+        400,
+        "tts.strategy",
+        "invalid_value",
+    ),
     "a verifier that is not offered": ({"tts": {"verifier": "code"}}, 400, "tts.verifier", "invalid_value"),
     "a verifier that the model lacks": ({"tts": {"verifier": "process"}}, 400, None, "unsupported"),
     "n above the limit": ({"n": 17}, 400, "n", "invalid_value"),
@@ -79,15 +120,20 @@ BAD: dict[str, tuple[dict[str, Any], int, str | None, str]] = {
     "a penalty": ({"frequency_penalty": 0.5}, 400, "frequency_penalty", "unsupported"),
     "an unknown format": ({"response_format": {"type": "xml"}}, 400, "response_format", "invalid_value"),
     "a schema that is a path": (
-        {"response_format": {"type": "json_schema", "json_schema": {"schema": "/etc/passwd"}}}, 400, "response_format", "invalid_value",
+        {"response_format": {"type": "json_schema", "json_schema": {"schema": "/etc/passwd"}}},
+        400,
+        "response_format",
+        "invalid_value",
     ),
     "a schema that refers elsewhere": (
         {"response_format": {"type": "json_schema", "json_schema": {"schema": {"$ref": "file:///etc/passwd"}}}},
-        400, "response_format", "invalid_value",
+        400,
+        "response_format",
+        "invalid_value",
     ),
     "a tool without a name": ({"tools": [{"type": "function"}]}, 400, "tools", "invalid_value"),
     "a choice that is no tool": ({"tools": [], "tool_choice": "required"}, 400, "tools", "invalid_value"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -96,9 +142,10 @@ def test_what_is_wrong_is_refused(client, name, stream):
     fields, status, param, code = BAD[name]
     gateway = client(limits={"tokens": 5000})
     reply = gateway.post(
-        "/v1/chat/completions", content=json.dumps({"model": "toy", "messages": QUESTION, "stream": stream, **fields}),
+        "/v1/chat/completions",
+        content=json.dumps({"model": "toy", "messages": QUESTION, "stream": stream, **fields}),
         headers={"content-type": "application/json"},
-    )  # fmt: skip
+    )
     refused(reply, status, param, code)
     assert reply.headers["x-should-retry"] == "false"
     state = gateway.app.state.gateway
@@ -136,7 +183,12 @@ BODIES: dict[str, tuple[bytes, int, str]] = {
 @pytest.mark.parametrize("name", BODIES)
 def test_bodies_that_are_no_request_are_refused(client, name):
     body, status, code = BODIES[name]
-    refused(client().post("/v1/chat/completions", content=body, headers={"content-type": "application/json"}), status, None, code)
+    refused(
+        client().post("/v1/chat/completions", content=body, headers={"content-type": "application/json"}),
+        status,
+        None,
+        code,
+    )
 
 
 def test_a_body_that_does_not_say_its_length_is_bounded_too(client):
@@ -146,7 +198,7 @@ def test_a_body_that_does_not_say_its_length_is_bounded_too(client):
 
     reply = client(limits={"body_bytes": 10_000}).post(
         "/v1/chat/completions", content=parts(), headers={"content-type": "application/json"}
-    )  # fmt: skip
+    )
     refused(reply, 413, None, "body_too_large")
 
 

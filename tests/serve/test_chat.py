@@ -44,7 +44,11 @@ def test_presets_are_models(client):
     assert [one["id"] for one in gateway.get("/v1/models").json()["data"]] == ["toy", "toy:single"]
     assert gateway.get("/v1/models/toy:single").json()["tts"] == {"strategy": "single", "budget": 2000}
     reply = ask(gateway, model="toy:single").json()
-    assert (reply["model"], reply["tts"]["strategy"], reply["tts"]["candidates"]) == ("toy:single", "single | majority", 1)
+    assert (reply["model"], reply["tts"]["strategy"], reply["tts"]["candidates"]) == (
+        "toy:single",
+        "single | majority",
+        1,
+    )
 
 
 def test_the_pair_answers(client):
@@ -63,7 +67,10 @@ def test_health_says_ok(client):
 def test_headers_have_the_bill_of_the_search(client):
     reply = ask(client(), seed=7)
     spent = reply.json()["tts"]["usage"]
-    assert int(reply.headers["x-tts-tokens"]) == spent["generated_tokens"] + spent["cancelled_tokens"] + spent["verifier_tokens"]
+    assert (
+        int(reply.headers["x-tts-tokens"])
+        == spent["generated_tokens"] + spent["cancelled_tokens"] + spent["verifier_tokens"]
+    )
     assert float(reply.headers["x-tts-seconds"]) == spent["seconds"]
     assert "x-ratelimit-limit-tokens" not in reply.headers  # this key has no limit
 

@@ -31,7 +31,10 @@ from tts.serve.server_events import PING
     [
         (["1 + 2", "2 + 3", "3 + 4"], "prompt has 3 prompts, but this server takes 2; send fewer at once"),
         (["1 + 2", "1 + " * 10], "prompt has 45 characters or tokens, but this server takes 40; send fewer at once"),
-        ([list(range(20)), list(range(21))], "prompt has 41 characters or tokens, but this server takes 40; send fewer at once"),
+        (
+            [list(range(20)), list(range(21))],
+            "prompt has 41 characters or tokens, but this server takes 40; send fewer at once",
+        ),
     ],
 )
 def test_prompts_are_bounded_in_number_and_length(client, prompt, told):
@@ -45,7 +48,9 @@ def test_a_stream_of_a_completion_keeps_alive_while_nothing_is_written():
         call: Any = SimpleNamespace(number="n", config=SimpleNamespace(ping_s=0.001), heading=lambda: {"id": "n"})
         pieces: asyncio.Queue[Any] = asyncio.Queue()
         parts = list[bytes]()
-        async for part in CompletionStream(call, usage=False)._chunks(asyncio.Event(), (0, "a"), pieces, lambda: [b"end"]):
+        async for part in CompletionStream(call, usage=False)._chunks(
+            asyncio.Event(), (0, "a"), pieces, lambda: [b"end"]
+        ):
             parts.append(part)
             if part == PING and len(parts) == 3:
                 pieces.put_nowait(None)
@@ -74,12 +79,18 @@ def test_a_backend_that_gives_no_next_token_is_an_error_of_the_model(monkeypatch
 
     monkeypatch.setattr(work, "_logprobs", logprobs)
     backend: Any = SimpleNamespace(name="silent")
-    order = work.CompletionOrder(prompts=("3",), choices=1, max_tokens=1, sampling=Sampling(temperature=0, max_tokens=1), seed=0, top=1)
-    with pytest.raises(EngineError, match="the backend 'silent' does not give the probabilities of the token after a prompt"):
+    order = work.CompletionOrder(
+        prompts=("3",), choices=1, max_tokens=1, sampling=Sampling(temperature=0, max_tokens=1), seed=0, top=1
+    )
+    with pytest.raises(
+        EngineError, match="the backend 'silent' does not give the probabilities of the token after a prompt"
+    ):
         asyncio.run(work.complete(backend, order, work.CompletionCost()))
 
 
-@pytest.mark.parametrize(("field", "value"), [("prompt", "3 + 4"), ("messages", [{"role": "user", "content": "3 + 4"}])])
+@pytest.mark.parametrize(
+    ("field", "value"), [("prompt", "3 + 4"), ("messages", [{"role": "user", "content": "3 + 4"}])]
+)
 def test_a_text_that_the_tokenizer_refuses_is_named_by_its_field(client, monkeypatch, field, value):
     def refuses(*_: Any) -> None:
         raise ConfigError("the text is no sum")
@@ -110,7 +121,11 @@ def test_work_that_is_cancelled_before_it_begins_is_not_begun():
 def test_a_prompt_of_tokens_is_repeated_as_text_as_far_as_it_is_known():
     prompt = TokenizedText.of([1, 2])
     found = PromptLogprobs((1, 2), ("3", " +", " 4"), np.zeros(3))
-    assert (prompt_text(prompt, found, None), prompt_text(prompt, None, None), prompt_text("3 +", None, None)) == ("3 +", "", "3 +")
+    assert (prompt_text(prompt, found, None), prompt_text(prompt, None, None), prompt_text("3 +", None, None)) == (
+        "3 +",
+        "",
+        "3 +",
+    )
 
 
 def test_a_model_without_log_probabilities_refuses_them_in_one_line(client):

@@ -23,7 +23,9 @@ from tts.models import registry
 from tts.serve.app import create_app
 from tts.serve.config import gateway_config
 
-PAIR: dict[str, Any] = {"models": {"pocket": {"presets": {"vote": {"strategy": "best_of_n(n=4) | majority", "budget": 1000}}}}}
+PAIR: dict[str, Any] = {
+    "models": {"pocket": {"presets": {"vote": {"strategy": "best_of_n(n=4) | majority", "budget": 1000}}}}
+}
 SUM = "12 + 7 * 3\n"
 LINES = ("7 * 3 = 21\n", "7 * 3 = 22\n", "12 + 7 = 19\n")
 
@@ -80,7 +82,9 @@ def test_log_likelihoods_are_those_of_the_engine(complete):
         assert choice["logprobs"]["tokens"][:-1] == list(found.texts)
         assert choice["text"].startswith(prompts[place])
         size = len(context.texts)
-        greedy = all(value == top[0].logprob for value, top in zip(found.logprobs[size:], found.tops[size:], strict=True))
+        greedy = all(
+            value == top[0].logprob for value, top in zip(found.logprobs[size:], found.tops[size:], strict=True)
+        )
         assert scored(choice, size) == (pytest.approx(found.logprobs[size:].sum(), abs=1e-12), greedy)
     likelihoods = [scored(choice, len(context.texts))[0] for choice in reply["choices"]]
     assert max(likelihoods) == likelihoods[0], "the policy knows its times table"
@@ -117,7 +121,10 @@ def test_one_token_is_the_most_likely_one_and_costs_no_further_reading(complete)
 def test_offsets_count_in_the_text(complete):
     choice = complete(echo=True, logprobs=0, max_tokens=8, temperature=0)["choices"][0]
     told = choice["logprobs"]
-    cut = [choice["text"][at : at + len(token)] for token, at in zip(told["tokens"][1:], told["text_offset"][1:], strict=True)]
+    cut = [
+        choice["text"][at : at + len(token)]
+        for token, at in zip(told["tokens"][1:], told["text_offset"][1:], strict=True)
+    ]
     assert cut == told["tokens"][1:]
     assert told["top_logprobs"][1] == {told["tokens"][1]: told["token_logprobs"][1]}
 
@@ -140,7 +147,9 @@ def test_a_text_is_a_function_of_its_seed_and_choices_are_different_draws(comple
     assert complete(seed=drawn, **fields)["tts"]["reproducible"]
 
 
-@pytest.mark.parametrize(("stop", "text"), [("\n", "7 * 3 = 21"), (["= 3", "21\n"], "7 * 3 = "), (["A:"], "7 * 3 = 21\n12 + 21 = 33\n")])
+@pytest.mark.parametrize(
+    ("stop", "text"), [("\n", "7 * 3 = 21"), (["= 3", "21\n"], "7 * 3 = "), (["A:"], "7 * 3 = 21\n12 + 21 = 33\n")]
+)
 def test_a_stop_text_ends_a_choice_and_is_no_part_of_it(shared, stop, text):
     choice = asking(shared)(stop=stop, temperature=0, max_tokens=60)["choices"][0]
     assert (choice["text"], choice["finish_reason"]) == (text, "stop")
@@ -153,7 +162,9 @@ def events(text: str) -> list[Any]:
     return [json.loads(line) for line in lines]
 
 
-@pytest.mark.parametrize("fields", [{}, {"stop": ["33", "\nA"]}, {"echo": True}, {"logprobs": 1}, {"max_tokens": 0, "echo": True}])
+@pytest.mark.parametrize(
+    "fields", [{}, {"stop": ["33", "\nA"]}, {"echo": True}, {"logprobs": 1}, {"max_tokens": 0, "echo": True}]
+)
 def test_a_stream_joins_to_the_reply(complete, fields):
     fields = {"max_tokens": 40, "n": 2, "seed": 1, "temperature": 1.2, **fields}
     whole = complete(**fields)
@@ -172,7 +183,9 @@ def test_a_stream_joins_to_the_reply(complete, fields):
     assert (usage["usage"], usage["choices"]) == (whole["usage"], [])
     assert chunks[-1]["tts"]["seed"] == 1
     if "logprobs" in fields:
-        assert [chunk["choices"][0]["logprobs"] for chunk in chunks] == [choice["logprobs"] for choice in whole["choices"]]
+        assert [chunk["choices"][0]["logprobs"] for chunk in chunks] == [
+            choice["logprobs"] for choice in whole["choices"]
+        ]
 
 
 def test_reading_and_writing_are_booked(client):
@@ -242,7 +255,9 @@ def test_the_tokenizer_is_that_of_the_model(client):
     told = gateway.post("/tokenize", json={"prompt": SUM}).json()
     assert told["count"] == len(told["tokens"])
     assert told["max_model_len"] == 1024
-    plain = gateway.post("/tokenize", json={"prompt": SUM, "add_special_tokens": False, "return_token_strs": True}).json()
+    plain = gateway.post(
+        "/tokenize", json={"prompt": SUM, "add_special_tokens": False, "return_token_strs": True}
+    ).json()
     assert "".join(plain["token_strs"]) == SUM
     assert told["tokens"][-len(plain["tokens"]) :] == plain["tokens"]
     assert gateway.post("/detokenize", json={"tokens": plain["tokens"]}).json() == {"prompt": SUM}
@@ -291,7 +306,11 @@ def test_the_tokenizer_runs_beside_the_loop_and_is_bounded(client, monkeypatch):
     assert not any(in_loop)
     for path, param, value in (("/tokenize", "prompt", "3" * 21), ("/detokenize", "tokens", tokens * 21)):
         reply = gateway.post(path, json={param: value})
-        assert (reply.status_code, reply.json()["error"]["code"], reply.json()["error"]["param"]) == (400, "too_long", param)
+        assert (reply.status_code, reply.json()["error"]["code"], reply.json()["error"]["param"]) == (
+            400,
+            "too_long",
+            param,
+        )
     gateway.app.state.gateway._num_aside = 5
     for path, param, value in (("/tokenize", "prompt", "3"), ("/detokenize", "tokens", tokens)):
         reply = gateway.post(path, json={param: value})
@@ -302,13 +321,17 @@ def test_the_tokenizer_runs_beside_the_loop_and_is_bounded(client, monkeypatch):
 def test_a_preset_searches_as_chat_does(complete):
     fields = {"model": "pocket:vote", "seed": 4}
     question = "What is 12 + 7 * 3?"
-    chat = complete.gateway.post("/v1/chat/completions", json={**fields, "messages": [{"role": "user", "content": question}]}).json()
+    chat = complete.gateway.post(
+        "/v1/chat/completions", json={**fields, "messages": [{"role": "user", "content": question}]}
+    ).json()
     reply = complete(prompt=question, **fields)
     assert reply["object"] == "text_completion"
     assert reply["choices"][0]["text"] == chat["choices"][0]["message"]["content"]
     assert reply["usage"] == chat["usage"]
     assert (reply["tts"]["strategy"], reply["tts"]["answer"]) == (chat["tts"]["strategy"], chat["tts"]["answer"])
-    told = complete(prompt=question, model="pocket", seed=4, tts={"strategy": "best_of_n(n=4) | majority", "budget": 1000})
+    told = complete(
+        prompt=question, model="pocket", seed=4, tts={"strategy": "best_of_n(n=4) | majority", "budget": 1000}
+    )
     assert told["choices"] == reply["choices"]
 
 
@@ -353,7 +376,14 @@ def test_a_client_that_leaves_stops_the_model_and_is_booked(client):
             told.append(message)
 
         headers = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")]
-        scope = {"type": "http", "method": "POST", "path": "/v1/completions", "headers": headers, "query_string": b"", "state": {}}
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/v1/completions",
+            "headers": headers,
+            "query_string": b"",
+            "state": {},
+        }
         scope |= {"app": gateway.app, "scheme": "http", "http_version": "1.1", "server": ("127.0.0.1", 80)}
         task = asyncio.ensure_future(gateway.app(scope, receive, send))
         while not state.books.held:

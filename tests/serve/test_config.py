@@ -22,7 +22,10 @@ WRONG: dict[str, tuple[Any, str]] = {
         {"models": {"toy": {}}, "efforts": {"none": 5}},
         "a key of efforts is 'none', but such a request names no effort (hint: leave it out)",
     ),
-    "an effort of nothing": ({"models": {"toy": {}}, "efforts": {"low": 0}}, "efforts.low is 0, but must be tokens of at least 1"),
+    "an effort of nothing": (
+        {"models": {"toy": {}}, "efforts": {"low": 0}},
+        "efforts.low is 0, but must be tokens of at least 1",
+    ),
     "a preset above the limit": (
         {"models": {"toy": {"presets": {"big": {"budget": 50}}, "budget": 5}}, "limits": {"tokens": 20}, "efforts": {}},
         "the budget of toy:big is 50, but limits.tokens is 20 (hint: raise limits.tokens)",
@@ -31,7 +34,10 @@ WRONG: dict[str, tuple[Any, str]] = {
         {"models": {"a:b": {"model": "toy"}}},
         "name of a model is 'a:b', but may have letters, digits and _ . / - alone",
     ),
-    "a temperature below 0": ({"models": {"toy": {"presets": {"a": {"temperature": -1}}}}}, "models.toy.presets.a.temperature: "),
+    "a temperature below 0": (
+        {"models": {"toy": {"presets": {"a": {"temperature": -1}}}}},
+        "models.toy.presets.a.temperature: ",
+    ),
 }
 
 
@@ -58,7 +64,10 @@ def test_a_file_is_a_mapping_and_its_paths_begin_in_its_folder(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("preset", "cause"),
     [
-        ({"strategy": "best_of_n(n=4) | best"}, "best_of_n(n=4) | best scores with the role 'main', but no verifier has it"),
+        (
+            {"strategy": "best_of_n(n=4) | best"},
+            "best_of_n(n=4) | best scores with the role 'main', but no verifier has it",
+        ),
         ({"strategy": "beam(n=4)"}, "the strategy beam(n=4) scores with the role 'main', but no verifier has it"),
         ({"strategy": "budget_forcing(n=2)"}, "needs the capability 'thoughts', which the backend 'toy' lacks"),
         ({"strategy": "cascade(models=['policy', 'large'])"}, "writes with the role 'large', but no model has it"),

@@ -63,14 +63,19 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     (folder / "keys.txt").write_text(f"anna {KEY}\n")
     (folder / "gateway.yaml").write_text(CONFIG)
     command = [sys.executable, "-m", "tts", "serve", "--config", str(folder / "gateway.yaml"), "--port", "0"]
-    bound = f"import os, resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({FILES}, {FILES})); os.execv({command[0]!r}, {command!r})"
+    bound = (
+        f"import os, resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({FILES}, {FILES})); "
+        f"os.execv({command[0]!r}, {command!r})"
+    )
     with (
         (folder / "log").open("w") as log,
         subprocess.Popen([sys.executable, "-c", bound], stdout=subprocess.PIPE, stderr=log, text=True) as process,
     ):
         assert process.stdout is not None
         try:
-            yield Running(port=int(process.stdout.readline().rsplit(":", 1)[1].removesuffix("/v1\n")), log=folder / "log")
+            yield Running(
+                port=int(process.stdout.readline().rsplit(":", 1)[1].removesuffix("/v1\n")), log=folder / "log"
+            )
         finally:
             process.kill()
 
@@ -156,7 +161,10 @@ def assert_ends_unread(client: socket.socket, more: bytes) -> None:
 
 def test_a_client_that_reads_no_reply_is_disconnected(monkeypatch):
     monkeypatch.setattr(protocol, "_LEAST_RATE", 1e6)
-    with serving(limits={"read_seconds": 0.5}) as server, socket.create_connection(server.servers[0].sockets[0].getsockname()) as client:
+    with (
+        serving(limits={"read_seconds": 0.5}) as server,
+        socket.create_connection(server.servers[0].sockets[0].getsockname()) as client,
+    ):
         assert_ends_unread(client, b"x")
 
 
@@ -180,8 +188,15 @@ def test_an_address_has_a_bound_of_requests_under_way():
     with serving(limits={"address_connections": 2}, **forever) as server, ExitStack() as stack:
         url = url_of(server)
         body = json.dumps({"model": "forever", "messages": QUESTION, "stream": True}).encode()
-        asked = head("POST", "/v1/chat/completions", "content-type: application/json", f"content-length: {len(body)}") + b"\r\n\r\n" + body
-        held = [socket.create_connection(("127.0.0.1", int(url.rsplit(":", 1)[1].removesuffix("/v1"))), LIMIT_S) for _ in range(2)]
+        asked = (
+            head("POST", "/v1/chat/completions", "content-type: application/json", f"content-length: {len(body)}")
+            + b"\r\n\r\n"
+            + body
+        )
+        held = [
+            socket.create_connection(("127.0.0.1", int(url.rsplit(":", 1)[1].removesuffix("/v1"))), LIMIT_S)
+            for _ in range(2)
+        ]
         for one in held:
             stack.enter_context(one)
             one.sendall(asked)
@@ -191,7 +206,10 @@ def test_an_address_has_a_bound_of_requests_under_way():
         assert reply.headers["retry-after"] == "1"
         for one in held:
             one.close()
-        assert _until(lambda: httpx.get(f"{url}/models", timeout=LIMIT_S), lambda found: found is not None and found.status_code == 200)
+        assert _until(
+            lambda: httpx.get(f"{url}/models", timeout=LIMIT_S),
+            lambda found: found is not None and found.status_code == 200,
+        )
 
 
 def _until(ask: Callable[[], httpx.Response], enough: Callable[[httpx.Response | None], bool]) -> Any:
@@ -209,7 +227,8 @@ def _until(ask: Callable[[], httpx.Response], enough: Callable[[httpx.Response |
 
 def test_the_limit_of_open_files_is_raised():
     source = (
-        "import resource\nfrom tts.serve.connections import raise_open_files\nresource.setrlimit(resource.RLIMIT_NOFILE, (200, 300))\n"
+        "import resource\nfrom tts.serve.connections import "
+        "raise_open_files\nresource.setrlimit(resource.RLIMIT_NOFILE, (200, 300))\n"
         "print(raise_open_files(), resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
     )
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[1] >= 300
@@ -217,7 +236,9 @@ def test_the_limit_of_open_files_is_raised():
     assert found.stdout.split() == ["300", "300"]
 
 
-@pytest.mark.parametrize(("files", "most", "of_address"), [(1_000_000, 4096, 2048), (1024, 768, 384), (4, 3, 1), (1, 2, 1)])
+@pytest.mark.parametrize(
+    ("files", "most", "of_address"), [(1_000_000, 4096, 2048), (1024, 768, 384), (4, 3, 1), (1, 2, 1)]
+)
 def test_bounds_stay_below_the_open_files(files, most, of_address):
     async def bounds() -> tuple[int, int]:
         made = Connections([], lambda: pytest.fail("nothing is accepted"), GatewayLimits(), files)
@@ -247,12 +268,19 @@ def test_a_failure_to_accept_is_logged_once_and_tried_again(monkeypatch, caplog)
 
     with caplog.at_level(logging.ERROR):
         asyncio.run(accept())
-    assert [record.getMessage() for record in caplog.records] == ["a connection could not be accepted: [Errno 24] Too many open files"] * 3
+    assert [record.getMessage() for record in caplog.records] == [
+        "a connection could not be accepted: [Errno 24] Too many open files"
+    ] * 3
 
 
 @pytest.mark.parametrize(
     ("name", "address"),
-    [(("10.0.0.1", 5), "10.0.0.1"), (("::ffff:10.0.0.1", 5, 0, 0), "10.0.0.1"), (("2001:db8::1%eth0", 5, 0, 0), "2001:db8::/64"), ("", "")],
+    [
+        (("10.0.0.1", 5), "10.0.0.1"),
+        (("::ffff:10.0.0.1", 5, 0, 0), "10.0.0.1"),
+        (("2001:db8::1%eth0", 5, 0, 0), "2001:db8::/64"),
+        ("", ""),
+    ],
 )
 def test_an_address_of_ipv6_counts_with_its_network(name, address):
     assert connections._network(name) == address

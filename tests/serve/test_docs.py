@@ -29,7 +29,9 @@ def test_the_accounts_are_valid():
     yaml = pytest.importorskip("yaml")
     if not ACCOUNTS.exists():
         pytest.skip("the documentation is not here")
-    config = gateway_config({"models": {"toy": {}}, **yaml.safe_load(ACCOUNTS.read_text().partition("```yaml\n")[2].partition("```")[0])})
+    config = gateway_config(
+        {"models": {"toy": {}}, **yaml.safe_load(ACCOUNTS.read_text().partition("```yaml\n")[2].partition("```")[0])}
+    )
     accounts = Accounts(config, ["anna", "bert", "olga"])
     assert [one.name for one in accounts.for_client("bert")] == ["bert", "project"]
     assert accounts.of("anna").limits == {"tokens": 5_000_000, "usd": 10 * USD_UNIT}
@@ -40,7 +42,11 @@ def test_usage_on_the_page_is_that_of_a_reply(client):
     if not PAGE.exists():
         pytest.skip("the documentation is not here")
     strategies = {"strategy": "best_of_n(n=8) | weighted", "budget": 2000}
-    gateway = client(models={"pocket": {**strategies, "presets": {"vote": {"strategy": "best_of_n(n=8) | majority", "budget": 1000}}}})
+    gateway = client(
+        models={
+            "pocket": {**strategies, "presets": {"vote": {"strategy": "best_of_n(n=8) | majority", "budget": 1000}}}
+        }
+    )
     ask = {"messages": [{"role": "user", "content": "What is 12 + 7 * 3?"}], "seed": 0}
     vote = gateway.post("/v1/chat/completions", json={**ask, "model": "pocket:vote"}).json()
     usage, page = vote["usage"], PAGE.read_text()
@@ -48,7 +54,10 @@ def test_usage_on_the_page_is_that_of_a_reply(client):
     assert f'"usage": {{{told}, …}}' in page
     assert f"A: 33 {usage['total_tokens']}\n" in page
     plain = gateway.post("/v1/chat/completions", json={**ask, "model": "pocket", "tts": {"budget": 500}}).json()
-    assert f"A: 33\n\n{plain['usage']['completion_tokens']} {plain['tts']['stopped_by']} {plain['tts']['confidence']}\n" in page
+    assert (
+        f"A: 33\n\n{plain['usage']['completion_tokens']} {plain['tts']['stopped_by']} {plain['tts']['confidence']}\n"
+        in page
+    )
 
 
 def test_a_large_budget_is_refused_and_a_large_max_tokens_clipped(client):

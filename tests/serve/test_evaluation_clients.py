@@ -1,6 +1,8 @@
-"""Evaluation frameworks on a gateway, each in an environment of its own (`make test-clients`): they measure what `tts run` measures.
+"""Evaluation frameworks on a gateway, each in an environment of its own (`make test-clients`): they measure what
+`tts run` measures.
 
-The same 50 problems, task and seed give the same solutions, and so the same accuracy. Log-likelihoods are those of the engine itself.
+The same 50 problems, task and seed give the same solutions, and so the same accuracy. Log-likelihoods are those of the
+engine itself.
 """
 
 from __future__ import annotations
@@ -55,7 +57,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with 50 problems to solve, and 50 of one operation whose first line is to be chosen from four."""
     made = tmp_path_factory.mktemp("clients")
     solve = arithmetic.load(limit=50, split="validation", seed=11, operations=[2, 3, 4])
-    rows = [{"id": one.prompt, "question": one.prompt, "answer": one.answer} for one in solve]  # streams follow from ids, or from prompts
+    # streams follow from ids, or from prompts
+    rows = [{"id": one.prompt, "question": one.prompt, "answer": one.answer} for one in solve]
     (made / "sums.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     choose = arithmetic.load(limit=50, split="validation", seed=12, operations=1)
     rows = [
@@ -92,9 +95,14 @@ def ran(python: str, *arguments: str, folder: Path, **more: str) -> str:
     """Run a client in the folder; returns what it printed."""
     known = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
-        [python, *arguments], cwd=folder, env={**known, **OFFLINE, "HF_HOME": str(folder / "hf"), **more}, capture_output=True, text=True,
-        timeout=900, check=False,
-    )  # fmt: skip
+        [python, *arguments],
+        cwd=folder,
+        env={**known, **OFFLINE, "HF_HOME": str(folder / "hf"), **more},
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-4000:]
     return done.stdout
 
@@ -104,9 +112,19 @@ def lm_eval(folder: Path, task: dict[str, Any], *arguments: str) -> tuple[dict[s
     (folder / f"{task['task']}.yaml").write_text(json.dumps(task))  # which is YAML too
     out = folder / f"{task['task']}-out"
     ran(
-        client_of("TTS_LM_EVAL_PYTHON"), "-m", "lm_eval", "--tasks", task["task"], "--include_path", str(folder), "--output_path", str(out),
-        "--log_samples", *arguments, folder=folder,
-    )  # fmt: skip
+        client_of("TTS_LM_EVAL_PYTHON"),
+        "-m",
+        "lm_eval",
+        "--tasks",
+        task["task"],
+        "--include_path",
+        str(folder),
+        "--output_path",
+        str(out),
+        "--log_samples",
+        *arguments,
+        folder=folder,
+    )
     [results], [samples] = out.rglob("results_*.json"), out.rglob("samples_*.jsonl")
     found = [json.loads(line) for line in samples.read_text().splitlines()]
     return json.loads(results.read_text())["results"][task["task"]], sorted(found, key=lambda one: one["doc_id"])
@@ -123,11 +141,18 @@ def test_lm_evals_chat_has_the_accuracy_of_a_study(served: str, folder: Path, re
         "doc_to_text": "{{question}}",
         "doc_to_target": "{{answer}}",
         "generation_kwargs": {"until": [], "max_gen_toks": CAP, "temperature": 0},
-        "filter_list": [{"name": "answer", "filter": [{"function": "regex", "regex_pattern": r"A: (-?\d+)"}, {"function": "take_first"}]}],
+        "filter_list": [
+            {
+                "name": "answer",
+                "filter": [{"function": "regex", "regex_pattern": r"A: (-?\d+)"}, {"function": "take_first"}],
+            }
+        ],
         "metric_list": [{"metric": "exact_match", "aggregation": "mean", "higher_is_better": True}],
     }
     arguments = f"model=pocket:vote,base_url={served}/chat/completions,num_concurrent=8,seed={SEED}"
-    results, samples = lm_eval(folder, task, "--model", "local-chat-completions", "--model_args", arguments, "--apply_chat_template")
+    results, samples = lm_eval(
+        folder, task, "--model", "local-chat-completions", "--model_args", arguments, "--apply_chat_template"
+    )
     assert results["exact_match,answer"] == pytest.approx(request.getfixturevalue("accuracy"))
     assert len(samples) == 50
     first = samples[0]
@@ -151,7 +176,9 @@ def test_lm_evals_log_likelihoods_are_those_of_the_engine(served: str, folder: P
         "metric_list": [{"metric": "acc", "aggregation": "mean", "higher_is_better": True}],
     }
     arguments = f"model=pocket,base_url={served}/completions,tokenizer_backend=remote,num_concurrent=4,max_length=1024"
-    results, samples = lm_eval(folder, task, "--model", "local-completions", "--model_args", arguments, "--batch_size", "8")
+    results, samples = lm_eval(
+        folder, task, "--model", "local-completions", "--model_args", arguments, "--batch_size", "8"
+    )
     values, greedy = _directly([json.loads(line) for line in (folder / "choices.jsonl").read_text().splitlines()])
     told = np.array([[float(value) for [[value, _]] in sample["resps"]] for sample in samples])
     np.testing.assert_allclose(told, values, rtol=0, atol=1e-9)
@@ -161,7 +188,8 @@ def test_lm_evals_log_likelihoods_are_those_of_the_engine(served: str, folder: P
 
 
 def _directly(rows: list[Any]) -> tuple[Any, Any]:
-    """Return the log-likelihood of each choice behind its context [rows, choices], and whether it is greedy, from the engine.
+    """Return the log-likelihood of each choice behind its context [rows, choices], and whether it is greedy, from the
+    engine.
 
     As lm-eval has it, spaces and newlines at the end of a context belong to the choice.
     """
@@ -179,7 +207,10 @@ def _directly(rows: list[Any]) -> tuple[Any, Any]:
 
     found = asyncio.run(read())
     values = [found.logprobs[size:].sum() for found, size in found]
-    greedy = [all(found.logprobs[i] == found.tops[i][0].logprob for i in range(size, len(found.texts))) for found, size in found]
+    greedy = [
+        all(found.logprobs[i] == found.tops[i][0].logprob for i in range(size, len(found.texts)))
+        for found, size in found
+    ]
     return np.array(values).reshape(len(rows), -1), np.array(greedy).reshape(len(rows), -1)
 
 
@@ -215,7 +246,7 @@ streamed = "".join(chunk.choices[0].delta.content or "" for chunk in litellm.com
 reasoning = sum(reply.usage.completion_tokens_details.reasoning_tokens for reply in replies)
 same = streamed == replies[0].choices[0].message.content
 print(json.dumps({"status": "success" if same else streamed, "accuracy": sum(right) / len(right), "reasoning": reasoning, "texts": texts}))
-"""
+"""  # noqa: E501
 DSPY = r"""
 import json, re, sys
 import dspy
@@ -241,11 +272,12 @@ texts = {one["messages"][-1]["content"]: one["outputs"][0] for one in lm.history
 texts = {row["question"]: texts[row["question"]] for row in rows}
 reasoning = sum(dict(one["usage"]["completion_tokens_details"])["reasoning_tokens"] for one in lm.history)
 print(json.dumps({"status": "success", "accuracy": result.score / 100, "reasoning": reasoning, "texts": texts}))
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.parametrize(
-    ("variable", "script"), [("TTS_INSPECT_PYTHON", INSPECT), ("TTS_LITELLM_PYTHON", LITELLM), ("TTS_DSPY_PYTHON", DSPY)]
+    ("variable", "script"),
+    [("TTS_INSPECT_PYTHON", INSPECT), ("TTS_LITELLM_PYTHON", LITELLM), ("TTS_DSPY_PYTHON", DSPY)],
 )
 def test_a_framework_has_the_accuracy_of_a_study(
     variable: str, script: str, served: str, folder: Path, request: pytest.FixtureRequest
@@ -274,9 +306,22 @@ EDITS: list[Any] = []
 
 def test_aider_edits_a_file_by_what_most_samples_write(tmp_path: Path) -> None:
     python = client_of("TTS_AIDER_PYTHON")
-    models = {"edits": {"backend": "tests.serve.test_evaluation_clients:edits", "strategy": "best_of_n(n=6) | majority", "budget": 20000}}
+    models = {
+        "edits": {
+            "backend": "tests.serve.test_evaluation_clients:edits",
+            "strategy": "best_of_n(n=6) | majority",
+            "budget": 20000,
+        }
+    }
     (tmp_path / "add.py").write_text("def add(a, b):\n    return a - b\n")
-    plain = ("--no-git", "--yes-always", "--no-show-model-warnings", "--no-check-update", "--analytics-disable", "--no-pretty")
+    plain = (
+        "--no-git",
+        "--yes-always",
+        "--no-show-model-warnings",
+        "--no-check-update",
+        "--analytics-disable",
+        "--no-pretty",
+    )
     with serving(models=models) as server:
         served = ("--model", "openai/edits", "--openai-api-base", url_of(server), "--openai-api-key", "none")
         asked = ("--edit-format", "whole", "--message", "mend add", "add.py")

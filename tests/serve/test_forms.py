@@ -17,7 +17,11 @@ WEATHER = {
     "function": {
         "name": "weather",
         "description": "Tell the weather",
-        "parameters": {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "number"}}, "required": ["city"]},
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string"}, "days": {"type": "number"}},
+            "required": ["city"],
+        },
     },
 }
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -126,7 +130,12 @@ def test_temperature_0_is_obeyed_by_a_single_sample_and_reported_elsewhere(gatew
 def test_rows_are_drawn_as_the_preset_and_the_request_state(client):
     parts.ASKED.clear()
     gateway = client(
-        models={"texts": {"backend": "tests.serve.parts:texts", "presets": {"cold": {"strategy": "single", "temperature": 0.3}}}}
+        models={
+            "texts": {
+                "backend": "tests.serve.parts:texts",
+                "presets": {"cold": {"strategy": "single", "temperature": 0.3}},
+            }
+        }
     )
     assert ask(gateway, model="texts:cold").status_code == 200
     assert parts.ASKED[-1].temperature == 0.3
@@ -144,7 +153,10 @@ def test_effort_is_a_budget_and_tts_overrides_it(gateway):
         {"tokens": 16_384},
         ["reasoning_effort 'xhigh' is no effort of this server and had no effect"],
     )
-    assert ask(gateway, reasoning_effort="low", tts={"budget": {"samples": 2}}).json()["tts"]["budget"] == {"samples": 2, "tokens": 100_000}
+    assert ask(gateway, reasoning_effort="low", tts={"budget": {"samples": 2}}).json()["tts"]["budget"] == {
+        "samples": 2,
+        "tokens": 100_000,
+    }
 
 
 def test_the_whole_history_reaches_the_model(gateway):

@@ -1,4 +1,6 @@
-"""No field, header or address of a request imports, opens or runs anything, whatever it says and however it is spelled."""
+"""No field, header or address of a request imports, opens or runs anything, whatever it says and however it is
+spelled.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,14 @@ from tests.support import audit
 
 pytest.importorskip("jsonschema")
 
-NAMES = ("os:system", "canary:sing", "toy:os:system", "toy(error=0.2)", "ensemble(members=('os:system',))", "reward(record='/etc/passwd')")
+NAMES = (
+    "os:system",
+    "canary:sing",
+    "toy:os:system",
+    "toy(error=0.2)",
+    "ensemble(members=('os:system',))",
+    "reward(record='/etc/passwd')",
+)
 PATHS = (
     "../../../../etc/passwd",
     "/etc/passwd",
@@ -26,10 +35,17 @@ PATHS = (
     "C:\\x",
     "nul\x00l",
 )
-URLS = ("file:///etc/passwd", "http://127.0.0.1:9/schema.json", "ftp://127.0.0.1:9/x", "data:application/json,{}", "//127.0.0.1:9/x")
+URLS = (
+    "file:///etc/passwd",
+    "http://127.0.0.1:9/schema.json",
+    "ftp://127.0.0.1:9/x",
+    "data:application/json,{}",
+    "//127.0.0.1:9/x",
+)
 CODES = (
-    "'; DROP TABLE searches; --", "' OR '1'='1", "{{ ''.__class__.__mro__ }}", "{% include '/etc/passwd' %}", "${HOME}", "$(id > made)",
-    "__import__('os').system('id > made')", "{problem.__class__}", "%(x)s", "!!python/object/apply:os.system ['id']", "=cmd|'/c calc'!A0",
+    "'; DROP TABLE searches; --", "' OR '1'='1", "{{ ''.__class__.__mro__ }}", "{% include '/etc/passwd' %}", "${HOME}",
+    "$(id > made)", "__import__('os').system('id > made')", "{problem.__class__}", "%(x)s",
+    "!!python/object/apply:os.system ['id']", "=cmd|'/c calc'!A0",
 )  # fmt: skip
 VALUES = (*NAMES, *PATHS, *URLS, *CODES, *ATTACKS)
 FUNCTION = {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}
@@ -65,7 +81,9 @@ FIELDS: dict[str, Callable[[str], dict[str, Any]]] = {
     "choice of tools": lambda v: {**tool(), "tool_choice": v},
     "reference of a schema": lambda v: formed({"properties": {"x": {"$ref": v}}}),
     "dynamic reference of a schema": lambda v: formed({"$dynamicRef": v}),
-    "address of a schema": lambda v: formed({"$id": v, "properties": {"x": {"$ref": "#/$defs/y"}}, "$defs": {"y": {"type": "string"}}}),
+    "address of a schema": lambda v: formed(
+        {"$id": v, "properties": {"x": {"$ref": "#/$defs/y"}}, "$defs": {"y": {"type": "string"}}}
+    ),
     "dialect of a schema": lambda v: formed({"$schema": v}),
     "kind of a schema": lambda v: formed({"type": v}),
     "pattern of a schema": lambda v: formed({"type": "string", "pattern": v}),
@@ -80,13 +98,21 @@ FIELDS: dict[str, Callable[[str], dict[str, Any]]] = {
     "picture": lambda v: turn(content=[{"type": "image_url", "image_url": {"url": v}}]),
     "file": lambda v: turn(content=[{"type": "input_file", "file": {"file_id": v, "file_url": v}}]),
     "result of a tool": lambda v: {"messages": [*QUESTION, {"role": "tool", "tool_call_id": v, "content": v}]},
-    "call of a tool": lambda v: {"messages": [*QUESTION, {"role": "assistant", "tool_calls": [{"function": {"name": v, "arguments": v}}]}]},
+    "call of a tool": lambda v: {
+        "messages": [*QUESTION, {"role": "assistant", "tool_calls": [{"function": {"name": v, "arguments": v}}]}]
+    },
     "stop text": lambda v: {"stop": [v]},
     "effort": lambda v: {"reasoning_effort": v},
     "user": lambda v: {"user": v, "safety_identifier": v, "prompt_cache_key": v, "service_tier": v},
     "metadata": lambda v: {"metadata": {v: v, "path": v, "task": v}, "store": True},
     "prediction": lambda v: {"prediction": {"type": "content", "content": v}},
-    "template": lambda v: {"chat_template": v, "chat_template_kwargs": {"x": v}, "guided_json": v, "guided_regex": v, "guided_grammar": v},
+    "template": lambda v: {
+        "chat_template": v,
+        "chat_template_kwargs": {"x": v},
+        "guided_json": v,
+        "guided_regex": v,
+        "guided_grammar": v,
+    },
     "task": lambda v: {"task": v, "verifier": v, "backend": v, "url": v, "extra_body": {"url": v}},
 }
 HEADERS = (
@@ -116,11 +142,23 @@ ADDRESSES = (
 def gateway(client: Any, tmp_path: Any) -> Any:
     """A gateway that keeps searches in a file and has answered one request of each kind."""
     made = client(store=str(tmp_path / "searches.sqlite"))
-    warm = [tool(), formed({"type": "object", "properties": {"a": {"type": "string", "pattern": "a+", "format": "date"}}})]
-    warm += [{"tts": {"strategy": "best_of_n(n=2) | majority", "verifier": "none"}}, {"response_format": {"type": "json_object"}}]
+    warm = [
+        tool(),
+        formed({"type": "object", "properties": {"a": {"type": "string", "pattern": "a+", "format": "date"}}}),
+    ]
+    warm += [
+        {"tts": {"strategy": "best_of_n(n=2) | majority", "verifier": "none"}},
+        {"response_format": {"type": "json_object"}},
+    ]
     for fields in warm:
         assert post(made, fields).status_code == 200
-    for fields in ({"tts": {"strategy": "x"}}, {"tts": {"verifier": "x"}}, formed({"$ref": "#/x"}), formed({"type": "x"}), {"budget": "x"}):
+    for fields in (
+        {"tts": {"strategy": "x"}},
+        {"tts": {"verifier": "x"}},
+        formed({"$ref": "#/x"}),
+        formed({"type": "x"}),
+        {"budget": "x"},
+    ):
         post(made, fields)
     made.post("/v1/completions", json={"model": "toy", "prompt": "3 + 4", "tts": {"budget": 100}})
     for path in ADDRESSES:
@@ -130,7 +168,9 @@ def gateway(client: Any, tmp_path: Any) -> Any:
 
 def post(gateway: Any, fields: dict[str, Any], headers: Any = None) -> Any:
     body = json.dumps({"model": "toy", "messages": QUESTION, **fields})
-    return gateway.post("/v1/chat/completions", content=body, headers={"content-type": "application/json", **(headers or {})})
+    return gateway.post(
+        "/v1/chat/completions", content=body, headers={"content-type": "application/json", **(headers or {})}
+    )
 
 
 def reached(seen: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
@@ -179,8 +219,8 @@ def test_no_header_and_no_address_reaches_anything(gateway: Any) -> None:
 
 def test_no_field_of_a_completion_reaches_anything(gateway: Any) -> None:
     fields: tuple[Callable[[str], dict[str, Any]], ...] = (
-        lambda v: {"model": v}, lambda v: {"prompt": v}, lambda v: {"prompt": [v, v]}, lambda v: {"suffix": v}, lambda v: {"stop": v},
-        lambda v: {"tts": {"strategy": v}}, lambda v: {"tts": {"verifier": v}}, lambda v: {v: v},
+        lambda v: {"model": v}, lambda v: {"prompt": v}, lambda v: {"prompt": [v, v]}, lambda v: {"suffix": v},
+        lambda v: {"stop": v}, lambda v: {"tts": {"strategy": v}}, lambda v: {"tts": {"verifier": v}}, lambda v: {v: v},
         lambda v: {"user": v, "logit_bias": {v: 1}},
     )  # fmt: skip
 

@@ -22,7 +22,9 @@ BAD = [b"{", b"[]", b"\xff", b'{"model": "toy"}', b'{"model": "toy", "messages":
 @pytest.mark.parametrize("requests", [40, pytest.param(1000, marks=pytest.mark.slow)])
 def test_books_are_equal_and_nothing_stays_behind(requests):
     models = {"toy": {"strategy": VOTE, "budget": BUDGET}}
-    with serving(models=models, limits={"searches": 16, "queue": 64, "tokens": BUDGET}, linger_s=0.0, kept=20) as server:
+    with serving(
+        models=models, limits={"searches": 16, "queue": 64, "tokens": BUDGET}, linger_s=0.0, kept=20
+    ) as server:
         gateway = server.config.app.state.gateway
         port = server.servers[0].sockets[0].getsockname()[1]
         ends: Counter[str] = Counter()
@@ -39,7 +41,11 @@ def test_books_are_equal_and_nothing_stays_behind(requests):
         assert ends["200"] == 2 * requests - bad - left
         (servers,) = gateway.offers.servers.values()
         counted = gateway.cache.backend(servers.records[0]["policy"]).counters
-        booked = {dict(labels)["kind"]: count for (name, labels), count in gateway.metrics._counts.items() if name == "tts_tokens_total"}
+        booked = {
+            dict(labels)["kind"]: count
+            for (name, labels), count in gateway.metrics._counts.items()
+            if name == "tts_tokens_total"
+        }
         assert booked["generated"] + booked["cancelled"] == counted.generated_tokens > 0
         assert booked["generated"] + booked["cancelled"] == spent_tokens(gateway)
         assert not gateway.books.held
@@ -65,7 +71,10 @@ async def one(port: int, number: int) -> str:
     """Send a request on a connection of its own; returns the status, or that it left."""
     body = BAD[number // 20 % len(BAD)] if number % 20 == 7 else asked(number)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
+    head = (
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: "
+        f"application/json\r\ncontent-length: {len(body)}\r\n"
+    )
     writer.write(head.encode() + b"connection: close\r\n\r\n" + body)
     await writer.drain()
     try:

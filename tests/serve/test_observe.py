@@ -94,7 +94,9 @@ def test_a_trace_as_a_page_runs_no_script_of_its_texts(client):
 def test_finished_searches_outlive_the_server(client, tmp_path):
     store = str(tmp_path / "gateway.sqlite")
     with serving(store=store) as server:
-        reply = httpx.post(f"{url_of(server)}/chat/completions", json={"model": "toy", "messages": QUESTION}, timeout=LIMIT_S).json()
+        reply = httpx.post(
+            f"{url_of(server)}/chat/completions", json={"model": "toy", "messages": QUESTION}, timeout=LIMIT_S
+        ).json()
     again = client(store=store)
     assert kept(again, reply["tts"]["search"]).json()["trace"]["strategy"] == VOTE
 
@@ -103,7 +105,14 @@ def test_an_archive_keeps_the_last_searches(tmp_path):
     archive = Archive(str(tmp_path / "a.sqlite"), kept=3)
     for number in range(5):
         record = SearchRecord(
-            number=str(number), begun_at=number, seconds=1, model="toy", question="?", answer=None, tokens=1, stopped_by="done"
+            number=str(number),
+            begun_at=number,
+            seconds=1,
+            model="toy",
+            question="?",
+            answer=None,
+            tokens=1,
+            stopped_by="done",
         )
         archive.add("anna", record, "{}")
     assert [record.number for record in archive.recent("anna")] == ["4", "3", "2"]
@@ -113,7 +122,9 @@ def test_an_archive_keeps_the_last_searches(tmp_path):
 
 def archived(path: Path | None = None, **given: Any) -> Archive:
     """Return an archive of one search."""
-    record = SearchRecord(number="1", begun_at=1, seconds=1, model="toy", question="?", answer=None, tokens=1, stopped_by="done")
+    record = SearchRecord(
+        number="1", begun_at=1, seconds=1, model="toy", question="?", answer=None, tokens=1, stopped_by="done"
+    )
     archive = Archive(None if path is None else str(path), kept=3)
     archive.add("anna", record, given.get("trace", "{}"))
     return archive
@@ -121,7 +132,9 @@ def archived(path: Path | None = None, **given: Any) -> Archive:
 
 def test_a_trace_that_is_too_large_to_read_again_is_not_kept_but_its_search_is(monkeypatch):
     monkeypatch.setenv("TTS_LARGEST_ROW", "1")
-    record = SearchRecord(number="2", begun_at=2, seconds=1, model="toy", question="?", answer=None, tokens=1, stopped_by="done")
+    record = SearchRecord(
+        number="2", begun_at=2, seconds=1, model="toy", question="?", answer=None, tokens=1, stopped_by="done"
+    )
     archive = archived()
     with pytest.raises(TTSError, match=r"the trace of the search 2: it has more than 1 MiB.*TTS_LARGEST_ROW"):
         archive.add("anna", record, " " * (1 << 20) + "{}")
@@ -140,9 +153,18 @@ def test_a_large_trace_is_read_again():
 
 @pytest.mark.parametrize(
     "body",
-    [zlib.compress(b" " * (65 << 20), 9), b"no zlib", zlib.compress(b"\xff"), zlib.compress(b"[" * 100_000), zlib.compress(b"9" * 5000),
-     zlib.compress(b"[]"), zlib.compress(b"{}")[:-3], "text", 5],
-)  # fmt: skip
+    [
+        zlib.compress(b" " * (65 << 20), 9),
+        b"no zlib",
+        zlib.compress(b"\xff"),
+        zlib.compress(b"[" * 100_000),
+        zlib.compress(b"9" * 5000),
+        zlib.compress(b"[]"),
+        zlib.compress(b"{}")[:-3],
+        "text",
+        5,
+    ],
+)
 def test_a_trace_that_no_gateway_wrote_takes_bounded_memory_and_is_not_found(client, caplog, body):
     gateway = client()
     number = ask(gateway).json()["tts"]["search"]
@@ -160,7 +182,8 @@ def test_a_trace_that_no_gateway_wrote_takes_bounded_memory_and_is_not_found(cli
 
 
 @pytest.mark.parametrize(
-    "body", [zlib.compress(b" " * (65 << 20), 9), b"no zlib", zlib.compress(b"[]"), zlib.compress(b"[" * 100_000), "text"]
+    "body",
+    [zlib.compress(b" " * (65 << 20), 9), b"no zlib", zlib.compress(b"[]"), zlib.compress(b"[" * 100_000), "text"],
 )
 def test_a_response_that_no_gateway_wrote_is_not_found(client, caplog, body):
     gateway = client()
@@ -267,7 +290,9 @@ def test_who_watches_late_sees_the_tree_while_the_model_works(once):
 
 def test_of_two_trees_within_a_moment_the_last_is_seen():
     def event(number: int) -> Event:
-        node = TraceNode(node=number, parent=None, kind="solve", model="policy", text="", tokens=0, status="active", stream="0" * 16)
+        node = TraceNode(
+            node=number, parent=None, kind="solve", model="policy", text="", tokens=0, status="active", stream="0" * 16
+        )
         return Event(Problem("?"), number, 0, 0, None, (), nodes=lambda: (node,))
 
     async def run() -> None:
@@ -289,7 +314,9 @@ def test_streams_of_a_search_begin_and_keep_alive_before_anything_happens():
         request = SimpleNamespace(echo={"usage": False}, options=SimpleNamespace(account=None))
         order: Any = SimpleNamespace(offer=SimpleNamespace(name="toy"), request=request)
         search = RunningSearch("a", Client("anna", "anna"), order, 0.0)
-        async with aclosing(SearchStream(gateway, search, chat.frames(head_of(search)))._chunks(asyncio.Event())) as chunks:
+        async with aclosing(
+            SearchStream(gateway, search, chat.frames(head_of(search)))._chunks(asyncio.Event())
+        ) as chunks:
             begun = await anext(chunks)
             assert await anext(chunks) == PING
         async with aclosing(EventStream(gateway, search)._events(asyncio.Event())) as events:
@@ -308,7 +335,9 @@ def test_a_client_can_end_its_search(tmp_path: Path):
     with serving(models=models) as server, httpx.Client(timeout=LIMIT_S) as http:
         url, replies = url_of(server), list[Any]()
         asked = threading.Thread(
-            target=lambda: replies.append(http.post(f"{url}/chat/completions", json={"model": "forever", "messages": QUESTION}))
+            target=lambda: replies.append(
+                http.post(f"{url}/chat/completions", json={"model": "forever", "messages": QUESTION})
+            )
         )
         asked.start()
         while not (running := http.get(f"{url}/searches").json()["data"]):
@@ -397,7 +426,10 @@ def test_a_server_that_ends_tells_those_who_wait_for_a_completion(model, prompt,
 def test_a_client_that_leaves_a_stream_of_a_completion_is_no_fault_of_the_server(model, prompt):
     models = {"hangs": {"backend": "tests.serve.test_observe:hangs", "presets": {"one": {"strategy": "single"}}}}
     with serving(models=models) as server:
-        gateway, body = server.config.app.state.gateway, {"model": model, "prompt": prompt, "stream": True, "max_tokens": 7}
+        gateway, body = (
+            server.config.app.state.gateway,
+            {"model": model, "prompt": prompt, "stream": True, "max_tokens": 7},
+        )
         faults, log = list[str](), logging.getLogger("uvicorn.error")
         noted = logging.Handler(logging.ERROR)
         noted.emit = lambda record: faults.append(record.getMessage())
@@ -418,9 +450,17 @@ def test_only_operators_see_the_counts_of_others(client, tmp_path):
     gateway = client(keys=str(keys), operators=["olga"])
     olga = {"authorization": "Bearer key-of-olga-0123456789"}
     spent = [ask(gateway, one).json()["tts"]["usage"]["generated_tokens"] for one in (ANNA, BERT)]
-    for headers, told in ((ANNA, {"anna": spent[0]}), (BERT, {"bert": spent[1]}), (olga, {"anna": spent[0], "bert": spent[1]})):
+    for headers, told in (
+        (ANNA, {"anna": spent[0]}),
+        (BERT, {"bert": spent[1]}),
+        (olga, {"anna": spent[0], "bert": spent[1]}),
+    ):
         text = gateway.get("/metrics", headers=headers).text
-        rows = [line.partition('{client="')[2].split('"} ') for line in text.splitlines() if line.startswith("tts_client_tokens_total{")]
+        rows = [
+            line.partition('{client="')[2].split('"} ')
+            for line in text.splitlines()
+            if line.startswith("tts_client_tokens_total{")
+        ]
         assert {name: int(count) for name, count in rows} == told
         assert 'tts_searches_total{model="toy",end="done"} 2' in text
     refused(gateway.get("/metrics"), 401, None, "invalid_api_key")

@@ -55,7 +55,9 @@ def test_models(api):
 def test_a_stream_gives_progress_then_the_answer_of_the_same_seed(api):
     whole = api.chat.completions.create(model="toy", messages=QUESTION, seed=3)
     options = {"include_usage": True}
-    chunks = list(api.chat.completions.create(model="toy", messages=QUESTION, seed=3, stream=True, stream_options=options))
+    chunks = list(
+        api.chat.completions.create(model="toy", messages=QUESTION, seed=3, stream=True, stream_options=options)
+    )
     *told, last = chunks
     deltas = [chunk.choices[0].delta for chunk in told]
     assert "".join(delta.content or "" for delta in deltas) == whole.choices[0].message.content
@@ -135,7 +137,9 @@ def test_the_clients_own_retry_waits_as_a_full_queue_says_and_finds_room(waits, 
     with serving(models=models, limits={"searches": 1, "queue": 0}) as server:
         gateway, replies = searches(server), list[Any]()
         with openai.OpenAI(base_url=url_of(server), api_key="any", max_retries=2, timeout=LIMIT_S) as api:
-            first = threading.Thread(target=lambda: replies.append(api.chat.completions.create(model="gated", messages=QUESTION)))
+            first = threading.Thread(
+                target=lambda: replies.append(api.chat.completions.create(model="gated", messages=QUESTION))
+            )
             first.start()
             asyncio.run(until(lambda: gateway.running))
 
@@ -144,7 +148,9 @@ def test_the_clients_own_retry_waits_as_a_full_queue_says_and_finds_room(waits, 
                 first.join(LIMIT_S)
 
             waits.then = room
-            reply = told(api.chat.completions.create(model="toy", messages=QUESTION, stream=stream, seed=1), stream=stream)
+            reply = told(
+                api.chat.completions.create(model="toy", messages=QUESTION, stream=stream, seed=1), stream=stream
+            )
     assert reply.endswith("A: 5")
     assert len(replies) == len(waits) == 1
     assert 1 <= waits[0] <= 60
@@ -154,12 +160,16 @@ def test_the_clients_own_retry_waits_as_a_full_queue_says_and_finds_room(waits, 
 def test_a_queue_that_stays_full_is_the_clients_error_after_its_retries(waits):
     parts.GATE.clear()
     models = {"gated": {"backend": "tests.serve.parts:gated", "strategy": "single"}}
-    with serving(models=models, limits={"searches": 1, "queue": 0}) as server, openai.OpenAI(base_url=url_of(server), api_key="any") as api:
+    with (
+        serving(models=models, limits={"searches": 1, "queue": 0}) as server,
+        openai.OpenAI(base_url=url_of(server), api_key="any") as api,
+    ):
         first = threading.Thread(target=lambda: api.chat.completions.create(model="gated", messages=QUESTION))
         first.start()
         asyncio.run(until(lambda: searches(server).running))
         with pytest.raises(openai.RateLimitError) as refused:
-            api.chat.completions.create(model="gated", messages=[{"role": "user", "content": "another"}])  # a retry of the same would join
+            # a retry of the same would join
+            api.chat.completions.create(model="gated", messages=[{"role": "user", "content": "another"}])
         parts.GATE.set()
         first.join(LIMIT_S)
     assert refused.value.code == "queue_full"
@@ -170,12 +180,16 @@ def test_the_clients_own_retry_finds_the_server_that_is_started_again(waits):
     """The first server ends with a 503 while it searches; the client's retry comes to the next one at the same port."""
     with ExitStack() as held:
         first = held.enter_context(ExitStack())
-        server = first.enter_context(serving(models={"toy": {"backend": "tests.serve.parts:forever", "strategy": "single"}}))
+        server = first.enter_context(
+            serving(models={"toy": {"backend": "tests.serve.parts:forever", "strategy": "single"}})
+        )
         url = url_of(server)
 
         def restart() -> None:
             first.close()
-            held.enter_context(serving(port=int(url.rpartition(":")[2].partition("/")[0]), models={"toy": {"strategy": VOTE}}))
+            held.enter_context(
+                serving(port=int(url.rpartition(":")[2].partition("/")[0]), models={"toy": {"strategy": VOTE}})
+            )
 
         waits.then = restart
         with openai.OpenAI(base_url=url, api_key="any", max_retries=2, timeout=LIMIT_S) as api:
@@ -195,15 +209,20 @@ def end(server: GatewayServer) -> None:
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_client_that_leaves_ends_its_search(server, stream):
     gateway = searches(server)
-    with openai.OpenAI(base_url=url_of(server), api_key="any", max_retries=0, timeout=openai.Timeout(LIMIT_S, read=0.5)) as api:
+    with openai.OpenAI(
+        base_url=url_of(server), api_key="any", max_retries=0, timeout=openai.Timeout(LIMIT_S, read=0.5)
+    ) as api:
         if stream:
-            with api.chat.completions.create(model="forever", messages=QUESTION, stream=True, timeout=LIMIT_S) as chunks:
+            with api.chat.completions.create(
+                model="forever", messages=QUESTION, stream=True, timeout=LIMIT_S
+            ) as chunks:
                 next(iter(chunks))
                 assert len(gateway.running) == 1
         else:
             with pytest.raises(openai.APITimeoutError):
                 api.chat.completions.create(model="forever", messages=QUESTION)
-    # the server's thread takes the search away and then books it: both are waited for, and a hold that stays is a time-out
+    # the server's thread takes the search away and then books it: both are waited for, and a hold that stays is a
+    # time-out
     asyncio.run(until(lambda: not (gateway.running or gateway.books.held or gateway.admission.running)))
 
 
@@ -215,10 +234,17 @@ def test_a_retry_joins_the_search_under_way(server):
             with pytest.raises(openai.APIError):
                 api.chat.completions.create(model="forever", messages=QUESTION, extra_headers=headers, timeout=LIMIT_S)
 
-        threads = [threading.Thread(target=ask, kwargs=headers) for headers in (
-            {"x-stainless-retry-count": "0"}, {"x-stainless-retry-count": "0"}, {"x-stainless-retry-count": "1"}, {"idempotency-key": "a"},
-            {"idempotency-key": "a"}, {"idempotency-key": "b"},
-        )]  # fmt: skip
+        threads = [
+            threading.Thread(target=ask, kwargs=headers)
+            for headers in (
+                {"x-stainless-retry-count": "0"},
+                {"x-stainless-retry-count": "0"},
+                {"x-stainless-retry-count": "1"},
+                {"idempotency-key": "a"},
+                {"idempotency-key": "a"},
+                {"idempotency-key": "b"},
+            )
+        ]
         for number, thread in enumerate(threads, start=1):
             thread.start()
             waited = lambda number=number: sum(one.listeners for one in list(gateway.running.values())) == number  # noqa: E731

@@ -35,7 +35,8 @@ def test_the_page_needs_no_key_and_names_no_other_place(client, tmp_path):
     assert reply.headers["referrer-policy"] == "no-referrer"
     assert "{{" not in reply.text
     assert not re.search(
-        r"https?:|//[a-z]|url\(|@import|<[^>]* on[a-z]+=|style=\"|innerHTML|localStorage|sessionStorage|cookie", reply.text
+        r"https?:|//[a-z]|url\(|@import|<[^>]* on[a-z]+=|style=\"|innerHTML|localStorage|sessionStorage|cookie",
+        reply.text,
     )
     refused(gateway.get("/v1/models"), 401, None, "invalid_api_key")
 
@@ -64,7 +65,12 @@ def test_models_have_the_most_tokens_and_their_price(client):
     one = gateway.get("/v1/models/toy").json()
     assert (one["most_tokens"], one["price"]) == (5000, None)
     priced = client(models={"toy": {"settings": {"usd_in": "0.15/M", "usd_out": "0.60/M"}}})
-    assert priced.get("/v1/models/toy").json()["price"] == {"usd_in": 0.15, "usd_reused": None, "usd_out": 0.6, "usd_cache_write": None}
+    assert priced.get("/v1/models/toy").json()["price"] == {
+        "usd_in": 0.15,
+        "usd_reused": None,
+        "usd_out": 0.6,
+        "usd_cache_write": None,
+    }
 
 
 # ---- in a browser ----
@@ -91,8 +97,10 @@ def home(server: Any) -> str:
 
 def fill(page: Tab, question: str, **fields: str) -> None:
     for name, value in {"question": question, **fields}.items():
-        page.run(f"(() => {{ const it = document.getElementById('{name}'); it.value = {json.dumps(value)};"
-                 " it.dispatchEvent(new Event('change')); })()")  # fmt: skip
+        page.run(
+            f"(() => {{ const it = document.getElementById('{name}'); it.value = {json.dumps(value)};"
+            " it.dispatchEvent(new Event('change')); })()"
+        )
 
 
 def ask(page: Tab, question: str, **fields: str) -> None:
@@ -101,7 +109,10 @@ def ask(page: Tab, question: str, **fields: str) -> None:
 
 
 def ended(page: Tab) -> str:
-    page.until("document.getElementById('stop').disabled && !/^(Searching|Stopping)/.test(document.getElementById('status').textContent)")
+    page.until(
+        "document.getElementById('stop').disabled && "
+        "!/^(Searching|Stopping)/.test(document.getElementById('status').textContent)"
+    )
     page.until("document.querySelector('#list button:not([disabled])') !== null")
     return page.text("status")
 
@@ -109,12 +120,14 @@ def ended(page: Tab) -> str:
 @browser
 def test_the_tree_grows_before_the_answer_is_there(page, tmp_path: Path):
     parts.GATE.clear()
-    models = {"slow": {"backend": "tests.serve.parts:gated", "strategy": "sequential_revision(length=3)", "budget": 2000}}
+    models = {
+        "slow": {"backend": "tests.serve.parts:gated", "strategy": "sequential_revision(length=3)", "budget": 2000}
+    }
     with serving(models=models) as server:
         page.open(home(server))
         page.run("""(() => { window.seen = []; const look = () => seen.push([document.querySelectorAll('#tree [role=treeitem]').length,
             document.getElementById('outcome').hidden, document.getElementById('facts').textContent]);
-            new MutationObserver(look).observe(document.getElementById('tree'), {childList: true}); })()""")
+            new MutationObserver(look).observe(document.getElementById('tree'), {childList: true}); })()""")  # noqa: E501
         ask(page, "3 + 4 - 2")
         page.until("document.getElementById('status').textContent.startsWith('Searching')")
         assert page.run("document.getElementById('outcome').hidden")
@@ -149,7 +162,10 @@ def test_the_answer_is_that_of_the_api_with_the_same_seed(page):
         asked = [url for url in page.urls if not url.startswith("data:")]
         assert {httpx.URL(url).host for url in asked} == {"127.0.0.1"}
         assert all(
-            re.fullmatch(r"/(v1/(models|searches|chat/completions|searches/[\w-]+/(events|trace)))?", httpx.URL(url).path) for url in asked
+            re.fullmatch(
+                r"/(v1/(models|searches|chat/completions|searches/[\w-]+/(events|trace)))?", httpx.URL(url).path
+            )
+            for url in asked
         )
         assert not [url for url in asked if httpx.URL(url).query]
 
@@ -168,7 +184,9 @@ def test_markup_in_question_and_answer_runs_nothing(page):
         page.until("document.querySelector('#full iframe') !== null && !document.getElementById('full').hidden")
         assert page.run("document.querySelector('iframe').getAttribute('sandbox')") == "allow-scripts"
         assert page.run("document.body.dataset.pwned === undefined && document.querySelector('img, b') === null")
-        assert ATTACK in page.frame("document.body.dataset.ready === 'true' && document.getElementById('problem').textContent")
+        assert ATTACK in page.frame(
+            "document.body.dataset.ready === 'true' && document.getElementById('problem').textContent"
+        )
         assert page.frame("document.body.dataset.ready === 'true' && document.body.dataset.pwned === undefined")
 
 
@@ -180,7 +198,8 @@ def test_the_full_trace_draws_in_its_frame(page):
         ended(page)
         page.run("document.getElementById('more').click()")
         page.until("document.querySelector('#full iframe') !== null")
-        assert page.run("document.querySelector('iframe').contentDocument") is None  # of another origin, without the key
+        # of another origin, without the key
+        assert page.run("document.querySelector('iframe').contentDocument") is None
         text = page.frame("document.body.dataset.ready === 'true' && document.body.innerText")
         assert "Ledger" in text
         assert "3 + 4 - 2" in text
@@ -190,11 +209,16 @@ def test_the_full_trace_draws_in_its_frame(page):
 def test_an_old_search_is_opened_again(page):
     with serving() as server:
         replies = [
-            httpx.post(f"{url_of(server)}/chat/completions", json={"model": "toy", "messages": [{"role": "user", "content": text}]}).json()
+            httpx.post(
+                f"{url_of(server)}/chat/completions",
+                json={"model": "toy", "messages": [{"role": "user", "content": text}]},
+            ).json()
             for text in ("3 + 4 - 2", "1 + 1")
         ]
         page.open(home(server))
-        assert page.run("[...document.querySelectorAll('#list button span:first-child')].map((one) => one.textContent)") == [
+        assert page.run(
+            "[...document.querySelectorAll('#list button span:first-child')].map((one) => one.textContent)"
+        ) == [
             "1 + 1",
             "3 + 4 - 2",
         ]
@@ -260,7 +284,9 @@ def test_the_keyboard_alone_asks_and_reads_the_tree(page):
 @browser
 @pytest.mark.parametrize("dark", [False, True])
 def test_nothing_is_wider_than_a_phone(page, dark):
-    page.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
+    page.send(
+        "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+    )
     with serving() as server:
         page.open(home(server), width=360, height=740)
         wide = "document.documentElement.scrollWidth - window.innerWidth"
@@ -273,7 +299,9 @@ def test_nothing_is_wider_than_a_phone(page, dark):
         page.until("document.querySelector('iframe') !== null")
         assert page.frame(f"document.body.dataset.ready === 'true' && [{wide}]")[0] <= 0
         assert page.run(wide) <= 0
-        light = page.run("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number).reduce((a, b) => a + b)")
+        light = page.run(
+            "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number).reduce((a, b) => a + b)"
+        )
         assert (light < 300) == dark
     page.send("Emulation.setEmulatedMedia", features=[])
 
@@ -352,7 +380,9 @@ def test_a_tree_of_many_nodes_is_drawn_in_part(page):
 
 @browser
 def test_nodes_show_their_last_score(page):
-    with serving(models={"toy": {"strategy": "best_of_n(n=8) | weighted", "verifiers": {"main": "toy(error=0.1)"}}}) as server:
+    with serving(
+        models={"toy": {"strategy": "best_of_n(n=8) | weighted", "verifiers": {"main": "toy(error=0.1)"}}}
+    ) as server:
         page.open(home(server))
         ask(page, "3 + 4 - 2 + 5", seed="1")
         ended(page)
@@ -361,6 +391,9 @@ def test_nodes_show_their_last_score(page):
         scores = {str(node["node"]): node["scores"]["main"][-1] for node in nodes if node["scores"].get("main")}
         assert len(set(scores.values())) > 1
         drawn = page.run("""[...document.querySelectorAll('#tree [data-node]')].filter((row) => row.querySelector('.chip.scored'))
-            .map((row) => [row.dataset.node, Number(row.querySelector('.chip').textContent)])""")
+            .map((row) => [row.dataset.node, Number(row.querySelector('.chip').textContent)])""")  # noqa: E501
         assert dict(drawn) == pytest.approx(scores, rel=0.01)
-        assert page.run("document.querySelector('#tree .chip.scored').parentElement.getAttribute('aria-label').includes(', score 0.')")
+        assert page.run(
+            "document.querySelector('#tree .chip.scored').parentElement.getAttribute('aria-label').includes(', score "
+            "0.')"
+        )

@@ -40,11 +40,20 @@ def started(config: Path) -> Iterator[str]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [python, str(ROOT / "examples/serve_on_ray.py"), str(config), "--replicas", "2", "--port", str(port)]
-    patience = {f"RAY_SERVE_PROXY_{kind}_CHECK_TIMEOUT_S": "120" for kind in ("READY", "HEALTH")}  # on machines that others use too
-    environment = {**os.environ, **patience, "PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0", "TTS_TEST_FOLDER": str(config.parent)}
+    # on machines that others use too
+    patience = {f"RAY_SERVE_PROXY_{kind}_CHECK_TIMEOUT_S": "120" for kind in ("READY", "HEALTH")}
+    environment = {
+        **os.environ,
+        **patience,
+        "PYTHONPATH": str(ROOT),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "TTS_TEST_FOLDER": str(config.parent),
+    }
     with (
         (config.parent / "log").open("w+") as log,
-        subprocess.Popen(command, cwd=config.parent, env=environment, stdout=subprocess.PIPE, stderr=log, text=True) as process,
+        subprocess.Popen(
+            command, cwd=config.parent, env=environment, stdout=subprocess.PIPE, stderr=log, text=True
+        ) as process,
     ):
         killed = threading.Timer(LIMIT_S, process.kill)
         killed.start()
@@ -66,7 +75,9 @@ def ask(url: str, model: str, timeout_s: float, **fields: Any) -> Any:
 
 
 def test_two_replicas_share_searches_and_the_store(tmp_path: Path) -> None:
-    """A replica takes one request. So two that never end are in two, and others are answered only if those end with their clients."""
+    """A replica takes one request. So two that never end are in two, and others are answered only if those end with
+    their clients.
+    """
     (tmp_path / "gateway.yaml").write_text(CONFIG)
     with started(tmp_path / "gateway.yaml") as url:
         first = ask(url, "toy", LIMIT_S, seed=1).json()
@@ -83,7 +94,11 @@ def test_two_replicas_share_searches_and_the_store(tmp_path: Path) -> None:
         again = [ask(url, "toy", LIMIT_S, seed=1) for _ in range(4)]
         assert [reply.json()["choices"] for reply in again] == [first["choices"]] * 4
         for _ in range(4):  # whichever replica is asked
-            ended = {one["id"] for one in httpx.get(f"{url}/searches", timeout=LIMIT_S).json()["data"] if one["state"] == "done"}
+            ended = {
+                one["id"]
+                for one in httpx.get(f"{url}/searches", timeout=LIMIT_S).json()["data"]
+                if one["state"] == "done"
+            }
             assert {first["tts"]["search"], *(reply.json()["tts"]["search"] for reply in again)} <= ended
 
 

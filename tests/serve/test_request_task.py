@@ -42,7 +42,11 @@ def test_equal_calls_are_equal_answers(inner: Any, kind: type) -> None:
     assert task.canonical(one) == task.canonical(same) != task.canonical(other)
     assert task.key(one) == task.key(same) == task.known_key(one)
     assert (task.decide(one, same), task.decide(one, other), task.decide(one, "Oslo")) == (True, False, False)
-    assert (task.equivalent(one, same), task.equivalent(one, other), task.equivalent("Oslo", one)) == (True, False, False)
+    assert (task.equivalent(one, same), task.equivalent(one, other), task.equivalent("Oslo", one)) == (
+        True,
+        False,
+        False,
+    )
     assert task.extract(WRONG) is None
 
 

@@ -1,4 +1,6 @@
-"""Accounts in place of budgets: many calls share one total, wait for what others only hold, and say when timing decided."""
+"""Accounts in place of budgets: many calls share one total, wait for what others only hold, and say when timing
+decided.
+"""
 
 from __future__ import annotations
 
@@ -61,15 +63,18 @@ def check(account: tts.Account, solutions: Sequence[tts.Solution]) -> None:
 @pytest.mark.parametrize(
     "limits",
     [
-        {"tokens": 3000}, {"generated_tokens": 2000}, {"verifier_tokens": 900}, {"verifier_calls": 150}, {"samples": 150}, {"flops": 6000},
-        {"usd": 8e-6}, {"tokens": 3000, "usd": 6e-6, "samples": 200}, {"seconds": 1e-9}, {"seconds": 600, "tokens": 2000},
+        {"tokens": 3000}, {"generated_tokens": 2000}, {"verifier_tokens": 900}, {"verifier_calls": 150},
+        {"samples": 150}, {"flops": 6000}, {"usd": 8e-6}, {"tokens": 3000, "usd": 6e-6, "samples": 200},
+        {"seconds": 1e-9}, {"seconds": 600, "tokens": 2000},
     ],
     ids=str,
 )  # fmt: skip
 def test_a_hundred_calls_at_once_share_one_total(limits: dict[str, Any]) -> None:
     account = tts.Account(tts.Budget(**limits))
     backend = toy()
-    solutions = asyncio.run(asked(account, SUMS, "best_of_n(n=4) | weighted", backend, verifier="toy(error=0.1)", task="arithmetic"))
+    solutions = asyncio.run(
+        asked(account, SUMS, "best_of_n(n=4) | weighted", backend, verifier="toy(error=0.1)", task="arithmetic")
+    )
     check(account, solutions)
     assert not backend.live
     assert all(one.error is None for one in solutions)
@@ -96,8 +101,11 @@ def test_functions_that_are_slow_or_fail_and_a_judge_share_one_total() -> None:
     def judge(problem: tts.Problem, text: str) -> float:
         return len(text) % 7 / 7
 
-    account = tts.Account(tts.Budget(tokens=20_000, samples=400))  # a row that fails is charged all that it might have written
-    solutions = asyncio.run(asked(account, SUMS, "best_of_n(n=3) | weighted", None, backend=model, verifier=judge, task="arithmetic"))
+    # a row that fails is charged all that it might have written
+    account = tts.Account(tts.Budget(tokens=20_000, samples=400))
+    solutions = asyncio.run(
+        asked(account, SUMS, "best_of_n(n=3) | weighted", None, backend=model, verifier=judge, task="arithmetic")
+    )
     check(account, solutions)
     assert sum(one.answer == "5" for one in solutions) >= 30
     assert sum(sum(one.failures.values()) for one in solutions) > 0
@@ -148,7 +156,9 @@ def test_one_call_on_an_account_is_that_on_its_budget() -> None:
 async def at_once(payers: Sequence[tts.Account], strategy: str) -> list[tts.Solution]:
     """Return the solutions of searches that begin in one turn of one event loop, each paid by its account."""
     runs = [make_run(sum_, 1, strategy, toy()) for sum_, _ in zip(SUMS, payers, strict=False)]
-    return await asyncio.gather(*(dataclasses.replace(run, budget=payer).solve() for run, payer in zip(runs, payers, strict=True)))
+    return await asyncio.gather(
+        *(dataclasses.replace(run, budget=payer).solve() for run, payer in zip(runs, payers, strict=True))
+    )
 
 
 def test_calls_one_after_another_are_reproducible_and_calls_at_once_are_not() -> None:
@@ -182,7 +192,9 @@ def test_a_spent_account_gives_a_solution_without_an_answer(strategy: str, limit
     account = tts.Account(tts.Budget(**limits))
 
     async def spend() -> None:
-        async with account.lease({unit: account.available(unit) for unit in limits}, kind="expand", rates=PRICES) as lease:
+        async with account.lease(
+            {unit: account.available(unit) for unit in limits}, kind="expand", rates=PRICES
+        ) as lease:
             lease.spend(
                 tts.Usage(generated_tokens=limits.get("tokens", 0), samples=limits.get("samples", 0)),
                 priced={"flops": 0, "usd": account.available("usd") if "usd" in limits else 0},

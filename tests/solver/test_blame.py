@@ -1,4 +1,6 @@
-"""Whatever code of others raises, and wherever, it is one error that names the part, with what was spent; nothing stays held."""
+"""Whatever code of others raises, and wherever, it is one error that names the part, with what was spent; nothing stays
+held.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,23 @@ from tts.types import Problem, Solution, Trajectory
 from tts.verifiers.base import PairComparison, StepScores, Traits, Verifier
 from tts.verifiers.toy import ToyVerifier
 
-KINDS = (SystemExit, MemoryError, RecursionError, asyncio.CancelledError, GeneratorExit, StopIteration, StopAsyncIteration, KeyError)
+KINDS = (
+    SystemExit,
+    MemoryError,
+    RecursionError,
+    asyncio.CancelledError,
+    GeneratorExit,
+    StopIteration,
+    StopAsyncIteration,
+    KeyError,
+)
 SUM = "3 + 4 - 2"
-JUDGED = ("best_of_n(n=4) | weighted", "best_of_n(n=4) | pairwise", "best_of_n(n=4) | score_threshold(threshold=0.99) | best", "beam(n=4)")
+JUDGED = (
+    "best_of_n(n=4) | weighted",
+    "best_of_n(n=4) | pairwise",
+    "best_of_n(n=4) | score_threshold(threshold=0.99) | best",
+    "beam(n=4)",
+)
 RESULTS = ("few", "many", "none", "range", "text")
 
 
@@ -91,7 +107,11 @@ class FaultyVerifier(Verifier):
 
     def bound(self, prefix_tokens: int, new_tokens: int) -> Any:
         self.fault.meet("bound")
-        return {"few": -5, "many": 0.5, "none": None, "text": "x"}.get(self.fault.what, 0) if self.fault.at == "bound" else 0
+        return (
+            {"few": -5, "many": 0.5, "none": None, "text": "x"}.get(self.fault.what, 0)
+            if self.fault.at == "bound"
+            else 0
+        )
 
     async def compare(self, problem: Problem, pairs: Sequence[tuple[Trajectory, Trajectory]], calls: Any) -> Any:
         self.fault.meet("compare")
@@ -99,7 +119,9 @@ class FaultyVerifier(Verifier):
 
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Any) -> Any:
         self.fault.meet("score")
-        return self.fault.bend("score", [StepScores(whole=0.5) for _ in trajectories], lambda one: StepScores(whole=one))
+        return self.fault.bend(
+            "score", [StepScores(whole=0.5) for _ in trajectories], lambda one: StepScores(whole=one)
+        )
 
 
 class FaultyTask(ArithmeticTask):
@@ -170,7 +192,11 @@ def test_a_verifier_that_raises_or_breaks_its_contract_is_a_verifier_error(call:
                 check(end, backend, VerifierError, "the verifier ")
                 assert end.solution.answer is not None or not end.solution.candidates
             else:
-                assert (fault.seen < nth) if isinstance(what, type) else (call, plan) not in {("score", JUDGED[0]), ("compare", JUDGED[1])}
+                assert (
+                    (fault.seen < nth)
+                    if isinstance(what, type)
+                    else (call, plan) not in {("score", JUDGED[0]), ("compare", JUDGED[1])}
+                )
 
 
 @pytest.mark.parametrize("what", [SystemExit, MemoryError, asyncio.CancelledError, *RESULTS])
@@ -189,7 +215,13 @@ def test_an_error_that_is_kept_is_returned_even_without_a_candidate(plan: str, w
 
 def test_an_error_that_is_raised_has_what_was_spent() -> None:
     with pytest.raises(EngineError) as caught:
-        tts.solve(SUM, 400, backend=FaultyBackend(Fault("extend", KeyError)), task="arithmetic", strategy="answer_convergence(n=3)")
+        tts.solve(
+            SUM,
+            400,
+            backend=FaultyBackend(Fault("extend", KeyError)),
+            task="arithmetic",
+            strategy="answer_convergence(n=3)",
+        )
     assert caught.value.partial.usage.generated_tokens > 0
     assert isinstance(caught.value.__cause__, KeyError)
 

@@ -1,4 +1,6 @@
-"""What runs where no strategy was named: `auto`, by the performance model of model, task and verifiers where one ships."""
+"""What runs where no strategy was named: `auto`, by the performance model of model, task and verifiers where one
+ships.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,15 @@ def fitted(**changes) -> PerformanceModel:
     sizes = np.array([1.0, 4.0, 16.0])
     curve = PerformanceCurve(sizes, np.outer(RATES, [0.8, 0.9, 1.0]), np.zeros((len(RATES), 3)))
     model = PerformanceModel(
-        model="toy", task="arithmetic", verifiers={}, source="a test", problems=50, tokens=20.0, population=Population.beta(),
+        model="toy",
+        task="arithmetic",
+        verifiers={},
+        source="a test",
+        problems=50,
+        tokens=20.0,
+        population=Population.beta(),
         curves={"best_of_n | majority": curve},
-    )  # fmt: skip
+    )
     return dataclasses.replace(model, _tables={}, **changes)
 
 
@@ -55,7 +63,9 @@ def test_auto_is_the_default_where_a_performance_model_ships(ship):
             assert end.strategy == f"auto(model='{name}') | majority"  # the selection of its curve
             assert not end.warnings
             assert end.trace.reasons
-            assert solver.solve("3 + 4 - 2", 400, strategy="auto(n=2)").strategy == f"auto(n=2, model='{name}') | majority"
+            assert (
+                solver.solve("3 + 4 - 2", 400, strategy="auto(n=2)").strategy == f"auto(n=2, model='{name}') | majority"
+            )
     with tts.Solver("toy", {}) as solver:  # the default shares a total by what samples are worth
         ends = solver.solve_many(["1 + 1"] * 3 + ["9 - 4 + 7 - 5 + 8"] * 3, tts.Budget(samples=60))
     assert sum(end.usage.samples for end in ends) <= 60
@@ -84,7 +94,9 @@ def test_free_text_without_a_verifier_is_one_greedy_sample_and_says_what_would_m
 
     with tts.Solver(FunctionBackend(write)) as solver:
         end = solver.solve("Write a haiku.", tts.Budget(samples=20))
-        judged = tts.Solver(FunctionBackend(write), lambda problem, text: 0.5).solve("Write a haiku.", tts.Budget(samples=5))
+        judged = tts.Solver(FunctionBackend(write), lambda problem, text: 0.5).solve(
+            "Write a haiku.", tts.Budget(samples=5)
+        )
     assert (end.strategy.partition(" |")[0], seen[0], end.usage.samples) == ("single(temperature=0)", 0.0, 1)
     [line] = [line for line in end.warnings if "one greedy sample" in line]
     assert all(word in line for word in ("judge", "task='math'", "medoid"))
@@ -97,12 +109,19 @@ def test_a_performance_model_of_something_else_is_used_and_warned_of(ship, tmp_p
     fitted(task="stories").save(tmp_path / "of_stories")
     with tts.Solver("toy", {}) as solver:
         end = solver.solve("3 + 4", 300, strategy=f"auto(model={str(tmp_path / 'of_stories')!r})")
-    assert any("is of something else: it was fitted to the task 'stories', and this is 'arithmetic'" in line for line in end.warnings)
+    assert any(
+        "is of something else: it was fitted to the task 'stories', and this is 'arithmetic'" in line
+        for line in end.warnings
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "why"),
-    [("{", "is no JSON"), ('{"format": 0}', "format: it is 0, but must be 1"), ("{}", "format is missing, but must be given")],
+    [
+        ("{", "is no JSON"),
+        ('{"format": 0}', "format: it is 0, but must be 1"),
+        ("{}", "format is missing, but must be given"),
+    ],
 )
 def test_a_damaged_file_is_one_clear_line(ship, tmp_path, text, why):
     ship()
@@ -121,7 +140,11 @@ def test_the_first_sample_is_drawn_as_the_performance_model_found_best(ship, mon
     ship(sums=fitted(first=0.0))
     seen = []
     sample = ToyBackend.sample
-    monkeypatch.setattr(ToyBackend, "sample", lambda self, request: (seen.append(request.sampling.temperature), sample(self, request))[1])
+    monkeypatch.setattr(
+        ToyBackend,
+        "sample",
+        lambda self, request: (seen.append(request.sampling.temperature), sample(self, request))[1],
+    )
     with tts.Solver("toy", {}, sampling=tts.Sampling(temperature=0.7)) as solver:
         end = solver.solve("3 + 4 - 2 + 8", tts.Budget(samples=6), strategy="auto(price=0.0)")
         ends = solver.solve_many(["3 + 4 - 2 + 8", "5 - 1"], tts.Budget(samples=2))
@@ -134,12 +157,16 @@ def test_the_first_sample_is_drawn_as_the_performance_model_found_best(ship, mon
 def test_a_search_that_a_shared_budget_grants_is_as_wide_as_what_was_granted():
     for module in ("torch", "transformers", "numba"):
         pytest.importorskip(module)
-    problems = [f"{a} + {b} * 3 - {a + b} * 2" for a, b in ((12, 7), (41, 5), (33, 8), (27, 4), (56, 9), (64, 3), (19, 6), (72, 2))]
+    problems = [
+        f"{a} + {b} * 3 - {a + b} * 2"
+        for a, b in ((12, 7), (41, 5), (33, 8), (27, 4), (56, 9), (64, 3), (19, 6), (72, 2))
+    ]
     with tts.Solver("pocket") as solver:
         alone = solver.solve_many(problems, each=tts.Budget(samples=1), strategy="single")
         total = 8 * sum(one.usage.flops or 0 for one in alone)
         ends = solver.solve_many(problems, tts.Budget(flops=total))
-    assert max(one.usage.flops or 0 for one in ends) < 0.5 * total  # without a width, one search would have spent all that was left
+    # without a width, one search would have spent all that was left
+    assert max(one.usage.flops or 0 for one in ends) < 0.5 * total
     assert sum(one.usage.samples > 1 for one in ends) >= 6
 
 
@@ -149,10 +176,12 @@ def test_a_search_that_a_shared_budget_grants_is_as_wide_as_what_was_granted():
 )
 def test_the_pair_s_performance_models_ship_and_are_of_problems_that_nothing_is_measured_on(name, task, verifier):
     known = shipped.load(name)
-    of = {"main": verifier or shipped.described(parse_call(VERIFIERS, own_verifier(registry.get("pocket"), task)))}  # its own: the default
+    # its own: the default
+    of = {"main": verifier or shipped.described(parse_call(VERIFIERS, own_verifier(registry.get("pocket"), task)))}
     assert (known.fits("pocket", task, of), known.source.rpartition("-")[0] if not verifier else known.source) == (
-        "", "allocator-pools-validation",
-    )  # fmt: skip
+        "",
+        "allocator-pools-validation",
+    )
     assert shipped.fitting("pocket", task, of) == name
     assert shipped.fitting("pocket", task, {}) is None
     assert known.problems >= 400

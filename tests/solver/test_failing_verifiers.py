@@ -100,7 +100,11 @@ def test_many_return_it_without_a_confidence_and_the_others_go_on() -> None:
         return 1.0 / (len(problem.text) - len(PROBLEM))  # divides by zero for one problem
 
     found = tts.solve_many(
-        [PROBLEM, "3 + 4 - 2 + 1", "3 + 4 + 2 + 1 + 4"], each=BUDGET, model="toy", verifier=picky, strategy="best_of_n(n=4) | best"
+        [PROBLEM, "3 + 4 - 2 + 1", "3 + 4 + 2 + 1 + 4"],
+        each=BUDGET,
+        model="toy",
+        verifier=picky,
+        strategy="best_of_n(n=4) | best",
     )
     assert isinstance(found[0].error, VerifierError)
     assert math.isnan(found[0].confidence)
@@ -108,7 +112,9 @@ def test_many_return_it_without_a_confidence_and_the_others_go_on() -> None:
 
 
 def test_it_can_be_kept_as_a_vote() -> None:
-    found = tts.solve(PROBLEM, BUDGET, model="toy", verifier=broken, strategy="best_of_n(n=4) | weighted", on_error="keep")
+    found = tts.solve(
+        PROBLEM, BUDGET, model="toy", verifier=broken, strategy="best_of_n(n=4) | weighted", on_error="keep"
+    )
     assert isinstance(found.error, VerifierError)
     assert 0 < found.confidence <= 1
     assert found.answer is not None
@@ -119,12 +125,14 @@ def test_it_can_be_kept_as_a_vote() -> None:
 def test_a_study_keeps_the_error_and_no_confidence(tmp_path: Any) -> None:
     config = study_config(
         {
-            "name": "a", "models": "toy",
+            "name": "a",
+            "models": "toy",
             "problems": {"dataset": "arithmetic", "limit": 2, "operators": "+-", "parentheses": False},
             "strategies": "best_of_n | best",
-            "budgets": {"samples": 2}, "verifiers": f"{__name__}:broken",
+            "budgets": {"samples": 2},
+            "verifiers": f"{__name__}:broken",
         }
-    )  # fmt: skip
+    )
     with PreparedStudy(config) as prepared, Store(tmp_path / "store.sqlite") as store:
         results = list(store.results(run(prepared, store).study))
     assert len(results) == 2
@@ -141,7 +149,7 @@ def test_the_command_line_shows_what_was_found_and_fails() -> None:
     assert "error: the verifier 'main' failed: KeyError" in told.stderr
 
 
-# At the door ------------------------------------------------------------------------------------------------------------------------
+# At the door ----------------------------------------------------------------------------------------------------------
 
 
 class Scores:
@@ -149,8 +157,12 @@ class Scores:
         return len(text)
 
 
-@pytest.mark.parametrize("function", [lambda text: 0.5, lambda: 0.5, lambda a, b, c: 0.5, lambda *, problem, text: 0.5, Scores()])
-def test_a_function_with_other_parameters_is_refused_before_anything_is_spent(function: Any, requests: Sequence[SampleRequest]) -> None:
+@pytest.mark.parametrize(
+    "function", [lambda text: 0.5, lambda: 0.5, lambda a, b, c: 0.5, lambda *, problem, text: 0.5, Scores()]
+)
+def test_a_function_with_other_parameters_is_refused_before_anything_is_spent(
+    function: Any, requests: Sequence[SampleRequest]
+) -> None:
     with pytest.raises(ConfigError, match=r"cannot be called with \(problem, text\)") as caught:
         tts.solve(PROBLEM, BUDGET, model="toy", verifier=function)
     assert caught.value.hint == "define it as: def score(problem, text)"
@@ -165,10 +177,12 @@ def test_a_function_that_takes_both_is_a_verifier(function: Any) -> None:
     assert make_verifier(function).name == "callable"
 
 
-# Ranges -----------------------------------------------------------------------------------------------------------------------------
+# Ranges ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("strategy", [*STRATEGIES, "rebase(n=4)", "mcts(n=4)", "particle_filter(n=4)", "auto", "best_of_n(n=4) | deepconf"])
+@pytest.mark.parametrize(
+    "strategy", [*STRATEGIES, "rebase(n=4)", "mcts(n=4)", "particle_filter(n=4)", "auto", "best_of_n(n=4) | deepconf"]
+)
 def test_a_function_may_score_on_any_scale(strategy: str) -> None:
     found = tts.solve(PROBLEM, BUDGET, model="toy", verifier=lambda problem, text: 7.0 - len(text), strategy=strategy)
     assert found.error is None
@@ -190,14 +204,28 @@ def test_scores_between_0_and_1_are_taken_as_they_are() -> None:
     plain = weights(lambda score: score)
     assert len(set(plain)) > 1
     assert all(any(math.isclose(weight, part / 7) for part in range(7)) for weight in plain)
-    assert weights(lambda score: 4 * score - 2) == pytest.approx([1 / (1 + math.exp(2 - 4 * weight)) for weight in plain])
+    assert weights(lambda score: 4 * score - 2) == pytest.approx(
+        [1 / (1 + math.exp(2 - 4 * weight)) for weight in plain]
+    )
 
 
 def test_a_stated_range_still_holds() -> None:
     with pytest.raises(VerifierError, match=r"returned 1.5, but states the range \[0.0, 1.0\]"):
-        tts.solve(PROBLEM, BUDGET, model="toy", verifier=FunctionVerifier(lambda problem, text: 1.5), strategy="best_of_n(n=2) | best")
+        tts.solve(
+            PROBLEM,
+            BUDGET,
+            model="toy",
+            verifier=FunctionVerifier(lambda problem, text: 1.5),
+            strategy="best_of_n(n=2) | best",
+        )
 
 
 def test_an_ensemble_needs_scores_of_a_known_range() -> None:
     with pytest.raises(VerifierError, match="ensemble"):
-        tts.solve(PROBLEM, BUDGET, model="toy", verifier=Ensemble(members=(f"{__name__}:forty", "toy")), strategy="best_of_n(n=2) | best")
+        tts.solve(
+            PROBLEM,
+            BUDGET,
+            model="toy",
+            verifier=Ensemble(members=(f"{__name__}:forty", "toy")),
+            strategy="best_of_n(n=2) | best",
+        )

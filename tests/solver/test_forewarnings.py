@@ -1,4 +1,6 @@
-"""What is known before the spend is said before the spend: the plan, the task, and scores that nobody can pay or show."""
+"""What is known before the spend is said before the spend: the plan, the task, and scores that nobody can pay or
+show.
+"""
 
 from __future__ import annotations
 
@@ -50,12 +52,18 @@ def test_a_loop_over_problems_has_one_line(said):
 @pytest.mark.parametrize(
     ("verifier", "line"),
     [
-        ("judge(prompt_tokens=20)", f"no solution can be scored: {TAKES}, and its prompt may have 20; give judge(prompt_tokens=584)"),
+        (
+            "judge(prompt_tokens=20)",
+            f"no solution can be scored: {TAKES}, and its prompt may have 20; give judge(prompt_tokens=584)",
+        ),
         ("genrm(prompt_tokens=20, verdict='words')", "no solution can be scored: the genrm's question"),
         ("multi_aspect(prompt_tokens=20)", "no solution can be scored: the multi_aspect's question"),
-        ("judge(prompt_tokens=120)", f"long solutions cannot be scored: {TAKES}, a solution about 256, and its prompt may have 120"),
+        (
+            "judge(prompt_tokens=120)",
+            f"long solutions cannot be scored: {TAKES}, a solution about 256, and its prompt may have 120",
+        ),
     ],
-)  # fmt: skip
+)
 def test_prompts_of_judges_that_do_not_fit_are_said_before_the_first_call(said, verifier, line):
     tts.solve("Write 3 poems", 20_000, backend=model(said), verifier=verifier, strategy="best_of_n(n=1) | best")
     assert said[0].startswith(line)
@@ -64,12 +72,19 @@ def test_prompts_of_judges_that_do_not_fit_are_said_before_the_first_call(said, 
 def test_scores_that_the_budget_cannot_pay_are_said_before_the_first_call(said):
     solution = tts.solve("3 + 4 - 2", 500, model="toy", verifier="judge", strategy="best_of_n | best")
     assert said == [
-        "scores may not be paid: a solution takes about 64 tokens, and a score by judge up to 1,792 more, but the budget is tokens=500; "
+        "scores may not be paid: a solution takes about 64 tokens, and a score by judge up to 1,792 more, but the "
+        "budget is tokens=500; "
         "give a larger one, or a cheaper verifier, such as judge(votes=1, max_tokens=128, prompt_tokens=512)"
     ]
     assert any("could not be scored within the budget" in line for line in solution.warnings)  # as was said
     said.clear()
-    tts.solve("3 + 4 - 2", 500, model="toy", verifier="judge(votes=1, max_tokens=64, prompt_tokens=200)", strategy="best_of_n | best")
+    tts.solve(
+        "3 + 4 - 2",
+        500,
+        model="toy",
+        verifier="judge(votes=1, max_tokens=64, prompt_tokens=200)",
+        strategy="best_of_n | best",
+    )
     assert said == []
 
 
@@ -82,9 +97,12 @@ def test_many_problems_have_the_lines_once_before_all(said):
 def test_a_study_says_them_once_a_row_before_its_first_cell(said, tmp_path):
     study = tts.Study(
         name="judged",
-        models="toy", problems={"dataset": "arithmetic", "limit": 2}, strategies=["best_of_n | best"], budgets=[400, 500, 8000],
+        models="toy",
+        problems={"dataset": "arithmetic", "limit": 2},
+        strategies=["best_of_n | best"],
+        budgets=[400, 500, 8000],
         verifiers={"main": "judge"},
-    )  # fmt: skip
+    )
     study.run(tmp_path / "store.sqlite", progress=False)
     assert [line.partition("but the budget is ")[2].partition(";")[0] for line in said] == ["tokens=400", "tokens=500"]
     assert said[0].endswith("(best_of_n | best under tokens=400)")

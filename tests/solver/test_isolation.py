@@ -25,7 +25,9 @@ ANSWER, NOTE = "secret reference 5", "secret note"
 
 
 def attributes(value: Any) -> list[Any]:
-    """Return everything that an object leads to by attributes and items: private ones and bound methods' objects too."""
+    """Return everything that an object leads to by attributes and items: private ones and bound methods' objects
+    too.
+    """
     if isinstance(value, dict):
         return [*value.keys(), *value.values()]
     if isinstance(value, list | tuple | set | frozenset):
@@ -33,7 +35,9 @@ def attributes(value: Any) -> list[Any]:
     found = [*getattr(value, "__dict__", {}).values()] if not isinstance(value, type | types.FunctionType) else []
     for kind in type(value).__mro__:
         names = kind.__dict__.get("__slots__", ())
-        found += [getattr(value, name) for name in ([names] if isinstance(names, str) else names) if hasattr(value, name)]
+        found += [
+            getattr(value, name) for name in ([names] if isinstance(names, str) else names) if hasattr(value, name)
+        ]
     if isinstance(value, types.MethodType):
         found.append(value.__self__)
     return found
@@ -85,9 +89,14 @@ def test_no_way_leads_from_a_search_to_the_reference_answer_or_the_metadata(veri
     problem = Problem("3 + 4 - 2", answer=ANSWER, id="p", metadata={"note": NOTE})
     events: list[Any] = []
     run = make_run(
-        problem, Budget(tokens=2000), spy, ToyBackend(), verifiers={"main": verifier}, allow_oracle=True,
+        problem,
+        Budget(tokens=2000),
+        spy,
+        ToyBackend(),
+        verifiers={"main": verifier},
+        allow_oracle=True,
         on_event=events.append if watched else None,
-    )  # fmt: skip
+    )
     end = searched(run)
     assert end.solution.error is None
     assert bool(events) == watched
@@ -99,5 +108,12 @@ def test_the_walk_finds_what_is_there() -> None:
     holder = types.SimpleNamespace(deep=[{"x": (problem,)}], filler=list(map(str, range(200))))
     assert len(secrets_behind(holder)) == 1
     assert (
-        len(secrets_behind(types.SimpleNamespace(of=make_run(problem, 5, "single", ToyBackend()).check, filler=list(range(300, 600))))) == 1
+        len(
+            secrets_behind(
+                types.SimpleNamespace(
+                    of=make_run(problem, 5, "single", ToyBackend()).check, filler=list(range(300, 600))
+                )
+            )
+        )
+        == 1
     )

@@ -1,4 +1,6 @@
-"""A ConfigError says that nothing was spent: what is known before is refused before, and later mistakes are errors of the search."""
+"""A ConfigError says that nothing was spent: what is known before is refused before, and later mistakes are errors of
+the search.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,15 @@ def test_a_task_without_what_the_strategy_reads_of_it_is_refused_before_the_prom
 class Steps(tts.Verifier):
     """Scores steps alone."""
 
-    async def score(self, problem: tts.Problem, trajectories: Sequence[tts.Trajectory], calls: Any) -> list[tts.StepScores]:
+    async def score(
+        self, problem: tts.Problem, trajectories: Sequence[tts.Trajectory], calls: Any
+    ) -> list[tts.StepScores]:
         return [tts.StepScores(steps=(0.5,) * len(calls.task.split(t.full_text))) for t in trajectories]
 
 
-@pytest.mark.parametrize("plan", ["mcts(max_steps=1) | score_threshold(aggregate='model')", "best_of_n(n=2) | best(aggregate='model')"])
+@pytest.mark.parametrize(
+    "plan", ["mcts(max_steps=1) | score_threshold(aggregate='model')", "best_of_n(n=2) | best(aggregate='model')"]
+)
 def test_a_mistake_that_shows_after_samples_says_what_they_took(plan: str) -> None:
     said = r"the verifier does not score the whole; until then, \d samples? took \d+ tokens"
     try:

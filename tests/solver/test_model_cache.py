@@ -48,8 +48,12 @@ def test_what_a_model_is():
     assert resolve(backend, "transformers", "http://localhost") is backend
     assert resolve("toy", None, None) is resolve(TOY, None, None) is TOY
     assert resolve("toy", "transformers", None) == dataclasses.replace(TOY, backend="transformers")
-    assert resolve("toy", "served", "http://localhost") == dataclasses.replace(TOY, backend="served", url="http://localhost")
-    assert resolve("toy", None, "http://localhost") == dataclasses.replace(TOY, backend="openai", url="http://localhost")
+    assert resolve("toy", "served", "http://localhost") == dataclasses.replace(
+        TOY, backend="served", url="http://localhost"
+    )
+    assert resolve("toy", None, "http://localhost") == dataclasses.replace(
+        TOY, backend="openai", url="http://localhost"
+    )
     served = resolve("known-to-the-server-alone", None, "http://localhost")
     assert (served.name, served.backend, served.url) == ("known-to-the-server-alone", "openai", "http://localhost")
     assert isinstance(resolve(write, None, None), FunctionBackend)
@@ -167,7 +171,10 @@ def test_models_that_look_alike_are_not_mixed_up():
     assert answers[0] == "7"
     assert answers[1] != "7"
     functions = [AlikeFunction("A: 7"), AlikeFunction("A: 8")]
-    assert [tts.solve("3 + 4", 90, backend=f, task="arithmetic", strategy="single").answer for f in functions] == ["7", "8"]
+    assert [tts.solve("3 + 4", 90, backend=f, task="arithmetic", strategy="single").answer for f in functions] == [
+        "7",
+        "8",
+    ]
 
 
 @pytest.mark.parametrize("make", [lambda: lambda ask: "A: 7", ToyBackend])
@@ -215,7 +222,7 @@ if child:
 after = [tts.solve("3 + 4 - 2", 400, model="toy", strategy=STRATEGY), solver.solve("3 + 4 - 2", 400, strategy=STRATEGY)]
 tts.close()
 assert [s.trace.canonical() for s in before] == [s.trace.canonical() for s in after]
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no fork")
@@ -238,7 +245,10 @@ class SizedBackend(ToyBackend):
 def test_an_option_that_was_removed_is_refused_with_the_reason(monkeypatch):
     record = dataclasses.replace(TOY, backend=f"{__name__}:SizedBackend", options=(("size", "large"),))
     monkeypatch.setitem(renamed.OPTIONS, f"{record.backend}.size", "removed: one size fits all")
-    with pytest.raises(ConfigError, match=r"does not take the options size='large'.*SizedBackend.size was removed: one size fits all\)$"):
+    with pytest.raises(
+        ConfigError,
+        match=r"does not take the options size='large'.*SizedBackend.size was removed: one size fits all\)$",
+    ):
         ModelCache().backend(record)
 
 

@@ -1,4 +1,6 @@
-"""Open-ended problems: nothing is appended to a prompt that nobody framed, and votes on free text say what they are worth."""
+"""Open-ended problems: nothing is appended to a prompt that nobody framed, and votes on free text say what they are
+worth.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,10 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     seen: list[str] = []
     record = dataclasses.replace(registry.get("someone/some-model"), backend="here")
     monkeypatch.setattr(registry, "get", lambda name: record)
-    monkeypatch.setattr("tts.solver.model_cache._load", lambda record, **_: writing(*("red leaves", "brown leaves", "13") * 9, seen=seen))
+    monkeypatch.setattr(
+        "tts.solver.model_cache._load",
+        lambda record, **_: writing(*("red leaves", "brown leaves", "13") * 9, seen=seen),
+    )
     return seen
 
 

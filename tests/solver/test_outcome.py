@@ -1,4 +1,6 @@
-"""Parts that return what they must not: refused before anything is spent where that shows, else one line in `Solution.error`."""
+"""Parts that return what they must not: refused before anything is spent where that shows, else one line in
+`Solution.error`.
+"""
 
 from __future__ import annotations
 
@@ -89,10 +91,16 @@ def test_a_plain_method_may_pass_on_what_is_awaited() -> None:
         ({"strategy": AsyncNeeds}, "AsyncNeeds.needs is async, but will not be awaited (hint: write def needs)"),
         ({"task": AsyncSplit}, "AsyncSplit.split is async"),
         ({"models": AsyncRelease()}, "AsyncRelease.release is async"),
-        ({"strategy": PlainRun}, "PlainRun.run is not async, but will be awaited (hint: write async def run, without yield)"),
+        (
+            {"strategy": PlainRun},
+            "PlainRun.run is not async, but will be awaited (hint: write async def run, without yield)",
+        ),
         ({"strategy": YieldingRun()}, "YieldingRun.run is not async"),
         ({"strategy": f"single | {__name__}:PlainSelect"}, "PlainSelect.select is not async"),
-        ({"strategy": f"single | {__name__}:AsyncStop"}, "AsyncStop.should_stop is async, but will not be awaited (character 10"),
+        (
+            {"strategy": f"single | {__name__}:AsyncStop"},
+            "AsyncStop.should_stop is async, but will not be awaited (character 10",
+        ),
         ({"verifiers": PlainScore()}, "PlainScore.score is not async"),
         ({"task": AsyncExtract}, "AsyncExtract.extract is async"),
         ({"models": PlainOpen()}, "PlainOpen.open is not async"),
@@ -129,7 +137,12 @@ def no_plain_arguments(self: Any) -> Any:
 @pytest.mark.parametrize(
     ("role", "base", "methods", "line"),
     [
-        ("verifiers", tts.Verifier, {"score": score_without_calls}, "async def score(self, problem, trajectories, calls)"),
+        (
+            "verifiers",
+            tts.Verifier,
+            {"score": score_without_calls},
+            "async def score(self, problem, trajectories, calls)",
+        ),
         ("verifiers", tts.Verifier, {"score": score_with_more}, "async def score(self, problem, trajectories, calls)"),
         (
             "verifiers",
@@ -144,7 +157,9 @@ def no_plain_arguments(self: Any) -> Any:
         ("models", ToyBackend, {"release": no_plain_arguments}, "def release(self, handles)"),
     ],
 )
-def test_a_method_that_cannot_be_called_is_refused_with_the_line_to_write(role: str, base: type, methods: Any, line: str) -> None:
+def test_a_method_that_cannot_be_called_is_refused_with_the_line_to_write(
+    role: str, base: type, methods: Any, line: str
+) -> None:
     own = type("Own", (base,), {**methods, "__module__": __name__})()
     with pytest.raises(tts.ConfigError) as caught:
         tts.Solver(**{"models": "toy", role: own})
@@ -159,7 +174,9 @@ def test_a_method_that_cannot_be_called_is_refused_with_the_line_to_write(role: 
         (tts.Selection, {"select": no_arguments}, "async def select(self, candidates, search)"),
     ],
 )
-def test_a_part_of_a_plan_that_cannot_be_called_is_refused_with_the_line_to_write(base: type, methods: Any, line: str) -> None:
+def test_a_part_of_a_plan_that_cannot_be_called_is_refused_with_the_line_to_write(
+    base: type, methods: Any, line: str
+) -> None:
     with pytest.raises(tts.ConfigError, match=rf"but will be called with others \(hint: write {re.escape(line)}\)"):
         tts.BestOfN(n=3) | part(base, **methods)
 
@@ -245,7 +262,10 @@ def test_a_wrong_result_is_the_error_of_a_solution_that_keeps_what_was_found(opt
 
 
 def test_what_a_strategy_returns_is_named() -> None:
-    for value, shown in ((7, "returned 7, but must return candidates"), ([3], "returned 3, but must return candidates")):
+    for value, shown in (
+        (7, "returned 7, but must return candidates"),
+        ([3], "returned 3, but must return candidates"),
+    ):
         with pytest.raises(tts.ConfigError, match=f"test_outcome:Own {shown}"):
             tts.solve(SUM, 100, model="toy", strategy=part(tts.Strategy, run=returning(value)))
 
@@ -280,5 +300,7 @@ def test_what_a_method_returns_without_being_awaited_is_named() -> None:
     def run(self: Any, search: tts.Search) -> Any:
         return nothing
 
-    with pytest.raises(tts.ConfigError, match=r"test_outcome:Own returned \[\] without being awaited, but must be async"):
+    with pytest.raises(
+        tts.ConfigError, match=r"test_outcome:Own returned \[\] without being awaited, but must be async"
+    ):
         tts.solve(SUM, 100, model="toy", strategy=part(tts.Strategy, run=run))

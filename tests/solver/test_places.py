@@ -1,4 +1,6 @@
-"""`module:name` wherever a name is accepted, in Python and on the command line; what is there but does not fit is one line."""
+"""`module:name` wherever a name is accepted, in Python and on the command line; what is there but does not fit is one
+line.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,15 @@ def score(problem, text):
 
 
 def test_a_verifier_is_a_function_or_a_class_at_a_place() -> None:
-    solution = tts.solve("3 + 4", 200, model="toy", strategy="best_of_n(n=4) | weighted", verifier=f"{HERE}:likes_length")
-    assert solution.candidates[0].scores["main"] == pytest.approx(len(solution.candidates[0].trajectory.full_text) / 100)
-    solution = tts.solve("3 + 4", 200, model="toy", strategy="best_of_n(n=4) | best", verifier="tts.verifiers.toy:ToyVerifier(error=0.2)")
+    solution = tts.solve(
+        "3 + 4", 200, model="toy", strategy="best_of_n(n=4) | weighted", verifier=f"{HERE}:likes_length"
+    )
+    assert solution.candidates[0].scores["main"] == pytest.approx(
+        len(solution.candidates[0].trajectory.full_text) / 100
+    )
+    solution = tts.solve(
+        "3 + 4", 200, model="toy", strategy="best_of_n(n=4) | best", verifier="tts.verifiers.toy:ToyVerifier(error=0.2)"
+    )
     assert solution.usage.verifier_calls > 0
 
 
@@ -40,7 +48,9 @@ def test_an_ensemble_takes_places_and_parameters() -> None:
         asked = f"ensemble(members=[{members}], weights={weights})"
         solution = tts.solve("3 + 4", 200, model="toy", strategy="best_of_n(n=2) | weighted", verifier=asked)
         assert solution.candidates[0].scores["main"] == pytest.approx(score)
-    with pytest.raises(tts.ConfigError, match=r"members has 'tests.search.places:Constnt': the verifier .* has no 'Constnt'"):
+    with pytest.raises(
+        tts.ConfigError, match=r"members has 'tests.search.places:Constnt': the verifier .* has no 'Constnt'"
+    ):
         tts.solve("3 + 4", 200, model="toy", verifier=f"ensemble(members=['{HERE}:Constnt'])")
 
 
@@ -67,9 +77,14 @@ def test_a_task_is_a_class_or_an_object() -> None:
 
 
 def test_a_backend_is_a_function_or_a_class_at_a_place() -> None:
-    solution = tts.solve("which?", 200, backend=f"{HERE}:writes", task=f"{HERE}:Spoken", strategy="best_of_n(n=5) | majority")
+    solution = tts.solve(
+        "which?", 200, backend=f"{HERE}:writes", task=f"{HERE}:Spoken", strategy="best_of_n(n=5) | majority"
+    )
     assert solution.answer in ("0", "1")
-    assert solution.answer == tts.solve("3", 9, backend=lambda ask: f"It is {solution.answer}.", task=f"{HERE}:Spoken").answer
+    assert (
+        solution.answer
+        == tts.solve("3", 9, backend=lambda ask: f"It is {solution.answer}.", task=f"{HERE}:Spoken").answer
+    )
     solution = tts.solve("3 + 4", 200, model="toy", backend="tts.backends.toy:ToyBackend", strategy="single")
     assert solution.candidates == tts.solve("3 + 4", 200, model="toy", strategy="single").candidates
 
@@ -79,7 +94,9 @@ def test_a_function_stands_for_a_model_in_a_solver_as_in_solve() -> None:
         solution = solver.solve("which?", 200, strategy="single")
     like = tts.solve("which?", 200, backend=f"{HERE}:writes", task=f"{HERE}:Spoken", strategy="single")
     assert (solution.answer, solution.model, solution.candidates) == (like.answer, like.model, like.candidates)
-    with pytest.raises(tts.ConfigError, match=r"model is 'toy', but the backend 'tests.search.places:writes' is a function"):
+    with pytest.raises(
+        tts.ConfigError, match=r"model is 'toy', but the backend 'tests.search.places:writes' is a function"
+    ):
         tts.Solver("toy", backend=f"{HERE}:writes")
 
 
@@ -87,7 +104,10 @@ def test_a_function_stands_for_a_model_in_a_solver_as_in_solve() -> None:
     ("options", "why"),
     [
         ({"verifier": f"{HERE}:likes_lenght"}, "has no 'likes_lenght' (hint: it has likes_length"),
-        ({"verifier": f"{HERE}:Pair"}, "the verifier 'tests.search.places:Pair' is Pair(n=2, word=''), but must be a tts.Verifier"),
+        (
+            {"verifier": f"{HERE}:Pair"},
+            "the verifier 'tests.search.places:Pair' is Pair(n=2, word=''), but must be a tts.Verifier",
+        ),
         ({"task": f"{HERE}:Pair"}, "task 'tests.search.places:Pair' is Pair(n=2, word=''), but must be a tts.Task"),
         ({"task": f"{HERE}:likes_length"}, "cannot be made without parameters: likes_length() missing 2 required"),
         ({"task": f"{HERE}:no_part"}, "task 'tests.search.places:no_part' is 3, but must be a tts.Task"),
@@ -113,8 +133,21 @@ def test_what_does_not_fit_is_one_line(options: dict[str, Any], why: str) -> Non
 def test_the_command_line_finds_modules_in_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mine.py").write_text(MODULE)
     code = "import sys; from tts.cli import main; sys.path[:] = [p for p in sys.path if p]; sys.argv[0] = 'tts'; main()"
-    asked = ["solve", "3 + 4", "--model", "toy", "--budget", "200", "--strategy", "mine:Two | weighted", "--verifier", "mine:score"]
-    done = subprocess.run([sys.executable, "-c", code, *asked], cwd=tmp_path, capture_output=True, text=True, check=False)
+    asked = [
+        "solve",
+        "3 + 4",
+        "--model",
+        "toy",
+        "--budget",
+        "200",
+        "--strategy",
+        "mine:Two | weighted",
+        "--verifier",
+        "mine:score",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *asked], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert "mine:Two | weighted" in done.stdout
     monkeypatch.syspath_prepend(tmp_path)  # what it refuses needs no process

@@ -1,4 +1,6 @@
-"""`solve(risk=…, calibration=…)`: an answer that is not sure enough is not given, and a calibration holds for its own use alone."""
+"""`solve(risk=…, calibration=…)`: an answer that is not sure enough is not given, and a calibration holds for its own
+use alone.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def thresholds(least: float, **changes: str) -> Thresholds:
 
 
 def solve(**options: Any) -> tts.Solution:
-    return tts.solve(SUM, BUDGET, **{"model": "toy", "verifier": "none", "task": "arithmetic", "strategy": PLAN, **options})
+    return tts.solve(
+        SUM, BUDGET, **{"model": "toy", "verifier": "none", "task": "arithmetic", "strategy": PLAN, **options}
+    )
 
 
 def test_an_answer_is_given_where_it_is_sure_enough() -> None:
@@ -50,7 +54,8 @@ def test_an_answer_is_given_where_it_is_sure_enough() -> None:
     assert unsure.confidence == confidence
     assert (
         unsure.abstained
-        == f"no answer is given: the confidence is {confidence:.3g}, but {confidence + 0.01:.3g} is needed for a risk of 0.05"
+        == f"no answer is given: the confidence is {confidence:.3g}, but {confidence + 0.01:.3g} is needed for a risk "
+        "of 0.05"
     )
     assert unsure.abstained in unsure.warnings
     assert unsure.receipt().parts is None
@@ -77,10 +82,16 @@ def test_files_come_back_equal_and_state_their_guarantee(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"strategy": "best_of_n(n=4) | majority"}, "the calibration is for the strategy 'best_of_n(n=8) | majority', but this is"),
+        (
+            {"strategy": "best_of_n(n=4) | majority"},
+            "the calibration is for the strategy 'best_of_n(n=8) | majority', but this is",
+        ),
         ({"temperature": 0.3}, "the calibration is for the sampling "),
         ({"task": "text"}, "the calibration is for the task 'arithmetic', but this is 'text'"),
-        ({"verifier": "toy(error=0.2)"}, "the calibration is for the verifiers 'none', but this is 'main=toy(error=0.2)'"),
+        (
+            {"verifier": "toy(error=0.2)"},
+            "the calibration is for the verifiers 'none', but this is 'main=toy(error=0.2)'",
+        ),
         ({"model": "toy-thinking"}, "the calibration is for the model 'policy=toy', but this is 'policy=toy-thinking'"),
     ],
 )
@@ -93,7 +104,16 @@ def test_another_use_is_refused_by_the_name_of_what_differs(changes: dict[str, A
 
 def test_another_budget_is_refused() -> None:
     with pytest.raises(ConfigError, match="the calibration is for the budget 'samples=8', but this is 'tokens=400'"):
-        tts.solve(SUM, 400, model="toy", verifier="none", task="arithmetic", strategy=PLAN, risk=0.05, calibration=thresholds(0.5))
+        tts.solve(
+            SUM,
+            400,
+            model="toy",
+            verifier="none",
+            task="arithmetic",
+            strategy=PLAN,
+            risk=0.05,
+            calibration=thresholds(0.5),
+        )
 
 
 def test_bad_input_is_refused_in_one_line(tmp_path: Path) -> None:
@@ -136,7 +156,10 @@ def test_a_problem_that_comes_twice_is_refused() -> None:
 def test_penalties_are_part_of_a_use_and_leave_older_digests_as_they_were() -> None:
     plain = "temperature=0.8, top_p=1.0, top_k=0, min_p=0.0, max_tokens=None, effort=''"
     assert sampling_text(Sampling()) == plain
-    assert sampling_text(Sampling(presence_penalty=0.5, logit_bias={7: 1})) == f"{plain}, presence_penalty=0.5, logit_bias=((7, 1),)"
+    assert (
+        sampling_text(Sampling(presence_penalty=0.5, logit_bias={7: 1}))
+        == f"{plain}, presence_penalty=0.5, logit_bias=((7, 1),)"
+    )
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,9 @@ class Named(tts.Task):
         return text or None
 
 
-def solved(answers: Sequence[Sequence[str]], total: int, *, strategy: str = "auto", seed: int | None = None) -> list[tts.Solution]:
+def solved(
+    answers: Sequence[Sequence[str]], total: int, *, strategy: str = "auto", seed: int | None = None
+) -> list[tts.Solution]:
     """Solve problems whose samples are recorded: each in an order of its own, or as they are without a seed."""
     rng = np.random.Generator(np.random.Philox(seed))
     left = [list(each) if seed is None else [each[i] for i in rng.permutation(len(each))] for each in answers]
@@ -85,7 +87,11 @@ def test_what_is_left_of_a_total_is_said_with_its_reason() -> None:
     used = sum(end.usage.samples for end in ends)
     assert used < 200
     for end in ends:
-        assert end.stopped_by == f"settled: more samples are worth less than their price; {1 - used / 400:.0%} of the total samples is left"
+        assert (
+            end.stopped_by
+            == f"settled: more samples are worth less than their price; {1 - used / 400:.0%} of the total samples is "
+            "left"
+        )
 
 
 @pytest.mark.slow

@@ -59,9 +59,15 @@ def test_a_concurrency_is_a_whole_number(concurrency):
 
 def test_a_bad_problem_is_no_reason_for_the_others_to_fail(alone):
     bad = [
-        Problem("1 + 1", task="nonsense"), "", "no sum at all", None, 5, [{"role": "user"}], {"role": "user", "content": "1 + 1"},
+        Problem("1 + 1", task="nonsense"),
+        "",
+        "no sum at all",
+        None,
+        5,
+        [{"role": "user"}],
+        {"role": "user", "content": "1 + 1"},
         Problem("1 + 1", task=5),
-    ]  # fmt: skip
+    ]
     mixed = [PROBLEMS[0], *bad, *PROBLEMS[1:]]
     first, *failed = tts.solve_many(mixed, each=300, model="toy", strategy=PLAN, seed=3)
     assert traces([first, *failed[len(bad) :]]) == traces(alone)
@@ -107,7 +113,9 @@ def test_what_is_wrong_for_all_is_raised_at_once(options, message):
         tts.solve_many(PROBLEMS, **{"each": 90, "model": "toy", "strategy": PLAN, **options})
 
 
-@pytest.mark.parametrize("problems", ["3 + 4", b"3 + 4", {"role": "user", "content": "3 + 4"}, Problem("3 + 4"), 5, None])
+@pytest.mark.parametrize(
+    "problems", ["3 + 4", b"3 + 4", {"role": "user", "content": "3 + 4"}, Problem("3 + 4"), 5, None]
+)
 def test_what_is_no_list_of_problems_is_refused(problems):
     with pytest.raises(ConfigError, match=r"problems is .*, but must be a list of problems.*give a list of one"):
         tts.solve_many(problems, each=90, model="toy", strategy=PLAN)
@@ -148,8 +156,10 @@ except tts.Interrupted as end:
 def test_ctrl_c_brings_the_solutions_so_far():
     end = program(MANY_INTERRUPTED)
     assert end.stdout.splitlines() == [
-        "3 + 4 - 2 5 done 1100 None", "1 + 1 2 interrupted 1024 None", "2 + 2 None interrupted 0 None"
-    ]  # fmt: skip
+        "3 + 4 - 2 5 done 1100 None",
+        "1 + 1 2 interrupted 1024 None",
+        "2 + 2 None interrupted 0 None",
+    ]
     assert (end.stderr, end.returncode) == ("", 0)
 
 
@@ -164,5 +174,7 @@ def test_shares_sum_to_the_total():
 
 
 def test_a_total_that_cannot_be_divided_is_refused():
-    with pytest.raises(ConfigError, match=r"the total of 3 samples is too small for 4 problems \(hint: give at least 4\)"):
+    with pytest.raises(
+        ConfigError, match=r"the total of 3 samples is too small for 4 problems \(hint: give at least 4\)"
+    ):
         divide(Budget(tokens=1000, samples=3), 4)

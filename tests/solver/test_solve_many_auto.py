@@ -1,4 +1,6 @@
-"""`solve_many` with `auto`: one total, divided by what samples are worth, exactly, in waves that do not depend on timing."""
+"""`solve_many` with `auto`: one total, divided by what samples are worth, exactly, in waves that do not depend on
+timing.
+"""
 
 from __future__ import annotations
 
@@ -144,7 +146,9 @@ def test_a_checker_ends_a_problem_at_its_first_right_sample():
 
 
 def test_scores_weigh_the_votes_that_decide():
-    """A perfect verifier that is no checker settles sooner than votes do, and costs nothing that the selection would not."""
+    """A perfect verifier that is no checker settles sooner than votes do, and costs nothing that the selection would
+    not.
+    """
     samples = {}
     for verifiers in ({}, {"main": "toy"}):
         with Solver(ToyBackend(LANGUAGE), verifiers, task="arithmetic", strategy="auto(price=0.005)") as one:
@@ -194,7 +198,8 @@ def test_first_samples_are_not_cut_short_while_the_total_pays_for_one_of_each(co
     with alike as one:
         single = one.solve_many(LONG, each=Budget(samples=1), strategy="single | majority", seed=1)
         total = int(1.05 * spent(single, "tokens"))
-        assert max(end.usage.tokens for end in single) > 1.5 * total / len(LONG)  # so that equal parts would cut long ones
+        # so that equal parts would cut long ones
+        assert max(end.usage.tokens for end in single) > 1.5 * total / len(LONG)
         ends = one.solve_many(LONG, Budget(tokens=total), seed=1)
         half = one.solve_many(LONG, Budget(tokens=total // 2), seed=1)
     assert spent(ends, "tokens") <= total
@@ -234,4 +239,6 @@ def test_a_division_that_fails_is_the_error_of_every_problem_that_waits(monkeypa
     monkeypatch.setattr(Allocator, "next", broken)
     with solver() as one:
         ends = one.solve_many(EASY, Budget(samples=12))
-    assert [str(end.error) for end in ends] == ["the strategy auto(price=0.0) failed: RuntimeError: a defect"] * len(EASY)
+    assert [str(end.error) for end in ends] == ["the strategy auto(price=0.0) failed: RuntimeError: a defect"] * len(
+        EASY
+    )

@@ -1,4 +1,6 @@
-"""`solve`, `asolve`, `solve_many` and `Solver`: from everywhere, with any parts, and with any mistake in what is asked."""
+"""`solve`, `asolve`, `solve_many` and `Solver`: from everywhere, with any parts, and with any mistake in what is
+asked.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def traces(solutions: Sequence[Any]) -> list[Any]:
 
 @pytest.fixture(autouse=True)
 def answered():
-    """After each test the library's thread still answers; should it not, another takes its place, so that later tests do not hang."""
+    """After each test the library's thread still answers; should it not, another takes its place, so that later tests
+    do not hang.
+    """
     yield
     try:
         assert within(lambda: LOOP.run(asyncio.sleep(0, "here"))) == ["here"]
@@ -51,7 +55,7 @@ def alone() -> list[Any]:
     return [tts.solve(p, 300, model="toy", strategy=PLAN, seed=3) for p in PROBLEMS]
 
 
-# From everywhere ----------------------------------------------------------------------------------------------------------------
+# From everywhere ------------------------------------------------------------------------------------------------------
 
 
 def test_asolve_is_solve_awaited(alone):
@@ -108,16 +112,24 @@ def nested() -> float:
 
 
 def test_a_plain_verifier_may_solve():
-    (end,) = within(lambda: tts.solve("3 + 4", 300, model="toy", verifier=lambda *_: nested(), strategy="best_of_n(n=2) | best"))
+    (end,) = within(
+        lambda: tts.solve("3 + 4", 300, model="toy", verifier=lambda *_: nested(), strategy="best_of_n(n=2) | best")
+    )
     assert end.error is None
     assert {c.scores["main"] for c in end.candidates} == {1.0}
 
 
 def test_plain_verifiers_of_many_problems_may_all_solve_with_plain_verifiers():
     def judge(problem: Problem, text: str) -> float:
-        return tts.solve("1 + 1", 90, model="toy", verifier=lambda *_: 0.5, strategy="single | best").candidates[0].scores["main"]
+        return (
+            tts.solve("1 + 1", 90, model="toy", verifier=lambda *_: 0.5, strategy="single | best")
+            .candidates[0]
+            .scores["main"]
+        )
 
-    (ends,) = within(lambda: tts.solve_many(["3 + 4"] * 100, each=90, model="toy", verifier=judge, strategy="single | best"))
+    (ends,) = within(
+        lambda: tts.solve_many(["3 + 4"] * 100, each=90, model="toy", verifier=judge, strategy="single | best")
+    )
     assert {c.scores["main"] for end in ends for c in end.candidates} == {0.5}
 
 
@@ -169,7 +181,7 @@ def test_an_exit_in_a_function_is_an_error_and_later_calls_are_served(form):
     assert within(nested) == [1.0]
 
 
-# Parts --------------------------------------------------------------------------------------------------------------------------
+# Parts ----------------------------------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -239,10 +251,24 @@ def test_a_problem_is_text_messages_or_a_problem(alone):
 
 
 @pytest.mark.parametrize(
-    "problem", [5, None, b"3 + 4", {"role": "user", "content": "3"}, [{"role": "user"}], ["3 + 4"], [Message("user", 5)], [5], Problem(5)]
+    "problem",
+    [
+        5,
+        None,
+        b"3 + 4",
+        {"role": "user", "content": "3"},
+        [{"role": "user"}],
+        ["3 + 4"],
+        [Message("user", 5)],
+        [5],
+        Problem(5),
+    ],
 )
 def test_what_is_no_problem_is_refused_with_a_hint(problem):
-    with pytest.raises(ConfigError, match=r"but must be (text or a list of chat messages|a role and a content, both text) .*role.*content"):
+    with pytest.raises(
+        ConfigError,
+        match=r"but must be (text or a list of chat messages|a role and a content, both text) .*role.*content",
+    ):
         tts.solve(problem, 90, model="toy", strategy=PLAN)
 
     async def main():
@@ -311,15 +337,28 @@ def test_a_model_that_fails_again_and_again_is_given_up_with_what_was_found():
         return tts.Answer("x", tokens=1)
 
     solution = tts.solve("hello", tts.Budget(samples=100), backend=ends, task="text", strategy="best_of_n(n=4)")
-    assert (len(solution.candidates), solution.stopped_by, solution.failures) == (2, "every row failed", {"ValueError": 8})
+    assert (len(solution.candidates), solution.stopped_by, solution.failures) == (
+        2,
+        "every row failed",
+        {"ValueError": 8},
+    )
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"model": "toy", "backend": ToyBackend()}, "model is 'toy', but the backend that was given stands for a model"),
-        ({"backend": lambda ask: "7", "url": "http://localhost:8000"}, "url is 'http://localhost:8000', but runs models given by name"),
-        ({"model": ToyBackend(), "backend": "transformers"}, "backend is 'transformers', but runs models given by name"),
+        (
+            {"model": "toy", "backend": ToyBackend()},
+            "model is 'toy', but the backend that was given stands for a model",
+        ),
+        (
+            {"backend": lambda ask: "7", "url": "http://localhost:8000"},
+            "url is 'http://localhost:8000', but runs models given by name",
+        ),
+        (
+            {"model": ToyBackend(), "backend": "transformers"},
+            "backend is 'transformers', but runs models given by name",
+        ),
     ],
 )
 def test_what_would_be_left_aside_is_refused(options, message):
@@ -360,16 +399,23 @@ def test_python_takes_what_the_command_line_takes():
     greedy = tts.solve(sum_, 400, sampling=tts.Sampling(temperature=0, max_tokens=7), **options)
     assert tts.solve(sum_, {"tokens": 400}, temperature=0, max_tokens=7, **options).text == greedy.text
     assert tts.solve(sum_, 400, sampling=tts.Sampling(temperature=0), max_tokens=7, **options).text == greedy.text
-    assert [one.text for one in tts.solve_many([sum_], each={"tokens": 400}, temperature=0, max_tokens=7, **options)] == [greedy.text]
+    assert [
+        one.text for one in tts.solve_many([sum_], each={"tokens": 400}, temperature=0, max_tokens=7, **options)
+    ] == [greedy.text]
     usage = tts.solve(sum_, {"tokens": 400, "usd": 1}, usd_in="1/M", usd_out="2/M", **options).usage
-    assert usage.usd == pytest.approx((usage.prompt_tokens + (usage.reused_tokens or 0) + 2 * usage.generated_tokens) / 1e6)
+    assert usage.usd == pytest.approx(
+        (usage.prompt_tokens + (usage.reused_tokens or 0) + 2 * usage.generated_tokens) / 1e6
+    )
     assert usage.usd > 0
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"usd_in": "0.15/M", "backend": f"{__name__}:UnpricedToy"}, "usd_in is .* a million tokens, but the model 'toy' takes no prices"),
+        (
+            {"usd_in": "0.15/M", "backend": f"{__name__}:UnpricedToy"},
+            "usd_in is .* a million tokens, but the model 'toy' takes no prices",
+        ),
         ({"usd_in": 0.15}, "usd_in of model 'toy' is 0.15, a price without a unit"),
         ({"temperature": -1}, "temperature is -1"),
         ({"max_tokens": 0}, "max_tokens is 0"),
@@ -405,6 +451,8 @@ def test_a_selection_that_the_budget_ends_leaves_the_choice_to_the_votes():
 
 def test_a_strategy_that_forks_at_tokens_is_refused_where_their_texts_are_not_shown(monkeypatch):
     monkeypatch.setattr(ToyBackend, "metadata", dataclasses.replace(ToyBackend.metadata, text_of=None))
-    with pytest.raises(CapabilityError, match="forks at a token, but the backend 'toy' does not show the text of single tokens") as refused:
+    with pytest.raises(
+        CapabilityError, match="forks at a token, but the backend 'toy' does not show the text of single tokens"
+    ) as refused:
         tts.solve(PROBLEMS[0], 400, model="toy", strategy="power_sampling")
     assert refused.value.hint.startswith("the nearest strategy that can run here is ")

@@ -82,7 +82,9 @@ def test_a_budget_is_kept_and_what_it_did_not_reach_is_unknown() -> None:
         for tokens in (40, 80, 160):
             labels = tts.label_steps(solution, tokens, solver=made, k=4)
             assert labels.usage.tokens <= tokens
-            assert labels.stopped_by == ("budget: tokens" if any(None in path.soft for path in labels.paths) else "done")
+            assert labels.stopped_by == (
+                "budget: tokens" if any(None in path.soft for path in labels.paths) else "done"
+            )
             assert tokens > 40 or None in labels.paths[0].soft
             for path in labels.paths:
                 assert path.soft[-1] == float(path.right)

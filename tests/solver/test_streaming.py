@@ -15,7 +15,9 @@ from tts.errors import ConfigError
 
 def test_events_have_the_texts_of_new_candidates_and_the_last_one_the_solution() -> None:
     async def events() -> list:
-        return [event async for event in tts.stream("3 + 4 - 2", 400, model="toy", strategy="best_of_n(n=9) | majority")]
+        return [
+            event async for event in tts.stream("3 + 4 - 2", 400, model="toy", strategy="best_of_n(n=9) | majority")
+        ]
 
     seen = asyncio.run(events())
     texts = [text for event in seen for text in event.texts]
@@ -74,7 +76,12 @@ def test_the_callers_own_listener_hears_the_events_as_well() -> None:
     heard: list[tts.Event] = []
 
     async def events() -> list[tts.Event]:
-        return [event async for event in tts.stream("3 + 4 - 2", 400, model="toy", strategy="best_of_n(n=9)", on_event=heard.append)]
+        return [
+            event
+            async for event in tts.stream(
+                "3 + 4 - 2", 400, model="toy", strategy="best_of_n(n=9)", on_event=heard.append
+            )
+        ]
 
     *seen, _ = asyncio.run(events())
     assert seen == heard
@@ -94,7 +101,9 @@ def test_many_that_are_cancelled_cancel_every_search() -> None:
         return "A: 1"
 
     async def main() -> None:
-        task = asyncio.ensure_future(tts.asolve_many(["1 + 1", "2 + 2"], each=90, backend=slow, strategy="single", task="arithmetic"))
+        task = asyncio.ensure_future(
+            tts.asolve_many(["1 + 1", "2 + 2"], each=90, backend=slow, strategy="single", task="arithmetic")
+        )
         while len(begun) < 2:
             await asyncio.sleep(0.001)
         task.cancel()
@@ -164,7 +173,12 @@ def test_a_server_s_stream_is_seen_while_it_is_written(monkeypatch: pytest.Monke
     with serving(server) as url:
 
         async def events() -> list:
-            return [event async for event in tts.stream("3 + 4 - 2 + 9", 400, model="toy", url=url, task="arithmetic", strategy="single")]
+            return [
+                event
+                async for event in tts.stream(
+                    "3 + 4 - 2 + 9", 400, model="toy", url=url, task="arithmetic", strategy="single"
+                )
+            ]
 
         seen = asyncio.run(asyncio.wait_for(events(), LIMIT_S))
     written = [event.writing for event in seen if event.writing]

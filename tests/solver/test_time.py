@@ -60,9 +60,14 @@ def test_a_judge_is_not_waited_for_beyond_the_time() -> None:
         return "x 5"
 
     solution = tts.solve(
-        "q", tts.Budget(tokens=3000, seconds=0.5), backend=model, verifier=Judge(), task="text",
-        sampling=tts.Sampling(max_tokens=50), strategy="best_of_n(n=4) | best",
-    )  # fmt: skip
+        "q",
+        tts.Budget(tokens=3000, seconds=0.5),
+        backend=model,
+        verifier=Judge(),
+        task="text",
+        sampling=tts.Sampling(max_tokens=50),
+        strategy="best_of_n(n=4) | best",
+    )
     release.set()
     assert solution.usage.seconds < 20
     assert solution.stopped_by == "budget: seconds"
@@ -75,7 +80,9 @@ def test_scores_that_time_left_unknown_are_said() -> None:
         time.sleep(0.1)
         return 1.0
 
-    solution = tts.solve("3 + 4", tts.Budget(tokens=4000, seconds=0.35), model="toy", verifier=slow, strategy="best_of_n(n=12) | best")
+    solution = tts.solve(
+        "3 + 4", tts.Budget(tokens=4000, seconds=0.35), model="toy", verifier=slow, strategy="best_of_n(n=12) | best"
+    )
     assert (solution.stopped_by, solution.reproducible) == ("budget: seconds", False)
     assert any("could not be scored" in note for note in solution.warnings)
 
@@ -89,7 +96,13 @@ def test_verifiers_that_hang_keep_no_later_problem_from_being_solved() -> None:
         return 0.5
 
     started = time.perf_counter()
-    tts.solve_many(problems, each=tts.Budget(tokens=100, seconds=0.3), model="toy", verifier=hangs, strategy="best_of_n(n=2) | best")
+    tts.solve_many(
+        problems,
+        each=tts.Budget(tokens=100, seconds=0.3),
+        model="toy",
+        verifier=hangs,
+        strategy="best_of_n(n=2) | best",
+    )
     tts.solve("3 + 4", 100, model="toy", verifier=lambda problem, text: 0.5, strategy="best_of_n(n=2) | best")
     gate.set()
     assert time.perf_counter() - started < 30
@@ -99,11 +112,14 @@ def test_a_verifier_that_hangs_does_not_keep_the_interpreter_from_ending() -> No
     script = (
         "import time, tts\n"
         "def hangs(problem, text): time.sleep(600); return 0.5\n"
-        "s = tts.solve('3 + 4', tts.Budget(tokens=400, seconds=0.3), model='toy', verifier=hangs, strategy='best_of_n(n=2) | best')\n"
+        "s = tts.solve('3 + 4', tts.Budget(tokens=400, seconds=0.3), model='toy', verifier=hangs, "
+        "strategy='best_of_n(n=2) | best')\n"
         "print(s.answer is not None)\n"
     )
     folder = Path(tts.__file__).parents[1]
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=LIMIT_S, cwd=folder, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=LIMIT_S, cwd=folder, check=True
+    )
     assert done.stdout == "True\n"
     assert done.stderr == ""
 
@@ -144,7 +160,9 @@ class Counting(tts.Verifier):
 
 
 @pytest.mark.parametrize(("seconds", "sizes"), [(10.0, [1024] * 3), (6.0, [1024] * 2), (None, [5000])])
-def test_time_is_looked_at_between_calls_of_a_verifier_that_waits_for_nothing(seconds: float | None, sizes: list[int]) -> None:
+def test_time_is_looked_at_between_calls_of_a_verifier_that_waits_for_nothing(
+    seconds: float | None, sizes: list[int]
+) -> None:
     verifier = Counting(Clock())
     run = make_run(
         "3 + 4",
@@ -188,7 +206,9 @@ def test_an_embedder_is_not_waited_for_beyond_the_time() -> None:
         await search.complete([search.root], 2)
         await search.embed(["a"])
 
-    run = make_run("3 + 4", tts.Budget(seconds=0.3), Do(check=check), ToyBackend(), clock=time.perf_counter, embedder=Slow())
+    run = make_run(
+        "3 + 4", tts.Budget(seconds=0.3), Do(check=check), ToyBackend(), clock=time.perf_counter, embedder=Slow()
+    )
     assert searched(run).solution.stopped_by == "budget: seconds"
 
 

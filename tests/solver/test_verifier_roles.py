@@ -58,7 +58,10 @@ def test_countdowns_of_the_pair_are_scored_by_a_process_model_of_their_own() -> 
         pytest.importorskip(module)
     problem = Problem("Reach 39 with 17 22.", task="countdown")
     own = tts.solve(problem, 400, seed=3)
-    named, other = (tts.solve(problem, 400, seed=3, verifier=one, strategy=own.strategy) for one in ("process(head='reach')", "process"))
+    named, other = (
+        tts.solve(problem, 400, seed=3, verifier=one, strategy=own.strategy)
+        for one in ("process(head='reach')", "process")
+    )
     scores = [{c.index: c.scores["main"] for c in one.candidates} for one in (own, named, other)]
     assert scores[0] == scores[1]
     assert scores[0] != scores[2]
@@ -68,7 +71,9 @@ def test_countdowns_of_the_pair_are_scored_by_a_process_model_of_their_own() -> 
 
 
 @pytest.mark.parametrize("none", [{}, {"verifier": {}}, {"verifier": "none"}])
-def test_none_is_asked_for_by_its_name_with_an_empty_mapping_or_where_the_record_names_none(none: dict[str, Any]) -> None:
+def test_none_is_asked_for_by_its_name_with_an_empty_mapping_or_where_the_record_names_none(
+    none: dict[str, Any],
+) -> None:
     solution = tts.solve(PROBLEM, 600, model=TOY if none else "toy", **none)
     assert solution.strategy == "auto | majority"
     assert not scored(solution)
@@ -91,7 +96,8 @@ def test_the_records_verifier_is_left_out_with_a_note_where_the_backend_lacks_it
     assert not scored(solution)
     left = solution.warnings[0]
     assert left == (
-        "the model's own verifier was left out: the verifier 'process' needs the capability 'value', which the backend 'transformers' lacks"
+        "the model's own verifier was left out: the verifier 'process' needs the capability 'value', which the "
+        "backend 'transformers' lacks"
     )
     for strategy, told in (("best_of_n(n=2)", True), ("best_of_n(n=2) | majority", False)):
         warnings = tts.solve(PROBLEM, 300, model=record, backend="transformers", strategy=strategy).warnings
@@ -128,13 +134,15 @@ def test_a_problem_of_another_task_goes_without_it_and_the_others_do_not() -> No
             Solver(pair.record(), verifiers="process").solve(Problem(PROBLEM, task="text"), 400)
 
 
-# Parameters that stand in a record --------------------------------------------------------------------------------------------------
+# Parameters that stand in a record ------------------------------------------------------------------------------------
 
 
 def test_self_evaluation_takes_what_is_left_out_from_the_models_record() -> None:
     backend = pair.shared_engine()
     assert SelfEvaluation().filled(pair.record(), backend) == SelfEvaluation(question="s?", yes="y", no="n", tokens=2)
-    assert SelfEvaluation(yes="o").filled(pair.record(), backend) == SelfEvaluation(question="s?", yes="o", no="n", tokens=2)
+    assert SelfEvaluation(yes="o").filled(pair.record(), backend) == SelfEvaluation(
+        question="s?", yes="o", no="n", tokens=2
+    )
     assert SelfEvaluation(question="then?", tokens=9).filled(pair.record(), backend).bound(5, 5) == 9
     with pytest.raises(ConfigError, match="tokens is 1, but the question 's\\?' may be 2 to this model"):
         SelfEvaluation(tokens=1).filled(pair.record(), backend)
@@ -145,7 +153,9 @@ def test_its_tokens_are_bounded_where_a_backend_does_not_count_texts() -> None:
         def count(self, prompt: Any) -> int:
             return 1
 
-    record = ModelRecord(name="words", backend="toy", self_evaluation=Question(question="Wäre es besser?", yes="ja", no="nein"))
+    record = ModelRecord(
+        name="words", backend="toy", self_evaluation=Question(question="Wäre es besser?", yes="ja", no="nein")
+    )
     assert SelfEvaluation().filled(record, Words()).tokens == len("Wäre es besser?".encode())
 
 
@@ -195,17 +205,24 @@ def test_what_was_held_for_scores_and_not_needed_pays_more_samples(strategy: str
 
 
 def test_a_solution_says_what_was_held_for_scores_and_not_needed() -> None:
-    solution = tts.solve("3 + 4 - 2 + 9", 1000, model="toy", verifier=Cautious(), strategy="best_of_n | best_of_majority(alpha=0.125)")
+    solution = tts.solve(
+        "3 + 4 - 2 + 9", 1000, model="toy", verifier=Cautious(), strategy="best_of_n | best_of_majority(alpha=0.125)"
+    )
     (said,) = [warning for warning in solution.warnings if "held for scores that cost less" in warning]
     assert 0.7 * solution.remaining["tokens"] <= 10 * int(said.partition("%")[0]) <= solution.remaining["tokens"]
 
 
 def test_a_solution_says_apart_what_was_held_for_scores_that_were_not_asked_for() -> None:
-    solution = tts.solve("3 + 4 - 2 + 9", 1000, model="toy", verifier=Cautious(), strategy="best_of_n | best_of_majority")
+    solution = tts.solve(
+        "3 + 4 - 2 + 9", 1000, model="toy", verifier=Cautious(), strategy="best_of_n | best_of_majority"
+    )
     said = [warning for warning in solution.warnings if "of the tokens were held for" in warning]
-    assert ["did not make" in warning for warning in said] == [True, False]  # of rare answers, and of what scored ones have in common
+    # of rare answers, and of what scored ones have in common
+    assert ["did not make" in warning for warning in said] == [True, False]
     assert (
-        0.7 * solution.remaining["tokens"] <= 10 * sum(int(warning.partition("%")[0]) for warning in said) <= solution.remaining["tokens"]
+        0.7 * solution.remaining["tokens"]
+        <= 10 * sum(int(warning.partition("%")[0]) for warning in said)
+        <= solution.remaining["tokens"]
     )
 
 

@@ -22,7 +22,9 @@ SECRET = "3 + 4 - 2"
 
 def solved(**more: Any) -> tts.Solution:
     record = ModelRecord(name="toy", backend="toy", task="arithmetic", parameters=10)
-    return tts.solve(tts.Problem(SECRET, id="sums/1"), 400, model=record, verifier="toy(error=0.1)", strategy=PLAN, **more)
+    return tts.solve(
+        tts.Problem(SECRET, id="sums/1"), 400, model=record, verifier="toy(error=0.1)", strategy=PLAN, **more
+    )
 
 
 def test_levels(caplog: pytest.LogCaptureFixture) -> None:
@@ -81,14 +83,20 @@ def test_a_search_is_a_span_and_each_call_a_child(exported: Any) -> None:
         solution = solved()
     spans = {span.name: span for span in exporter.get_finished_spans()}
     search, mine = spans[f"invoke_workflow {PLAN}"], spans["request"]
-    children = [s for s in exporter.get_finished_spans() if s.parent is not None and s.parent.span_id == search.context.span_id]
+    children = [
+        s for s in exporter.get_finished_spans() if s.parent is not None and s.parent.span_id == search.context.span_id
+    ]
     calls = [call for call in solution.trace.calls if call.kind not in ("search", "cancel")]
     assert search.parent.span_id == mine.context.span_id
     assert len(children) == len(calls)
     assert sum(c.attributes["gen_ai.usage.output_tokens"] for c in children) == solution.usage.generated_tokens
     assert search.attributes["gen_ai.usage.output_tokens"] == solution.usage.generated_tokens
     assert search.attributes["gen_ai.request.model"] == "toy"
-    assert search.attributes["tts.cost.flops"] == sum(c.attributes["tts.cost.flops"] for c in children) == solution.usage.flops
+    assert (
+        search.attributes["tts.cost.flops"]
+        == sum(c.attributes["tts.cost.flops"] for c in children)
+        == solution.usage.flops
+    )
     assert solution.usage.usd is None
     assert not any("tts.cost.usd" in span.attributes for span in (search, *children))  # unknown is not 0
     assert {c.attributes["gen_ai.operation.name"] for c in children} == {"chat", "score"}
@@ -124,7 +132,10 @@ def test_what_is_not_known_of_a_search_is_no_attribute_and_its_price_is_one(expo
     tts.telemetry.enable(provider)
     backend = ToyBackend()
     backend.rates = Rates(usd_in=10**9, usd_out=10**9)
-    paid, unpaid = (tts.solve(SECRET, tts.Budget(usd=usd), backend=backend, task="arithmetic", strategy="single") for usd in (1, 1e-9))
+    paid, unpaid = (
+        tts.solve(SECRET, tts.Budget(usd=usd), backend=backend, task="arithmetic", strategy="single")
+        for usd in (1, 1e-9)
+    )
     one, other = (dict(s.attributes) for s in exporter.get_finished_spans() if s.parent is None)
     assert one["tts.cost.usd"] == paid.usage.usd > 0
     assert one["tts.confidence"] == paid.confidence
@@ -143,4 +154,7 @@ def test_the_work_of_the_search_itself_is_no_call(exported: Any) -> None:
     tts.telemetry.enable(provider)
     solution = tts.solve(SECRET, 400, model="toy", strategy=Working())
     assert [call.kind for call in solution.trace.calls] == ["open", "search", "expand"]
-    assert [s.attributes["tts.call.kind"] for s in exporter.get_finished_spans() if s.parent is not None] == ["open", "expand"]
+    assert [s.attributes["tts.call.kind"] for s in exporter.get_finished_spans() if s.parent is not None] == [
+        "open",
+        "expand",
+    ]

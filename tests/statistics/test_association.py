@@ -36,7 +36,9 @@ def test_auc_within_is_the_mean_of_each_problems_own_ties_included() -> None:
 def test_infinite_scores_rank_as_any_other() -> None:
     """Log-odds of a sure verifier are infinite."""
     assert (
-        clustered_auc_within([-np.inf, 0, np.inf], [0, 0, 1], [0, 0, 0], rng=rng()).value == roc_auc([-np.inf, 0, np.inf], [0, 0, 1]) == 1
+        clustered_auc_within([-np.inf, 0, np.inf], [0, 0, 1], [0, 0, 0], rng=rng()).value
+        == roc_auc([-np.inf, 0, np.inf], [0, 0, 1])
+        == 1
     )
 
 
@@ -69,12 +71,18 @@ def test_of_two_kinds_it_is_the_partial_correlation_given_their_indicator() -> N
 
 
 def test_kinds_within_problems_and_across_them_are_summed_alike() -> None:
-    """The short way, where each kind is of one problem, against the long one, which one kind of two problems is enough to ask for."""
+    """The short way, where each kind is of one problem, against the long one, which one kind of two problems is enough
+    to ask for.
+    """
     at, hard, label, score = drawn()
     kinds = 2 * at + label
     alone = clustered_correlation(score, hard + score**2, at, kinds, rng=rng())
-    # two observations of a kind of their own add nothing to either sum but the ranks they hold, which are above all others
-    of_all = (np.r_[values, pair] for values, pair in ((score, (9, 9)), (hard + score**2, (99, 99)), (at, (0, 1)), (kinds, (999, 999))))
+    # two observations of a kind of their own add nothing to either sum but the ranks they hold, which are above all
+    # others
+    of_all = (
+        np.r_[values, pair]
+        for values, pair in ((score, (9, 9)), (hard + score**2, (99, 99)), (at, (0, 1)), (kinds, (999, 999)))
+    )
     both = clustered_correlation(*of_all, rng=rng())
     assert (both.value, both.low, both.high) == pytest.approx((alone.value, alone.low, alone.high), abs=1e-9)
 

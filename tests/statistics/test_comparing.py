@@ -1,4 +1,6 @@
-"""Differences of two strategies: their test against enumeration, their interval against the truth, and the size a study needs."""
+"""Differences of two strategies: their test against enumeration, their interval against the truth, and the size a study
+needs.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,10 @@ def rng(seed: int = 0) -> np.random.Generator:
 @settings(deadline=None)
 def test_the_p_value_is_the_share_of_all_choices_of_signs(pairs: list[tuple[float, float]]) -> None:
     differences = [a - b for a, b in pairs]
-    sums = [abs(sum(s * d for s, d in zip(signs, differences, strict=True))) for signs in itertools.product([-1, 1], repeat=len(pairs))]
+    sums = [
+        abs(sum(s * d for s, d in zip(signs, differences, strict=True)))
+        for signs in itertools.product([-1, 1], repeat=len(pairs))
+    ]
     expected = np.mean([total >= abs(sum(differences)) - 1e-9 for total in sums])
     found = paired_difference(*zip(*pairs, strict=True), rng=rng(), resamples=10)
     assert found.p == pytest.approx(float(expected), abs=1e-12)
@@ -62,7 +67,8 @@ def test_signs_that_are_drawn_agree_with_signs_that_are_listed(monkeypatch: pyte
     assert 0.001 < listed < 0.5
     assert drawn == pytest.approx(listed, abs=4 * math.sqrt(listed / 20_000))
     monkeypatch.setattr("tts.statistics.comparing._SIZES", 0)
-    assert paired_difference(values, np.zeros(18), rng=rng()).p == pytest.approx(listed, abs=0.02)  # the normal law of 18 signs
+    # the normal law of 18 signs
+    assert paired_difference(values, np.zeros(18), rng=rng()).p == pytest.approx(listed, abs=0.02)
 
 
 def test_where_it_makes_no_difference_p_values_are_not_below_their_level_too_often() -> None:
@@ -70,7 +76,9 @@ def test_where_it_makes_no_difference_p_values_are_not_below_their_level_too_oft
     found = []
     for _ in range(400):
         chance = draws.beta(1, 1, 40)
-        found.append(paired_difference(draws.binomial(3, chance) / 3, draws.binomial(3, chance) / 3, rng=draws, resamples=2).p)
+        found.append(
+            paired_difference(draws.binomial(3, chance) / 3, draws.binomial(3, chance) / 3, rng=draws, resamples=2).p
+        )
     for level in (0.05, 0.2):
         assert np.mean(np.array(found) <= level) <= level + 3 * math.sqrt(level / 400)
     assert np.mean(np.array(found) <= 0.5) > 0.3  # no constant; of few different sizes it is conservative
@@ -128,7 +136,7 @@ def test_tokens_have_no_bound() -> None:
     assert found.mean.low < found.mean.value < found.mean.high
 
 
-# Holm -----------------------------------------------------------------------------------------------------------------------------
+# Holm -----------------------------------------------------------------------------------------------------------------
 
 
 def test_holm_by_hand() -> None:
@@ -153,11 +161,15 @@ def test_holm_refuses_what_is_no_probability(p: list[float]) -> None:
         holm(p)
 
 
-# How many problems ----------------------------------------------------------------------------------------------------------------
+# How many problems ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("difference", "spread", "power", "level"), [(0.5, 1, 0.8, 0.95), (0.02, 0.3, 0.9, 0.95), (1, 1, 0.8, 0.99)])
-def test_so_many_problems_have_the_power_asked_for(difference: float, spread: float, power: float, level: float) -> None:
+@pytest.mark.parametrize(
+    ("difference", "spread", "power", "level"), [(0.5, 1, 0.8, 0.95), (0.02, 0.3, 0.9, 0.95), (1, 1, 0.8, 0.99)]
+)
+def test_so_many_problems_have_the_power_asked_for(
+    difference: float, spread: float, power: float, level: float
+) -> None:
     """By the exact law of Student's t under a difference: enough, and one twentieth fewer (or two) are not."""
 
     def reached(n: int) -> float:

@@ -30,7 +30,8 @@ from tts.statistics import (
     wilson,
 )
 
-Study = Callable[[np.random.Generator], tuple[bool, ...]]  # whether each interval of one simulated study covers its truth
+# whether each interval of one simulated study covers its truth
+Study = Callable[[np.random.Generator], tuple[bool, ...]]
 RESAMPLES = 400
 SAMPLES, K = 32, spaced(32)
 DIFFICULTIES = ((2, 2), (9, 1), (0.5, 2))
@@ -52,7 +53,9 @@ def of_tokens() -> Iterator[tuple[str, Study]]:
     for problems in (50, 200):
 
         def study(draws: np.random.Generator, problems=problems) -> tuple[bool, ...]:
-            return (math.exp(0.125) in clustered_mean(draws.lognormal(0, 0.5, problems), rng=draws, resamples=RESAMPLES),)
+            return (
+                math.exp(0.125) in clustered_mean(draws.lognormal(0, 0.5, problems), rng=draws, resamples=RESAMPLES),
+            )
 
         yield f"{problems} problems of lognormal lengths", study
 
@@ -75,7 +78,9 @@ def of_differences() -> Iterator[tuple[str, Study]]:
                     mean = a / (a + b)
                     truth = effect * (mean - mean * (a + 1) / (a + b + 1))
 
-                    def study(draws: np.random.Generator, problems=problems, a=a, b=b, seeds=seeds, effect=effect, truth=truth):
+                    def study(
+                        draws: np.random.Generator, problems=problems, a=a, b=b, seeds=seeds, effect=effect, truth=truth
+                    ):
                         base = draws.beta(a, b, problems)
                         better = base + effect * base * (1 - base)
                         runs = draws.binomial(seeds, better) / seeds, draws.binomial(seeds, base) / seeds
@@ -109,7 +114,9 @@ def of_saturation() -> Iterator[tuple[str, Study]]:
     for problems in (100, 400):
         for ceiling, chance in ((0.8, 0.1), (0.6, 0.3)):
 
-            def study(draws: np.random.Generator, problems=problems, ceiling=ceiling, chance=chance) -> tuple[bool, ...]:
+            def study(
+                draws: np.random.Generator, problems=problems, ceiling=ceiling, chance=chance
+            ) -> tuple[bool, ...]:
                 law = saturated(draws, problems, ceiling, chance)
                 return ceiling in law.ceiling, chance in law.chance
 
@@ -121,7 +128,9 @@ def of_the_point_of_saturation() -> Iterator[tuple[str, Study]]:
         for ceiling, chance in ((0.8, 0.1), (0.6, 0.3)):
             enough = math.ceil(math.log(0.01 / (ceiling * chance)) / math.log(1 - chance))
 
-            def study(draws: np.random.Generator, problems=problems, ceiling=ceiling, chance=chance, enough=enough) -> tuple[bool, ...]:
+            def study(
+                draws: np.random.Generator, problems=problems, ceiling=ceiling, chance=chance, enough=enough
+            ) -> tuple[bool, ...]:
                 return (enough in saturated(draws, problems, ceiling, chance).enough,)
 
             yield f"{problems} problems, ceiling {ceiling}, chance {chance}: N* = {enough}", study
@@ -154,7 +163,9 @@ def of_calibration() -> Iterator[tuple[str, Study]]:
     for problems in (50, 200):
 
         def study(draws: np.random.Generator, problems=problems) -> tuple[bool, ...]:
-            return (truth in clustered_calibration_error(*overconfident(draws, problems), rng=draws, resamples=RESAMPLES),)
+            return (
+                truth in clustered_calibration_error(*overconfident(draws, problems), rng=draws, resamples=RESAMPLES),
+            )
 
         yield f"{problems} problems of 16 samples", study
 

@@ -47,7 +47,9 @@ def test_clustered_errors_are_the_double_sum_over_pairs_of_a_cluster() -> None:
     clusters = draw.integers(0, 9, 60)
     values = draw.random(60) + 0.3 * clusters
     mean = values.mean()
-    pairs = sum((values[i] - mean) * (values[j] - mean) for i in range(60) for j in range(60) if clusters[i] == clusters[j])
+    pairs = sum(
+        (values[i] - mean) * (values[j] - mean) for i in range(60) for j in range(60) if clusters[i] == clusters[j]
+    )
     assert mean_with_error(values, clusters).error == pytest.approx(math.sqrt(pairs * 9 / 8) / 60)
     assert mean_with_error(values, [f"c{c}" for c in clusters]) == mean_with_error(values, clusters)
     assert mean_with_error(values, np.arange(60)) == mean_with_error(values)
@@ -83,7 +85,7 @@ def test_ends_of_few_values() -> None:
     assert difference_with_error([1.0, 0.0], [1.0, 0.0]).p == 1.0
 
 
-# Power ------------------------------------------------------------------------------------------------------------------------------
+# Power ----------------------------------------------------------------------------------------------------------------
 
 
 def test_power_is_the_share_of_studies_that_see_the_difference() -> None:
@@ -121,7 +123,7 @@ def test_the_spread_at_another_number_of_samples_is_that_of_such_studies() -> No
     assert spread_at(same, same, 10**9) == pytest.approx(0.0, abs=1e-4)
 
 
-# Belief and correction --------------------------------------------------------------------------------------------------------------
+# Belief and correction ------------------------------------------------------------------------------------------------
 
 
 def test_the_belief_is_that_of_draws_from_the_posteriors() -> None:

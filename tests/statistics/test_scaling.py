@@ -1,4 +1,6 @@
-"""Fits of the two laws: exact on exact curves, the least squares of another solver on others, honest where they tell nothing."""
+"""Fits of the two laws: exact on exact curves, the least squares of another solver on others, honest where they tell
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,10 @@ def test_the_saturating_law_is_found_again(ceiling: float, chance: float) -> Non
 def test_the_point_of_saturation_by_hand() -> None:
     """F_max = .8 and p = .1: the twentieth sample gains .0108, one more .0097."""
     curve = repeated(0.8 * (1 - 0.9**K))
-    points = {gain: fit_saturation(K, curve, rng=rng(), gain=gain, resamples=5).enough.value for gain in (0.1, 0.079, 0.05, 0.01, 0.001)}
+    points = {
+        gain: fit_saturation(K, curve, rng=rng(), gain=gain, resamples=5).enough.value
+        for gain in (0.1, 0.079, 0.05, 0.01, 0.001)
+    }
     assert points[0.01] == 20
     assert points[0.1] == 0  # the first sample gains .08
     assert points[0.079] == 1
@@ -72,12 +77,18 @@ def test_least_squares_are_those_of_another_solver() -> None:
     other, _ = optimize.curve_fit(lambda k, a, b: np.exp(a * k**b), K.astype(float), mean, p0=[-1, -0.5])
     assert (law.a.value, law.b.value) == (pytest.approx(other[0], rel=1e-4), pytest.approx(other[1], rel=1e-4))
     other, _ = optimize.curve_fit(lambda k, f, p: f * (1 - (1 - p) ** k), K.astype(float), mean, p0=[0.5, 0.2])
-    assert (saturation.ceiling.value, saturation.chance.value) == (pytest.approx(other[0], rel=1e-4), pytest.approx(other[1], rel=1e-4))
+    assert (saturation.ceiling.value, saturation.chance.value) == (
+        pytest.approx(other[0], rel=1e-4),
+        pytest.approx(other[1], rel=1e-4),
+    )
 
 
 def test_the_quality_of_a_fit_tells_the_laws_apart() -> None:
     curves = unequal(60)
-    law, saturation = fit_coverage(K, curves, rng=rng(), resamples=5).fit, fit_saturation(K, curves, rng=rng(), resamples=5).fit
+    law, saturation = (
+        fit_coverage(K, curves, rng=rng(), resamples=5).fit,
+        fit_saturation(K, curves, rng=rng(), resamples=5).fit,
+    )
     assert law.r2 > saturation.r2
     assert law.gap < saturation.gap
     np.testing.assert_allclose(law.observed, curves.mean(axis=0))

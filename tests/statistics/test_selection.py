@@ -45,7 +45,11 @@ def majority(drawn: Sequence[tuple[int, float, int]]) -> int:
 
 def weighted(drawn: Sequence[tuple[int, float, int]]) -> int:
     scores = [score for _, score, _ in drawn]
-    return majority(drawn) if all(map(math.isnan, scores)) else of_greatest(drawn, [0 if math.isnan(s) else s for s in scores])
+    return (
+        majority(drawn)
+        if all(map(math.isnan, scores))
+        else of_greatest(drawn, [0 if math.isnan(s) else s for s in scores])
+    )
 
 
 def best(drawn: Sequence[tuple[int, float, int]]) -> int:
@@ -58,7 +62,9 @@ def column(pool: Pool) -> tuple[list[int], list[float], list[int]]:
 
 
 def pools_of(n: int) -> list[Pool]:
-    """Every way to give n samples up to three answers, or none, with one of the answers right; scores of quarters, some unknown."""
+    """Every way to give n samples up to three answers, or none, with one of the answers right; scores of quarters, some
+    unknown.
+    """
     draws = rng(n)
     found: list[Pool] = []
     for answers in itertools.combinations_with_replacement(range(-1, 3), n):
@@ -72,8 +78,12 @@ def test_all_small_pools_equal_the_enumeration_of_ordered_draws(n: int) -> None:
     ks = list(range(1, n + 1))
     for pool in pools_of(n):
         answers, scores, right = column(pool)
-        np.testing.assert_allclose(majority_at_k(answers, right, ks), [enumerated(pool, k, majority) for k in ks], atol=1e-12)
-        np.testing.assert_allclose(best_at_k(answers, scores, right, ks), [enumerated(pool, k, best) for k in ks], atol=1e-12)
+        np.testing.assert_allclose(
+            majority_at_k(answers, right, ks), [enumerated(pool, k, majority) for k in ks], atol=1e-12
+        )
+        np.testing.assert_allclose(
+            best_at_k(answers, scores, right, ks), [enumerated(pool, k, best) for k in ks], atol=1e-12
+        )
         found = weighted_at_k(answers, scores, right, ks, rng=rng())
         np.testing.assert_allclose(found.value, [enumerated(pool, k, weighted) for k in ks], atol=1e-12)
         np.testing.assert_array_equal(found.error, 0)
@@ -87,7 +97,9 @@ samples = st.tuples(st.integers(-1, 4), st.sampled_from([0.0, 0.25, 0.5, 1.0, ma
 def test_pools_whose_classes_are_right_in_part_equal_the_enumeration_too(pool: Pool, k: int) -> None:
     answers, scores, right = column(pool)
     assert float(majority_at_k(answers, right, k)) == pytest.approx(enumerated(pool, k, majority), abs=1e-12)
-    assert float(weighted_at_k(answers, scores, right, k, rng=rng()).value) == pytest.approx(enumerated(pool, k, weighted), abs=1e-12)
+    assert float(weighted_at_k(answers, scores, right, k, rng=rng()).value) == pytest.approx(
+        enumerated(pool, k, weighted), abs=1e-12
+    )
     assert float(best_at_k(answers, scores, right, k)) == pytest.approx(enumerated(pool, k, best), abs=1e-12)
 
 
@@ -110,7 +122,9 @@ def test_majority_of_many_samples_is_a_binomial_tail() -> None:
     n, right = 2001, 1100
     for k in (1, 51, 301):
         answers = [0] * right + [1] * (n - right)
-        tail = sum(math.comb(right, m) * math.comb(n - right, k - m) for m in range(k // 2 + 1, k + 1)) / math.comb(n, k)
+        tail = sum(math.comb(right, m) * math.comb(n - right, k - m) for m in range(k // 2 + 1, k + 1)) / math.comb(
+            n, k
+        )
         assert float(majority_at_k(answers, [1] * right + [0] * (n - right), k)) == pytest.approx(tail, abs=1e-10)
 
 
@@ -121,14 +135,18 @@ def test_majority_of_answers_given_once_is_a_lottery() -> None:
 
 
 def test_known_votes() -> None:
-    """Of fresh samples that are right with .6 and else wrong alike, one, three and five vote right with .6, .648 and .683."""
+    """Of fresh samples that are right with .6 and else wrong alike, one, three and five vote right with .6, .648 and
+    .683.
+    """
     n = 400_000
     answers = np.r_[np.zeros(int(0.6 * n)), np.ones(int(0.4 * n))]
     assert majority_at_k(answers, answers == 0, [1, 3, 5]) == pytest.approx([0.6, 0.648, 0.68256], abs=1e-5)
 
 
 def test_estimates_are_unbiased() -> None:
-    """The mean over pools of n equals what k fresh samples give: by enumeration of all pools of six with their chances."""
+    """The mean over pools of n equals what k fresh samples give: by enumeration of all pools of six with their
+    chances.
+    """
     chances, scores = {0: 0.5, 1: 0.3, -1: 0.2}, {0: 0.7, 1: 0.6, -1: 0.9}
 
     def expected(n: int, value: Callable[[tuple[int, ...]], float]) -> float:
@@ -138,7 +156,9 @@ def test_estimates_are_unbiased() -> None:
         for estimate in (
             lambda pool, k: float(majority_at_k(pool, [a == 0 for a in pool], k)),
             lambda pool, k: float(best_at_k(pool, [scores[a] for a in pool], [a == 0 for a in pool], k)),
-            lambda pool, k: float(weighted_at_k(pool, [scores[a] for a in pool], [a == 0 for a in pool], k, rng=rng()).value),
+            lambda pool, k: float(
+                weighted_at_k(pool, [scores[a] for a in pool], [a == 0 for a in pool], k, rng=rng()).value
+            ),
         ):
             fresh = expected(k, lambda pool, f=estimate, k=k: f(pool, k))
             pooled = expected(5, lambda pool, f=estimate, k=k: f(pool, k))
@@ -150,7 +170,9 @@ def test_a_perfect_score_reaches_coverage_and_a_constant_one_chooses_any_answer(
     answers, ks = [3, 1, 2, 3, 1, 4, 5, 6], np.arange(1, 9)
     np.testing.assert_allclose(best_at_k(answers, right, right, ks), pass_at_k(8, 2, ks), atol=1e-12)
     np.testing.assert_allclose(best_at_k(answers, [0.5] * 8, right, ks), 0.25, atol=1e-12)
-    np.testing.assert_allclose(weighted_at_k(answers, [0.5] * 8, right, ks, rng=rng()).value, majority_at_k(answers, right, ks), atol=1e-12)
+    np.testing.assert_allclose(
+        weighted_at_k(answers, [0.5] * 8, right, ks, rng=rng()).value, majority_at_k(answers, right, ks), atol=1e-12
+    )
 
 
 def test_drawn_subsets_are_as_near_to_all_as_their_error_says() -> None:
@@ -186,7 +208,11 @@ def test_outside_their_domain_they_are_unknown_and_keep_the_shape_of_k() -> None
     assert np.isnan(majority_at_k([0, 0], [1, 1], [0, 3])).all()
     for found in (majority_at_k([], [], 1), best_at_k([], [], [], 1), weighted_at_k([], [], [], 1, rng=rng()).value):
         assert np.isnan(found).all()
-    for found in (majority_at_k([-1], [0], 1), best_at_k([-1], [0.5], [0], 1), weighted_at_k([-1], [0.5], [0], 1, rng=rng()).value):
+    for found in (
+        majority_at_k([-1], [0], 1),
+        best_at_k([-1], [0.5], [0], 1),
+        weighted_at_k([-1], [0.5], [0], 1, rng=rng()).value,
+    ):
         assert float(found) == 0  # a sample without an answer answers nothing
 
 

@@ -35,10 +35,12 @@ def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-# pass@k ---------------------------------------------------------------------------------------------------------------------------
+# pass@k ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("n", "c", "k", "expected"), [(5, 2, 3, 0.9), (10, 3, 4, 5 / 6), (4, 4, 1, 1), (4, 0, 4, 0), (7, 1, 7, 1)])
+@pytest.mark.parametrize(
+    ("n", "c", "k", "expected"), [(5, 2, 3, 0.9), (10, 3, 4, 5 / 6), (4, 4, 1, 1), (4, 0, 4, 0), (7, 1, 7, 1)]
+)
 def test_pass_at_k_by_known_values(n: int, c: int, k: int, expected: float) -> None:
     assert float(pass_at_k(n, c, k)) == pytest.approx(expected, abs=1e-12)
 
@@ -84,7 +86,9 @@ def test_the_ends_of_g_pass_at_k_are_pass_at_k_and_pass_hat_k() -> None:
 
 
 def test_they_are_unbiased_for_fresh_samples() -> None:
-    """Over all outcomes of n tries of probability p, weighted by their chance, they are the binomial chances of k tries."""
+    """Over all outcomes of n tries of probability p, weighted by their chance, they are the binomial chances of k
+    tries.
+    """
     n, p = 9, 0.6
     chances = np.array([math.comb(n, c) * p**c * (1 - p) ** (n - c) for c in range(n + 1)])
     for k in range(1, n + 1):
@@ -97,7 +101,9 @@ def test_they_are_unbiased_for_fresh_samples() -> None:
 @settings(deadline=None)
 def test_max_at_k_is_the_mean_over_all_subsets(values: list[int]) -> None:
     found = max_at_k(values, np.arange(1, len(values) + 1))
-    expected = [np.mean([max(subset) for subset in itertools.combinations(values, k)]) for k in range(1, len(values) + 1)]
+    expected = [
+        np.mean([max(subset) for subset in itertools.combinations(values, k)]) for k in range(1, len(values) + 1)
+    ]
     assert found == pytest.approx(expected, abs=1e-12)
     assert np.isnan(max_at_k(values, [0, len(values) + 1, 1.5])).all()
     assert max_at_k([0, 1, 1, 0, 0], 2) == pytest.approx(pass_at_k(5, 2, 2))
@@ -136,12 +142,17 @@ def test_the_mean_of_pass_at_k_is_the_chance_of_k_fresh_samples() -> None:
         assert float(np.dot(chances, pass_at_k(n, np.arange(n + 1), k))) == pytest.approx(1 - (1 - p) ** k, abs=1e-12)
 
 
-# Wilson ---------------------------------------------------------------------------------------------------------------------------
+# Wilson ---------------------------------------------------------------------------------------------------------------
 
 
 def test_wilson_by_published_values() -> None:
     """Newcombe, "Two-sided confidence intervals for the single proportion" (1998), table I."""
-    for successes, n, low, high in ((81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0, 0.1611), (1, 29, 0.0061, 0.1718)):
+    for successes, n, low, high in (
+        (81, 263, 0.2553, 0.3662),
+        (15, 148, 0.0624, 0.1605),
+        (0, 20, 0, 0.1611),
+        (1, 29, 0.0061, 0.1718),
+    ):
         found = wilson(successes, n)
         assert (found.value, found.num) == (successes / n, n)
         assert (found.low, found.high) == (pytest.approx(low, abs=5e-5), pytest.approx(high, abs=5e-5))
@@ -165,14 +176,15 @@ def test_wilson_without_trials_knows_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("successes", "n", "level"), [(3, 2, 0.95), (-1, 2, 0.95), (1, math.inf, 0.95), (1, 2, 0), (1, 2, 1), (math.nan, 2, 0.9)]
+    ("successes", "n", "level"),
+    [(3, 2, 0.95), (-1, 2, 0.95), (1, math.inf, 0.95), (1, 2, 0), (1, 2, 1), (math.nan, 2, 0.9)],
 )
 def test_wilson_refuses_what_is_no_proportion(successes: float, n: float, level: float) -> None:
     with pytest.raises(ConfigError, match="but must be"):
         wilson(successes, n, level)
 
 
-# Resampling -----------------------------------------------------------------------------------------------------------------------
+# Resampling -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_mean_over_problems_is_their_mean_and_a_ratio_is_that_of_sums() -> None:
@@ -214,7 +226,9 @@ def test_values_that_differ_by_rounding_have_the_interval_of_equal_ones() -> Non
 
 
 @repeats(60, 200)
-@pytest.mark.parametrize(("problems", "a", "b"), [(10, 2, 2), (10, 9, 1), (10, 0.5, 9.5), (40, 2, 2), (40, 9, 1), (40, 0.5, 9.5)])
+@pytest.mark.parametrize(
+    ("problems", "a", "b"), [(10, 2, 2), (10, 9, 1), (10, 0.5, 9.5), (40, 2, 2), (40, 9, 1), (40, 0.5, 9.5)]
+)
 def test_the_interval_of_an_accuracy_covers_it(problems: int, a: float, b: float, runs: int) -> None:
     draws, covered = rng(problems), 0
     for _ in range(runs):
@@ -291,19 +305,27 @@ def test_a_statistic_that_resampling_often_leaves_undefined_has_no_interval() ->
         ([[0.1, 0.2]], None, {}),
     ],
 )
-def test_a_mean_refuses_what_it_cannot_mean(totals: list[float], sizes: list[float] | None, more: dict[str, object]) -> None:
+def test_a_mean_refuses_what_it_cannot_mean(
+    totals: list[float], sizes: list[float] | None, more: dict[str, object]
+) -> None:
     with pytest.raises(ConfigError, match="but"):
         clustered_mean(totals, sizes, rng=rng(), **more)  # type: ignore[arg-type]
 
 
-# Scores and labels ----------------------------------------------------------------------------------------------------------------
+# Scores and labels ----------------------------------------------------------------------------------------------------
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=1, max_size=30))
 @settings(deadline=None)
 def test_the_auc_is_the_share_of_pairs_in_order_and_ties_count_half(judged: list[tuple[int, bool]]) -> None:
     scores, labels = [score / 4 for score, _ in judged], [label for _, label in judged]
-    pairs = [(p, n) for p, of_p in zip(scores, labels, strict=True) if of_p for n, of_n in zip(scores, labels, strict=True) if not of_n]
+    pairs = [
+        (p, n)
+        for p, of_p in zip(scores, labels, strict=True)
+        if of_p
+        for n, of_n in zip(scores, labels, strict=True)
+        if not of_n
+    ]
     found, clustered = roc_auc(scores, labels), clustered_auc(scores, labels, range(len(scores)), rng=rng())
     if not pairs:
         assert math.isnan(found)
@@ -393,7 +415,11 @@ def test_the_interval_of_a_calibration_error_covers_it(runs: int) -> None:
 
     def sample(problems: int, each: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         x = draws.normal(size=(problems, 1)) + draws.normal(size=(problems, each))
-        return 1 / (1 + np.exp(-1.5 * x.ravel())), draws.random(x.size) < 1 / (1 + np.exp(-x.ravel())), np.repeat(np.arange(problems), each)
+        return (
+            1 / (1 + np.exp(-1.5 * x.ravel())),
+            draws.random(x.size) < 1 / (1 + np.exp(-x.ravel())),
+            np.repeat(np.arange(problems), each),
+        )
 
     truth = expected_calibration_error(*sample(40_000, 10)[:2]).error
     assert truth > 0.05
@@ -427,7 +453,9 @@ def test_brier_by_hand() -> None:
         ([0.1, 0.2], [0], r"scores is of shape \(2,\) and labels of \(1,\)"),
     ],
 )
-def test_scores_that_cannot_be_judged_are_refused(of: object, scores: list[float], labels: list[float], rule: str) -> None:
+def test_scores_that_cannot_be_judged_are_refused(
+    of: object, scores: list[float], labels: list[float], rule: str
+) -> None:
     with pytest.raises(ConfigError, match=rule):
         of(scores, labels)  # type: ignore[operator]
 

@@ -8,7 +8,18 @@ from contextlib import contextmanager
 from typing import Any
 
 _REACHES = frozenset(
-    {"import", "open", "exec", "os.system", "os.exec", "os.posix_spawn", "os.fork", "subprocess.Popen", "socket.connect", "urllib.Request"}
+    {
+        "import",
+        "open",
+        "exec",
+        "os.system",
+        "os.exec",
+        "os.posix_spawn",
+        "os.fork",
+        "subprocess.Popen",
+        "socket.connect",
+        "urllib.Request",
+    }
 )
 _seen: list[tuple[str, Any]] | None = None
 _is_installed = False

@@ -1,7 +1,9 @@
-"""A server with the API for files and batches in front of a live one, which answers their requests: real HTTP on this machine.
+"""A server with the API for files and batches in front of a live one, which answers their requests: real HTTP on this
+machine.
 
-It counts the requests that it executes, since those are paid. Its ids have characters that a path must quote. A test may act at events:
-"uploaded", "created", "polled" and "fetched" come before the reply is sent, so that a client that dies there does not get it.
+It counts the requests that it executes, since those are paid. Its ids have characters that a path must quote. A test
+may act at events: "uploaded", "created", "polled" and "fetched" come before the reply is sent, so that a client that
+dies there does not get it.
 """
 
 from __future__ import annotations
@@ -83,7 +85,9 @@ class BatchServer:
     def reply(self, method: str, path: str, query: Any, headers: Any, content: bytes) -> tuple[int, bytes, str]:
         parts = [unquote(part) for part in path.split("/")[1:]]
         if parts[:2] not in (["v1", "files"], ["v1", "batches"]) or not self.has_batches:
-            told = self.client.request(method, self.live + path, content=content, headers={"Content-Type": "application/json"})
+            told = self.client.request(
+                method, self.live + path, content=content, headers={"Content-Type": "application/json"}
+            )
             return told.status_code, told.content, told.headers["Content-Type"]
         self.keys.append(headers.get("Authorization", ""))
         with self.lock:
@@ -103,13 +107,24 @@ class BatchServer:
                 return 200, {"id": name, "object": "file", "bytes": len(self.files[name]), "purpose": "batch"}
             case "GET", ["files", name, "content"]:
                 self.note("fetched")
-                return (200, self.files[name]) if name in self.files else (404, {"error": {"message": "No such File object"}})
+                return (
+                    (200, self.files[name])
+                    if name in self.files
+                    else (404, {"error": {"message": "No such File object"}})
+                )
             case "POST", ["batches"]:
                 asked = json.loads(content)
                 assert asked["completion_window"] == "24h"
                 lines = [json.loads(line) for line in self.files[asked["input_file_id"]].splitlines()]
                 number = next(self.ids)
-                batch = Batch(f"batch/{number}?a#b", asked["input_file_id"], asked["endpoint"], asked["metadata"], 2**31 + number, lines)
+                batch = Batch(
+                    f"batch/{number}?a#b",
+                    asked["input_file_id"],
+                    asked["endpoint"],
+                    asked["metadata"],
+                    2**31 + number,
+                    lines,
+                )
                 self.batches.append(batch)
                 self.note("created")
                 return 200, self.shown(batch)
@@ -134,14 +149,24 @@ class BatchServer:
                 return 404, {"error": {"message": "Not Found"}}
 
     def shown(self, batch: Batch) -> dict[str, Any]:
-        told = {"id": batch.id, "object": "batch", "endpoint": batch.endpoint, "status": batch.status, "metadata": batch.metadata}
+        told = {
+            "id": batch.id,
+            "object": "batch",
+            "endpoint": batch.endpoint,
+            "status": batch.status,
+            "metadata": batch.metadata,
+        }
         told |= {"input_file_id": batch.input, "created_at": batch.created_at, "errors": batch.why}
-        told |= {"request_counts": {"total": len(batch.lines), "completed": len(batch.output), "failed": len(batch.errors)}}
+        told |= {
+            "request_counts": {"total": len(batch.lines), "completed": len(batch.output), "failed": len(batch.errors)}
+        }
         if batch.status in _OVER:
             for name, lines in (("output", batch.output), ("error", batch.errors)):
                 if lines:
                     file = f"file/{name}?{batch.id}"
-                    self.files[file] = b"".join(one if isinstance(one, bytes) else json.dumps(one).encode() + b"\n" for one in lines)
+                    self.files[file] = b"".join(
+                        one if isinstance(one, bytes) else json.dumps(one).encode() + b"\n" for one in lines
+                    )
                     told[f"{name}_file_id"] = file
         return told
 
@@ -201,7 +226,9 @@ def serving_batches(server: BatchServer) -> Generator[str]:
             parts = urlsplit(self.path)
             content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             try:
-                status, told, kind = server.reply(self.command, parts.path, parse_qs(parts.query), self.headers, content)
+                status, told, kind = server.reply(
+                    self.command, parts.path, parse_qs(parts.query), self.headers, content
+                )
             except ConnectionError:  # as an event that breaks the connection
                 self.close_connection = True
                 return

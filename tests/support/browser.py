@@ -75,8 +75,20 @@ class Page(HTMLParser):
 def open_page(html: str, folder: Path, *, size: str, fragment: str = "") -> Page:
     """Open a page in a headless browser with an empty profile, from its file; leave a picture beside it as page.png."""
     (folder / "page.html").write_text(html, encoding="utf-8")
-    quiet = ["disable-gpu", "disable-quic", "no-first-run", "disable-background-networking", "disable-component-update", "disable-sync"]
-    own = [f"user-data-dir={folder / 'profile'}", "virtual-time-budget=3000", f"window-size={size}", f"screenshot={folder / 'page.png'}"]
+    quiet = [
+        "disable-gpu",
+        "disable-quic",
+        "no-first-run",
+        "disable-background-networking",
+        "disable-component-update",
+        "disable-sync",
+    ]
+    own = [
+        f"user-data-dir={folder / 'profile'}",
+        "virtual-time-budget=3000",
+        f"window-size={size}",
+        f"screenshot={folder / 'page.png'}",
+    ]
     flags = ["headless", "no-sandbox", "hide-scrollbars", "enable-logging=stderr", "v=0", "dump-dom", *quiet, *own]
     command = [str(CHROMIUM), *(f"--{flag}" for flag in flags), (folder / "page.html").as_uri() + fragment]
     done = subprocess.run(command, capture_output=True, timeout=LIMIT_S, check=True)
@@ -86,7 +98,9 @@ def open_page(html: str, folder: Path, *, size: str, fragment: str = "") -> Page
 
 def milliseconds_to_open(html: str, folder: Path) -> float:
     """Return the time from the request of a page to the end of its scripts, by the browser's own clock."""
-    (folder / "timed.html").write_text(with_script(html, "console.log(`opened in ${performance.now()} ms`)"), encoding="utf-8")
+    (folder / "timed.html").write_text(
+        with_script(html, "console.log(`opened in ${performance.now()} ms`)"), encoding="utf-8"
+    )
     flags = [
         "headless",
         "no-sandbox",

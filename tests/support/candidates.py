@@ -18,7 +18,9 @@ _ROOT = Trajectory(None, "", (), (), "active", 0, 0, 0, 0)
 
 
 def candidates(answers: Sequence[str | None], truncated: Sequence[int] = ()) -> list[Candidate]:
-    """Return candidates with these answers; classes are numbered by first appearance. `truncated`: indices of such ones."""
+    """Return candidates with these answers; classes are numbered by first appearance. `truncated`: indices of such
+    ones.
+    """
     classes: dict[str, int] = {}
     made: list[Candidate] = []
     for index, answer in enumerate(answers):
@@ -32,14 +34,22 @@ def candidates(answers: Sequence[str | None], truncated: Sequence[int] = ()) -> 
 def reordered(of: Sequence[Candidate], order: Sequence[int]) -> list[Candidate]:
     """Return the same candidates as if they had come in another order."""
     again = candidates([of[i].answer for i in order], [place for place, i in enumerate(order) if of[i].truncated])
-    return [Candidate(of[i].trajectory, new.answer, new.answer_class, new.index, new.group) for i, new in zip(order, again, strict=True)]
+    return [
+        Candidate(of[i].trajectory, new.answer, new.answer_class, new.index, new.group)
+        for i, new in zip(order, again, strict=True)
+    ]
 
 
 class ScoredSearch:
-    """As much of a search as a selection uses. `scores`: by answer, or by node; `asked`: nodes that were asked about."""
+    """As much of a search as a selection uses. `scores`: by answer, or by node; `asked`: nodes that were asked
+    about.
+    """
 
     def __init__(
-        self, scores: Mapping[Any, float] | Sequence[float] = (), of: Sequence[Candidate] = (), bounds: tuple[float, float] = (0.0, 1.0)
+        self,
+        scores: Mapping[Any, float] | Sequence[float] = (),
+        of: Sequence[Candidate] = (),
+        bounds: tuple[float, float] = (0.0, 1.0),
     ) -> None:
         by_answer = isinstance(scores, Mapping)
         self._scores = {
@@ -80,7 +90,9 @@ class ScoredSearch:
         best = scores == np.nanmax(scores)
         return (best / best.sum()).tolist()
 
-    async def _compare(self, pairs: Sequence[tuple[Trajectory, Trajectory]], role: str, problem: Problem) -> list[float]:
+    async def _compare(
+        self, pairs: Sequence[tuple[Trajectory, Trajectory]], role: str, problem: Problem
+    ) -> list[float]:
         """Prefer the higher score."""
         self.asked += [t.node for pair in pairs for t in pair]
         gaps = [self._scores.get(a.node, math.nan) - self._scores.get(b.node, math.nan) for a, b in pairs]

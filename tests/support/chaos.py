@@ -26,8 +26,8 @@ class ChaosBackend(Backend):
     """Wraps a backend: what rows say is the inner backend's; when, in which order and whether they arrive is not.
 
     Every decision is a hash of the row's stream and position (of the text, for reads), so that it is the same under any
-    batching. A failed row is charged a part of what it generated, and so is a cancelled one. Rows of a broken call that were
-    not delivered are charged in full, for nobody can know better.
+    batching. A failed row is charged a part of what it generated, and so is a cancelled one. Rows of a broken call that
+    were not delivered are charged in full, for nobody can know better.
 
     Args:
         inner: what is wrapped.
@@ -89,7 +89,7 @@ class ChaosBackend(Backend):
     def count(self, prompt: Prompt) -> int:
         return self.inner.count(prompt)
 
-    # Rows -----------------------------------------------------------------------------------------------------------------------
+    # Rows -------------------------------------------------------------------------------------------------------------
 
     def sample(self, request: SampleRequest) -> RowSet:
         rows = RowSet(request)
@@ -153,10 +153,12 @@ class ChaosBackend(Backend):
         self.live.add(handle)
         self.most_live = max(self.most_live, len(self.live))
 
-    # Reads ----------------------------------------------------------------------------------------------------------------------
+    # Reads ------------------------------------------------------------------------------------------------------------
 
     async def _late(self, kind: str, texts: Sequence[str]) -> None:
-        """Wait some turns, then raise or return; nothing is computed before, so a read that is cancelled cost nothing."""
+        """Wait some turns, then raise or return; nothing is computed before, so a read that is cancelled cost
+        nothing.
+        """
         address = (kind, *texts)
         for _ in range(int(self._chance("late", *address) * self._slow) + 1):
             await asyncio.sleep(0)
@@ -187,7 +189,9 @@ class ChaosBackend(Backend):
         await self._late("score", texts)
         return self._count(await self.inner.score(handles, texts))
 
-    async def next_logprobs(self, handles: Sequence[Any], texts: Sequence[str], tokens: Sequence[str]) -> list[Reply[NDArray[np.float64]]]:
+    async def next_logprobs(
+        self, handles: Sequence[Any], texts: Sequence[str], tokens: Sequence[str]
+    ) -> list[Reply[NDArray[np.float64]]]:
         await self._late("next_logprobs", texts)
         return self._count(await self.inner.next_logprobs(handles, texts, tokens))
 

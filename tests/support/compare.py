@@ -3,17 +3,18 @@
     python -m tests.support.compare record OUT.jsonl [--programs 2000] [--seed 0] [--only NUMBER ...]
     python -m tests.support.compare diff A.jsonl B.jsonl [--show 3]
 
-A program is a strategy, stop rule, selection, budget, models, verifiers, problem and seed, drawn by its number alone. Its outcome
-is all that equal seeds must repeat: texts, answers, scores, spend in every unit, the end, warnings, errors, the ledger and the tree.
-Times are left out. Programs with a limit on `seconds` run on a clock that only their model moves.
+A program is a strategy, stop rule, selection, budget, models, verifiers, problem and seed, drawn by its number alone.
+Its outcome is all that equal seeds must repeat: texts, answers, scores, spend in every unit, the end, warnings, errors,
+the ledger and the tree. Times are left out. Programs with a limit on `seconds` run on a clock that only their model
+moves.
 
-The file uses the public interface alone. It runs unchanged on another checkout or an installed wheel, which records again what that
-version does:
+The file uses the public interface alone. It runs unchanged on another checkout or an installed wheel, which records
+again what that version does:
 
     PYTHONPATH=OTHER_CHECKOUT python THIS_CHECKOUT/tests/support/compare.py record OUT.jsonl
 
-`diff` counts what differs by field and strategy, shows the first cases of each field, and exits with 1 if anything differs. A run of
-`--only NUMBER` repeats one program.
+`diff` counts what differs by field and strategy, shows the first cases of each field, and exits with 1 if anything
+differs. A run of `--only NUMBER` repeats one program.
 """
 
 from __future__ import annotations
@@ -50,12 +51,14 @@ CODE = "```python\nprint(3 + 4)\n```\n"
 STRATEGIES: Mapping[str, Sequence[str]] = {
     "a_star": (
         "a_star(branching=3, expansions=9)", "a_star(branching=4, edge_cost='consistent', width=2, expansions=20)",
-        "a_star(branching=2, edge_cost='unit', frontier='local', expansions=5)", "a_star(branching=3)", "a_star(goals=None)", "a_star",
+        "a_star(branching=2, edge_cost='unit', frontier='local', expansions=5)", "a_star(branching=3)",
+        "a_star(goals=None)", "a_star",
     ),
     "ab_mcts": ("ab_mcts(n=5)", "ab_mcts(n=4, posterior='mixed')", "ab_mcts(n=4, posterior='beta')", "ab_mcts"),
     "adaptive": ("adaptive(n=5)", "adaptive(n=3, threshold=0.95, start=0.0)", "adaptive"),
     "answer_convergence": (
-        "answer_convergence(n=3, k=2, tokens=1)", "answer_convergence(n=2, k=1, cue='so A: ', max_steps=3)", "answer_convergence",
+        "answer_convergence(n=3, k=2, tokens=1)", "answer_convergence(n=2, k=1, cue='so A: ', max_steps=3)",
+        "answer_convergence",
     ),
     "archon": (
         "archon(n=3)", "archon(n=4, layers=['generate', 'verify', 'critique', 'rank'], keep=2)",
@@ -66,7 +69,8 @@ STRATEGIES: Mapping[str, Sequence[str]] = {
         "beam(n=4, branching=2)", "beam(n=5, branching=4, lookahead=2, duplicates='keep')", "beam(n=3, max_steps=2)",
         "beam(n=4, branching=2, lookahead=1)", "beam",
     ),
-    "best_of_n": ("best_of_n(n=6)", "best_of_n(n=3, temperature=0.5)", "best_of_n(n=12)", "best_of_n(n=1)", "best_of_n"),
+    "best_of_n": ("best_of_n(n=6)", "best_of_n(n=3, temperature=0.5)", "best_of_n(n=12)", "best_of_n(n=1)",
+        "best_of_n"),
     "budget_forcing": (
         "budget_forcing(n=3, thought_tokens=4)", "budget_forcing(n=2, thought_tokens=6, waits=2)",
         r"budget_forcing(n=2, thought_tokens=5, waits=1, wait='Wait\n', cue='A: ')", "budget_forcing(thought_tokens=4)",
@@ -76,9 +80,11 @@ STRATEGIES: Mapping[str, Sequence[str]] = {
         "cascade(models=['policy', 'large'], samples=[1, 2], thresholds=[0.7], verifier='main')",
     ),
     "deepconf_online": (
-        "deepconf_online(n=6, warmup=3)", "deepconf_online(n=7, warmup=2, keep=90, consensus=2, width=3, tokens=4)", "deepconf_online",
+        "deepconf_online(n=6, warmup=3)", "deepconf_online(n=7, warmup=2, keep=90, consensus=2, width=3, tokens=4)",
+        "deepconf_online",
     ),
-    "diverse_beam": ("diverse_beam(n=4, groups=2, branching=2)", "diverse_beam(n=3, groups=3, branching=1, strength=0.0)", "diverse_beam"),
+    "diverse_beam": ("diverse_beam(n=4, groups=2, branching=2)",
+        "diverse_beam(n=3, groups=3, branching=1, strength=0.0)", "diverse_beam"),
     "dvts": ("dvts(n=4, branching=2)", "dvts(n=5, branching=4, lookahead=1)", "dvts(n=3, max_steps=2)", "dvts"),
     "early_pruning": ("early_pruning(n=6)", "early_pruning(n=4, tokens=8, pruned=0.75)", "early_pruning"),
     "entropic_particle_filter": (
@@ -86,16 +92,19 @@ STRATEGIES: Mapping[str, Sequence[str]] = {
         "entropic_particle_filter",
     ),
     "entropy_switching": (
-        "entropy_switching(n=3, draft='policy')", "entropy_switching(n=2, draft='large', threshold=0.1, window=4, max_steps=3)",
+        "entropy_switching(n=3, draft='policy')",
+        "entropy_switching(n=2, draft='large', threshold=0.1, window=4, max_steps=3)",
         "entropy_switching(draft='large')",
     ),
-    "ets": ("ets(n=4)", "ets(n=5, cost='tokens', embedder='ngrams(size=2)', coverage=9.0)", "ets(n=3, charge=0.0)", "ets"),
+    "ets": ("ets(n=4)", "ets(n=5, cost='tokens', embedder='ngrams(size=2)', coverage=9.0)", "ets(n=3, charge=0.0)",
+        "ets"),
     "forest_of_thought": (
         "forest_of_thought(n=3, branching=2)", "forest_of_thought(n=1, width=2, votes=2, max_steps=2, corrections=0)",
     ),
     "fractured": ("fractured(n=2, depths=3)", "fractured(n=2, depths=2, answers=2, cue='A: ')", "fractured"),
     "guided_by_gut": (
-        "guided_by_gut(n=4)", "guided_by_gut(n=3, branching=3, novelty=0, cool=0.5, levels=1, max_steps=3)", "guided_by_gut",
+        "guided_by_gut(n=4)", "guided_by_gut(n=3, branching=3, novelty=0, cool=0.5, levels=1, max_steps=3)",
+        "guided_by_gut",
     ),
     "mcts": ("mcts(n=8, width=2)", "mcts(n=3, width=3, value='rollout', exploration=0.5, max_steps=3)", "mcts"),
     "mind_evolution": ("mind_evolution(n=2, generations=2)", "mind_evolution(n=3, islands=1, parents=3)"),
@@ -103,10 +112,12 @@ STRATEGIES: Mapping[str, Sequence[str]] = {
         "mixture_of_agents(samples=3)", "mixture_of_agents(samples=2, layers=2, prompt='revise')",
         "mixture_of_agents(writers=['policy', 'large'], aggregator='large')",
     ),
-    "mur": ("mur(n=3, branching=3)", "mur(n=2, branching=2, gamma=5, momentum=0.5, verifier='main', max_steps=3)", "mur"),
+    "mur": ("mur(n=3, branching=3)", "mur(n=2, branching=2, gamma=5, momentum=0.5, verifier='main', max_steps=3)",
+        "mur"),
     "pacore": ("pacore(widths=[3])", "pacore(widths=[2, 2], message='conclusion', prompt='revise')", "pacore"),
     "parallel_probe": (
-        "parallel_probe(n=4, every=6, stable=2, warmup=1, tokens=1)", "parallel_probe(n=3, every=4, stable=9, warmup=0, tokens=1)",
+        "parallel_probe(n=4, every=6, stable=2, warmup=1, tokens=1)",
+        "parallel_probe(n=3, every=4, stable=9, warmup=0, tokens=1)",
         "parallel_probe",
     ),
     "parallel_tempering": ("parallel_tempering(n=2)", "parallel_tempering(n=2, chains=3, sweeps=2, hottest=9.0)"),
@@ -118,7 +129,8 @@ STRATEGIES: Mapping[str, Sequence[str]] = {
         "lookahead_power_sampling(n=2, branching=2, rollouts=2)",
         "lookahead_power_sampling(n=1, alpha=2, block=5, branching=3, rollouts=1)",
     ),
-    "particle_gibbs": ("particle_gibbs(n=3, sweeps=2)", "particle_gibbs(n=2, sweeps=3, returned='last', resampling='stratified')"),
+    "particle_gibbs": ("particle_gibbs(n=3, sweeps=2)",
+        "particle_gibbs(n=2, sweeps=3, returned='last', resampling='stratified')"),
     "phi_decoding": (
         "phi_decoding(n=3, beams=2, branching=2)",
         "phi_decoding(n=2, beams=2, branching=3, clusters=1, foresight=1, deviations=0, least=1, most=2, max_steps=3)",
@@ -127,23 +139,29 @@ STRATEGIES: Mapping[str, Sequence[str]] = {
     "program_aided": ("program_aided(n=1)", "program_aided(n=2, programs=1, characters=10, max_steps=2)"),
     "rebase": ("rebase(n=4)", "rebase(n=5, balance_temperature=0.01)", "rebase(n=3, max_steps=2)", "rebase"),
     "recursive_self_aggregation": (
-        "recursive_self_aggregation(n=3, rounds=2, subset=2)", "recursive_self_aggregation(n=2, rounds=3, prompt='revise')",
+        "recursive_self_aggregation(n=3, rounds=2, subset=2)",
+        "recursive_self_aggregation(n=2, rounds=3, prompt='revise')",
     ),
     "self_consistency": ("self_consistency(n=6)", "self_consistency(n=3, temperature=0.5)", "self_consistency"),
     "self_refine": ("self_refine(n=2, rounds=1)", "self_refine(n=1, rounds=2, stop='9')", "self_refine"),
     "self_verification": ("self_verification(n=3, verifications=2)", "self_verification(n=4, law=[0.5, 0.5])"),
-    "semantic_entropy": ("semantic_entropy(n=3, rounds=2)", "semantic_entropy(n=2, rounds=3, rule='secretary', prompt='revise', shown=1)"),
-    "sequential_revision": ("sequential_revision(chains=2, length=2)", "sequential_revision(chains=1, length=3, shown=1)"),
+    "semantic_entropy": ("semantic_entropy(n=3, rounds=2)",
+        "semantic_entropy(n=2, rounds=3, rule='secretary', prompt='revise', shown=1)"),
+    "sequential_revision": ("sequential_revision(chains=2, length=2)",
+        "sequential_revision(chains=1, length=3, shown=1)"),
     "single": ("single", "single(temperature=0.7)", "single(temperature=0.0)"),
     "spec_reason": (
-        "spec_reason(n=3, draft='policy')", "spec_reason(n=2, draft='large', threshold=5, first=1, question='Its digit is ')",
+        "spec_reason(n=3, draft='policy')",
+        "spec_reason(n=2, draft='large', threshold=5, first=1, question='Its digit is ')",
         "spec_reason(draft='large')",
     ),
-    "tree_of_thoughts": ("tree_of_thoughts(n=1, branching=2, votes=1)", "tree_of_thoughts(n=2, branching=3, votes=2, max_steps=2)"),
+    "tree_of_thoughts": ("tree_of_thoughts(n=1, branching=2, votes=1)",
+        "tree_of_thoughts(n=2, branching=3, votes=2, max_steps=2)"),
 }  # fmt: skip
 GUIDED = frozenset(  # refused without a verifier, or little else than sampling
     (
-        "a_star", "ab_mcts", "adaptive", "beam", "deepconf_online", "dvts", "early_pruning", "entropic_particle_filter", "ets", "mcts",
+        "a_star", "ab_mcts", "adaptive", "beam", "deepconf_online", "dvts", "early_pruning",
+        "entropic_particle_filter", "ets", "mcts",
         "mind_evolution", "parallel_tempering", "particle_filter", "particle_gibbs", "rebase",
     )
 )  # fmt: skip
@@ -159,13 +177,33 @@ STOP_RULES = (
     "posterior(threshold=0.7)", "sprt",
     "unanimous(window=2)", "unanimous(window=3)",
 )  # fmt: skip
-STOP_RULES_BY_SCORE = ("cges", "cges(threshold=0.8, answers=3)", "pandora(price=0.01)", "reasc", "score_threshold(threshold=0.7)")
-SELECTIONS = ("last_finish", "majority", "majority(truncated='drop')", "medoid", "selective(threshold=0.5)", "shortest(k=2)")
+STOP_RULES_BY_SCORE = (
+    "cges",
+    "cges(threshold=0.8, answers=3)",
+    "pandora(price=0.01)",
+    "reasc",
+    "score_threshold(threshold=0.7)",
+)
+SELECTIONS = (
+    "last_finish",
+    "majority",
+    "majority(truncated='drop')",
+    "medoid",
+    "selective(threshold=0.5)",
+    "shortest(k=2)",
+)
 SELECTIONS_BY_SCORE = (
     "best", "best(aggregate='min')", "best_of_majority(k=2)", "borda", "codet", "deepconf(keep=50.0)", "hierarchical",
     "majority_of_bests", "pessimistic", "rpc", "weighted", "weighted(aggregate='prod')",
 )  # fmt: skip
-SELECTIONS_BY_PAIRS = ("genselect", "knockout", "league(opponents=2)", "pairwise(most=3)", "pivot(k=1)", "swiss(matches=2)")
+SELECTIONS_BY_PAIRS = (
+    "genselect",
+    "knockout",
+    "league(opponents=2)",
+    "pairwise(most=3)",
+    "pivot(k=1)",
+    "swiss(matches=2)",
+)
 SIZES: Mapping[str, Callable[[random.Random], float]] = {
     "tokens": lambda rng: rng.choice((rng.randint(1, 300), 30, 100, 300, 1000, 3000)),
     "generated_tokens": lambda rng: rng.choice((rng.randint(1, 300), 30, 100, 300, 1000)),
@@ -178,7 +216,7 @@ SIZES: Mapping[str, Callable[[random.Random], float]] = {
 }
 
 
-# Models --------------------------------------------------------------------------------------------------------------------------------
+# Models ---------------------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -254,24 +292,32 @@ def make_model(kind: str, clock: Clock) -> Any:
     if kind in ("toy-weak", "toy-priced"):
         backend = ToyBackend(ToyLanguage(accuracy=0.5, mute=0.1))
         if kind == "toy-priced":  # dollars in units of 1e-15 a token
-            backend.rates = dataclasses.replace(backend.rates, usd_in=15 * 10**7, usd_reused=5 * 10**7, usd_out=60 * 10**7)
+            backend.rates = dataclasses.replace(
+                backend.rates, usd_in=15 * 10**7, usd_reused=5 * 10**7, usd_out=60 * 10**7
+            )
         return backend
-    return kind if kind in ("toy", "toy-thinking", "pocket") else threaded if kind == "threaded" else function(kind, clock)
+    return (
+        kind if kind in ("toy", "toy-thinking", "pocket") else threaded if kind == "threaded" else function(kind, clock)
+    )
 
 
 class Revising(type(tasks.get("arithmetic"))):  # pyright: ignore[reportUntypedBaseClass]
-    """Arithmetic with prompts that show earlier solutions; the toy reads the last sum of a prompt, and so revises without looking."""
+    """Arithmetic with prompts that show earlier solutions; the toy reads the last sum of a prompt, and so revises
+    without looking.
+    """
 
     def prompt(self, problem: Any, kind: str = "solve", texts: Sequence[str] = ()) -> Any:
         """Return the problem behind the earlier solutions."""
-        return problem.text if kind == "solve" else "".join(f"{text} again, " for text in texts) + f"asked: {problem.text}"
+        return (
+            problem.text if kind == "solve" else "".join(f"{text} again, " for text in texts) + f"asked: {problem.text}"
+        )
 
     def typical_tokens(self, kind: str = "solve") -> int:
         """Return the usual length of a solution."""
         return super().typical_tokens("solve" if kind in ("revise", "fuse", "critique", "program") else kind)
 
 
-# Verifiers -----------------------------------------------------------------------------------------------------------------------------
+# Verifiers ------------------------------------------------------------------------------------------------------------
 
 
 def hash_score(problem: Any, text: str) -> float:
@@ -296,7 +342,9 @@ class Asking(tts.Verifier):
         """Score by the length of the reply; a missing one is unknown."""
         prompts = [f"is {t.num_tokens} + {t.depth} right" for t in trajectories]
         replies = await calls.generate(prompts, max_tokens=6, sampling=tts.Sampling())
-        return [tts.StepScores(whole=math.nan if reply is None else 1.0 if len(reply) % 2 else -1.0) for reply in replies]
+        return [
+            tts.StepScores(whole=math.nan if reply is None else 1.0 if len(reply) % 2 else -1.0) for reply in replies
+        ]
 
     def bound(self, prefix_tokens: int, new_tokens: int) -> int:
         """Return the words of a prompt and the longest reply."""
@@ -337,8 +385,10 @@ VERIFIERS: Mapping[str, Callable[[], Any]] = {
     },
 }  # fmt: skip
 ON_TOYS = (
-    "none", "none", "none", "toy(error=0.2)", "toy(error=0.2)", "hash", "failing", "asking", "asking", "steps", "two", "confidence",
-    "confidence(measure='logprob', over='sum')", "checker", "self_evaluation(question='Again? ', yes='1', no='2', tokens=7)",
+    "none", "none", "none", "toy(error=0.2)", "toy(error=0.2)", "hash", "failing", "asking", "asking", "steps", "two",
+    "confidence",
+    "confidence(measure='logprob', over='sum')", "checker",
+    "self_evaluation(question='Again? ', yes='1', no='2', tokens=7)",
 )  # fmt: skip
 ON_FUNCTIONS = (
     "none",
@@ -355,10 +405,11 @@ ON_FUNCTIONS = (
 ON_POCKET = ("none", "process", "probe", "self_evaluation")
 
 
-# A strategy ----------------------------------------------------------------------------------------------------------------------------
+# A strategy -----------------------------------------------------------------------------------------------------------
 
 _OPS = (
-    "expand", "expand", "expand", "complete", "complete", "score", "score", "extend", "rollout", "keep", "drop", "finish", "open", "fork",
+    "expand", "expand", "expand", "complete", "complete", "score", "score", "extend", "rollout", "keep", "drop",
+    "finish", "open", "fork",
     "embed",
 )  # fmt: skip
 _UNTIL = (tts.STEP, tts.END, tts.Tokens(1), tts.Tokens(4), tts.Tokens(30), tts.Stops((" + ", "=")))
@@ -457,7 +508,7 @@ class _Calls:
         await self.search.embed([t.full_text for t in self.opened()])
 
 
-# Programs ------------------------------------------------------------------------------------------------------------------------------
+# Programs -------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -504,7 +555,9 @@ def draw(seed: int, number: int) -> Program:
     names = [*STRATEGIES, OWN, OWN, OWN, "best_of_n", "beam"]
     name = rng.choice(("auto", "auto", "best_of_n", rng.choice([*STRATEGIES]))) if many else names[number % len(names)]
     odd = rng.random() < 0.04  # is likely to be refused
-    model = "pocket" if pocket else rng.choice(FUNCTIONS if rng.random() < 0.4 and (odd or name not in BY_TOKENS) else TOYS)
+    model = (
+        "pocket" if pocket else rng.choice(FUNCTIONS if rng.random() < 0.4 and (odd or name not in BY_TOKENS) else TOYS)
+    )
     if name == "budget_forcing" and not odd:
         model = "toy-thinking"
     on_function = model in FUNCTIONS
@@ -522,7 +575,9 @@ def draw(seed: int, number: int) -> Program:
             parts.append(rng.choice(SELECTIONS_BY_PAIRS))
         else:
             parts.append(rng.choice((*SELECTIONS, *SELECTIONS_BY_SCORE) if scored else SELECTIONS))
-    larges = ("toy", "toy-weak") if name in BY_TOKENS else FUNCTIONS[:3] if on_function else ("toy", "toy-weak", "counts")
+    larges = (
+        ("toy", "toy-weak") if name in BY_TOKENS else FUNCTIONS[:3] if on_function else ("toy", "toy-weak", "counts")
+    )
     return Program(
         number=number, strategy=name, plan=" | ".join(parts), model=model, verifier=verifier,
         large=rng.choice(larges) if "large" in "".join(parts) else "",
@@ -558,7 +613,7 @@ def draw_budget(rng: random.Random, model: str, verifier: str) -> dict[str, floa
     return limits
 
 
-# Outcomes ------------------------------------------------------------------------------------------------------------------------------
+# Outcomes -------------------------------------------------------------------------------------------------------------
 
 _TIMED = ("seconds", "work_seconds")
 _CALL = ("kind", "model", "rows")
@@ -578,7 +633,18 @@ _NODE = (
     "weight",
     "outcomes",
 )
-_SAME = ("answer", "answers", "abstained", "confidence", "stopped_by", "strategy", "oracle", "failures", "warnings", "reproducible")
+_SAME = (
+    "answer",
+    "answers",
+    "abstained",
+    "confidence",
+    "stopped_by",
+    "strategy",
+    "oracle",
+    "failures",
+    "warnings",
+    "reproducible",
+)
 
 
 def plain(value: Any) -> Any:
@@ -603,7 +669,9 @@ def worded(failure: BaseException | None) -> list[str] | None:
 
 def usage_of(usage: Any) -> dict[str, Any]:
     """Return what was spent in every unit but time."""
-    return {field.name: plain(getattr(usage, field.name)) for field in dataclasses.fields(usage) if field.name not in _TIMED}
+    return {
+        field.name: plain(getattr(usage, field.name)) for field in dataclasses.fields(usage) if field.name not in _TIMED
+    }
 
 
 def outcome_of(solution: Any) -> dict[str, Any]:
@@ -613,7 +681,18 @@ def outcome_of(solution: Any) -> dict[str, Any]:
         **{name: plain(getattr(solution, name)) for name in _SAME},
         "texts": [plain(c.trajectory.full_text) for c in solution.candidates],
         "candidates": [
-            plain([c.answer, c.answer_class, c.index, c.group, c.scores, c.weight, c.trajectory.status, c.trajectory.num_tokens])
+            plain(
+                [
+                    c.answer,
+                    c.answer_class,
+                    c.index,
+                    c.group,
+                    c.scores,
+                    c.weight,
+                    c.trajectory.status,
+                    c.trajectory.num_tokens,
+                ]
+            )
             for c in solution.candidates
         ],
         **{f"usage.{name}": value for name, value in usage_of(solution.usage).items()},
@@ -640,7 +719,9 @@ def solve(program: Program) -> list[dict[str, Any]]:
     plan: Any = program.plan
     if program.strategy == OWN:
         parsed = tts.parse(" | ".join(("single", program.plan)) if program.plan else "single")
-        plan = tts.Plan(RandomCalls(hashed("calls", program.number, program.seed), roles), parsed.stopping, parsed.selection)
+        plan = tts.Plan(
+            RandomCalls(hashed("calls", program.number, program.seed), roles), parsed.stopping, parsed.selection
+        )
     models = {"policy": make_model(program.model, clock)}
     if program.large:
         models["large"] = make_model(program.large, clock)
@@ -654,7 +735,10 @@ def solve(program: Program) -> list[dict[str, Any]]:
             clock=clock,
             **program.options,
         ) as solver:
-            limits, problems = tts.Budget(**program.budget), [tts.Problem(text, answer="7") for text in program.problems]
+            limits, problems = (
+                tts.Budget(**program.budget),
+                [tts.Problem(text, answer="7") for text in program.problems],
+            )
             if not program.many:
                 return [outcome_of(solver.solve(problems[0], limits, strategy=plan, seed=program.seed))]
             given = {"budget": limits} if program.total else {"each": limits}
@@ -683,12 +767,13 @@ def record(out: Path, numbers: Iterable[int], seed: int) -> None:
             file.write(json.dumps(line) + "\n")
     tts.close()
     sys.stdout.write(
-        f"{covered.total()} programs of {len(covered)} strategies in {time.perf_counter() - began:.0f} s, {raised} of them raised; "
+        f"{covered.total()} programs of {len(covered)} strategies in {time.perf_counter() - began:.0f} s, {raised} of "
+        "them raised; "
         f"digest {whole.hexdigest()}; recorded by {Path(tts.__file__).parent}\n"
     )
 
 
-# Differences ---------------------------------------------------------------------------------------------------------------------------
+# Differences ----------------------------------------------------------------------------------------------------------
 
 
 def read(path: Path) -> dict[int, dict[str, Any]]:
@@ -698,7 +783,9 @@ def read(path: Path) -> dict[int, dict[str, Any]]:
 
 
 def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Yield (field, value in a, value in b) of two lines of one program; each field once, at its first problem that differs."""
+    """Yield (field, value in a, value in b) of two lines of one program; each field once, at its first problem that
+    differs.
+    """
     if a["program"] != b["program"]:
         yield "program", a["program"], b["program"]
         return
@@ -737,9 +824,14 @@ def diff(a: Path, b: Path, show: int) -> int:
             by_field[field][strategy] += 1
             cases[field].append(f"    {number} {strategy}: {first_difference(one, other)}")
     alone = sorted(left.keys() ^ right.keys())
-    lines = [f"{len(left.keys() & right.keys())} programs in both, {len(unequal)} of them unequal; {len(alone)} in one record alone"]
+    lines = [
+        f"{len(left.keys() & right.keys())} programs in both, {len(unequal)} of them unequal; {len(alone)} in one "
+        "record alone"
+    ]
     for field, counts in sorted(by_field.items(), key=lambda item: -item[1].total()):
-        lines.append(f"{field}: {counts.total()} ({', '.join(f'{name} {count}' for name, count in counts.most_common())})")
+        lines.append(
+            f"{field}: {counts.total()} ({', '.join(f'{name} {count}' for name, count in counts.most_common())})"
+        )
         lines += cases[field][:show]
     sys.stdout.write("\n".join(lines) + "\n")
     return 1 if unequal or alone else 0

@@ -1,4 +1,6 @@
-"""A page in a real browser that a test drives over the DevTools protocol: keys, scripts, windows, and what its console says."""
+"""A page in a real browser that a test drives over the DevTools protocol: keys, scripts, windows, and what its console
+says.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,20 @@ from tests.support.browser import CHROMIUM
 from tests.support.guard import LIMIT_S
 
 _FLAGS = (
-    "headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "disable-background-networking", "disable-component-update",
-    "disable-sync", "remote-debugging-pipe",
+    "headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "disable-background-networking",
+    "disable-component-update", "disable-sync", "remote-debugging-pipe",
 )  # fmt: skip
-_CODES = {"Enter": 13, "Tab": 9, " ": 32, "ArrowDown": 40, "ArrowUp": 38, "ArrowLeft": 37, "ArrowRight": 39, "Home": 36, "End": 35}
+_CODES = {
+    "Enter": 13,
+    "Tab": 9,
+    " ": 32,
+    "ArrowDown": 40,
+    "ArrowUp": 38,
+    "ArrowLeft": 37,
+    "ArrowRight": 39,
+    "Home": 36,
+    "End": 35,
+}
 
 
 class Tab:
@@ -39,7 +51,12 @@ class Tab:
     def send(self, method: str, **parameters: Any) -> Any:
         """Call a method of the protocol; returns its result."""
         self._count += 1
-        message = {"id": self._count, "method": method, "params": parameters, **({"sessionId": self._session} if self._session else {})}
+        message = {
+            "id": self._count,
+            "method": method,
+            "params": parameters,
+            **({"sessionId": self._session} if self._session else {}),
+        }
         os.write(self._out, json.dumps(message).encode() + b"\0")
         while (reply := self._replies.get(timeout=LIMIT_S))["id"] != self._count:
             pass
@@ -68,7 +85,9 @@ class Tab:
 
     def open(self, url: str, *, width: int = 1280, height: int = 800) -> None:
         """Go to a page, in a window of this size, and wait until its script has set `data-ready`."""
-        self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
+        self.send(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
+        )
         self.send("Page.navigate", url=url)
         self.until("document.body?.dataset.ready === 'true'")
 
@@ -80,7 +99,10 @@ class Tab:
 
     def until(self, condition: str) -> None:
         """Wait until an expression is true in the page."""
-        look = f"new Promise((done) => {{ const look = () => ({condition}) ? done(true) : setTimeout(look, 20); look(); }})"
+        look = (
+            f"new Promise((done) => {{ const look = () => ({condition}) ? done(true) : setTimeout(look, 20); "
+            f"look(); }})"
+        )
         while True:
             try:
                 assert self.run(look) is True
@@ -97,9 +119,19 @@ class Tab:
     def press(self, *keys: str, control: bool = False) -> None:
         """Press and release keys, one after the other."""
         for key in keys:
-            what = {"key": key, "code": key if key != " " else "Space", "windowsVirtualKeyCode": _CODES[key], "modifiers": 2 * control}
+            what = {
+                "key": key,
+                "code": key if key != " " else "Space",
+                "windowsVirtualKeyCode": _CODES[key],
+                "modifiers": 2 * control,
+            }
             text = {"Enter": "\r", " ": " "}.get(key)
-            self.send("Input.dispatchKeyEvent", type="keyDown" if text else "rawKeyDown", **what, **({"text": text} if text else {}))
+            self.send(
+                "Input.dispatchKeyEvent",
+                type="keyDown" if text else "rawKeyDown",
+                **what,
+                **({"text": text} if text else {}),
+            )
             self.send("Input.dispatchKeyEvent", type="keyUp", **what)
 
     def frame(self, expression: str) -> Any:
@@ -129,8 +161,10 @@ def tab(folder: Path) -> Generator[Tab]:
     command = f'exec "$@" 3<&{told_in[0]} 4>&{told_out[1]}'
     process = subprocess.Popen(
         ["bash", "-c", command, "bash", str(CHROMIUM), *flags, "about:blank"],
-        pass_fds=(told_in[0], told_out[1]), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        pass_fds=(told_in[0], told_out[1]),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     os.close(told_in[0])
     os.close(told_out[1])
     try:

@@ -2,8 +2,8 @@
 
     python -m pytest -p tests.support.forks --forks 2
 
-Each process takes one file of tests after the other, and tells the first process, which prints. Where one dies, the test that it ran has
-failed, and a new one runs what it had taken. Without `--forks`, pytest runs its own loop.
+Each process takes one file of tests after the other, and tells the first process, which prints. Where one dies, the
+test that it ran has failed, and a new one runs what it had taken. Without `--forks`, pytest runs its own loop.
 """
 
 from __future__ import annotations
@@ -22,11 +22,14 @@ from typing import Any, NoReturn
 
 import pytest
 
-WIDTH = 4  # bytes of a number in the queue, which is a pipe: whichever process reads so many has the next number to itself
+# bytes of a number in the queue, which is a pipe: whichever process reads so many has the next number to itself
+WIDTH = 4
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--forks", type=int, default=0, metavar="N", help="run the tests in N processes that fork after the collection")
+    parser.addoption(
+        "--forks", type=int, default=0, metavar="N", help="run the tests in N processes that fork after the collection"
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -47,7 +50,8 @@ class Processes:
         files: dict[Path, list[int]] = {}
         for index, item in enumerate(session.items):
             files.setdefault(item.path, []).append(index)
-        self.groups = sorted(files.values(), key=len, reverse=True)  # large ones first, so that all processes end at about the same time
+        # large ones first, so that all processes end at about the same time
+        self.groups = sorted(files.values(), key=len, reverse=True)
         self.queue, end = os.pipe()
         os.write(end, b"".join(number.to_bytes(WIDTH, "big") for number in range(len(self.groups))))
         os.close(end)
@@ -175,7 +179,8 @@ class Inside:
         config.pluginmanager.register(self, "forked")
         threads = sys.modules.get("tts.threads")
         if threads is not None:
-            threads._FORKED.clear()  # nothing has used torch yet, so that this process may do so as one that was not forked
+            # nothing has used torch yet, so that this process may do so as one that was not forked
+            threads._FORKED.clear()
 
     def tests(self, first: Sequence[int]) -> Iterator[int]:
         yield from first

@@ -10,11 +10,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-LIMIT_S = float(os.environ.get("TTS_TEST_LIMIT_S", "600"))  # of every wait in tests: a machine may be loaded many times over
+# of every wait in tests: a machine may be loaded many times over
+LIMIT_S = float(os.environ.get("TTS_TEST_LIMIT_S", "600"))
 
 
 def within(*jobs: Callable[[], Any]) -> list[Any]:
-    """Return what functions give that are called at once, each in a thread of its own; the exception where one raises."""
+    """Return what functions give that are called at once, each in a thread of its own; the exception where one
+    raises.
+    """
     ends: list[Any] = [None] * len(jobs)
 
     def work(i: int) -> None:
@@ -35,6 +38,11 @@ def within(*jobs: Callable[[], Any]) -> list[Any]:
 def program(code: str, *arguments: str, options: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
     """Run a program in a process of its own; every warning is an error there."""
     return subprocess.run(
-        [sys.executable, *options, "-c", code, *arguments], capture_output=True, text=True, encoding="utf-8", check=False,
-        timeout=LIMIT_S, env={**os.environ, "PYTHONWARNINGS": "error"},
-    )  # fmt: skip
+        [sys.executable, *options, "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
+        timeout=LIMIT_S,
+        env={**os.environ, "PYTHONWARNINGS": "error"},
+    )

@@ -1,4 +1,6 @@
-"""A model, as a function, whose solutions are in lines and whose lengths have a heavy tail: the 95th percentile is some seven medians."""
+"""A model, as a function, whose solutions are in lines and whose lengths have a heavy tail: the 95th percentile is some
+seven medians.
+"""
 
 from __future__ import annotations
 

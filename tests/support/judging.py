@@ -1,4 +1,6 @@
-"""The toy language with a judge: messages are questions about a solution, and what it replies to them is a function of the row's stream."""
+"""The toy language with a judge: messages are questions about a solution, and what it replies to them is a function of
+the row's stream.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ class JudgingToy(ToyBackend):
 
     async def open(self, prompts: Sequence[Prompt]) -> list[Reply[Any]]:
         replies = await super().open(prompts)
-        self._asked += [reply.value for reply, prompt in zip(replies, prompts, strict=True) if not isinstance(prompt, str)]
+        self._asked += [
+            reply.value for reply, prompt in zip(replies, prompts, strict=True) if not isinstance(prompt, str)
+        ]
         return replies
 
     def sample(self, request: SampleRequest) -> RowSet:

@@ -1,4 +1,6 @@
-"""A backend that writes letters by a law of what was written before, given by hand: laws of whole texts can be enumerated."""
+"""A backend that writes letters by a law of what was written before, given by hand: laws of whole texts can be
+enumerated.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,16 @@ class Letters(Backend):
     """
 
     caps = Caps(
-        steps="native", extend="native", fork="native", logprobs=True, sampling_logprobs=True, token_ids=True, streams=True, usage=True,
+        steps="native",
+        extend="native",
+        fork="native",
+        logprobs=True,
+        sampling_logprobs=True,
+        token_ids=True,
+        streams=True,
+        usage=True,
         stop_predicate=True,
-    )  # fmt: skip
+    )
     metadata = BackendMetadata(text_of=lambda text, ids: text[: len(ids)])
 
     def __init__(self, law: Law) -> None:
@@ -41,7 +50,10 @@ class Letters(Backend):
     async def extend(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[Extension]]:
         """Append letters."""
         self.counters.prompt_tokens += sum(map(len, texts))
-        return [Reply(Extension(handle + text, tuple(map(ord, text))), len(text)) for handle, text in zip(handles, texts, strict=True)]
+        return [
+            Reply(Extension(handle + text, tuple(map(ord, text))), len(text))
+            for handle, text in zip(handles, texts, strict=True)
+        ]
 
     def sample(self, request: SampleRequest) -> RowSet:
         """Write each row letter by letter."""
@@ -52,7 +64,11 @@ class Letters(Backend):
             written: list[str] = []
             while len(written) < row.max_tokens:
                 law = self.law(text)
-                at = draw(np.log(list(law.values())), request.sampling, uniform(row.stream, row.position + len(written), row.word))
+                at = draw(
+                    np.log(list(law.values())),
+                    request.sampling,
+                    uniform(row.stream, row.position + len(written), row.word),
+                )
                 letter = list(law)[at.token]
                 written.append(letter)
                 logprobs.append(at.logprob)
@@ -64,7 +80,10 @@ class Letters(Backend):
             self.counters.generated_tokens += len(written)
             ids = tuple(ord(letter or "\0") for letter in written)
             by_sampling = tuple(drawn) if request.sampling_logprobs else ()
-            rows.resolve(index, Sample("".join(written), ids, tuple(logprobs), finish, text, len(ids), sampling_logprobs=by_sampling))
+            rows.resolve(
+                index,
+                Sample("".join(written), ids, tuple(logprobs), finish, text, len(ids), sampling_logprobs=by_sampling),
+            )
         return rows
 
 

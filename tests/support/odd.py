@@ -17,7 +17,9 @@ from tts.verifiers.base import Calls, StepScores, Verifier
 
 
 class OddBackend(ToyBackend):
-    """The toy model, but that whatever it is asked to end at a step boundary is one text over and over: "" is an empty step."""
+    """The toy model, but that whatever it is asked to end at a step boundary is one text over and over: "" is an empty
+    step.
+    """
 
     def __init__(self, step: str, language: ToyLanguage | None = None, *, ends: bool = True) -> None:
         """Args: ends: whether a path that is asked to go to its end does; else that is the same text too."""
@@ -81,7 +83,8 @@ class EndsAtRandom(ToyBackend):
 
 @dataclass(frozen=True)
 class OddVerifier(Verifier):
-    """A verifier with a fault: "nan", "few" (too few scores), "range", "steps" (a wrong number of step scores), "raises", or none: "".
+    """A verifier with a fault: "nan", "few" (too few scores), "range", "steps" (a wrong number of step scores),
+    "raises", or none: "".
 
     Args:
         after: steps of a path that it is right about all the same.

@@ -1,4 +1,6 @@
-"""A tiny random policy with a process model and a probe: in files, as a user may bring them, and loaded on the engine."""
+"""A tiny random policy with a process model and a probe: in files, as a user may bring them, and loaded on the
+engine.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +36,18 @@ def model_of(vocab: int, hidden: int, layers: int, context: int, seed: int) -> A
     """Return a random Llama whose heads have 32 numbers."""
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     config = transformers.LlamaConfig(
-        vocab_size=vocab, hidden_size=hidden, intermediate_size=2 * hidden, num_hidden_layers=layers, num_attention_heads=hidden // 32,
-        num_key_value_heads=1, head_dim=32, max_position_embeddings=context, tie_word_embeddings=True, eos_token_id=0, bos_token_id=None,
-    )  # fmt: skip
+        vocab_size=vocab,
+        hidden_size=hidden,
+        intermediate_size=2 * hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=hidden // 32,
+        num_key_value_heads=1,
+        head_dim=32,
+        max_position_embeddings=context,
+        tie_word_embeddings=True,
+        eos_token_id=0,
+        bos_token_id=None,
+    )
     model = transformers.LlamaForCausalLM(config).eval()
     generator = torch.Generator().manual_seed(seed)
     for name, weight in model.named_parameters():
@@ -58,13 +69,21 @@ def save_head(path: Path, hidden: int, **changes: Any) -> Path:
     from safetensors.numpy import save_file
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    tensors: dict[str, Any] = {"weight": np.cos(np.arange(hidden, dtype=np.float32)), "bias": np.full(1, 0.2, np.float32)}
+    tensors: dict[str, Any] = {
+        "weight": np.cos(np.arange(hidden, dtype=np.float32)),
+        "bias": np.full(1, 0.2, np.float32),
+    }
     save_file({name: tensor for name, tensor in (tensors | changes).items() if tensor is not None}, path)
     return path
 
 
 def saved(
-    folder: Path, *, context: int = 160, process_context: int | None = None, process_letters: str = LETTERS, pocket: bool = False
+    folder: Path,
+    *,
+    context: int = 160,
+    process_context: int | None = None,
+    process_letters: str = LETTERS,
+    pocket: bool = False,
 ) -> ModelRecord:
     """Write a pair in the layout of the shipped one, and return its record; the process model is of another size.
 
@@ -73,8 +92,9 @@ def saved(
     """
     pytest.importorskip("torch")
     for name, letters, hidden, layers, length, seed in (
-        ("policy", LETTERS, HIDDEN, 2, context, 3), ("process", process_letters, PROCESS_HIDDEN, 1, process_context or context, 5),
-    ):  # fmt: skip
+        ("policy", LETTERS, HIDDEN, 2, context, 3),
+        ("process", process_letters, PROCESS_HIDDEN, 1, process_context or context, 5),
+    ):
         tokenizer = _pocket_tokenizer() if pocket else tokenizer_of(letters)
         model_of(len(tokenizer), hidden, layers, length, seed).save_pretrained(folder / name)
         tokenizer.save_pretrained(folder / name)
@@ -88,7 +108,11 @@ def saved(
         task="arithmetic",
         heads=(("probe", str(probe)),),
         process_model=ModelRecord(
-            name="pair-process", backend="engine", source="folder", location=str(folder / "process"), readout=str(readout)
+            name="pair-process",
+            backend="engine",
+            source="folder",
+            location=str(folder / "process"),
+            readout=str(readout),
         ),
         self_evaluation=QUESTION,
         verifier="process",

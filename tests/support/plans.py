@@ -1,4 +1,6 @@
-"""Random plans: every registered strategy, stop rule and selection, sizes up to a thousand million, models and verifiers that lie."""
+"""Random plans: every registered strategy, stop rule and selection, sizes up to a thousand million, models and
+verifiers that lie.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,9 @@ def draw(number: int) -> PlanProgram:
         units.append("tokens")
     sizes: dict[str, Any] = {unit: rng.choice(SIZES[unit]) for unit in sorted(units)}
     budget = Budget(**sizes)
-    return PlanProgram(number, text, budget, rng.choice(MODELS), rng.choice(VERIFIERS), rng.choice(PROBLEMS), rng.randrange(4))
+    return PlanProgram(
+        number, text, budget, rng.choice(MODELS), rng.choice(VERIFIERS), rng.choice(PROBLEMS), rng.randrange(4)
+    )
 
 
 def _drawn(part: Any, name: str, rng: random.Random) -> str:
@@ -102,7 +106,11 @@ def make_model(program: PlanProgram) -> Backend:
     kind, seed = program.model, program.number
     if kind in ("function", "lies", "raises", "thinks"):
         return FunctionBackend(lambda asked: _write(kind, asked))
-    inner = OddLogprobs(ODD[seed % len(ODD)], every=seed % 2 > 0) if kind == "odd" else ToyBackend(ToyLanguage(accuracy=0.5, mute=0.1))
+    inner = (
+        OddLogprobs(ODD[seed % len(ODD)], every=seed % 2 > 0)
+        if kind == "odd"
+        else ToyBackend(ToyLanguage(accuracy=0.5, mute=0.1))
+    )
     faults: dict[str, Any] = {"fails": {"fail": 0.4}, "breaks": {"broken": 0.2, "unread": 0.1}}.get(kind, {})
     return ChaosBackend(inner, seed=seed, rates=RATES, **faults)
 
@@ -111,7 +119,9 @@ def _write(kind: str, asked: Ask) -> Answer:
     chance = hash64("write", asked.seed, asked.text) % 10
     if kind == "raises" and chance < 4:
         raise RuntimeError("no luck today")
-    tokens = {0: 0, 1: 10**9, 2: None}.get(chance, min(5, asked.max_tokens)) if kind == "lies" else min(5, asked.max_tokens)
+    tokens = (
+        {0: 0, 1: 10**9, 2: None}.get(chance, min(5, asked.max_tokens)) if kind == "lies" else min(5, asked.max_tokens)
+    )
     thought = "<think>let me see</think>" if kind == "thinks" and chance < 7 else "<think>" if kind == "thinks" else ""
     return Answer(f"{thought}3 + 4 = 7\nA: {chance % 3}\n", tokens=tokens, finished=chance != 5)
 
@@ -133,9 +143,15 @@ def run(program: PlanProgram) -> Solved | TTSError:
     tick = 0.01 if "seconds" in program.budget.limits else 1e-6
     backend = make_model(program)
     made = make_run(
-        program.problem, program.budget, program.plan, backend, verifiers=make_verifiers(program), seed=program.seed,
-        clock=Clock(tick=tick), models=dict.fromkeys(("draft", "large", "small"), backend),
-    )  # fmt: skip
+        program.problem,
+        program.budget,
+        program.plan,
+        backend,
+        verifiers=make_verifiers(program),
+        seed=program.seed,
+        clock=Clock(tick=tick),
+        models=dict.fromkeys(("draft", "large", "small"), backend),
+    )
     made = dataclasses.replace(made, task=RevisingTask())
     end = searched(made)
     assert isinstance(end.solution, Solution | TTSError), f"{program}: {end.solution!r}"
@@ -171,7 +187,9 @@ def check(program: PlanProgram) -> str:
     if "seconds" not in program.budget.limits:
         again = run(program)
         assert isinstance(again, Solved), str(program)
-        assert again.solution.trace.canonical() == solution.trace.canonical(), f"{program}: another search with the same seed"
+        assert again.solution.trace.canonical() == solution.trace.canonical(), (
+            f"{program}: another search with the same seed"
+        )
     return solution.stopped_by
 
 
@@ -196,4 +214,6 @@ def check_spent(program: PlanProgram, solution: Solution) -> None:
         assert "=" in strategy or strategy.startswith("single"), f"{program}: {solution.remaining} are left"
     elif end.startswith("budget: ") and end != "budget: seconds":
         reasons = ("are left, but", "were held for", "were cut short")
-        assert any(one in line for line in solution.warnings for one in reasons), f"{program}: {solution.remaining} are left after {end!r}"
+        assert any(one in line for line in solution.warnings for one in reasons), (
+            f"{program}: {solution.remaining} are left after {end!r}"
+        )

@@ -24,7 +24,8 @@ _UNTIL = (STEP, END, Tokens(1), Tokens(4), Tokens(30))
 _TEXTS = ("Wait", "\nA: ", "", "3 + 4 = 7\n", "so, é ")
 _AGGREGATES = ("last", "min", "prod", "mean")
 _OPS = (
-    "expand", "expand", "expand", "complete", "complete", "score", "score", "extend", "ask", "rollout", "keep", "finish", "open", "embed",
+    "expand", "expand", "expand", "complete", "complete", "score", "score", "extend", "ask", "rollout", "keep",
+    "finish", "open", "embed",
 )  # fmt: skip
 
 Op = tuple[str, int, int, int]
@@ -32,7 +33,9 @@ Op = tuple[str, int, int, int]
 
 @dataclass(frozen=True, kw_only=True)
 class Program(Strategy):
-    """Does what it is told, one call after another. Each op is (call, which trajectories, how many, a choice of the call's own)."""
+    """Does what it is told, one call after another. Each op is (call, which trajectories, how many, a choice of the
+    call's own).
+    """
 
     registered_as: ClassVar[str] = "program"  # type: ignore[misc]
     ops: tuple[Op, ...]

@@ -1,4 +1,6 @@
-"""What tests of searches share: runs made from a few words, all of them solved at once, and their books counted again."""
+"""What tests of searches share: runs made from a few words, all of them solved at once, and their books counted
+again.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,9 @@ def make_run(
     )
 
 
-async def solved(runs: Sequence[ProblemRun], cancel_at: Sequence[int | None] = (), portion: int | None = None) -> list[Solved]:
+async def solved(
+    runs: Sequence[ProblemRun], cancel_at: Sequence[int | None] = (), portion: int | None = None
+) -> list[Solved]:
     """Solve runs at once.
 
     Args:

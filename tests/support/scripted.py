@@ -1,4 +1,6 @@
-"""A model that writes what a script says, and verifiers that say what a table says: trees whose every score is known."""
+"""A model that writes what a script says, and verifiers that say what a table says: trees whose every score is
+known.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,8 @@ class Scripted(ToyBackend):
     """Writes, behind each text, its steps in turn: row i of a request gets step i, and begins again after the last.
 
     Args:
-        script: from the text of a path to the steps that may follow; a path that ends in an answer line has ended. `always`: the
-            steps behind a text that the script does not have.
+        script: from the text of a path to the steps that may follow; a path that ends in an answer line has ended.
+            `always`: the steps behind a text that the script does not have.
     """
 
     def __init__(self, script: Mapping[str, Sequence[str]], always: Sequence[str] = ("A: 0\n",)) -> None:

@@ -1,4 +1,6 @@
-"""Real servers for tests, started as `tts serve-model` starts them; skipped, with the reason, where they are not installed."""
+"""Real servers for tests, started as `tts serve-model` starts them; skipped, with the reason, where they are not
+installed.
+"""
 
 from __future__ import annotations
 

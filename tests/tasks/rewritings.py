@@ -1,4 +1,5 @@
-r"""Harmless rewritings of an answer, by name: each returns the same answer in another spelling, or None where it does not apply.
+r"""Harmless rewritings of an answer, by name: each returns the same answer in another spelling, or None where it does
+not apply.
 
 `DAMAGES` return another answer in a similar spelling.
 """
@@ -63,7 +64,9 @@ def _full_width(answer: str) -> str:
 
 def _turned_list(answer: str) -> str | None:
     items = [item.strip() for item in answer.split(",")]
-    return ", ".join(reversed(items)) if len(items) > 1 and re.fullmatch(r"[-0-9, ]+", answer) and ", " in answer else None
+    return (
+        ", ".join(reversed(items)) if len(items) > 1 and re.fullmatch(r"[-0-9, ]+", answer) and ", " in answer else None
+    )
 
 
 _UNITS = (
@@ -107,7 +110,8 @@ REWRITINGS: dict[str, Rewriting] = {
     # a name before a value
     **{
         f"after {name}": _on(
-            r"-?(?:[0-9.,!{}/ ]|\\!|\\d?frac|\\sqrt)*[0-9}]|\\text\{[a-z]+\}", lambda answer, name=name: f"{name} {answer}"
+            r"-?(?:[0-9.,!{}/ ]|\\!|\\d?frac|\\sqrt)*[0-9}]|\\text\{[a-z]+\}",
+            lambda answer, name=name: f"{name} {answer}",
         )
         for name in (
             "x =",
@@ -194,18 +198,24 @@ REWRITINGS: dict[str, Rewriting] = {
     "slash": _of_fraction("{}{}/{}"),
     "spaced slash": _of_fraction("{}{} / {}"),
     "over": _of_fraction(r"{}{{{}\over {}}}"),
-    "minus above": lambda answer: rf"\frac{{-{match[2]}}}{{{match[3]}}}" if (match := _FRACTION.fullmatch(answer)) and match[1] else None,
+    "minus above": lambda answer: (
+        rf"\frac{{-{match[2]}}}{{{match[3]}}}" if (match := _FRACTION.fullmatch(answer)) and match[1] else None
+    ),
     "mixed": _mixed,
     "not reduced": _doubled,
     "spaces in frac": _where(r"\\frac\{", lambda answer: answer.replace(r"\frac{", r"\frac { ").replace("}{", " } { ")),
     # roots, powers, products
     "sqrt without braces": _where(r"\\sqrt\{[0-9]\}", lambda answer: re.sub(r"\\sqrt\{([0-9])\}", r"\\sqrt\1", answer)),
     "root sign": _where(r"\\sqrt\{[0-9]+\}$", lambda answer: re.sub(r"\\sqrt\{([0-9]+)\}$", r"√\1", answer)),
-    "sqrt of programs": _where(r"^[^{}]*\\sqrt\{[0-9]+\}[^{}]*$", lambda answer: re.sub(r"\\sqrt\{([0-9]+)\}", r"sqrt(\1)", answer)),
+    "sqrt of programs": _where(
+        r"^[^{}]*\\sqrt\{[0-9]+\}[^{}]*$", lambda answer: re.sub(r"\\sqrt\{([0-9]+)\}", r"sqrt(\1)", answer)
+    ),
     "product sign before a root": _where(r"^[0-9]+\\sqrt", lambda answer: answer.replace(r"\sqrt", r"\cdot\sqrt", 1)),
     "star before pi": _where(r"[0-9] ?\\pi", lambda answer: re.sub(r"([0-9]) ?\\pi", r"\1*pi", answer)),
     "pi as a character": _where(r"\\pi", lambda answer: answer.replace(r"\pi", "π")),
-    "powers of programs": _where(r"\^", lambda answer: re.sub(r"\^([0-9])", r"**\1", answer) if r"\circ" not in answer else answer),
+    "powers of programs": _where(
+        r"\^", lambda answer: re.sub(r"\^([0-9])", r"**\1", answer) if r"\circ" not in answer else answer
+    ),
     "powers in braces": _where(r"\^[0-9]", lambda answer: re.sub(r"\^([0-9])", r"^{\1}", answer)),
     "raised digits": _where(r"[a-z]\^2", lambda answer: answer.replace("^2", "²")),
     # angles
@@ -215,7 +225,9 @@ REWRITINGS: dict[str, Rewriting] = {
     "degree command": _where(r"\^\\circ", lambda answer: answer.replace(r"^\circ", r"\degree")),
     "no degree": _where(r"\^\\circ", lambda answer: answer.replace(r"^\circ", "")),
     # collections, relations, matrices
-    "left and right": _where(r"[(\[]", lambda answer: re.sub(r"([(\[])", r"\\left\1", re.sub(r"([)\]])", r"\\right\1", answer))),
+    "left and right": _where(
+        r"[(\[]", lambda answer: re.sub(r"([(\[])", r"\\left\1", re.sub(r"([)\]])", r"\\right\1", answer))
+    ),
     "spaces after commas": _where(r",[^ \\]", lambda answer: re.sub(r",(?=[^ 0-9\\!])", ", ", answer)),
     "semicolons": _on(r"\([^(),]+,[^(),]+\)", lambda answer: answer.replace(",", ";")),
     "turned list": _turned_list,
@@ -234,19 +246,25 @@ REWRITINGS: dict[str, Rewriting] = {
     "leqslant": _where(r"\\leq?\b", lambda answer: re.sub(r"\\leq?\b", r"\\leqslant", answer)),
     "geqslant": _where(r"\\geq?\b", lambda answer: re.sub(r"\\geq?\b", r"\\geqslant", answer)),
     "relations of programs": _where(
-        r"\\[lg]eq?\b|\\neq?\b", lambda answer: re.sub(r"\\leq?\b", "<=", re.sub(r"\\geq?\b", ">=", re.sub(r"\\neq?\b", "!=", answer)))
+        r"\\[lg]eq?\b|\\neq?\b",
+        lambda answer: re.sub(r"\\leq?\b", "<=", re.sub(r"\\geq?\b", ">=", re.sub(r"\\neq?\b", "!=", answer))),
     ),
     "relations as characters": _where(
-        r"\\[lg]eq?\b|\\neq?\b", lambda answer: re.sub(r"\\leq?\b", "≤", re.sub(r"\\geq?\b", "≥", re.sub(r"\\neq?\b", "≠", answer)))
+        r"\\[lg]eq?\b|\\neq?\b",
+        lambda answer: re.sub(r"\\leq?\b", "≤", re.sub(r"\\geq?\b", "≥", re.sub(r"\\neq?\b", "≠", answer))),
     ),
     "bmatrix": _where("pmatrix", lambda answer: answer.replace("pmatrix", "bmatrix")),
     "array": _where(
         "pmatrix",
-        lambda answer: answer.replace(r"\begin{pmatrix}", r"\left(\begin{array}{ccc}").replace(r"\end{pmatrix}", r"\end{array}\right)"),
+        lambda answer: answer.replace(r"\begin{pmatrix}", r"\left(\begin{array}{ccc}").replace(
+            r"\end{pmatrix}", r"\end{array}\right)"
+        ),
     ),
     "last row ended": _where("pmatrix", lambda answer: answer.replace(r"\end{pmatrix}", r"\\ \end{pmatrix}")),
     "nested lists": lambda answer: (
-        "[" + ", ".join("[" + ", ".join(cell.strip() for cell in row.split("&")) + "]" for row in match[1].split(r"\\")) + "]"
+        "["
+        + ", ".join("[" + ", ".join(cell.strip() for cell in row.split("&")) + "]" for row in match[1].split(r"\\"))
+        + "]"
         if (match := re.fullmatch(r"\\begin\{pmatrix\}(.*)\\end\{pmatrix\}", answer))
         else None
     ),
@@ -277,12 +295,18 @@ DAMAGES: dict[str, Rewriting] = {
     "with another": _on(_WHOLE, lambda answer: f"{answer}, {int(answer) + 1}"),
     "squared": _on(r"[2-9][0-9]*", lambda answer: f"{answer} squared"),
     "upside down": lambda answer: (
-        rf"{match[1]}\frac{{{match[3]}}}{{{match[2]}}}" if (match := _FRACTION.fullmatch(answer)) and match[2] != match[3] else None
+        rf"{match[1]}\frac{{{match[3]}}}{{{match[2]}}}"
+        if (match := _FRACTION.fullmatch(answer)) and match[2] != match[3]
+        else None
     ),
     "other brackets": _on(r"\([^()]*,[^()]*[0-9}]\)", lambda answer: f"[{answer[1:-1]}]"),
     "turned pair": _on(
         r"\([^(),]*,[^(),]*\)",
-        lambda answer: "(" + ",".join(reversed(answer[1:-1].split(","))) + ")" if len(set(answer[1:-1].split(","))) > 1 else answer + "0",
+        lambda answer: (
+            "(" + ",".join(reversed(answer[1:-1].split(","))) + ")"
+            if len(set(answer[1:-1].split(","))) > 1
+            else answer + "0"
+        ),
     ),
     "set of the pair": _on(r"\([^()]*,[^()]*\)", lambda answer: rf"\{{{answer[1:-1]}\}}"),
     "north": _on(r"[0-9]+", lambda answer: f"{answer} miles north"),

@@ -20,13 +20,23 @@ def test_a_problem_alone_stays_text() -> None:
 
 def test_parts_come_in_the_order_of_a_chat() -> None:
     made = conversation(
-        "c", system="s", examples=[("a", "b")], messages=[Message(USER, "m"), Message(ASSISTANT, "n")], template="<{problem}>"
+        "c",
+        system="s",
+        examples=[("a", "b")],
+        messages=[Message(USER, "m"), Message(ASSISTANT, "n")],
+        template="<{problem}>",
     )
     assert made == (
-        Message(SYSTEM, "s"), Message(USER, "<a>"), Message(ASSISTANT, "b"), Message(USER, "m"), Message(ASSISTANT, "n"),
+        Message(SYSTEM, "s"),
+        Message(USER, "<a>"),
+        Message(ASSISTANT, "b"),
+        Message(USER, "m"),
+        Message(ASSISTANT, "n"),
         Message(USER, "<c>"),
-    )  # fmt: skip
-    assert conversation(None, messages=[Message(SYSTEM, "s"), Message(USER, "m")], examples=[("a", "b")])[1] == Message(USER, "a")
+    )
+    assert conversation(None, messages=[Message(SYSTEM, "s"), Message(USER, "m")], examples=[("a", "b")])[1] == Message(
+        USER, "a"
+    )
 
 
 def test_what_does_not_fit_is_refused() -> None:
@@ -41,13 +51,19 @@ def test_what_does_not_fit_is_refused() -> None:
 @pytest.mark.parametrize("form", ["list", "object", "lines"])
 def test_messages_are_read_in_each_form(tmp_path: Path, form: str) -> None:
     rows = [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]
-    told = {"list": json.dumps(rows), "object": json.dumps({"messages": rows}), "lines": "\n".join(map(json.dumps, rows))}[form]
+    told = {
+        "list": json.dumps(rows),
+        "object": json.dumps({"messages": rows}),
+        "lines": "\n".join(map(json.dumps, rows)),
+    }[form]
     (tmp_path / "m.json").write_text(told)
     assert read_messages(str(tmp_path / "m.json")) == (Message("system", "s"), Message("user", "u"))
 
 
 def test_examples_have_the_usual_columns(tmp_path: Path) -> None:
-    (tmp_path / "e.jsonl").write_text('{"input": "1 + 1", "target": "2"}\n{"problem": "2 + 2", "solution": "4", "answer": "x"}\n')
+    (tmp_path / "e.jsonl").write_text(
+        '{"input": "1 + 1", "target": "2"}\n{"problem": "2 + 2", "solution": "4", "answer": "x"}\n'
+    )
     assert read_examples(str(tmp_path / "e.jsonl")) == [("1 + 1", "2"), ("2 + 2", "4")]
 
 
@@ -81,7 +97,15 @@ def test_mathematics_is_recognised(text: str) -> None:
     assert looks_like_math(text)
 
 
-@pytest.mark.parametrize("text", ["Write a haiku about autumn, 5-7-5.", "Translate: how many roads?", "Meet on 2024-11-23 at 10/11.",
-                                  "Write a function that adds two numbers in C++", "Costs $5 or $10"])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Write a haiku about autumn, 5-7-5.",
+        "Translate: how many roads?",
+        "Meet on 2024-11-23 at 10/11.",
+        "Write a function that adds two numbers in C++",
+        "Costs $5 or $10",
+    ],
+)
 def test_other_texts_are_not(text: str) -> None:
     assert not looks_like_math(text)

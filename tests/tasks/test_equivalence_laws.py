@@ -18,7 +18,9 @@ from tts.tasks.symbolic import SymbolicChecker
 from tts.types import Trajectory
 
 CASES = runpy.run_path(str(Path(__file__).with_name("math_cases.py")))
-ANSWERS: list[str] = sorted({answer for name in ("EXACT", "SYMBOLIC", "HANGING") for case in CASES[name] for answer in case[:2]})
+ANSWERS: list[str] = sorted(
+    {answer for name in ("EXACT", "SYMBOLIC", "HANGING") for case in CASES[name] for answer in case[:2]}
+)
 NO_MPMATH = importlib.util.find_spec("mpmath") is None
 
 
@@ -42,7 +44,10 @@ def test_equality_is_reflexive_symmetric_and_transitive(task: MathTask) -> None:
         mine = [members for members in classes if any(task.equivalent(member, answer) for member in members)]
         assert len(mine) <= 1, f"{answer!r} joins {mine}"
         if mine:  # equal to one member is equal to all of them, and in both orders
-            assert all(task.equivalent(member, answer) and task.equivalent(answer, member) for member in mine[0]), (answer, mine)
+            assert all(task.equivalent(member, answer) and task.equivalent(answer, member) for member in mine[0]), (
+                answer,
+                mine,
+            )
             mine[0].append(answer)
         else:
             assert not any(task.equivalent(answer, members[0]) for members in classes), answer
@@ -61,7 +66,10 @@ def classes_of(task: MathTask, answers: Sequence[str]) -> set[frozenset[str]]:
 
     async def sorted_into() -> list[int | None]:
         sorting = Answers(task)
-        paths = [Trajectory(None, rf"\boxed{{{answer}}}", (), (), "finished", 0, node, 1, 1) for node, answer in enumerate(answers)]
+        paths = [
+            Trajectory(None, rf"\boxed{{{answer}}}", (), (), "finished", 0, node, 1, 1)
+            for node, answer in enumerate(answers)
+        ]
         await sorting.add(paths)
         return [sorting.of(path)[1] for path in paths]
 

@@ -100,7 +100,25 @@ def test_the_table_is_large():
 
 
 @pytest.mark.parametrize(
-    "unit", ["\\boxed{", "\\boxed{}", "{", "}", "\\", "A:", "answer is ", "the ", " ", "*", "'", "$", "#", ".", "I hope ", "\t \n"]
+    "unit",
+    [
+        "\\boxed{",
+        "\\boxed{}",
+        "{",
+        "}",
+        "\\",
+        "A:",
+        "answer is ",
+        "the ",
+        " ",
+        "*",
+        "'",
+        "$",
+        "#",
+        ".",
+        "I hope ",
+        "\t \n",
+    ],
 )
 def test_long_texts_take_linear_time(unit: str):
     text = "Answer: 5" + unit * (200_000 // len(unit)) + "x"
@@ -112,7 +130,21 @@ def test_long_texts_take_linear_time(unit: str):
 
 def test_a_marker_is_found_alike_however_long_the_pieces_are(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = generator(3, 0, "markers")
-    words = ["answer is", "The final answer is", "A:", "Answer :", "####", "#", "step", "the", "**answer:**", " \n", "a", ": 5", "is"]
+    words = [
+        "answer is",
+        "The final answer is",
+        "A:",
+        "Answer :",
+        "####",
+        "#",
+        "step",
+        "the",
+        "**answer:**",
+        " \n",
+        "a",
+        ": 5",
+        "is",
+    ]
     for _ in range(300):
         text = " ".join(words[int(i)] for i in rng.integers(0, len(words), int(rng.integers(0, 40))))
         monkeypatch.setattr(extraction, "_LAST", 65_536)

@@ -55,7 +55,10 @@ def test_a_fault_of_a_task_is_one_candidates_own(base: type[tts.Task], method: s
     for line in solution.warnings:
         assert "\n" not in line
     if method == "extract":
-        assert any("the task 'own' failed in extract" in line and "that candidate has no answer" in line for line in solution.warnings)
+        assert any(
+            "the task 'own' failed in extract" in line and "that candidate has no answer" in line
+            for line in solution.warnings
+        )
 
 
 def test_what_a_task_raises_is_reported_once_by_kind() -> None:
@@ -80,7 +83,11 @@ def test_the_time_limit_and_a_missing_package_are_raised(failure: type[Exception
 def test_an_isolated_task_is_the_task_in_all_else() -> None:
     task: Any = isolate(TextTask(), print)
     assert isinstance(task, TextTask)
-    assert (task.name, task.step_stop, task.split("a\n\nb")) == ("text", TextTask().step_stop, TextTask().split("a\n\nb"))
+    assert (task.name, task.step_stop, task.split("a\n\nb")) == (
+        "text",
+        TextTask().step_stop,
+        TextTask().split("a\n\nb"),
+    )
     assert (keyed(isolate(Keyed(), print)) is None, keyed(isolate(Pairs(), print)) is None) == (False, True)
 
 

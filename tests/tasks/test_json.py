@@ -13,7 +13,11 @@ from tts.tasks.json import JsonTask
 from tts.tasks.schemas.validation import compile_schema
 from tts.types import Message, Problem
 
-SCHEMA = {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}, "age": {"type": "integer"}}}
+SCHEMA = {
+    "type": "object",
+    "required": ["name"],
+    "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
+}
 needs_schema = pytest.mark.skipif(find_spec("jsonschema") is None, reason="jsonschema (extra json) is not installed")
 
 
@@ -103,14 +107,19 @@ def test_a_property_may_have_the_name_of_a_keyword(draft: str, name: str) -> Non
 @needs_schema
 def test_a_file_that_is_no_schema_is_refused(tmp_path: Path) -> None:
     (tmp_path / "s.json").write_text("[1]")
-    with pytest.raises(ConfigError, match=r"schema is \[1\], but must be a JSON object .*for example \{'type': 'object'\}"):
+    with pytest.raises(
+        ConfigError, match=r"schema is \[1\], but must be a JSON object .*for example \{'type': 'object'\}"
+    ):
         JsonTask(schema=str(tmp_path / "s.json"))
 
 
 def test_without_jsonschema_the_cure_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tts.tasks.schemas.validation.find_spec", lambda name: None)
     compile_schema.cache_clear()
-    with pytest.raises(MissingDependency, match=r"needs the optional dependency jsonschema \(hint: pip install 'test-time-search\[json\]'"):
+    with pytest.raises(
+        MissingDependency,
+        match=r"needs the optional dependency jsonschema \(hint: pip install 'test-time-search\[json\]'",
+    ):
         JsonTask(schema={})
 
 
@@ -122,6 +131,8 @@ def test_candidates_that_do_not_parse_never_win() -> None:
         return tts.Answer(texts[written.pop(0)], tokens=4)
 
     written = list(range(len(texts)))
-    solution = tts.solve("Who?", tts.Budget(samples=6), backend=write, task=JsonTask(schema=SCHEMA), strategy="best_of_n(n=6) | majority")
+    solution = tts.solve(
+        "Who?", tts.Budget(samples=6), backend=write, task=JsonTask(schema=SCHEMA), strategy="best_of_n(n=6) | majority"
+    )
     assert solution.answer == '{"name":"Ada"}'
     assert solution.confidence == pytest.approx(2 / 6)

@@ -21,7 +21,9 @@ from tts.tasks.symbolic import SymbolicChecker
 from tts.types import Message, Problem
 
 CASES = runpy.run_path(str(Path(__file__).with_name("math_cases.py")))
-NEEDS_MPMATH = pytest.mark.skipif(importlib.util.find_spec("mpmath") is None, reason="mpmath (extra: math) is not installed")
+NEEDS_MPMATH = pytest.mark.skipif(
+    importlib.util.find_spec("mpmath") is None, reason="mpmath (extra: math) is not installed"
+)
 MATH_CHARACTERS = st.text(alphabet="0123456789.,/-+^_{}()[]\\ =%$°½√πxyAB abcdfrtxsqtou")
 
 
@@ -162,7 +164,9 @@ def test_no_text_is_too_strange_for_the_exact_rules(a: str, b: str):
 
 
 @NEEDS_MPMATH
-@pytest.mark.parametrize("answer", ["\0", "\ud800", "\\", "{" * 900, "\\frac{", "$$", "\n\n", "^", "&", "\\begin{pmatrix}", "'; drop", '"'])
+@pytest.mark.parametrize(
+    "answer", ["\0", "\ud800", "\\", "{" * 900, "\\frac{", "$$", "\n\n", "^", "&", "\\begin{pmatrix}", "'; drop", '"']
+)
 def test_no_text_is_too_strange_for_the_worker(answer: str, task: MathTask):
     assert task.equivalent(answer, "x+1") is False
     assert task.equivalent(answer, answer) is True
@@ -207,7 +211,9 @@ def test_prompts_of_other_kinds_hold_the_texts_they_need():
     assert fused.index("FIRST") < fused.index("SECOND")
 
 
-@pytest.mark.parametrize(("kind", "texts"), [("revise", []), ("critique", []), ("fuse", []), ("fuse", ["one"]), ("dream", ["one", "two"])])
+@pytest.mark.parametrize(
+    ("kind", "texts"), [("revise", []), ("critique", []), ("fuse", []), ("fuse", ["one"]), ("dream", ["one", "two"])]
+)
 def test_prompt_refuses_unknown_kinds_and_missing_texts(kind: str, texts: list[str]):
     with pytest.raises(ConfigError, match=kind):
         MathTask().prompt(Problem("?"), kind, texts)

@@ -47,7 +47,9 @@ def test_verdicts_are_those_of_math_verify(task: MathVerifyTask, answer: str, re
 @NEEDS_MATH_VERIFY
 def test_answer_and_reference_are_not_treated_alike(task: MathVerifyTask) -> None:
     assert task.equivalent("x=5", "5") is True
-    assert task.equivalent(r"x \in [-2,7]", r"-2 \le x \le 7") is not task.equivalent(r"-2 \le x \le 7", r"x \in [-2,7]")
+    assert task.equivalent(r"x \in [-2,7]", r"-2 \le x \le 7") is not task.equivalent(
+        r"-2 \le x \le 7", r"x \in [-2,7]"
+    )
 
 
 @NEEDS_MATH_VERIFY

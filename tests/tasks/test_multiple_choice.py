@@ -77,7 +77,13 @@ def test_equal_choices_are_equal_however_dressed():
 
 @pytest.mark.parametrize(
     ("text", "finished"),
-    [(r"\boxed{B}", True), ("Answer: B\n\n", True), ("Answer: B", False), ("Answer: B\n\nWhy?\n\n", False), ("Maybe.\n\n", False)],
+    [
+        (r"\boxed{B}", True),
+        ("Answer: B\n\n", True),
+        ("Answer: B", False),
+        ("Answer: B\n\nWhy?\n\n", False),
+        ("Maybe.\n\n", False),
+    ],
 )
 def test_a_stated_choice_finishes(text: str, finished: bool):
     assert MultipleChoiceTask().is_finished(text) is finished

@@ -23,9 +23,12 @@ def test_every_name_stands_for_a_task_of_that_name(name: str):
 
 def test_every_class_of_a_task_is_in_the_table():
     folder = Path(tts.tasks.__file__).parent
-    lines = [line for path in folder.rglob("*.py") for line in path.read_text().splitlines() if line.startswith("class ")]
+    lines = [
+        line for path in folder.rglob("*.py") for line in path.read_text().splitlines() if line.startswith("class ")
+    ]
     classes = [line.split()[1].rstrip(":").partition("(")[0] for line in lines]
-    others = ("Task", "LinesTask", "IsolatedTask", "PairwiseIsolatedTask")  # bases, and what a search puts around a task
+    # bases, and what a search puts around a task
+    others = ("Task", "LinesTask", "IsolatedTask", "PairwiseIsolatedTask")
     tasks = {name for name in classes if name.endswith("Task") and name not in others}
     assert tasks == {entry.partition(":")[2] for entry in tts.tasks.TASKS.values()}
 
@@ -36,8 +39,15 @@ def test_an_unknown_name_is_refused_with_the_nearest():
 
 
 def test_the_import_is_light():
-    script = "import sys, tts.tasks, tts.tasks.math; print([m for m in ('sympy', 'mpmath', 'numpy', 'torch') if m in sys.modules])"
+    script = (
+        "import sys, tts.tasks, tts.tasks.math; print([m for m in ('sympy', 'mpmath', 'numpy', 'torch') if m in "
+        "sys.modules])"
+    )
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=Path(tts.tasks.__file__).parents[2]
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(tts.tasks.__file__).parents[2],
     )
     assert done.stdout.strip() == "[]"

@@ -81,7 +81,26 @@ def test_only_certain_differences_are_called_so(a: str, b: str, different: bool)
 
 
 @pytest.mark.parametrize(
-    "unit", [" ", "a", "1", "1,", "1 ", "(", "{", "\\", "\\frac", "\\text{", "\\text{a}", "=", "x=", "^", "12 cm ", "\\{,", "-"]
+    "unit",
+    [
+        " ",
+        "a",
+        "1",
+        "1,",
+        "1 ",
+        "(",
+        "{",
+        "\\",
+        "\\frac",
+        "\\text{",
+        "\\text{a}",
+        "=",
+        "x=",
+        "^",
+        "12 cm ",
+        "\\{,",
+        "-",
+    ],
 )
 def test_no_answer_takes_long(unit: str):
     answer = (unit * 1000)[:1000]

@@ -1,4 +1,6 @@
-"""Patches as answers: which text has which, and which are equal. Patches of real repositories: tests/backends/workspace/."""
+"""Patches as answers: which text has which, and which are equal. Patches of real repositories:
+tests/backends/workspace/.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,8 @@ def test_equal_changes_have_equal_keys():
 
 
 @pytest.mark.parametrize(
-    "text", ["", "no patch", "@@ -1,9 +1,9 @@", "@@ -1 +1 @@\n-", "diff --git ", "\ud800", "@@ -1,2 +1,2 @@\n\\ No\n-a\n+b"]
+    "text",
+    ["", "no patch", "@@ -1,9 +1,9 @@", "@@ -1 +1 @@\n-", "diff --git ", "\ud800", "@@ -1,2 +1,2 @@\n\\ No\n-a\n+b"],
 )
 def test_any_text_has_a_key(text):
     assert patch_key(text) == patch_key(text)

@@ -91,7 +91,9 @@ def test_no_answer_is_run_as_a_program(task: ReasoningGymTask, attack: str, tmp_
 
 
 def test_what_mathematics_writes_is_read(task: ReasoningGymTask):
-    integral = reference("simple_integration", question="", answer="", metadata={"variable": "x", "integrand": "2*x + cos(x)"})
+    integral = reference(
+        "simple_integration", question="", answer="", metadata={"variable": "x", "integrand": "2*x + cos(x)"}
+    )
     assert task.equivalent("x**2 + sin(x) + C", integral)
     assert not task.equivalent("x**2 - sin(x) + C", integral)
 
@@ -108,7 +110,10 @@ def test_a_hanging_answer_is_wrong_and_the_next_is_judged(task: ReasoningGymTask
 
 def test_what_goes_wrong_is_said(monkeypatch: pytest.MonkeyPatch):
     task = ReasoningGymTask(time_limit_s=5.0)
-    for line, expected in (("input(); raise SystemExit", WorkerDiedError), ("import time; time.sleep(60)", TimeoutError)):
+    for line, expected in (
+        ("input(); raise SystemExit", WorkerDiedError),
+        ("import time; time.sleep(60)", TimeoutError),
+    ):
         with monkeypatch.context() as patched:
             process = Worker([sys.executable, "-c", f"{READY}; {line}"])
             with pytest.raises(expected):
@@ -145,7 +150,9 @@ def test_entries_keep_their_tuples_and_keys_as_json():
 
 
 def test_no_module_of_the_package_keeps_a_way_to_run_an_answer():
-    """The scorers' ways are `eval` and `parse_expr`; a version with another one must be looked at before it is trusted."""
+    """The scorers' ways are `eval` and `parse_expr`; a version with another one must be looked at before it is
+    trusted.
+    """
     package = pytest.importorskip("reasoning_gym")
     folder = Path(package.__file__).parent
     ways = ("exec(", "sympify(", "os.system", "subprocess", "__import__(", "pickle.load")

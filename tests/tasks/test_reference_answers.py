@@ -1,4 +1,6 @@
-"""The reference solutions of public problem sets hold the reference answers, as our extraction and equality see them."""
+"""The reference solutions of public problem sets hold the reference answers, as our extraction and equality see
+them.
+"""
 
 from __future__ import annotations
 

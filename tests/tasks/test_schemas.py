@@ -23,10 +23,32 @@ from tts.tasks.schemas.patterns import Pattern
 from tts.tasks.schemas.validation import Schema, ValidationLimitError, compile_schema
 
 FAN = {
-    "$defs": {**{f"a{i}": {"anyOf": [{"$ref": f"#/$defs/a{i + 1}"}] * 2} for i in range(40)}, "a40": {"type": "string"}},
+    "$defs": {
+        **{f"a{i}": {"anyOf": [{"$ref": f"#/$defs/a{i + 1}"}] * 2} for i in range(40)},
+        "a40": {"type": "string"},
+    },
     "$ref": "#/$defs/a0",
 }
-_ATOMS = ("a", "b", ".", "[ab]", "[^a]", r"\d", r"\w", r"\s", r"[a-c\d]", "^", "$", r"\b", r"\B", r"\A", r"\Z", r"\.", "é", r"[^\w]")
+_ATOMS = (
+    "a",
+    "b",
+    ".",
+    "[ab]",
+    "[^a]",
+    r"\d",
+    r"\w",
+    r"\s",
+    r"[a-c\d]",
+    "^",
+    "$",
+    r"\b",
+    r"\B",
+    r"\A",
+    r"\Z",
+    r"\.",
+    "é",
+    r"[^\w]",
+)
 _REPEATS = ("*", "+", "?", "{2}", "{1,3}", "{0,2}", "{2,}", "*?", "+?", "??")
 
 
@@ -85,7 +107,9 @@ def test_a_pattern_that_needs_backtracking_is_refused(pattern: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("pattern", ["((a{1000}){1000})", "(){4294967290}", "(?:){4000000000}", "(" * 900 + ")" * 900, "a" * 2001, "("])
+@pytest.mark.parametrize(
+    "pattern", ["((a{1000}){1000})", "(){4294967290}", "(?:){4000000000}", "(" * 900 + ")" * 900, "a" * 2001, "("]
+)
 def test_a_pattern_of_no_bounded_size_is_refused(pattern: str) -> None:
     with pytest.raises(ConfigError, match="pattern"):
         Pattern(pattern)
@@ -95,12 +119,21 @@ def test_a_pattern_of_no_bounded_size_is_refused(pattern: str) -> None:
     ("schema", "rule"),
     [
         (FAN, "subschemas in all, with references written out, but at most 2000"),
-        ({"properties": {f"p{i}": {"minLength": 1} for i in range(5_000)}}, "objects and lists in all, but at most 2000"),
+        (
+            {"properties": {f"p{i}": {"minLength": 1} for i in range(5_000)}},
+            "objects and lists in all, but at most 2000",
+        ),
         ({"enum": ["x" * 100_001]}, "characters in all, but at most 100000"),
         (json.loads('{"not":' * 100 + "{}" + "}" * 100), "levels, but at most 64"),
         ({"$defs": {"a": {}}, "allOf": [{"$ref": "#/$defs/a"}] * 501}, "501 references in all, but at most 500"),
-        ({"anyOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": {"allOf": [{"$ref": "#"}]}}}, "leads back to itself on the same value"),
-        ({"properties": {"a": {"pattern": "(?=a)b"}}}, "has a lookahead or lookbehind, which cannot be matched in linear time"),
+        (
+            {"anyOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": {"allOf": [{"$ref": "#"}]}}},
+            "leads back to itself on the same value",
+        ),
+        (
+            {"properties": {"a": {"pattern": "(?=a)b"}}},
+            "has a lookahead or lookbehind, which cannot be matched in linear time",
+        ),
         ({"patternProperties": {r"(a)\1": {}}}, "has a reference to a group"),
         ({"pattern": "("}, "no valid JSON schema|is no regular expression"),
         ({"$ref": "http://localhost:1/x.json"}, "only its own parts are read"),
@@ -127,16 +160,17 @@ def test_a_schema_may_lead_back_to_itself_from_within() -> None:
 
 
 VALUES: list[Any] = [
-    None, True, 1, 1.0, 0, 2.5, "", "a", "ab1", [], [1, 1.0], [1, True], [{"a": 1}, {"a": 1.0}], [[0], [False]], {}, {"a": 1},
-    {"a": "x", "b": 2}, {"x1": 3}, {"x1": "y", "a": []},
+    None, True, 1, 1.0, 0, 2.5, "", "a", "ab1", [], [1, 1.0], [1, True], [{"a": 1}, {"a": 1.0}], [[0], [False]], {},
+    {"a": 1}, {"a": "x", "b": 2}, {"x1": 3}, {"x1": "y", "a": []},
 ]  # fmt: skip
 SCHEMAS: list[dict[str, Any]] = [
     {"pattern": "^[a-z]+$"}, {"uniqueItems": True}, {"additionalProperties": False, "properties": {"a": {}}},
     {"additionalProperties": {"type": "integer"}, "patternProperties": {"^x": {"type": "string"}}},
     {"patternProperties": {r"\d": {"minimum": 2}}},
-    {"additionalProperties": False, "patternProperties": {"^[ax]": True}}, {"multipleOf": 0.5}, {"multipleOf": 3}, {"const": 1},
-    {"enum": [1, "a", {"a": 1}]}, {"anyOf": [{"type": "string"}, {"required": ["a"]}]}, {"not": {"type": "number"}},
-    {"unevaluatedProperties": False, "properties": {"a": {}}}, {"contains": {"const": 1}}, {"oneOf": [{"type": "integer"}, {"minimum": 1}]},
+    {"additionalProperties": False, "patternProperties": {"^[ax]": True}}, {"multipleOf": 0.5}, {"multipleOf": 3},
+    {"const": 1}, {"enum": [1, "a", {"a": 1}]}, {"anyOf": [{"type": "string"}, {"required": ["a"]}]},
+    {"not": {"type": "number"}}, {"unevaluatedProperties": False, "properties": {"a": {}}}, {"contains": {"const": 1}},
+    {"oneOf": [{"type": "integer"}, {"minimum": 1}]},
 ]  # fmt: skip
 
 
@@ -154,8 +188,12 @@ def test_a_validation_ends_when_its_steps_are_spent() -> None:
         StepMeter(5_000).validate(validator, "1", 1)
 
 
-@pytest.mark.parametrize(("schema", "value"), [(FAN, 1), ({"pattern": "^(a+)+(?=$)"}, "a" * 36 + "!")], ids=["steps", "time"])
-def test_a_validation_without_end_is_ended_in_a_process_of_its_own(schema: Any, value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("schema", "value"), [(FAN, 1), ({"pattern": "^(a+)+(?=$)"}, "a" * 36 + "!")], ids=["steps", "time"]
+)
+def test_a_validation_without_end_is_ended_in_a_process_of_its_own(
+    schema: Any, value: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(validation, "MAX_STEPS", 30_000)
     monkeypatch.setattr(validation, "TIME_LIMIT_S", 0.5)
     with pytest.raises(ValidationLimitError, match="validation by the schema took more than"):

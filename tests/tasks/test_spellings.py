@@ -1,4 +1,6 @@
-"""Answers that are equal in every spelling, and answers that are not however alike they look; by tables, rewritings and random draws."""
+"""Answers that are equal in every spelling, and answers that are not however alike they look; by tables, rewritings and
+random draws.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from tts.tasks.forms.normal_form import normal_form
 from tts.tasks.math import MathTask
 from tts.thoughts import THINK
 
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("mpmath") is None, reason="mpmath (extra: math) is not installed")
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("mpmath") is None, reason="mpmath (extra: math) is not installed"
+)
 FOLDER = Path(__file__).parent
 DATA = os.environ.get("TTS_DATA_DIR")
 ROWS: dict[str, list[list[str]]] = runpy.run_path(str(FOLDER / "spellings.py"))["ROWS"]
@@ -63,7 +67,9 @@ def test_all_spellings_of_a_row_are_equal_and_no_two_rows_are(task: MathTask, ki
     owners: dict[str, list[str]] = {}
     for row in ROWS[kind]:
         keys = {spelling: task.key(spelling) for spelling in row}
-        assert len(set(keys.values())) == 1, {spelling: task.canonical(spelling) for spelling in keys if keys[spelling] != keys[row[0]]}
+        assert len(set(keys.values())) == 1, {
+            spelling: task.canonical(spelling) for spelling in keys if keys[spelling] != keys[row[0]]
+        }
         assert owners.setdefault(keys[row[0]], row) is row, f"{row[0]!r} is equal to {owners[keys[row[0]]][0]!r}"
 
 
@@ -108,28 +114,47 @@ def test_at_most_one_percent_of_public_answers_change_under_a_harmless_rewriting
         assert len(wrong) <= count / 100, (name, wrong[:5])
 
 
-# Random pairs --------------------------------------------------------------------------------------------------------------------
+# Random pairs ---------------------------------------------------------------------------------------------------------
 
 TIMES = st.tuples(st.integers(0, 23), st.integers(0, 59)).map(lambda t: f"{t[0]}:{t[1]:02d}")
-HALF_DAYS = st.tuples(st.integers(1, 12), st.integers(0, 59), st.sampled_from("ap")).map(lambda t: f"{t[0]}:{t[1]:02d} {t[2]}m")
+HALF_DAYS = st.tuples(st.integers(1, 12), st.integers(0, 59), st.sampled_from("ap")).map(
+    lambda t: f"{t[0]}:{t[1]:02d} {t[2]}m"
+)
 DATES = st.dates().filter(lambda day: day.year > 999).map(lambda day: day.isoformat())
 RANGES = st.tuples(st.integers(0, 3000), st.integers(1, 500)).map(lambda t: f"{t[0]}-{t[0] + t[1]}")
 TELEPHONES = st.tuples(st.integers(200, 999), st.integers(0, 9999)).map(lambda t: f"{t[0]}-{t[1]:04d}")
-LONG_TELEPHONES = st.tuples(st.integers(200, 999), st.integers(200, 999), st.integers(0, 9999)).map(lambda t: f"({t[0]}) {t[1]}-{t[2]:04d}")
+LONG_TELEPHONES = st.tuples(st.integers(200, 999), st.integers(200, 999), st.integers(0, 9999)).map(
+    lambda t: f"({t[0]}) {t[1]}-{t[2]:04d}"
+)
 VERSIONS = st.lists(st.integers(0, 40), min_size=3, max_size=4).map(lambda parts: ".".join(map(str, parts)))
 PAIRS = st.tuples(st.sampled_from(["()", "[]", "(]", "[)"]), st.integers(-20, 20), st.integers(-20, 20)).map(
     lambda t: f"{t[0][0]}{t[1]}, {t[2]}{t[0][1]}"
 )
-COORDINATES = st.tuples(st.integers(0, 89), st.integers(0, 59), st.sampled_from("NSEW")).map(lambda t: f"{t[0]}°{t[1]}'{t[2]}")
+COORDINATES = st.tuples(st.integers(0, 89), st.integers(0, 59), st.sampled_from("NSEW")).map(
+    lambda t: f"{t[0]}°{t[1]}'{t[2]}"
+)
 LISTS = st.lists(st.integers(0, 9), min_size=1, max_size=3).map(lambda items: "[" + ", ".join(map(str, items)) + "]")
 
 
 @pytest.mark.parametrize(
     "texts",
     [TIMES, HALF_DAYS, DATES, RANGES, TELEPHONES, LONG_TELEPHONES, VERSIONS, PAIRS, COORDINATES, LISTS],
-    ids=["times", "half days", "dates", "ranges", "telephones", "long telephones", "versions", "pairs", "coordinates", "lists"],
+    ids=[
+        "times",
+        "half days",
+        "dates",
+        "ranges",
+        "telephones",
+        "long telephones",
+        "versions",
+        "pairs",
+        "coordinates",
+        "lists",
+    ],
 )
-def test_things_of_one_form_are_equal_only_where_they_are_written_alike(task: MathTask, texts: st.SearchStrategy[str]) -> None:
+def test_things_of_one_form_are_equal_only_where_they_are_written_alike(
+    task: MathTask, texts: st.SearchStrategy[str]
+) -> None:
     @settings(deadline=None, max_examples=150)
     @given(texts, texts)
     def check(a: str, b: str) -> None:
@@ -154,7 +179,12 @@ def test_ratios_are_equal_where_their_quotients_are(task: MathTask) -> None:
 @given(st.dates().filter(lambda day: day.year > 999))
 def test_a_date_is_equal_in_every_spelling(day: Any) -> None:
     name = f"{day:%B}"
-    spellings = [day.isoformat(), f"{name} {day.day}, {day.year}", f"{day.day} {name} {day.year}", f"{day.year}年{day.month}月{day.day}日"]
+    spellings = [
+        day.isoformat(),
+        f"{name} {day.day}, {day.year}",
+        f"{day.day} {name} {day.year}",
+        f"{day.year}年{day.month}月{day.day}日",
+    ]
     assert len({normal_form(spelling) for spelling in spellings}) == 1
 
 
@@ -162,7 +192,11 @@ def test_a_date_is_equal_in_every_spelling(day: Any) -> None:
 @given(st.integers(1, 12), st.integers(0, 59), st.booleans())
 def test_a_time_of_day_is_equal_in_every_spelling(hour: int, minute: int, afternoon: bool) -> None:
     half = "p" if afternoon else "a"
-    spellings = [f"{hour}:{minute:02d} {half}m", f"{hour}:{minute:02d} {half}.m.", f"{hour}:{minute:02d}{half.upper()}M"]
+    spellings = [
+        f"{hour}:{minute:02d} {half}m",
+        f"{hour}:{minute:02d} {half}.m.",
+        f"{hour}:{minute:02d}{half.upper()}M",
+    ]
     if afternoon and hour < 12:
         spellings.append(f"{hour + 12}:{minute:02d}")
     if minute == 0:
@@ -170,7 +204,7 @@ def test_a_time_of_day_is_equal_in_every_spelling(hour: int, minute: int, aftern
     assert len({normal_form(spelling) for spelling in spellings}) == 1
 
 
-# Outputs -------------------------------------------------------------------------------------------------------------------------
+# Outputs --------------------------------------------------------------------------------------------------------------
 
 
 def is_read(task: Task, text: str, answer: str | None) -> bool:
@@ -207,7 +241,7 @@ def test_a_user_adds_marks_of_a_further_language(name: str) -> None:
         tts.tasks.get(f"{name}(marks='ateb:')")
 
 
-# Public cases --------------------------------------------------------------------------------------------------------------------
+# Public cases ---------------------------------------------------------------------------------------------------------
 
 
 def public_cases(name: str) -> list[dict[str, Any]]:

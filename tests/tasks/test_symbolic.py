@@ -21,7 +21,9 @@ from tts.errors import ConfigError
 from tts.tasks.symbolic import SymbolicChecker
 
 HANGING = runpy.run_path(str(Path(__file__).with_name("math_cases.py")))["HANGING"]
-NEEDS_MPMATH = pytest.mark.skipif(importlib.util.find_spec("mpmath") is None, reason="mpmath (extra: math) is not installed")
+NEEDS_MPMATH = pytest.mark.skipif(
+    importlib.util.find_spec("mpmath") is None, reason="mpmath (extra: math) is not installed"
+)
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="signals and resource limits as on POSIX")
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 QUESTIONS = itertools.count(1)
@@ -65,7 +67,9 @@ def test_what_would_take_for_ever_is_refused_by_its_size(checker: SymbolicChecke
 
 @POSIX
 def test_the_guard_kills_a_worker_that_hangs_and_the_verdict_is_remembered():
-    checker = SymbolicChecker(command=python(READY, "input()", "import time", "time.sleep(60)"), time_limit_s=0.3, num_workers=1)
+    checker = SymbolicChecker(
+        command=python(READY, "input()", "import time", "time.sleep(60)"), time_limit_s=0.3, num_workers=1
+    )
     with pytest.raises(TimeoutError):
         checker.key("x+x")
     assert (checker.timeouts, checker.pids) == (1, ())
@@ -77,9 +81,13 @@ def test_the_guard_kills_a_worker_that_hangs_and_the_verdict_is_remembered():
 def test_an_easy_answer_does_not_wait_for_a_hard_one():
     # This worker takes as long as the test for the form "hard", and answers all others at once.
     command = python(
-        READY, "import json, time", "while True:", " form = json.loads(input())['form']", " if form == 'hard(x)': time.sleep(60)",
+        READY,
+        "import json, time",
+        "while True:",
+        " form = json.loads(input())['form']",
+        " if form == 'hard(x)': time.sleep(60)",
         " print(json.dumps({'key': form}), flush=True)",
-    )  # fmt: skip
+    )
     checker = SymbolicChecker(command=command, num_workers=2, time_limit_s=30.0)
     said: list[str] = []
 
@@ -114,7 +122,11 @@ def test_a_worker_killed_by_others_is_replaced(checker: SymbolicChecker):
     pid = running_pid(checker)
     os.kill(pid, signal.SIGKILL)
     deadline = time.monotonic() + LIMIT_S
-    while Path(f"/proc/{pid}/stat").exists() and " Z " not in Path(f"/proc/{pid}/stat").read_text() and time.monotonic() < deadline:
+    while (
+        Path(f"/proc/{pid}/stat").exists()
+        and " Z " not in Path(f"/proc/{pid}/stat").read_text()
+        and time.monotonic() < deadline
+    ):
         pass
     assert running_pid(checker) != pid
 
@@ -183,7 +195,9 @@ def test_the_worker_ends_when_its_input_ends_and_bounds_its_memory():
 
 @POSIX
 def test_the_kernel_ends_a_hanging_worker_that_nobody_kills():
-    command = python("import time", "from tts.tasks.worker import serve", "serve(lambda: lambda request: time.sleep(60) or {})")
+    command = python(
+        "import time", "from tts.tasks.worker import serve", "serve(lambda: lambda request: time.sleep(60) or {})"
+    )
     request = json.dumps({"form": "x", "limit_s": -4})  # five seconds after the limit, hence one second from now
     with subprocess.Popen(
         command, env=ENVIRONMENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, stderr=subprocess.DEVNULL

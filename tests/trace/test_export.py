@@ -33,10 +33,18 @@ SUM = Problem("3 + 4 - 2", answer="5", id="sum")
 
 
 def toy(
-    plan: str = "best_of_n(n=8) | majority", *, seed: int = 0, budget: int = 8, problem: Problem = SUM, error: float = 0.0, **more: Any
+    plan: str = "best_of_n(n=8) | majority",
+    *,
+    seed: int = 0,
+    budget: int = 8,
+    problem: Problem = SUM,
+    error: float = 0.0,
+    **more: Any,
 ) -> Solution:
     verifiers = {"main": ToyVerifier(error=error)}
-    return solve(make_run(problem, Budget(samples=budget), plan, ToyBackend(SLIPS), seed=seed, verifiers=verifiers, **more))
+    return solve(
+        make_run(problem, Budget(samples=budget), plan, ToyBackend(SLIPS), seed=seed, verifiers=verifiers, **more)
+    )
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:
@@ -57,10 +65,12 @@ def drawn(solution: Solution) -> list[Candidate]:
 
 @pytest.fixture(scope="module")
 def solution() -> Solution:
-    return next(one for one in (toy(seed=seed) for seed in range(20)) if 3 <= sum(c.answer == "5" for c in one.candidates) <= 5)
+    return next(
+        one for one in (toy(seed=seed) for seed in range(20)) if 3 <= sum(c.answer == "5" for c in one.candidates) <= 5
+    )
 
 
-# Forms ----------------------------------------------------------------------------------------------------------------------------
+# Forms ----------------------------------------------------------------------------------------------------------------
 
 
 def test_texts_that_are_right_become_completions_and_chats(solution: Solution, tmp_path: Path) -> None:
@@ -109,7 +119,12 @@ def test_a_tree_has_each_node_once_with_what_the_search_knew(tmp_path: Path) -> 
     (row,) = exported(found, "tree", tmp_path)
     assert [node["node"] for node in row["nodes"]] == list(range(len(found.trace.nodes)))
     for node, known in zip(row["nodes"], found.trace.nodes, strict=True):
-        assert (node["parent"], node["text"], node["status"], node["pruned"]) == (known.parent, known.text, known.status, known.pruned)
+        assert (node["parent"], node["text"], node["status"], node["pruned"]) == (
+            known.parent,
+            known.text,
+            known.status,
+            known.pruned,
+        )
         assert tuple(node["ids"]) == known.token_ids
         assert node["scores"] == [{"verifier": role, "values": list(values)} for role, values in known.scores.items()]
     levels = row["levels"]
@@ -124,7 +139,7 @@ def test_a_tree_has_each_node_once_with_what_the_search_knew(tmp_path: Path) -> 
     assert row["temperature"] == 1.0
 
 
-# Tokens ---------------------------------------------------------------------------------------------------------------------------
+# Tokens ---------------------------------------------------------------------------------------------------------------
 
 
 def test_tokens_decode_to_the_text_and_their_probabilities_are_those_of_a_fresh_forward_pass(tmp_path: Path) -> None:
@@ -143,7 +158,8 @@ def test_tokens_decode_to_the_text_and_their_probabilities_are_those_of_a_fresh_
     assert len(rows) >= 2
     for row in rows:
         ids, before = row["ids"], row["prompt_ids"]
-        assert tokenizer.decode(ids, skip_special_tokens=True).rstrip("\ufffd") == row["text"].rstrip("\ufffd")  # a cut ends in a character
+        # a cut ends in a character
+        assert tokenizer.decode(ids, skip_special_tokens=True).rstrip("\ufffd") == row["text"].rstrip("\ufffd")
         with torch.no_grad():
             logits = model(torch.tensor([before + ids])).logits[0, len(before) - 1 : -1].double()
         for values, scale in ((row["logprobs"], 1.0), (row["sampling_logprobs"], temperature)):
@@ -163,14 +179,18 @@ def test_a_thought_is_kept_dropped_or_masked(tmp_path: Path) -> None:
         assert row["completion"] == one.trajectory.full_text
         assert short["completion"] == one.trajectory.response
         assert "<think>" not in short["completion"]
-    for row, plain in zip(exported(found, "tokens", tmp_path, thoughts="mask"), exported(found, "tokens", tmp_path), strict=True):
+    for row, plain in zip(
+        exported(found, "tokens", tmp_path, thoughts="mask"), exported(found, "tokens", tmp_path), strict=True
+    ):
         first = row["mask"].index(1)
         assert row["mask"] == [0] * first + [1] * (len(row["ids"]) - first)
         assert plain["mask"] == [1] * len(row["ids"])
         assert 0 < first < len(row["ids"])
     with pytest.raises(ConfigError, match="thoughts is 'mask', but the form trl-sft has no masks"):
         found.export(tmp_path / "x.jsonl", "trl-sft", thoughts="mask")
-    with pytest.raises(ConfigError, match="thoughts is 'drop', but log-probabilities of the form tokens hold after the thought alone"):
+    with pytest.raises(
+        ConfigError, match="thoughts is 'drop', but log-probabilities of the form tokens hold after the thought alone"
+    ):
         found.export(tmp_path / "x.jsonl", "tokens", thoughts="drop")
 
 
@@ -188,18 +208,24 @@ def test_text_that_the_model_did_not_write_is_masked(tmp_path: Path) -> None:
     assert row["logprobs"][:forced] == [0.0] * forced
 
 
-# Importance -----------------------------------------------------------------------------------------------------------------------
+# Importance -----------------------------------------------------------------------------------------------------------
 
 
 def exact(f: Any) -> float:
-    """Return the mean of the odds of a solution times f of its answer, under the toy: two steps, each right with probability .6."""
+    """Return the mean of the odds of a solution times f of its answer, under the toy: two steps, each right with
+    probability .6.
+    """
     odds = 0.9 / 0.1
     return sum(p * (odds if slips == 0 else 1 / odds) * f(slips == 0) for slips, p in ((0, 0.36), (1, 0.48), (2, 0.16)))
 
 
 @repeats(150, 1500)
 @pytest.mark.parametrize(
-    "plan", ["particle_filter(n=4, target='last')", "particle_filter(n=6, resampling='systematic', target='last', resample_below=0.5)"]
+    "plan",
+    [
+        "particle_filter(n=4, target='last')",
+        "particle_filter(n=6, resampling='systematic', target='last', resample_below=0.5)",
+    ],
 )
 def test_weights_of_particles_estimate_the_normalizing_constant_and_the_mean_reward(plan: str, runs: int) -> None:
     constants, rewards = list[float](), list[float]()
@@ -238,26 +264,43 @@ def test_weights_of_rebase_are_unbiased_where_no_path_is_dropped(runs: int) -> N
 def test_paths_have_no_weight_where_the_theory_gives_none() -> None:
     task = tts.tasks.get("arithmetic")
     dropping = next(
-        one for one in (toy("rebase(n=4, balance_temperature=0.05)", budget=60, error=0.1, seed=seed) for seed in range(20))
+        one
+        for one in (toy("rebase(n=4, balance_temperature=0.05)", budget=60, error=0.1, seed=seed) for seed in range(20))
         if any(math.exp(weight) == 0.0 for level in one.trace.levels for weight in level.log_weights)
-    )  # fmt: skip
+    )
     for found in (dropping, toy(), toy("entropic_particle_filter(n=4)", budget=60, error=0.1)):
         assert all(sample.weight is None for sample in found.trace.record(task).samples)
 
 
-# Filters --------------------------------------------------------------------------------------------------------------------------
+# Filters --------------------------------------------------------------------------------------------------------------
 
 
-def made(answers: str, *, scores: Any = None, problem: str = "p", prompt: Any = "ask", model: str = "m", texts: Any = None) -> SearchRows:
+def made(
+    answers: str, *, scores: Any = None, problem: str = "p", prompt: Any = "ask", model: str = "m", texts: Any = None
+) -> SearchRows:
     """Return a search with a sample for each letter; "a" is right, "-" is no answer."""
     samples = [
         PathSample(
-            prompt=prompt, text=f"{letter}{i}" if texts is None else texts[i], answer=None if letter == "-" else letter,
-            right=letter == "a", score=None if scores is None else scores[i], steps=(letter,), is_best=i == 0,
+            prompt=prompt,
+            text=f"{letter}{i}" if texts is None else texts[i],
+            answer=None if letter == "-" else letter,
+            right=letter == "a",
+            score=None if scores is None else scores[i],
+            steps=(letter,),
+            is_best=i == 0,
         )
         for i, letter in enumerate(answers)
-    ]  # fmt: skip
-    return SearchRows(problem=problem, prompt=prompt, reference="a", model=model, strategy="s", seed=0, budget="tokens=1", samples=samples)
+    ]
+    return SearchRows(
+        problem=problem,
+        prompt=prompt,
+        reference="a",
+        model=model,
+        strategy="s",
+        seed=0,
+        budget="tokens=1",
+        samples=samples,
+    )
 
 
 def completions(searches: list[SearchRows], folder: Path, form: str = "trl-sft", **filters: Any) -> list[str]:
@@ -286,9 +329,13 @@ def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
     assert (written.rows, written.left_out) == (2, {"samples without a verdict": 3})
     assert str(written).endswith("left out: 3 samples without a verdict")
     assert "| left out: samples without a verdict | 3 |" in (tmp_path / "f.md").read_text()
-    written = export_searches([made("ab"), dataclasses.replace(unknown, problem="q")], tmp_path / "f.jsonl", "trl-grpo", Filters())
+    written = export_searches(
+        [made("ab"), dataclasses.replace(unknown, problem="q")], tmp_path / "f.jsonl", "trl-grpo", Filters()
+    )
     assert (written.rows, written.left_out) == (1, {"problems without a reference answer": 1})
-    with pytest.raises(ConfigError, match="no row of the form trl-kto is left of 1 searches: 3 samples without a verdict"):
+    with pytest.raises(
+        ConfigError, match="no row of the form trl-kto is left of 1 searches: 3 samples without a verdict"
+    ):
         export_searches([unknown], tmp_path / "none.jsonl", "trl-kto", Filters())
     assert not (tmp_path / "none.jsonl").exists()
     assert not (tmp_path / "none.md").exists()
@@ -309,21 +356,25 @@ def test_what_cannot_be_written_is_refused_before(tmp_path: Path) -> None:
         path, form = given.pop("path", tmp_path / "x.jsonl"), given.pop("form", "trl-sft")
         with pytest.raises(ConfigError, match=told):
             export_searches([made("aa")], path, form, Filters(**given))
-    with pytest.raises(ConfigError, match="the searches are of the models 'm' and 'n', but a file has the tokens of one"):
+    with pytest.raises(
+        ConfigError, match="the searches are of the models 'm' and 'n', but a file has the tokens of one"
+    ):
         export_searches([made("a"), made("a", model="n")], tmp_path / "x.jsonl", "trl-sft", Filters())
     with pytest.raises(ConfigError, match="argument of Filters is 'distnct'"):
         Filters(distnct=True)  # type: ignore[call-arg]
     assert not list(tmp_path.iterdir())
 
 
-# Files ----------------------------------------------------------------------------------------------------------------------------
+# Files ----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("form", list(FORMS))
 def test_both_files_have_the_same_rows_and_datasets_streams_them(form: str, tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     pytest.importorskip("pyarrow")
-    record = toy("particle_filter(n=4)", budget=60, error=0.1, seed=1).trace.record(tts.tasks.get("arithmetic"), reference="5")
+    record = toy("particle_filter(n=4)", budget=60, error=0.1, seed=1).trace.record(
+        tts.tasks.get("arithmetic"), reference="5"
+    )
     chat = (Message("system", "Be brief."), Message("user", "3 + 4 - 2 \ud800"))
     searches = [dataclasses.replace(record, problem=f"p{i}") for i in range(3)]
     if not FORMS[form].tokens:
@@ -331,18 +382,27 @@ def test_both_files_have_the_same_rows_and_datasets_streams_them(form: str, tmp_
             dataclasses.replace(
                 one,
                 prompt=chat,
-                samples=[dataclasses.replace(sample, prompt=chat, right=i % 2 == 0) for i, sample in enumerate([*one.samples] * 2)],
+                samples=[
+                    dataclasses.replace(sample, prompt=chat, right=i % 2 == 0)
+                    for i, sample in enumerate([*one.samples] * 2)
+                ],
             )
             for one in searches
         ]
         searches = [
-            dataclasses.replace(one, samples=[dataclasses.replace(s, text=f"{s.text}{i}") for i, s in enumerate(one.samples)])
+            dataclasses.replace(
+                one, samples=[dataclasses.replace(s, text=f"{s.text}{i}") for i, s in enumerate(one.samples)]
+            )
             for one in searches
         ]
-    counts = {export_searches(searches, tmp_path / f"rows.{kind}", form, Filters()).rows for kind in ("jsonl", "parquet")}
+    counts = {
+        export_searches(searches, tmp_path / f"rows.{kind}", form, Filters()).rows for kind in ("jsonl", "parquet")
+    }
     assert len(counts) == 1
     read = {
-        kind: list(datasets.load_dataset(reader, data_files=str(tmp_path / f"rows.{kind}"), split="train", streaming=True))
+        kind: list(
+            datasets.load_dataset(reader, data_files=str(tmp_path / f"rows.{kind}"), split="train", streaming=True)
+        )
         for kind, reader in (("jsonl", "json"), ("parquet", "parquet"))
     }
     assert read["jsonl"] == read["parquet"]
@@ -350,7 +410,13 @@ def test_both_files_have_the_same_rows_and_datasets_streams_them(form: str, tmp_
 
 
 def test_the_card_says_how_rows_were_made(tmp_path: Path) -> None:
-    export_searches([made("aab")], tmp_path / "rows.jsonl", "trl-sft", Filters(distinct=True), facts={"licence": "MIT", "study": "a|b"})
+    export_searches(
+        [made("aab")],
+        tmp_path / "rows.jsonl",
+        "trl-sft",
+        Filters(distinct=True),
+        facts={"licence": "MIT", "study": "a|b"},
+    )
     card = (tmp_path / "rows.md").read_text()
     for line in (
         'license: "MIT"',

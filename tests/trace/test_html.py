@@ -16,19 +16,39 @@ from tts.trace.trace import Trace, TraceNode
 from tts.types import Usage
 
 NAN = float("nan")
-ATTACK = "</script><script>document.body.dataset.pwned = 1</script><img src=x onerror=\"document.body.dataset.pwned = 2\"> & <b>'bold'</b>"
+ATTACK = (
+    '</script><script>document.body.dataset.pwned = 1</script><img src=x onerror="document.body.dataset.pwned = '
+    "2\"> & <b>'bold'</b>"
+)
 ODD = "a\u2028b\x00c\ud800d\u202ee"
 ODD_SHOWN = "a⟨U+2028⟩b⟨U+0000⟩c⟨U+D800⟩d⟨U+202E⟩e"
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
 
 
 def node(number: int, parent: int | None, **changes: Any) -> TraceNode:
-    plain = TraceNode(number, parent, "solve", "policy", f"Step {number}: so it goes on.\n", 10 + number % 7, "active", f"{number:016x}")
+    plain = TraceNode(
+        number,
+        parent,
+        "solve",
+        "policy",
+        f"Step {number}: so it goes on.\n",
+        10 + number % 7,
+        "active",
+        f"{number:016x}",
+    )
     return dataclasses.replace(plain, **changes)
 
 
 def trace(nodes: tuple[TraceNode, ...], **changes: Any) -> Trace:
-    usage = Usage(prompt_tokens=31, generated_tokens=480, verifier_tokens=300, verifier_calls=48, samples=16, seconds=2.5, work_seconds=9.0)
+    usage = Usage(
+        prompt_tokens=31,
+        generated_tokens=480,
+        verifier_tokens=300,
+        verifier_calls=48,
+        samples=16,
+        seconds=2.5,
+        work_seconds=9.0,
+    )
     calls = (
         Call("open", "policy", 1, 0, Usage(prompt_tokens=31)),
         *(Call("expand", "policy", 16, 512, Usage(generated_tokens=160)) for _ in range(3)),
@@ -51,7 +71,9 @@ def trace(nodes: tuple[TraceNode, ...], **changes: Any) -> Trace:
 
 
 def beams(steps: int = 3, width: int = 4) -> tuple[TraceNode, ...]:
-    """A beam search: every step each kept beam has `width` children, of which `width` in all are kept; the last are candidates."""
+    """A beam search: every step each kept beam has `width` children, of which `width` in all are kept; the last are
+    candidates.
+    """
     nodes = [node(0, None, text="How many km are 7 stages of 6 km?")]
     kept = [0]
     for step in range(steps):
@@ -65,7 +87,12 @@ def beams(steps: int = 3, width: int = 4) -> tuple[TraceNode, ...]:
                 children.append(number)
         kept = sorted(children, key=lambda number: -nodes[number].scores["prm"][-1])[:width]
         for place, number in enumerate(kept):
-            last = {"status": "finished", "answer": "41" if place == 1 else "42", "candidate": place, "weight": 1.0 - place / 10}
+            last = {
+                "status": "finished",
+                "answer": "41" if place == 1 else "42",
+                "candidate": place,
+                "weight": 1.0 - place / 10,
+            }
             nodes[number] = dataclasses.replace(nodes[number], pruned=False, **(last if step == steps - 1 else {}))
     return tuple(nodes)
 
@@ -75,8 +102,15 @@ def wide_and_deep(count: int) -> tuple[TraceNode, ...]:
     nodes = [node(0, None)]
     for number in range(1, count):
         parent = 0 if number <= 300 else number - 300
-        last = {"status": "finished", "answer": "42" if number == count - 1 else "41", "candidate": number - count + 50, "weight": 0.5}
-        nodes.append(node(number, parent, scores={"orm": (number % 100 / 10 - 3,)}, **(last if number >= count - 50 else {})))
+        last = {
+            "status": "finished",
+            "answer": "42" if number == count - 1 else "41",
+            "candidate": number - count + 50,
+            "weight": 0.5,
+        }
+        nodes.append(
+            node(number, parent, scores={"orm": (number % 100 / 10 - 3,)}, **(last if number >= count - 50 else {}))
+        )
     return tuple(nodes)
 
 
@@ -88,7 +122,9 @@ def hostile_beams() -> Trace:
     nodes[2] = dataclasses.replace(nodes[2], status="truncated", scores={"prm": (NAN,), ATTACK: (0.5,)}, pruned=True)
     nodes.append(node(len(nodes), winner.parent, scratch=True, status="finished", model=ATTACK))
     call = Call(ATTACK, ATTACK, 1, 5, Usage())
-    return trace(tuple(nodes), problem=ATTACK + ODD, answer=ATTACK, strategy=ATTACK, model=ODD, stopped_by=ATTACK, calls=(call,))
+    return trace(
+        tuple(nodes), problem=ATTACK + ODD, answer=ATTACK, strategy=ATTACK, model=ODD, stopped_by=ATTACK, calls=(call,)
+    )
 
 
 def test_it_draws_the_tree_and_shows_hostile_text_as_text(tmp_path: Path) -> None:
@@ -172,7 +208,7 @@ log.all = [drawn(), $("count").textContent, $("all").disabled];
 document.querySelectorAll("#candidates thead button")[0].click();
 log.sorted = document.querySelector("#candidates tbody tr").dataset.row;
 document.body.dataset.log = JSON.stringify(log);
-"""
+"""  # noqa: E501
 
 
 def test_a_large_tree_starts_small_and_opens_on_demand(tmp_path: Path) -> None:
@@ -223,7 +259,7 @@ log.all = drawn();
 $("only").click();
 log.only = [document.querySelectorAll(".node.winner").length, document.querySelector('[data-key="above"]').textContent];
 document.body.dataset.log = JSON.stringify(log);
-"""
+"""  # noqa: E501
 
 
 def test_of_a_deep_path_the_last_levels_are_drawn_and_others_on_demand(tmp_path: Path) -> None:
@@ -260,7 +296,9 @@ def test_a_page_of_100_000_nodes_opens_within_three_seconds(made: Any, tmp_path:
 
 
 def test_one_node_in_a_narrow_window(tmp_path: Path) -> None:
-    record = trace((node(0, None),), answer=None, confidence=NAN, strategy="x" * 300, usage=Usage(flops=None, usd=None), calls=())
+    record = trace(
+        (node(0, None),), answer=None, confidence=NAN, strategy="x" * 300, usage=Usage(flops=None, usd=None), calls=()
+    )
     script = "document.body.dataset.wide = document.documentElement.scrollWidth - window.innerWidth"
     page = open_page(with_script(record.to_html(), script), tmp_path, size="400,800")
     assert page.log == []
@@ -284,7 +322,15 @@ def test_a_turn_of_an_agent_shows_its_patch_by_lines_and_what_its_tests_said(tmp
     turns = (
         node(0, None),
         node(1, 0, text=format_turn("I looked.", "", is_last=False), scores={"main": (0.0,)}, notes={"main": said}),
-        node(2, 1, text=format_turn("I wrote.", patch, is_last=True), status="finished", answer=patch, candidate=0, weight=1.0),
+        node(
+            2,
+            1,
+            text=format_turn("I wrote.", patch, is_last=True),
+            status="finished",
+            answer=patch,
+            candidate=0,
+            weight=1.0,
+        ),
     )
     page = open_page(trace(turns).to_html(), tmp_path, size="1280,800", fragment="#node=2")
     assert page.log == []
@@ -292,7 +338,9 @@ def test_a_turn_of_an_agent_shows_its_patch_by_lines_and_what_its_tests_said(tmp
     shown = page.by_id("text").text
     assert shown.startswith("I wrote.")
     assert "=====" not in shown
-    lines = {kind: {element.text.strip() for element in page.of_class(kind)} for kind in ("plus", "minus", "hunk", "file")}
+    lines = {
+        kind: {element.text.strip() for element in page.of_class(kind)} for kind in ("plus", "minus", "hunk", "file")
+    }
     assert lines["plus"] == {f"+{ATTACK}"}
     assert lines["minus"] == {"-old"}
     assert lines["hunk"] == {"@@ -1,2 +1,2 @@"}

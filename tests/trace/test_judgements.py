@@ -46,7 +46,10 @@ def test_what_was_too_long_says_by_how_much_in_trace_and_warning() -> None:
     assert len(shown) + len(long) == 4
     assert all(one.replies == () and len(one.prompt.split()) == 100 + one.over for one in long)
     most = max(one.over for one in long)
-    told = f"{len(long)} of 4 prompts were longer than the judge's prompt_tokens=100, and not shown: the longest by {most} tokens"
+    told = (
+        f"{len(long)} of 4 prompts were longer than the judge's prompt_tokens=100, and not shown: the longest by "
+        f"{most} tokens"
+    )
     assert told in solution.warnings
 
 

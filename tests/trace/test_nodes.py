@@ -9,7 +9,10 @@ from tts.trace.nodes import RecordedNodes
 
 
 def test_nodes_compare_hash_and_pickle_as_their_tuple() -> None:
-    solved = [tts.solve("3 + 4 - 2", 400, model="toy", strategy="best_of_n(n=2) | majority", seed=seed).trace for seed in (1, 1, 2)]
+    solved = [
+        tts.solve("3 + 4 - 2", 400, model="toy", strategy="best_of_n(n=2) | majority", seed=seed).trace
+        for seed in (1, 1, 2)
+    ]
     first, again, other = (trace.nodes for trace in solved)
     assert isinstance(first, RecordedNodes)
     assert first == again

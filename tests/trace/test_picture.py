@@ -28,10 +28,14 @@ def texts(picture: str) -> list[str]:
     return ["".join(each.itertext()) for each in ET.fromstring(picture).iter(f"{SVG}text")]
 
 
-@pytest.mark.parametrize("strategy", ["beam(n=8) | weighted", "rebase(n=8) | weighted", "best_of_n(n=4) | weighted", "mcts | best"])
+@pytest.mark.parametrize(
+    "strategy", ["beam(n=8) | weighted", "rebase(n=8) | weighted", "best_of_n(n=4) | weighted", "mcts | best"]
+)
 def test_shared_tokens_are_those_of_the_ledger(strategy: str) -> None:
     found = searched(strategy)
-    held, alone = map(int, re.match(r"(\d+) tokens held, (\d+) without sharing", texts(found.trace.to_svg("kv"))[0]).groups())
+    held, alone = map(
+        int, re.match(r"(\d+) tokens held, (\d+) without sharing", texts(found.trace.to_svg("kv"))[0]).groups()
+    )
     assert (held, alone - held) == (found.usage.peak_kv_tokens, found.usage.saved_kv_tokens)
 
 
@@ -48,7 +52,9 @@ def test_a_still_tree_is_the_whole_one_and_does_not_move() -> None:
 def test_colours_need_no_variables_of_css(kind: str) -> None:
     """Programs that turn pictures into PDF know no variables, and would paint all in black."""
     picture = searched("beam(n=8) | weighted").trace.to_svg(kind)
-    light, dark = re.search(r"<style>(.*)@media\(prefers-color-scheme:dark\)\{(.*)\}\n</style>", picture, re.DOTALL).groups()
+    light, dark = re.search(
+        r"<style>(.*)@media\(prefers-color-scheme:dark\)\{(.*)\}\n</style>", picture, re.DOTALL
+    ).groups()
     assert not re.search(r"(?:fill|stroke):var", light + dark)
     assert ".page{fill:#fff}" in light
     assert ".page{fill:#181c22}" in dark
@@ -59,14 +65,18 @@ def test_the_budget_is_that_of_the_ledger() -> None:
     found = searched("beam(n=8) | weighted")
     shown = texts(found.trace.to_svg("budget"))
     assert shown[0] == f"{found.usage.tokens} of 400 tokens spent in {len(found.trace.calls)} calls"
-    assert {f"generated {found.usage.generated_tokens}", f"verifier {found.usage.verifier_tokens}", "limit"} <= set(shown)
+    assert {f"generated {found.usage.generated_tokens}", f"verifier {found.usage.verifier_tokens}", "limit"} <= set(
+        shown
+    )
 
 
 def test_the_tree_has_every_node_and_the_answers_path() -> None:
     found = searched("beam(n=8) | weighted")
     picture = ET.fromstring(found.trace.to_svg())
     assert len(list(picture.iter(f"{SVG}circle"))) == len(found.trace.nodes)
-    assert len([each for each in picture.iter(f"{SVG}g") if each.get("class") == "out"]) == sum(each.pruned for each in found.trace.nodes)
+    assert len([each for each in picture.iter(f"{SVG}g") if each.get("class") == "out"]) == sum(
+        each.pruned for each in found.trace.nodes
+    )
     winner = next(each for each in found.trace.nodes if each.candidate is not None and each.answer == found.answer)
     assert winner.text.strip() in texts(found.trace.to_svg())
     assert f"answer: {found.answer}" in texts(found.trace.to_svg())

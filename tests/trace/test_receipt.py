@@ -48,7 +48,9 @@ def solved(strategy: str, verifier: str | None = "toy(error=0.1)") -> tts.Soluti
     return tts.solve(SUM, 4000, model="toy", strategy=strategy, verifier=verifier, seed=3)
 
 
-@pytest.mark.parametrize("strategy", ["best_of_n(n=8) | weighted", "beam(n=4)", "best_of_n(n=4) | medoid", "auto", "single"])
+@pytest.mark.parametrize(
+    "strategy", ["best_of_n(n=8) | weighted", "beam(n=4)", "best_of_n(n=4) | medoid", "auto", "single"]
+)
 def test_phases_sum_to_the_ledger(strategy: str) -> None:
     check_sums(solved(strategy))
 
@@ -91,10 +93,17 @@ def check_sums(solution: tts.Solution) -> None:
     assert (None in dollars) == (total.usd is None)
 
 
-@pytest.mark.parametrize("selection", ["majority", "weighted", "best", "borda", "selective(threshold=0.9)", "weighted(aggregate='min')"])
+@pytest.mark.parametrize(
+    "selection", ["majority", "weighted", "best", "borda", "selective(threshold=0.9)", "weighted(aggregate='min')"]
+)
 def test_parts_are_what_so_many_samples_answer_alone(selection: str) -> None:
     for seed in range(5):
-        run: Any = {"model": ToyBackend(ToyLanguage(accuracy=0.6)), "verifier": "toy(error=0.3)", "seed": seed, "task": "arithmetic"}
+        run: Any = {
+            "model": ToyBackend(ToyLanguage(accuracy=0.6)),
+            "verifier": "toy(error=0.3)",
+            "seed": seed,
+            "task": "arithmetic",
+        }
         whole = tts.solve(SUM, 4000, strategy=f"best_of_n(n=8) | {selection}", **run)
         parts = whole.receipt().parts
         assert parts is not None, whole.receipt().reason
@@ -107,10 +116,17 @@ def test_parts_are_what_so_many_samples_answer_alone(selection: str) -> None:
 
 def test_parts_are_known_only_where_the_search_has_asked_for_all_their_scores() -> None:
     solutions = [
-        tts.solve(SUM, 4000, model=ToyBackend(ToyLanguage(accuracy=0.6)), verifier="toy(error=0.3)", seed=seed, task="arithmetic",
-                  strategy="best_of_n(n=8) | best_of_majority(alpha=0.3)")
+        tts.solve(
+            SUM,
+            4000,
+            model=ToyBackend(ToyLanguage(accuracy=0.6)),
+            verifier="toy(error=0.3)",
+            seed=seed,
+            task="arithmetic",
+            strategy="best_of_n(n=8) | best_of_majority(alpha=0.3)",
+        )
         for seed in range(20)
-    ]  # fmt: skip
+    ]
     receipts = [solution.receipt() for solution in solutions]
     assert {receipt.reason for receipt in receipts} == {"", "the selection best_of_majority would need new calls"}
     assert all((receipt.parts is None) == bool(receipt.reason) for receipt in receipts)

@@ -13,7 +13,15 @@ import tts
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.errors import ConfigError
 from tts.experiments.datasets import countdown
-from tts.solver.rollouts import Rollout, RolloutGroup, Rollouts, SignalAllocator, expected_variance, fitted_beta, rollouts
+from tts.solver.rollouts import (
+    Rollout,
+    RolloutGroup,
+    Rollouts,
+    SignalAllocator,
+    expected_variance,
+    fitted_beta,
+    rollouts,
+)
 
 
 def sums(count: int = 24, seed: int = 0) -> list[tts.Problem]:
@@ -214,7 +222,9 @@ def test_prompts_without_a_reference_need_a_reward() -> None:
 @pytest.mark.parametrize("strategy", ["rebase", "beam", "particle_filter"])
 def test_trees_make_groups_too(strategy: str) -> None:
     """Rollouts of a tree have their own tokens, prefixes that they share included."""
-    with tts.Solver(ToyBackend(ToyLanguage(accuracy=0.85)), "toy(error=0.2)", task="arithmetic", temperature=1.0) as made:
+    with tts.Solver(
+        ToyBackend(ToyLanguage(accuracy=0.85)), "toy(error=0.2)", task="arithmetic", temperature=1.0
+    ) as made:
         found = rollouts(sums(4), 4000, solver=made, strategy=strategy, objective="uniform", n=4)
     assert found.spent["tokens"] <= 4000
     sizes = [len(of.rollouts) for of in found.groups]

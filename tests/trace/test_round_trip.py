@@ -28,7 +28,8 @@ def test_any_trace_comes_back_equal(
     parts: list[tuple[dict[str, tuple[float, ...]], str, float | None]], confidence: float, text: str
 ) -> None:
     nodes = tuple(
-        node(i, i - 1 if i else None, scores=of, text=word, answer=word, weight=weight) for i, (of, word, weight) in enumerate(parts)
+        node(i, i - 1 if i else None, scores=of, text=word, answer=word, weight=weight)
+        for i, (of, word, weight) in enumerate(parts)
     )
     before = trace(nodes=nodes, confidence=confidence, problem=text, answer=None)
     encoded = before.to_json().encode()
@@ -50,7 +51,9 @@ def test_the_trace_of_a_search_with_unknown_scores_comes_back(each_step: bool) -
 
     verifier = FunctionVerifier(by_step if each_step else sometimes)
     backend = ToyBackend(ToyLanguage(accuracy=0.5, mute=0.2))
-    before = solve(make_run("3 + 4 - 2", Budget(tokens=2000), "best_of_n(n=12) | weighted", backend, verifiers={"main": verifier})).trace
+    before = solve(
+        make_run("3 + 4 - 2", Budget(tokens=2000), "best_of_n(n=12) | weighted", backend, verifiers={"main": verifier})
+    ).trace
     found = [score for one in before.nodes for of in one.scores.values() for score in of]
     assert any(map(math.isnan, found))
     assert not all(map(math.isnan, found))

@@ -35,11 +35,15 @@ def trace(**changes: Any) -> Trace:
         node(0, None, text="How much is 6 times 7?"),
         node(1, 0, scores={"prm": (0.5,)}),
         node(2, 0, scores={"prm": (NAN,)}, pruned=True),
-        node(3, 1, status="finished", scores={"prm": (0.5, 0.75), "orm": (NAN,)}, answer="42", candidate=0, weight=0.75),
+        node(
+            3, 1, status="finished", scores={"prm": (0.5, 0.75), "orm": (NAN,)}, answer="42", candidate=0, weight=0.75
+        ),
         node(4, 1, status="truncated", answer=None, candidate=1, weight=None),
         node(5, 3, scratch=True, status="failed"),
     )
-    usage = Usage(generated_tokens=60, cancelled_tokens=4, verifier_tokens=30, seconds=1.5, work_seconds=3.0, usd=None, flops=None)
+    usage = Usage(
+        generated_tokens=60, cancelled_tokens=4, verifier_tokens=30, seconds=1.5, work_seconds=3.0, usd=None, flops=None
+    )
     calls = (
         Call("expand", "policy", 4, 128, dataclasses.replace(usage, verifier_tokens=0)),
         Call("score", "prm", 4, 0, Usage(verifier_tokens=30, verifier_calls=4)),
@@ -107,7 +111,9 @@ def test_json_keeps_readable_letters() -> None:
     assert "漢字 🙂" in trace(problem="漢字 🙂").to_json()
 
 
-@pytest.mark.parametrize("text", ["", "[]", "null", "{}", '{"format": 1}', '{"format": 1, "nodes": [{}], "calls": []}', "{"])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "null", "{}", '{"format": 1}', '{"format": 1, "nodes": [{}], "calls": []}', "{"]
+)
 def test_text_that_is_no_trace_is_named(text: str) -> None:
     with pytest.raises(ConfigError, match="the text is no trace"):
         Trace.from_json(text)
@@ -134,7 +140,13 @@ def test_canonical_leaves_out_times_and_cancelled_tokens_and_nothing_else() -> N
 
 def test_canonical_sees_every_other_difference() -> None:
     more = dataclasses.replace(trace().usage, generated_tokens=61)
-    for changed in (trace(seed=1), trace(usage=more), trace(nodes=trace().nodes[:-1]), trace(calls=()), trace(stopped_by="failed")):
+    for changed in (
+        trace(seed=1),
+        trace(usage=more),
+        trace(nodes=trace().nodes[:-1]),
+        trace(calls=()),
+        trace(stopped_by="failed"),
+    ):
         assert changed.canonical() != trace().canonical()
 
 
@@ -145,7 +157,9 @@ def test_networkx_view_has_the_tree_with_every_attribute() -> None:
     assert sorted(graph.edges) == [(0, 1), (0, 2), (1, 3), (1, 4), (3, 5)]
     assert graph.graph == {"problem": record.problem, "strategy": record.strategy, "answer": "42"}
     for one in record.nodes:
-        assert graph.nodes[one.node] == {f.name: getattr(one, f.name) for f in dataclasses.fields(one) if f.name != "node"}
+        assert graph.nodes[one.node] == {
+            f.name: getattr(one, f.name) for f in dataclasses.fields(one) if f.name != "node"
+        }
 
 
 def test_save_writes_what_the_ending_says(tmp_path: Any) -> None:
@@ -192,7 +206,9 @@ def test_the_page_loads_nothing() -> None:
     page = trace().to_html()
     addresses = re.findall(r"https?://[^\s\"']+", page)
     assert addresses == ["http://www.w3.org/2000/svg"]  # the name of a namespace
-    assert not re.search(r"\b(?:src|href|srcset|action)=|@import|\burl\(|innerHTML|insertAdjacentHTML|document\.write|\beval\(", page)
+    assert not re.search(
+        r"\b(?:src|href|srcset|action)=|@import|\burl\(|innerHTML|insertAdjacentHTML|document\.write|\beval\(", page
+    )
 
 
 def test_the_page_holds_the_whole_trace_and_an_exact_seed() -> None:
@@ -218,7 +234,10 @@ def test_the_winner_is_the_heaviest_candidate_with_the_answer() -> None:
 
 def test_a_trace_is_one_line_and_a_table_of_its_calls_in_notebooks() -> None:
     record = trace(strategy="beam<b>", calls=trace().calls * 12)
-    assert repr(record) == "Trace(strategy='beam<b>', model='toy', nodes=6, calls=24, answer='42', stopped_by='samples drawn')"
+    assert (
+        repr(record)
+        == "Trace(strategy='beam<b>', model='toy', nodes=6, calls=24, answer='42', stopped_by='samples drawn')"
+    )
     shown = record._repr_html_()
     assert "beam&lt;b&gt;" in shown
     assert shown.count("<tr>") == 1 + 20 + 1  # the head, the first calls, and how many more there are

@@ -1,4 +1,6 @@
-"""TRL's own trainers take a step on each form that is theirs, each in an environment of its own (`make test-training`)."""
+"""TRL's own trainers take a step on each form that is theirs, each in an environment of its own
+(`make test-training`).
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,8 @@ def searches() -> Sequence[SearchRows]:
     """Searches of sums with right and wrong answers."""
     task = tasks.get("arithmetic")
     found = [
-        tts.solve(tts.Problem("3 + 4 - 2", answer="5", id=f"p{i}"), 400, model="toy", strategy="best_of_n(n=8)", seed=i) for i in range(4)
+        tts.solve(tts.Problem("3 + 4 - 2", answer="5", id=f"p{i}"), 400, model="toy", strategy="best_of_n(n=8)", seed=i)
+        for i in range(4)
     ]
     return [one.trace.record(task, one.problem.id, "5") for one in found]
 
@@ -55,22 +58,29 @@ def chats(searches: Sequence[SearchRows]) -> list[SearchRows]:
     """Return searches whose prompts are messages."""
     prompt = (Message("user", "What is 3 + 4 - 2?"),)
     return [
-        dataclasses.replace(one, prompt=prompt, samples=[dataclasses.replace(sample, prompt=prompt) for sample in one.samples])
+        dataclasses.replace(
+            one, prompt=prompt, samples=[dataclasses.replace(sample, prompt=prompt) for sample in one.samples]
+        )
         for one in searches
     ]
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 @pytest.mark.parametrize("form", ["trl-sft", "trl-dpo", "trl-kto", "trl-grpo", "chat", "trl-prm"])
-def test_a_trainer_takes_a_step(form: str, kind: str, folder: Path, searches: Sequence[SearchRows], tmp_path: Path) -> None:
+def test_a_trainer_takes_a_step(
+    form: str, kind: str, folder: Path, searches: Sequence[SearchRows], tmp_path: Path
+) -> None:
     python = python_of("TTS_TRL_PRM_PYTHON" if form == "trl-prm" else "TTS_TRL_PYTHON")
     given = searches if kind == "jsonl" else chats(searches)
     assert export_searches(given, tmp_path / f"rows.{kind}", form, Filters()).rows >= 2
     script = Path(__file__).with_name("trl_step.py")
     done = subprocess.run(
-        [python, str(script), form, str(tmp_path / f"rows.{kind}"), str(folder)], capture_output=True, text=True, check=False,
+        [python, str(script), form, str(tmp_path / f"rows.{kind}"), str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
         env={**os.environ, **OFFLINE, "HF_DATASETS_CACHE": str(tmp_path / "cache"), "PYTHONPATH": ""},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     assert "loss " in done.stdout
 
@@ -79,8 +89,11 @@ def test_the_trainer_of_grpo_takes_steps_on_our_rollouts(folder: Path) -> None:
     """Their log-probabilities are those of the trainer's weights at each step, at its temperature."""
     done = subprocess.run(
         [python_of("TTS_TRL_PYTHON"), str(Path(__file__).with_name("trl_rollout_step.py")), str(folder)],
-        capture_output=True, text=True, check=False, env={**os.environ, **OFFLINE, "PYTHONPATH": str(Path(__file__).parents[2])},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **OFFLINE, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["steps"] == 2

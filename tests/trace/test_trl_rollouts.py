@@ -21,10 +21,19 @@ PROMPTS = ["Say one."] * 3 + ["Say two."] * 3
 def settings_of(model: Any, tokenizer: Any, **more: Any) -> Any:
     """Return what rollouts read of a trainer."""
     given: dict[str, Any] = {
-        "num_generations": 3, "num_generations_eval": 2, "model": model.float().train(), "processing_class": tokenizer, "temperature": 1.0,
-        "top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0, "max_completion_length": 12,
-        "accelerator": SimpleNamespace(process_index=0, unwrap_model=lambda one: one), "state": SimpleNamespace(global_step=0),
-    }  # fmt: skip
+        "num_generations": 3,
+        "num_generations_eval": 2,
+        "model": model.float().train(),
+        "processing_class": tokenizer,
+        "temperature": 1.0,
+        "top_p": 1.0,
+        "top_k": 0,
+        "min_p": None,
+        "repetition_penalty": 1.0,
+        "max_completion_length": 12,
+        "accelerator": SimpleNamespace(process_index=0, unwrap_model=lambda one: one),
+        "state": SimpleNamespace(global_step=0),
+    }
     return SimpleNamespace(**{**given, **more})
 
 
@@ -114,7 +123,9 @@ def test_the_total_holds_for_all_calls() -> None:
     trainer, draw = tiny(), tts.TrlRollouts(total=170)
     draw(PROMPTS, trainer)
     draw(PROMPTS, trainer)
-    with pytest.raises(ConfigError, match=r"the group of the prompt 'Say (one|two)\.' has \d rollouts, but .* num_generations=3"):
+    with pytest.raises(
+        ConfigError, match=r"the group of the prompt 'Say (one|two)\.' has \d rollouts, but .* num_generations=3"
+    ):
         draw(PROMPTS, trainer)
     assert 100 < draw.account.spent["tokens"] <= 170
 
@@ -140,8 +151,14 @@ def test_what_makes_no_rows_is_refused(given: Any, trainer: Any, prompts: list[s
 @pytest.mark.parametrize(
     ("solver", "told"),
     [
-        (lambda: tts.Solver(lambda prompt: "no tokens", task="text", temperature=1.0), "shows no token ids, but rollouts of GRPOTrainer"),
-        (lambda: tts.Solver("toy", {}, task="arithmetic", temperature=1.0), "the tokenizer of the backend 'toy' differs from that of the"),
+        (
+            lambda: tts.Solver(lambda prompt: "no tokens", task="text", temperature=1.0),
+            "shows no token ids, but rollouts of GRPOTrainer",
+        ),
+        (
+            lambda: tts.Solver("toy", {}, task="arithmetic", temperature=1.0),
+            "the tokenizer of the backend 'toy' differs from that of the",
+        ),
         (lambda: tts.Solver("pocket", {}, task="text", temperature=1.0), "differs from that of the trainer: token "),
     ],
 )

@@ -1,4 +1,5 @@
-"""Steps of TRL's `GRPOTrainer` on rollouts of ours, in an environment that has TRL and this package (`make test-training`).
+"""Steps of TRL's `GRPOTrainer` on rollouts of ours, in an environment that has TRL and this package
+(`make test-training`).
 
     python trl_rollout_step.py FOLDER
 
@@ -60,12 +61,27 @@ def main(folder: str) -> None:
     data = Dataset.from_list([{"prompt": f"Say {i}."} for i in range(8)])
     draw = Checked(reward=lambda _, text: float(len(text) % 5), total=100_000, seed=1)
     config = GRPOConfig(
-        output_dir=str(Path(folder) / "out"), max_steps=STEPS, per_device_train_batch_size=2 * SIZE, num_generations=SIZE,
-        max_completion_length=12, temperature=TEMPERATURE, learning_rate=1e-3, report_to=[], use_cpu=True, bf16=False, logging_steps=1,
-        save_strategy="no", dataloader_pin_memory=False,
-    )  # fmt: skip
+        output_dir=str(Path(folder) / "out"),
+        max_steps=STEPS,
+        per_device_train_batch_size=2 * SIZE,
+        num_generations=SIZE,
+        max_completion_length=12,
+        temperature=TEMPERATURE,
+        learning_rate=1e-3,
+        report_to=[],
+        use_cpu=True,
+        bf16=False,
+        logging_steps=1,
+        save_strategy="no",
+        dataloader_pin_memory=False,
+    )
     trainer = GRPOTrainer(
-        model, reward_funcs=tts.rollout_reward, args=config, train_dataset=data, processing_class=tokenizer, rollout_func=draw
+        model,
+        reward_funcs=tts.rollout_reward,
+        args=config,
+        train_dataset=data,
+        processing_class=tokenizer,
+        rollout_func=draw,
     )
     trainer.train()
     logs = [row for row in trainer.state.log_history if "reward" in row]

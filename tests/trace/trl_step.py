@@ -19,24 +19,30 @@ from transformers import AutoModelForCausalLM, AutoModelForTokenClassification, 
 def trainer(form: str, data: Any, model: Any, tokenizer: Any, folder: str) -> Any:
     """Return the trainer of a form."""
     plain: dict[str, Any] = {
-        "output_dir": folder, "max_steps": 1, "per_device_train_batch_size": 2, "report_to": [], "use_cpu": True, "bf16": False,
-        "logging_steps": 1, "save_strategy": "no", "dataloader_pin_memory": False,
+        "output_dir": folder, "max_steps": 1, "per_device_train_batch_size": 2, "report_to": [], "use_cpu": True,
+        "bf16": False, "logging_steps": 1, "save_strategy": "no", "dataloader_pin_memory": False,
     }  # fmt: skip
     if form in ("trl-sft", "chat"):
         from trl import SFTConfig, SFTTrainer
 
-        return SFTTrainer(model, args=SFTConfig(**plain, max_length=256), train_dataset=data, processing_class=tokenizer)
+        return SFTTrainer(
+            model, args=SFTConfig(**plain, max_length=256), train_dataset=data, processing_class=tokenizer
+        )
     if form == "trl-dpo":
         from trl import DPOConfig, DPOTrainer
 
-        return DPOTrainer(model, args=DPOConfig(**plain, max_length=256), train_dataset=data, processing_class=tokenizer)
+        return DPOTrainer(
+            model, args=DPOConfig(**plain, max_length=256), train_dataset=data, processing_class=tokenizer
+        )
     if form == "trl-kto":
         try:
             from trl import KTOConfig, KTOTrainer
         except ImportError:
             from trl.experimental.kto import KTOConfig, KTOTrainer
 
-        return KTOTrainer(model, args=KTOConfig(**plain, max_length=256), train_dataset=data, processing_class=tokenizer)
+        return KTOTrainer(
+            model, args=KTOConfig(**plain, max_length=256), train_dataset=data, processing_class=tokenizer
+        )
     if form == "trl-grpo":
         from trl import GRPOConfig, GRPOTrainer
 

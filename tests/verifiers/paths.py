@@ -29,7 +29,9 @@ def path(*logprobs: Sequence[float], text: str = "", spreads: Sequence[Sequence[
     t = ROOT
     for i, piece in enumerate(logprobs):
         kept = tuple(Spread(*spread) for spread in spreads[i]) if spreads else ()
-        t = Trajectory(t, text, tuple(piece), tuple(piece), "active", i, i + 1, t.num_tokens + len(piece), i + 1, spreads=kept)
+        t = Trajectory(
+            t, text, tuple(piece), tuple(piece), "active", i, i + 1, t.num_tokens + len(piece), i + 1, spreads=kept
+        )
     return t
 
 
@@ -40,4 +42,6 @@ def scored(verifier: Verifier, *ts: Trajectory, problem: Problem = PROBLEM, call
 
 def wholes(verifier: Verifier, *ts: Trajectory, problem: Problem = PROBLEM, calls: Any = None) -> list[float]:
     """Return the scores of the wholes."""
-    return [float("nan") if one.whole is None else one.whole for one in scored(verifier, *ts, problem=problem, calls=calls)]
+    return [
+        float("nan") if one.whole is None else one.whole for one in scored(verifier, *ts, problem=problem, calls=calls)
+    ]

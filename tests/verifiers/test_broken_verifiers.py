@@ -1,4 +1,6 @@
-"""A verifier that breaks: what its own code raises is told as the problem's error, what its model failed in is an unknown score."""
+"""A verifier that breaks: what its own code raises is told as the problem's error, what its model failed in is an
+unknown score.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,9 @@ class Failing(ToyBackend):
 
 
 @pytest.mark.parametrize("plan", PLANS)
-@pytest.mark.parametrize("fault", [KeyError("mine"), asyncio.CancelledError(), SystemExit(3), VerifierError("broke")], ids=repr)
+@pytest.mark.parametrize(
+    "fault", [KeyError("mine"), asyncio.CancelledError(), SystemExit(3), VerifierError("broke")], ids=repr
+)
 def test_what_a_verifier_raises_is_its_problems_error_and_changes_no_other(plan: str, fault: BaseException) -> None:
     with tts.Solver("toy", Plain(), strategy=plan) as solver:
         whole = solver.solve_many(PROBLEMS, each=300)
@@ -88,10 +92,16 @@ def test_a_verifier_that_cancels_itself_is_no_interruption() -> None:
     assert "was cancelled by itself" in str(end.solution.error)
 
 
-@pytest.mark.parametrize("plan", ["best_of_n(n=6) | weighted", "beam(n=4)", "mcts", "particle_filter(n=4)", "dvts(n=4)", "rebase(n=4)"])
+@pytest.mark.parametrize(
+    "plan", ["best_of_n(n=6) | weighted", "beam(n=4)", "mcts", "particle_filter(n=4)", "dvts(n=4)", "rebase(n=4)"]
+)
 @pytest.mark.parametrize("budget", [150, 600])
-@pytest.mark.parametrize("verifier", [ToyVerifier(), Ensemble(members=(ToyVerifier(error=0.1), ToyVerifier()))], ids=["toy", "ensemble"])
-def test_a_call_in_which_the_model_fails_costs_its_scores_and_not_the_search(plan: str, budget: int, verifier: Any) -> None:
+@pytest.mark.parametrize(
+    "verifier", [ToyVerifier(), Ensemble(members=(ToyVerifier(error=0.1), ToyVerifier()))], ids=["toy", "ensemble"]
+)
+def test_a_call_in_which_the_model_fails_costs_its_scores_and_not_the_search(
+    plan: str, budget: int, verifier: Any
+) -> None:
     for fail in ((1,), (2, 3), ()):
         end = searched(make_run(PROBLEMS[2], budget, plan, Failing(*fail), verifiers={"main": verifier}))
         assert end.solution.error is None
@@ -99,7 +109,9 @@ def test_a_call_in_which_the_model_fails_costs_its_scores_and_not_the_search(pla
         check_books(end.search)  # type: ignore[arg-type]
         if not fail:
             assert end.solution.failures.keys() == {"EngineError"}
-            assert any("verifiers failed: EngineError: the head is no more" in warning for warning in end.solution.warnings)
+            assert any(
+                "verifiers failed: EngineError: the head is no more" in warning for warning in end.solution.warnings
+            )
 
 
 @pytest.mark.parametrize(("count", "fits"), [(1, True), (2, True), (3, False)])
@@ -108,7 +120,9 @@ def test_steps_may_be_those_of_the_whole_text_or_of_the_response(count: int, fit
         async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Any) -> list[StepScores]:
             return [StepScores(steps=(0.5,) * count)]
 
-    score = bind(Steps(), Problem(BROKEN))([path([-1.0], text="<think>One.\n\nTwo.</think>Three.")], NoCalls(tts.tasks.get("math")))
+    score = bind(Steps(), Problem(BROKEN))(
+        [path([-1.0], text="<think>One.\n\nTwo.</think>Three.")], NoCalls(tts.tasks.get("math"))
+    )
     if fits:
         assert asyncio.run(score) == [StepScores(steps=(0.5,) * count)]  # type: ignore[arg-type]
     else:
@@ -117,7 +131,9 @@ def test_steps_may_be_those_of_the_whole_text_or_of_the_response(count: int, fit
 
 
 def test_a_score_that_failed_is_asked_for_again() -> None:
-    end = searched(make_run(PROBLEMS[2], 3000, "adaptive(n=3, threshold=2) | best", Failing(1), verifiers={"main": ToyVerifier()}))
+    end = searched(
+        make_run(PROBLEMS[2], 3000, "adaptive(n=3, threshold=2) | best", Failing(1), verifiers={"main": ToyVerifier()})
+    )
     assert end.solution.failures == {"EngineError": 1}
     scores = [candidate.scores.get("main", np.nan) for candidate in end.solution.candidates]
     assert len(scores) == 3
@@ -125,9 +141,13 @@ def test_a_score_that_failed_is_asked_for_again() -> None:
 
 
 def test_a_path_in_other_steps_than_the_toys_lines_is_one_clear_line() -> None:
-    end = searched(make_run(PROBLEMS[0], 300, "single | best", ToyBackend(), verifiers={"main": ToyVerifier()}, task="math"))
+    end = searched(
+        make_run(PROBLEMS[0], 300, "single | best", ToyBackend(), verifiers={"main": ToyVerifier()}, task="math")
+    )
     assert isinstance(end.solution.error, VerifierError)
-    assert "has verdicts on 3 lines, but the path is cut into 1 steps (node 1) (hint: it scores paths of" in str(end.solution.error)
+    assert "has verdicts on 3 lines, but the path is cut into 1 steps (node 1) (hint: it scores paths of" in str(
+        end.solution.error
+    )
 
 
 class Rangeless(tts.Verifier):
@@ -142,7 +162,9 @@ class Rangeless(tts.Verifier):
 
 
 @pytest.mark.parametrize("plan", PLANS)
-@pytest.mark.parametrize("verifier", [Rangeless(), Ensemble(members=(Rangeless(), "confidence"))], ids=["alone", "member"])
+@pytest.mark.parametrize(
+    "verifier", [Rangeless(), Ensemble(members=(Rangeless(), "confidence"))], ids=["alone", "member"]
+)
 def test_a_range_that_raises_is_a_failure_of_the_verifier(verifier: Any, plan: str) -> None:
     with pytest.raises(VerifierError, match="failed: KeyError: 'mine'"):
         tts.solve(PROBLEMS[0], 300, model="toy", verifier=verifier, strategy=plan)

@@ -33,7 +33,10 @@ def test_it_goes_by_the_path_however_it_was_cut_and_forced_text_counts_nothing()
     for over in ("mean", "lowest", "bottom", "tail", "joint"):
         verifier = Confidence(measure="logprob", over=over, window=3)
         once, cut, forced = wholes(
-            verifier, path(LOGPROBS), path(LOGPROBS[:2], LOGPROBS[2:3], LOGPROBS[3:]), path(LOGPROBS[:4], [], LOGPROBS[4:])
+            verifier,
+            path(LOGPROBS),
+            path(LOGPROBS[:2], LOGPROBS[2:3], LOGPROBS[3:]),
+            path(LOGPROBS[:4], [], LOGPROBS[4:]),
         )
         assert once == cut == forced
 
@@ -45,8 +48,12 @@ def test_the_sum_is_the_log_probability_of_the_whole_and_odds_make_a_chance_of_i
     calibrated = Confidence(measure="logprob", over="sum", odds=(0.5, 3.0))
     odds = math.exp(-7.0) / (1 - math.exp(-7.0))
     assert wholes(calibrated, whole) == [pytest.approx(1 / (1 + odds**-0.5 * math.exp(-3.0)))]
-    assert wholes(Confidence(over="sum", odds=(0.5, 3.0)), whole) == wholes(calibrated, whole), "a probability and its logarithm are one"
-    assert wholes(Confidence(measure="logprob", over="sum", odds=(1.0, 0.0)), whole) == [pytest.approx(math.exp(-7.0))], "as it is"
+    assert wholes(Confidence(over="sum", odds=(0.5, 3.0)), whole) == wholes(calibrated, whole), (
+        "a probability and its logarithm are one"
+    )
+    assert wholes(Confidence(measure="logprob", over="sum", odds=(1.0, 0.0)), whole) == [
+        pytest.approx(math.exp(-7.0))
+    ], "as it is"
     assert wholes(calibrated, path([-1e-12]))[0] < 1.0, "the score of a text that is certain is finite log-odds"
     assert (calibrated.range, Confidence(measure="logprob").range) == ((0.0, 1.0), (-math.inf, 0.0))
     assert 0 < wholes(calibrated, path([-200.0, -200.0]))[0] < 1e-80, "small chances are told apart"
@@ -71,23 +78,31 @@ def test_groups_by_hand() -> None:
     direct = [tokens[i : i + 3].mean() for i in range(len(tokens) - 2)]
     np.testing.assert_allclose(groups(tokens, 3), direct, atol=1e-12)
     assert groups(tokens, 7) == groups(tokens, 100) == pytest.approx(tokens.mean())
-    assert wholes(Confidence(measure="logprob", over="lowest", window=3), path(LOGPROBS)) == [pytest.approx(min(direct))]
+    assert wholes(Confidence(measure="logprob", over="lowest", window=3), path(LOGPROBS)) == [
+        pytest.approx(min(direct))
+    ]
     assert wholes(Confidence(measure="logprob", over="tail", window=2), path(LOGPROBS)) == [pytest.approx(-0.1)]
     many = np.linspace(-5, 0, 41)
     lowest = np.sort([many[i : i + 2].mean() for i in range(40)])
-    assert wholes(Confidence(measure="logprob", over="bottom", window=2), path(many.tolist())) == [pytest.approx(lowest[:4].mean())]
+    assert wholes(Confidence(measure="logprob", over="bottom", window=2), path(many.tolist())) == [
+        pytest.approx(lowest[:4].mean())
+    ]
 
 
 def test_the_sum_is_the_log_probability_of_the_path() -> None:
     halves = [path(LOGPROBS), path(LOGPROBS * 3)]
-    assert wholes(Confidence(measure="logprob", over="sum"), *halves) == pytest.approx([sum(LOGPROBS), 3 * sum(LOGPROBS)])
+    assert wholes(Confidence(measure="logprob", over="sum"), *halves) == pytest.approx(
+        [sum(LOGPROBS), 3 * sum(LOGPROBS)]
+    )
     assert wholes(Confidence(over="sum"), halves[0]) == [pytest.approx(math.exp(sum(LOGPROBS)))]
     assert wholes(Confidence(over="sum"), path([-900.0])) == [0.0]
 
 
 @pytest.mark.parametrize("over", ["mean", "lowest", "bottom", "tail"])
 def test_a_constant_series_is_worth_its_constant(over: str) -> None:
-    assert wholes(Confidence(measure="logprob", over=over, window=4), path([-0.7] * 30)) == [pytest.approx(-0.7, abs=1e-12)]
+    assert wholes(Confidence(measure="logprob", over=over, window=4), path([-0.7] * 30)) == [
+        pytest.approx(-0.7, abs=1e-12)
+    ]
 
 
 def test_self_certainty_and_the_lowest_group_of_deepconf() -> None:
@@ -100,9 +115,14 @@ def test_self_certainty_and_the_lowest_group_of_deepconf() -> None:
 
 @pytest.mark.parametrize(("measure", "capability"), [("certainty", "spreads"), ("top", "tops")])
 def test_a_backend_that_keeps_no_spreads_is_refused_with_those_that_do(measure: str, capability: str) -> None:
-    lacks = rf"needs the capability '{capability}', which the backend 'toy' lacks .*(transformers|vllm|none that is installed)"
+    lacks = (
+        rf"needs the capability '{capability}', which the backend 'toy' lacks .*(transformers|vllm|none that is "
+        r"installed)"
+    )
     with pytest.raises(CapabilityError, match=lacks):
-        tts.solve("3 + 4", 100, model=ToyBackend(), strategy="best_of_n(n=2) | best", verifier=Confidence(measure=measure))
+        tts.solve(
+            "3 + 4", 100, model=ToyBackend(), strategy="best_of_n(n=2) | best", verifier=Confidence(measure=measure)
+        )
 
 
 def test_names_that_are_none_are_refused() -> None:
@@ -115,7 +135,11 @@ def test_names_that_are_none_are_refused() -> None:
 def test_it_guides_a_search_and_costs_no_tokens() -> None:
     sums = "3 + 4 - 2 + 9 - 4 + 8"
     solution = tts.solve(
-        sums, tts.Budget(tokens=4000), model=ToyBackend(), strategy="beam(n=16, branching=4) | best", verifier="confidence"
+        sums,
+        tts.Budget(tokens=4000),
+        model=ToyBackend(),
+        strategy="beam(n=16, branching=4) | best",
+        verifier="confidence",
     )
     assert solution.usage.verifier_tokens == 0
     assert solution.usage.verifier_calls > 4
@@ -124,7 +148,7 @@ def test_it_guides_a_search_and_costs_no_tokens() -> None:
     assert scores == sorted(scores, reverse=True)
 
 
-# Thinkers: what the end of a path says ------------------------------------------------------------------------------------------------
+# Thinkers: what the end of a path says --------------------------------------------------------------------------------
 
 
 def test_the_joint_score_is_reasoning_confidence_plus_answer_confidence() -> None:
@@ -135,7 +159,9 @@ def test_the_joint_score_is_reasoning_confidence_plus_answer_confidence() -> Non
     [short] = wholes(Confidence(measure="logprob", over="joint", window=9), path(LOGPROBS))
     assert short == pytest.approx(2 * np.mean(LOGPROBS))
     once, cut = wholes(
-        Confidence(measure="logprob", over="joint", window=3), path(LOGPROBS), path(LOGPROBS[:2], LOGPROBS[2:3], LOGPROBS[3:])
+        Confidence(measure="logprob", over="joint", window=3),
+        path(LOGPROBS),
+        path(LOGPROBS[:2], LOGPROBS[2:3], LOGPROBS[3:]),
     )
     assert once == cut
 
@@ -172,11 +198,17 @@ def test_the_entropy_of_a_distribution_is_exact_and_of_its_top_a_lower_bound() -
 
 def test_the_engine_keeps_entropies_and_a_search_goes_by_them() -> None:
     found = tts.solve(
-        "12 + 7 * 3", 400, model="pocket", strategy="best_of_n(n=3) | best", verifier="confidence(measure='entropy', over='tail')"
+        "12 + 7 * 3",
+        400,
+        model="pocket",
+        strategy="best_of_n(n=3) | best",
+        verifier="confidence(measure='entropy', over='tail')",
     )
     scores = [c.scores["main"] for c in found.candidates]
     assert len(scores) == 3
     assert all(-math.log(64) < score <= 0 for score in scores)
     entropies = [one.entropy for c in found.candidates for one in c.trajectory.spreads]
     assert max(entropies) > 0
-    assert scores[0] == pytest.approx(-np.mean([one.entropy for piece in found.candidates[0].trajectory.path for one in piece.spreads]))
+    assert scores[0] == pytest.approx(
+        -np.mean([one.entropy for piece in found.candidates[0].trajectory.path for one in piece.spreads])
+    )

@@ -163,4 +163,10 @@ def test_each_member_is_booked_at_its_own_price() -> None:
 def test_a_member_that_does_not_fit_is_refused_before_anything_is_spent() -> None:
     ensemble = Ensemble(members=("process", Probe(head="nothing")))
     with pytest.raises(CapabilityError, match="'nothing'"):
-        tts.solve(Problem("3 + 4", task="arithmetic"), 100, model=shared_engine(), strategy="best_of_n(n=2) | best", verifier=ensemble)
+        tts.solve(
+            Problem("3 + 4", task="arithmetic"),
+            100,
+            model=shared_engine(),
+            strategy="best_of_n(n=2) | best",
+            verifier=ensemble,
+        )

@@ -36,7 +36,8 @@ def test_a_function_that_leaves_the_interpreter_is_a_failure_of_the_verifier(fun
 
 
 @pytest.mark.parametrize(
-    ("value", "message"), [(None, "returned None, but must return a number"), (np.ones((2, 2)), r"returned an array of shape \(2, 2\)")]
+    ("value", "message"),
+    [(None, "returned None, but must return a number"), (np.ones((2, 2)), r"returned an array of shape \(2, 2\)")],
 )
 def test_what_is_no_score_is_refused(value: Any, message: str) -> None:
     with pytest.raises(VerifierError, match=message):
@@ -81,12 +82,15 @@ async def cancel_scoring(judge: Judge, number: int, *, when_paused: bool) -> Non
 
 
 @pytest.mark.parametrize("pause_at", [None, 0, 3])
-def test_no_reply_of_an_async_function_is_left_unawaited_where_scoring_is_cancelled(pause_at: int | None, monkeypatch: Any) -> None:
+def test_no_reply_of_an_async_function_is_left_unawaited_where_scoring_is_cancelled(
+    pause_at: int | None, monkeypatch: Any
+) -> None:
     unraisable: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda one: unraisable.append(one.exc_value))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        asyncio.run(cancel_scoring(Judge(pause_at=pause_at), 100, when_paused=pause_at is not None))  # 64 are awaited at once
+        # 64 are awaited at once
+        asyncio.run(cancel_scoring(Judge(pause_at=pause_at), 100, when_paused=pause_at is not None))
         gc.collect()
     assert unraisable == []
 

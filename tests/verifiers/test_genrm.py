@@ -1,4 +1,6 @@
-"""Generative verification: verdicts behind reasoning, by log-probability and in words, by aspects, and what they cost."""
+"""Generative verification: verdicts behind reasoning, by log-probability and in words, by aspects, and what they
+cost.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ class Law:
     """Calls whose model reasons and answers by functions of the prompt's turns; a token is a word."""
 
     def __init__(
-        self, reply: Callable[[str, int], str] = lambda text, vote: "", odds: Callable[[Sequence[str]], float] = lambda turns: 0.0
+        self,
+        reply: Callable[[str, int], str] = lambda text, vote: "",
+        odds: Callable[[Sequence[str]], float] = lambda turns: 0.0,
     ):
         self.reply, self.odds = reply, odds
         self.shown: list[tuple[str, ...]] = []
@@ -40,14 +44,17 @@ class Law:
     def count(self, prompt: Prompt) -> int:
         return sum(len(turn.content.split()) for turn in prompt if not isinstance(turn, str))
 
-    async def replies(self, prompts: Sequence[Prompt], *, votes: int, max_tokens: int, sampling: Sampling) -> list[tuple[str, ...]]:
+    async def replies(
+        self, prompts: Sequence[Prompt], *, votes: int, max_tokens: int, sampling: Sampling
+    ) -> list[tuple[str, ...]]:
         return [tuple(self.reply(prompt[0].content, vote) for vote in range(votes)) for prompt in prompts]  # type: ignore[union-attr]
 
     async def choices(self, prompts: Sequence[Prompt], tokens: Sequence[str]) -> NDArray[np.float64]:
         turns = [tuple(turn.content for turn in prompt) for prompt in prompts]  # type: ignore[union-attr]
         self.shown += turns
         odds = np.array([self.odds(one) for one in turns])
-        return np.stack([-np.log1p(np.exp(-odds)), -np.log1p(np.exp(odds))], axis=1) - 1.0  # other words have a chance, too
+        # other words have a chance, too
+        return np.stack([-np.log1p(np.exp(-odds)), -np.log1p(np.exp(odds))], axis=1) - 1.0
 
     def leave_out(self, what: str, prompt: Prompt, over: int) -> None:
         assert over > 0
@@ -62,7 +69,9 @@ def test_the_score_is_the_mean_probability_of_yes_over_the_reasons() -> None:
     calls = Law(lambda text, vote: list(law)[vote], lambda turns: math.log(law[turns[1]] / (1 - law[turns[1]])))
     [score] = wholes(GenRm(votes=3), path([-1.0], text="7"), calls=calls)
     assert score == pytest.approx(sum(law.values()) / 3)
-    assert [len(turns) for turns in calls.shown] == [3, 3, 3], "the question, the reason, and the question for the verdict"
+    assert [len(turns) for turns in calls.shown] == [3, 3, 3], (
+        "the question, the reason, and the question for the verdict"
+    )
     assert all(turns[2] == "Is it right? Answer with one word, Yes or No." for turns in calls.shown)
 
 
@@ -103,7 +112,9 @@ def test_verdicts_in_words(reply: str, verdict: float) -> None:
 
 def test_what_is_too_long_is_not_shown_in_part() -> None:
     calls = Law()
-    long, short = wholes(GenRm(votes=1, prompt_tokens=60), path([-1.0], text="word " * 90), path([-1.0], text="word"), calls=calls)
+    long, short = wholes(
+        GenRm(votes=1, prompt_tokens=60), path([-1.0], text="word " * 90), path([-1.0], text="word"), calls=calls
+    )
     assert (math.isnan(long), short) == (True, 0.5)
     assert calls.noted == {"prompts were longer than the genrm's prompt_tokens=60, and not shown": (1, 2)}
     calls = Law(lambda text, vote: "word " * 900)
@@ -111,12 +122,14 @@ def test_what_is_too_long_is_not_shown_in_part() -> None:
     assert calls.noted == {"replies of the genrm were too long to ask for their verdict": (2, 2)}
 
 
-# Aspects ---------------------------------------------------------------------------------------------------------------------
+# Aspects --------------------------------------------------------------------------------------------------------------
 
 
 def test_the_score_is_the_share_of_the_aspects_that_are_approved() -> None:
     calls = Law(lambda text, vote: "Verdict: No" if ASPECTS["units"] in text else "Verdict: Yes")
-    [score] = wholes(MultiAspect(aspects=("logic", "units", "Is it short?", "facts")), path([-1.0], text="7"), calls=calls)
+    [score] = wholes(
+        MultiAspect(aspects=("logic", "units", "Is it short?", "facts")), path([-1.0], text="7"), calls=calls
+    )
     assert score == 0.75
 
 
@@ -130,16 +143,20 @@ def test_an_aspect_without_a_verdict_is_left_out() -> None:
 
 def test_aspects_by_log_probability_are_averaged() -> None:
     calls = Law(odds=lambda turns: 1.0 if ASPECTS["logic"] in turns[0] else -3.0)
-    [score] = wholes(MultiAspect(aspects=("logic", "facts"), votes=0, verdict="logprobs"), path([-1.0], text="7"), calls=calls)
+    [score] = wholes(
+        MultiAspect(aspects=("logic", "facts"), votes=0, verdict="logprobs"), path([-1.0], text="7"), calls=calls
+    )
     assert score == pytest.approx((1 / (1 + math.exp(-1)) + 1 / (1 + math.exp(3))) / 2)
 
 
-# The law of what comes next, and of sampled verdicts -----------------------------------------------------------------------------
+# The law of what comes next, and of sampled verdicts ------------------------------------------------------------------
 
 
 @repeats(800, 3000, "n")
 def test_choices_are_the_law_that_rows_are_drawn_from(n: int) -> None:
-    """On a tiny model of random weights: log-probabilities behind a prompt, against how often each digit is drawn there."""
+    """On a tiny model of random weights: log-probabilities behind a prompt, against how often each digit is drawn
+    there.
+    """
     backend, prompt, digits = pair.shared_engine(), "3 + 4\n", "0123456789"
 
     async def both() -> tuple[NDArray[np.float64], Counter[str]]:
@@ -171,7 +188,9 @@ def approving(right: float, wrong: float) -> Callable[[Ask], str]:
 def checked(verifier: Any, n: int, right: float = 0.8, wrong: float = 0.3, **budget: Any) -> tts.Solution:
     models = {"policy": ToyBackend(ToyLanguage(accuracy=0.6)), "judge": FunctionBackend(approving(right, wrong))}
     with tts.Solver(models, verifier) as solver:
-        return solver.solve("3 + 4 - 2 + 9", tts.Budget(**budget or {"samples": n}), strategy=f"best_of_n(n={n}) | best")
+        return solver.solve(
+            "3 + 4 - 2 + 9", tts.Budget(**budget or {"samples": n}), strategy=f"best_of_n(n={n}) | best"
+        )
 
 
 @pytest.mark.parametrize(("votes", "n"), [(80, 8), pytest.param(200, 30, marks=pytest.mark.slow)])
@@ -219,7 +238,9 @@ def test_replies_that_leave_no_room_for_a_prompt_are_refused() -> None:
     backend = ToyBackend(ToyLanguage(accuracy=0.6))
     backend.context = 200
     assert GenRm(votes=1, verdict="words", max_tokens=150).filled(None, backend).prompt_tokens == 50
-    with pytest.raises(ConfigError, match="max_tokens is 200, but must leave room for a prompt in the model's context of 200 tokens"):
+    with pytest.raises(
+        ConfigError, match="max_tokens is 200, but must leave room for a prompt in the model's context of 200 tokens"
+    ):
         GenRm(votes=1, verdict="words", max_tokens=200).filled(None, backend)
 
 

@@ -1,4 +1,6 @@
-"""The grader: its expectation by enumeration, the bound on what a server does not show, its order of prompts, and its books."""
+"""The grader: its expectation by enumeration, the bound on what a server does not show, its order of prompts, and its
+books.
+"""
 
 from __future__ import annotations
 
@@ -33,13 +35,17 @@ from tts.verifiers.grader import Grader, expected_grades
 
 
 class Graded(Law):
-    """Calls whose model gives grades by a function of the prompt; it records the prompts in the order in which they come."""
+    """Calls whose model gives grades by a function of the prompt; it records the prompts in the order in which they
+    come.
+    """
 
     def __init__(self, law: Any, unseen: float = 0.0) -> None:
         super().__init__()
         self.law, self.unseen, self.asked = law, unseen, list[str]()
 
-    async def bounded_choices(self, prompts: Sequence[Prompt], tokens: Sequence[str]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    async def bounded_choices(
+        self, prompts: Sequence[Prompt], tokens: Sequence[str]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         texts = [prompt[0].content for prompt in prompts]  # type: ignore[union-attr]
         self.asked += texts
         with np.errstate(divide="ignore"):
@@ -76,7 +82,9 @@ def test_what_a_server_does_not_show_moves_no_score_by_more_than_the_bound(seed:
 
 
 def test_tokens_of_one_text_count_together_and_nothing_shown_is_unknown() -> None:
-    logprobs, unseen = law_of_tops([Top("2", math.log(0.5)), Top("2", math.log(0.2)), Top("x", math.log(0.3))], ("1", "2"))
+    logprobs, unseen = law_of_tops(
+        [Top("2", math.log(0.5)), Top("2", math.log(0.2)), Top("x", math.log(0.3))], ("1", "2")
+    )
     assert np.exp(logprobs) == pytest.approx([0.0, 0.7])
     assert unseen == pytest.approx(0.0, abs=1e-12)
     assert law_of_tops([], ("1", "2")) == ([-math.inf, -math.inf], 1.0)
@@ -89,7 +97,9 @@ def test_a_grade_that_could_lack_too_much_is_unknown_and_counted(unseen: float, 
     assert (score == 1.0) if known else math.isnan(score)
     told = "grades of the grader could lack more than 0.01 of their probability, and are unknown"
     assert calls.noted == ({} if known else {told: (1, 1)})
-    assert wholes(Grader(levels=2, missing=0.5), path([-1.0], text="7"), calls=Graded(lambda text: [0.0, 0.5], 0.006)) == [1.0]
+    assert wholes(
+        Grader(levels=2, missing=0.5), path([-1.0], text="7"), calls=Graded(lambda text: [0.0, 0.5], 0.006)
+    ) == [1.0]
 
 
 def solutions(*texts: str) -> list[Trajectory]:
@@ -146,11 +156,18 @@ def test_a_model_without_probabilities_is_refused_before_anything_is_spent() -> 
     asked = list[str]()
     model = FunctionBackend(lambda ask: asked.append(str(ask.prompt)) or "A: 14")
     with pytest.raises(CapabilityError, match="the verifier 'grader' reads probabilities"):
-        tts.solve("3 + 4", tts.Budget(samples=2), backend=model, task="math", verifier="grader", strategy="best_of_n(n=2) | best")
+        tts.solve(
+            "3 + 4",
+            tts.Budget(samples=2),
+            backend=model,
+            task="math",
+            verifier="grader",
+            strategy="best_of_n(n=2) | best",
+        )
     assert asked == []
 
 
-# On the engine --------------------------------------------------------------------------------------------------------------------------
+# On the engine --------------------------------------------------------------------------------------------------------
 
 
 def test_on_the_engine_it_is_the_law_of_the_next_token_and_its_tokens_are_booked() -> None:
@@ -176,14 +193,16 @@ def test_on_the_engine_it_is_the_law_of_the_next_token_and_its_tokens_are_booked
 def test_no_limit_is_passed_at_any_size(plan: str) -> None:
     for tokens in (30, 300, 900, 1500, 2500, 4000, 9000):
         grader = Grader(prompt_tokens=220)
-        run = make_run("3 + 4 - 2", Budget(tokens=tokens), plan, ToyBackend(ToyLanguage(accuracy=0.5)), verifiers={"main": grader})
+        run = make_run(
+            "3 + 4 - 2", Budget(tokens=tokens), plan, ToyBackend(ToyLanguage(accuracy=0.5)), verifiers={"main": grader}
+        )
         [end] = asyncio.run(solved([run]))
         check_books(end.search)  # type: ignore[arg-type]
         assert end.solution.error is None
         assert end.solution.usage.tokens <= tokens
 
 
-# On servers -----------------------------------------------------------------------------------------------------------------------------
+# On servers -----------------------------------------------------------------------------------------------------------
 
 
 class Grading(ToyServer):
@@ -206,7 +225,12 @@ def graded(server: ToyServer, grader: Grader, tokens: int = 90000, **found: Any)
         policy = ToyBackend(ToyLanguage(accuracy=0.5))
         filled = grader.filled(None, backend)
         run = make_run(
-            "3 + 4 - 2", Budget(tokens=tokens), "best_of_n(n=4) | best", policy, verifiers={"main": filled}, models={"judge": backend}
+            "3 + 4 - 2",
+            Budget(tokens=tokens),
+            "best_of_n(n=4) | best",
+            policy,
+            verifiers={"main": filled},
+            models={"judge": backend},
         )
         ends.extend(await solved([run]))
 
@@ -234,7 +258,8 @@ def test_on_a_server_it_reads_the_most_likely_tokens_of_one_written_token() -> N
 
 def test_grades_that_a_server_does_not_show_are_unknown_and_said() -> None:
     server = Grading(tops=True)
-    server.wrong = (("I", 0.5), ("The", 0.3), ("1", 0.1))  # a tenth of the law is not shown, as much as the grade that is
+    # a tenth of the law is not shown, as much as the grade that is
+    server.wrong = (("I", 0.5), ("The", 0.3), ("1", 0.1))
     server.right = server.wrong
     end = graded(server, Grader(model="judge", prompt_tokens=2000))
     assert all(math.isnan(candidate.scores.get("main", math.nan)) for candidate in end.solution.candidates)

@@ -1,4 +1,6 @@
-"""A judge's replies: what can be read, what is unknown and counted, what two orders make of a liking for one place, and the costs."""
+"""A judge's replies: what can be read, what is unknown and counted, what two orders make of a liking for one place, and
+the costs.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ class Replies:
     def count(self, prompt: Prompt) -> int:
         return len(str(prompt[0].content).split())  # type: ignore[union-attr]
 
-    async def replies(self, prompts: Sequence[Prompt], *, votes: int, max_tokens: int, sampling: Sampling) -> list[tuple[str, ...]]:
+    async def replies(
+        self, prompts: Sequence[Prompt], *, votes: int, max_tokens: int, sampling: Sampling
+    ) -> list[tuple[str, ...]]:
         texts = [str(prompt[0].content) for prompt in prompts]  # type: ignore[union-attr]
         self.asked += texts
         return [tuple(self.say(text) for _ in range(votes)) for text in texts]
@@ -105,7 +109,9 @@ def compare(judge: Judge, say: Callable[[str], str], a: str, b: str) -> tuple[fl
 
 
 def likes(word: str) -> Callable[[str], str]:
-    return lambda prompt: '{"better": "%s"}' % ("A" if word in prompt.split("Solution B:")[0].split("Solution A:")[1] else "B")
+    return lambda prompt: (
+        '{"better": "%s"}' % ("A" if word in prompt.split("Solution B:")[0].split("Solution A:")[1] else "B")
+    )
 
 
 def test_pairs_are_asked_about_in_both_orders() -> None:
@@ -151,7 +157,7 @@ def test_a_context_without_room_is_refused_when_a_solver_is_made() -> None:
     assert Judge(max_tokens=60).filled(None, backend).bound(0, 0) == 40 + 3 * 60
 
 
-# In a search -----------------------------------------------------------------------------------------------------------------
+# In a search ----------------------------------------------------------------------------------------------------------
 
 
 def judged_by(reply: Callable[[str], Any], strategy: str, **budget: Any) -> tts.Solution:
@@ -163,7 +169,9 @@ def judged_by(reply: Callable[[str], Any], strategy: str, **budget: Any) -> tts.
 
 
 def test_its_scores_guide_and_its_tokens_are_booked() -> None:
-    solution = judged_by(lambda text: '{"score": 9}' if "A: 14" in text else '{"score": 1}', "best_of_n(n=6) | best", samples=6)
+    solution = judged_by(
+        lambda text: '{"score": 9}' if "A: 14" in text else '{"score": 1}', "best_of_n(n=6) | best", samples=6
+    )
     assert solution.answer == "14"
     assert solution.candidates[0].scores["main"] == pytest.approx(0.9)
     assert solution.usage.verifier_tokens > 6 * 2
@@ -183,7 +191,10 @@ FAILED = "10 replies or scores of verifiers failed: "
     [
         (lambda text: "it looks right", UNREAD),
         (lambda text: CUT, UNREAD),
-        (lambda text: None, f"{FAILED}BadReply: the function returned NoneType, but must return text, or an Answer with text"),
+        (
+            lambda text: None,
+            f"{FAILED}BadReply: the function returned NoneType, but must return text, or an Answer with text",
+        ),
         (fails, f"{FAILED}RuntimeError: 503 Service Unavailable"),
     ],
 )

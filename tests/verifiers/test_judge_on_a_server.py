@@ -1,4 +1,6 @@
-"""A judge whose model is on a server that fails: told by its true kind, never as an unreadable reply, and booked as what was received."""
+"""A judge whose model is on a server that fails: told by its true kind, never as an unreadable reply, and booked as
+what was received.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,13 @@ class Judging(ToyServer):
 
 
 def judged(
-    server: ToyServer, *, votes: int = 1, plan: str = PLAN, timeouts: Timeouts = TWICE, prompt_tokens: int = 2000, **found: Any
+    server: ToyServer,
+    *,
+    votes: int = 1,
+    plan: str = PLAN,
+    timeouts: Timeouts = TWICE,
+    prompt_tokens: int = 2000,
+    **found: Any,
 ) -> Solved:
     """Return the end of a search on the toy model, judged by the server's."""
     ends: list[Solved] = []
@@ -47,7 +55,9 @@ def judged(
     async def check(backend: OpenAIBackend) -> None:
         judge = Judge(model="judge", votes=votes, max_tokens=16, prompt_tokens=prompt_tokens)
         policy = ToyBackend(ToyLanguage(accuracy=0.5))
-        run = make_run("3 + 4 - 2", Budget(tokens=90000), plan, policy, verifiers={"main": judge}, models={"judge": backend})
+        run = make_run(
+            "3 + 4 - 2", Budget(tokens=90000), plan, policy, verifiers={"main": judge}, models={"judge": backend}
+        )
         ends.extend(await solved([run]))
 
     using(server, check, timeouts, **({"mode": "chat"} | found))
@@ -76,7 +86,8 @@ def test_what_the_server_failed_in_is_told_by_kind_and_paid_as_far_as_it_was_rec
     assert told.startswith(f"3 replies or scores of verifiers failed: {kind}: ")
     assert not any("could not be read" in warning for warning in end.solution.warnings)
     assert end.solution.answer is not None
-    assert (booked(end).verifier_tokens > 0) == (received or fault == "hang")  # a server that took a prompt has read it, and says no more
+    # a server that took a prompt has read it, and says no more
+    assert (booked(end).verifier_tokens > 0) == (received or fault == "hang")
     assert booked(end).estimated == (received or fault == "hang")
 
 
@@ -86,7 +97,9 @@ def test_a_server_that_is_gone_is_told_as_that() -> None:
     async def check(backend: OpenAIBackend) -> Solved:
         backend.capabilities = dataclasses.replace(backend.capabilities, root="http://127.0.0.1:9/v1", mode="chat")
         judge = Judge(model="judge", votes=2, max_tokens=16, prompt_tokens=2000)
-        run = make_run("3 + 4 - 2", Budget(tokens=60000), PLAN, ToyBackend(), verifiers={"main": judge}, models={"judge": backend})
+        run = make_run(
+            "3 + 4 - 2", Budget(tokens=60000), PLAN, ToyBackend(), verifiers={"main": judge}, models={"judge": backend}
+        )
         [end] = await solved([run])
         return end
 
@@ -97,7 +110,11 @@ def test_a_server_that_is_gone_is_told_as_that() -> None:
 
 
 def test_a_lost_vote_counts_in_no_mean_and_a_reply_that_another_try_made_good_is_counted() -> None:
-    lost = judged(Judging(fault=lambda number, _body: "500" if number == 1 else ""), votes=2, timeouts=dataclasses.replace(TWICE, tries=1))
+    lost = judged(
+        Judging(fault=lambda number, _body: "500" if number == 1 else ""),
+        votes=2,
+        timeouts=dataclasses.replace(TWICE, tries=1),
+    )
     assert scores(lost) == [0.7, 0.7, 0.7]
     assert lost.solution.failures == {"ServerError": 1}
     mended = judged(Judging(fault=lambda number, _body: "500" if number == 1 else ""), votes=2)
@@ -106,7 +123,10 @@ def test_a_lost_vote_counts_in_no_mean_and_a_reply_that_another_try_made_good_is
 
 
 def test_what_cannot_be_read_is_no_failure_and_is_counted_among_what_came() -> None:
-    end = judged(ToyServer(fault=lambda number, _body: "503" if number <= 2 else ""), timeouts=dataclasses.replace(TWICE, tries=1))
+    end = judged(
+        ToyServer(fault=lambda number, _body: "503" if number <= 2 else ""),
+        timeouts=dataclasses.replace(TWICE, tries=1),
+    )
     assert end.solution.failures == {"Unavailable": 2}
     assert "1 of 1 replies of the judge could not be read" in end.solution.warnings
 

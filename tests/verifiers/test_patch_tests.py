@@ -16,7 +16,8 @@ from tts.verifiers.patch_tests import PatchTests, judge_results
 
 FILES = {
     "add.py": "def add(a, b):\n    return a - b\n",
-    "tests/test_add.py": "from add import add\n\ndef test_sum():\n    assert add(2, 2) == 4\n\ndef test_zero():\n    assert add(1, 0)\n",
+    "tests/test_add.py": "from add import add\n\ndef test_sum():\n    assert add(2, 2) == 4\n\ndef test_zero():\n    "
+    "assert add(1, 0)\n",
     "pytest.ini": "[pytest]\npythonpath = .\n",
     "keep.txt": "",
 }
@@ -52,7 +53,10 @@ def test_the_right_patch_scores_one_and_the_repository_stays(repo, tmp_path):
     assert score_of(repo, tmp_path, MEND) == 1
     assert score_of(repo, tmp_path, "echo '# more' >> add.py") == 0
     assert score_of(repo, tmp_path, "true") == 0, "the repository as it is"
-    assert score_of(repo, tmp_path, "echo '# more' >> add.py", "tests(command='python -m pytest -q', credit='share')") == 0.5
+    assert (
+        score_of(repo, tmp_path, "echo '# more' >> add.py", "tests(command='python -m pytest -q', credit='share')")
+        == 0.5
+    )
     assert snapshot(repo) == before
 
 
@@ -69,9 +73,12 @@ TRICKS = {
     "adds conftest.py beside the tests": f'printf "{HOOK}" > tests/conftest.py',
     "adds sitecustomize.py": "printf 'import os\\nos._exit(0)\\n' > sitecustomize.py",
     "adds a .pth": "printf 'import os; os._exit(0)\\n' > a.pth",
-    "edits pytest.ini": "printf '[pytest]\\npythonpath = .\\naddopts = --deselect tests/test_add.py::test_sum\\n' > pytest.ini",
-    "adds pyproject.toml": "rm pytest.ini; printf '[tool.pytest.ini_options]\\naddopts = \"-k zero\"\\n' > pyproject.toml",
-    "shadows pytest": "printf 'import sys\\nsys.exit(0)\\n' > pytest.py; mkdir _pytest; cp pytest.py _pytest/__init__.py",
+    "edits pytest.ini": "printf '[pytest]\\npythonpath = .\\naddopts = --deselect tests/test_add.py::test_sum\\n' > "
+    "pytest.ini",
+    "adds pyproject.toml": "rm pytest.ini; printf '[tool.pytest.ini_options]\\naddopts = \"-k zero\"\\n' > "
+    "pyproject.toml",
+    "shadows pytest": "printf 'import sys\\nsys.exit(0)\\n' > pytest.py; mkdir _pytest; cp pytest.py "
+    "_pytest/__init__.py",
     "ends the process": "printf 'import os\\nos._exit(0)\\n' > add.py",
     "ends the process in a call": "printf 'import os\\ndef add(a, b): os._exit(0)\\n' > add.py",
     "exits": "printf 'raise SystemExit(0)\\n' > add.py",
@@ -83,12 +90,15 @@ TRICKS = {
 @pytest.mark.parametrize("command", ["pytest -q", "python -m pytest -q"])
 @pytest.mark.parametrize("trick", TRICKS)
 def test_a_trick_scores_no_more_than_no_patch(repo, tmp_path, trick, command):
-    seconds = str(100_000 + zlib.crc32(str(tmp_path).encode()) % 800_000)  # of this case alone: others may run at the same time
+    # of this case alone: others may run at the same time
+    seconds = str(100_000 + zlib.crc32(str(tmp_path).encode()) % 800_000)
     assert score_of(repo, tmp_path, TRICKS[trick].replace("86421", seconds), f"tests(command='{command}')") == 0
     assert running(f"sleep {seconds}") == []
 
 
-@pytest.mark.parametrize("trick", ["edits the tests", "adds conftest.py", "adds pyproject.toml", "shadows pytest", "removes the tests"])
+@pytest.mark.parametrize(
+    "trick", ["edits the tests", "adds conftest.py", "adds pyproject.toml", "shadows pytest", "removes the tests"]
+)
 def test_a_trick_takes_nothing_from_a_right_patch(repo, tmp_path, trick):
     assert score_of(repo, tmp_path, f"{TRICKS[trick]}; {MEND}") == 1
 
@@ -96,7 +106,9 @@ def test_a_trick_takes_nothing_from_a_right_patch(repo, tmp_path, trick):
 def test_hidden_files_are_for_the_run_alone_and_lie_over_what_an_agent_wrote(repo, tmp_path):
     hidden = tmp_path / "hidden"
     (hidden / "checks").mkdir(parents=True)
-    (hidden / "checks" / "test_more.py").write_text("from add import add\n\n\ndef test_more():\n    assert add(5, 6) == 11\n")
+    (hidden / "checks" / "test_more.py").write_text(
+        "from add import add\n\n\ndef test_more():\n    assert add(5, 6) == 11\n"
+    )
     suite = f"tests(command='pytest -q checks', hidden='{hidden}')"
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -115,7 +127,9 @@ def test_hidden_files_are_for_the_run_alone_and_lie_over_what_an_agent_wrote(rep
 def test_tests_of_the_agent_count_where_that_is_allowed(repo, tmp_path):
     loose = "tests(command='pytest -q', restore=False)"
     assert score_of(repo, tmp_path, TRICKS["edits the tests"], loose) == 1
-    assert score_of(repo, tmp_path, "rm tests/test_add.py; echo 'def test_other(): pass' > tests/test_add.py", loose) == 0
+    assert (
+        score_of(repo, tmp_path, "rm tests/test_add.py; echo 'def test_other(): pass' > tests/test_add.py", loose) == 0
+    )
 
 
 def test_a_command_of_ones_own_counts_by_its_exit_code(repo, tmp_path):
@@ -139,7 +153,9 @@ def test_equal_files_are_tested_once_and_a_run_has_a_limit(repo, tmp_path):
         state = workspace.store.commit(fork)
         patch = workspace.store.text_patch(state)
         assert workspace.run_suite(verifier.suite, None).code == 0
-        assert [workspace.run_suite(verifier.suite, patch, seconds).stopped for seconds in (0.3, None, None)] == [True] * 3
+        assert [workspace.run_suite(verifier.suite, patch, seconds).stopped for seconds in (0.3, None, None)] == [
+            True
+        ] * 3
         workspace.store.release(fork, state)
     assert counts.read_text().count("x") == 3, "the root once, a run that the budget cut, a run to its own limit"
 
@@ -147,9 +163,13 @@ def test_equal_files_are_tested_once_and_a_run_has_a_limit(repo, tmp_path):
 def test_notes_name_tests_unless_they_are_hidden(repo):
     workspace, verifier = bound(repo, command="pytest -q")
     with workspace:
-        assert verifier.score_patch(workspace, None).note == "1 of 2 tests pass; tests that fail: tests.test_add::test_sum."
         assert (
-            "cannot be applied" in verifier.score_patch(workspace, "diff --git a/no b/no\n--- a/no\n+++ b/no\n@@ -1 +1 @@\n-a\n+b\n").note
+            verifier.score_patch(workspace, None).note
+            == "1 of 2 tests pass; tests that fail: tests.test_add::test_sum."
+        )
+        assert (
+            "cannot be applied"
+            in verifier.score_patch(workspace, "diff --git a/no b/no\n--- a/no\n+++ b/no\n@@ -1 +1 @@\n-a\n+b\n").note
         )
         hidden = PatchTests(command="pytest -q", hidden=str(repo / "tests")).filled(None, workspace)
         assert hidden.score_patch(workspace, None).note.endswith("tests pass.")
@@ -168,7 +188,9 @@ def test_a_patch_reaches_only_the_fork(repo, path):
 def test_what_cannot_be_tested_is_refused_before_the_search(repo, tmp_path):
     def refuse(verifier: str, line: str, folder: Path = repo) -> None:
         with tts.Workspace(folder, agent="toy") as workspace, pytest.raises(tts.ConfigError, match=line):
-            tts.solve("Fix it.", tts.Budget(samples=1), backend=workspace, verifier=verifier, strategy="best_of_n(n=1) | best")
+            tts.solve(
+                "Fix it.", tts.Budget(samples=1), backend=workspace, verifier=verifier, strategy="best_of_n(n=1) | best"
+            )
 
     refuse("tests(command='')", "command")
     refuse("tests(command='\"')", "command")

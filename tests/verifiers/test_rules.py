@@ -17,7 +17,8 @@ from tts.verifiers.toy import ToyVerifier
 
 SCHEMA = (
     "Answer in JSON by this JSON schema:\n```json\n"
-    '{"type": "object", "required": ["name", "ages"], "additionalProperties": false, "properties": {"name": {"type": "string", '
+    '{"type": "object", "required": ["name", "ages"], "additionalProperties": false, "properties": {"name": {"type": '
+    '"string", '
     '"minLength": 2}, "ages": {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0}}}}\n```'
 )
 LISTED = 'JSON schema:\n```json\n{"type": "array", "uniqueItems": true, "items": {"enum": [1, 2, null]}}\n```'
@@ -105,7 +106,10 @@ def test_examples_of_a_prompt_become_tests() -> None:
     assert asserted_examples(">>> f(1)\n<object>\n") == "assert repr(f(1)) == '<object>'"
     assert asserted_examples("Write f. No examples.") is None
     assert asserted_examples(">>> x = 1\n") is None
-    assert asserted_examples(">>> for x in f(): print(x)\n1\n>>> f(2)\n4\n") == "for x in f(): print(x)\nassert (f(2)) == (4)"
+    assert (
+        asserted_examples(">>> for x in f(): print(x)\n1\n>>> f(2)\n4\n")
+        == "for x in f(): print(x)\nassert (f(2)) == (4)"
+    )
     assert asserted_examples("    >>> f(1)\n  2\nassert f(3) == 4") == "assert f(3) == 4", "its indentation is broken"
 
 
@@ -113,7 +117,9 @@ def test_examples_of_a_prompt_become_tests() -> None:
 def test_programs_are_run_with_the_examples_of_their_prompt(source: str, score: float) -> None:
     program = f"```python\ndef double(x):\n    return {source}\n```"
     with Solver(FunctionBackend(lambda asked: program), Rules(sandbox="none", seconds=30.0), task="text") as solver:
-        solution = solver.solve("Write double.\n>>> double(2)\n4\n", Budget(samples=1), strategy="best_of_n(n=1) | best")
+        solution = solver.solve(
+            "Write double.\n>>> double(2)\n4\n", Budget(samples=1), strategy="best_of_n(n=1) | best"
+        )
     assert [c.scores["main"] for c in solution.candidates] == [score]
     assert not solution.oracle
 
@@ -122,7 +128,9 @@ TEXTS = ["9 - 3 + 5 - 2 + 7 - 4 + 6", "3 + 4 - 2 + 9 - 1 + 8"]
 
 
 def test_rules_need_no_reference_and_no_leave_and_end_auto_at_their_first_yes() -> None:
-    with Solver(ToyBackend(ToyLanguage(accuracy=0.7)), "rules", task="arithmetic", strategy="auto(price=0.0)") as solver:
+    with Solver(
+        ToyBackend(ToyLanguage(accuracy=0.7)), "rules", task="arithmetic", strategy="auto(price=0.0)"
+    ) as solver:
         ends = [solver.solve(text, Budget(samples=100), seed=1) for text in TEXTS]
     for text, end in zip(TEXTS, ends, strict=True):
         assert end.error is None
@@ -150,7 +158,9 @@ def test_only_oracles_and_rules_prove() -> None:
         Traits(proves=1)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("setting", "message"), [({"sandbox": "no"}, "sandbox is 'no'"), ({"seconds": 0}, "seconds is 0")])
+@pytest.mark.parametrize(
+    ("setting", "message"), [({"sandbox": "no"}, "sandbox is 'no'"), ({"seconds": 0}, "seconds is 0")]
+)
 def test_wrong_parameters_are_named(setting: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Rules(**setting)  # type: ignore[arg-type]

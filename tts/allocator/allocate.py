@@ -1,10 +1,13 @@
 """The allocator, a pure function: from the state of all problems to the samples that each gets in one wave.
 
-Idea: problems are served in waves, so that many run at once and nothing depends on timing. In each wave the problems whose next
-    samples are worth most for what they cost are served first, each with a part of what it already has, and the wave with a part
-    of what is left: the values are seen again before the rest is given.
-Source: algorithm A16 (Damani et al. 2410.04707) for the greedy rule over problems; serving again after each observation is the
-    index rule of `tts.allocator.votes`. Waves are our choice; research measures what they lose: research/allocation/toy/__main__.py.
+Idea: problems are served in waves, so that many run at once and nothing depends on timing. In each wave the problems
+whose next
+    samples are worth most for what they cost are served first, each with a part of what it already has, and the wave
+    with a part of what is left: the values are seen again before the rest is given.
+Source: algorithm A16 (Damani et al. 2410.04707) for the greedy rule over problems; serving again after each observation
+is the
+    index rule of `tts.allocator.votes`. Waves are our choice; research measures what they lose:
+    research/allocation/toy/__main__.py.
 
 Shapes: P problems.
 """
@@ -50,23 +53,26 @@ class WaveGrant:
 class Allocator:
     """Divides the rest of a budget among problems, wave by wave. `next` depends only on its argument.
 
-    No problem gets a second sample before all have had a first. A first sample is granted all that it may need (`ProblemStates.most`).
-    If the total does not cover that for all problems at once, the first problems are served first. What they leave pays for the next.
-    If the total does not pay one sample for each problem, the first problems get one.
+    No problem gets a second sample before all have had a first. A first sample is granted all that it may need
+    (`ProblemStates.most`). If the total does not cover that for all problems at once, the first problems are served
+    first. What they leave pays for the next. If the total does not pay one sample for each problem, the first problems
+    get one.
 
-    With a deadline (`ProblemStates.waves`), a wave is wide enough to spend the rest in time. If there is no time for successive waves,
-    their samples are drawn in one wave, with less evidence for the choice.
+    With a deadline (`ProblemStates.waves`), a wave is wide enough to spend the rest in time. If there is no time for
+    successive waves, their samples are drawn in one wave, with less evidence for the choice.
 
     Args:
         values: The values of samples.
         pilots: Samples that each problem gets before problems are compared, at least 1; fewer if the budget does not
             pay this number for all.
-        growth: The growth of a problem's samples in one wave, as a share of those it has; at least one sample, and more where time presses.
-        share: The part that one wave may spend of what is left, and of the cost of one round over all worthwhile problems, in (0, 1].
-            After a part of a round, the problems served first may again be worth more than the rest.
+        growth: The growth of a problem's samples in one wave, as a share of those it has; at least one sample, and more
+            where time presses.
+        share: The part that one wave may spend of what is left, and of the cost of one round over all worthwhile
+            problems, in (0, 1]. After a part of a round, the problems served first may again be worth more than the
+            rest.
         price: Right answers that a cost of 1 must bring. Below this price, the rest is not spent.
-        even: Whether the rest is then spent evenly instead, on the problems with fewest samples. No problem is favoured where votes do
-            not show which of them would gain.
+        even: Whether the rest is then spent evenly instead, on the problems with fewest samples. No problem is favoured
+            where votes do not show which of them would gain.
 
     Example:
         >>> import tts
@@ -134,7 +140,9 @@ class Allocator:
             plan = zero
             samples[served[state.cost[served] <= state.left][:1]] = 1
         if not samples.any():
-            return dataclasses.replace(nothing, rate=worth.rate, reason="what is left pays for no sample where one would help")
+            return dataclasses.replace(
+                nothing, rate=worth.rate, reason="what is left pays for no sample where one would help"
+            )
         return WaveGrant(samples, plan, worth.rate, float(value[samples > 0].min()), hurried=due > calm)
 
     @staticmethod
@@ -143,22 +151,29 @@ class Allocator:
         behind = state.open & (state.samples == state.samples[state.open].min())
         served = behind & (np.cumsum(behind * state.cost) <= state.left)
         if not served.any():
-            return dataclasses.replace(nothing, reason="what is left pays for no sample of the problems that have fewest")
+            return dataclasses.replace(
+                nothing, reason="what is left pays for no sample of the problems that have fewest"
+            )
         cost = float(state.cost[served].sum())
         rounds = max(1, int(state.left / state.waves / cost + 1e-6))
         return dataclasses.replace(nothing, samples=served * rounds, even=True, hurried=rounds > 1)
 
     def _pilots(self, state: ProblemStates) -> Whole:
-        """Return first samples for the problems that have fewer than all should: as many as the budget pays for all, or one for some."""
+        """Return first samples for the problems that have fewer than all should: as many as the budget pays for all, or
+        one for some.
+        """
 
         def lacking_of(wanted: int) -> Whole:
             return np.where(state.open, np.maximum(0, wanted - state.samples), 0)
 
-        paid = bisect.bisect_right(range(1, self.pilots + 1), state.left, key=lambda wanted: state.due(lacking_of(wanted)).sum())
+        paid = bisect.bisect_right(
+            range(1, self.pilots + 1), state.left, key=lambda wanted: state.due(lacking_of(wanted)).sum()
+        )
         if paid:
             return lacking_of(paid)
         lacking = lacking_of(1)
-        hurried = max(1.0, lacking.sum() / state.waves)  # so many must be served now, and the first is even with less than it may need
+        # so many must be served now, and the first is even with less than it may need
+        hurried = max(1.0, lacking.sum() / state.waves)
         served = (np.cumsum(state.due(lacking)) <= state.left) | (np.cumsum(lacking) <= hurried)
         return np.where(served & (np.cumsum(lacking * state.cost) <= state.left), lacking, 0)
 
@@ -175,4 +190,6 @@ def _check(state: ProblemStates) -> None:
     if not state.waves >= 1:
         raise ConfigError(f"waves is {state.waves}, but must be at least 1: it counts the next wave too")
     if state.evidence is not None and np.isnan(state.evidence).any():
-        raise ConfigError("evidence has a NaN, but where nothing is known it must be 0", hint="evidence is a log-likelihood")
+        raise ConfigError(
+            "evidence has a NaN, but where nothing is known it must be 0", hint="evidence is a log-likelihood"
+        )

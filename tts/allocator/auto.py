@@ -1,30 +1,34 @@
 """`auto`: draws as many samples as are worth their cost, judged by the samples so far, or changes to a better strategy.
 
-A few pilot samples give a posterior over the difficulty of the problem. Then the class `Allocator` decides after each wave: more samples,
-another strategy of the performance model, or the end, because the problem is settled. Pilots are candidates like others: they count as
-samples and enter the final selection. Another strategy starts from the root, and the pilots remain. The performance model may show that a
-single sample is better at another temperature than the run's (mostly a greedy one). Then the first sample is drawn at that temperature.
+A few pilot samples give a posterior over the difficulty of the problem. Then the class `Allocator` decides after each
+wave: more samples, another strategy of the performance model, or the end, because the problem is settled. Pilots are
+candidates like others: they count as samples and enter the final selection. Another strategy starts from the root, and
+the pilots remain. The performance model may show that a single sample is better at another temperature than the run's
+(mostly a greedy one). Then the first sample is drawn at that temperature.
 
-If the selection uses a verifier, scores are computed as samples come. A checker's verdict (the greatest score of an oracle, or of `rules`)
-ends a problem, and without a performance model the value of a sample is then the chance that it is right (`Checked`). Any other verifier's
-scores weight the votes (`Evidence.of`): a constant score changes nothing, and a confident one settles the problem. That is our choice.
-Scores are not used as further evidence of difficulty: when counted twice, they cost up to six points of accuracy in simulation. Evidence
-from the prompt or log-probabilities gained up to eight. The candidates of a search are no votes, for they depend on each other.
+If the selection uses a verifier, scores are computed as samples come. A checker's verdict (the greatest score of an
+oracle, or of `rules`) ends a problem, and without a performance model the value of a sample is then the chance that it
+is right (`Checked`). Any other verifier's scores weight the votes (`Evidence.of`): a constant score changes nothing,
+and a confident one settles the problem. That is our choice. Scores are not used as further evidence of difficulty: when
+counted twice, they cost up to six points of accuracy in simulation. Evidence from the prompt or log-probabilities
+gained up to eight. The candidates of a search are no votes, for they depend on each other.
 
-Where votes alone divide a total, and no performance model is known, votes never tell a right answer from a wrong one that is given as often
-(`Population.with_twins`). Problems that votes do not tell apart get equally many samples (`Allocator.even`), which no votes make worse.
+Where votes alone divide a total, and no performance model is known, votes never tell a right answer from a wrong one
+that is given as often (`Population.with_twins`). Problems that votes do not tell apart get equally many samples
+(`Allocator.even`), which no votes make worse.
 
-A plan of the performance model may have a stop rule of finish order, as in `best_of_n(n=8) | first_finish(k=4) | majority`. Its answer is
-that of the solutions that it took.
+A plan of the performance model may have a stop rule of finish order, as in
+`best_of_n(n=8) | first_finish(k=4) | majority`. Its answer is that of the solutions that it took.
 
-A strategy of the performance model may use other models, as in `best_of_n(writer='large')`. So `auto` also chooses the model, by its
-accuracy and price. The policy should be the cheapest. It draws the pilots, and only its samples are evidence of difficulty. If a strategy
-used other models, the answer comes from its last candidates, unless they have none; with a checker it may come from any candidate. Other
-models are used only if a performance model names them. Otherwise only the policy writes, and the solution states that.
+A strategy of the performance model may use other models, as in `best_of_n(writer='large')`. So `auto` also chooses the
+model, by its accuracy and price. The policy should be the cheapest. It draws the pilots, and only its samples are
+evidence of difficulty. If a strategy used other models, the answer comes from its last candidates, unless they have
+none; with a checker it may come from any candidate. Other models are used only if a performance model names them.
+Otherwise only the policy writes, and the solution states that.
 
-Source: the choice per prompt of algorithm A14 (Snell et al. 2408.03314), with a posterior in place of a bin; stopping where another
-sample is not worth its price is the saturation point of A17 (2505.20522), problem by problem. Without a performance model the values
-are those of votes under a broad population, and the strategy is best_of_n.
+Source: the choice per prompt of algorithm A14 (Snell et al. 2408.03314), with a posterior in place of a bin; stopping
+where another sample is not worth its price is the saturation point of A17 (2505.20522), problem by problem. Without a
+performance model the values are those of votes under a broad population, and the strategy is best_of_n.
 """
 
 from __future__ import annotations
@@ -62,7 +66,8 @@ from tts.verifiers.base import to_unit
 from tts.verifiers.compatibility import GIVE_VERIFIER, proves
 from tts.verifiers.ranges import range_of
 
-_ROOM = (64, 128)  # votes that are told apart, for few and for many samples a problem; the larger table takes a second to make
+# votes that are told apart, for few and for many samples a problem; the larger table takes a second to make
+_ROOM = (64, 128)
 _PILOTS = 4
 _COMPARED = 2  # pilots of each of many problems, where dearer models may be used: one vote agrees with itself
 _PRICE, _CERTAINTY = 0.001, 4.0
@@ -71,30 +76,34 @@ _VOTES_PRICE = 0.001  # of a sample where votes alone decide among problems: bel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Auto(Strategy):
-    """Draws a few samples, the pilots, and then chooses what gains most for its cost: more samples, another strategy, or the end.
+    """Draws a few samples, the pilots, and then chooses what gains most for its cost: more samples, another strategy,
+    or the end.
 
     Args:
-        n: Most plain samples, at least 1; None: as many as the budget pays and are worth it. Of many problems that share a total
-            each gets at most 16, or, if that is more, eight times what the total pays for it.
-        pilots: Samples before the first decision, at least 1. None: for a problem with its own budget 4, or 1 with `mean` or where the
-            performance model has other strategies; none where one of these is better from the start (`PerformanceModel.direct`). For each
-            of several that share a total 1, or 2 if the performance model has other models and there is no checker.
-        price: Gain in the chance of a right answer below which no sample is drawn, at least 0. At 0, samples are drawn while they add
-            anything. None: the price that follows from `mean`, otherwise 0.001; under a shared total 0. Where votes alone divide a total,
-            None is 0.001 too, under a prior by which wrong answers may lead, and the rest goes evenly to the problems with fewest samples.
-        model: A performance model, the name of one that ships or the path of a file (`tts fit`). None: one that ships and fits, if any;
-            otherwise verdicts or votes decide, with a prior over problems of all difficulties.
-        verifier: The role whose scores are computed as samples are drawn. None: "main"; if only other roles are used, the first role of
-            the selection.
+        n: Most plain samples, at least 1; None: as many as the budget pays and are worth it. Of many problems that
+            share a total each gets at most 16, or, if that is more, eight times what the total pays for it.
+        pilots: Samples before the first decision, at least 1. None: for a problem with its own budget 4, or 1 with
+            `mean` or where the performance model has other strategies; none where one of these is better from the start
+            (`PerformanceModel.direct`). For each of several that share a total 1, or 2 if the performance model has
+            other models and there is no checker.
+        price: Gain in the chance of a right answer below which no sample is drawn, at least 0. At 0, samples are drawn
+            while they add anything. None: the price that follows from `mean`, otherwise 0.001; under a shared total 0.
+            Where votes alone divide a total, None is 0.001 too, under a prior by which wrong answers may lead, and the
+            rest goes evenly to the problems with fewest samples.
+        model: A performance model, the name of one that ships or the path of a file (`tts fit`). None: one that ships
+            and fits, if any; otherwise verdicts or votes decide, with a prior over problems of all difficulties.
+        verifier: The role whose scores are computed as samples are drawn. None: "main"; if only other roles are used,
+            the first role of the selection.
         expected: Your estimate of the success rate of one sample on these problems, in (0, 1); None: no estimate.
         certainty: The weight of that estimate, in samples of each problem, above 0; None: 4.
-        mean: Mean number of samples a problem, above 0, for problems that come one at a time. It replaces `price`, and is reached on
-            average over the expected problems. The budget of each problem remains an upper limit.
+        mean: Mean number of samples a problem, above 0, for problems that come one at a time. It replaces `price`, and
+            is reached on average over the expected problems. The budget of each problem remains an upper limit.
 
     Raises:
         ConfigError: a value is outside its range, or would have no effect together with another.
 
-    Cost: at most n plain samples, or the budget; other strategies of the performance model at their own cost. A candidate is scored once,
+    Cost: at most n plain samples, or the budget; other strategies of the performance model at their own cost. A
+    candidate is scored once,
         for this and for the selection.
 
     Example:
@@ -117,9 +126,15 @@ class Auto(Strategy):
     def __post_init__(self) -> None:
         check_parameters(self)
         if self.price is not None and self.mean is not None:
-            raise ConfigError(f"price is {self.price} and mean {self.mean}, but mean stands in place of a price", hint="give one of them")
+            raise ConfigError(
+                f"price is {self.price} and mean {self.mean}, but mean stands in place of a price",
+                hint="give one of them",
+            )
         if self.certainty is not None and self.expected is None:
-            raise ConfigError(f"certainty is {self.certainty}, but it belongs to expected, which is not given", hint="give expected too")
+            raise ConfigError(
+                f"certainty is {self.certainty}, but it belongs to expected, which is not given",
+                hint="give expected too",
+            )
 
     def needs(self) -> Needs:
         """What the strategies need that may be chosen; models are compared in the unit of the performance model."""
@@ -163,8 +178,10 @@ class Auto(Strategy):
                 else:
                     await self._draw_plain(search, step.samples)
             except SearchEnded as end:
-                ended = None if step.plan and end.stop is not None and search.notes.stop is None else end  # the plan's own rule ended it
-                if (own := end.before_choice) is not None and end.stop is not None:  # the strategy is done, not the problem
+                # the plan's own rule ended it
+                ended = None if step.plan and end.stop is not None and search.notes.stop is None else end
+                # the strategy is done, not the problem
+                if (own := end.before_choice) is not None and end.stop is not None:
                     chosen, ended = end.stop.used, own if own.reason.startswith("budget") else None
             if step.plan:
                 others.update(range(first, len(search.candidates)))
@@ -193,7 +210,9 @@ class Auto(Strategy):
         allocator = self.allocator(alone=True, checked=found.checked, each=found.samples + left)
         shown = {f.name: np.array([getattr(found, f.name)]) for f in dataclasses.fields(found)}
         plans = self.plans()
-        state = self.state(shown, np.ones(1), float(left), had=np.array([[had.get(plan, 0) for plan in range(len(plans))]]))
+        state = self.state(
+            shown, np.ones(1), float(left), had=np.array([[had.get(plan, 0) for plan in range(len(plans))]])
+        )
         grant = allocator.next(state)
         rate = float(grant.rate[0])
         if grant.reason:
@@ -208,7 +227,9 @@ class Auto(Strategy):
         return Round(int(grant.samples[0]), plan, why)
 
     def _direct(self, search: Search, found: Evidence, left: float) -> Round | None:
-        """Return the search that a problem begins with in place of pilots; None: it begins with pilots, or has begun."""
+        """Return the search that a problem begins with in place of pilots; None: it begins with pilots, or has
+        begun.
+        """
         if self.model is None or self.pilots is not None or self.mean is not None or found.samples or found.checked:
             return None
         plans, known = self.plans(), shipped.load(self.model)
@@ -218,7 +239,9 @@ class Auto(Strategy):
         if direct is None:
             return None
         text, size = direct
-        return Round(size, plans.index(text), f"{text}: at this budget it reaches more than pilots and what follows them")
+        return Round(
+            size, plans.index(text), f"{text}: at this budget it reaches more than pilots and what follows them"
+        )
 
     def goes_on(self, end: SearchEnded) -> bool:
         """Return whether another round may follow one that ended so: not where the budget of the problem is used up."""
@@ -226,10 +249,16 @@ class Auto(Strategy):
         return False
 
     def _size(self, search: Search, step: Round) -> Strategy:
-        """Return the strategy of a round with its size. The number of samples of another model is what the grant pays."""
+        """Return the strategy of a round with its size. The number of samples of another model is what the grant
+        pays.
+        """
         strategy = parse(self.plans()[step.plan]).strategy
         if not isinstance(strategy, BestOfN):  # without a width it would spend all that is left
-            return strategy if getattr(strategy, "n", 1) is not None else dataclasses.replace(cast("Any", strategy), n=step.samples)
+            return (
+                strategy
+                if getattr(strategy, "n", 1) is not None
+                else dataclasses.replace(cast("Any", strategy), n=step.samples)
+            )
         sizes, unit = search.rows.sizes, self._unit or "tokens"
         own, other = (sizes.sample_cost(role, unit) for role in ("policy", strategy.writer))
         return dataclasses.replace(strategy, n=strategy.n or max(1, round(step.samples * own / max(1, other))))
@@ -246,7 +275,8 @@ class Auto(Strategy):
             return await plan.strategy.size(search.affordable_samples(stepwise=stepwise)).run(search)
 
     async def _run_plan(self, search: Search, step: Round) -> Sequence[Candidate]:
-        """Run the strategy of a round; one that only the budget ends is paid by a part that has what the round's samples cost.
+        """Run the strategy of a round; one that only the budget ends is paid by a part that has what the round's
+        samples cost.
 
         Raises:
             SearchEnded: The budget of the problem, the time or a stop rule ended it.
@@ -260,7 +290,8 @@ class Auto(Strategy):
         allowed = float(known.limit(self.plans()[step.plan], np.array([step.samples]))[0])
         samples = {unit: rows.sizes.sample_cost("policy", unit) for unit in account.units}
         amounts = {unit: int(allowed * cost) for unit, cost in samples.items()}
-        if not any(amount + samples[unit] <= account.available(unit) for unit, amount in amounts.items()):  # the rest pays no sample
+        # the rest pays no sample
+        if not any(amount + samples[unit] <= account.available(unit) for unit, amount in amounts.items()):
             return await strategy.run(search)
         try:
             with rows.paid_by(account.reserve_part(amounts)):
@@ -290,7 +321,9 @@ class Auto(Strategy):
         is_sample = [place not in others and c.trajectory.model == "policy" for place, c in enumerate(every)]
         candidates = [c for c, own in zip(every, is_sample, strict=True) if own]
         beside = len(every) - len(candidates)
-        found = dataclasses.replace(Evidence.of(candidates), logprob=_mean(_logprob(c) for c in candidates), beside=beside)
+        found = dataclasses.replace(
+            Evidence.of(candidates), logprob=_mean(_logprob(c) for c in candidates), beside=beside
+        )
         role = self.verifier or "main"
         scoring = search.scoring
         if role not in scoring.verifiers or any(c.trajectory.node in scoring.unscorable for c in every):
@@ -306,11 +339,15 @@ class Auto(Strategy):
         found = dataclasses.replace(found, weighted=True)
         if not proves(verifier):
             return found
-        accepted = any(c.answer is not None and score == verifier.range[1] for c, score in zip(every, scores.tolist(), strict=True))
+        accepted = any(
+            c.answer is not None and score == verifier.range[1] for c, score in zip(every, scores.tolist(), strict=True)
+        )
         return dataclasses.replace(found, checked=True, solved=accepted)
 
     async def _probe(self, search: Search) -> float:
-        """Return the estimate from the prompt by the performance model's probe; NaN without a probe or a hidden state."""
+        """Return the estimate from the prompt by the performance model's probe; NaN without a probe or a hidden
+        state.
+        """
         probe = None if self.model is None else shipped.load(self.model).probe
         if probe is None:
             return math.nan
@@ -343,24 +380,37 @@ class Auto(Strategy):
         Args:
             checked: Whether a checker judges them.
             each: The samples of a problem that are to be expected.
-            twins: Whether a wrong answer may lead as often as a right one, as far as votes tell; see `Population.with_twins`. It
-                concerns votes without a performance model alone.
+            twins: Whether a wrong answer may lead as often as a right one, as far as votes tell; see
+                `Population.with_twins`. It concerns votes without a performance model alone.
 
         Raises:
             ConfigError: the performance model cannot be read, or has no curve of plain samples.
         """
-        guess = None if self.expected is None else Guess(self.expected, _CERTAINTY if self.certainty is None else self.certainty)
+        guess = (
+            None
+            if self.expected is None
+            else Guess(self.expected, _CERTAINTY if self.certainty is None else self.certainty)
+        )
         known = None if self.model is None else shipped.load(self.model)
         return _values(known, None if checked else _ROOM[each > _ROOM[0] // 4], guess, twins=twins)
 
     def state(self, found: Mapping[str, Any], cost: Floats, left: float, **more: Any) -> ProblemStates:
         """Return the allocator's state of problems; of `Evidence`, each field [P]. more: other fields of the state."""
         checked, samples = bool(found["checked"].all()), found["samples"]
-        evidence = evidence_of(self.estimators, Population.beta(), found, samples.astype(np.float64))  # on the kinds that all have
+        # on the kinds that all have
+        evidence = evidence_of(self.estimators, Population.beta(), found, samples.astype(np.float64))
         return ProblemStates.of(
-            samples, left, leader=found["leader"], second=found["second"], solved=found["solved"], cost=cost,
-            checked=checked, evidence=evidence, beside=found.get("beside"), **more,
-        )  # fmt: skip
+            samples,
+            left,
+            leader=found["leader"],
+            second=found["second"],
+            solved=found["solved"],
+            cost=cost,
+            checked=checked,
+            evidence=evidence,
+            beside=found.get("beside"),
+            **more,
+        )
 
     def allocator(self, *, alone: bool, checked: bool = False, weighted: bool = False, each: float = 0.0) -> Allocator:
         """Return the allocator. Waves at most double for a single problem, and are small for many.
@@ -375,9 +425,12 @@ class Auto(Strategy):
         values = self.values(checked=checked, each=each, twins=by_votes)
         price = (_PRICE if alone else 0.0) if self.price is None else self.price
         if alone and self.mean is not None:
-            return Allocator(values=values, pilots=self.pilots or 1, growth=0.25, share=1.0, price=values.price(self.mean))
+            return Allocator(
+                values=values, pilots=self.pilots or 1, growth=0.25, share=1.0, price=values.price(self.mean)
+            )
         if alone:
-            first = _PILOTS if len(self.plans()) == 1 else 1  # a search needs what pilots would spend, and begins without them
+            # a search needs what pilots would spend, and begins without them
+            first = _PILOTS if len(self.plans()) == 1 else 1
             return Allocator(values=values, pilots=self.pilots or first, growth=0.5, share=1.0, price=price)
         few = _COMPARED if self._unit is not None and not checked else 1
         if by_votes:
@@ -396,7 +449,8 @@ class Auto(Strategy):
             roles: The roles that verifiers have.
 
         Raises:
-            ConfigError: no verifier has the role; or neither the selection nor a strategy that may be chosen asks for scores.
+            ConfigError: no verifier has the role; or neither the selection nor a strategy that may be chosen asks for
+                scores.
         """
         if self.verifier is None:
             return
@@ -427,7 +481,9 @@ def _is_bounded(strategy: Strategy) -> bool:
 
 
 def _place_of(chosen: Sequence[Candidate], candidates: Sequence[Candidate], first: int) -> slice:
-    """Return where the candidates stand that a strategy returned; all from the first one on, where others stand between them."""
+    """Return where the candidates stand that a strategy returned; all from the first one on, where others stand between
+    them.
+    """
     nodes = {c.trajectory.node for c in chosen}
     places = [place for place in range(first, len(candidates)) if candidates[place].trajectory.node in nodes]
     closed = bool(places) and places[-1] - places[0] + 1 == len(places)

@@ -1,7 +1,7 @@
 """What is run where no strategy was named: `auto`, by a performance model where one is there, else by votes or scores.
 
-Free text without a verifier gets one greedy sample: votes on it mean nothing. Where no selection was named, it is that of the
-performance model's first curve, which reached most for its cost.
+Free text without a verifier gets one greedy sample: votes on it mean nothing. Where no selection was named, it is that
+of the performance model's first curve, which reached most for its cost.
 """
 
 from __future__ import annotations
@@ -17,17 +17,25 @@ from tts.search.plan import parse
 
 _FREE_TEXT = "single(temperature=0)"
 _MORE = (
-    "no strategy was given, so one greedy sample is drawn: votes on free text mean nothing. More samples are worth it with a verifier "
-    "(verifier='judge'), with a task whose answers can be compared (task='math', 'json', 'choice'), or with best_of_n | medoid"
+    "no strategy was given, so one greedy sample is drawn: votes on free text mean nothing. More samples are worth it "
+    "with a verifier "
+    "(verifier='judge'), with a task whose answers can be compared (task='math', 'json', 'choice'), or with best_of_n "
+    "| medoid"
 )
 _IDLE = (
-    "auto writes nothing with the models of the roles {roles}: what a model is worth is known from a performance model that names it "
+    "auto writes nothing with the models of the roles {roles}: what a model is worth is known from a performance "
+    "model that names it "
     "(tts fit), and the strategy cascade uses thresholds of yours"
 )
 
 
 def chosen(
-    plan: Plan | None, model: str, task: str, verifiers: Mapping[str, str], others: Mapping[str, str], asked: Collection[str]
+    plan: Plan | None,
+    model: str,
+    task: str,
+    verifiers: Mapping[str, str],
+    others: Mapping[str, str],
+    asked: Collection[str],
 ) -> tuple[Plan, tuple[str, ...]]:
     """Return the plan of a run, and notes on how it came about.
 
@@ -51,7 +59,8 @@ def chosen(
     if idle := [role for role in others if role not in needs_of(auto).models and role not in asked]:
         notes = (*notes, _IDLE.format(roles=", ".join(map(repr, idle))))
     roles = () if selection is None else needs_of(selection).verifiers
-    if auto.verifier is None and roles and "main" not in (*roles, *needs_of(auto).verifiers):  # scores that are not needed are not read
+    # scores that are not needed are not read
+    if auto.verifier is None and roles and "main" not in (*roles, *needs_of(auto).verifiers):
         auto = dataclasses.replace(auto, verifier=roles[0])
     notes = notes if named else ()  # where no strategy was named, how it works is no warning
     auto.check(selection or auto.default_selection(verified=bool(verifiers)), verifiers)
@@ -69,7 +78,10 @@ def _with_model(
     """Return `auto` with a performance model, where there is one, the selection, and notes on them."""
     if auto.model is None:
         if (name := shipped.fitting(model, task, verifiers, others)) is None:
-            why = "auto has no performance model: votes decide, under a broad population of problems, and draws plain samples"
+            why = (
+                "auto has no performance model: votes decide, under a broad population of problems, and draws plain "
+                "samples"
+            )
             return auto, selection, (why,)
         auto = dataclasses.replace(auto, model=name)
     known = shipped.load(str(auto.model))

@@ -1,11 +1,14 @@
 """How hard problems are: a prior over kinds of problems, and the likelihood of samples, scores and votes for each kind.
 
-Idea: a problem is of one of finitely many kinds. A kind has a success rate (the chance that one sample is right) and a lure (the
-    chance that it is the most tempting wrong answer); all other wrong answers differ from each other. So every posterior is a row
-    of weights over kinds, made by Bayes's rule without sampling or iteration, and the prior is a row of weights too: given, or
-    fitted to many problems at once (a hierarchical model, by expectation and maximisation).
-Source: difficulty as the success rate of the policy itself is that of algorithm A14 (Snell et al. 2408.03314) and A15 (Liu et al.
-    2502.06703); a posterior over it in place of a point estimate from 2,048 samples, and kinds with lures, are ours to decide.
+Idea: a problem is of one of finitely many kinds. A kind has a success rate (the chance that one sample is right) and a
+lure (the
+    chance that it is the most tempting wrong answer); all other wrong answers differ from each other. So every
+    posterior is a row of weights over kinds, made by Bayes's rule without sampling or iteration, and the prior is a row
+    of weights too: given, or fitted to many problems at once (a hierarchical model, by expectation and maximisation).
+Source: difficulty as the success rate of the policy itself is that of algorithm A14 (Snell et al. 2408.03314) and A15
+(Liu et al.
+    2502.06703); a posterior over it in place of a point estimate from 2,048 samples, and kinds with lures, are ours to
+    decide.
 
 Shapes: P problems, Z kinds, S observations.
 """
@@ -24,9 +27,11 @@ from tts.errors import ConfigError, shown
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
 
-# Evenly spaced in the angle whose squared sine they are, which is where a binomial rate is told apart equally well everywhere.
+# Evenly spaced in the angle whose squared sine they are, which is where a binomial rate is told apart equally well
+# everywhere.
 RATES: Floats = np.sin(np.linspace(0.0, np.pi / 2, 25)) ** 2
-LURES: Floats = np.array([0.02, 0.1, 0.25, 0.45, 0.7, 0.95])  # share of a wrong answer's chance that the most tempting one has
+# share of a wrong answer's chance that the most tempting one has
+LURES: Floats = np.array([0.02, 0.1, 0.25, 0.45, 0.7, 0.95])
 _PRIOR = 10.0  # problems that a prior is worth
 _LURED_ODDS = 1.5  # by which a kind whose wrong answer leads counts more than the density of success rates gives it
 _LEAST_RATE = 0.004  # where that density is read at the nearest, for it is infinite at 0 and 1
@@ -56,10 +61,14 @@ class Population:
     def __post_init__(self) -> None:
         shapes = {self.rate.shape, self.lure.shape, self.weight.shape}
         if len(shapes) != 1 or self.rate.ndim != 1 or not self.rate.size:
-            raise ConfigError(f"rate, lure and weight have the shapes {sorted(shapes)}, but must be three lists of one length")
+            raise ConfigError(
+                f"rate, lure and weight have the shapes {sorted(shapes)}, but must be three lists of one length"
+            )
         table = np.stack([self.rate, self.lure, self.weight])
         if not np.isfinite(table).all() or (table < 0).any() or (self.rate + self.lure > 1 + 1e-9).any():
-            raise ConfigError("a kind of problem has a chance outside [0, 1], but rate and lure are chances that sum to at most 1")
+            raise ConfigError(
+                "a kind of problem has a chance outside [0, 1], but rate and lure are chances that sum to at most 1"
+            )
         if abs(self.weight.sum() - 1) > 1e-6:
             raise ConfigError(f"the weights of the kinds sum to {self.weight.sum():.6g}, but must sum to 1")
 
@@ -70,7 +79,8 @@ class Population:
 
     @classmethod
     def of_rates(cls, share: ArrayLike, lures: ArrayLike | None = None) -> Population:
-        """Return the kinds of the grid, from the share of problems at each of `RATES` and of each of `LURES` (None: equal).
+        """Return the kinds of the grid, from the share of problems at each of `RATES` and of each of `LURES` (None:
+        equal).
 
         Raises:
             ConfigError: the shares are not as many as the grid, negative, or all zero.
@@ -81,7 +91,9 @@ class Population:
         return cls(rate, (1 - rate) * fraction, np.outer(shares, luring).ravel())
 
     @classmethod
-    def beta(cls, mean: float = 0.5, strength: float = 1.0, *, hopeless: float = 0.05, trivial: float = 0.02) -> Population:
+    def beta(
+        cls, mean: float = 0.5, strength: float = 1.0, *, hopeless: float = 0.05, trivial: float = 0.02
+    ) -> Population:
         """Return a Beta law of success rates with some problems that are never, and some that are always solved.
 
         Args:
@@ -106,12 +118,14 @@ class Population:
         return cls.of_rates(share)
 
     def with_twins(self) -> Population:
-        """Return the population in which no votes tell a kind from its twin, where the success rate and the lure are exchanged.
+        """Return the population in which no votes tell a kind from its twin, where the success rate and the lure are
+        exchanged.
 
-        Votes that no verifier weighs show how often two answers are given, and never which of them is right. So the two kinds share
-        their weight in a proportion that no number of votes changes: by the density of Beta(.5, .5) success rates and lures that
-        are evenly distributed over what is left, times 1.5 for the one whose wrong answer leads. That factor is our choice: with it an
-        answer of half the votes beside one of a seventh is right as often as not, so that more of their votes gain nothing.
+        Votes that no verifier weighs show how often two answers are given, and never which of them is right. So the two
+        kinds share their weight in a proportion that no number of votes changes: by the density of Beta(.5, .5) success
+        rates and lures that are evenly distributed over what is left, times 1.5 for the one whose wrong answer leads.
+        That factor is our choice: with it an answer of half the votes beside one of a seventh is right as often as not,
+        so that more of their votes gain nothing.
         """
 
         def density(rate: Floats) -> Floats:
@@ -125,17 +139,20 @@ class Population:
         rates, lures = np.concatenate([self.rate, self.lure]), np.concatenate([self.lure, self.rate])
         return Population(rates, lures, np.concatenate([kept, self.weight - kept]), self.problems)
 
-    # Likelihoods ----------------------------------------------------------------------------------------------------------------
+    # Likelihoods ------------------------------------------------------------------------------------------------------
 
     def checked(self, right: ArrayLike, wrong: ArrayLike) -> Floats:
-        """Return the log-likelihood [S, Z] of samples that a perfect checker judged; -inf for kinds that cannot give them."""
+        """Return the log-likelihood [S, Z] of samples that a perfect checker judged; -inf for kinds that cannot give
+        them.
+        """
         from scipy import special
 
         won, lost = _counts("right", right), _counts("wrong", wrong)
         return special.xlogy(won[:, None], self.rate) + special.xlog1py(lost[:, None], -self.rate)
 
     def voted(self, leader: ArrayLike, second: ArrayLike, samples: ArrayLike) -> Floats:
-        """Return the log-likelihood [S, Z] of votes. The right answer is unknown, so the likelihood is a sum over the possible ones.
+        """Return the log-likelihood [S, Z] of votes. The right answer is unknown, so the likelihood is a sum over the
+        possible ones.
 
         Args:
             leader: Numbers of samples with the most frequent answer, [S].
@@ -162,11 +179,15 @@ class Population:
         zero, one = np.zeros_like(n), np.ones_like(n)
         both = np.logaddexp(chance(a, b), chance(b, a))
         led = np.logaddexp.reduce([chance(a, one, lone), chance(a, zero), chance(one, a, lone), chance(zero, a)])
-        alone = np.logaddexp.reduce([chance(one, one, n * (n - 1.0)), chance(one, zero, n), chance(zero, one, n), chance(zero, zero)])
+        alone = np.logaddexp.reduce(
+            [chance(one, one, n * (n - 1.0)), chance(one, zero, n), chance(zero, one, n), chance(zero, zero)]
+        )
         return np.where((b >= 2)[:, None], both, np.where((a >= 2)[:, None], led, alone))
 
     def posterior(self, log_likelihood: Floats) -> Floats:
-        """Return the posterior weights [S, Z] of kinds given observations; the prior's if no kind can give the observations."""
+        """Return the posterior weights [S, Z] of kinds given observations; the prior's if no kind can give the
+        observations.
+        """
         with np.errstate(divide="ignore"):
             joint = log_likelihood + np.log(self.weight)
         top = joint.max(axis=1, keepdims=True)
@@ -178,12 +199,13 @@ class Population:
         """Return the expected success rate, [S]."""
         return posterior @ self.rate
 
-    # Learning -------------------------------------------------------------------------------------------------------------------
+    # Learning ---------------------------------------------------------------------------------------------------------
 
     def fitted(self, log_likelihood: Floats, count: ArrayLike | None = None) -> Population:
         """Return the population that observations are most likely from, with this one as a prior worth ten problems.
 
-        Source: expectation and maximisation for mixing weights, with Dirichlet pseudo-counts of mean `weight` (Dempster, Laird and
+        Source: expectation and maximisation for mixing weights, with Dirichlet pseudo-counts of mean `weight`
+        (Dempster, Laird and
             Rubin 1977); it rises in likelihood at each round and its maximum is the only one.
 
         Args:
@@ -206,11 +228,13 @@ class Population:
 
 
 def shift(population: Population, leader: ArrayLike, second: ArrayLike, samples: ArrayLike) -> float:
-    """Return the p-value of a posterior predictive check: whether votes on new problems look like those the population was fitted to.
+    """Return the p-value of a posterior predictive check: whether votes on new problems look like those the population
+    was fitted to.
 
-    Idea: problems are grouped by what share of their first samples agrees; under the population each group has a known expected
-        size, and Pearson's statistic compares; where nearly all are expected in one group, the binomial tail of those outside it does.
-        All problems must show equally many samples, at least two.
+    Idea: problems are grouped by what share of their first samples agrees; under the population each group has a known
+    expected
+        size, and Pearson's statistic compares; where nearly all are expected in one group, the binomial tail of those
+        outside it does. All problems must show equally many samples, at least two.
 
     Raises:
         ConfigError: numbers of samples differ, or are below two.
@@ -264,7 +288,8 @@ def _votes(leader: ArrayLike, second: ArrayLike, samples: ArrayLike) -> tuple[Wh
     a, b, n = _counts("leader", leader), _counts("second", second), _counts("samples", samples)
     if not len(a) == len(b) == len(n) or (b > a).any() or (a + b > n).any():
         raise ConfigError("votes do not add up: second must be at most leader, and both together at most samples")
-    return np.where(n > 0, np.maximum(a, 1), 0), b, n  # samples that all lack an answer agree with nothing, as lone answers do
+    # samples that all lack an answer agree with nothing, as lone answers do
+    return np.where(n > 0, np.maximum(a, 1), 0), b, n
 
 
 def _counts(name: str, values: ArrayLike) -> Whole:

@@ -23,7 +23,8 @@ class Evidence:
         checked: Whether there is a checker.
         logprob: Mean over the samples of their tokens' mean log-probability.
         probe: The reading of the prompt alone. NaN: unknown.
-        beside: Candidates of other strategies and models, which are none of the samples: those of a search depend on each other.
+        beside: Candidates of other strategies and models, which are none of the samples: those of a search depend on
+            each other.
         weighted: Whether a verifier's scores weigh the votes.
     """
 
@@ -42,9 +43,10 @@ class Evidence:
     def of(cls, candidates: Sequence[Candidate], weights: Sequence[float] | None = None) -> Evidence:
         """Count the votes of candidates, where one without an answer agrees with nothing.
 
-        An answer has the votes that were given for it. Beyond those it has the votes of its share of all weight as far as its greatest
-        weight goes: with the weight 1 all of them, with small weights none. So a constant weight changes nothing, and an answer that
-        is merely less doubted than others gets no votes of theirs. This is our choice.
+        An answer has the votes that were given for it. Beyond those it has the votes of its share of all weight as far
+        as its greatest weight goes: with the weight 1 all of them, with small weights none. So a constant weight
+        changes nothing, and an answer that is merely less doubted than others gets no votes of theirs. This is our
+        choice.
 
         Args:
             candidates: The candidates.
@@ -64,7 +66,8 @@ class Evidence:
                 most[kind] = max(most[kind], weight)
         shares = {kind: n * each / total for kind, each in mass.items()}
         found = sorted(
-            (min(share, votes[kind] + max(0.0, share - votes[kind]) * most[kind]) for kind, share in shares.items()), reverse=True
+            (min(share, votes[kind] + max(0.0, share - votes[kind]) * most[kind]) for kind, share in shares.items()),
+            reverse=True,
         )
         first, other = (*found, 0.0, 0.0)[:2]
         leader = max(min(agreeing, 1), round(first))
@@ -73,7 +76,9 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What to do next. samples: how many more to draw. plan: 0 as plain samples, else the number of a strategy. why: in words."""
+    """What to do next. samples: how many more to draw. plan: 0 as plain samples, else the number of a strategy. why: in
+    words.
+    """
 
     samples: int
     plan: int = 0

@@ -1,11 +1,15 @@
 """Evidence of a problem's difficulty besides votes and verdicts: a guess, log-probabilities, a probe of the prompt.
 
-Idea: every estimator answers one question, how likely what it read is on each kind of problem, so that all of them are added up, and
-    to votes and verdicts, in one posterior (`ProblemStates.evidence`). A gauge reads one number, a probe makes such a number of the
-    policy's hidden state; both are fitted to problems whose difficulty is known as a posterior. What is not known is no evidence.
-Source: one number for a problem's difficulty is that of algorithm A14 (Snell et al. 2408.03314), which has mean scores for it; `auto`
-    lets scores weigh votes instead. A linear head on the hidden state of the prompt's last token is the predictor of A16 (Damani et al.
-    2410.04707) and B18, which have a small network in its place. The laws of readings are our choice.
+Idea: every estimator answers one question, how likely what it read is on each kind of problem, so that all of them are
+added up, and
+    to votes and verdicts, in one posterior (`ProblemStates.evidence`). A gauge reads one number, a probe makes such a
+    number of the policy's hidden state; both are fitted to problems whose difficulty is known as a posterior. What is
+    not known is no evidence.
+Source: one number for a problem's difficulty is that of algorithm A14 (Snell et al. 2408.03314), which has mean scores
+for it; `auto`
+    lets scores weigh votes instead. A linear head on the hidden state of the prompt's last token is the predictor of
+    A16 (Damani et al. 2410.04707) and B18, which have a small network in its place. The laws of readings are our
+    choice.
 
 Shapes: P problems, Z kinds, G success rates, D width of hidden states.
 """
@@ -25,7 +29,8 @@ from tts.allocator.difficulty import RATES, Floats, Population
 from tts.allocator.ridge import ridge
 from tts.errors import ConfigError
 
-Reading = Literal["logprob", "probe"]  # that `auto` makes: mean log-probability of the samples so far, and the probe of the prompt
+# that `auto` makes: mean log-probability of the samples so far, and the probe of the prompt
+Reading = Literal["logprob", "probe"]
 READINGS = get_args(Reading)
 _ROUNDS = 50
 
@@ -61,7 +66,9 @@ class Guess:
 
     def __post_init__(self) -> None:
         if not (0 < self.mean < 1 and 0 < self.strength < math.inf):
-            raise ConfigError(f"mean is {self.mean} and strength {self.strength}, but must be in (0, 1) and a number above 0")
+            raise ConfigError(
+                f"mean is {self.mean} and strength {self.strength}, but must be in (0, 1) and a number above 0"
+            )
 
     def evidence(self, population: Population, reading: Floats, samples: Floats) -> Floats:
         """Return the same for every problem, whatever was read."""
@@ -73,14 +80,16 @@ class Guess:
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """A number that rises, or falls, with the success rate, in a line along its angle (see `RATES`), with normal errors.
+    """A number that rises, or falls, with the success rate, in a line along its angle (see `RATES`), with normal
+    errors.
 
     Args:
         intercept: The reading of the line at angle 0, which is that of a problem that is never right.
         slope: What the line gains up to angle 1, which is that of a problem that is always right.
         deviation: Standard error of a problem around it, above 0.
         spread: Standard deviation of one sample's reading within a problem; its share falls with their number.
-        low: The least reading that it was fitted to. Readings below count as this one, so that an extreme reading is no stronger evidence.
+        low: The least reading that it was fitted to. Readings below count as this one, so that an extreme reading is no
+            stronger evidence.
         high: The greatest reading that it was fitted to. Readings above count as this one.
     """
 
@@ -94,11 +103,14 @@ class Gauge:
     def __post_init__(self) -> None:
         values = dataclasses.astuple(self)
         if not all(map(math.isfinite, values)) or self.deviation <= 0 or self.spread < 0 or self.low > self.high:
-            raise ConfigError(f"a gauge has the numbers {values}, but they must be finite, with a deviation above 0 and low <= high")
+            raise ConfigError(
+                f"a gauge has the numbers {values}, but they must be finite, with a deviation above 0 and low <= high"
+            )
 
     @classmethod
     def fitted(cls, reading: ArrayLike, posterior: Floats, *, spread: float = 0.0, samples: float = 1.0) -> Gauge:
-        """Return the gauge that readings are most likely from, by expectation and maximisation over the problems' success rates.
+        """Return the gauge that readings are most likely from, by expectation and maximisation over the problems'
+        success rates.
 
         Args:
             reading: [P]; NaN: unknown.
@@ -113,7 +125,10 @@ class Gauge:
         known = np.isfinite(values)
         x, prior, angle = values[known], np.asarray(posterior, np.float64)[known], _angle(RATES)
         if len(x) < 3 or np.ptp(x) == 0:
-            raise ConfigError(f"there are {len(x)} readings, {len(np.unique(x))} of them different, but a gauge needs 3, not all the same")
+            raise ConfigError(
+                f"there are {len(x)} readings, {len(np.unique(x))} of them different, but a gauge needs 3, not all "
+                "the same"
+            )
         weight, least = prior, 1e-3 * float(x.std())
         intercept = slope = deviation = 0.0
         for _ in range(_ROUNDS):
@@ -123,7 +138,9 @@ class Gauge:
             intercept = float(x.mean() - slope * mean.mean())
             error = (weight * (x[:, None] - intercept - slope * angle) ** 2).sum(axis=1)
             deviation = max(least, math.sqrt(float(error.mean())))
-            near = np.log(np.maximum(prior, 1e-300)) - (x[:, None] - intercept - slope * angle) ** 2 / (2 * deviation**2)
+            near = np.log(np.maximum(prior, 1e-300)) - (x[:, None] - intercept - slope * angle) ** 2 / (
+                2 * deviation**2
+            )
             weight = np.exp(near - near.max(axis=1, keepdims=True))
             weight /= weight.sum(axis=1, keepdims=True)
         between = max(least, math.sqrt(max(0.0, deviation**2 - spread**2 / samples)))
@@ -138,7 +155,8 @@ class Gauge:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PromptProbe:
-    """A linear reading of the policy's hidden state at the end of the prompt, before any sample: the expected angle of its success rate.
+    """A linear reading of the policy's hidden state at the end of the prompt, before any sample: the expected angle of
+    its success rate.
 
     Args:
         weight: [D].
@@ -154,7 +172,8 @@ class PromptProbe:
     def fitted(cls, hidden: ArrayLike, posterior: Floats) -> tuple[PromptProbe, Floats]:
         """Return the probe by ridge regression, and its reading of each problem when fitted to all others.
 
-        The penalty is the one whose predictions of problems left out are best; these predictions, [P], are what a gauge is fitted to.
+        The penalty is the one whose predictions of problems left out are best; these predictions, [P], are what a gauge
+        is fitted to.
 
         Args:
             hidden: [P, D].
@@ -192,8 +211,13 @@ def evidence_of(
 
 def to_data(gauges: Mapping[str, Gauge], probe: PromptProbe | None) -> dict[str, Any]:
     """Return gauges and a probe as JSON has them."""
-    data: dict[str, Any] = {name: [round(value, 6) for value in dataclasses.astuple(one)] for name, one in gauges.items()}
-    return {"gauges": data, "probe": None if probe is None else [float(f"{v:.6g}") for v in (*probe.weight.tolist(), probe.bias)]}
+    data: dict[str, Any] = {
+        name: [round(value, 6) for value in dataclasses.astuple(one)] for name, one in gauges.items()
+    }
+    return {
+        "gauges": data,
+        "probe": None if probe is None else [float(f"{v:.6g}") for v in (*probe.weight.tolist(), probe.bias)],
+    }
 
 
 def _angle(rate: Floats) -> Floats:

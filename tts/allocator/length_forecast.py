@@ -5,9 +5,10 @@
     c = the q-quantile of log t - l_p over all recorded solutions, each problem counted once
     forecast(p) = exp(clip(w v_p + b) + c) , the length that a share q of its solutions stay within
 
-Source: lengths by prompt and model as in Perez-Ramirez et al., "CASTILLO: Characterizing Response Length Distributions of Large Language
-Models" (2505.16881), from memory, which predicts nothing itself. c is a split-conformal quantile (Vovk et al.) of predictions left out, so
-that the share holds for problems of the same kind whatever the fit is worth. Features are ours.
+Source: lengths by prompt and model as in Perez-Ramirez et al., "CASTILLO: Characterizing Response Length Distributions
+of Large Language Models" (2505.16881), from memory, which predicts nothing itself. c is a split-conformal quantile
+(Vovk et al.) of predictions left out, so that the share holds for problems of the same kind whatever the fit is worth.
+Features are ours.
 """
 
 from __future__ import annotations
@@ -66,7 +67,9 @@ class LengthForecast(HintsKeywords):
     above: float
 
     @classmethod
-    def fitted(cls, prompts: Sequence[str], tokens: Sequence[Sequence[int]], *, quantile: float = QUANTILE) -> LengthForecast:
+    def fitted(
+        cls, prompts: Sequence[str], tokens: Sequence[Sequence[int]], *, quantile: float = QUANTILE
+    ) -> LengthForecast:
         """Return a forecast fitted to recorded solutions.
 
         Args:
@@ -99,7 +102,11 @@ class LengthForecast(HintsKeywords):
 
     def save(self, path: str | Path) -> None:
         """Write it as JSON."""
-        data = {"format": _FORMAT, "weight": self.weight.tolist(), **{name: getattr(self, name) for name in _FIELDS[1:]}}
+        data = {
+            "format": _FORMAT,
+            "weight": self.weight.tolist(),
+            **{name: getattr(self, name) for name in _FIELDS[1:]},
+        }
         Path(path).write_text(json.dumps(data) + "\n", encoding="utf-8")
 
     @classmethod
@@ -117,18 +124,31 @@ class LengthForecast(HintsKeywords):
         if not isinstance(data, dict) or data.get("format") != _FORMAT:
             raise ConfigError(f"{str(path)!r} is no forecast of lengths of format {_FORMAT}", hint=_REFIT)
         weight: Any = data.get("weight")
-        numbers: list[Any] = [*(weight if isinstance(weight, list) else [None]), *(data.get(name) for name in _FIELDS[1:])]
+        numbers: list[Any] = [
+            *(weight if isinstance(weight, list) else [None]),
+            *(data.get(name) for name in _FIELDS[1:]),
+        ]
         width = features(["x"]).shape[1]
         if len(numbers) != width + 4 or not all(type(n) in (int, float) and math.isfinite(n) for n in numbers):
-            raise ConfigError(f"{str(path)!r} must hold {width} finite weights, and {', '.join(_FIELDS[1:])}", hint=_REFIT)
+            raise ConfigError(
+                f"{str(path)!r} must hold {width} finite weights, and {', '.join(_FIELDS[1:])}", hint=_REFIT
+            )
         return cls(np.array(numbers[:width], np.float64), *map(float, numbers[width:]))
 
 
 def features(prompts: Sequence[str]) -> Floats:
-    """Return what prompts show, [P, D]: their sizes, their numbers and operators, as logarithms, and hashed n-grams of characters."""
+    """Return what prompts show, [P, D]: their sizes, their numbers and operators, as logarithms, and hashed n-grams of
+    characters.
+    """
     prompts = [in_whole_characters(text) for text in prompts]
     counts = [
-        (len(text), len(text.split()), len(re.findall(r"\d+(?:\.\d+)?", text)), len(re.findall(r"[-+*/^=<>]", text)), text.count("\n"))
+        (
+            len(text),
+            len(text.split()),
+            len(re.findall(r"\d+(?:\.\d+)?", text)),
+            len(re.findall(r"[-+*/^=<>]", text)),
+            text.count("\n"),
+        )
         for text in prompts
     ]
     return np.hstack([np.log1p(np.array(counts, np.float64).reshape(len(prompts), 5)), _NGRAMS.vectors(prompts)])

@@ -1,12 +1,15 @@
 """What strategies achieve at each difficulty and size: measured once, kept as a small file, read by the allocator.
 
-Idea: a problem's difficulty is the policy's own success rate. For every strategy the model holds the share of right answers as a
-    table over success rates and sizes, with its standard error. Sizes are counted in plain samples: what the strategy costs,
-    divided by what one plain sample of the same problems costs; so models, and units of cost, can be compared. A strategy may name models
-    beside the policy by their roles, `best_of_n(writer='large')`: the difficulty is the policy's, and the cost is at each model's price.
-Source: algorithm A14 (Snell et al. 2408.03314) has five quantile bins, which `bins` keeps as the simplest form; A15 (Liu et al.
-    2502.06703) has it that the best strategy depends on the verifier too, which is why a model names its verifiers. The smooth form,
-    each problem counted at every success rate by its posterior, then made monotone, is our choice.
+Idea: a problem's difficulty is the policy's own success rate. For every strategy the model holds the share of right
+answers as a
+    table over success rates and sizes, with its standard error. Sizes are counted in plain samples: what the strategy
+    costs, divided by what one plain sample of the same problems costs; so models, and units of cost, can be compared. A
+    strategy may name models beside the policy by their roles, `best_of_n(writer='large')`: the difficulty is the
+    policy's, and the cost is at each model's price.
+Source: algorithm A14 (Snell et al. 2408.03314) has five quantile bins, which `bins` keeps as the simplest form; A15
+(Liu et al.
+    2502.06703) has it that the best strategy depends on the verifier too, which is why a model names its verifiers. The
+    smooth form, each problem counted at every success rate by its posterior, then made monotone, is our choice.
 
 Shapes: G success rates, B sizes, P problems.
 """
@@ -31,7 +34,8 @@ from tts.errors import ConfigError, unknown_name
 from tts.files import read_small
 
 MOST: Final = 128  # size of the greatest table, in samples
-AHEAD: Final = 0.02  # by which a strategy must beat `auto` with pilots: about a standard error of the difference on 400 problems
+# by which a strategy must beat `auto` with pilots: about a standard error of the difference on 400 problems
+AHEAD: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,9 +46,10 @@ class PerformanceCurve:
         sizes: What it spent on average, [B], rising, above 0, in plain samples.
         accuracy: The share of right answers at each of `RATES`, [G, B].
         error: The standard error of the accuracy, [G, B].
-        limits: What it was allowed to spend, [B], in plain samples; None: what it spent. A search that ends by itself leaves a part.
-        costs: What it spent at each of `RATES`, [G, B], in plain samples of such problems; None: `sizes` at every rate. A search that
-            stops early on easy problems costs more on hard ones.
+        limits: What it was allowed to spend, [B], in plain samples; None: what it spent. A search that ends by itself
+            leaves a part.
+        costs: What it spent at each of `RATES`, [G, B], in plain samples of such problems; None: `sizes` at every rate.
+            A search that stops early on easy problems costs more on hard ones.
     """
 
     sizes: Floats
@@ -84,12 +89,14 @@ class PerformanceModel:
         tokens: The mean cost of one plain sample, in tokens.
         population: The population of the problems.
         curves: The curves by the strategy's text, with its selection and without its size.
-        first: Temperature of the first sample of a problem, where one such was found better than one of the run's; None: the run's.
+        first: Temperature of the first sample of a problem, where one such was found better than one of the run's;
+            None: the run's.
         models: Names of the models beside the policy that the strategies use, by role.
         unit: The unit of the cost that sizes compare, "tokens", "flops" or "usd".
         gauges: The gauges by what they read (`tts.allocator.gauges.READINGS`).
         probe: What makes the reading "probe".
-        piloted: What `auto` reaches that begins with pilots; None: it was not measured, and `auto` always begins with them.
+        piloted: What `auto` reaches that begins with pilots; None: it was not measured, and `auto` always begins with
+            them.
     """
 
     model: str
@@ -110,10 +117,11 @@ class PerformanceModel:
     _costs: dict[str, Floats] = field(default_factory=dict[str, Floats], repr=False)
 
     def table(self, strategy: str) -> tuple[Whole, Floats]:
-        """Return sizes [B], 0 to `MOST` samples and those measured beyond, and the accuracy [G, B] of a strategy at each.
+        """Return sizes [B], 0 to `MOST` samples and those measured beyond, and the accuracy [G, B] of a strategy at
+        each.
 
-        It is interpolated in ln(size). Beyond the greatest size that was measured it stays what it is there; below the least it rises from
-        0 in proportion.
+        It is interpolated in ln(size). Beyond the greatest size that was measured it stays what it is there; below the
+        least it rises from 0 in proportion.
 
         Raises:
             ConfigError: it has no curve of that strategy.
@@ -129,7 +137,8 @@ class PerformanceModel:
         return self._tables[strategy]
 
     def cost(self, strategy: str) -> Floats | None:
-        """Return what a strategy spends on average at each success rate and size of its table, [G, B], in plain samples.
+        """Return what a strategy spends on average at each success rate and size of its table, [G, B], in plain
+        samples.
 
         Returns:
             None where a size is spent at every success rate, as far as is known.
@@ -148,7 +157,8 @@ class PerformanceModel:
         return self._costs[strategy]
 
     def limit(self, strategy: str, sizes: Whole) -> Floats:
-        """Return what a strategy must be allowed to spend so that it spends the sizes on average, both in plain samples.
+        """Return what a strategy must be allowed to spend so that it spends the sizes on average, both in plain
+        samples.
 
         Raises:
             ConfigError: it has no curve of that strategy.
@@ -161,12 +171,14 @@ class PerformanceModel:
         return sizes * spare
 
     def direct(self, left: float, strategies: Sequence[str]) -> tuple[str, int] | None:
-        """Return the strategy that reaches more from the start than `auto` with pilots, and its size in plain samples; None: none does.
+        """Return the strategy that reaches more from the start than `auto` with pilots, and its size in plain samples;
+        None: none does.
 
         Both are means over the problems of the fit, at the same limit. A strategy must be ahead by `AHEAD`.
 
         Args:
-            left: What a problem may spend, in plain samples. Below the least limit at which `auto` was measured, nothing is known.
+            left: What a problem may spend, in plain samples. Below the least limit at which `auto` was measured,
+                nothing is known.
             strategies: Those that may be chosen.
         """
         if self.piloted is None or left < self.piloted.limits[0]:
@@ -182,14 +194,19 @@ class PerformanceModel:
                 found, best = (text, math.ceil(left)), chance  # which is all that may be spent
         return found
 
-    def fits(self, model: str, task: str, verifiers: Mapping[str, str], models: Mapping[str, str] = MappingProxyType({})) -> str:
+    def fits(
+        self, model: str, task: str, verifiers: Mapping[str, str], models: Mapping[str, str] = MappingProxyType({})
+    ) -> str:
         """Return why it is not a model of this policy, task, verifiers and models beside the policy; "" where it is."""
         others = ((f"model of the role {role!r},", name, models.get(role)) for role, name in self.models.items())
         for what, own, wanted in (("model", self.model, model), ("task", self.task, task), *others):
             if own != wanted:
                 return f"it was fitted to the {what} {own!r}, and this is {wanted!r}"
         if dict(self.verifiers) != dict(verifiers):
-            return f"it was fitted with the verifiers {_verifier_words(self.verifiers)}, and these are {_verifier_words(verifiers)}"
+            return (
+                f"it was fitted with the verifiers {_verifier_words(self.verifiers)}, and these are "
+                f"{_verifier_words(verifiers)}"
+            )
         return ""
 
     def to_json(self) -> str:
@@ -206,7 +223,11 @@ class PerformanceModel:
                 "tokens": self.tokens,
                 "first": self.first,
                 **({"models": dict(self.models), "unit": self.unit} if self.models else {}),
-                "population": {"rates": _short(RATES), "share": [_short(row) for row in lures], "problems": self.population.problems},
+                "population": {
+                    "rates": _short(RATES),
+                    "share": [_short(row) for row in lures],
+                    "problems": self.population.problems,
+                },
                 "curves": {
                     text: {
                         "sizes": _short(curve.sizes),
@@ -232,7 +253,8 @@ class PerformanceModel:
             cure: The cure for what is damaged.
 
         Raises:
-            ConfigError: it is none, or of another format; the first field that is not as it must be is named, with the file and the rule.
+            ConfigError: it is none, or of another format; the first field that is not as it must be is named, with the
+                file and the rule.
         """
         from tts.allocator.performance_schema import fields_of
 
@@ -242,7 +264,8 @@ class PerformanceModel:
         return cls(**found, curves=curves, piloted=None if piloted is None else PilotedCurve(*piloted))
 
     def save(self, path: str | Path) -> None:
-        """Write it to a file, which is replaced as a whole: a reader, or a process that is killed, sees the old file or the new one.
+        """Write it to a file, which is replaced as a whole: a reader, or a process that is killed, sees the old file or
+        the new one.
 
         Raises:
             ConfigError: the place cannot be written.
@@ -272,17 +295,23 @@ class PerformanceModel:
         try:
             text = read_small(Path(path))
         except UnicodeDecodeError:
-            raise ConfigError(f"the performance model {str(path)!r} cannot be read: it is not UTF-8 text", hint=cure) from None
+            raise ConfigError(
+                f"the performance model {str(path)!r} cannot be read: it is not UTF-8 text", hint=cure
+            ) from None
         except (OSError, ValueError) as failure:  # a path with a character that no path may have is a ValueError
             why = failure.strerror if isinstance(failure, OSError) else str(failure)
-            raise ConfigError(f"the performance model {str(path)!r} cannot be read: {why}", hint="make one with tts fit") from None
+            raise ConfigError(
+                f"the performance model {str(path)!r} cannot be read: {why}", hint="make one with tts fit"
+            ) from None
         return cls.from_json(text, file=str(path), cure=cure)
 
 
 def falling(gains: Floats) -> tuple[Floats, Whole]:
-    """Return the isotonic (falling) regression of each row of gains [P, B], and the unit at which each block of equal ones begins.
+    """Return the isotonic (falling) regression of each row of gains [P, B], and the unit at which each block of equal
+    ones begins.
 
-    Pool adjacent violators, all rows at once. Blocks are made of violators only: gains that are equal as given stay apart.
+    Pool adjacent violators, all rows at once. Blocks are made of violators only: gains that are equal as given stay
+    apart.
     """
     units = gains.shape[1]
     concave = (np.diff(gains, axis=1) <= 0).all(axis=1)
@@ -291,7 +320,8 @@ def falling(gains: Floats) -> tuple[Floats, Whole]:
     if not len(bent):
         return gains, start
     start = start.copy()
-    total, size = np.zeros((len(bent), units)), np.zeros((len(bent), units), np.int64)  # of the blocks on each row's stack
+    # of the blocks on each row's stack
+    total, size = np.zeros((len(bent), units)), np.zeros((len(bent), units), np.int64)
     top = np.full(len(bent), -1)
     for unit in range(units):
         top += 1
@@ -317,7 +347,8 @@ def falling(gains: Floats) -> tuple[Floats, Whole]:
 def monotone(accuracy: Floats, weight: Floats) -> Floats:
     """Return the table nearest to one that rises with success rate (rows) and with size (columns), rows weighted.
 
-    Isotonic regression along either axis in turn, with Dykstra's corrections (Dykstra and Robertson 1982), which converges to it.
+    Isotonic regression along either axis in turn, with Dykstra's corrections (Dykstra and Robertson 1982), which
+    converges to it.
     """
     found = accuracy
     by_rate, by_size = np.zeros_like(found), np.zeros_like(found)
@@ -347,8 +378,11 @@ def _rising_rows(table: Floats, weight: Floats) -> Floats:
     return out
 
 
-def smooth(posterior: Floats, right: Floats, rng: np.random.Generator, *, resamples: int = 200) -> tuple[Floats, Floats]:
-    """Return accuracy and standard error [G, B] of a strategy, each problem counted at each success rate by its posterior.
+def smooth(
+    posterior: Floats, right: Floats, rng: np.random.Generator, *, resamples: int = 200
+) -> tuple[Floats, Floats]:
+    """Return accuracy and standard error [G, B] of a strategy, each problem counted at each success rate by its
+    posterior.
 
     Args:
         posterior: [P, G], over `RATES`, of each problem.
@@ -363,7 +397,8 @@ def smooth(posterior: Floats, right: Floats, rng: np.random.Generator, *, resamp
     def table(count: Floats) -> tuple[Floats, Floats]:
         weighted = posterior * count[:, None]
         mass = weighted.T @ known
-        borrowed, of_right = nearness @ mass, nearness @ (weighted.T @ value)  # where problems are few, neighbours count
+        # where problems are few, neighbours count
+        borrowed, of_right = nearness @ mass, nearness @ (weighted.T @ value)
         return of_right / np.maximum(borrowed, 1e-12), mass.sum(axis=1)
 
     found, mass = table(np.ones(len(right)))

@@ -1,4 +1,6 @@
-"""What files of performance models and their readers have in common; `performance_schema` has their fields, and the rules of these."""
+"""What files of performance models and their readers have in common; `performance_schema` has their fields, and the
+rules of these.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +29,7 @@ def draws_plain(plan: Plan) -> bool:
 def answers_alone(plan: Plan) -> bool:
     """Whether the answer of a plan is that of its own candidates, beside which the samples before it have no vote.
 
-    That is so where other models than the policy write, and where a stop rule chooses among solutions by the order of their ends.
+    That is so where other models than the policy write, and where a stop rule chooses among solutions by the order of
+    their ends.
     """
     return bool(other_models(plan.strategy)) or plan.stopping is not None

@@ -49,7 +49,9 @@ class _Population(_Part):
         """Refuse other success rates than this version has, and shares that are not those of all problems."""
         for place, (found, rate) in enumerate(zip(self.rates, RATES.tolist(), strict=True)):
             if abs(found - rate) > _ROUNDED:
-                raise ConfigError(f"rates[{place}] is {found:g}, but must be {rate:.6f}, the success rate that this version has there")
+                raise ConfigError(
+                    f"rates[{place}] is {found:g}, but must be {rate:.6f}, the success rate that this version has there"
+                )
         if not abs(np.sum(self.share) - 1) <= _ROUNDED * np.size(self.share):
             raise ConfigError(f"share sums to {np.sum(self.share):.6g}, but must sum to 1: it is of all problems")
         return self
@@ -70,14 +72,18 @@ class _Curve(_Part):
         for name, table in (("accuracy", self.accuracy), ("error", self.error), ("costs", self.costs or ())):
             for place, row in enumerate(table):
                 if len(row) != len(self.sizes):
-                    raise ConfigError(f"{name}[{place}] has {len(row)} values, but must have {len(self.sizes)}, one a size")
+                    raise ConfigError(
+                        f"{name}[{place}] has {len(row)} values, but must have {len(self.sizes)}, one a size"
+                    )
         if self.limits is None:
             return self
         if len(self.limits) != len(self.sizes):
             raise ConfigError(f"limits has {len(self.limits)} values, but must have {len(self.sizes)}, one a size")
         for place, (limit, size) in enumerate(zip(self.limits, self.sizes, strict=True)):
             if limit < size * (1 - _ROUNDED):
-                raise ConfigError(f"limits[{place}] is {limit:g}, but must be at least {size:g}, the size that it allowed")
+                raise ConfigError(
+                    f"limits[{place}] is {limit:g}, but must be at least {size:g}, the size that it allowed"
+                )
         return self
 
 
@@ -91,7 +97,9 @@ class _Piloted(_Part):
         if self.limits != sorted(set(self.limits)):
             raise ConfigError(f"limits is {shown(self.limits)}, but each must be above the limit before it")
         if len(self.accuracy) != len(self.limits):
-            raise ConfigError(f"accuracy has {len(self.accuracy)} values, but must have {len(self.limits)}, one a limit")
+            raise ConfigError(
+                f"accuracy has {len(self.accuracy)} values, but must have {len(self.limits)}, one a limit"
+            )
         return self
 
 
@@ -108,7 +116,9 @@ class _File(_Part):
     unit: Unit = "tokens"
     population: _Population
     curves: dict[str, _Curve]
-    gauges: dict[Reading, Annotated[_Six, AfterValidator(lambda numbers: Gauge(*numbers))]] = Field(default_factory=dict)
+    gauges: dict[Reading, Annotated[_Six, AfterValidator(lambda numbers: Gauge(*numbers))]] = Field(
+        default_factory=dict
+    )
     probe: Annotated[list[_Number], Field(min_length=2)] | None = None  # weights and a bias
     piloted: _Piloted | None = None
 
@@ -138,7 +148,9 @@ class _File(_Part):
             plan = parse(name, file_scope())
         except TTSError as failure:
             why = f"curves.{name} is of no strategy that is here: {failure.cause}"
-            raise ConfigError(why, hint="; ".join(filter(None, (failure.hint, "or install the package that has it")))) from None
+            raise ConfigError(
+                why, hint="; ".join(filter(None, (failure.hint, "or install the package that has it")))
+            ) from None
         if plan.strategy.registered_as == "auto":
             raise ConfigError(f"curves.{name} is of auto, but must be of a strategy that auto may choose")
         for role in other_models(plan.strategy):
@@ -146,7 +158,8 @@ class _File(_Part):
                 raise ConfigError(f"curves.{name} writes with the role {role!r}, but models has no model of it")
         if plan.stopping is not None and (plan.stopping.order != "finished" or needs_of(plan.stopping).verifiers):
             raise ConfigError(
-                f"curves.{name} has the stop rule {plan.stopping}, but auto runs those of finish order alone", hint="such as first_finish"
+                f"curves.{name} has the stop rule {plan.stopping}, but auto runs those of finish order alone",
+                hint="such as first_finish",
             )
         return plan
 
@@ -184,6 +197,8 @@ def fields_of(text: str, *, file: str = "", cure: str = REFIT) -> dict[str, Any]
         **{name: value for name, value in found if name != "format"},
         "population": Population(grid.rate, grid.lure, share.ravel() / share.sum(), found.population.problems),
         "curves": curves,
-        "piloted": None if found.piloted is None else (np.array(found.piloted.limits), np.array(found.piloted.accuracy)),
+        "piloted": None
+        if found.piloted is None
+        else (np.array(found.piloted.limits), np.array(found.piloted.accuracy)),
         "probe": None if found.probe is None else PromptProbe(np.array(found.probe[:-1]), found.probe[-1]),
     }

@@ -28,7 +28,9 @@ def ridge(rows: ArrayLike, wanted: Floats, name: str) -> tuple[Floats, float, Fl
     """
     x = np.asarray(rows, np.float64)
     if x.ndim != 2 or len(x) < 10 or not np.isfinite(x).all():
-        raise ConfigError(f"{name} is of shape {x.shape}, but must be numbers [problems, width] of at least 10 problems")
+        raise ConfigError(
+            f"{name} is of shape {x.shape}, but must be numbers [problems, width] of at least 10 problems"
+        )
     center, scale = x.mean(axis=0), float(x.std()) or 1.0
     x, y = (x - center) / scale, wanted - wanted.mean()
     value, vector = np.linalg.eigh(x @ x.T)

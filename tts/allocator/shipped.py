@@ -1,7 +1,7 @@
 """The performance models that ship, which are used where no strategy, or `auto` without a model, was given.
 
-A performance model is of one policy, with its verifiers, on one task. Those that ship go by the names of their files, so that what was
-run reads the same on every machine.
+A performance model is of one policy, with its verifiers, on one task. Those that ship go by the names of their files,
+so that what was run reads the same on every machine.
 """
 
 from __future__ import annotations
@@ -58,17 +58,25 @@ def _load_model(path: Path, cure: str, version: _Version, scope: Scope) -> Perfo
     return PerformanceModel.load(path, cure=cure)
 
 
-def fitting(model: str, task: str, verifiers: Mapping[str, str], others: Mapping[str, str] = MappingProxyType({})) -> str | None:
-    """Return the name of the one that is of this policy and task with these verifiers, as `described`; None: there is none.
+def fitting(
+    model: str, task: str, verifiers: Mapping[str, str], others: Mapping[str, str] = MappingProxyType({})
+) -> str | None:
+    """Return the name of the one that is of this policy and task with these verifiers, as `described`; None: there is
+    none.
 
     Args:
         others: Names of the models beside the policy, by role.
     """
-    return next((name for name in names() if _may_fit(name, model) and not load(name).fits(model, task, verifiers, others)), None)
+    return next(
+        (name for name in names() if _may_fit(name, model) and not load(name).fits(model, task, verifiers, others)),
+        None,
+    )
 
 
 def _may_fit(name: str, model: str) -> bool:
-    """Return whether one that ships may be of a policy. Those of others are not loaded, and so pydantic is not imported for them."""
+    """Return whether one that ships may be of a policy. Those of others are not loaded, and so pydantic is not imported
+    for them.
+    """
     path = FOLDER / f"{name}.json"
     try:
         return _policy(path, _version(path)) in (model, None)
@@ -85,7 +93,8 @@ def _policy(path: Path, version: _Version) -> Any:
 
 
 def described(verifier: Verifier) -> str:
-    """Return a verifier as it is written on the command line: its name, and the parameters that differ from their defaults.
+    """Return a verifier as it is written on the command line: its name, and the parameters that differ from their
+    defaults.
 
     An author's own class that has the name of another is named by its place.
     """

@@ -1,7 +1,7 @@
 """What the next samples of each problem are worth: three estimates behind one protocol.
 
-    Checked   a perfect checker ends a problem at its first right sample: the expected success rate after the failures so far
-    Voted     no verifier: the exact index of the votes so far (`tts.allocator.votes`)
+    Checked   a perfect checker ends a problem at its first right sample: the expected success rate after the failures
+    so far Voted     no verifier: the exact index of the votes so far (`tts.allocator.votes`)
     Curved    any strategies, by their measured accuracy at each difficulty and size (`tts.allocator.performance`)
 
 Shapes: P problems, Z kinds, G success rates, B sizes.
@@ -28,7 +28,8 @@ _ROWS = 4096  # problems whose tables are made at once
 _TILTS = (-24.0, -8.0, -4.0, -2.0, 0.0, 2.0, 4.0, 8.0, 24.0)  # of populations, by evidence beside votes
 _TILTED_ROOM = 64  # votes that their tables tell apart
 _NOISE = 1e-12  # of a rise, by rounding
-_PRICES: Floats = np.concatenate([[0.0], np.geomspace(1e-4, 0.5, 24)])  # at which problems are asked what they would take
+# at which problems are asked what they would take
+_PRICES: Floats = np.concatenate([[0.0], np.geomspace(1e-4, 0.5, 24)])
 _UNTILTED = -1  # the table of the population as it is
 
 
@@ -49,7 +50,8 @@ class ProblemStates:
         checked: Whether a checker has judged the samples, so that those of a problem that is not solved are wrong.
         waves: How many more waves there is time for, at least 1; infinite: time is no matter.
         most: [P], what one sample of it may need, at least `cost`; None: no more than `cost`.
-        had: [P, K], the greatest size at which it has had each of K plans, 0: not yet; None: none has had another than plain samples.
+        had: [P, K], the greatest size at which it has had each of K plans, 0: not yet; None: none has had another than
+            plain samples.
         beside: [P], candidates that other models than the policy wrote, which are not among the samples; None: none.
     """
 
@@ -87,9 +89,15 @@ class ProblemStates:
             return np.broadcast_to(np.asarray(values, kind), drawn.shape)
 
         return cls(
-            samples=drawn, leader=each(leader, np.int64), second=each(second, np.int64), solved=each(solved, np.bool_),
-            open=each(is_open, np.bool_), cost=each(cost, np.float64), left=left, **more,
-        )  # fmt: skip
+            samples=drawn,
+            leader=each(leader, np.int64),
+            second=each(second, np.int64),
+            solved=each(solved, np.bool_),
+            open=each(is_open, np.bool_),
+            cost=each(cost, np.float64),
+            left=left,
+            **more,
+        )
 
     def due(self, samples: Whole) -> Floats:
         """Return what so many more samples of each problem are to be paid with: its first with all that it may need."""
@@ -109,8 +117,8 @@ class Worth:
         rate: [P], right answers by each further sample, at best.
         block: [P], samples that must be granted together to get it; 1: any number.
         plan: [P], what to do with them: 0 plain samples, else the number of another strategy.
-        cost: [P], what a block is expected to cost, in samples of the problem. A search costs more on a hard problem than on an easy one
-            of the same size.
+        cost: [P], what a block is expected to cost, in samples of the problem. A search costs more on a hard problem
+            than on an easy one of the same size.
     """
 
     rate: Floats
@@ -127,7 +135,8 @@ class Values(Protocol):
 
         Args:
             state: The problems.
-            price: The right answers that a cost of 1 must bring, at least 0. It decides between strategies of several sizes.
+            price: The right answers that a cost of 1 must bring, at least 0. It decides between strategies of several
+                sizes.
         """
         ...
 
@@ -136,7 +145,9 @@ class Values(Protocol):
         ...
 
     def price(self, samples: float) -> float:
-        """Return the price at which plain samples come to so many a problem on average, problems being served one at a time."""
+        """Return the price at which plain samples come to so many a problem on average, problems being served one at a
+        time.
+        """
         ...
 
     def adapted(self, state: ProblemStates) -> Values:
@@ -148,7 +159,8 @@ class Values(Protocol):
 class Checked:
     """With a perfect checker: a sample is worth the chance that it is right, and nothing after the first that was.
 
-    Idea: the chance only falls with each failure, so the most promising problem now was so in any order: to serve the highest
+    Idea: the chance only falls with each failure, so the most promising problem now was so in any order: to serve the
+    highest
         first is best for any total (a bandit whose arms only get worse).
 
     Args:
@@ -192,8 +204,9 @@ class Checked:
 class Voted:
     """By votes, plain or weighted.
 
-    Further evidence tilts the population: it gives a problem an expected success rate before its votes. The problem is read between
-    the two tables whose mean success rates are next to that one. Our choice: a table for each problem would be exact, and take seconds.
+    Further evidence tilts the population: it gives a problem an expected success rate before its votes. The problem is
+    read between the two tables whose mean success rates are next to that one. Our choice: a table for each problem
+    would be exact, and take seconds.
 
     Args:
         population: The population of the problems.
@@ -230,7 +243,9 @@ class Voted:
             return self.table.look(*state.votes())
         tilts = [_tilt(self.population, strength) for strength in _TILTS]
         means = np.array([each.weight @ each.rate for each in tilts])
-        place = np.interp(self.population.mean_rate(self.population.posterior(state.evidence)), means, np.arange(len(tilts)))
+        place = np.interp(
+            self.population.mean_rate(self.population.posterior(state.evidence)), means, np.arange(len(tilts))
+        )
         low = np.minimum(np.floor(place).astype(np.int64), len(tilts) - 2)
         found = np.zeros((2, len(place)))
         for number in np.union1d(low, low + 1).tolist():
@@ -257,10 +272,13 @@ def _tilt(population: Population, strength: float) -> Population:
 
 
 def observed(state: ProblemStates) -> Whole:
-    """Return the evidence of problems' difficulty: rows of right and wrong samples where a checker judged them, else of votes."""
+    """Return the evidence of problems' difficulty: rows of right and wrong samples where a checker judged them, else of
+    votes.
+    """
     if not state.checked:
         return np.stack(state.votes())
-    own = state.solved if state.beside is None else state.solved & (state.beside == 0)  # else another model's was accepted
+    # else another model's was accepted
+    own = state.solved if state.beside is None else state.solved & (state.beside == 0)
     right = own.astype(np.int64)  # of the first that was right: what came after it was not waited for
     return np.stack([right, np.maximum(0, state.samples - right)])
 
@@ -283,21 +301,23 @@ def learnt(population: Population, state: ProblemStates) -> Population:
 class Curved:
     """By votes or verdicts, and by the measured accuracy of other strategies, under the posterior over success rates.
 
-    Idea: every strategy is asked what it would gain at each size, less the price of what that costs, each averaged over the posterior.
-        Of the sizes that what is left pays for, the one that gains most is taken, of the strategy that gains most. The price is the
-        least at which all problems together ask for no more than what is left, or the next below it: then those that gain most a
-        sample are served. So a search gets at once all that it is worth: a greater one begins anew, and what a smaller one has spent is
-        lost. That is A14's choice with a posterior for the bin, and for many problems the Lagrangian of a division (Everett 1963).
-        Plain samples compete by their own curve, from the samples drawn so far. Where they are chosen, votes or verdicts decide how
-        they are drawn, as `Checked` or `Voted` has it under the model's population: the curve cannot tell settled votes from open ones.
-        By it alone, allocation gained next to nothing over uniform on the toy world, where votes gained what the best policy does. The
-        size at which a problem has had another strategy, and those below, are not offered to it again: that would repeat its answer,
-        which is among the votes. The answer is right with the chance of the strategy's curve, or of the votes, whichever is greater.
-        This is our choice.
+    Idea: every strategy is asked what it would gain at each size, less the price of what that costs, each averaged over
+    the posterior.
+        Of the sizes that what is left pays for, the one that gains most is taken, of the strategy that gains most. The
+        price is the least at which all problems together ask for no more than what is left, or the next below it: then
+        those that gain most a sample are served. So a search gets at once all that it is worth: a greater one begins
+        anew, and what a smaller one has spent is lost. That is A14's choice with a posterior for the bin, and for many
+        problems the Lagrangian of a division (Everett 1963). Plain samples compete by their own curve, from the samples
+        drawn so far. Where they are chosen, votes or verdicts decide how they are drawn, as `Checked` or `Voted` has it
+        under the model's population: the curve cannot tell settled votes from open ones. By it alone, allocation gained
+        next to nothing over uniform on the toy world, where votes gained what the best policy does. The size at which a
+        problem has had another strategy, and those below, are not offered to it again: that would repeat its answer,
+        which is among the votes. The answer is right with the chance of the strategy's curve, or of the votes,
+        whichever is greater. This is our choice.
 
-        A strategy that uses models beside the policy, or whose stop rule chooses by finish order, has no vote beside the policy's samples:
-        what it answers is the answer, without a checker. The problem is then right by that strategy's curve, and only another such
-        strategy, or more of it, can add anything.
+        A strategy that uses models beside the policy, or whose stop rule chooses by finish order, has no vote beside
+        the policy's samples: what it answers is the answer, without a checker. The problem is then right by that
+        strategy's curve, and only another such strategy, or more of it, can add anything.
 
     Args:
         model: Fitted.
@@ -318,7 +338,9 @@ class Curved:
         object.__setattr__(self, "apart", tuple(answers_alone(parse(text)) for text in self.plans))
 
     def worth(self, state: ProblemStates, price: float = 0.0) -> Worth:
-        """Return the index of plain samples, or the mean gain a sample of another strategy where that gains more at the price."""
+        """Return the index of plain samples, or the mean gain a sample of another strategy where that gains more at the
+        price.
+        """
         plain = (Checked(self.population) if state.checked else self.votes).worth(state)
         over = (self._chance_of_others(state) > 0) & (not state.checked)
         if len(self.plans) == 1:
@@ -327,7 +349,8 @@ class Curved:
         asked = [self._best_offers(state, slice(at, at + _ROWS), prices) for at in range(0, len(plain.rate), _ROWS)]
         sizes, plans, costs, rises = (np.concatenate(each, axis=1) for each in zip(*asked, strict=True))  # [prices, P]
         payable = np.flatnonzero((costs * state.cost * state.open).sum(axis=1) <= state.left)
-        at = max(0, int(payable[0]) - 1) if len(payable) else len(prices) - 1  # what is asked for beyond what is left is not served
+        # what is asked for beyond what is left is not served
+        at = max(0, int(payable[0]) - 1) if len(payable) else len(prices) - 1
         others = (plans[at] > 0) & ~state.solved
         return Worth(
             np.where(others, rises[at] / np.maximum(1.0, costs[at]), np.where(over, 0.0, plain.rate)),
@@ -337,8 +360,13 @@ class Curved:
         )
 
     def _best_offers(self, state: ProblemStates, rows: slice, prices: Floats) -> tuple[Whole, Whole, Floats, Floats]:
-        """Return size, plan, cost and gain [prices, rows] of what each problem asks for at each price; the size 0: nothing."""
-        offers = [self._more_samples(state, rows), *(self._search(state, rows, number) for number in range(1, len(self.plans)))]
+        """Return size, plan, cost and gain [prices, rows] of what each problem asks for at each price; the size 0:
+        nothing.
+        """
+        offers = [
+            self._more_samples(state, rows),
+            *(self._search(state, rows, number) for number in range(1, len(self.plans))),
+        ]
         known, own, place = self._over_rates(state, rows), state.cost[rows, None], np.arange(len(state.cost[rows]))
         sizes, plans = (np.zeros((len(prices), len(place)), np.int64) for _ in range(2))
         costs, gains, best = np.zeros((3, len(prices), len(place)))
@@ -352,13 +380,18 @@ class Curved:
                 top = net.argmax(axis=1)
                 better = net[place, top] > best[i] + _NOISE
                 best[i] = np.where(better, net[place, top], best[i])
-                gains[i], costs[i] = np.where(better, rise[place, top], gains[i]), np.where(better, spent[place, top], costs[i])
+                gains[i], costs[i] = (
+                    np.where(better, rise[place, top], gains[i]),
+                    np.where(better, spent[place, top], costs[i]),
+                )
                 sizes[i], plans[i] = np.where(better, size[top], sizes[i]), np.where(better, number, plans[i])
         idle = state.solved[rows] | ~state.open[rows]
         return np.where(idle, 0, sizes), np.where(idle, 0, plans), np.where(idle, 0.0, costs), gains
 
     def _more_samples(self, state: ProblemStates, rows: slice) -> tuple[Whole, Floats]:
-        """Return numbers of further plain samples [B], and the gain [rows, B] of each by their curve or their verdicts."""
+        """Return numbers of further plain samples [B], and the gain [rows, B] of each by their curve or their
+        verdicts.
+        """
         known, (sizes, table) = self._over_rates(state, rows), self.model.table(self.plans[0])
         more, drawn = sizes[1 : MOST + 1], np.minimum(state.samples[rows], MOST)
         if state.checked:
@@ -370,12 +403,15 @@ class Curved:
         return more, np.where(self._chance_of_others(state)[rows, None] > 0, 0.0, rise)
 
     def _search(self, state: ProblemStates, rows: slice, number: int) -> tuple[Whole, Floats]:
-        """Return the sizes [B] of another strategy, and the gain [rows, B] of each; minus infinity: it is not offered."""
+        """Return the sizes [B] of another strategy, and the gain [rows, B] of each; minus infinity: it is not
+        offered.
+        """
         known, said, apart = self._over_rates(state, rows), self._chance_of_others(state), self.apart[number]
         sizes, table = self.model.table(self.plans[number])
         now, over = self._standing(state, said), (said > 0) & (not state.checked)
         stands = (np.maximum(now, said) if apart else now)[rows]
-        if not apart and state.had is not None:  # its answer is there already, and the votes alone may give it a smaller chance
+        # its answer is there already, and the votes alone may give it a smaller chance
+        if not apart and state.had is not None:
             at = np.searchsorted(sizes, np.minimum(state.had[rows, number], sizes[-1]))
             stands = np.maximum(stands, (known * table[:, at].T).sum(axis=1))
         rise = known @ table[:, 1:] - stands[:, None]
@@ -395,7 +431,9 @@ class Curved:
         return known if state.checked else np.where((said > 0) & ~state.solved, said, known)
 
     def _chance_of_others(self, state: ProblemStates) -> Floats:
-        """Return the chance [P] that the answer of strategies with other models is right, by their curves; 0: it has had none."""
+        """Return the chance [P] that the answer of strategies with other models is right, by their curves; 0: it has
+        had none.
+        """
         found = np.zeros(len(state.samples))
         if state.had is None:
             return found

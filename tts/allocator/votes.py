@@ -1,12 +1,14 @@
 """What further votes are worth when no verifier is there: exact values and indices of every state that votes can be in.
 
-Idea: without a verifier the answer is that of most votes, and whether it is right is known only through the population: votes that
-    agree are more likely right. All that matters of the votes so far is their state: how many gave the leading answer, how many the
-    second, how many stand alone. The chance of the next state is a ratio of marginal likelihoods, so the best time to stop at a
-    price a sample is found by dynamic programming, backwards from the greatest number of samples. A state's index is the highest
-    price at which one should go on: to serve the highest index first is best for many problems under one total, and it needs no
-    price.
-Source: stopping of votes goes back to ASC and ESC (algorithms B1, B2), whose rules have no prior and no price; the index is that of
+Idea: without a verifier the answer is that of most votes, and whether it is right is known only through the population:
+votes that
+    agree are more likely right. All that matters of the votes so far is their state: how many gave the leading answer,
+    how many the second, how many stand alone. The chance of the next state is a ratio of marginal likelihoods, so the
+    best time to stop at a price a sample is found by dynamic programming, backwards from the greatest number of
+    samples. A state's index is the highest price at which one should go on: to serve the highest index first is best
+    for many problems under one total, and it needs no price.
+Source: stopping of votes goes back to ASC and ESC (algorithms B1, B2), whose rules have no prior and no price; the
+index is that of
     Whittle, "Restless bandits" (1988). The states and the recursion are derived here.
 
 Shapes: Z kinds, N greatest number of samples, K prices.
@@ -33,7 +35,8 @@ class Votes:
     A state is (leading votes, second votes, samples); where at most one class has more than one vote, its second is 0.
 
     Attributes:
-        chance: [N+1, N+1, N//2+1], that the leading answer is right, by samples, leading and second votes; NaN: no such state.
+        chance: [N+1, N+1, N//2+1], that the leading answer is right, by samples, leading and second votes; NaN: no such
+            state.
         index: The index of the same shape, gain a sample at which going on is just worth it; 0 at N samples.
         worth: [K], best expected chance less price times samples, from the first sample on, at each of `PRICES`.
     """
@@ -71,9 +74,11 @@ class Votes:
     def price(self, samples: float) -> float:
         """Return the price at which the best policy comes nearest to so many samples a problem, on average.
 
-        After one or two votes problems can hardly be told apart, and all of them stop or all go on: small averages can be off by half.
+        After one or two votes problems can hardly be told apart, and all of them stop or all go on: small averages can
+        be off by half.
 
-        Source: the table that algorithm A16 makes beforehand for problems served one at a time ("offline", unverified, from memory), with
+        Source: the table that algorithm A16 makes beforehand for problems served one at a time ("offline", unverified,
+        from memory), with
             a price in place of bins: it needs no others to trade with, only the population.
         """
         drawn = -np.diff(self.worth) / np.diff(PRICES)  # a policy's worth falls with the price by what it draws
@@ -83,9 +88,10 @@ class Votes:
     def look(self, leader: Whole, second: Whole, samples: Whole) -> tuple[Floats, Floats]:
         """Return chance and index of problems' states, [P] each.
 
-        Chances are read at N samples at most, and indices at three quarters of N, where a third as many samples are still to come.
-        Larger numbers of votes are shrunk so that the lead keeps its significance, which goes with the root of their number (the limit of
-        many votes, which is a diffusion). A sample is worth less in proportion. So no number is too large for the table.
+        Chances are read at N samples at most, and indices at three quarters of N, where a third as many samples are
+        still to come. Larger numbers of votes are shrunk so that the lead keeps its significance, which goes with the
+        root of their number (the limit of many votes, which is a diffusion). A sample is worth less in proportion. So
+        no number is too large for the table.
         """
         last = max(1, 3 * self.most // 4)
         chance = _read(self.chance, leader, second, samples, self.most)
@@ -108,9 +114,13 @@ def _read(table: Floats | NDArray[np.float32], leader: Whole, second: Whole, sam
 
 
 def _marginals(population: Population, most: int) -> tuple[Floats, Floats]:
-    """Return the chance of one row of samples in each state, and of that with the leading answer right; [N+1, N+1, N//2+1]."""
+    """Return the chance of one row of samples in each state, and of that with the leading answer right; [N+1, N+1,
+    N//2+1].
+    """
     power = np.arange(most + 1)
-    right, lure, lone = (np.power(chance[None, :], power[:, None]) for chance in (population.rate, population.lure, population.scattered))
+    right, lure, lone = (
+        np.power(chance[None, :], power[:, None]) for chance in (population.rate, population.lure, population.scattered)
+    )
     pairs = (right * population.weight)[:, None, :] * lure[None, :, :]
     cube = (pairs.reshape(-1, pairs.shape[-1]) @ lone.T).reshape(most + 1, most + 1, most + 1)  # [right, lure, alone]
     seen = np.zeros((most + 1, most + 1, most // 2 + 1))

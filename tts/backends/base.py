@@ -13,8 +13,8 @@
                 rows.resolve(index, Sample(f"A: {side}", (), (), "eos", request.handle, num_tokens=1))
             return rows
 
-A *handle* is an immutable state to continue and fork any number of times until it is released; here, the prompt. `sample` is not async.
-`Backend.sample` has the rules for streams, threads and counts.
+A *handle* is an immutable state to continue and fork any number of times until it is released; here, the prompt.
+`sample` is not async. `Backend.sample` has the rules for streams, threads and counts.
 """
 
 # ruff: noqa: ARG002, ARG003 - a method that refuses uses none of its arguments
@@ -52,7 +52,8 @@ TEMPLATE_TOKENS = 64  # that a chat template is assumed to add to a prompt's tex
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caps:
-    """Capabilities of a backend. "emulated": the same result for more tokens. "absent": refused before anything is spent.
+    """Capabilities of a backend. "emulated": the same result for more tokens. "absent": refused before anything is
+    spent.
 
     Args:
         steps: Stopping at a step boundary and continuing from there.
@@ -78,7 +79,8 @@ class Caps:
         thought_limits: Whether a `Sampling.thought_tokens` of at least 1 is obeyed.
         thought_switch: Whether a `Sampling.thought_tokens` of 0 is obeyed.
         pictures: Whether prompts may have pictures.
-        usage: Whether token counts are exact; if not, the backend reports upper bounds in `Sample.num_tokens`, and sets `estimated`.
+        usage: Whether token counts are exact; if not, the backend reports upper bounds in `Sample.num_tokens`, and sets
+            `estimated`.
 
     Example:
         >>> import tts
@@ -135,13 +137,16 @@ class Sampling(HintsKeywords):
         top_k: Most likely tokens kept; 0 is off.
         min_p: Least probability relative to the most likely token, in [0, 1); 0 is off.
         max_tokens: Cap on one row; None: the rest of the model's context.
-        effort: How long a model thinks, in a server's own word such as "low"; "": the server's default. Only with `Caps.efforts`.
-        presence_penalty: What the logit of each token loses that was written before, from -2 to 2. Only with `Caps.penalties`.
-        frequency_penalty: What it loses for each time that it was written before, from -2 to 2. Only with `Caps.penalties`.
-        logit_bias: What is added to the logits of tokens, from -100 to 100, by their ids in the server's vocabulary: a mapping, or pairs.
-            They are kept as pairs in the order of the ids. Only with `Caps.biases`.
-        thought_tokens: The most tokens of a thought, by a field of the server's own; 0: no thought; None: no such limit. Only with
-            `Caps.thought_limits` or, of 0, `Caps.thought_switch`.
+        effort: How long a model thinks, in a server's own word such as "low"; "": the server's default. Only with
+            `Caps.efforts`.
+        presence_penalty: What the logit of each token loses that was written before, from -2 to 2. Only with
+            `Caps.penalties`.
+        frequency_penalty: What it loses for each time that it was written before, from -2 to 2. Only with
+            `Caps.penalties`.
+        logit_bias: What is added to the logits of tokens, from -100 to 100, by their ids in the server's vocabulary: a
+            mapping, or pairs. They are kept as pairs in the order of the ids. Only with `Caps.biases`.
+        thought_tokens: The most tokens of a thought, by a field of the server's own; 0: no thought; None: no such
+            limit. Only with `Caps.thought_limits` or, of 0, `Caps.thought_switch`.
 
     Raises:
         ConfigError: a value is out of its range.
@@ -167,7 +172,12 @@ class Sampling(HintsKeywords):
     def __post_init__(self) -> None:
         _check("temperature", self.temperature, lambda value: 0 <= value <= 100, "a number between 0 and 100")
         _check("top_p", self.top_p, lambda value: 0 < value <= 1, "a number above 0 and at most 1")
-        _check("top_k", self.top_k, lambda value: 0 <= value < _LARGE and value == int(value), "a whole number of at least 0")
+        _check(
+            "top_k",
+            self.top_k,
+            lambda value: 0 <= value < _LARGE and value == int(value),
+            "a whole number of at least 0",
+        )
         _check("min_p", self.min_p, lambda value: 0 <= value < 1, "a number of at least 0 and below 1")
         if self.max_tokens is not None:
             rule = "a whole number of at least 1, or None"
@@ -177,7 +187,9 @@ class Sampling(HintsKeywords):
         object.__setattr__(self, "logit_bias", _biases(self.logit_bias))
         if self.thought_tokens is not None:
             rule = "a whole number of at least 0, or None"
-            _check("thought_tokens", self.thought_tokens, lambda value: 0 <= value < _LARGE and value == int(value), rule)
+            _check(
+                "thought_tokens", self.thought_tokens, lambda value: 0 <= value < _LARGE and value == int(value), rule
+            )
 
     @property
     def needs(self) -> dict[str, str]:
@@ -187,7 +199,9 @@ class Sampling(HintsKeywords):
         return found if self.thought_tokens is None else {**found, "thought_tokens": limits}
 
     def members(self) -> dict[str, Any]:
-        """Return the parameters by name, those of `needs` but the effort only where they are given: results are stored by them."""
+        """Return the parameters by name, those of `needs` but the effort only where they are given: results are stored
+        by them.
+        """
         named = {*SAMPLING_CAPABILITIES, "thought_tokens"} - {"effort", *self.needs}
         return {name: value for name, value in dataclasses.asdict(self).items() if name not in named}
 
@@ -206,7 +220,9 @@ def _biases(given: Any) -> tuple[tuple[int, float], ...]:
     try:
         pairs = dict(given).items()
     except (TypeError, ValueError):
-        raise ConfigError(f"logit_bias is {shown(given)}, but must be biases by token id", hint="for example {50256: -100}") from None
+        raise ConfigError(
+            f"logit_bias is {shown(given)}, but must be biases by token id", hint="for example {50256: -100}"
+        ) from None
     for token, bias in pairs:
         rule = "a token id, a whole number of at least 0"
         _check("a key of logit_bias", token, lambda value: 0 <= value < _LARGE and isinstance(value, int), rule)
@@ -229,8 +245,8 @@ def _check(name: str, value: object, valid: Callable[[float], bool], rule: str) 
 class StopCondition:
     """Where a row ends, besides its end of sequence and its cap.
 
-    A step boundary is the end of a `step` text, which is searched in the text since the last boundary. A row that ends there is cut at
-    the boundary. Further characters of its last token begin its continuation.
+    A step boundary is the end of a `step` text, which is searched in the text since the last boundary. A row that ends
+    there is cut at the boundary. Further characters of its last token begin its continuation.
 
     Args:
         step: Texts that end a step.
@@ -264,9 +280,12 @@ class SampleRequest:
         spreads: Whether `Sample.spreads` are wanted.
         sampling_logprobs: Whether `Sample.sampling_logprobs` are wanted.
         tops: Whether `Sample.tops` are wanted.
-        rereads: Whether a row whose reply broke may read its input again within its grant; grants of flops and usd cover one reading.
-        limited: Whether tokens, or what is paid by them, are limited: then a row that nothing was seen of is charged its whole grant.
-        lease: The flops and dollars that each row may spend, in whole units, where rows are programs (`BackendMetadata.programs`).
+        rereads: Whether a row whose reply broke may read its input again within its grant; grants of flops and usd
+            cover one reading.
+        limited: Whether tokens, or what is paid by them, are limited: then a row that nothing was seen of is charged
+            its whole grant.
+        lease: The flops and dollars that each row may spend, in whole units, where rows are programs
+            (`BackendMetadata.programs`).
     """
 
     handle: Any
@@ -289,20 +308,23 @@ class Sample:
     Args:
         text: The new text, up to the step boundary it ended at.
         token_ids: All new tokens, an end of sequence included.
-        logprobs: Log-probabilities under the untempered law, one a token (some servers show none of an end of sequence); empty without
-            `caps.logprobs`.
-        finish: Why it ended: "eos", "stop" (a step boundary), "answer" (`StopCondition.finished`), "length", "cancelled", "error".
+        logprobs: Log-probabilities under the untempered law, one a token (some servers show none of an end of
+            sequence); empty without `caps.logprobs`.
+        finish: Why it ended: "eos", "stop" (a step boundary), "answer" (`StopCondition.finished`), "length",
+            "cancelled", "error".
         handle: The state behind it; None for "error" and "cancelled".
         num_tokens: Tokens generated, which are charged.
         estimated: Whether that number is an upper bound.
         error: Where `finish` is "error", its kind, or "kind: cause".
         seconds: Model time of this row.
         spreads: One a token, with `caps.tops` and where requested, or empty.
-        sampling_logprobs: Log-probabilities under the law that drew the tokens, with temperature and filters. One a token, with
-            `caps.sampling_logprobs` and where requested, or empty.
-        lost_tokens: Those tokens of `num_tokens` that belong to earlier replies that broke; they are not part of the path.
+        sampling_logprobs: Log-probabilities under the law that drew the tokens, with temperature and filters. One a
+            token, with `caps.sampling_logprobs` and where requested, or empty.
+        lost_tokens: Those tokens of `num_tokens` that belong to earlier replies that broke; they are not part of the
+            path.
         retry_s: Seconds after which the server of a row that failed asked to be called again; 0: it named none.
-        tops: The most likely tokens at each place, one tuple a token, with `caps.top_texts` and where requested, or empty.
+        tops: The most likely tokens at each place, one tuple a token, with `caps.top_texts` and where requested, or
+            empty.
     """
 
     text: str
@@ -323,7 +345,9 @@ class Sample:
 
 @dataclass(slots=True)
 class Counters:
-    """A backend's own count of everything that it computed. `prompt_tokens` has those of scoring, `generated_tokens` cancelled rows."""
+    """A backend's own count of everything that it computed. `prompt_tokens` has those of scoring, `generated_tokens`
+    cancelled rows.
+    """
 
     prompt_tokens: int = 0
     reused_tokens: int = 0
@@ -331,7 +355,9 @@ class Counters:
 
 
 class Draft(NamedTuple):
-    """What a row has written while it is under way: its text, its tokens, and the marks of the thought that may begin the text."""
+    """What a row has written while it is under way: its text, its tokens, and the marks of the thought that may begin
+    the text.
+    """
 
     text: str
     tokens: int
@@ -341,11 +367,21 @@ class Draft(NamedTuple):
 class RowSet:
     """The rows of one request, resolved one by one by the backend and awaited one by one by the search.
 
-    Both sides run in the thread of one event loop. `prompt_tokens` and `reused_tokens` are the input tokens that the request
-    computed and reused; they are final when every row is resolved.
+    Both sides run in the thread of one event loop. `prompt_tokens` and `reused_tokens` are the input tokens that the
+    request computed and reused; they are final when every row is resolved.
     """
 
-    __slots__ = ("_drafts", "_failure", "_unresolved", "_waiter", "cancelled", "prompt_tokens", "request", "reused_tokens", "samples")
+    __slots__ = (
+        "_drafts",
+        "_failure",
+        "_unresolved",
+        "_waiter",
+        "cancelled",
+        "prompt_tokens",
+        "request",
+        "reused_tokens",
+        "samples",
+    )
 
     def __init__(self, request: SampleRequest) -> None:
         self.request = request
@@ -363,7 +399,8 @@ class RowSet:
 
         Args:
             index: The row.
-            draft: Returns what it has written. It is called at any moment, also from another thread than the one that writes.
+            draft: Returns what it has written. It is called at any moment, also from another thread than the one that
+                writes.
         """
         self._drafts[index] = draft
 
@@ -375,8 +412,8 @@ class RowSet:
     def resolve(self, index: int, sample: Sample) -> None:
         """Resolve a row, once (called by the backend).
 
-        Lone surrogates in its texts are replaced. Its log-probabilities become those of `clean_logprobs`, and its spreads
-        those of `clean_spreads`: every reader gets finite numbers, or none.
+        Lone surrogates in its texts are replaced. Its log-probabilities become those of `clean_logprobs`, and its
+        spreads those of `clean_spreads`: every reader gets finite numbers, or none.
         """
         if self.samples[index] is not None:
             raise AssertionError(f"row {index} was resolved twice")
@@ -385,7 +422,9 @@ class RowSet:
         drawn = clean_logprobs(sample.sampling_logprobs)
         numbers = (sample.logprobs, sample.spreads, sample.sampling_logprobs)
         if text is not sample.text or error is not sample.error or numbers != (logprobs, spreads, drawn):
-            sample = dataclasses.replace(sample, text=text, error=error, logprobs=logprobs, spreads=spreads, sampling_logprobs=drawn)
+            sample = dataclasses.replace(
+                sample, text=text, error=error, logprobs=logprobs, spreads=spreads, sampling_logprobs=drawn
+            )
         self.samples[index] = sample
         self._unresolved -= 1
         self._wake()
@@ -436,7 +475,8 @@ class RowSet:
 
 
 class TaskRows(RowSet):
-    """Rows that are written by tasks of their own, which are cancelled as soon as the rows are cancelled or have failed.
+    """Rows that are written by tasks of their own, which are cancelled as soon as the rows are cancelled or have
+    failed.
 
     Attributes:
         counters: The counters of the backend; generated tokens are counted there.
@@ -501,9 +541,9 @@ class Extension:
 class Backend:
     """Base class of backends. A subclass states its capabilities in `caps`, and implements the methods that these name.
 
-    A first backend implements `open` and `sample`. Every other call is refused with a CapabilityError until it is overridden.
-    A handle is the state behind a prompt or a path. By default it is an immutable value: `fork` returns it again, and `release` does
-    nothing. Calls take and return sequences, and their items fail independently.
+    A first backend implements `open` and `sample`. Every other call is refused with a CapabilityError until it is
+    overridden. A handle is the state behind a prompt or a path. By default it is an immutable value: `fork` returns it
+    again, and `release` does nothing. Calls take and return sequences, and their items fail independently.
 
     Attributes:
         name: The name in results and errors.
@@ -556,15 +596,17 @@ class Backend:
     def sample(self, request: SampleRequest) -> RowSet:
         """Start the rows of one request, and return at once.
 
-        It is a plain method, called in the thread of the event loop. Each row is resolved once, in that thread, before the return or
-        later. Code in another thread calls `loop.call_soon_threadsafe(rows.resolve, index, sample)`.
+        It is a plain method, called in the thread of the event loop. Each row is resolved once, in that thread, before
+        the return or later. Code in another thread calls `loop.call_soon_threadsafe(rows.resolve, index, sample)`.
 
-        The i-th token of a row, from 0, is drawn by inverse CDF from `tts.randomness.uniform(row.stream, row.position + i, row.word)`.
-        Then results do not depend on the batch or the order of work, and `Caps.streams` may be True. A row generates at most
-        `row.max_tokens`, where it ends with the finish "length". It also ends where `request.stop` says.
+        The i-th token of a row, from 0, is drawn by inverse CDF from
+        `tts.randomness.uniform(row.stream, row.position + i, row.word)`. Then results do not depend on the batch or the
+        order of work, and `Caps.streams` may be True. A row generates at most `row.max_tokens`, where it ends with the
+        finish "length". It also ends where `request.stop` says.
 
-        `Reply.computed`, `RowSet.prompt_tokens` and `Sample.num_tokens` are charged to the problem. `counters` has the same tokens,
-        summed over all calls, so every method that computes adds to it. Only tests and benchmarks read `counters`.
+        `Reply.computed`, `RowSet.prompt_tokens` and `Sample.num_tokens` are charged to the problem. `counters` has the
+        same tokens, summed over all calls, so every method that computes adds to it. Only tests and benchmarks read
+        `counters`.
         """
         raise self._refusal("sample")
 
@@ -573,10 +615,14 @@ class Backend:
         raise self._refusal("extend")
 
     async def score(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[NDArray[np.float64]]]:
-        """Return the log-probability of each token of a text after its handle, without temperature; the new state is dropped."""
+        """Return the log-probability of each token of a text after its handle, without temperature; the new state is
+        dropped.
+        """
         raise self._refusal("score")
 
-    async def next_logprobs(self, handles: Sequence[Any], texts: Sequence[str], tokens: Sequence[str]) -> list[Reply[NDArray[np.float64]]]:
+    async def next_logprobs(
+        self, handles: Sequence[Any], texts: Sequence[str], tokens: Sequence[str]
+    ) -> list[Reply[NDArray[np.float64]]]:
         """Return the log-probabilities, without temperature, that each of `tokens` comes next after handle and text.
 
         Raises:
@@ -613,7 +659,9 @@ class Backend:
         kind = type(self).__name__
         support: Support | None = getattr(self.caps, method, None)
         if support == "absent":
-            return CapabilityError(f"{kind} has no capability {method!r}", hint=capability_hint(self.name, self.metadata, method))
+            return CapabilityError(
+                f"{kind} has no capability {method!r}", hint=capability_hint(self.name, self.metadata, method)
+            )
         why = "every backend needs it" if support is None else f"its caps say {method}={support!r}"
         cure = f"define {kind}.{method}" + ("" if support is None else f", or leave {method} out of its caps")
         return CapabilityError(f"{kind} does not implement {method}, but {why}", hint=cure)

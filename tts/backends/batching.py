@@ -1,8 +1,8 @@
 """The queue in front of a backend: the jobs of all problems are computed in batches.
 
-Jobs that are submitted while the event loop is busy are one batch. A batch that runs in a thread may take jobs that are submitted
-while it runs (`take`), so that no job waits for another's end. A job's result never depends on the others of its batch, which
-tests hold every backend to.
+Jobs that are submitted while the event loop is busy are one batch. A batch that runs in a thread may take jobs that are
+submitted while it runs (`take`), so that no job waits for another's end. A job's result never depends on the others of
+its batch, which tests hold every backend to.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class BatchQueue:
     Args:
         execute: Computes a batch. It delivers each result itself, and never raises for the error of one job.
         on_failure: Called in the loop with jobs and the exception that `execute` raised, or that `close` made.
-        threaded: Whether batches run in a worker thread (models), or in the loop itself (where a batch takes microseconds).
+        threaded: Whether batches run in a worker thread (models), or in the loop itself (where a batch takes
+            microseconds).
     """
 
     def __init__(self, execute: Execute, on_failure: Callable[[list[Any], Exception], None], *, threaded: bool) -> None:
@@ -132,7 +133,8 @@ class BatchQueue:
 
 
 class LoopQueue:
-    """A threaded `BatchQueue` for the running event loop: each loop has its own queue, and the batch of an ended loop is not awaited.
+    """A threaded `BatchQueue` for the running event loop: each loop has its own queue, and the batch of an ended loop
+    is not awaited.
 
     Args:
         execute: See `BatchQueue`.
@@ -157,9 +159,11 @@ class LoopQueue:
             raise closed_error()
         if os.getpid() != self._process:
             raise EngineError(
-                f"the backend was made in process {self._process}, but is used in process {os.getpid()}, which was forked from it and has "
+                f"the backend was made in process {self._process}, but is used in process {os.getpid()}, which was "
+                "forked from it and has "
                 "none of its threads",
-                hint="make the backend in the forked process, name the model instead, or start processes by multiprocessing's 'spawn'",
+                hint="make the backend in the forked process, name the model instead, or start processes by "
+                "multiprocessing's 'spawn'",
             )
         loop = asyncio.get_running_loop()
         if self._queue is None or loop is not self._loop:

@@ -15,14 +15,16 @@ from tts.types import Prompt
 async def prompt_logprobs(backend: Backend, prompts: Sequence[Prompt], top: int = 0) -> list[Reply[PromptLogprobs]]:
     """Return the log-probabilities of all tokens of prompts, in order, with the input tokens that each cost.
 
-    A `TokenizedText` is read as its tokens. Values depend on the prompt alone. Nothing stays open, and no room is needed for an answer.
-    Where a backend computes a common beginning of prompts once, the first prompt is charged for it, and the others reuse it.
+    A `TokenizedText` is read as its tokens. Values depend on the prompt alone. Nothing stays open, and no room is
+    needed for an answer. Where a backend computes a common beginning of prompts once, the first prompt is charged for
+    it, and the others reuse it.
 
     Args:
         top: Most likely tokens to return for each place, from 0 to 20.
 
     Raises:
-        CapabilityError: the backend cannot. ConfigError: `top` is out of range, or a prompt has no token, or one that the model lacks.
+        CapabilityError: the backend cannot. ConfigError: `top` is out of range, or a prompt has no token, or one that
+            the model lacks.
         PromptTooLong: a prompt passes the context. In each case nothing has been computed.
     """
     require(backend, ("prompt_logprobs",), "reading the log-probabilities of a prompt")
@@ -60,7 +62,8 @@ def value_head_metadata(backend: Backend, head: str, needed_by: str) -> ValueHea
         return None
     if head not in known:
         raise CapabilityError(
-            f"{needed_by} needs the value head {head!r}, but the model on the backend {backend.name!r} has {', '.join(known) or 'none'}",
+            f"{needed_by} needs the value head {head!r}, but the model on the backend {backend.name!r} has "
+            f"{', '.join(known) or 'none'}",
             hint="name the head's file, or a process model, in the model's record",
         )
     return known[head]

@@ -28,7 +28,8 @@ def clean_spreads(values: Sequence[Spread]) -> tuple[Spread, ...]:
     """Return spreads whose values are within [0, -LEAST_LOGPROB]; none at all if one of them is unknown.
 
     Args:
-        values: The spread of each token. Its certainty may be NaN, as a backend with the most likely tokens alone gives it.
+        values: The spread of each token. Its certainty may be NaN, as a backend with the most likely tokens alone gives
+            it.
     """
     if not values:
         return ()

@@ -12,7 +12,19 @@ from typing import Any, cast
 
 import numpy as np
 
-from tts.backends.base import Backend, Caps, Counters, Extension, Finish, Reply, Row, RowSet, Sample, SampleRequest, TaskRows
+from tts.backends.base import (
+    Backend,
+    Caps,
+    Counters,
+    Extension,
+    Finish,
+    Reply,
+    Row,
+    RowSet,
+    Sample,
+    SampleRequest,
+    TaskRows,
+)
 from tts.backends.batching import closed_error
 from tts.backends.metadata import BackendMetadata
 from tts.backends.text.stops import StopScanner, ends_of
@@ -43,7 +55,9 @@ class Ask:
         >>> import tts
         >>> def model(ask):
         ...     return f"The answer is {7 if ask.temperature == 0 else ask.seed}."
-        >>> tts.solve("What is 3 + 4?", tts.Budget(samples=1), backend=model, task="math", strategy="single(temperature=0)").answer
+        >>> tts.solve(
+        ...     "What is 3 + 4?", tts.Budget(samples=1), backend=model, task="math", strategy="single(temperature=0)"
+        ... ).answer
         '7'
     """
 
@@ -61,15 +75,18 @@ class Answer(HintsKeywords):
 
     Args:
         text: The continuation; lone surrogates are replaced.
-        tokens: How many tokens were generated, from 0 to `max_tokens`; None: not known. Then the row is charged the UTF-8 bytes of its text
-            and one, as an estimate. A function that generates hidden tokens, such as reasoning, must report them.
-        finished: Whether the model ended by itself; False: it reached `max_tokens`, and the function may be called again to continue
-            the text. Bare text, and what is finished, is never continued.
+        tokens: How many tokens were generated, from 0 to `max_tokens`; None: not known. Then the row is charged the
+            UTF-8 bytes of its text and one, as an estimate. A function that generates hidden tokens, such as reasoning,
+            must report them.
+        finished: Whether the model ended by itself; False: it reached `max_tokens`, and the function may be called
+            again to continue the text. Bare text, and what is finished, is never continued.
 
     Example:
         >>> import tts
         >>> model = lambda ask: tts.Answer("The answer is 7.", tokens=5)
-        >>> tts.solve("What is 3 + 4?", 100, backend=model, task="math", strategy="best_of_n(n=3)").usage.generated_tokens
+        >>> tts.solve(
+        ...     "What is 3 + 4?", 100, backend=model, task="math", strategy="best_of_n(n=3)"
+        ... ).usage.generated_tokens
         15
     """
 
@@ -102,7 +119,9 @@ class _FunctionRows(TaskRows):
         self.asked: set[int] = set()
 
     def cancel(self) -> None:
-        """Cancel at once. A row whose call had begun is charged in full, since its cost is not known; others cost nothing."""
+        """Cancel at once. A row whose call had begun is charged in full, since its cost is not known; others cost
+        nothing.
+        """
         super().cancel()
         for index, row in enumerate(self.request.rows):
             asked = index in self.asked
@@ -112,12 +131,13 @@ class _FunctionRows(TaskRows):
 class FunctionBackend(Backend):
     """A model that is a function of an `Ask`. Rows run concurrently, synchronous functions in threads.
 
-    Results are reproducible as far as the function obeys the seed, so that solutions are marked as not reproducible. A row whose
-    function raises, or reports an impossible number of tokens, has failed and is charged in full; others are not affected.
-    Prompts are counted in words, since there is no tokenizer, and every row reads its prompt and path again.
+    Results are reproducible as far as the function obeys the seed, so that solutions are marked as not reproducible. A
+    row whose function raises, or reports an impossible number of tokens, has failed and is charged in full; others are
+    not affected. Prompts are counted in words, since there is no tokenizer, and every row reads its prompt and path
+    again.
 
-    A cancelled row ends at once, charged in full. An asynchronous function is cancelled with it. A thread cannot be cancelled: it
-    continues, counts toward `concurrency`, and its result is dropped.
+    A cancelled row ends at once, charged in full. An asynchronous function is cancelled with it. A thread cannot be
+    cancelled: it continues, counts toward `concurrency`, and its result is dropped.
 
     Args:
         concurrency: Most calls of the function at once, at least 1; other rows wait.
@@ -137,7 +157,8 @@ class FunctionBackend(Backend):
         given: Any = thoughts
         if not isinstance(given, ThoughtMarks | None):
             raise ConfigError(
-                f"thoughts is {shown(given)}, but must be marks", hint="such as tts.thoughts.ThoughtMarks('<think>', '</think>')"
+                f"thoughts is {shown(given)}, but must be marks",
+                hint="such as tts.thoughts.ThoughtMarks('<think>', '</think>')",
             )
         self._fn = fn
         self._concurrency = concurrency
@@ -146,7 +167,9 @@ class FunctionBackend(Backend):
         self._closed = False
         self._continues = True
         self.caps = dataclasses.replace(type(self).caps, thoughts=thoughts is not None)
-        self.metadata = BackendMetadata(resumes=lambda: self._continues, thoughts=thoughts, capability_hint={"thoughts": _HOW_THOUGHTS}.get)
+        self.metadata = BackendMetadata(
+            resumes=lambda: self._continues, thoughts=thoughts, capability_hint={"thoughts": _HOW_THOUGHTS}.get
+        )
 
     async def open(self, prompts: Sequence[Prompt]) -> list[Reply[Any]]:
         """Return handles; nothing is computed until a row is requested."""
@@ -193,7 +216,11 @@ class FunctionBackend(Backend):
             read = (self._sample, rows.request, row, answer)
             sample = await in_thread(*read) if len(answer.text) > _LONG else self._sample(*read[1:])
         except BaseException as failure:  # noqa: BLE001 - a caller's function: even sys.exit() fails only the row
-            told = (failure.kind, failure.cause) if isinstance(failure, EngineError) else (type(failure).__name__, str(failure))
+            told = (
+                (failure.kind, failure.cause)
+                if isinstance(failure, EngineError)
+                else (type(failure).__name__, str(failure))
+            )
             error = ": ".join(told).removesuffix(": ")
             sample = Sample("", (), (), "error", None, row.max_tokens, estimated=True, error=error)
         rows.settle(index, sample)
@@ -246,10 +273,16 @@ def _check(said: Any, max_tokens: int) -> Answer:
     given: Any = Answer(said) if isinstance(said, str) else said
     text: Any = given.text if isinstance(given, Answer) else None
     if not isinstance(given, Answer) or not isinstance(text, str):
-        raise EngineError(f"the function returned {type(said).__name__}, but must return text, or an Answer with text", kind="BadReply")
+        raise EngineError(
+            f"the function returned {type(said).__name__}, but must return text, or an Answer with text",
+            kind="BadReply",
+        )
     answer = dataclasses.replace(given, text=in_whole_characters(text))
     tokens: Any = answer.tokens
     whole = isinstance(tokens, int | np.integer) and not isinstance(tokens, bool)
     if tokens is not None and not (whole and 0 <= tokens <= max_tokens):
-        raise EngineError(f"Answer.tokens is {tokens!r}, but must be a whole number from 0 to max_tokens, {max_tokens}", kind="BadReply")
+        raise EngineError(
+            f"Answer.tokens is {tokens!r}, but must be a whole number from 0 to max_tokens, {max_tokens}",
+            kind="BadReply",
+        )
     return answer

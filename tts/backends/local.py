@@ -57,7 +57,9 @@ class Handle:
 
 
 class StateBackend(RenderingBackend, Generic[S]):
-    """Base of backends that keep the state of each path, S, behind a `Handle`. Reads are finished and counted without a caller, too."""
+    """Base of backends that keep the state of each path, S, behind a `Handle`. Reads are finished and counted without a
+    caller, too.
+    """
 
     def __init__(self, renderer: Renderer, thoughts: ThoughtMarks | None, **facts: Any) -> None:
         super().__init__(renderer, thoughts, finishes_reads=True, **facts)
@@ -98,5 +100,7 @@ class StateBackend(RenderingBackend, Generic[S]):
 
 
 def with_flops(rates: Rates, parameters: int | None) -> Rates:
-    """Return the rates of a model's tokens, with two FLOPs a weight where they state none; `parameters`: its weights, None if not known."""
+    """Return the rates of a model's tokens, with two FLOPs a weight where they state none; `parameters`: its weights,
+    None if not known.
+    """
     return rates if rates.flops is not None or not parameters else dataclasses.replace(rates, flops=2 * parameters)

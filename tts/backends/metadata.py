@@ -20,7 +20,8 @@ class ValueHeadMetadata:
     Args:
         step: Texts that end a step where it is read.
         rates: Cost of a token that is computed for it.
-        own_model: Whether a model of its own reads the path, after the prompt; else it reads states that the policy computed.
+        own_model: Whether a model of its own reads the path, after the prompt; else it reads states that the policy
+            computed.
     """
 
     step: tuple[str, ...]
@@ -44,7 +45,9 @@ class Tokenizer(Protocol):
         ...
 
     def special(self) -> Mapping[str, str | None]:
-        """Return its class, the texts of special tokens by their names as the transformers library has them, and the chat template."""
+        """Return its class, the texts of special tokens by their names as the transformers library has them, and the
+        chat template.
+        """
         ...
 
 
@@ -54,24 +57,31 @@ class BackendMetadata:
 
     Args:
         value_heads: Its value heads, by name; None: not known, so that any name may be tried.
-        count_text: Returns the exact number of tokens of a text after a path; None: that number is bounded by `count` and by bytes.
-        text_of: Returns the text of the first tokens of a path, given its whole text and those tokens, ends of sequence as "";
-            None: tokens cannot be told apart in its text. Inside of a character that text is no beginning of the whole one.
+        count_text: Returns the exact number of tokens of a text after a path; None: that number is bounded by `count`
+            and by bytes.
+        text_of: Returns the text of the first tokens of a path, given its whole text and those tokens, ends of sequence
+            as ""; None: tokens cannot be told apart in its text. Inside of a character that text is no beginning of the
+            whole one.
         picture_tokens: Most input tokens of a picture; None: not known.
-        template_tokens: Most tokens that a chat template adds to a message; `TEMPLATE_TOKENS` is assumed where it is less.
+        template_tokens: Most tokens that a chat template adds to a message; `TEMPLATE_TOKENS` is assumed where it is
+            less.
         resumes: Returns whether a row that met its token cap can be continued, as far as is known; see `Caps.steps`.
         tokenizer: The tokenizer of the model; None: it is not known here.
-        thoughts: The marks of its thoughts (`Caps.thoughts`); None: not known. A text that begins with `<think>` still has one.
-        finishes_reads: Whether a read is computed to its end, and counted, also where the caller no longer awaits it. A search that is
-            cancelled waits for such a read, and books it; it gives up others at once.
-        arrivals: Whether rows of finish order are taken as they arrive. To write them all to one length would read prompts again.
-        capability_hint: Returns the hint of the error that refuses a capability. Where it is missing, or returns None or "", the hint
-            names backends that have the capability.
+        thoughts: The marks of its thoughts (`Caps.thoughts`); None: not known. A text that begins with `<think>` still
+            has one.
+        finishes_reads: Whether a read is computed to its end, and counted, also where the caller no longer awaits it. A
+            search that is cancelled waits for such a read, and books it; it gives up others at once.
+        arrivals: Whether rows of finish order are taken as they arrive. To write them all to one length would read
+            prompts again.
+        capability_hint: Returns the hint of the error that refuses a capability. Where it is missing, or returns None
+            or "", the hint names backends that have the capability.
         target: What answers are applied to (`Solution.apply`); None: they change nothing.
-        task: The name of the task that problems have where nobody names one; None: that of the model's record, or free text.
-        programs: The most rows at once, where a row is a program that calls models within a lease (`SampleRequest.lease`); 0: rows are
-            written token by token.
-        notes: Returns what a solution should say about its costs, given its usage, in one line each: why rows were charged by estimates.
+        task: The name of the task that problems have where nobody names one; None: that of the model's record, or free
+            text.
+        programs: The most rows at once, where a row is a program that calls models within a lease
+            (`SampleRequest.lease`); 0: rows are written token by token.
+        notes: Returns what a solution should say about its costs, given its usage, in one line each: why rows were
+            charged by estimates.
     """
 
     value_heads: Mapping[str, ValueHeadMetadata] | None = None
@@ -103,7 +113,8 @@ def metadata_of(backend: object) -> BackendMetadata:
     found = getattr(backend, "metadata", _EMPTY)
     if not isinstance(found, BackendMetadata):
         raise ConfigError(
-            f"metadata of {type(backend).__name__} is {shown(found)}, but must be a BackendMetadata", hint="see tts.backends.metadata"
+            f"metadata of {type(backend).__name__} is {shown(found)}, but must be a BackendMetadata",
+            hint="see tts.backends.metadata",
         )
     return found
 
@@ -113,11 +124,20 @@ def capability_hint(name: str, metadata: BackendMetadata, capability: str) -> st
     if metadata.capability_hint is not None and (told := metadata.capability_hint(capability)):
         return told
     if capability == "thoughts":
-        return "for a model that thinks, its record states the marks: thought=('<think>', '</think>'); others take best_of_n"
+        return (
+            "for a model that thinks, its record states the marks: thought=('<think>', '</think>'); others take "
+            "best_of_n"
+        )
     if capability == "efforts":
-        return "only servers take it, for some models (see tts doctor --url); budget_forcing limits thoughts where text can be continued"
+        return (
+            "only servers take it, for some models (see tts doctor --url); budget_forcing limits thoughts where "
+            "text can be continued"
+        )
     if capability in ("thought_limits", "thought_switch"):
-        return "only servers have it, by fields that a probe finds (see tts doctor --url); budget_forcing limits thoughts of other models"
+        return (
+            "only servers have it, by fields that a probe finds (see tts doctor --url); budget_forcing limits "
+            "thoughts of other models"
+        )
     have = backends_with(lambda caps: getattr(caps, capability) not in ("absent", False))
     if name in have:  # but not with this model
         return "it has it for models whose record names a process model or value heads"

@@ -16,7 +16,9 @@ MOST_TOPS = 20  # alternatives of a token that may be asked for
 
 
 class Top(NamedTuple):
-    """A token that may come next: its text, its log-probability, and whether it is an end of sequence, as far as that is known."""
+    """A token that may come next: its text, its log-probability, and whether it is an end of sequence, as far as that
+    is known.
+    """
 
     text: str
     logprob: float
@@ -29,10 +31,12 @@ class PromptLogprobs:
 
     Args:
         token_ids: [T], or () where a server shows none.
-        texts: [T] that each token completes; they join to the prompt's text, with the names of special tokens and "" for ends of sequence.
-        logprobs: [T], natural, of the untempered distribution after the tokens before; NaN where the model has none, as at the first.
-        tops: [T] the most likely tokens at each place, best first and the lowest id among equals, () where `logprobs` is NaN; () where
-            none were asked for.
+        texts: [T] that each token completes; they join to the prompt's text, with the names of special tokens and ""
+            for ends of sequence.
+        logprobs: [T], natural, of the untempered distribution after the tokens before; NaN where the model has none, as
+            at the first.
+        tops: [T] the most likely tokens at each place, best first and the lowest id among equals, () where `logprobs`
+            is NaN; () where none were asked for.
         behind: Those behind the last token; () where none were asked for, or a server shows none.
     """
 
@@ -44,9 +48,11 @@ class PromptLogprobs:
 
 
 def law_of_tops(tops: Sequence[Top], tokens: Sequence[str]) -> tuple[list[float], float]:
-    """Return the log-probabilities of tokens, -inf for those that are not shown, and the most probability that these have together.
+    """Return the log-probabilities of tokens, -inf for those that are not shown, and the most probability that these
+    have together.
 
-    None that is not shown is more likely than the last one that is, and together they have no more than all shown ones leave.
+    None that is not shown is more likely than the last one that is, and together they have no more than all shown ones
+    leave.
 
     Args:
         tops: The most likely tokens at one place; () where none are known.

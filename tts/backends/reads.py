@@ -16,8 +16,8 @@ from tts.errors import EngineError
 async def read(backend: Backend, call: Awaitable[Any], replies: list[Reply[Any]], *, opens: bool = False) -> Any:
     """Await a call of a backend that only reads, append its replies, and return what it returned.
 
-    Where the backend finishes its reads (`BackendMetadata.finishes_reads`), a cancelled caller first waits for the call's end. The handles
-    that it made are then released, as those of a call of which one item failed.
+    Where the backend finishes its reads (`BackendMetadata.finishes_reads`), a cancelled caller first waits for the
+    call's end. The handles that it made are then released, as those of a call of which one item failed.
 
     Args:
         call: The call of `open`, `extend`, `next_logprobs`, `hidden` or `value`.
@@ -41,7 +41,9 @@ async def _read(backend: Backend, call: Awaitable[Any], replies: list[Reply[Any]
     _append(getattr(failure, "replies", returned), replies)
     if end := interrupted or failure:
         made = [reply.value for reply in replies[known:]]
-        backend.release([one.handle if isinstance(one, Extension) else one for one in made if opens or isinstance(one, Extension)])
+        backend.release(
+            [one.handle if isinstance(one, Extension) else one for one in made if opens or isinstance(one, Extension)]
+        )
         raise end
     return returned
 
@@ -76,7 +78,9 @@ async def changed(rowsets: Sequence[RowSet]) -> None:
 
 
 async def cancelled_and_done(rowsets: Sequence[RowSet]) -> None:
-    """Cancel rows and return when all are resolved, also where the caller is cancelled meanwhile: their cost must be booked."""
+    """Cancel rows and return when all are resolved, also where the caller is cancelled meanwhile: their cost must be
+    booked.
+    """
     for rows in rowsets:
         rows.cancel()
     interruptions = [await _wait_until_done(rows.drain, lambda rows=rows: rows.done) for rows in rowsets]
@@ -84,7 +88,9 @@ async def cancelled_and_done(rowsets: Sequence[RowSet]) -> None:
         raise interrupted
 
 
-async def _wait_until_done(wait: Callable[[], Awaitable[Any]], done: Callable[[], bool]) -> asyncio.CancelledError | None:
+async def _wait_until_done(
+    wait: Callable[[], Awaitable[Any]], done: Callable[[], bool]
+) -> asyncio.CancelledError | None:
     """Wait until something is done, also where the caller is cancelled; return its last cancellation."""
     interrupted: asyncio.CancelledError | None = None
     while not done():

@@ -1,8 +1,8 @@
 """From logits to a token: temperature, filters, and one uniform number through the inverse CDF. Plain numpy in float64.
 
-The CDF runs in token-id order. Near-equal logits may swap ranks under rounding noise, but ids never move. So only a number
-that falls within that noise of an edge can give another token. Each filter sees the distribution as the filter before left it
-(top-k, then top-p, then min-p), and equal probabilities are ranked by id.
+The CDF runs in token-id order. Near-equal logits may swap ranks under rounding noise, but ids never move. So only a
+number that falls within that noise of an edge can give another token. Each filter sees the distribution as the filter
+before left it (top-k, then top-p, then min-p), and equal probabilities are ranked by id.
 
 Shapes: V vocabulary; logits and distributions are [V], indexed by token id.
 """
@@ -52,8 +52,9 @@ def log_softmax(logits: NDArray[Any]) -> NDArray[np.float64]:
 def filtered_distribution(logits: NDArray[Any], sampling: Sampling) -> NDArray[np.float64]:
     """Return the distribution that `sampling` draws from: probabilities that sum to 1, exactly 0 where filtered out.
 
-    At temperature 0 all mass is on the most likely token, the lowest id among equals. top-k keeps the k most likely tokens;
-    top-p the fewest most likely ones whose mass is at least p; min-p those of at least min_p times the most likely one's.
+    At temperature 0 all mass is on the most likely token, the lowest id among equals. top-k keeps the k most likely
+    tokens; top-p the fewest most likely ones whose mass is at least p; min-p those of at least min_p times the most
+    likely one's.
 
     Raises:
         EngineError: the logits hold NaN or +inf, or nothing but -inf.
@@ -95,7 +96,9 @@ def draw(logits: NDArray[Any], sampling: Sampling, u: float) -> Draw:
     Raises:
         EngineError: the logits hold NaN or +inf, or nothing but -inf.
     """
-    token = int(np.argmax(logits)) if sampling.temperature == 0 else inverse_cdf(filtered_distribution(logits, sampling), u)
+    token = (
+        int(np.argmax(logits)) if sampling.temperature == 0 else inverse_cdf(filtered_distribution(logits, sampling), u)
+    )
     logprobs = log_softmax(logits)
     return Draw(token, float(logprobs[token]), spread(logprobs), sampling_logprob(logprobs, sampling, token))
 
@@ -123,11 +126,12 @@ def sampling_logprob(logprobs: NDArray[np.float64], sampling: Sampling, token: i
 
 
 def top_sampling_logprob(top: Sequence[float], logprob: float, sampling: Sampling) -> float:
-    """Return the natural-log probability of a token under the distribution that `sampling` draws from, by the most likely tokens alone.
+    """Return the natural-log probability of a token under the distribution that `sampling` draws from, by the most
+    likely tokens alone.
 
-    At a temperature T below 1 the other tokens weigh at most rest * least^(1/T - 1), where `rest` is their mass and `least` the probability
-    of the least likely token that is shown. They count as that much, so that the value is a lower bound. It is low by at most that weight
-    over the weight of the tokens shown.
+    At a temperature T below 1 the other tokens weigh at most rest * least^(1/T - 1), where `rest` is their mass and
+    `least` the probability of the least likely token that is shown. They count as that much, so that the value is a
+    lower bound. It is low by at most that weight over the weight of the tokens shown.
 
     Args:
         top: Log-probabilities of the most likely tokens under the untempered distribution.
@@ -135,7 +139,8 @@ def top_sampling_logprob(top: Sequence[float], logprob: float, sampling: Samplin
         sampling: Temperature and filters.
 
     Returns:
-        The value; NaN where the tokens that are not shown have no bound: above temperature 1, and with a filter, a penalty or a bias.
+        The value; NaN where the tokens that are not shown have no bound: above temperature 1, and with a filter, a
+        penalty or a bias.
     """
     heat = sampling.temperature
     if heat == 0:
@@ -164,7 +169,9 @@ def spread(logprobs: NDArray[np.float64]) -> Spread:
 
 
 def top_spread(logprobs: Sequence[float]) -> Spread:
-    """Return the spread of the most likely tokens, given their log-probabilities and perhaps that of a less likely token."""
+    """Return the spread of the most likely tokens, given their log-probabilities and perhaps that of a less likely
+    token.
+    """
     known = np.sort(np.maximum(logprobs, _LEAST))[-TOP_TOKENS:]
     chances = np.exp(known)
     rest = max(0.0, 1.0 - float(chances.sum()))  # of all other tokens
@@ -176,7 +183,9 @@ def _shift(logits: NDArray[Any]) -> NDArray[np.float64]:
     wide = logits.astype(np.float64)
     top = wide.max()
     if not np.isfinite(top):
-        raise EngineError(f"the model's largest logit is {top}, which gives no distribution over tokens", hint="try float32 weights")
+        raise EngineError(
+            f"the model's largest logit is {top}, which gives no distribution over tokens", hint="try float32 weights"
+        )
     return wide - top
 
 

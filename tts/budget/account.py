@@ -5,11 +5,12 @@
         ...                       # the call
         lease.spend(usage)        # what it cost
 
-A lease reserves an upper bound in every limited unit, or raises `Exhausted`. Leaving its block adds a row to the ledger and frees what was
-not spent, whatever happened in the block. Nothing else books. What is spent and held never passes a limit.
+A lease reserves an upper bound in every limited unit, or raises `Exhausted`. Leaving its block adds a row to the ledger
+and frees what was not spent, whatever happened in the block. Nothing else books. What is spent and held never passes a
+limit.
 
-A part takes its limits from its parent. A unit that it does not limit is the parent's own. Amounts are whole numbers (dollars in 1e-15), so
-that rounding cannot carry a spend past a limit.
+A part takes its limits from its parent. A unit that it does not limit is the parent's own. Amounts are whole numbers
+(dollars in 1e-15), so that rounding cannot carry a spend past a limit.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ class Exhausted(Exception):
 class Account(HintsKeywords):
     """Limits that are never passed, and what was spent of them.
 
-    An account may stand wherever a budget may: calls that share it share one total, also at the same time and from several threads.
+    An account may stand wherever a budget may: calls that share it share one total, also at the same time and from
+    several threads.
 
     Args:
         budget: The limits; a number limits `tokens`.
@@ -123,24 +125,34 @@ class Account(HintsKeywords):
         self._process = os.getpid()
         self._lock: threading.RLock = threading.RLock() if parent is None else parent._lock
         self._kept: dict[object, dict[str, int]] = {}
-        self._waiting: dict[str, dict[_Waiter, None]] = {unit: {} for unit in limits}  # for what this account limits, oldest first
-        self._direct: dict[str, int] = dict.fromkeys(UNITS, 0)  # what is held here by calls and keys of its own, not of parts
+        # for what this account limits, oldest first
+        self._waiting: dict[str, dict[_Waiter, None]] = {unit: {} for unit in limits}
+        # what is held here by calls and keys of its own, not of parts
+        self._direct: dict[str, int] = dict.fromkeys(UNITS, 0)
         self._holders: dict[str, set[Account]] = {unit: set() for unit in limits}  # accounts below with such amounts
         self._awake: dict[str, int] = dict.fromkeys(limits, 0)  # how many of these do not wait
-        self._woken: dict[str, int] = dict.fromkeys(limits, 0)  # how many waiting calls were woken and are about to try again
+        # how many waiting calls were woken and are about to try again
+        self._woken: dict[str, int] = dict.fromkeys(limits, 0)
         self._asleep = 0  # calls of this account that wait
         self._chain: tuple[Account, ...] = (self, *(() if parent is None else parent._chain))
         self._payers = {unit: chain for unit in UNITS if (chain := self._payers_of(unit))}
         self.units = tuple(self._payers)
-        levels = [(account, frozenset(unit for unit, payers in self._payers.items() if account in payers)) for account in self._chain]
-        self._levels = [(account, units) for account, units in levels if units]  # where an amount is held, with its units
+        levels = [
+            (account, frozenset(unit for unit, payers in self._payers.items() if account in payers))
+            for account in self._chain
+        ]
+        # where an amount is held, with its units
+        self._levels = [(account, units) for account, units in levels if units]
         limited = [one for account in self._chain if (one := account._seconds) is not None]
         self._least_seconds = min(limited, default=None)
-        self._shared = {unit: payers[-1] for unit, payers in self._payers.items() if payers[-1] is not self}  # limited above
+        # limited above
+        self._shared = {unit: payers[-1] for unit, payers in self._payers.items() if payers[-1] is not self}
         self._changes_before = {unit: owner._changes[unit] for unit, owner in self._shared.items()}
 
     def _payers_of(self, unit: str) -> tuple[Account, ...]:
-        """Return the accounts in which an amount is held: this one, and those above it up to the first that limits the unit."""
+        """Return the accounts in which an amount is held: this one, and those above it up to the first that limits the
+        unit.
+        """
         for place, account in enumerate(self._chain):
             if unit in account._books.limits:
                 return self._chain[: place + 1]
@@ -151,11 +163,13 @@ class Account(HintsKeywords):
         """Whether this account, or one above it, is closed: it pays no call any more."""
         return any(account._is_closed for account in self._chain)
 
-    # What is left ---------------------------------------------------------------------------------------------------------------
+    # What is left -----------------------------------------------------------------------------------------------------
 
     @property
     def limits(self) -> dict[str, float]:
-        """The limits by unit, in the units of `Budget`: of this account, and of those above for what it does not limit."""
+        """The limits by unit, in the units of `Budget`: of this account, and of those above for what it does not
+        limit.
+        """
         found = {unit: _user_amount(unit, payers[-1]._books.limits[unit]) for unit, payers in self._payers.items()}
         seconds = [one for account in self._chain if (one := account._seconds) is not None]
         return found | ({"seconds": min(seconds)} if seconds else {})
@@ -188,7 +202,9 @@ class Account(HintsKeywords):
         return self._books.held[unit]
 
     def unspent(self) -> dict[str, float]:
-        """Return what is not spent of each limit, what is held included, in the units of `Budget`; `seconds` are at least 0."""
+        """Return what is not spent of each limit, what is held included, in the units of `Budget`; `seconds` are at
+        least 0.
+        """
         rest: dict[str, float] = {}
         for unit, payers in self._payers.items():
             books = payers[-1]._books
@@ -202,11 +218,16 @@ class Account(HintsKeywords):
     def fair_shares(self) -> dict[str, int]:
         """Return what one of the open searches may take at once of each limit that several share, in whole units."""
         owners = {unit: owner for unit, payers in self._payers.items() if (owner := payers[-1])._searches > 1}
-        return {unit: max(0, one._books.limits[unit] - one._books.spent[unit]) // one._searches for unit, one in owners.items()}
+        return {
+            unit: max(0, one._books.limits[unit] - one._books.spent[unit]) // one._searches
+            for unit, one in owners.items()
+        }
 
     @property
     def is_contended(self) -> bool:
-        """Whether other accounts shared its limits while it was open, so that what it could pay depended on their timing."""
+        """Whether other accounts shared its limits while it was open, so that what it could pay depended on their
+        timing.
+        """
         return self._is_cut_by_time or self._is_contended or any(map(self._is_disturbed, self._shared))
 
     def _is_disturbed(self, unit: str) -> bool:
@@ -229,14 +250,16 @@ class Account(HintsKeywords):
                 return unit
         return None
 
-    # Time -----------------------------------------------------------------------------------------------------------------------
+    # Time -------------------------------------------------------------------------------------------------------------
 
     @property
     def deadline(self) -> float | None:
         """The clock's reading at which calls must have ended; None: time is not limited."""
         if self._least_seconds is None:
             return None
-        own = None if self._seconds is None else (self._clock() if self.started is None else self.started) + self._seconds
+        own = (
+            None if self._seconds is None else (self._clock() if self.started is None else self.started) + self._seconds
+        )
         above = None if self._parent is None else self._parent.deadline
         known = [one for one in (own, above) if one is not None]
         return min(known) - self._closing if known else None
@@ -261,13 +284,13 @@ class Account(HintsKeywords):
         if self._least_seconds is not None and self.seconds_left == 0:
             raise Exhausted("seconds")
 
-    # Parts ----------------------------------------------------------------------------------------------------------------------
+    # Parts ------------------------------------------------------------------------------------------------------------
 
     def part(self, *, name: str = "", strict: bool = False, **limits: float) -> Account:
         """Return an account whose limits are taken from this one; `close` gives back what it has not spent.
 
-        A unit that is not given stays limited by this account alone. Where less is left than asked for, the part gets what is left, and
-        `shortened` says so.
+        A unit that is not given stays limited by this account alone. Where less is left than asked for, the part gets
+        what is left, and `shortened` says so.
 
         Args:
             name: A name for messages.
@@ -275,7 +298,8 @@ class Account(HintsKeywords):
             limits: The limits by unit, in the units of `Budget`.
 
         Raises:
-            ConfigError: A limit is not valid, or cannot be paid where `strict` is set. The account is closed or of another process.
+            ConfigError: A limit is not valid, or cannot be paid where `strict` is set. The account is closed or of
+                another process.
         """
         check_units(limits)
         budget = Budget(**limits) if limits else None  # pyright: ignore[reportArgumentType]
@@ -313,7 +337,8 @@ class Account(HintsKeywords):
         self.check_usable()
         with self._lock:
             taken = {
-                unit: min(amount, max(0, self.available(unit))) if unit in self._payers else amount for unit, amount in amounts.items()
+                unit: min(amount, max(0, self.available(unit))) if unit in self._payers else amount
+                for unit, amount in amounts.items()
             }
             for unit, amount in amounts.items():
                 if strict and taken[unit] < amount:
@@ -368,7 +393,9 @@ class Account(HintsKeywords):
                 self._parent._free(free)
 
     def close(self) -> None:
-        """Close this account: what it has not spent is its parent's again. What is kept for later calls stays kept there."""
+        """Close this account: what it has not spent is its parent's again. What is kept for later calls stays kept
+        there.
+        """
         with self._lock:
             if self._is_closed:
                 return
@@ -390,7 +417,8 @@ class Account(HintsKeywords):
         for unit, amount in amounts.items():
             self._books.hold({unit: -amount})
             self._note_direct(unit, -amount)
-            if unit in self._books.limits:  # the parent holds this limit for the part, and now holds this much of it for the key
+            # the parent holds this limit for the part, and now holds this much of it for the key
+            if unit in self._books.limits:
                 self._books.widen(unit, -amount)
             else:
                 self._parent._note_direct(unit, amount)
@@ -422,7 +450,9 @@ class Account(HintsKeywords):
 
     def _label(self) -> str:
         """Return its name for messages, or its limits where it has none."""
-        return f"the account {self.name!r}" if self.name else f"an account of {format_limits(self.limits) or 'no limit'}"
+        return (
+            f"the account {self.name!r}" if self.name else f"an account of {format_limits(self.limits) or 'no limit'}"
+        )
 
     def __reduce__(self) -> NoReturn:
         raise ConfigError(
@@ -434,13 +464,16 @@ class Account(HintsKeywords):
         """Raise ConfigError where the account, or one above it, is closed or of another process."""
         for account in self._chain:
             if account._is_closed:
-                raise ConfigError(f"{account._label()} is closed, but was asked to pay a call", hint="open another account")
+                raise ConfigError(
+                    f"{account._label()} is closed, but was asked to pay a call", hint="open another account"
+                )
         if self._process != os.getpid():
             raise ConfigError(
-                f"{self._label()} belongs to another process, but was asked to pay a call", hint="make an account in each process"
+                f"{self._label()} belongs to another process, but was asked to pay a call",
+                hint="make an account in each process",
             )
 
-    # Leases ---------------------------------------------------------------------------------------------------------------------
+    # Leases -----------------------------------------------------------------------------------------------------------
 
     def lease(
         self,
@@ -490,11 +523,17 @@ class Account(HintsKeywords):
         return self._kept.get(key, {})
 
     def amounts_under(self, key: object) -> Amounts:
-        """Return what is left more of each limit once a key is freed, which this account keeps, or one of which it is a part."""
+        """Return what is left more of each limit once a key is freed, which this account keeps, or one of which it is a
+        part.
+        """
         for account in self._chain:
             if key in account._kept:
                 amounts = account._kept[key]
-                return {unit: one for unit, one in amounts.items() if account._payers[unit][-1] is self._payers.get(unit, (None,))[-1]}
+                return {
+                    unit: one
+                    for unit, one in amounts.items()
+                    if account._payers[unit][-1] is self._payers.get(unit, (None,))[-1]
+                }
         return {}
 
     @property
@@ -524,7 +563,7 @@ class Account(HintsKeywords):
         """Free all that is held for later calls."""
         self.free(*self._kept)
 
-    # Books ----------------------------------------------------------------------------------------------------------------------
+    # Books ------------------------------------------------------------------------------------------------------------
 
     def _hold(self, amounts: Amounts) -> None:
         self._change_held(amounts)
@@ -574,7 +613,11 @@ class Account(HintsKeywords):
         for account in self._chain:
             books, parent = account._books, account._parent
             limits = {} if parent is None else books.limits
-            taken = {unit: max(0, min(amount, limits[unit] - books.spent[unit])) for unit, amount in spent.items() if unit in limits}
+            taken = {
+                unit: max(0, min(amount, limits[unit] - books.spent[unit]))
+                for unit, amount in spent.items()
+                if unit in limits
+            }
             books.pay(spent)
             if parent is None or not taken:
                 continue
@@ -603,19 +646,22 @@ class Account(HintsKeywords):
             if spent.get(unit, 0) > held.get(unit, 0)
         ]
         if over:
-            raise BudgetExceeded(f"a call spent {' and '.join(over)}", hint="the backend or verifier breaks its stated bound")
+            raise BudgetExceeded(
+                f"a call spent {' and '.join(over)}", hint="the backend or verifier breaks its stated bound"
+            )
 
     def book(self, call: Call) -> None:
         """Book a call that needed no lease: work outside of models, which time alone limits."""
         self.settle({}, {}, call)
 
-    # Waiting for amounts that siblings hold -------------------------------------------------------------------------------------
+    # Waiting for amounts that siblings hold ---------------------------------------------------------------------------
 
     async def acquire(self, amounts: Amounts) -> None:
         """Hold amounts; where other accounts only hold what is missing, wait until they free it.
 
         Raises:
-            Exhausted: A limit cannot pay its amount, the time is over, or every holder waits and this account is the youngest.
+            Exhausted: A limit cannot pay its amount, the time is over, or every holder waits and this account is the
+                youngest.
         """
         self.check_usable()
         for account in self._chain:
@@ -637,7 +683,8 @@ class Account(HintsKeywords):
             amount: The least amount that is needed, in whole units.
 
         Raises:
-            Exhausted: What others hold would not suffice, the time is over, or every holder waits and this account is the youngest.
+            Exhausted: What others hold would not suffice, the time is over, or every holder waits and this account is
+                the youngest.
         """
         if unit not in self._payers:
             raise Exhausted(unit)
@@ -649,7 +696,8 @@ class Account(HintsKeywords):
         """Wait until more of a unit is left than now, for what is planned by what is left.
 
         Raises:
-            Exhausted: No other account holds any, the time is over, or every holder waits and this account is the youngest.
+            Exhausted: No other account holds any, the time is over, or every holder waits and this account is the
+                youngest.
         """
         await self.wait_for(unit, self.available(unit) + 1 if unit in self._payers else 1)
 
@@ -685,8 +733,8 @@ class Account(HintsKeywords):
     def _wake(self, unit: str) -> None:
         """Let accounts that wait for a unit try again: the oldest whose amounts fit into what is left.
 
-        Where none does, none is about to try, and every account that holds some of the unit waits, the youngest is refused. All are refused
-        where no account holds any.
+        Where none does, none is about to try, and every account that holds some of the unit waits, the youngest is
+        refused. All are refused where no account holds any.
         """
         if not self._waiting[unit]:
             return
@@ -736,9 +784,22 @@ class Lease:
         usage: What the call has spent so far, without flops and dollars.
     """
 
-    __slots__ = ("_account", "_amounts", "_granted", "_is_void", "_kind", "_model", "_priced", "_rates", "_rows", "usage")
+    __slots__ = (
+        "_account",
+        "_amounts",
+        "_granted",
+        "_is_void",
+        "_kind",
+        "_model",
+        "_priced",
+        "_rates",
+        "_rows",
+        "usage",
+    )
 
-    def __init__(self, account: Account, amounts: Amounts, kind: str, model: str, rows: int, granted: int, rates: Rates | None) -> None:
+    def __init__(
+        self, account: Account, amounts: Amounts, kind: str, model: str, rows: int, granted: int, rates: Rates | None
+    ) -> None:
         self._account = account
         self._amounts = {unit: amount for unit, amount in amounts.items() if unit in account.units}
         self._kind, self._model, self._rows, self._granted, self._rates = kind, model, rows, granted, rates
@@ -750,7 +811,9 @@ class Lease:
         await self._account.acquire(self._amounts)
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._is_void:
             self._account.settle(self._amounts)
             return

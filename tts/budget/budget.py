@@ -1,6 +1,7 @@
 """Limits with units, and bounds of what rows may cost.
 
-`Budget` has the caller's limits. `tts.budget.account` pays calls within them, and `tts.budget.ledger` records what was spent.
+`Budget` has the caller's limits. `tts.budget.account` pays calls within them, and `tts.budget.ledger` records what was
+spent.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import Any
 
 from tts.errors import ConfigError, HintsKeywords, shown, unknown_name
 
-WHOLE_UNITS = ("tokens", "generated_tokens", "verifier_tokens", "verifier_calls", "samples")  # that users give as whole numbers
+# that users give as whole numbers
+WHOLE_UNITS = ("tokens", "generated_tokens", "verifier_tokens", "verifier_calls", "samples")
 
 
 USD_UNIT = 10**15
@@ -30,8 +32,8 @@ class Budget(HintsKeywords):
 
     Args:
         tokens: Generated tokens plus verifier tokens. Prompts of the policy are not counted.
-        generated_tokens: Tokens that the policy, and other models of the strategy, generate; those of lookahead, discarded and
-            cancelled rows included.
+        generated_tokens: Tokens that the policy, and other models of the strategy, generate; those of lookahead,
+            discarded and cancelled rows included.
         verifier_tokens: Tokens that verifiers compute, a judge's prompts and replies included.
         verifier_calls: Sequences that verifiers score.
         samples: Branches from the root to a leaf. A row from the root costs 1. The first row that continues another
@@ -72,7 +74,9 @@ class Budget(HintsKeywords):
 
     @classmethod
     def of(cls, value: Budget | float | Mapping[str, float]) -> Budget:
-        """Return a budget unchanged, a plain number as a limit on `tokens`, and a dict as the limits that it names by unit."""
+        """Return a budget unchanged, a plain number as a limit on `tokens`, and a dict as the limits that it names by
+        unit.
+        """
         if isinstance(value, Mapping):
             check_units(value)
             return cls(**value)  # pyright: ignore[reportArgumentType]
@@ -85,7 +89,11 @@ class Budget(HintsKeywords):
 
     def whole_units(self) -> dict[str, int]:
         """Return the limits in the whole units of accounts, by unit; `seconds` are left out, which are no amount."""
-        return {unit: int(value * USD_UNIT) if unit == "usd" else int(value) for unit, value in self.limits.items() if unit != "seconds"}
+        return {
+            unit: int(value * USD_UNIT) if unit == "usd" else int(value)
+            for unit, value in self.limits.items()
+            if unit != "seconds"
+        }
 
     def __str__(self) -> str:
         return format_limits(self.limits)
@@ -108,7 +116,9 @@ class Rates:
     usd_out: int | None = None
 
     def cost(self, unit: str, *, computed: int = 0, reused: int = 0, generated: int = 0) -> int:
-        """Return what input tokens, computed and reused, and generated tokens cost in `flops` or `usd`; unknown rates count as 0."""
+        """Return what input tokens, computed and reused, and generated tokens cost in `flops` or `usd`; unknown rates
+        count as 0.
+        """
         if unit == "flops":
             return (computed + generated) * (self.flops or 0)
         usd_in = self.usd_in or 0
@@ -117,7 +127,9 @@ class Rates:
 
     def costs(self, *, computed: int = 0, reused: int = 0, generated: int = 0) -> dict[str, int]:
         """Return what tokens cost in `flops` and in `usd`; see `cost`."""
-        return {unit: self.cost(unit, computed=computed, reused=reused, generated=generated) for unit in ("flops", "usd")}
+        return {
+            unit: self.cost(unit, computed=computed, reused=reused, generated=generated) for unit in ("flops", "usd")
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +208,8 @@ def _whole(unit: str, value: Any) -> int:
     if not finite or number != int(number) or number < 1:
         nearest = max(1, round(number)) if finite else 1
         raise ConfigError(
-            f"budget {unit} is {shown(value)}, but must be a whole number of at least 1", hint=f"the nearest valid value is {nearest}"
+            f"budget {unit} is {shown(value)}, but must be a whole number of at least 1",
+            hint=f"the nearest valid value is {nearest}",
         )
     return int(number)
 
@@ -209,7 +222,9 @@ def _amount(unit: str, value: Any) -> float:
         valid = False
     if not valid:
         rule = f"of at least {least:g}" if least else "above 0"
-        raise ConfigError(f"budget {unit} is {shown(value)}, but must be a finite number {rule}", hint=f"for example Budget({unit}=1)")
+        raise ConfigError(
+            f"budget {unit} is {shown(value)}, but must be a finite number {rule}", hint=f"for example Budget({unit}=1)"
+        )
     return number
 
 

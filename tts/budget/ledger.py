@@ -18,8 +18,8 @@ UNITS = ("tokens", "generated_tokens", "verifier_tokens", "verifier_calls", "sam
 class Books:
     """Where the sums of one account are kept: in this process's memory.
 
-    `Account(books=…)` takes any callable from limits to an object with these members, which may keep them elsewhere. All amounts are whole
-    units. The account calls it under its own lock, and a part has books in memory.
+    `Account(books=…)` takes any callable from limits to an object with these members, which may keep them elsewhere.
+    All amounts are whole units. The account calls it under its own lock, and a part has books in memory.
 
     Args:
         limits: The limits, by unit; `seconds` are not among them.
@@ -60,10 +60,12 @@ class Books:
 class Call:
     """One row of the ledger: a call to a model, a verifier or the search's own CPU work.
 
-    A "cancel" moves tokens of earlier calls from generated to cancelled ones: a stop rule fired before their rows were used.
+    A "cancel" moves tokens of earlier calls from generated to cancelled ones: a stop rule fired before their rows were
+    used.
 
     Args:
-        kind: One of "open", "expand", "extend", "ask", "hidden", "rollout", "score", "compare", "cancel", "embed" and "search".
+        kind: One of "open", "expand", "extend", "ask", "hidden", "rollout", "score", "compare", "cancel", "embed" and
+            "search".
         model: The role that was called.
         rows: The sequences in the call.
         granted: The tokens that its rows might have generated at most.
@@ -143,7 +145,9 @@ def priced(usage: Usage, rates: Rates | None, known: Mapping[str, int] | None = 
             known = rates.costs(computed=computed, reused=reused, generated=generated)
         flops, usd = known["flops"], known["usd"]
         is_unpriced = rates.usd_in is None or rates.usd_out is None
-        usage = dataclasses.replace(usage, flops=None if rates.flops is None else flops, usd=None if is_unpriced else usd / USD_UNIT)
+        usage = dataclasses.replace(
+            usage, flops=None if rates.flops is None else flops, usd=None if is_unpriced else usd / USD_UNIT
+        )
     return usage, {
         "tokens": usage.tokens,
         "generated_tokens": usage.generated_tokens + usage.cancelled_tokens,

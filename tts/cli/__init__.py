@@ -1,6 +1,7 @@
 """The command line, one command a file: each parses, calls the library and prints. `main` is the entry point of `tts`.
 
-`app.py` registers the commands, gives each the option --debug, and turns its errors into lines and exit codes (`boundary.py`).
+`app.py` registers the commands, gives each the option --debug, and turns its errors into lines and exit codes
+(`boundary.py`).
 
 Exit codes: 0 a result, also where no answer was found; 1 the run failed; 2 an argument is not valid; 130 Ctrl-C.
 """

@@ -32,15 +32,16 @@ from tts.cli.verifiers import verifiers
 
 app = typer.Typer(
     help="Spend inference compute where it helps: search with language models under one hard budget.",
-    epilog="Exit codes: 0 a result, even if no answer was found; 1 the run failed; 2 something asked for is not valid; 130 Ctrl-C.",
+    epilog="Exit codes: 0 a result, even if no answer was found; 1 the run failed; 2 something asked for is not "
+    "valid; 130 Ctrl-C.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 # beside `solve`, in the order of `tts --help`
 COMMANDS: dict[str, Callable[..., None]] = {
-    "run": run_study, "runs": runs, "merge": merge, "show": show, "sample": sample, "import": import_samples, "replay": replay,
-    "fit": fit, "calibrate": calibrate, "plot": plot, "compare": compare, "power": power,
+    "run": run_study, "runs": runs, "merge": merge, "show": show, "sample": sample, "import": import_samples,
+    "replay": replay, "fit": fit, "calibrate": calibrate, "plot": plot, "compare": compare, "power": power,
     "report": report, "export": export, "strategies": strategies, "datasets": datasets, "doctor": doctor,
     "serve": serve, "serve-model": serve_model, "patch": patch,
 }  # fmt: skip
@@ -76,8 +77,12 @@ def _version(asked: bool) -> None:  # noqa: FBT001 - the form of a typer callbac
 def _options(
     context: typer.Context,
     *,
-    log: Annotated[LogLevel | None, typer.Option("--log", help="Write the log: each search (info) or each call (debug).")] = None,
-    _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")] = False,
+    log: Annotated[
+        LogLevel | None, typer.Option("--log", help="Write the log: each search (info) or each call (debug).")
+    ] = None,
+    _: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
 ) -> None:
     """Take the options of `tts` itself, which stand before the command."""
     if log is not None:

@@ -17,7 +17,8 @@ _FORM = "write a number of tokens, or limits by unit: tokens=2000,seconds=30"
 
 
 def read_problem(given: str) -> str:
-    """Return the problem's text: of standard input for "-", of a file for "@FILE" or the path of an existing file, else as given.
+    """Return the problem's text: of standard input for "-", of a file for "@FILE" or the path of an existing file, else
+    as given.
 
     Line ends at the end of a file are no part of it.
 
@@ -61,7 +62,9 @@ def read_prompt(
         ConfigError: a file cannot be read, the parts do not fit, or there is no problem.
     """
     if problem is None and messages is None:
-        raise ConfigError("there is no problem", hint="give its text, a file of it, - for standard input, or --messages FILE")
+        raise ConfigError(
+            "there is no problem", hint="give its text, a file of it, - for standard input, or --messages FILE"
+        )
     return conversation(
         None if problem is None else read_problem(problem),
         system=_text(system),
@@ -101,7 +104,8 @@ def parse_budget(text: str) -> Budget:
     """Return the budget that "2000" (tokens) or "tokens=2000,seconds=30" writes.
 
     Raises:
-        ConfigError: the text is malformed, a unit is unknown (the nearest are named) or given twice, or a limit is not valid.
+        ConfigError: the text is malformed, a unit is unknown (the nearest are named) or given twice, or a limit is not
+            valid.
     """
     limits: dict[str, float] = {}
     if _GROUPED.fullmatch(text.strip()):

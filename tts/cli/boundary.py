@@ -30,10 +30,12 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the whole traceback o
 
 @contextmanager
 def boundary(*, debug: bool) -> Generator[None]:
-    """Turn what a command raises into an error's one line, its hint and the exit code, and what it warns of into a line each.
+    """Turn what a command raises into an error's one line, its hint and the exit code, and what it warns of into a line
+    each.
 
     Raises:
-        typer.Exit: 2 for a mistake of the caller's, 1 for any other failure and where the output is closed, 130 for Ctrl-C.
+        typer.Exit: 2 for a mistake of the caller's, 1 for any other failure and where the output is closed, 130 for
+        Ctrl-C.
     """
     try:
         with warnings.catch_warnings(), ExitStack() as noted:
@@ -128,7 +130,9 @@ def write_log(level: LogLevel) -> AbstractContextManager[None]:
 
 
 def report(failure: BaseException, *, debug: bool) -> None:
-    """Write an error to standard error: with `debug` its traceback, then in any case its cause and, if there is one, its hint."""
+    """Write an error to standard error: with `debug` its traceback, then in any case its cause and, if there is one,
+    its hint.
+    """
     if debug:
         typer.echo(visible("".join(traceback.format_exception(failure))), err=True, nl=False)
     if isinstance(failure, TTSError):

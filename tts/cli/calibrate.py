@@ -15,24 +15,32 @@ if TYPE_CHECKING:
 
 
 def calibrate(  # noqa: PLR0913 - the options of the command
-    preset: Annotated[str | None, typer.Argument(metavar="[PRESET]", help="Of a gateway, MODEL:PRESET, with its escalations.")] = None,
+    preset: Annotated[
+        str | None, typer.Argument(metavar="[PRESET]", help="Of a gateway, MODEL:PRESET, with its escalations.")
+    ] = None,
     *,
     risk: Annotated[float, typer.Option(help="The share of given answers that may be wrong, above 0 and below 1.")],
     run: RunStudy = None,
-    strategy: Annotated[str | None, typer.Option(help="The strategy of the study; of a pool: best_of_n | majority.")] = None,
+    strategy: Annotated[
+        str | None, typer.Option(help="The strategy of the study; of a pool: best_of_n | majority.")
+    ] = None,
     n: Annotated[int | None, typer.Option("--n", help="Samples of each problem from a pool (tts sample).")] = None,
     model: Annotated[str | None, typer.Option(help="The model of the study, if it has several.")] = None,
-    delta: Annotated[float, typer.Option(help="The probability, over sets of problems, that the risk is exceeded.")] = 0.05,
+    delta: Annotated[
+        float, typer.Option(help="The probability, over sets of problems, that the risk is exceeded.")
+    ] = 0.05,
     config: Annotated[Path | None, typer.Option(metavar="FILE", help="gateway.yaml, which has the preset.")] = None,
-    problems: Annotated[str | None, typer.Option(metavar="FILE", help="Problems for the preset, with answers: problems.jsonl.")] = None,
+    problems: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Problems for the preset, with answers: problems.jsonl.")
+    ] = None,
     out: Annotated[Path, typer.Option(metavar="FILE", help="The thresholds, JSON.")] = Path("thresholds.json"),
     store: StoreFile = None,
     _: TrustPlaces = False,
 ) -> None:
     """Calibrate how sure an answer must be to be given, so that the share of wrong ones stays below a risk.
 
-    The problems must be like those to come, and are not reported on. Then tts.solve(..., risk=0.1, calibration=FILE) gives no answer that
-    is less sure.
+    The problems must be like those to come, and are not reported on. Then tts.solve(..., risk=0.1, calibration=FILE)
+    gives no answer that is less sure.
     """
     from tts.errors import ConfigError
     from tts.experiments.api import Study
@@ -40,19 +48,26 @@ def calibrate(  # noqa: PLR0913 - the options of the command
 
     if preset is None:
         if config is not None or problems is not None:
-            raise ConfigError("--config and --problems belong to a preset, but none is named", hint="tts calibrate MODEL:PRESET …")
+            raise ConfigError(
+                "--config and --problems belong to a preset, but none is named", hint="tts calibrate MODEL:PRESET …"
+            )
         found = calibrate_study(Study.stored(run, store=store), risk, delta=delta, strategy=strategy, n=n, model=model)
     else:
         of_study = {"--run": run, "--strategy": strategy, "--n": n, "--model": model}
         if wrong := [name for name, value in of_study.items() if value is not None]:
-            raise ConfigError(f"{wrong[0]} belongs to a study, but the preset {preset!r} is named", hint="leave one out")
+            raise ConfigError(
+                f"{wrong[0]} belongs to a study, but the preset {preset!r} is named", hint="leave one out"
+            )
         found = _of_preset(preset, config, problems, risk, delta)
     found.save(out)
     typer.echo(visible(found.guarantee))
     for link in found.links:
         least = "never" if link.threshold is None else f"from a confidence of {link.threshold:.4g} on"
         typer.echo(visible(f"{link.model}, {link.strategy}: answers {least}"))
-    typer.echo(f"of {found.tested} problems {found.answered} are answered, {found.wrong} of them wrongly: at most {found.bound:.3g}")
+    typer.echo(
+        f"of {found.tested} problems {found.answered} are answered, {found.wrong} of them wrongly: at most "
+        f"{found.bound:.3g}"
+    )
     typer.echo(str(out))
 
 
@@ -63,7 +78,10 @@ def _of_preset(name: str, config: Path | None, problems: str | None, risk: float
 
     if config is None or problems is None:
         missing = "--config" if config is None else "--problems"
-        raise ConfigError(f"{missing} is missing, but a preset needs it", hint="tts calibrate MODEL:PRESET --config FILE --problems FILE")
+        raise ConfigError(
+            f"{missing} is missing, but a preset needs it",
+            hint="tts calibrate MODEL:PRESET --config FILE --problems FILE",
+        )
     try:
         from tts.serve.config import read_config
         from tts.serve.risk.calibration import calibrate_preset

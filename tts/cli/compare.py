@@ -28,18 +28,23 @@ def compare(  # noqa: PLR0913 - the options of the command
 ) -> None:
     """Compare two strategies on the problems that both have finished, under each budget.
 
-    A row has the difference in accuracy with its 95 % interval over problems, its p-value, this p-value adjusted for the number of rows
-    (Holm), the problems on which each is better, and McNemar's exact test of them. Seeds of a problem are averaged first.
+    A row has the difference in accuracy with its 95 % interval over problems, its p-value, this p-value adjusted for
+    the number of rows (Holm), the problems on which each is better, and McNemar's exact test of them. Seeds of a
+    problem are averaged first.
 
-    The interval is of a bootstrap, and p of a sign-flip test. Near the limit of 5 % one may leave out no difference where the other does
-    not: then call it undecided, or run more problems.
+    The interval is of a bootstrap, and p of a sign-flip test. Near the limit of 5 % one may leave out no difference
+    where the other does not: then call it undecided, or run more problems.
     """
     from tts.errors import ConfigError
     from tts.experiments.api import Study
 
-    forms = [form for form, asked in (("csv", as_csv), ("json", as_json), ("markdown", markdown), ("latex", latex)) if asked]
+    forms = [
+        form for form, asked in (("csv", as_csv), ("json", as_json), ("markdown", markdown), ("latex", latex)) if asked
+    ]
     if len(forms) > 1:
-        raise ConfigError(f"--{forms[0]} and --{forms[1]} were asked for at once, but only one can be", hint="leave one out")
+        raise ConfigError(
+            f"--{forms[0]} and --{forms[1]} were asked for at once, but only one can be", hint="leave one out"
+        )
     form: Any = forms[0] if forms else "text"
     found = Study.stored(run, store=store)
     text = found.compare(first, second, form, width=table_width(), columns=columns_of(columns)).rstrip("\n")

@@ -1,4 +1,6 @@
-"""`tts doctor`: what is installed, what it would run on, and the command for what is missing; or what a server can do."""
+"""`tts doctor`: what is installed, what it would run on, and the command for what is missing; or what a server can
+do.
+"""
 
 from __future__ import annotations
 
@@ -41,8 +43,12 @@ _MODULES = {"pyyaml": "yaml", "opentelemetry-api": "opentelemetry"}  # whose nam
 
 def doctor(
     *,
-    url: Annotated[str | None, typer.Option(help="Probe the server there instead: what it serves, and what works on it.")] = None,
-    model: Annotated[str | None, typer.Option(help="Of the server, needed where it serves several; or a record that has a url.")] = None,
+    url: Annotated[
+        str | None, typer.Option(help="Probe the server there instead: what it serves, and what works on it.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Of the server, needed where it serves several; or a record that has a url.")
+    ] = None,
     model_option: Settings = None,
     key_from: KeyFrom = None,
 ) -> None:
@@ -105,7 +111,10 @@ def limits() -> list[tuple[str, str]]:
     probe = measure()
     rates = ", ".join(f"{rate / 1e9:.0f} at {rows} row{'s' * (rows > 1)}" for rows, rate in probe.flops.items())
     return [
-        ("bandwidth", f"{probe.bandwidth / 1e9:.1f} GB/s, {probe.threads} thread{'s' * (probe.threads > 1)} (measured)"),
+        (
+            "bandwidth",
+            f"{probe.bandwidth / 1e9:.1f} GB/s, {probe.threads} thread{'s' * (probe.threads > 1)} (measured)",
+        ),
         ("compute", f"{rates}: GFLOP/s of float32 linear layers (measured)"),
         ("engine", f"attention by the executor {probe.executor}"),
     ]
@@ -118,7 +127,8 @@ def device() -> str:
         return f"{cores} (without torch nothing more is known)"
     try:
         import torch
-    except (ImportError, OSError) as failure:  # installed, but broken: a library it needs is missing or of another version
+    # installed, but broken: a library it needs is missing or of another version
+    except (ImportError, OSError) as failure:
         return f"{cores}; torch does not start: {failure}"
     if torch.cuda.is_available():
         return ", ".join(f"CUDA: {torch.cuda.get_device_name(i)}" for i in range(torch.cuda.device_count()))
@@ -126,7 +136,8 @@ def device() -> str:
 
 
 def shown_lines(capabilities: Capabilities) -> list[tuple[str, str]]:
-    """Return the table of a server's capabilities: the strategies that work with them, and those that do not, with what each lacks.
+    """Return the table of a server's capabilities: the strategies that work with them, and those that do not, with what
+    each lacks.
 
     Strategies that also score have a row of their own, since they need a verifier beside the server.
     """
@@ -167,10 +178,15 @@ def show_server(model: str, url: str | None, settings: Mapping[str, Any]) -> Non
     from tts.models import registry
 
     if url is None and not model:
-        raise ConfigError("a setting of a model is given, but neither its server nor its name", hint="give --url or --model")
+        raise ConfigError(
+            "a setting of a model is given, but neither its server nor its name", hint="give --url or --model"
+        )
     record = registry.resolve(model, url, settings)
     if record.url is None:
-        raise ConfigError(f"model is {model!r}, which no server runs, and only servers are probed", hint="give --url, or see `tts models`")
+        raise ConfigError(
+            f"model is {model!r}, which no server runs, and only servers are probed",
+            hint="give --url, or see `tts models`",
+        )
     access = ServerAccess.of(record)
     capabilities = access.probed()
     table = facts()

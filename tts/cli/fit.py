@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 def fit(
     studies: Annotated[
-        list[str] | None, typer.Argument(metavar="[STUDY]…", help="Names or ids of `tts runs`, of one model; else the newest.")
+        list[str] | None,
+        typer.Argument(metavar="[STUDY]…", help="Names or ids of `tts runs`, of one model; else the newest."),
     ] = None,
     *,
     out: Annotated[Path, typer.Option(metavar="FILE", help="The performance model, JSON.")] = Path("performance.json"),
@@ -27,9 +28,9 @@ def fit(
 ) -> None:
     """Fit the accuracy of each strategy by difficulty and cost, and print how well it predicts held-out problems.
 
-    Difficulty is read from recorded samples (`tts sample`), strategies from these and from runs on the same problems. Then
-    --strategy "auto(model='FILE')" uses the model, for other problems than it was fitted to. Strategies may name models beside the policy,
-    best_of_n(writer='large').
+    Difficulty is read from recorded samples (`tts sample`), strategies from these and from runs on the same problems.
+    Then --strategy "auto(model='FILE')" uses the model, for other problems than it was fitted to. Strategies may name
+    models beside the policy, best_of_n(writer='large').
     """
     from tts.experiments.analysis.performance_fit import PerformanceData, of_imported, of_what
     from tts.experiments.api import Study
@@ -37,7 +38,9 @@ def fit(
     found = [Study.stored(name, store=store) for name in studies or [None]]
     data = PerformanceData.of((result for study in found for result in study.results()), unit=unit)
     imported = found[0].imported
-    policy, task, models = of_imported(imported, data.cell) if imported is not None else of_what(found[0].config, data.cell)
+    policy, task, models = (
+        of_imported(imported, data.cell) if imported is not None else of_what(found[0].config, data.cell)
+    )
     model = data.fitted(model=policy, task=task, models=models, source=", ".join(study.name for study in found))
     model.save(out)
     _print(data, model)
@@ -54,7 +57,11 @@ def _print(data: PerformanceData, model: PerformanceModel) -> None:
     facts = {
         "model": model.model,
         "task": model.task,
-        **({"beside it": f"{', '.join(f'{role}={name}' for role, name in model.models.items())}, by {model.unit}"} if model.models else {}),
+        **(
+            {"beside it": f"{', '.join(f'{role}={name}' for role, name in model.models.items())}, by {model.unit}"}
+            if model.models
+            else {}
+        ),
         "verifiers": ", ".join(f"{role}={text}" for role, text in model.verifiers.items()) or "none",
         "problems": f"{model.problems:,}, one sample right {rate:.1%} of the time",
         "sample": f"{model.tokens:.1f} tokens",

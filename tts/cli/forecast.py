@@ -1,4 +1,6 @@
-"""The expected cost of a study, with a row for each row of its final table; and `tts power`, the number of problems that it needs."""
+"""The expected cost of a study, with a row for each row of its final table; and `tts power`, the number of problems
+that it needs.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ def print_forecast(prepared: PreparedStudy, file: Path, part: tuple[int, int]) -
         hint = "'at least' is without what verifiers compute: that is unknown until a few of these cells have been run"
         messages().print(hint, soft_wrap=True)
     if any(row.seconds is None for row in rows):
-        hint = "time is unknown until something like it has been run: a few problems (--set problems.limit=5) are enough"
+        hint = (
+            "time is unknown until something like it has been run: a few problems (--set problems.limit=5) are enough"
+        )
         messages().print(hint, soft_wrap=True)
 
 
@@ -70,11 +74,17 @@ def print_references(prepared: PreparedStudy) -> None:
     }
     typer.echo(visible(text_of(columns, table_width())).rstrip("\n") + "\n")
     if any(not one.right or one.wrong for one in checks):
-        messages().print("the task reads some of these references wrongly: name another by the line  task: …", soft_wrap=True)
+        messages().print(
+            "the task reads some of these references wrongly: name another by the line  task: …", soft_wrap=True
+        )
 
 
 def _short(answer: str | None) -> str:
-    return "no answer" if answer is None else one_visible_line(answer if len(answer) <= _SHOWN else f"{answer[: _SHOWN - 1]}…")
+    return (
+        "no answer"
+        if answer is None
+        else one_visible_line(answer if len(answer) <= _SHOWN else f"{answer[: _SHOWN - 1]}…")
+    )
 
 
 def _costs(rows: Sequence[RowForecast]) -> dict[str, str]:
@@ -101,17 +111,21 @@ def _costs(rows: Sequence[RowForecast]) -> dict[str, str]:
 def power(
     *,
     problems: Annotated[int | None, typer.Option(help="Of the study: what difference does it see?")] = None,
-    difference: Annotated[float | None, typer.Option(help="Of two accuracies that is to be seen, such as 0.02.")] = None,
+    difference: Annotated[
+        float | None, typer.Option(help="Of two accuracies that is to be seen, such as 0.02.")
+    ] = None,
     accuracy: Annotated[
         float, typer.Option(help="Of the strategies, about: their differences spread at most as those of two coins.")
     ] = 0.5,
     spread: Annotated[
-        float | None, typer.Option(help="Standard deviation of the difference over problems, of a pilot, in place of --accuracy.")
+        float | None,
+        typer.Option(help="Standard deviation of the difference over problems, of a pilot, in place of --accuracy."),
     ] = None,
     chance: Annotated[float, typer.Option("--power", help="Probability to see the difference.")] = 0.8,
     level: Annotated[float, typer.Option(help="Confidence of the interval that is to leave out 0.")] = 0.95,
 ) -> None:
-    """Print how many problems it takes to see a difference of two strategies on the same problems, or what so many problems show.
+    """Print how many problems it takes to see a difference of two strategies on the same problems, or what so many
+    problems show.
 
     With --problems and --difference: the probability to see it. With neither: a table.
     """
@@ -123,7 +137,9 @@ def power(
     wide = (2 * accuracy * (1 - accuracy)) ** 0.5 if spread is None else spread
     if problems is not None and difference is not None:
         found = power_of(problems, difference, wide, level=level)
-        typer.echo(f"{problems:,} problems see a difference of {100 * abs(difference):g} points with probability {found:.2f}")
+        typer.echo(
+            f"{problems:,} problems see a difference of {100 * abs(difference):g} points with probability {found:.2f}"
+        )
     elif problems is not None:
         found = detectable_difference(problems, wide, power=chance, level=level)
         typer.echo(f"{problems:,} problems see a difference of {100 * found:.1f} points with probability {chance:g}")
@@ -131,4 +147,7 @@ def power(
         for gap in _DIFFERENCES if difference is None else (difference,):
             needed = problems_needed(gap, wide, power=chance, level=level)
             typer.echo(f"{needed:,} problems see a difference of {100 * abs(gap):g} points with probability {chance:g}")
-    typer.echo(f"spread of the difference over problems: {wide:.3f}{'' if spread is not None else ', the most for that accuracy'}")
+    typer.echo(
+        "spread of the difference over problems: "
+        f"{wide:.3f}{'' if spread is not None else ', the most for that accuracy'}"
+    )

@@ -15,7 +15,8 @@ def import_samples(  # noqa: PLR0913 - the options of the command
     files: Annotated[
         list[Path],
         typer.Argument(
-            metavar="FILES…", help="JSON, JSON lines, CSV, Parquet; samples of lm-evaluation-harness; logs of Inspect; trials of agents."
+            metavar="FILES…",
+            help="JSON, JSON lines, CSV, Parquet; samples of lm-evaluation-harness; logs of Inspect; trials of agents.",
         ),
     ],
     *,
@@ -23,32 +24,52 @@ def import_samples(  # noqa: PLR0913 - the options of the command
     field: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="MEANING=FIELD", help="text=completion, scores.main=reward, text=choices.*.text, tokens=- for none; may be repeated."
+            metavar="MEANING=FIELD",
+            help="text=completion, scores.main=reward, text=choices.*.text, tokens=- for none; may be repeated.",
         ),
     ] = None,
     form: Annotated[
-        str | None, typer.Option(help="jsonl, json, csv, parquet, lm-eval, inspect, atif or mini-swe-agent; else by name and content.")
+        str | None,
+        typer.Option(
+            help="jsonl, json, csv, parquet, lm-eval, inspect, atif or mini-swe-agent; else by name and content."
+        ),
     ] = None,
-    rows: Annotated[str | None, typer.Option(help="The member of a JSON object that has the rows; else its only list.")] = None,
+    rows: Annotated[
+        str | None, typer.Option(help="The member of a JSON object that has the rows; else its only list.")
+    ] = None,
     filter: Annotated[str | None, typer.Option(help="Of lm-evaluation-harness; else the first.")] = None,  # noqa: A002 - its word
-    metric: Annotated[str | None, typer.Option(help="Of lm-evaluation-harness, which gives the verdicts; else the best-known.")] = None,
+    metric: Annotated[
+        str | None, typer.Option(help="Of lm-evaluation-harness, which gives the verdicts; else the best-known.")
+    ] = None,
     scorer: Annotated[str | None, typer.Option(help="Of Inspect, which gives the verdicts; else the first.")] = None,
-    task: Annotated[str | None, typer.Option(help="How answers are extracted and compared; else by the references.")] = None,
-    model: Annotated[str | None, typer.Option(help="That wrote the samples, as tables show it; else as logs name it.")] = None,
-    verdicts: Annotated[str | None, typer.Option(help="Which count where both are known: ours (the default), or those given.")] = None,
+    task: Annotated[
+        str | None, typer.Option(help="How answers are extracted and compared; else by the references.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="That wrote the samples, as tables show it; else as logs name it.")
+    ] = None,
+    verdicts: Annotated[
+        str | None, typer.Option(help="Which count where both are known: ours (the default), or those given.")
+    ] = None,
     thoughts: Annotated[
-        str, typer.Option(help="The marks of thoughts: <think>, <thinking>, [THINK], <seed:think>, harmony, none, or 'OPEN CLOSE'.")
+        str,
+        typer.Option(
+            help="The marks of thoughts: <think>, <thinking>, [THINK], <seed:think>, harmony, none, or 'OPEN CLOSE'."
+        ),
     ] = "<think>",
-    tokenizer: Annotated[str | None, typer.Option(help="A model whose tokenizer counts tokens that are not given.")] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option(help="A model whose tokenizer counts tokens that are not given.")
+    ] = None,
     programs: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Run programs with their tests, contained; verdicts are kept in FILE.")
+        str | None,
+        typer.Option(metavar="FILE", help="Run programs with their tests, contained; verdicts are kept in FILE."),
     ] = None,
     store: StoreFile = None,
 ) -> None:
     """Import recorded samples as a pool, and print what was found. Nothing is imported if a row cannot be read.
 
-    Usual fields are problem, sample, prompt, text, answer, reference, correct, tokens and scores. A row is one sample, or one problem with
-    lists of samples. Answers alone are enough.
+    Usual fields are problem, sample, prompt, text, answer, reference, correct, tokens and scores. A row is one sample,
+    or one problem with lists of samples. Answers alone are enough.
     """
     from tts.errors import ConfigError
     from tts.experiments.imported.importing import Import, ImportSettings, rows_of
@@ -56,7 +77,13 @@ def import_samples(  # noqa: PLR0913 - the options of the command
     from tts.experiments.store.store import Store, default_store
 
     settings = ImportSettings(
-        name=name or files[0].stem, task=task, model=model, verdicts=verdicts, tokenizer=tokenizer, thoughts=thoughts, programs=programs
+        name=name or files[0].stem,
+        task=task,
+        model=model,
+        verdicts=verdicts,
+        tokenizer=tokenizer,
+        thoughts=thoughts,
+        programs=programs,
     )
     source = Source(fields=_fields(field or ()), form=form, rows=rows, filter=filter, metric=metric, scorer=scorer)
     facts = SourceFacts()
@@ -81,7 +108,9 @@ def _fields(given: list[str] | tuple[()]) -> dict[str, str | dict[str, str]]:
     for text in given:
         meaning, equals, name = text.partition("=")
         if not (equals and meaning and name):
-            raise ConfigError(f"--field is {text!r}, but must be MEANING=FIELD", hint="for example --field text=completion")
+            raise ConfigError(
+                f"--field is {text!r}, but must be MEANING=FIELD", hint="for example --field text=completion"
+            )
         first, dot, role = meaning.partition(".")
         key, siblings = (role, fields.setdefault(first, {})) if dot else (first, fields)
         if not isinstance(siblings, dict) or key in siblings:

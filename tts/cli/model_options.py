@@ -11,20 +11,32 @@ if TYPE_CHECKING:
     from tts.models.registry import ModelRecord
 
 ModelName = Annotated[
-    str | None, typer.Option("--model", help="A name of `tts models`, a folder, a Hub name, or a name on the server; else pocket.")
+    str | None,
+    typer.Option("--model", help="A name of `tts models`, a folder, a Hub name, or a name on the server; else pocket."),
 ]
-Url = Annotated[str | None, typer.Option("--url", help="A server that runs the model; without --model the only one it serves.")]
+Url = Annotated[
+    str | None, typer.Option("--url", help="A server that runs the model; without --model the only one it serves.")
+]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--model-option", metavar="KEY=VALUE", help="A field of the model's record or an option of its backend: usd_out=0.60/M."),
+    typer.Option(
+        "--model-option",
+        metavar="KEY=VALUE",
+        help="A field of the model's record or an option of its backend: usd_out=0.60/M.",
+    ),
 ]
-ExtraBody = Annotated[str | None, typer.Option("--extra-body", metavar="JSON", help="Members of every request to the server.")]
+ExtraBody = Annotated[
+    str | None, typer.Option("--extra-body", metavar="JSON", help="Members of every request to the server.")
+]
 Rpm = Annotated[int | None, typer.Option("--rpm", help="Most requests a minute to the server.")]
 Tpm = Annotated[int | None, typer.Option("--tpm", help="Most tokens a minute, prompts included.")]
 KeyFrom = Annotated[
-    str | None, typer.Option("--key-from", metavar="VARIABLE", help="The environment variable that holds the server's key.")
+    str | None,
+    typer.Option("--key-from", metavar="VARIABLE", help="The environment variable that holds the server's key."),
 ]
-NoProbe = Annotated[bool, typer.Option("--no-probe", help="Ask the server nothing first: plain chat, unless its record declares more.")]
+NoProbe = Annotated[
+    bool, typer.Option("--no-probe", help="Ask the server nothing first: plain chat, unless its record declares more.")
+]
 
 
 def settings_of(
@@ -55,11 +67,19 @@ def settings_of(
     from tts.models.settings import from_texts
 
     given = from_texts(texts or ())
-    options = {"key_variable": key_from, "probe": "never" if no_probe else None, "rpm": rpm, "tpm": tpm, "extra_body": extra_body}
+    options = {
+        "key_variable": key_from,
+        "probe": "never" if no_probe else None,
+        "rpm": rpm,
+        "tpm": tpm,
+        "extra_body": extra_body,
+    }
     named = {name: value for name, value in (options | fields).items() if value is not None}
     for name in named:
         if name in given:
-            raise ConfigError(f"{name} is given twice, by --model-option and by an option of its own", hint="leave one out")
+            raise ConfigError(
+                f"{name} is given twice, by --model-option and by an option of its own", hint="leave one out"
+            )
     return {**given, **named}
 
 

@@ -15,13 +15,17 @@ if TYPE_CHECKING:
 
 models = typer.Typer(help="List the known models, and keep records of your own.", invoke_without_command=True)
 
-Price = Annotated[str | None, typer.Option(metavar="USD/M", help="Dollars with their unit: 0.15/M for a million tokens.")]
+Price = Annotated[
+    str | None, typer.Option(metavar="USD/M", help="Dollars with their unit: 0.15/M for a million tokens.")
+]
 
 
 @models.callback(invoke_without_command=True)
 @within_boundary
 def listed(context: typer.Context) -> None:
-    """List the known models. Local folders and Hub names (organisation/model) work beside them; one that scores serves another."""
+    """List the known models. Local folders and Hub names (organisation/model) work beside them; one that scores serves
+    another.
+    """
     if context.invoked_subcommand is not None:
         return
     from tts.models import registry
@@ -31,7 +35,14 @@ def listed(context: typer.Context) -> None:
         record = registry.get(name)
         size = "unknown" if record.parameters is None else scaled(record.parameters)
         size = "none" if record.source == "none" and record.url is None else size
-        shown.add_row(name, "scores" if record.readout else "writes", record.backend, size, record.licence or "unknown", presence(record))
+        shown.add_row(
+            name,
+            "scores" if record.readout else "writes",
+            record.backend,
+            size,
+            record.licence or "unknown",
+            presence(record),
+        )
     output().print(shown)
 
 
@@ -53,7 +64,13 @@ def add(  # noqa: PLR0913 - the options of the command
     from tts.models import registry
     from tts.models.user_records import write_record
 
-    given: dict[str, Any] = {"url": url, "usd_in": usd_in, "usd_reused": usd_reused, "usd_out": usd_out, "parameters": parameters}
+    given: dict[str, Any] = {
+        "url": url,
+        "usd_in": usd_in,
+        "usd_reused": usd_reused,
+        "usd_out": usd_out,
+        "parameters": parameters,
+    }
     settings = settings_of(model_option, served_as=served_as, key_from=key_from, **given)
     registry.check_own(name, settings)
     typer.echo(f"{name} is in {write_record(name, settings)}")
@@ -69,7 +86,9 @@ def remove(name: Annotated[str, typer.Argument(metavar="NAME", help="A record of
 
 
 def presence(record: ModelRecord) -> str:
-    """Return where a model is: the url of its server, "present" for files that are here, else the command that gets them."""
+    """Return where a model is: the url of its server, "present" for files that are here, else the command that gets
+    them.
+    """
     from tts.errors import ConfigError
     from tts.models.registry import locate
 

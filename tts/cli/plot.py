@@ -15,22 +15,37 @@ from tts.display import visible
 def plot(  # noqa: PLR0913 - the options of the command
     study: StudyName = None,
     *,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="The figure: FILE.png, FILE.svg or FILE.pdf.")] = Path("curve.png"),
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The figure: FILE.png, FILE.svg or FILE.pdf.")] = Path(
+        "curve.png"
+    ),
     x: Annotated[
-        str, typer.Option(help="What accuracy is drawn against: samples, tokens, generated_tokens, flops, seconds, usd, kv_bytes, …")
+        str,
+        typer.Option(
+            help="What accuracy is drawn against: samples, tokens, generated_tokens, flops, seconds, usd, kv_bytes, …"
+        ),
     ] = "tokens",
-    baseline: Annotated[str | None, typer.Option(metavar="STRATEGY", help="Print the gains of all others over this one.")] = None,
+    baseline: Annotated[
+        str | None, typer.Option(metavar="STRATEGY", help="Print the gains of all others over this one.")
+    ] = None,
     strategy: Annotated[
         list[str] | None, typer.Option(metavar="STRATEGY", help="Draw only this strategy or line; again for others.")
     ] = None,
-    by_group: Annotated[bool, typer.Option("--by-group", help="A panel for each group of problems, such as their difficulty.")] = False,
+    by_group: Annotated[
+        bool, typer.Option("--by-group", help="A panel for each group of problems, such as their difficulty.")
+    ] = False,
     linear: Annotated[bool, typer.Option("--linear", help="No logarithmic axis.")] = False,
     bands: Annotated[bool, typer.Option("--bands/--no-bands", help="Show 95 % intervals over problems.")] = True,
     front: Annotated[bool, typer.Option("--front/--no-front", help="Mark the Pareto front.")] = True,
-    caption: Annotated[bool, typer.Option("--caption/--no-caption", help="Name problems, seeds and model below the figure.")] = True,
-    print_front: Annotated[bool, typer.Option("--print-front", help="Print the points of the Pareto front as a table.")] = False,
+    caption: Annotated[
+        bool, typer.Option("--caption/--no-caption", help="Name problems, seeds and model below the figure.")
+    ] = True,
+    print_front: Annotated[
+        bool, typer.Option("--print-front", help="Print the points of the Pareto front as a table.")
+    ] = False,
     title: Annotated[str, typer.Option(help="Above the figure.")] = "",
-    single_column: Annotated[bool, typer.Option("--single-column", help="For a paper's column of 3.35 inches.")] = False,
+    single_column: Annotated[
+        bool, typer.Option("--single-column", help="For a paper's column of 3.35 inches.")
+    ] = False,
     size: Annotated[str | None, typer.Option(metavar="WxH", help="Inches: 6x4.")] = None,
     xlim: Annotated[str | None, typer.Option(metavar="LOW,HIGH", help="Least and greatest cost.")] = None,
     ylim: Annotated[str | None, typer.Option(metavar="LOW,HIGH", help="Least and greatest accuracy: 0.2,0.8.")] = None,
@@ -40,25 +55,41 @@ def plot(  # noqa: PLR0913 - the options of the command
 ) -> None:
     """Draw accuracy against cost, a line for each strategy.
 
-    With a baseline, also print comparisons with it: how much cheaper the others reach the same accuracy, how much better they are at the
-    same cost, and where they cross it.
+    With a baseline, also print comparisons with it: how much cheaper the others reach the same accuracy, how much
+    better they are at the same cost, and where they cross it.
     """
     from tts.experiments.analysis.comparing import in_words
     from tts.experiments.api import Study
 
     stored = Study.stored(study, store=store)
     compared = stored.plot(
-        out, x, strategies=strategy or (), caption=caption, baseline=baseline, by_group=by_group, title=title,
-        scale="linear" if linear else "auto", bands=bands, front=front,
-        single_column=single_column, size=_pair("--size", size, "x"), xlim=_pair("--xlim", xlim), ylim=_pair("--ylim", ylim),
-        legend=legend, labels=labels_of(label),
-    )  # fmt: skip
+        out,
+        x,
+        strategies=strategy or (),
+        caption=caption,
+        baseline=baseline,
+        by_group=by_group,
+        title=title,
+        scale="linear" if linear else "auto",
+        bands=bands,
+        front=front,
+        single_column=single_column,
+        size=_pair("--size", size, "x"),
+        xlim=_pair("--xlim", xlim),
+        ylim=_pair("--ylim", ylim),
+        legend=legend,
+        labels=labels_of(label),
+    )
     for one in compared:
         parts = [*([one.gain] if one.gain else []), *one.differences[-1:], *one.crossings]
         where = f"{one.dataset}: " if len({each.dataset for each in compared}) > 1 else ""
         where += "" if one.group is None else f"{one.group}: "
         against = "" if one.base == baseline else f" against {one.base}"
-        typer.echo(visible(f"{where}{one.label}{against}: {'; '.join(in_words(part, x) for part in parts) or 'not comparable'}"))
+        typer.echo(
+            visible(
+                f"{where}{one.label}{against}: {'; '.join(in_words(part, x) for part in parts) or 'not comparable'}"
+            )
+        )
     if print_front:
         typer.echo(visible(stored.front(x, width=table_width()).rstrip("\n")))
     typer.echo(f"{out}")

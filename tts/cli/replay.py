@@ -21,30 +21,43 @@ def replay(  # noqa: PLR0913 - the options of the command
     strategy: Annotated[
         list[str] | None,
         typer.Option(
-            help="best_of_n | weighted, with any stop rule, auto, pass@k, pass^k or 'random choice'; may be repeated. Else those that fit."
+            help="best_of_n | weighted, with any stop rule, auto, pass@k, pass^k or 'random choice'; may be repeated. "
+            "Else those that fit."
         ),
     ] = None,
     n: Annotated[str, typer.Option("--n", metavar="N,N,…", help="Sizes in samples; else powers of two.")] = "",
     tokens: Annotated[str, typer.Option(metavar="N,N,…", help="Sizes in tokens of a problem instead.")] = "",
     first: Annotated[bool, typer.Option("--first", help="As --order recorded: as one live run draws them.")] = False,
     order: Annotated[
-        str, typer.Option(help="recorded: only the first samples; all: the mean over orders; both: one beside the other.")
+        str,
+        typer.Option(help="recorded: only the first samples; all: the mean over orders; both: one beside the other."),
     ] = "",
     total: Annotated[bool, typer.Option("--total", help="auto divides the sum of all problems' sizes.")] = False,
-    prices: Annotated[str, typer.Option(metavar="IN,OUT", help="Of prompts and output: 0.15/M,0.60/M, for costs in dollars.")] = "",
+    prices: Annotated[
+        str, typer.Option(metavar="IN,OUT", help="Of prompts and output: 0.15/M,0.60/M, for costs in dollars.")
+    ] = "",
     draws: Annotated[int, typer.Option(help="Orders of a pool, where there is no closed form.")] = 200,
-    by_group: Annotated[bool, typer.Option("--by-group", help="Curves of each group of problems, such as their difficulty.")] = False,
-    laws: Annotated[bool, typer.Option("--laws", help="Print fitted laws, and the problems that differences need.")] = False,
+    by_group: Annotated[
+        bool, typer.Option("--by-group", help="Curves of each group of problems, such as their difficulty.")
+    ] = False,
+    laws: Annotated[
+        bool, typer.Option("--laws", help="Print fitted laws, and the problems that differences need.")
+    ] = False,
     as_csv: AsCsv = False,
     as_json: AsJson = False,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw them too: FILE.png, FILE.svg or FILE.pdf.")] = None,
-    x: Annotated[str, typer.Option(help="What the figure has accuracy against: samples, tokens, generated_tokens.")] = "samples",
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw them too: FILE.png, FILE.svg or FILE.pdf.")
+    ] = None,
+    x: Annotated[
+        str, typer.Option(help="What the figure has accuracy against: samples, tokens, generated_tokens.")
+    ] = "samples",
     store: StoreFile = None,
     _: TrustPlaces = False,
 ) -> None:
     """Print the accuracy of strategies on the recorded samples of a study (`tts sample`).
 
-    A point is the mean over all subsets of each problem's samples: exact where possible, else over random subsets, with the error.
+    A point is the mean over all subsets of each problem's samples: exact where possible, else over random subsets, with
+    the error.
     """
     from tts.errors import ConfigError
     from tts.experiments.analysis.laws import describe_laws
@@ -54,7 +67,9 @@ def replay(  # noqa: PLR0913 - the options of the command
     from tts.experiments.output.look import Palette
 
     if as_csv + as_json + laws > 1:
-        raise ConfigError("of --csv, --json and --laws several were asked for, but only one can be", hint="leave one out")
+        raise ConfigError(
+            "of --csv, --json and --laws several were asked for, but only one can be", hint="leave one out"
+        )
     if n and tokens:
         raise ConfigError("--n and --tokens were asked for at once, but only one can be", hint="leave one out")
     sizes = _sizes("--tokens", tokens) if tokens else _sizes("--n", n) if n else []
@@ -63,7 +78,9 @@ def replay(  # noqa: PLR0913 - the options of the command
     stored = Study.stored(study, store=store)
     options: dict[str, Any] = {"draws": draws, "by_group": by_group, "shared": total, "prices": _prices(prices)}
     unit = "tokens" if tokens else "samples"
-    asked = [stored.replay(strategy or (), sizes, unit=unit, first=one, **options) for one in _orders(order, first=first)]
+    asked = [
+        stored.replay(strategy or (), sizes, unit=unit, first=one, **options) for one in _orders(order, first=first)
+    ]
     replayed = [curve for curves in asked for curve in curves]
     curves, points = [one.curve for one in replayed], points_of(replayed)
     form: tables.Form = "csv" if as_csv else "json" if as_json else "text"
@@ -87,7 +104,9 @@ def _orders(order: str, *, first: bool) -> list[bool]:
     if order and order not in known:
         raise unknown_name("order", order, known)
     if first and order not in ("", "recorded"):
-        raise ConfigError(f"--first was given beside --order {order}, but means --order recorded", hint="leave --first out")
+        raise ConfigError(
+            f"--first was given beside --order {order}, but means --order recorded", hint="leave --first out"
+        )
     return known[order or ("recorded" if first else "all")]
 
 
@@ -106,8 +125,13 @@ def _prices(text: str) -> Prices | None:
         return None
     given = text.split(",")
     if len(given) != 2:
-        raise ConfigError(f"--prices is {text!r}, but must be the price of prompts and that of output", hint="for example 0.15/M,0.60/M")
-    record = with_settings(ModelRecord(name="of the pool", backend=""), dict(zip(("usd_in", "usd_out"), given, strict=True)))
+        raise ConfigError(
+            f"--prices is {text!r}, but must be the price of prompts and that of output",
+            hint="for example 0.15/M,0.60/M",
+        )
+    record = with_settings(
+        ModelRecord(name="of the pool", backend=""), dict(zip(("usd_in", "usd_out"), given, strict=True))
+    )
     return Prices(usd_in=float(record.usd_in or 0), usd_out=float(record.usd_out or 0))
 
 
@@ -121,5 +145,7 @@ def _sizes(option: str, text: str) -> list[int]:
 
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() for part in parts):
-        raise ConfigError(f"{option} is {text!r}, but must be whole numbers with commas between", hint=f"for example {option} 1,2,4,8")
+        raise ConfigError(
+            f"{option} is {text!r}, but must be whole numbers with commas between", hint=f"for example {option} 1,2,4,8"
+        )
     return [int(part) for part in parts]

@@ -20,13 +20,15 @@ if TYPE_CHECKING:
 
 _UNKNOWN = "unknown"
 _USAGE = (
-    "prompt_tokens", "reused_tokens", "generated_tokens", "cancelled_tokens", "verifier_tokens", "verifier_calls", "samples",
-    "flops", "usd", "seconds", "estimated",
+    "prompt_tokens", "reused_tokens", "generated_tokens", "cancelled_tokens", "verifier_tokens", "verifier_calls",
+    "samples", "flops", "usd", "seconds", "estimated",
 )  # fmt: skip
 
 
 def print_json(solution: Solution, *, explain: bool = False) -> None:
-    """Write a solution to standard output as one line of JSON; what is unknown is null. `explain`: with the reasons of its strategy."""
+    """Write a solution to standard output as one line of JSON; what is unknown is null. `explain`: with the reasons of
+    its strategy.
+    """
     record = {
         "answer": solution.answer,
         "confidence": _known(solution.confidence),
@@ -110,17 +112,29 @@ def _print_alone(solution: Solution, what: str, *, explain: bool = False) -> Non
     if text is not None:
         whole = text.rstrip("\n").encode("utf-8", "replace").decode()
         typer.echo(visible(whole) if sys.stdout.isatty() else whole)
-    for line in (*(_reasons(solution) if explain else ()), *solution.warnings, *(() if text is not None else ("there is no answer",))):
+    for line in (
+        *(_reasons(solution) if explain else ()),
+        *solution.warnings,
+        *(() if text is not None else ("there is no answer",)),
+    ):
         warn(line)
 
 
 def _rows(solution: Solution) -> list[tuple[str, str, str]]:
     """Return label, value and style of each row."""
     usage, total = solution.usage, len(solution.candidates)
-    confidence = _UNKNOWN if math.isnan(solution.confidence) else f"{solution.confidence:.2f} ({solution.confidence_of})"
+    confidence = (
+        _UNKNOWN if math.isnan(solution.confidence) else f"{solution.confidence:.2f} ({solution.confidence_of})"
+    )
     rows = [("answer", "none", "yellow") if solution.answer is None else ("answer", solution.answer, "bold green")]
     if (right := checked(solution)) is not None:
-        rows.append(("checked", f"by rules of the prompt: {'right' if right else 'wrong'}", "bold green" if right else "bold red"))
+        rows.append(
+            (
+                "checked",
+                f"by rules of the prompt: {'right' if right else 'wrong'}",
+                "bold green" if right else "bold red",
+            )
+        )
     if solution.oracle:
         rows.append(("oracle", "yes: a verifier saw the reference answer", "bold red"))
     return [
@@ -157,7 +171,8 @@ def _decimal(amount: float) -> str:
 
 
 def checked(solution: Solution) -> bool | None:
-    """Return whether the answer keeps the rules that the problem itself states; None: there is no answer, or no such rule.
+    """Return whether the answer keeps the rules that the problem itself states; None: there is no answer, or no such
+    rule.
 
     Programs are not run. Answers to free text are not checked, since other text may surround them.
     """

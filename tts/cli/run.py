@@ -27,20 +27,32 @@ if TYPE_CHECKING:
 _FEWEST_RUNS = 3  # of which none is right, before a table is called suspicious
 
 Batch = Annotated[
-    bool, typer.Option("--batch", help="Let the server's batch API answer, within a day and at its prices. The same command resumes.")
+    bool,
+    typer.Option(
+        "--batch", help="Let the server's batch API answer, within a day and at its prices. The same command resumes."
+    ),
 ]
 BatchFiles = Annotated[
     Path | None,
-    typer.Option("--batch-files", metavar="FOLDER", help="Write files of requests for `vllm run-batch`, and read the replies there."),
+    typer.Option(
+        "--batch-files",
+        metavar="FOLDER",
+        help="Write files of requests for `vllm run-batch`, and read the replies there.",
+    ),
 ]
-CancelBatches = Annotated[bool, typer.Option("--cancel-batches", help="Cancel this study's batches that have not ended.")]
+CancelBatches = Annotated[
+    bool, typer.Option("--cancel-batches", help="Cancel this study's batches that have not ended.")
+]
 
 
 def run(  # noqa: PLR0913 - the options of the command
-    study: Annotated[Path, typer.Argument(metavar="STUDY.yaml", help="The study to run; examples/*.yaml are whole ones.")],
+    study: Annotated[
+        Path, typer.Argument(metavar="STUDY.yaml", help="The study to run; examples/*.yaml are whole ones.")
+    ],
     *,
     changes: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="In place of what the file says: problems.limit=20.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="In place of what the file says: problems.limit=20."),
     ] = None,
     model_option: Settings = None,
     key_from: KeyFrom = None,
@@ -50,7 +62,9 @@ def run(  # noqa: PLR0913 - the options of the command
     extra_body: ExtraBody = None,
     dry_run: DryRun = False,
     store: StoreFile = None,
-    shard: Annotated[str, typer.Option(metavar="I/N", help="Run part I of N only, from 1: for arrays of jobs.")] = "1/1",
+    shard: Annotated[
+        str, typer.Option(metavar="I/N", help="Run part I of N only, from 1: for arrays of jobs.")
+    ] = "1/1",
     executor: Annotated[str, typer.Option(help="Where cells run: local, or ray for a cluster.")] = "local",
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run cells again that failed before.")] = False,
     batch: Batch = False,
@@ -61,8 +75,8 @@ def run(  # noqa: PLR0913 - the options of the command
 ) -> None:
     """Run a study, or the cells of it that have no result yet.
 
-    Interrupted and killed runs resume. Several processes may run a study at once on one store. --model-option sets what it names for
-    every model of the study; --set models.NAME.usd_out=0.60/M for one.
+    Interrupted and killed runs resume. Several processes may run a study at once on one store. --model-option sets what
+    it names for every model of the study; --set models.NAME.usd_out=0.60/M for one.
     """
     from tts.experiments.study.file import read_study
 
@@ -70,9 +84,14 @@ def run(  # noqa: PLR0913 - the options of the command
         settings_of(model_option, key_from=key_from, no_probe=no_probe, rpm=rpm, tpm=tpm, extra_body=extra_body)
     )
     carry_out(
-        config, store, dry_run=dry_run, part=_part(shard), executor=executor, retry_failed=retry_failed,
+        config,
+        store,
+        dry_run=dry_run,
+        part=_part(shard),
+        executor=executor,
+        retry_failed=retry_failed,
         batches=batch_use(batch=batch, files=batch_files, cancel=cancel_batches),
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +116,9 @@ def batch_use(*, batch: bool, files: Path | None, cancel: bool) -> BatchUse | No
     from tts.errors import ConfigError
 
     if files is not None and (batch or cancel):
-        raise ConfigError(f"--batch-files was given beside {'--batch' if batch else '--cancel-batches'}", hint="leave one out")
+        raise ConfigError(
+            f"--batch-files was given beside {'--batch' if batch else '--cancel-batches'}", hint="leave one out"
+        )
     return BatchUse(files, cancel) if batch or cancel or files is not None else None
 
 
@@ -124,7 +145,8 @@ def carry_out(
     file, folder = store or default_store(), None
     if batches is not None:
         config, folder = config.with_settings({"batch": True}), batches.files or file.with_name("batches")
-    with ended_by_sigterm(lambda _: KeyboardInterrupt()), show_progress():  # loading problems and models may take a while
+    # loading problems and models may take a while
+    with ended_by_sigterm(lambda _: KeyboardInterrupt()), show_progress():
         made = PreparedStudy(config, executor, batches=folder)
     with made as prepared:
         if dry_run:
@@ -137,12 +159,20 @@ def carry_out(
             terminated: list[int] = []
 
             def end(number: int) -> KeyboardInterrupt:
-                terminated.append(number)  # a scheduler that sends SIGTERM kills soon after, so running cells do not end first
+                # a scheduler that sends SIGTERM kills soon after, so running cells do not end first
+                terminated.append(number)
                 return KeyboardInterrupt()
 
             def run_cells(*, again: bool = False) -> RunSummary:
                 with ended_by_sigterm(end), show_progress() as report:
-                    return run(prepared, opened, part=part, retry_failed=again, report=report, is_patient=lambda: not terminated)
+                    return run(
+                        prepared,
+                        opened,
+                        part=part,
+                        retry_failed=again,
+                        report=report,
+                        is_patient=lambda: not terminated,
+                    )
 
             ended = run_cells(again=retry_failed)
             if batches is not None and ended.unpaid and not ended.interrupted:
@@ -176,12 +206,17 @@ def _conclude(store: Store, ended: RunSummary, *, is_waited_for: bool) -> None:
     if ended.counts.failed:
         _warn_of_failures(store, ended)
     if ended.not_reached:
-        warn(f"{ended.unpaid:,} cells are left, whose requests no server took ({ended.not_reached}); the same command goes on")
+        warn(
+            f"{ended.unpaid:,} cells are left, whose requests no server took ({ended.not_reached}); the same command "
+            "goes on"
+        )
     if ended.counts.failed or (ended.unpaid and is_waited_for):
         raise typer.Exit(FAILED)
 
 
-def _answered(executor: BatchExecutor, use: BatchUse, run_cells: Callable[[], RunSummary], ended: RunSummary) -> RunSummary:
+def _answered(
+    executor: BatchExecutor, use: BatchUse, run_cells: Callable[[], RunSummary], ended: RunSummary
+) -> RunSummary:
     """Have batches answer what cells have asked for, and return how the last run of the cells ended.
 
     Args:
@@ -196,7 +231,9 @@ def _answered(executor: BatchExecutor, use: BatchUse, run_cells: Callable[[], Ru
         for path, model in executor.write_requests():
             output = path.with_name(path.name.replace(".requests.", ".output."))
             typer.echo(visible(f"vllm run-batch -i {path} -o {output} --served-model-name {model} --model …"))
-        messages().print(f"{ended.unpaid:,} cells wait for these files of replies; the same command reads them", soft_wrap=True)
+        messages().print(
+            f"{ended.unpaid:,} cells wait for these files of replies; the same command reads them", soft_wrap=True
+        )
         return ended
     told: list[str] = []
 
@@ -221,7 +258,12 @@ def _answered(executor: BatchExecutor, use: BatchUse, run_cells: Callable[[], Ru
 def _cancel(executor: BatchExecutor) -> None:
     """Cancel the batches of a study that have not ended."""
     for record in (cancelled := executor.cancel()):
-        typer.echo(visible(f"cancelled {record.id}: {record.done:,} of {record.requests:,} requests were done, which --batch fetches"))
+        typer.echo(
+            visible(
+                f"cancelled {record.id}: {record.done:,} of {record.requests:,} requests were done, which --batch "
+                "fetches"
+            )
+        )
     typer.echo(f"{len(cancelled):,} batch{'' if len(cancelled) == 1 else 'es'} cancelled")
 
 
@@ -235,7 +277,9 @@ def _part(text: str) -> tuple[int, int]:
 
     index, slash, count = text.partition("/")
     if not (slash and index.isdecimal() and count.isdecimal() and 1 <= int(index) <= int(count)):
-        raise ConfigError(f"--shard is {text!r}, but must be I/N with I from 1 to N", hint="for example --shard 1/8, for jobs 1 to 8")
+        raise ConfigError(
+            f"--shard is {text!r}, but must be I/N with I from 1 to N", hint="for example --shard 1/8, for jobs 1 to 8"
+        )
     return int(index), int(count)
 
 
@@ -257,7 +301,11 @@ def _print_table(store: Store, study: int) -> None:
 
     rows = table(store.results(study, drawn=False), rng=np.random.default_rng(SEED))
     typer.echo(visible(tables.as_text(rows, table_width()).rstrip("\n")))
-    if wrong := [row for row in rows if row.accuracy is not None and not row.accuracy.value and row.runs - row.failed >= _FEWEST_RUNS]:
+    if wrong := [
+        row
+        for row in rows
+        if row.accuracy is not None and not row.accuracy.value and row.runs - row.failed >= _FEWEST_RUNS
+    ]:
         count = "all rows" if len(wrong) == len(rows) else f"{len(wrong):,} of {len(rows):,} rows"
         cut = [row for row in wrong if row.generated_tokens and 2 * row.truncated_tokens >= row.generated_tokens]
         if len(cut) == len(wrong):

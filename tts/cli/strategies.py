@@ -1,4 +1,6 @@
-"""`tts strategies`: lists the parts of a plan, shows the documentation of one part, and shows which strategies run in a setting."""
+"""`tts strategies`: lists the parts of a plan, shows the documentation of one part, and shows which strategies run in a
+setting.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
 
 _UNMEASURED = "Community: its gain was not measured."
 _LONGEST = 60  # characters of a parameter with its default, in the list
-Name = Annotated[str | None, typer.Argument(help="Show a part: how it works, its source, its cost.", show_default=False)]
+Name = Annotated[
+    str | None, typer.Argument(help="Show a part: how it works, its source, its cost.", show_default=False)
+]
 For = Annotated[
     str | None,
     typer.Option(
@@ -34,9 +38,9 @@ def strategies(name: Name = None, *, setting: For = None) -> None:
 
     A name may also be that of a verifier, task, backend or embedder.
 
-    A plan is written STRATEGY | STOP RULE | SELECTION, for example "beam(n=8) | weighted"; stop rule and selection may be left out.
-    With --for, for example "server chat-only no-verifier", the list shows which strategies can run in that setting, and what the
-    others lack.
+    A plan is written STRATEGY | STOP RULE | SELECTION, for example "beam(n=8) | weighted"; stop rule and selection may
+    be left out. With --for, for example "server chat-only no-verifier", the list shows which strategies can run in that
+    setting, and what the others lack.
     """
     from tts.errors import ConfigError
     from tts.search.parts import SELECTIONS, STOP_RULES, STRATEGIES
@@ -64,7 +68,9 @@ def _list_runnable(words: str, console: Console) -> None:
     for name in STRATEGIES.names():
         strategy = parse(name).strategy
         missing = lacking(strategy, setting)
-        shown.add_row(name, "no" if missing else "yes", ", ".join(missing), nearest(strategy, setting) if missing else "")
+        shown.add_row(
+            name, "no" if missing else "yes", ", ".join(missing), nearest(strategy, setting) if missing else ""
+        )
     console.print(shown)
 
 
@@ -120,7 +126,9 @@ def in_community(made: Any) -> bool:
 
 
 def _parameters(made: Any) -> list[str]:
-    """Return the parameters of a class or function with their defaults, as source text. Its own come before those of its bases."""
+    """Return the parameters of a class or function with their defaults, as source text. Its own come before those of
+    its bases.
+    """
     bases = inspect.getmro(made) if isinstance(made, type) else (made,)
     place = {name: place for place, base in reversed(list(enumerate(bases))) for name in inspect.get_annotations(base)}
     found = sorted(inspect.signature(made).parameters.values(), key=lambda p: place.get(p.name, 0))

@@ -135,4 +135,7 @@ class ProgressLine:
         answer = "none yet" if event.answer is None else one_visible_line(event.answer)
         if len(answer) > _SHOWN_ANSWER:
             answer = f"{answer[: _SHOWN_ANSWER - 1]}…"
-        return f"{event.calls:,} calls · {event.tokens:,} tokens · {event.candidates:,} candidates · leading {answer} · {seconds}"
+        return (
+            f"{event.calls:,} calls · {event.tokens:,} tokens · {event.candidates:,} candidates · leading {answer} "
+            f"· {seconds}"
+        )

@@ -23,8 +23,12 @@ verifiers = typer.Typer(help="List verifiers, or inspect them.")
 Name = Annotated[str, typer.Argument(help="A record of this package, or the path of a YAML file with one.")]
 Text = Annotated[str, typer.Option(help="A solution; - reads standard input, @FILE a file.")]
 Asked = Annotated[str, typer.Option("--problem", help="The problem it solves; - and @FILE as for the solution.")]
-Weights = Annotated[str | None, typer.Option(help="A folder or Hub name of its tokenizer and weights; else as the record says.")]
-TaskName = Annotated[str | None, typer.Option("--task", help="Cuts the solution into steps; else that of the model's record.")]
+Weights = Annotated[
+    str | None, typer.Option(help="A folder or Hub name of its tokenizer and weights; else as the record says.")
+]
+TaskName = Annotated[
+    str | None, typer.Option("--task", help="Cuts the solution into steps; else that of the model's record.")
+]
 
 
 @verifiers.callback(invoke_without_command=True)
@@ -40,7 +44,9 @@ def list_verifiers(context: typer.Context) -> None:
 
 @verifiers.command()
 @within_boundary
-def check(name: Name, text: Text, problem: Asked = "What is 3 + 4?", weights: Weights = None, task: TaskName = None) -> None:
+def check(
+    name: Name, text: Text, problem: Asked = "What is 3 + 4?", weights: Weights = None, task: TaskName = None
+) -> None:
     """Show a reward model's template, the tokens of a solution as it reads them, and the position of each step's score.
 
     Only its tokenizer is loaded. A record that does not fit the tokenizer is refused, as before a search.
@@ -73,19 +79,25 @@ def report(
     run: RunStudy = None,
     *,
     role: Annotated[str | None, typer.Option(help="Only the verifier of this role, such as main; else all.")] = None,
-    aggregate: Annotated[str, typer.Option(help="How step scores are aggregated: last, min, prod, mean or model.")] = "last",
+    aggregate: Annotated[
+        str, typer.Option(help="How step scores are aggregated: last, min, prod, mean or model.")
+    ] = "last",
     threshold: Annotated[
-        list[float] | None, typer.Option(help="A score from which a sample is accepted; may be repeated. Else some that fit.")
+        list[float] | None,
+        typer.Option(help="A score from which a sample is accepted; may be repeated. Else some that fit."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it too: FILE.png, FILE.svg or FILE.pdf.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw it too: FILE.png, FILE.svg or FILE.pdf.")
+    ] = None,
     as_json: AsJson = False,
     store: StoreFile = None,
     _: TrustPlaces = False,
 ) -> None:
     """Report the quality of a study's verifiers on recorded candidates with reference answers.
 
-    For each: discrimination by step and within problems; calibration; correlation with length; the gain of selection by its scores; the
-    limit for unlimited tries; and advice in one sentence. Pools of samples are the best evidence: tts sample.
+    For each: discrimination by step and within problems; calibration; correlation with length; the gain of selection by
+    its scores; the limit for unlimited tries; and advice in one sentence. Pools of samples are the best evidence: tts
+    sample.
     """
     from tts.experiments.output import plots
     from tts.experiments.store.store import Store, default_store
@@ -98,7 +110,9 @@ def report(
         if (finished := found.done + found.failed) < found.cells:
             warn(f"study {found.name}: {finished:,} of {found.cells:,} cells are done, so this is not its final report")
         results = opened.results(found.id)
-        told = reporting.verifier_report(results, opened.trace, role=role, aggregate=aggregate, thresholds=threshold or ())
+        told = reporting.verifier_report(
+            results, opened.trace, role=role, aggregate=aggregate, thresholds=threshold or ()
+        )
     if told.passed_over:
         reasons = "; ".join(f"{count:,} {reason}" for reason, count in told.passed_over.items())
         warn(f"{sum(told.passed_over.values()):,} results are not looked at: {reasons}")
@@ -115,17 +129,25 @@ def threshold() -> None:
     """Say what has replaced this command."""
     from tts.errors import ConfigError
 
-    raise ConfigError("tts verifiers threshold is gone since 0.3", hint="tts calibrate --run STUDY --risk 0.1 writes a file of thresholds")
+    raise ConfigError(
+        "tts verifiers threshold is gone since 0.3",
+        hint="tts calibrate --run STUDY --risk 0.1 writes a file of thresholds",
+    )
 
 
 def _show_record(console: Console, record: RewardRecord, limit: int | None) -> None:
 
     template, readout = record.template, record.readout
-    separator = "none" if template.separator is None else f"{template.separator.text!r}, {template.separator.tokens} token(s)"
-    labels = f"{readout.good!r} against {', '.join(map(repr, readout.bad))}" if readout.kind == "labels" else _head(readout)
+    separator = (
+        "none" if template.separator is None else f"{template.separator.text!r}, {template.separator.tokens} token(s)"
+    )
+    labels = (
+        f"{readout.good!r} against {', '.join(map(repr, readout.bad))}" if readout.kind == "labels" else _head(readout)
+    )
     rows = {
         record.name: f"{record.kind} model of {record.model} ({record.architecture})",
-        "template": f"{template.layout}: {template.prompt!r}" + (f", system {template.system!r}" if template.system is not None else ""),
+        "template": f"{template.layout}: {template.prompt!r}"
+        + (f", system {template.system!r}" if template.system is not None else ""),
         "separator": separator + (f", then {template.between!r}" if template.between else ""),
         "read": labels,
         "aggregation": record.aggregation,
@@ -167,7 +189,11 @@ def _show_steps(console: Console, rendered: RenderedSolution, steps: list[str], 
     listed = table("step", "text", "position", "token", "id", "why not", numbers=["step", "position", "id"])
     for number, (step, at, why) in enumerate(zip(steps, rendered.at, rendered.why, strict=True), start=1):
         shown = visible(repr(step if len(step) <= 60 else f"{step[:59]}…"))
-        token = () if at is None else (str(at), repr(tokenizer.convert_ids_to_tokens(rendered.ids[at])), str(rendered.ids[at]))
+        token = (
+            ()
+            if at is None
+            else (str(at), repr(tokenizer.convert_ids_to_tokens(rendered.ids[at])), str(rendered.ids[at]))
+        )
         listed.add_row(str(number), shown, *(token or ("unknown", "", "")), visible(why))
     console.print(listed)
     console.print(f"{len(rendered.ids)} tokens, {rendered.prompt} of them the problem's")

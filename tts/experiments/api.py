@@ -50,25 +50,31 @@ if TYPE_CHECKING:
 
 @hint_methods
 class Study(Replayable):
-    """A scaling study: every combination of model, problem, strategy, budget and seed is one cell, run once and kept in a store.
+    """A scaling study: every combination of model, problem, strategy, budget and seed is one cell, run once and kept in
+    a store.
 
     Args:
-        settings: The keys of a study's file, with the same values (docs/how-to/studies.md): `name`, `models`, `problems`, `strategies` and
-            `budgets` are required; `task`, `seeds`, `verifiers`, `sampling`, `allow_oracle`, `record` and `concurrency` are optional.
+        settings: The keys of a study's file, with the same values (docs/how-to/studies.md): `name`, `models`,
+            `problems`, `strategies` and `budgets` are required; `task`, `seeds`, `verifiers`, `sampling`,
+            `allow_oracle`, `record` and `concurrency` are optional.
 
     Attributes:
-        store: The file that results are kept in: at first `.tts/store.sqlite` in the working directory, or the one given to `stored`. A
-            store that is given to `run` replaces it.
+        store: The file that results are kept in: at first `.tts/store.sqlite` in the working directory, or the one
+            given to `stored`. A store that is given to `run` replaces it.
 
     Raises:
-        ConfigError: a setting is missing, unknown (the hint has the nearest names) or not valid. Methods that read results raise it
-            where the store has none of this study.
+        ConfigError: a setting is missing, unknown (the hint has the nearest names) or not valid. Methods that read
+            results raise it where the store has none of this study.
 
     Example:
         >>> import tts
         >>> sums = {"dataset": "arithmetic", "operators": "+-", "parentheses": False, "operations": [4], "limit": 20}
         >>> study = tts.Study(
-        ...     name="sums", models="toy", problems=sums, strategies=["best_of_n | majority"], budgets={"samples": [1, 8]}
+        ...     name="sums",
+        ...     models="toy",
+        ...     problems=sums,
+        ...     strategies=["best_of_n | majority"],
+        ...     budgets={"samples": [1, 8]},
         ... )
         >>> study.run("sums.sqlite", progress=False).counts.done
         40
@@ -92,7 +98,8 @@ class Study(Replayable):
 
         Args:
             source: The path of the file, or the YAML itself: a text of several lines, or one that begins with a brace.
-            settings: Values in place of the file's. A key below another is written with dots: `**{"problems.limit": 20}`.
+            settings: Values in place of the file's. A key below another is written with dots:
+                `**{"problems.limit": 20}`.
 
         Raises:
             ConfigError: the file cannot be read, is not YAML, or a setting is unknown or not valid.
@@ -169,11 +176,12 @@ class Study(Replayable):
             shard: (i, n) runs part i of n, from 1, for arrays of jobs.
             retry_failed: Whether cells that failed before are run again.
             progress: Whether to report it on standard error.
-            account: Pays all cells of this run, in this process. A cell that it cannot pay whole has no result, and stays open for the
-                next run. None: nothing but the cells' own budgets limits the run.
+            account: Pays all cells of this run, in this process. A cell that it cannot pay whole has no result, and
+                stays open for the next run. None: nothing but the cells' own budgets limits the run.
 
         Returns:
-            How many cells are done, failed, pending, and leased by other processes; `unpaid` counts those that the account left open.
+            How many cells are done, failed, pending, and leased by other processes; `unpaid` counts those that the
+            account left open.
 
         Raises:
             ConfigError: a model, strategy, budget, verifier or data set cannot be used. Nothing has been spent.
@@ -182,7 +190,9 @@ class Study(Replayable):
         """
         index, count = shard
         if not 1 <= index <= count:
-            raise ConfigError(f"shard is {shard}, but must be (i, n) with i from 1 to n", hint="for example (1, 8), for jobs 1 to 8")
+            raise ConfigError(
+                f"shard is {shard}, but must be (i, n) with i from 1 to n", hint="for example (1, 8), for jobs 1 to 8"
+            )
         config = self.config
         if self._of_store:
             check_servers(config)
@@ -199,7 +209,9 @@ class Study(Replayable):
             raise KeyboardInterrupt(f"the study {config.name!r} was stopped; finished cells are kept")
         return ended
 
-    def sample(self, n: int, store: str | Path | None = None, *, name: str | None = None, progress: bool = True) -> Study:
+    def sample(
+        self, n: int, store: str | Path | None = None, *, name: str | None = None, progress: bool = True
+    ) -> Study:
         """Draw pools of samples with the models, problems and seeds of this study, and return the study of these pools.
 
         Args:
@@ -227,7 +239,8 @@ class Study(Replayable):
             return list(opened.results(found.id))
 
     def rows(self) -> list[TableRow]:
-        """Return the final table: for each strategy and budget its accuracy, with a 95 % interval over problems, and what it spent.
+        """Return the final table: for each strategy and budget its accuracy, with a 95 % interval over problems, and
+        what it spent.
 
         Warns:
             PartialResults: cells have no result yet.
@@ -236,19 +249,25 @@ class Study(Replayable):
             return table(opened.results(found.id, drawn=False), rng=np.random.default_rng(SEED))
 
     def table(
-        self, form: tables.Form = "text", *, width: int = tables.WIDTH, columns: Sequence[str] = (), labels: Mapping[str, str] | None = None
+        self,
+        form: tables.Form = "text",
+        *,
+        width: int = tables.WIDTH,
+        columns: Sequence[str] = (),
+        labels: Mapping[str, str] | None = None,
     ) -> str:
         """Return the final table as "text", "csv", "json", "markdown" or "latex" (of the package booktabs); see `rows`.
 
         Args:
             form: The form.
             width: The characters of a line of the text. A wider table is divided into blocks of columns.
-            columns: The columns to write, in this order, as the text titles them, such as ("strategy", "budget", "accuracy"); (): all. In
-                LaTeX these are those of a paper, and a comment names the others.
+            columns: The columns to write, in this order, as the text titles them, such as ("strategy", "budget",
+                "accuracy"); (): all. In LaTeX these are those of a paper, and a comment names the others.
             labels: Words in place of strategies; None: none.
 
         Raises:
-            ConfigError: The form, a column or a strategy is unknown, or columns of CSV or JSON are chosen, which have all.
+            ConfigError: The form, a column or a strategy is unknown, or columns of CSV or JSON are chosen, which have
+                all.
         """
         return tables.written(tables.with_labels(self.rows(), labels or {}), form, width, columns)
 
@@ -277,7 +296,13 @@ class Study(Replayable):
             return compare_pairs(opened.results(found.id, drawn=False), first, second, rng=np.random.default_rng(SEED))
 
     def compare(
-        self, first: str, second: str, form: tables.Form = "text", *, width: int = tables.WIDTH, columns: Sequence[str] = ()
+        self,
+        first: str,
+        second: str,
+        form: tables.Form = "text",
+        *,
+        width: int = tables.WIDTH,
+        columns: Sequence[str] = (),
     ) -> str:
         """Return `pairs` as a table, in a form of `table`."""
         return tables.written(self.pairs(first, second), form, width, columns)
@@ -302,7 +327,8 @@ class Study(Replayable):
         return tables.written(points_of([*self.curves(), *replayed]), form)
 
     def front(self, x: str = "tokens", *, form: tables.Form = "text", width: int = tables.WIDTH) -> str:
-        """Return the Pareto front as a table: the points that no other point matches in accuracy at no more cost, cheapest first.
+        """Return the Pareto front as a table: the points that no other point matches in accuracy at no more cost,
+        cheapest first.
 
         Args:
             x: The cost, as in `plot`.
@@ -338,7 +364,8 @@ class Study(Replayable):
 
         Args:
             path: Ends in .png, .svg or .pdf; None with `ax`: nothing is written.
-            x: The cost of one problem: tokens, samples, generated_tokens, verifier_tokens, flops, seconds, work_seconds, usd or kv_bytes.
+            x: The cost of one problem: tokens, samples, generated_tokens, verifier_tokens, flops, seconds,
+                work_seconds, usd or kv_bytes.
             replayed: More curves, from `replay`.
             baseline: A strategy that the others are compared with.
             by_group: A panel for each group of problems.
@@ -348,38 +375,59 @@ class Study(Replayable):
             scale: The scale of x: "log", "linear" or "auto".
             bands: Whether to draw 95 % intervals over problems.
             front: Whether to mark the Pareto front.
-            ax: Axes of matplotlib to draw in, for figures of your own. The legend stands beside them, which makes a saved file wider;
-                `legend="inside"` or "below" keeps its width.
-            look: Style, labels, size, xlabel, ylabel, xlim, ylim, legend and single_column, as in `tts.experiments.output.look.Look`.
+            ax: Axes of matplotlib to draw in, for figures of your own. The legend stands beside them, which makes a
+                saved file wider; `legend="inside"` or "below" keeps its width.
+            look: Style, labels, size, xlabel, ylabel, xlim, ylim, legend and single_column, as in
+                `tts.experiments.output.look.Look`.
 
-        A strategy keeps its colour in all figures of a project: the file `styles.json` beside the store has their numbers.
+        A strategy keeps its colour in all figures of a project: the file `styles.json` beside the store has their
+        numbers.
 
         Returns:
             What each other curve gains over the baseline; empty without one.
 
         Raises:
-            ConfigError: another ending, an unknown cost or baseline, or as `curves`. MissingDependency: matplotlib is not installed.
+            ConfigError: another ending, an unknown cost or baseline, or as `curves`. MissingDependency: matplotlib is
+                not installed.
         """
         path = None if path is None else plots.check_path(path)
         if path is None and ax is None:
-            raise ConfigError("there is no path and no ax, but the figure must go somewhere", hint="give a path such as curve.png")
+            raise ConfigError(
+                "there is no path and no ax, but the figure must go somewhere", hint="give a path such as curve.png"
+            )
         chosen, every = _look_of(look), [*self.curves(by_group=by_group), *(one.curve for one in replayed)]
         chosen = dataclasses.replace(chosen, labels=line_words(every, chosen.labels))
         curves = choose_curves(every, strategies)
         compared = [] if baseline is None else compare(curves, baseline, x, rng=np.random.default_rng(SEED))
         gains = [one.gain for one in compared if one.gain is not None and one.gain.ratio.low > 1]
-        shown = max(gains, key=lambda gain: gain.ratio.value) if gains and len({one.group for one in compared}) == 1 else None
+        shown = (
+            max(gains, key=lambda gain: gain.ratio.value)
+            if gains and len({one.group for one in compared}) == 1
+            else None
+        )
         palette = Palette.beside(self.store)
         figure = plots.draw(
-            curves, x, title=title, scale=scale, bands=bands, front=front, gained=shown, look=chosen, palette=palette, ax=ax,
+            curves,
+            x,
+            title=title,
+            scale=scale,
+            bands=bands,
+            front=front,
+            gained=shown,
+            look=chosen,
+            palette=palette,
+            ax=ax,
             captioned=caption,
-        )  # fmt: skip
+        )
         if path is not None:
             plots.save(figure, path)
         return compared
 
-    def report(self, path: str | Path, x: str = "tokens", *, baseline: str | None = None, problems: Sequence[str] = ()) -> None:
-        """Write one page with figures, the table and recorded searches (`record: {traces: 3}`). It loads nothing from a network.
+    def report(
+        self, path: str | Path, x: str = "tokens", *, baseline: str | None = None, problems: Sequence[str] = ()
+    ) -> None:
+        """Write one page with figures, the table and recorded searches (`record: {traces: 3}`). It loads nothing from a
+        network.
 
         Args:
             path: Ends in .html.
@@ -409,18 +457,21 @@ class Study(Replayable):
         licence: str | None = None,
         **filters: Any,
     ) -> int:
-        """Write every result as a row of a .parquet, .csv or .jsonl file, or samples in another form; return how many there are.
+        """Write every result as a row of a .parquet, .csv or .jsonl file, or samples in another form; return how many
+        there are.
 
         Args:
             path: The file.
-            form: "samples", "lm-eval" or "inspect", as `export_samples`; a form for trainers, as `export_training`; None: results.
+            form: "samples", "lm-eval" or "inspect", as `export_samples`; a form for trainers, as `export_training`;
+                None: results.
             model: As in `export_training`, for its forms alone.
             strategy: As in `export_training`, for its forms alone.
             licence: As in `export_training`, for its forms alone.
             filters: As in `export_training`, for its forms alone.
 
         Raises:
-            ConfigError: another ending or form. MissingDependency: Parquet without pyarrow. TTSError: the file cannot be written.
+            ConfigError: another ending or form. MissingDependency: Parquet without pyarrow. TTSError: the file cannot
+                be written.
 
         Warns:
             PartialResults: cells have no result yet.
@@ -430,7 +481,8 @@ class Study(Replayable):
         given = {"model": model, "strategy": strategy, "licence": licence, **filters}
         if unused := sorted(name for name, value in given.items() if value is not None):
             raise ConfigError(
-                f"{unused[0]} was given, but the form {form!r} has no filters", hint=f"forms with filters: {', '.join(FORMS)}"
+                f"{unused[0]} was given, but the form {form!r} has no filters",
+                hint=f"forms with filters: {', '.join(FORMS)}",
             )
         with self._open_store("these are not all its results") as (opened, found):
             if form is None:
@@ -449,8 +501,9 @@ class Study(Replayable):
     ) -> Exported:
         """Write the study's searches as rows for trainers, and a card beside them; see docs/how-to/training_data.md.
 
-        Texts are those that the study recorded. Searches are drawn again from their seeds for the forms "tokens" and "tree", for scores
-        of steps, and where no texts were recorded. That costs what it cost before; a log line says first how much. Nothing is stored.
+        Texts are those that the study recorded. Searches are drawn again from their seeds for the forms "tokens" and
+        "tree", for scores of steps, and where no texts were recorded. That costs what it cost before; a log line says
+        first how much. Nothing is stored.
 
         Args:
             path: The file; it ends in .jsonl or .parquet.
@@ -464,7 +517,8 @@ class Study(Replayable):
             What was written: its path, rows and what was left out.
 
         Raises:
-            ConfigError: Another form or ending, an unknown filter or name, searches of several models, or no row is left.
+            ConfigError: Another form or ending, an unknown filter or name, searches of several models, or no row is
+                left.
             MissingDependency: Parquet without pyarrow.
             TTSError: A file cannot be written.
 
@@ -481,13 +535,18 @@ class Study(Replayable):
             if settings is not None or not (needs_tokens or by_step or not self.config.record.texts):
                 if needs_tokens:
                     raise ConfigError(
-                        f"the form {form} needs token ids, but the samples of the study {found.name!r} were imported without",
+                        f"the form {form} needs token ids, but the samples of the study {found.name!r} were imported "
+                        "without",
                         hint="forms of texts: " + ", ".join(name for name, one in FORMS.items() if not one.tokens),
                     )
-                made = RecordedSearches(None if settings is not None else self.config, (settings or {}).get("task"), chosen.verifier)
+                made = RecordedSearches(
+                    None if settings is not None else self.config, (settings or {}).get("task"), chosen.verifier
+                )
                 records: Iterable[SearchRows] = (made.record(*one) for one in pool(_sample(opened, found)))
                 return export_searches(records, target, form, chosen, facts=facts)
-            costs = [result.usage.tokens for result, _ in pool((one, {}) for one in opened.results(found.id, drawn=False))]
+            costs = [
+                result.usage.tokens for result, _ in pool((one, {}) for one in opened.results(found.id, drawn=False))
+            ]
             if self._of_store:
                 check_servers(self.config)
             searches = drawn.enter_context(RedrawnSearches(self.config, chosen.verifier, needs_tokens=needs_tokens))
@@ -496,7 +555,8 @@ class Study(Replayable):
             return export_searches(searches.records(results), target, form, chosen, facts=facts)
 
     def samples(self, path: str | Path) -> int:
-        """Write one page with what the model wrote: all samples of the study, with a search and filters. It loads nothing from a network.
+        """Write one page with what the model wrote: all samples of the study, with a search and filters. It loads
+        nothing from a network.
 
         Studies keep texts with `record: {texts: true}`, which is the default.
 
@@ -536,7 +596,9 @@ class Study(Replayable):
         if self._config is not None and not self.store.exists():
             raise self._no_results()
         with Store.existing(self.store) as opened:
-            found = opened.find(self._find) if self._config is None and self._id is None else self._own(opened.studies())
+            found = (
+                opened.find(self._find) if self._config is None and self._id is None else self._own(opened.studies())
+            )
             self._id = found.id
             if unfinished is not None and (finished := found.done + found.failed) < found.cells:
                 _warn(f"study {found.name}: {finished:,} of {found.cells:,} cells are done, so {unfinished}")
@@ -545,7 +607,9 @@ class Study(Replayable):
     def _own(self, studies: Sequence[StoredStudy]) -> StoredStudy:
         """Return the stored study that this object ran, else the newest with the same configuration."""
         for one in reversed(studies):
-            if one.id == self._id or (self._id is None and one.runs[-1].snapshot.get("configuration") == self.config.resolved()):
+            if one.id == self._id or (
+                self._id is None and one.runs[-1].snapshot.get("configuration") == self.config.resolved()
+            ):
                 return one
         raise self._no_results()
 
@@ -595,7 +659,9 @@ def _write_page(path: Path, page: str) -> None:
     try:
         path.write_text(page, encoding="utf-8")
     except OSError as failure:
-        raise ConfigError(f"the page {str(path)!r} cannot be written: {failure.strerror}", hint="name a folder that exists") from None
+        raise ConfigError(
+            f"the page {str(path)!r} cannot be written: {failure.strerror}", hint="name a folder that exists"
+        ) from None
 
 
 def _warn(text: str) -> None:

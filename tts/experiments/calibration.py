@@ -28,7 +28,13 @@ _CURE = "run it on problems with reference answers that are not reported on"
 
 
 def calibrate_study(
-    study: Study, risk: float, *, delta: float = 0.05, strategy: str | None = None, n: int | None = None, model: str | None = None
+    study: Study,
+    risk: float,
+    *,
+    delta: float = 0.05,
+    strategy: str | None = None,
+    n: int | None = None,
+    model: str | None = None,
 ) -> Thresholds:
     """Return thresholds calibrated on the results of a study, or on pools. Each problem counts once, by its first seed.
 
@@ -36,20 +42,25 @@ def calibrate_study(
         study: The study; its problems are not to be reported on.
         risk: The share of given answers that may be wrong, above 0 and below 1.
         delta: The probability that it is exceeded, above 0 and below 1.
-        strategy: The strategy, as the study has it; of a pool, such as "best_of_n | majority". None: its only one, and the vote on pools.
+        strategy: The strategy, as the study has it; of a pool, such as "best_of_n | majority". None: its only one, and
+            the vote on pools.
         n: The samples of each problem that are taken from a pool; None: results are used as they are.
         model: The model, as the study has it; None: its only one.
 
     Raises:
-        ConfigError: The study has several settings and none is named; no result is known to be right or wrong; the problems are too few;
-            or no threshold keeps the risk.
+        ConfigError: The study has several settings and none is named; no result is known to be right or wrong; the
+            problems are too few; or no threshold keeps the risk.
     """
     check_int("n", n, 1)
     if n is None:
         names, cell, outcomes = _of_results(study.results(), strategy, model)
     else:
-        names, cell, outcomes = _of_pools(study.results(), parse(strategy or "best_of_n | majority", file_scope()), n, model)
-    link = ProblemOutcomes(use=_use(study.config, cell), confidences=[one[0] for one in outcomes], right=[one[1] for one in outcomes])
+        names, cell, outcomes = _of_pools(
+            study.results(), parse(strategy or "best_of_n | majority", file_scope()), n, model
+        )
+    link = ProblemOutcomes(
+        use=_use(study.config, cell), confidences=[one[0] for one in outcomes], right=[one[1] for one in outcomes]
+    )
     return Thresholds.calibrate(names, [link], risk, delta)
 
 
@@ -66,15 +77,20 @@ def _of_results(results: Iterable[Result], strategy: str | None, model: str | No
 def _of_pools(results: Iterable[Result], plan: Plan, n: int, model: str | None) -> tuple[list[str], Cell, Outcomes]:
     if not isinstance(plan.strategy, BestOfN) or plan.stopping is not None or plan.strategy.n is not None:
         raise ConfigError(
-            f"strategy is {str(plan)!r}, but samples of a pool are chosen from by best_of_n, without its n and without a stop rule",
+            f"strategy is {str(plan)!r}, but samples of a pool are chosen from by best_of_n, without its n and "
+            "without a stop rule",
             hint="write best_of_n | SELECTION, and n as --n",
         )
     pools = [pool for pool in pools_of(results).pools if not any(drawn.right is None for drawn in pool.drawn)]
     pools = [pool for pool in pools if pool.law == plan.strategy or plan.strategy == BestOfN()]
     if short := [pool for pool in pools if len(pool.drawn) < n]:
-        raise ConfigError(f"n is {n}, but the pool of problem {short[0].cell.problem!r} has {len(short[0].drawn)} samples")
+        raise ConfigError(
+            f"n is {n}, but the pool of problem {short[0].cell.problem!r} has {len(short[0].drawn)} samples"
+        )
     first = _first(pools, [pool.cell for pool in pools], None, model)
-    plan = dataclasses.replace(plan, strategy=first[0].law, selection=plan.selection or plan.strategy.default_selection(verified=False))
+    plan = dataclasses.replace(
+        plan, strategy=first[0].law, selection=plan.selection or plan.strategy.default_selection(verified=False)
+    )
     outcomes = [_choose(pool, plan, n) for pool in first]
     whole = dataclasses.replace(plan, strategy=dataclasses.replace(first[0].law, n=n))
     cell = dataclasses.replace(first[0].cell, strategy=str(whole), budget={"samples": n})
@@ -111,7 +127,9 @@ def _first(found: Sequence[T], cells: Sequence[Cell], strategy: str | None, mode
         raise unknown_name("strategy of the study", str(strategy), dict.fromkeys(cell.strategy for cell in cells))
     if len(chosen) > 1:
         listed = "; ".join(f"{model} by {plan} with {budget}" for model, _, plan, budget in chosen)
-        raise ConfigError(f"the study has {len(chosen)} settings, but one is calibrated: {listed}", hint="name --strategy, or --model")
+        raise ConfigError(
+            f"the study has {len(chosen)} settings, but one is calibrated: {listed}", hint="name --strategy, or --model"
+        )
     return list(next(iter(chosen.values())).values())
 
 
@@ -124,10 +142,19 @@ def _use(config: StudyConfig, cell: Cell) -> CalibratedUse:
     spec, problems = config.models[cell.model], load_problems(config)
     tasks = {problem.task for of in problems.values() for problem in of.values()}
     if len(tasks) > 1:
-        raise ConfigError(f"the problems of the study have {len(tasks)} tasks, but a calibration holds for one", hint="set task: … for all")
+        raise ConfigError(
+            f"the problems of the study have {len(tasks)} tasks, but a calibration holds for one",
+            hint="set task: … for all",
+        )
     problem, plan = next(iter(problems[cell.dataset].values())), parse(cell.strategy, file_scope())
     with Solver(
-        spec.records(), config.verifiers_of(cell.model), backend=spec.backend, url=next(iter(spec.url), None), task=config.task,
-        sampling=config.sampling_of(cell.model), allow_oracle=config.allow_oracle, expected_tokens=spec.expected_tokens,
-    ) as solver:  # fmt: skip
+        spec.records(),
+        config.verifiers_of(cell.model),
+        backend=spec.backend,
+        url=next(iter(spec.url), None),
+        task=config.task,
+        sampling=config.sampling_of(cell.model),
+        allow_oracle=config.allow_oracle,
+        expected_tokens=spec.expected_tokens,
+    ) as solver:
         return solver.prepared(problem, dict(cell.budget), strategy=plan).use

@@ -31,8 +31,8 @@ class ModelRecord:
     Args:
         name: The name that callers give.
         backend: The backend that runs it unless the caller names another.
-        source: Where its weights come from: "none" (no file), "shipped" (in this package), "package" (an installed distribution),
-            "folder" or "hub".
+        source: Where its weights come from: "none" (no file), "shipped" (in this package), "package" (an installed
+            distribution), "folder" or "hub".
         location: The folder (of "shipped": among the shipped files), distribution or Hub name; "" for "none".
         task: The task of problems that name none.
         parameters: Weights that a token passes, for FLOPs; None: read from the model when it is loaded.
@@ -44,35 +44,41 @@ class ModelRecord:
         usd_in: Dollars per million computed tokens; None: no price.
         usd_reused: Dollars per million reused tokens; None: no price.
         usd_out: Dollars per million generated tokens; None: no price.
-        usd_cache_write: Dollars per million tokens that the server writes to its cache. Servers choose what they write, so every computed
-            token is charged this price where it is higher than `usd_in`, an upper bound; None: writing costs nothing beyond `usd_in`.
+        usd_cache_write: Dollars per million tokens that the server writes to its cache. Servers choose what they write,
+            so every computed token is charged this price where it is higher than `usd_in`, an upper bound; None:
+            writing costs nothing beyond `usd_in`.
         usd_batch_in: Dollars per million computed tokens of batches (`tts sample --batch`); None: no price.
         usd_batch_reused: Dollars per million reused tokens of batches; None: as `usd_batch_in`.
         usd_batch_out: Dollars per million generated tokens of batches; None: no price.
         url: The url of a server that runs it; None: the backend runs it in this process.
         replicas: Urls of servers of the same model. Calls go to the next one while the one at `url` fails.
         step: Texts that end a step, at which heads and process models are read: those of the task.
-        heads: Value heads on its hidden states, (name, file) each. A file has the tensors "weight" [hidden] and "bias" [1]; its path
-            is absolute, or from where this record's own location begins.
-        readout: The file of what reads a process model, which writes nothing: a linear head ("weight", "bias") or a likelihood ("scale",
-            "shift" of its log-odds). "": it is none.
-        process_model: The record, or the name of it, of a process model with this model's tokenizer, served beside it as the value
-            head "process"; None: there is none. Only the engine serves heads and process models.
+        heads: Value heads on its hidden states, (name, file) each. A file has the tensors "weight" [hidden] and "bias"
+            [1]; its path is absolute, or from where this record's own location begins.
+        readout: The file of what reads a process model, which writes nothing: a linear head ("weight", "bias") or a
+            likelihood ("scale", "shift" of its log-odds). "": it is none.
+        process_model: The record, or the name of it, of a process model with this model's tokenizer, served beside it
+            as the value head "process"; None: there is none. Only the engine serves heads and process models.
         process_models: Names of the records of further ones, (value head, name) each.
         self_evaluation: What the model was trained to be asked about its own solutions; None: nothing.
-        thought: The marks between which it thinks, such as ("<think>", "</think>"); ("", "</think>") where a server's template opens the
-            thought, so that texts begin inside of it; None: by its chat template, or as a server shows them.
-        tokens_per_image: The most input tokens of a picture, which are reserved for each; None: not known, and pictures are refused where
-            input tokens are limited.
-        expected_tokens: Usual length of its solutions; None: the task's constant, until a search has seen longer or shorter ones.
+        thought: The marks between which it thinks, such as ("<think>", "</think>"); ("", "</think>") where a server's
+            template opens the thought, so that texts begin inside of it; None: by its chat template, or as a server
+            shows them.
+        tokens_per_image: The most input tokens of a picture, which are reserved for each; None: not known, and pictures
+            are refused where input tokens are limited.
+        expected_tokens: Usual length of its solutions; None: the task's constant, until a search has seen longer or
+            shorter ones.
         verifier: What scores its solutions where the caller names nothing; "": nothing does.
         task_verifiers: What does so in its place for problems of a task, (task, verifier) each.
-        headers: The headers of each request to its server, (name, value) each, beside the key. `${NAME}` in a value stands for a variable
-            of the environment; headers with keys must have one.
-        query: The query of each request to its server, (name, value) each, in which `${NAME}` stands for a variable too.
-        capabilities: The capabilities of its server, (name, value) each, as `tts.backends.openai.capabilities.Capabilities` has them. Then
-            it is not probed, and lacks those that are not named. (): it is probed.
-        options: The options of the backend that runs it, (name, value) each, such as ("device", "cuda"); see its `from_record`.
+        headers: The headers of each request to its server, (name, value) each, beside the key. `${NAME}` in a value
+            stands for a variable of the environment; headers with keys must have one.
+        query: The query of each request to its server, (name, value) each, in which `${NAME}` stands for a variable
+            too.
+        capabilities: The capabilities of its server, (name, value) each, as
+            `tts.backends.openai.capabilities.Capabilities` has them. Then it is not probed, and lacks those that are
+            not named. (): it is probed.
+        options: The options of the backend that runs it, (name, value) each, such as ("device", "cuda"); see its
+            `from_record`.
     """
 
     name: str

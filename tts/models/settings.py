@@ -1,4 +1,6 @@
-"""Settings of a model as files and command lines write them: numbers with units, lists and mappings. They become fields of a record."""
+"""Settings of a model as files and command lines write them: numbers with units, lists and mappings. They become fields
+of a record.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from tts.models.record import ModelRecord
 PRICES = ("usd_in", "usd_reused", "usd_out", "usd_cache_write")
 BATCH_PRICES = ("usd_batch_in", "usd_batch_reused", "usd_batch_out")
 _PRICE = re.compile(
-    r"\s*(?:\$|usd)?\s*(?P<number>[0-9.]+(?:e-?[0-9]+)?)\s*(?:\$|usd)?\s*/\s*1?\s*(?P<unit>k|m|token)\s*(?:tokens?)?\s*", re.IGNORECASE
+    r"\s*(?:\$|usd)?\s*(?P<number>[0-9.]+(?:e-?[0-9]+)?)\s*(?:\$|usd)?\s*/\s*1?\s*(?P<unit>k|m|token)\s*(?:tokens?)?\s*",
+    re.IGNORECASE,
 )
 _POSITIVE = ("parameters", "context", "expected_tokens")
 _PER_MILLION = {"token": 10**6, "k": 10**3, "m": 1}
@@ -24,7 +27,8 @@ _SCALE = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 
 
 def from_texts(texts: Sequence[str]) -> dict[str, Any]:
-    """Return the values of "KEY=VALUE" texts, as `--model-option` takes them: a value is JSON where it can be read as such, else text.
+    """Return the values of "KEY=VALUE" texts, as `--model-option` takes them: a value is JSON where it can be read as
+    such, else text.
 
     Raises:
         ConfigError: a text has another form, or a key is given twice.
@@ -34,7 +38,9 @@ def from_texts(texts: Sequence[str]) -> dict[str, Any]:
         name, equals, value = text.partition("=")
         name = name.strip()
         if not equals or not name:
-            raise ConfigError(f"--model-option is {text!r}, but must be KEY=VALUE", hint="for example --model-option usd_out=0.60/M")
+            raise ConfigError(
+                f"--model-option is {text!r}, but must be KEY=VALUE", hint="for example --model-option usd_out=0.60/M"
+            )
         if name in given:
             raise ConfigError(f"--model-option gives {name} twice, but each may be there once", hint="leave one out")
         given[name] = value if _hints().get(name) is str else _value(value)
@@ -113,5 +119,7 @@ def _count(what: str, value: str) -> int:
     except InvalidOperation:
         count = None
     if count is None or count != int(count) or count < 1:
-        raise ConfigError(f"{what} is {value!r}, but must be a whole number of weights", hint="for example 8B or 8000000000")
+        raise ConfigError(
+            f"{what} is {value!r}, but must be a whole number of weights", hint="for example 8B or 8000000000"
+        )
     return int(count)

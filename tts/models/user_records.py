@@ -1,4 +1,6 @@
-"""The user's own records of models: settings by name in one JSON file, which `tts models add` writes and every command reads."""
+"""The user's own records of models: settings by name in one JSON file, which `tts models add` writes and every command
+reads.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def read_records() -> dict[str, dict[str, Any]]:
     except FileNotFoundError:
         return {}
     except OSError as failure:
-        raise ConfigError(f"the file of models {str(path)!r} cannot be read: {failure.strerror}", hint="correct its permissions") from None
+        raise ConfigError(
+            f"the file of models {str(path)!r} cannot be read: {failure.strerror}", hint="correct its permissions"
+        ) from None
     except (ValueError, RecursionError) as failure:
         raise _damage_error(path, f"it is no JSON: {' '.join(str(failure).split())}") from None
     if not isinstance(told, dict):
@@ -59,7 +63,9 @@ def remove_record(name: str) -> Path:
     records = read_records()
     if name not in records:
         known = ", ".join(sorted(records)) or "none"
-        raise ConfigError(f"model is {name!r}, but the file {str(records_file())!r} has none of that name", hint=f"it has: {known}")
+        raise ConfigError(
+            f"model is {name!r}, but the file {str(records_file())!r} has none of that name", hint=f"it has: {known}"
+        )
     del records[name]
     return _write(records)
 
@@ -76,4 +82,6 @@ def _write(records: Mapping[str, Any]) -> Path:
 
 
 def _damage_error(path: Path, why: str) -> ConfigError:
-    return ConfigError(f"the file of models {str(path)!r} is damaged: {why}", hint="correct it, or remove it and add the models again")
+    return ConfigError(
+        f"the file of models {str(path)!r} is damaged: {why}", hint="correct it, or remove it and add the models again"
+    )

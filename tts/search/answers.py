@@ -1,4 +1,6 @@
-"""Which answers are the same: classes of equivalent answers, numbered in order of first appearance; and the count of their candidates."""
+"""Which answers are the same: classes of equivalent answers, numbered in order of first appearance; and the count of
+their candidates.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,9 @@ _READ_LATE = 500_000
 class Answers:
     """Extracts the answers of ended trajectories and sorts them into classes.
 
-    Answers are compared by their keys, where the task has some. For other tasks cheap exact rules come first, and undecided pairs go to the
-    task's slow judgement. What takes long runs in threads of its own, and not when the time is over: then answers count as different.
+    Answers are compared by their keys, where the task has some. For other tasks cheap exact rules come first, and
+    undecided pairs go to the task's slow judgement. What takes long runs in threads of its own, and not when the time
+    is over: then answers count as different.
 
     Args:
         task: The task, which answers for what its methods raise (`tts.tasks.isolation`).
@@ -62,7 +65,9 @@ class Answers:
                 continue
             answer: Any = await self._extract(t.response)
             if not isinstance(answer, str | None):
-                raise TTSError(f"the task {self._task.name!r} extracted {shown(answer)}, but extract must return a text or None")
+                raise TTSError(
+                    f"the task {self._task.name!r} extracted {shown(answer)}, but extract must return a text or None"
+                )
             answer = None if answer is None else in_whole_characters(answer)
             known = None if answer is None else self._by_answer.get(answer)
             if answer is not None and known is None:
@@ -118,7 +123,9 @@ class Answers:
         return self._by_form[key]
 
     async def _class_by_pairs(self, answer: str) -> int:
-        form = self._task.canonical(answer) if len(answer) <= _SHORT else await self._in_time(self._task.canonical, answer)
+        form = (
+            self._task.canonical(answer) if len(answer) <= _SHORT else await self._in_time(self._task.canonical, answer)
+        )
         if (known := self._by_form.get(form)) is None:
             known = await self._class_like(answer)
             self._by_form[form] = self._new_class(answer) if known is None else known
@@ -154,7 +161,8 @@ class AnswerCounts:
         first: Votes of the most frequent answer, 0 without any.
         second: The second of the next one, 0 where there is none.
         total: The total of all.
-        answer: The most frequent answer, as its first candidate wrote it; the one that had so many first, None without any.
+        answer: The most frequent answer, as its first candidate wrote it; the one that had so many first, None without
+            any.
     """
 
     def __init__(self, candidates: Iterable[Candidate] = ()) -> None:
@@ -197,7 +205,9 @@ class AnswerCounts:
 
 
 class Candidates(list[Candidate]):
-    """A list of candidates that only grows, with the count of their answers. An item may be replaced by one with the same answer."""
+    """A list of candidates that only grows, with the count of their answers. An item may be replaced by one with the
+    same answer.
+    """
 
     def __init__(self) -> None:
         super().__init__()

@@ -42,7 +42,9 @@ class Costs:
         self._verifiers = verifiers
         self._declared = [role for role in declared if role in verifiers]
         self._pairs = pairs or {}
-        self._prompt_bounds = {role: bound for role, one in verifiers.items() if (bound := traits_of(one).prompt_bound) is not None}
+        self._prompt_bounds = {
+            role: bound for role, one in verifiers.items() if (bound := traits_of(one).prompt_bound) is not None
+        }
         self._read: set[tuple[str, int]] = set()  # (role, root) whose prompt a verifier's own model has read
 
     @contextmanager
@@ -56,7 +58,8 @@ class Costs:
             part.close()
 
     def row_cost(self, backend: Backend, prefix: int, computed: int = 0, written: int = 0) -> RowCost:
-        """Return the bound of a row after `prefix` tokens, of which it may compute `computed` again; declared verifiers included.
+        """Return the bound of a row after `prefix` tokens, of which it may compute `computed` again; declared verifiers
+        included.
 
         Args:
             written: Tokens that the row has already; they are verified with the new ones.
@@ -75,7 +78,8 @@ class Costs:
             else (lambda new: sum(bound(prefix, written + new) for _, bound in bounds)),
             sum(self._pairs.get(role, 1) for role in self._declared),
             lambda unit, new: sum(
-                self._verifying(role, unit, bound(prefix, written + new), prefix + written + new) for role, bound in bounds
+                self._verifying(role, unit, bound(prefix, written + new), prefix + written + new)
+                for role, bound in bounds
             ),
         )
 
@@ -90,8 +94,8 @@ class Costs:
     def before_prompts(self, cost: RowCost, prompts: Mapping[int, int]) -> RowCost:
         """Return the bound of a row that may have to pay what verifiers' own models read of its prompt; tokens by root.
 
-        Each row of a call has this bound, because any of them may be the first. After the call, one such amount a root stays held (see
-        `keep_scores`).
+        Each row of a call has this bound, because any of them may be the first. After the call, one such amount a root
+        stays held (see `keep_scores`).
         """
         if not self._prompt_bounds:
             return cost
@@ -101,13 +105,19 @@ class Costs:
         return dataclasses.replace(cost, verifier_cost=lambda unit, new: dearest[unit] + cost.verifier_cost(unit, new))
 
     def _prompts_cost(self, unit: str, root: int, tokens: int) -> int:
-        """Return what declared verifiers' own models may yet cost to read a prompt; 0 where that is held already, or not limited."""
+        """Return what declared verifiers' own models may yet cost to read a prompt; 0 where that is held already, or
+        not limited.
+        """
         if unit not in self.account.units or self.account.keeps(root):
             return 0
-        return sum(self.rates[role].cost(unit, computed=self.unread_prompt(role, root, tokens)) for role in self._declared)
+        return sum(
+            self.rates[role].cost(unit, computed=self.unread_prompt(role, root, tokens)) for role in self._declared
+        )
 
     def unread_prompt(self, role: str, root: int, tokens: int, *, again: bool = False) -> int:
-        """Return the most tokens that a verifier's own model has yet to read of a prompt; `again`: whether it is opened anew."""
+        """Return the most tokens that a verifier's own model has yet to read of a prompt; `again`: whether it is opened
+        anew.
+        """
         if role not in self._prompt_bounds or ((role, root) in self._read and not again):
             return 0
         return self._prompt_bounds[role](tokens)
@@ -141,7 +151,8 @@ class Costs:
         """
         units = self.account.units
         amounts: dict[object, Mapping[str, int]] = {
-            root: {unit: self._prompts_cost(unit, root, prompts[root]) for unit in ("flops", "usd")} for root in sorted(prompts)
+            root: {unit: self._prompts_cost(unit, root, prompts[root]) for unit in ("flops", "usd")}
+            for root in sorted(prompts)
         }
         like: dict[int, Mapping[str, int]] = {}  # nodes of as many tokens cost the same
         for node, number in tokens.items():
@@ -165,7 +176,9 @@ class Costs:
         return {unit: costs[unit] for unit in self.account.units if unit in costs}
 
     def _verifying(self, role: str, unit: str, tokens: int, path: int) -> int:
-        """Return what a verifier's tokens may cost at most: all read, or all written by a judge; all read again, and the path."""
+        """Return what a verifier's tokens may cost at most: all read, or all written by a judge; all read again, and
+        the path.
+        """
         rates = self.rates[role]
         dearest = max(rates.cost(unit, computed=tokens), rates.cost(unit, generated=tokens))
         return dearest + rates.cost(unit, reused=tokens + path)

@@ -72,7 +72,9 @@ class Thought(Tokens):
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Where `Search.expand` ends a row: after this part of the length that a solution is expected to have, above 0 and at most 1."""
+    """Where `Search.expand` ends a row: after this part of the length that a solution is expected to have, above 0 and
+    at most 1.
+    """
 
     part: float
 
@@ -82,7 +84,8 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Stops:
-    r"""Where `Search.expand` ends a row: after the first of these texts, which stays in it; otherwise at the end of the solution.
+    r"""Where `Search.expand` ends a row: after the first of these texts, which stays in it; otherwise at the end of the
+    solution.
 
     Args:
         texts: The texts, at least one.
@@ -105,7 +108,9 @@ class Stops:
     def __post_init__(self) -> None:
         given: Any = self.texts
         if not isinstance(given, tuple) or not given:
-            raise ConfigError(f"Stops is {shown(given)}, but must be a tuple of texts", hint="for example Stops(('\\n```\\n',))")
+            raise ConfigError(
+                f"Stops is {shown(given)}, but must be a tuple of texts", hint="for example Stops(('\\n```\\n',))"
+            )
         for text in given:
             check_text("a text of Stops", text)
 
@@ -163,14 +168,15 @@ class Level:
     """How a search divided what it writes among its paths, once.
 
     Args:
-        kind: "resampled": ancestors were drawn; "carried": the particles went on with their weights; "ended": all have stopped;
-            "split": each path got a number of continuations that its score fixes.
+        kind: "resampled": ancestors were drawn; "carried": the particles went on with their weights; "ended": all have
+            stopped; "split": each path got a number of continuations that its score fixes.
         sweep: The chain and the sweep that it belongs to.
         nodes: The paths, by their last nodes; copies are listed as often as there are.
         log_weights: One a path, natural: of particles since the last resampling; of split paths the log-share of each.
         temperature: The temperature of the weights, above 0.
         ancestors: The place in `nodes` of each path that went on, in order; empty at the end, and of split paths.
-        counts: The number of continuations of each split path. They are not written out: a search may be as wide as its caller likes.
+        counts: The number of continuations of each split path. They are not written out: a search may be as wide as its
+            caller likes.
         is_fixed: Whether the law that the weights stand for does not depend on how long other paths took.
     """
 
@@ -230,7 +236,8 @@ class SearchEnded(Exception):
         stop: The decision of the stop rule, if a stop rule ended the search.
 
     Attributes:
-        before_choice: The end without the choice of candidates that a strategy made (`chosen_from`); None: no strategy made one.
+        before_choice: The end without the choice of candidates that a strategy made (`chosen_from`); None: no strategy
+            made one.
     """
 
     def __init__(self, reason: str, stop: StopDecision | None = None) -> None:
@@ -240,7 +247,9 @@ class SearchEnded(Exception):
         self.before_choice: SearchEnded | None = None
 
     def chosen_from(self, used: slice) -> SearchEnded:
-        """Return this end, after which the selection may use only these candidates; the end by a stop rule stays as it is."""
+        """Return this end, after which the selection may use only these candidates; the end by a stop rule stays as it
+        is.
+        """
         if self.stop is not None:
             return self
         chosen = SearchEnded(self.reason, StopDecision(self.reason, used=used))

@@ -20,7 +20,13 @@ from tts.tasks.base import Task
 FAMILIES: Mapping[str, Sequence[str]] = MappingProxyType(
     {
         "samples beside each other": ("best_of_n", "self_consistency", "adaptive", "auto", "single"),
-        "samples that end early": ("early_pruning", "deepconf_online", "answer_convergence", "fractured", "parallel_probe"),
+        "samples that end early": (
+            "early_pruning",
+            "deepconf_online",
+            "answer_convergence",
+            "fractured",
+            "parallel_probe",
+        ),
         "thoughts of a set length": ("budget_forcing",),
         "models of several prices": ("cascade",),
         "solutions that the model verifies": ("self_verification",),
@@ -72,7 +78,9 @@ def lacking(strategy: Strategy, setting: RunSetting) -> list[str]:
     for kind in needs.prompts:
         if not has_prompt(setting.task, kind):
             missing.append(f"the prompt {kind!r}")
-    missing += [f"a verifier {role!r}" for role in needs.verifiers if setting.roles is not None and role not in setting.roles]
+    missing += [
+        f"a verifier {role!r}" for role in needs.verifiers if setting.roles is not None and role not in setting.roles
+    ]
     return missing
 
 
@@ -85,7 +93,9 @@ def has_prompt(task: Task | None, kind: str) -> bool:
 
 
 def nearest(strategy: Strategy, setting: RunSetting) -> str:
-    """Return the name of a strategy that can run in place of one that cannot: of its family, else of the first, of which one always can."""
+    """Return the name of a strategy that can run in place of one that cannot: of its family, else of the first, of
+    which one always can.
+    """
     own = next((names for names in FAMILIES.values() if strategy.registered_as in names), ())
     names = (*own, *next(iter(FAMILIES.values())))
     return next(name for name in names if not lacking(Plan.of(STRATEGIES.get(name)()).strategy, setting))

@@ -1,7 +1,7 @@
 """Lengths of solutions, learnt from what a search has written.
 
-Open solutions count as well. Source: Kaplan and Meier (1958), the product-limit estimator. A solution that is still open is a censored
-observation. The mean of those that have ended would be biased short, for short ones end first.
+Open solutions count as well. Source: Kaplan and Meier (1958), the product-limit estimator. A solution that is still
+open is a censored observation. The mean of those that have ended would be biased short, for short ones end first.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ MOST_ROWS = 1024  # of a wave: a width that no budget pays is begun wave by wave
 class Lengths:
     """Lengths of the paths after one kind of prompt.
 
-    Of n paths, let i have ended at some length or before, and let o open ones be shorter. The estimated share of longer solutions is
-    (n - i - o) / n, times the product of r / (r - 1) over these o. Here r counts the paths that are at least as long as the open one.
-    A note moves some numbers. The products are computed once for all notes before an estimate, which is a binary search.
+    Of n paths, let i have ended at some length or before, and let o open ones be shorter. The estimated share of longer
+    solutions is (n - i - o) / n, times the product of r / (r - 1) over these o. Here r counts the paths that are at
+    least as long as the open one. A note moves some numbers. The products are computed once for all notes before an
+    estimate, which is a binary search.
 
     Args:
         prior: Tokens that are expected before any path was written, at least 1.
@@ -42,7 +43,8 @@ class Lengths:
         self._ended = array("q")  # sorted lengths
         self._open = array("q")
         self._longer = array("q")  # of each open path: how many ended ones are longer
-        self._products: NDArray[np.float64] | None = None  # over the first o open paths, from 0 on; None: not computed yet
+        # over the first o open paths, from 0 on; None: not computed yet
+        self._products: NDArray[np.float64] | None = None
 
     def assume(self, prior: int) -> None:
         """Replace what is expected before any path has ended."""
@@ -100,10 +102,11 @@ class Lengths:
         return max(self._ended[-1] if self._ended else 0, self._open[-1] if self._open else 0)
 
     def expected(self, written: int = 0) -> int:
-        """Return the tokens within which a path ends with probability `QUANTILE`, given that it has `written` and is open.
+        """Return the tokens within which a path ends with probability `QUANTILE`, given that it has `written` and is
+        open.
 
-        Where the observations do not identify the quantile, it is twice the longest path. Without an ended path, or where no path has a
-        token (empty or cached replies), it is at least the prior. It is never below 1.
+        Where the observations do not identify the quantile, it is twice the longest path. Without an ended path, or
+        where no path has a token (empty or cached replies), it is at least the prior. It is never below 1.
         """
         ended, open_ = self._ended, self._open
         doubled = 2 * max(written, self.longest)

@@ -1,4 +1,6 @@
-"""What a strategy, stop rule or selection needs, in one object: what a run lacks of it is refused before anything is spent."""
+"""What a strategy, stop rule or selection needs, in one object: what a run lacks of it is refused before anything is
+spent.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +23,20 @@ _ABSENT: Final = ("absent", False)  # values of a capability that is missing
 class Needs:
     """What a part of a plan needs of models, verifiers, task and machine. A plain sample needs nothing.
 
-    What a part declares is refused before anything is spent where a run lacks it, and its cost is reserved. What it uses without a
-    declaration is refused when it is first asked for; the error says what was spent until then.
+    What a part declares is refused before anything is spent where a run lacks it, and its cost is reserved. What it
+    uses without a declaration is refused when it is first asked for; the error says what was spent until then.
 
     Args:
         capabilities: The capabilities of the policy's backend, as `Caps` names them.
         instead: Capabilities that serve as well, where one of `capabilities` is missing; (): none do.
-        verifiers: Roles of the verifiers that score, whose cost is reserved with every row. Of a stop rule the first one counts:
-            candidates are scored by it before `should_stop`. A score that the budget cannot pay is NaN.
-        aggregate: How step scores become the one score that a stop rule reads: "last", "min", "prod", "mean" or "model".
-        scores_all: Whether a selection scores every candidate that it may score. If so, the scores may be computed before `select`.
-        scores: Roles of scores that a strategy gives itself, by `search.finish(t, scores=…)`. No verifier may have such a role.
+        verifiers: Roles of the verifiers that score, whose cost is reserved with every row. Of a stop rule the first
+            one counts: candidates are scored by it before `should_stop`. A score that the budget cannot pay is NaN.
+        aggregate: How step scores become the one score that a stop rule reads: "last", "min", "prod", "mean" or
+            "model".
+        scores_all: Whether a selection scores every candidate that it may score. If so, the scores may be computed
+            before `select`.
+        scores: Roles of scores that a strategy gives itself, by `search.finish(t, scores=…)`. No verifier may have such
+            a role.
         models: The capabilities that are used of each model beside the policy, by its role.
         prompts: Kinds of prompts beside "solve" that the task must have, such as "fuse".
         task: Raises ConfigError for a task that lacks something else.
@@ -39,7 +44,8 @@ class Needs:
         pairs: The most comparisons of each candidate that are reserved, by the role of the verifier that compares.
         lists: Whether these verifiers are shown all candidates at once, and must be able to choose among them.
         vectors: Whether a selection compares vectors of texts: by the solver's embedder (True), or by this one.
-        thought_tokens: The most tokens of a thought that a strategy limits; the budget must leave some for the response.
+        thought_tokens: The most tokens of a thought that a strategy limits; the budget must leave some for the
+            response.
         unit: The unit of budgets in which a strategy compares the costs of models.
 
     Raises:
@@ -50,6 +56,7 @@ class Needs:
         >>> class Steps(tts.Strategy):
         ...     def needs(self):
         ...         return tts.Needs(capabilities=("steps",), verifiers=("main",))
+        ...
         ...     async def run(self, search):
         ...         [[step]] = await search.expand([search.root])
         ...         await search.score([step])
@@ -57,7 +64,8 @@ class Needs:
         >>> tts.solve("3 + 4 - 2", 400, model="toy", strategy=Steps())
         Traceback (most recent call last):
         ...
-        tts.errors.ConfigError: the strategy ... scores with the role 'main', but no verifier has it (hint: give a verifier: ...)
+        tts.errors.ConfigError: the strategy ... scores with the role 'main', but no verifier has it (hint: give a
+        verifier: ...)
     """
 
     capabilities: tuple[str, ...] = ()
@@ -79,7 +87,9 @@ class Needs:
     def __post_init__(self) -> None:
         for name in ("capabilities", "instead", "verifiers", "scores", "prompts"):
             if isinstance(given := getattr(self, name), str):
-                raise ConfigError(f"{name} is {given!r}, but must be a tuple of names", hint=f"write {name}=({given!r},)")
+                raise ConfigError(
+                    f"{name} is {given!r}, but must be a tuple of names", hint=f"write {name}=({given!r},)"
+                )
         for name in (*self.capabilities, *self.instead):
             check_known("a capability of Needs", name, CAPABILITIES)
 
@@ -109,8 +119,12 @@ def needs_of(part: Any) -> Needs:
 
 
 def stated(part: object, capabilities: tuple[str, ...] = ()) -> Needs:
-    """Return what the attributes of a part state: its parameter `verifier`, and those by which classes of 0.2 declare their needs."""
-    said: dict[str, Any] = {ours: value for ours, theirs in _ATTRIBUTES.items() if (value := getattr(part, theirs, None))}
+    """Return what the attributes of a part state: its parameter `verifier`, and those by which classes of 0.2 declare
+    their needs.
+    """
+    said: dict[str, Any] = {
+        ours: value for ours, theirs in _ATTRIBUTES.items() if (value := getattr(part, theirs, None))
+    }
     role, judge, vectors = (getattr(part, name, None) for name in ("verifier", "judge", "embeds_by"))
     if isinstance(role, str) and getattr(part, "verifiers", None) is None:
         said["verifiers"] = (role,)
@@ -123,8 +137,9 @@ def stated(part: object, capabilities: tuple[str, ...] = ()) -> Needs:
 
 # field of `Needs` -> attribute of 0.2
 _ATTRIBUTES = {
-    "verifiers": "verifiers", "aggregate": "aggregate", "scores_all": "scores_all", "scores": "gives_scores", "models": "needs_of_models",
-    "prompts": "prompts", "task": "check_task", "machine": "check_machine", "thought_tokens": "thought_tokens", "unit": "compares_in",
+    "verifiers": "verifiers", "aggregate": "aggregate", "scores_all": "scores_all", "scores": "gives_scores",
+    "models": "needs_of_models", "prompts": "prompts", "task": "check_task", "machine": "check_machine",
+    "thought_tokens": "thought_tokens", "unit": "compares_in",
 }  # fmt: skip
 
 

@@ -32,7 +32,9 @@ def check_roles(name: str, given: Any, *, once: bool = False) -> tuple[str, ...]
         ConfigError: it is none.
     """
     if not isinstance(given, list | tuple) or not given or not all(isinstance(role, str) and role for role in given):
-        raise ConfigError(f"{name} is {shown(given)}, but must be a list of roles of models", hint="for example ['policy', 'second']")
+        raise ConfigError(
+            f"{name} is {shown(given)}, but must be a list of roles of models", hint="for example ['policy', 'second']"
+        )
     if once and len(set(given)) < len(given):
         raise ConfigError(f"{name} is {shown(given)}, but must name each role once")
     return tuple(given)

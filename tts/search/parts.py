@@ -1,4 +1,5 @@
-"""Parts of a plan: their names, the base classes of strategies, stop rules and selections, and the plan that joins one of each.
+"""Parts of a plan: their names, the base classes of strategies, stop rules and selections, and the plan that joins one
+of each.
 
     class Two(tts.Strategy):
         async def run(self, search):
@@ -6,8 +7,9 @@
 
     tts.solve(problem, budget, strategy=Two())
 
-One method is enough for each: `run`, `should_stop`, `select`. A part with parameters is a frozen dataclass: its fields are the
-parameters of its text form. A function is made a strategy by `as_strategy`. `needs` states what a part uses (`tts.search.needs`).
+One method is enough for each: `run`, `should_stop`, `select`. A part with parameters is a frozen dataclass: its fields
+are the parameters of its text form. A function is made a strategy by `as_strategy`. `needs` states what a part uses
+(`tts.search.needs`).
 """
 
 from __future__ import annotations
@@ -67,7 +69,7 @@ STRATEGIES = Registry(
         "program_aided": "tts.search.strategies.community.program_aided:ProgramAided",
         "power_sampling": "tts.search.strategies.power_sampling:PowerSampling",
         "rebase": "tts.search.strategies.rebase:Rebase",
-        "recursive_self_aggregation": "tts.search.strategies.community.recursive_self_aggregation:RecursiveSelfAggregation",
+        "recursive_self_aggregation": "tts.search.strategies.community.recursive_self_aggregation:RecursiveSelfAggregation",  # noqa: E501
         "self_consistency": "tts.search.strategies.best_of_n:self_consistency",
         "self_refine": "tts.search.strategies.community.self_refine:SelfRefine",
         "self_verification": "tts.search.strategies.self_verification:SelfVerification",
@@ -147,7 +149,8 @@ class Selected:
     Args:
         answers: The chosen answers, best first, as their first candidate wrote them; empty when none was extracted.
         ranked: The candidates, best first, with their weights and scores filled in.
-        confidence: The winner's share of the weight of all candidates, those without an answer included; NaN without candidates.
+        confidence: The winner's share of the weight of all candidates, those without an answer included; NaN without
+            candidates.
         abstained: Why no answer is chosen although there are some; "" where that is not so.
 
     Example:
@@ -225,7 +228,8 @@ class Strategy(Named, HintsKeywords, ABC):
     def needs(self) -> Needs:
         """Return what it uses beside plain samples: what a run lacks of that is refused before anything is spent.
 
-        By default that is the verifier that its parameter `verifier` names. The rest is refused when it is first asked for.
+        By default that is the verifier that its parameter `verifier` names. The rest is refused when it is first asked
+        for.
         """
         return stated(self)
 
@@ -273,7 +277,9 @@ class StrategyOfFunction(Strategy):
         return await self.function(search) or search.candidates
 
 
-def as_strategy(function: Callable[[Search], Awaitable[Sequence[Candidate] | None]], needs: Needs | None = None) -> Strategy:
+def as_strategy(
+    function: Callable[[Search], Awaitable[Sequence[Candidate] | None]], needs: Needs | None = None
+) -> Strategy:
     """Return an async function of a search as a strategy.
 
     Args:
@@ -292,7 +298,9 @@ def as_strategy(function: Callable[[Search], Awaitable[Sequence[Candidate] | Non
         2
     """
     if not inspect.iscoroutinefunction(function):
-        raise ConfigError(f"function is {shown(function)}, but must be an async function of a search", hint="write async def")
+        raise ConfigError(
+            f"function is {shown(function)}, but must be an async function of a search", hint="write async def"
+        )
     made = StrategyOfFunction(function, Needs() if needs is None else needs)
     remember(made, f"{function.__module__}:{function.__qualname__}", {})
     return made
@@ -302,8 +310,9 @@ class StopRule(Named, HintsKeywords, ABC):
     """A rule that ends a search before its budget is used up. A subclass defines `should_stop`.
 
     Attributes:
-        order: The order in which whole solutions become candidates. "drawn": by their index. "finished": by their tokens, then by their
-            index; all begin at once, and those that go on are written to one length, piece by piece.
+        order: The order in which whole solutions become candidates. "drawn": by their index. "finished": by their
+            tokens, then by their index; all begin at once, and those that go on are written to one length, piece by
+            piece.
 
     Example:
         >>> import tts
@@ -318,12 +327,16 @@ class StopRule(Named, HintsKeywords, ABC):
     order: ClassVar[Literal["drawn", "finished"]] = "drawn"
 
     def needs(self) -> Needs:
-        """Return which verifier scores candidates before `should_stop`; by default that of the parameters `verifier` and `aggregate`."""
+        """Return which verifier scores candidates before `should_stop`; by default that of the parameters `verifier`
+        and `aggregate`.
+        """
         return Needs() if getattr(self, "aggregate", None) is None else stated(self)
 
     @abstractmethod
     def should_stop(self, candidates: Sequence[Candidate]) -> StopDecision | None:
-        """Return a decision on the candidates so far, in the rule's order. It must depend on these alone. None: continue."""
+        """Return a decision on the candidates so far, in the rule's order. It must depend on these alone. None:
+        continue.
+        """
         ...
 
 
@@ -348,7 +361,8 @@ class Selection(Named, HintsKeywords, ABC):
     def needs(self) -> Needs:
         """Return what it uses; the worst case of its scores is reserved with every row.
 
-        By default that is the verifier that its parameter `verifier` names. The rest is refused when it is first asked for.
+        By default that is the verifier that its parameter `verifier` names. The rest is refused when it is first asked
+        for.
         """
         return stated(self)
 
@@ -414,7 +428,8 @@ class Plan:
         _refuse_attempt(part, Strategy, "run")
         wraps = "write tts.as_strategy(FUNCTION)" if inspect.isfunction(part) else ""
         raise ConfigError(
-            f"the strategy is {_name(part, name)}, but must begin with a strategy", hint=wraps or "for example best_of_n(n=8) | majority"
+            f"the strategy is {_name(part, name)}, but must begin with a strategy",
+            hint=wraps or "for example best_of_n(n=8) | majority",
         )
 
     def __or__(self, part: Any) -> Plan:
@@ -470,4 +485,6 @@ def _make_part(part: Any) -> Any:
     try:
         return made_of(part)
     except TypeError as failure:
-        raise ConfigError(f"{part.__name__} cannot be made without parameters: {failure}", hint="give an object, not its class") from None
+        raise ConfigError(
+            f"{part.__name__} cannot be made without parameters: {failure}", hint="give an object, not its class"
+        ) from None

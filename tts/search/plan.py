@@ -2,9 +2,9 @@
 
     best_of_n(n=64) | unanimous(window=8) | weighted
 
-is one strategy, then at most one stop rule and one selection, joined by `|`. Parameters are named and literal. A part that is not
-registered is named by its place: `package.module:name(parameter=value)`. `str` of a parsed plan is the same text, without parameters
-that have their default values.
+is one strategy, then at most one stop rule and one selection, joined by `|`. Parameters are named and literal. A part
+that is not registered is named by its place: `package.module:name(parameter=value)`. `str` of a parsed plan is the same
+text, without parameters that have their default values.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ def parse(text: str, scope: Scope = EVERYTHING) -> Plan:
 
     Args:
         text: The text form of a plan.
-        scope: What the text may name. Texts from requests and files that others wrote need a narrower one than the default.
+        scope: What the text may name. Texts from requests and files that others wrote need a narrower one than the
+            default.
 
     Raises:
-        ConfigError: The text is malformed, a name is unknown (the nearest are named) or outside of the scope, or a parameter is
-            unknown, given twice or out of range. Where it is not the beginning that is wrong, the position is shown.
+        ConfigError: The text is malformed, a name is unknown (the nearest are named) or outside of the scope, or a
+            parameter is unknown, given twice or out of range. Where it is not the beginning that is wrong, the position
+            is shown.
 
     Example:
         >>> import tts

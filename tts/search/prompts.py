@@ -1,7 +1,8 @@
-"""Prefill-only calls of one search: prompts, forced text, next-token probabilities, hidden states; and the handles of trajectories.
+"""Prefill-only calls of one search: prompts, forced text, next-token probabilities, hidden states; and the handles of
+trajectories.
 
-A trajectory is continued by its own handle on the model that wrote it, and as text on any other. A fork inside of a node, at a token or
-before a text, divides the node there; what is drawn after its first part branches off.
+A trajectory is continued by its own handle on the model that wrote it, and as text on any other. A fork inside of a
+node, at a token or before a text, divides the node there; what is drawn after its first part branches off.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ Charge = Callable[[Sequence[Reply[Any]]], object]
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A prompt that was read, and maybe a path after it: the handle, the prompt's tokens, and the path's; None: not known."""
+    """A prompt that was read, and maybe a path after it: the handle, the prompt's tokens, and the path's; None: not
+    known.
+    """
 
     handle: Any
     tokens: int
@@ -56,7 +59,8 @@ class Prompts:
         self._tree = tree
         self._clock = clock
         self._abroad: dict[tuple[int, str], Any] = {}  # (node, role) -> handle on a model other than the node's own
-        self._again: dict[tuple[int, str], int] = {}  # (node, role) -> tokens that such a handle has more, where the path had ended
+        # (node, role) -> tokens that such a handle has more, where the path had ended
+        self._again: dict[tuple[int, str], int] = {}
 
     def remember(self, root: Trajectory, prompt: Prompt) -> None:
         """Note what a root was opened with, so that another model can open it too."""
@@ -75,17 +79,22 @@ class Prompts:
         tokens = backend.count(prompt)
         if backend.context is not None and tokens >= backend.context:
             raise PromptTooLong(
-                f"the prompt has {tokens} tokens, but the model's context (on the backend {backend.name!r}) holds {backend.context}",
+                f"the prompt has {tokens} tokens, but the model's context (on the backend {backend.name!r}) holds "
+                f"{backend.context}",
                 hint="shorten the problem, or choose a model with a longer context",
             )
         cost = backend.rates.costs(computed=tokens + text_bound(backend, path), reused=tokens)
         held: list[Any] = []  # given up where anything fails, the booking included
         try:
             async with self._reading("open", model, 1, cost, charge) as replies:
-                (opened,) = _one_each(await read(backend, backend.open([prompt]), replies, opens=True), 1, backend, "open")
+                (opened,) = _one_each(
+                    await read(backend, backend.open([prompt]), replies, opens=True), 1, backend, "open"
+                )
                 held, behind = [opened.value], None
                 if path:
-                    (extended,) = _one_each(await read(backend, backend.extend(held, [path]), replies), 1, backend, "extend")
+                    (extended,) = _one_each(
+                        await read(backend, backend.extend(held, [path]), replies), 1, backend, "extend"
+                    )
                     self._release(model, held)
                     held, behind = [extended.value.handle], len(extended.value.token_ids) or None
         except BaseException:
@@ -132,7 +141,9 @@ class Prompts:
                 lease.spend(input_usage(replies, samples=samples, seconds=self._clock() - started, verifier=verifier))
 
     def recomputed(self, ts: Sequence[Trajectory], model: str) -> int:
-        """Return the most tokens of its path that a row after one of `ts` computes again: none where forks are native."""
+        """Return the most tokens of its path that a row after one of `ts` computes again: none where forks are
+        native.
+        """
         backend = self._backends[model]
         if backend.caps.fork == "native":
             return 0
@@ -147,7 +158,8 @@ class Prompts:
         """Return the handles of trajectories on a model; across models, or released ones, travel as text.
 
         Args:
-            charge: As in `read`, for paths of other models; a path of this one whose state was released is an "open" again.
+            charge: As in `read`, for paths of other models; a path of this one whose state was released is an "open"
+                again.
 
         Raises:
             Exhausted: the budget cannot pay reading one of them.
@@ -163,19 +175,25 @@ class Prompts:
                 if behind is not None:
                     self._abroad[t.node, model] = await self._read_on(*behind, t, model)
                 else:
-                    self._abroad[t.node, model] = (await self.read(model, self._tree.asked[t.root.node], t.full_text, paid)).handle
+                    self._abroad[t.node, model] = (
+                        await self.read(model, self._tree.asked[t.root.node], t.full_text, paid)
+                    ).handle
             handles.append(self._abroad[t.node, model])
         return handles
 
     def unopened_tokens(self, t: Trajectory, model: str) -> int:
-        """Return the most tokens that a verifier's model reads to open a path that another model wrote; 0 for one that it has open."""
+        """Return the most tokens that a verifier's model reads to open a path that another model wrote; 0 for one that
+        it has open.
+        """
         if t.model == model or (t.node, model) in self._abroad:
             return 0
         backend = self._backends[model]
         return backend.count(self._tree.asked[t.root.node]) + text_bound(backend, t.full_text)
 
     def _nearest(self, t: Trajectory, model: str) -> tuple[Trajectory, Any] | None:
-        """Return the nearest path above that a model has a state of, with its handle; None: there is none, or no text after it."""
+        """Return the nearest path above that a model has a state of, with its handle; None: there is none, or no text
+        after it.
+        """
         for node in reversed(t.path[:-1]):
             own = self._tree.held.get(node.node) if node.model == model else None
             handle = self._abroad.get((node.node, model)) if own is None else own.handle
@@ -204,13 +222,17 @@ class Prompts:
         return await self.read(model, self._tree.asked[t.root.node], self.spelled(t, model))
 
     def spelled(self, t: Trajectory, model: str) -> str:
-        """Return the text of a path, with its tokens, ends of sequence left out, where a model wrote them and they spell it."""
+        """Return the text of a path, with its tokens, ends of sequence left out, where a model wrote them and they
+        spell it.
+        """
         text_of, pieces = metadata_of(self._backends[model]).text_of, t.path[1:]
         if text_of is None or not all(piece.token_ids and piece.model == model for piece in pieces):
             return t.full_text
         ids: list[int] = []
         for piece in pieces:
-            ended = piece.status == "finished" and text_of(piece.text, piece.token_ids[:-1]) == text_of(piece.text, piece.token_ids)
+            ended = piece.status == "finished" and text_of(piece.text, piece.token_ids[:-1]) == text_of(
+                piece.text, piece.token_ids
+            )
             ids += piece.token_ids[:-1] if ended else piece.token_ids
         if text_of(t.full_text, ids) != t.full_text:
             return t.full_text
@@ -219,7 +241,8 @@ class Prompts:
         return spelled
 
     async def reopened(self, ts: Sequence[Trajectory], model: str) -> list[int | None]:
-        """Read the paths anew that an end of sequence ended; return how many tokens each has more than its nodes, None for others.
+        """Read the paths anew that an end of sequence ended; return how many tokens each has more than its nodes, None
+        for others.
 
         Raises:
             Exhausted: the budget cannot pay reading one of them.
@@ -279,7 +302,9 @@ class Prompts:
         async with self._reading("extend", model, len(ts), {"samples": samples, **cost}, samples=samples) as replies:
             mine = iter(await self.handles([t for t in ts if (t.node, model) not in self._again], model))
             behind = [self._abroad[t.node, model] if (t.node, model) in self._again else next(mine) for t in ts]
-            made = _one_each(await read(backend, backend.extend(behind, [text] * len(ts)), replies), len(ts), backend, "extend")
+            made = _one_each(
+                await read(backend, backend.extend(behind, [text] * len(ts)), replies), len(ts), backend, "extend"
+            )
         return [reply.value for reply in made]
 
     async def ask(self, ts: Sequence[Trajectory], text: str, tokens: Sequence[str], model: str) -> NDArray[np.float64]:
@@ -310,7 +335,9 @@ class Prompts:
         return np.array([reply.value for reply in replies], dtype=np.float64)
 
     def _cost(self, backend: Backend, ts: Sequence[Trajectory], text: str, more: int = 0) -> tuple[int, dict[str, int]]:
-        """Return the most tokens that reading a text after each computes, and what that costs; `more`: that the paths have beside."""
+        """Return the most tokens that reading a text after each computes, and what that costs; `more`: that the paths
+        have beside.
+        """
         paths, size = sum(map(self._tree.path_tokens, ts)) + more, text_bound(backend, text) * len(ts)
         return size, backend.rates.costs(computed=size, reused=paths)
 
@@ -321,7 +348,11 @@ def _one_each(replies: Any, count: int, backend: Backend, call: str) -> list[Rep
     Raises:
         EngineError: they are not one for each of `count`.
     """
-    if not isinstance(replies, list | tuple) or len(replies) != count or not all(isinstance(one, Reply) for one in replies):
+    if (
+        not isinstance(replies, list | tuple)
+        or len(replies) != count
+        or not all(isinstance(one, Reply) for one in replies)
+    ):
         rule = f"a list with a Reply for each of {count}"
         raise EngineError(f"the backend {backend.name!r} returned {shown(replies)} from {call}, but must return {rule}")
     return list(replies)
@@ -345,7 +376,9 @@ def input_usage(replies: Sequence[Reply[Any]], *, seconds: float, samples: int =
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """Where a node is divided: the tokens and the text of its first part; `aligned`: whether the tokens spell the text."""
+    """Where a node is divided: the tokens and the text of its first part; `aligned`: whether the tokens spell the
+    text.
+    """
 
     at: int
     head: str
@@ -363,12 +396,19 @@ def check_fork(t: Trajectory, at: int | str, backend: Backend, tree: Tree) -> Fo
     text_of = metadata_of(backend).text_of
     if text_of is None and not isinstance(at, str):
         raise CapabilityError(
-            f"a fork inside of a node needs the text of single tokens, which the backend {backend.name!r} does not show",
+            f"a fork inside of a node needs the text of single tokens, which the backend {backend.name!r} does not "
+            "show",
             hint="a backend states it as BackendMetadata.text_of; a fork before a text does not need it",
         )
     if t.parent is None or t.status == "failed" or t.node in tree.scratch | tree.pruned:
         what = (
-            "a root" if t.parent is None else "of a rollout" if t.node in tree.scratch else "failed" if t.status == "failed" else "pruned"
+            "a root"
+            if t.parent is None
+            else "of a rollout"
+            if t.node in tree.scratch
+            else "failed"
+            if t.status == "failed"
+            else "pruned"
         )
         raise ConfigError(f"node {t.node} is {what}, but only a live piece of a path can be forked")
     if isinstance(at, str):
@@ -389,7 +429,10 @@ def _before(t: Trajectory, text: str, size: int, metadata: BackendMetadata) -> F
     """Return the place before the last occurrence of a text in a node of `size` tokens."""
     head = t.text[: max(0, t.text.rfind(text))] if text else ""
     if not head or size < 2:
-        raise ConfigError(f"at is {shown(text)}, but node {t.node} has no such text after its first token", hint="give a text of the node")
+        raise ConfigError(
+            f"at is {shown(text)}, but node {t.node} has no such text after its first token",
+            hint="give a text of the node",
+        )
     if metadata.text_of is None or len(t.token_ids) != size:
         behind = 1 if metadata.count_text is None else metadata.count_text(t.text[len(head) :])
         return Fork(min(size - 1, max(1, size - behind)), head, aligned=False)
@@ -418,10 +461,21 @@ async def forked(t: Trajectory, fork: Fork, tree: Tree, prompts: Prompts) -> Tra
     cut = slice(above.num_tokens - behind, at)
     ids = t.token_ids[cut] if fork.aligned else ()
     first = Trajectory(
-        above, head[len(above.full_text) - before :], ids, _part(t.logprobs, cut, t), "active", t.stream, len(tree.nodes),
-        behind + at, above.depth + 1, t.root_kind, t.model, spreads=_part(t.spreads, cut, t), marks=t.marks,
+        above,
+        head[len(above.full_text) - before :],
+        ids,
+        _part(t.logprobs, cut, t),
+        "active",
+        t.stream,
+        len(tree.nodes),
+        behind + at,
+        above.depth + 1,
+        t.root_kind,
+        t.model,
+        spreads=_part(t.spreads, cut, t),
+        marks=t.marks,
         sampling_logprobs=_part(t.sampling_logprobs, cut, t),
-    )  # fmt: skip
+    )
     opened = await prompts.read_again(first, t.model)
     first = dataclasses.replace(first, handle=opened.handle)
     more = 0 if opened.path is None else opened.path - first.num_tokens

@@ -81,8 +81,9 @@ class RowQueue:
         width: Most rows of a wave; 1 where each is judged before the next.
         redraw: Whether a row that failed is drawn anew.
         distinct: The number of different trajectories among the parents. A wave is planned by the longest of them.
-        order: The order in which rows are handed on. "drawn": none before an earlier one. "finished": by tokens, then draw. "arrived": as
-            they come, where rows obey no streams. Rows of the last two begin at once, and those that do not begin then never do.
+        order: The order in which rows are handed on. "drawn": none before an earlier one. "finished": by tokens, then
+            draw. "arrived": as they come, where rows obey no streams. Rows of the last two begin at once, and those
+            that do not begin then never do.
 
     Attributes:
         begun: Rows that were begun and not handed on.
@@ -162,7 +163,8 @@ class RowQueue:
     def pop_over(self, last: QueuedRow, *, ends: bool) -> Iterator[QueuedRow]:
         """Take out, one by one, the rows that may be handed on, now that another one was received.
 
-        Rows of finish order have all been written to one length when a call ends; none that goes on is then shorter than one that is over.
+        Rows of finish order have all been written to one length when a call ends; none that goes on is then shorter
+        than one that is over.
 
         Args:
             last: The row that was received.
@@ -176,7 +178,10 @@ class RowQueue:
             ready = [last] if last.over else []
         elif ends:
             level = min((row.written for row in self.begun if not row.over), default=NO_CAP)
-            ready = sorted((row for row in self.begun if row.over and row.written <= level), key=lambda row: (row.written, row.place))
+            ready = sorted(
+                (row for row in self.begun if row.over and row.written <= level),
+                key=lambda row: (row.written, row.place),
+            )
         for row in ready:
             self.begun.remove(row)
             yield row

@@ -80,7 +80,9 @@ class KnownScores(ABC):
         del line, timed
 
     def __getattr__(self, name: str) -> Any:
-        raise ConfigError(f"the selection uses {name!r} of a search, but recorded samples have scores only", hint=RUN_LIVE)
+        raise ConfigError(
+            f"the selection uses {name!r} of a search, but recorded samples have scores only", hint=RUN_LIVE
+        )
 
 
 def choose_by_scores(selection: Selection, candidates: Sequence[Candidate], scores: KnownScores) -> Selected:
@@ -100,4 +102,6 @@ def choose_by_scores(selection: Selection, candidates: Sequence[Candidate], scor
     except StopIteration as end:
         return end.value
     work.close()
-    raise ConfigError(f"{selection} waits for something else than scores, which recorded samples cannot give", hint=RUN_LIVE)
+    raise ConfigError(
+        f"{selection} waits for something else than scores, which recorded samples cannot give", hint=RUN_LIVE
+    )

@@ -1,9 +1,9 @@
 """How rows become trajectories: their calls, and the nodes that they leave in the tree.
 
-*Row law.* The text of row j after a path is a function of the problem, the seed, the sampling and j. Budgets, widths and lengths decide
-only how many rows begin and how far each is written. A row that its cap cuts stays open and is continued where it was: same stream,
-absolute positions, same node, no further sample. It is handed on once it has ended or was given up.
-Open rows go on before others begin; `tts.search.waves` has how many begin, and when one is given up.
+*Row law.* The text of row j after a path is a function of the problem, the seed, the sampling and j. Budgets, widths
+and lengths decide only how many rows begin and how far each is written. A row that its cap cuts stays open and is
+continued where it was: same stream, absolute positions, same node, no further sample. It is handed on once it has ended
+or was given up. Open rows go on before others begin; `tts.search.waves` has how many begin, and when one is given up.
 """
 
 from __future__ import annotations
@@ -47,12 +47,14 @@ from tts.tasks.base import Task
 from tts.thoughts import THINK, ThoughtMarks
 from tts.types import Problem, Status, Trajectory, Usage
 
-OUT_OF_TIME = "out of time"  # the error of a row that timed out before producing text: neither a candidate nor a failure
+# the error of a row that timed out before producing text: neither a candidate nor a failure
+OUT_OF_TIME = "out of time"
 _TRIES = 3  # failures of continuations that fail a row
 _SHORT = 256  # replies that end a row: each was cut by the backend before half of what it was granted
 _COUNTED = ("samples", "verifier_calls", "verifier_tokens")  # units of which no token of a row takes more
 _STATUS: Mapping[str, Status] = {
-    "eos": "finished", "answer": "finished", "stop": "active", "length": "active", "cancelled": "truncated", "error": "failed",
+    "eos": "finished", "answer": "finished", "stop": "active", "length": "active", "cancelled": "truncated",
+    "error": "failed",
 }  # fmt: skip
 
 # Appends a text after trajectories on a model, for so many samples.
@@ -116,7 +118,16 @@ class RowCall:
         limited = any(unit not in _COUNTED for unit in account.units)
         self._requests = [
             SampleRequest(
-                handle, tuple(each), sampling, stop, path.full_text, spreads, rereads, sampling_logprobs, limited=limited, lease=lease
+                handle,
+                tuple(each),
+                sampling,
+                stop,
+                path.full_text,
+                spreads,
+                rereads,
+                sampling_logprobs,
+                limited=limited,
+                lease=lease,
             )
             for _, path, handle, each in by_parent.values()
         ]
@@ -187,7 +198,11 @@ class RowCall:
         """Tell the lease what the call has cost, and free the states of rows that were not received."""
         if self._timer is not None:
             self._timer.cancel()
-        unread = [self._rowsets[which].samples[place] for which, place in self._places[self._received :] if which < len(self._rowsets)]
+        unread = [
+            self._rowsets[which].samples[place]
+            for which, place in self._places[self._received :]
+            if which < len(self._rowsets)
+        ]
         try:
             if handles := [sample.handle for sample in unread if sample is not None and sample.handle is not None]:
                 with self._blame:
@@ -305,8 +320,12 @@ class RowRunner:
         effort: str | None = None,
         thought_tokens: int | None = None,
     ) -> Sampling:
-        """Return the run's sampling with another temperature, cap of a row, effort or limit of thoughts; None: unchanged."""
-        return sampling_with(self.sampling, temperature=temperature, max_tokens=max_tokens, effort=effort, thought_tokens=thought_tokens)
+        """Return the run's sampling with another temperature, cap of a row, effort or limit of thoughts; None:
+        unchanged.
+        """
+        return sampling_with(
+            self.sampling, temperature=temperature, max_tokens=max_tokens, effort=effort, thought_tokens=thought_tokens
+        )
 
     def caps_of(self, model: str) -> Caps:
         """Return the capabilities of a role's model."""
@@ -317,17 +336,21 @@ class RowRunner:
         return self._costs.paid_by(part)
 
     def draft(self) -> Draft:
-        """Return the text of the leading row under way, and the tokens of the calls under way, where their backend shows them."""
+        """Return the text of the leading row under way, and the tokens of the calls under way, where their backend
+        shows them.
+        """
         drafts = [call.draft() for call in self._calls]
         leading = next((draft for draft in drafts if draft.text), Draft("", 0))
         return leading._replace(tokens=sum(draft.tokens for draft in drafts))
 
-    # One call -------------------------------------------------------------------------------------------------------------------
+    # One call ---------------------------------------------------------------------------------------------------------
 
     async def write(self, queue: RowQueue, *, answered: bool, completed: bool) -> AsyncGenerator[QueuedRow, None]:
-        """Make one call for rows of a queue, and yield those that are over, in the queue's order: no row before an earlier one.
+        """Make one call for rows of a queue, and yield those that are over, in the queue's order: no row before an
+        earlier one.
 
-        Open rows are continued; where there are none, others begin. Closing the generator cancels the rows that are not over.
+        Open rows are continued; where there are none, others begin. Closing the generator cancels the rows that are not
+        over.
 
         Args:
             queue: The request.
@@ -382,7 +405,9 @@ class RowRunner:
             self._tree.check_usable([parent])
             await self._prompts.handles([parent], queue.model)
 
-    async def _plan(self, queue: RowQueue, going_on: list[QueuedRow], *, answered: bool, completed: bool) -> PlannedWave:
+    async def _plan(
+        self, queue: RowQueue, going_on: list[QueuedRow], *, answered: bool, completed: bool
+    ) -> PlannedWave:
         """Plan the next call; where other searches only hold what it lacks, wait until they free some.
 
         Raises:
@@ -403,7 +428,9 @@ class RowRunner:
     def _lease(self, queue: RowQueue, wave: PlannedWave) -> Lease:
         kind, granted = "rollout" if queue.scratch else "expand", sum([row.cap for row in wave.rows])
         rates = self._backends[queue.model].rates
-        return self._costs.account.lease(wave.reserve, kind=kind, model=queue.model, rows=len(wave.rows), granted=granted, rates=rates)
+        return self._costs.account.lease(
+            wave.reserve, kind=kind, model=queue.model, rows=len(wave.rows), granted=granted, rates=rates
+        )
 
     async def _begin(self, queue: RowQueue, wave: PlannedWave, lease: Lease) -> RowCall:
         """Return the call of a wave, and note its rows as begun; each takes a child index, hence a stream."""
@@ -441,7 +468,9 @@ class RowRunner:
         if key not in self._stops:
             steps = (marks.close.strip(),) if thought else (*self._task.step_stop, *texts)
             over = None if thought else lambda text: self._task.is_finished(marks.response(text))
-            self._stops[key] = StopCondition(steps, at_step=thought or bool(texts) or queue.until is STEP, finished=over, at=texts or None)
+            self._stops[key] = StopCondition(
+                steps, at_step=thought or bool(texts) or queue.until is STEP, finished=over, at=texts or None
+            )
         return self._stops[key]
 
     def _put_back(self, queue: RowQueue, rows: list[QueuedRow], wave: PlannedWave) -> None:
@@ -462,7 +491,7 @@ class RowRunner:
             prompts = {root: self._tree.prompt_tokens[root] for root in map(self._tree.root_of, written)}
             self._costs.keep_scores(cost, {t.node: self._tree.own_tokens(t) for t in written}, prompts)
 
-    # What becomes of a sample ---------------------------------------------------------------------------------------------------
+    # What becomes of a sample -----------------------------------------------------------------------------------------
 
     def _take(self, queue: RowQueue, row: QueuedRow, sample: Sample, *, timed_out: bool) -> None:
         """Add what a call wrote of a row to the tree."""
@@ -484,7 +513,9 @@ class RowRunner:
         before = row.written
         path = row.path = self._grow(queue, row, sample)
         row.over = sample.finish != "length" or self._is_over(queue, row, before, timed_out=timed_out)
-        if path.status == "active" and ((sample.finish == "stop" and queue.until is END) or self.sizes.room(queue.model, path) <= 0):
+        if path.status == "active" and (
+            (sample.finish == "stop" and queue.until is END) or self.sizes.room(queue.model, path) <= 0
+        ):
             self.give_up(row)  # also where the context is full
         if path.status == "failed":
             self._note_failed(queue, row)
@@ -553,10 +584,22 @@ class RowRunner:
             return path
         parent = row.parent
         child = Trajectory(
-            parent, sample.text, sample.token_ids, sample.logprobs, status, row.stream, len(tree.nodes),
-            parent.num_tokens + kept, parent.depth + 1, parent.root_kind, queue.model, sample.handle, sample.spreads, parent.marks,
+            parent,
+            sample.text,
+            sample.token_ids,
+            sample.logprobs,
+            status,
+            row.stream,
+            len(tree.nodes),
+            parent.num_tokens + kept,
+            parent.depth + 1,
+            parent.root_kind,
+            queue.model,
+            sample.handle,
+            sample.spreads,
+            parent.marks,
             sample.sampling_logprobs,
-        )  # fmt: skip
+        )
         tree.add(child, 0)
         if queue.scratch:
             tree.scratch.add(child.node)
@@ -570,7 +613,7 @@ class RowRunner:
             self.causes.setdefault(kind, cause)
             self.retry_s = max(self.retry_s, sample.retry_s)
 
-    # What is written in one go --------------------------------------------------------------------------------------------------
+    # What is written in one go ----------------------------------------------------------------------------------------
 
     def queue(  # noqa: PLR0913 - what the rows of one request have in common
         self,
@@ -585,14 +628,18 @@ class RowRunner:
         redraw: bool = False,
         order: Order = "drawn",
     ) -> RowQueue:
-        """Return the queue of `most` rows after each parent, first children of all before second ones; open rows of before lead it."""
+        """Return the queue of `most` rows after each parent, first children of all before second ones; open rows of
+        before lead it.
+        """
         if isinstance(until, Share):
             until = Tokens(max(1, round(until.part * self.sizes.lengths(parents[0].root_kind).expected())))
         turns = chain.from_iterable(repeat(parents) if most is None and parents else repeat(parents, most or 0))
         rows = None if most is None else most * len(parents)
         marks = parents[0].marks if parents else THINK
         distinct = len({t.node for t in parents})
-        made = RowQueue(turns, rows, until, sampling or self.sampling, model, marks, scratch, width, redraw, distinct, order)
+        made = RowQueue(
+            turns, rows, until, sampling or self.sampling, model, marks, scratch, width, redraw, distinct, order
+        )
         if not redraw and any(t.parent is not None for t in parents):
             # rows that cost no sample begin first: paths go on before copies of them branch off
             waiting = made.take(min(rows or 0, len(parents)))  # in later turns every row is a further branch
@@ -610,9 +657,17 @@ class RowRunner:
         return made
 
     def queue_to_end(
-        self, parents: Sequence[Trajectory], most: int | None, *, sampling: Sampling, model: str, order: Order, judges: bool
+        self,
+        parents: Sequence[Trajectory],
+        most: int | None,
+        *,
+        sampling: Sampling,
+        model: str,
+        order: Order,
+        judges: bool,
     ) -> RowQueue:
-        """Return the queue of whole solutions, in the order that a stop rule reads; in draw order failed rows are drawn anew.
+        """Return the queue of whole solutions, in the order that a stop rule reads; in draw order failed rows are drawn
+        anew.
 
         Args:
             parents: What they continue.
@@ -629,13 +684,17 @@ class RowRunner:
         return self.queue(parents, most, END, sampling=sampling, model=model, width=width, redraw=is_drawn, order=order)
 
     def interrupt(self, queue: RowQueue, parents: Sequence[Trajectory]) -> None:
-        """Keep the rows of a queue that are not over, before those that it left waiting; a later request of its kind continues them."""
+        """Keep the rows of a queue that are not over, before those that it left waiting; a later request of its kind
+        continues them.
+        """
         if queue.begun:
             key = queue.key(parents)
             self._interrupted[key] = queue.begun + self._interrupted.get(key, deque())
 
     def discard(self, queue: RowQueue) -> list[Trajectory]:
-        """Book the rows that wait in a queue as cancelled, and return their nodes: a stop rule fired on earlier ones."""
+        """Book the rows that wait in a queue as cancelled, and return their nodes: a stop rule fired on earlier
+        ones.
+        """
         waiting = [row for row in queue.begun if row.path is not None]
         if tokens := sum(row.written for row in waiting):
             usage = Usage(generated_tokens=-tokens, cancelled_tokens=tokens)
@@ -663,7 +722,9 @@ class RowRunner:
         self._interrupted.clear()
 
     async def forced(self, ts: Sequence[Trajectory], text: str, model: str, extend: Extend) -> list[Trajectory]:
-        """Return one child of each trajectory with forced text after it; one that has ended goes on without its end of sequence."""
+        """Return one child of each trajectory with forced text after it; one that has ended goes on without its end of
+        sequence.
+        """
         tree = self._tree
         tree.check_usable(ts, ended=True)
         reread = await self._prompts.reopened(ts, model)
@@ -674,10 +735,20 @@ class RowRunner:
             size = len(one.token_ids)
             full = self.sizes.room(model, parent) <= size
             child = Trajectory(
-                parent, text, one.token_ids, (), "truncated" if full else "active",
-                child_stream(parent.stream, parent.num_tokens, tree.next_child(parent)), len(tree.nodes),
-                parent.num_tokens + size, parent.depth + 1, parent.root_kind, model, one.handle, marks=parent.marks,
-            )  # fmt: skip
+                parent,
+                text,
+                one.token_ids,
+                (),
+                "truncated" if full else "active",
+                child_stream(parent.stream, parent.num_tokens, tree.next_child(parent)),
+                len(tree.nodes),
+                parent.num_tokens + size,
+                parent.depth + 1,
+                parent.root_kind,
+                model,
+                one.handle,
+                marks=parent.marks,
+            )
             tree.add(child, 0, reread=more)
             self.sizes.exclude(child.node)
             children.append(child)

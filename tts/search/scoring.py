@@ -1,6 +1,8 @@
-"""Scores: asked once a node and verifier, paid from what was reserved with the node, unknown (NaN) where not affordable.
+"""Scores: asked once a node and verifier, paid from what was reserved with the node, unknown (NaN) where not
+affordable.
 
-`MeteredCalls` are the models that a verifier may call: what it computes is charged to its problem, and never more than was granted.
+`MeteredCalls` are the models that a verifier may call: what it computes is charged to its problem, and never more than
+was granted.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ from tts.verifiers.base import Judgement, Scorer, StepScores, Verifier, stated_b
 from tts.verifiers.compatibility import token_rates
 from tts.verifiers.ranges import range_of
 
-_IN_TIME = 1024  # trajectories of a call where time is limited: it is looked at between calls, and a verifier may not wait for anything
+# trajectories of a call where time is limited: it is looked at between calls, and a verifier may not wait for anything
+_IN_TIME = 1024
 _COUNTS = ("computed", "written", "prompt", "reused")
 
 
@@ -104,7 +107,9 @@ class Scoring:
             ConfigError: there is none.
         """
         if not self.verifiers:
-            raise ConfigError(f"the role {role!r} has no verifier", hint="give verifier=…, or choose a selection that needs none")
+            raise ConfigError(
+                f"the role {role!r} has no verifier", hint="give verifier=…, or choose a selection that needs none"
+            )
         if role not in self.verifiers:
             raise unknown_name("verifier role", role, self.verifiers)
         return self.verifiers[role]
@@ -114,7 +119,9 @@ class Scoring:
         return self._tree.scores.get((t.node, role))
 
     def range_of(self, role: str) -> tuple[float, float]:
-        """Return the range by which a role's scores are mapped, by all its scores so far where its verifier states none."""
+        """Return the range by which a role's scores are mapped, by all its scores so far where its verifier states
+        none.
+        """
         verifier = self.get(role)
         if not traits_of(verifier).range_by_scores:
             return range_of(verifier, np.empty(0))
@@ -124,7 +131,8 @@ class Scoring:
     async def score(self, ts: Sequence[Trajectory], role: str) -> Exhausted | None:
         """Score those of `ts` that are not scored yet, as many, in order, as can be paid; what stopped it, if anything.
 
-        A call in which a model failed (an `EngineError`) leaves its scores unknown, counted by kind; asked again, it is made again.
+        A call in which a model failed (an `EngineError`) leaves its scores unknown, counted by kind; asked again, it is
+        made again.
 
         Raises:
             VerifierError: the verifier failed or broke its contract.
@@ -170,7 +178,8 @@ class Scoring:
                         scores = await self._scorers[role](paid, calls)
                 finally:
                     self._spend(lease, role, len(paid), calls, started)
-        except Exhausted as end:  # the time is over, or what the verifier reads of other paths or prompts cannot be paid
+        # the time is over, or what the verifier reads of other paths or prompts cannot be paid
+        except Exhausted as end:
             self.unpaid.update(t.node for t in paid)
             self.timed_out = self.timed_out or end.unit == "seconds"
             return end
@@ -188,7 +197,8 @@ class Scoring:
         return stopped
 
     async def compare(self, pairs: Sequence[tuple[Trajectory, Trajectory]], role: str, problem: Problem) -> list[float]:
-        """Return the verdicts of a role's verifier on as many pairs, in order, as can be paid; NaN for the others. For selections.
+        """Return the verdicts of a role's verifier on as many pairs, in order, as can be paid; NaN for the others. For
+        selections.
 
         What is held for scores of these trajectories pays for it: a selection that compares does not score.
 
@@ -198,7 +208,9 @@ class Scoring:
         verifier, account = self.get(role), self._costs.account
         comparison = traits_of(verifier).comparison
         if comparison is None:
-            raise ConfigError(f"the verifier {verifier.name!r} compares no pairs", hint="give one that does, such as 'judge'")
+            raise ConfigError(
+                f"the verifier {verifier.name!r} compares no pairs", hint="give one that does, such as 'judge'"
+            )
         for t in {t.node: t for pair in pairs for t in pair}.values():
             account.free(t.node)
         each = comparison.pair_bound
@@ -208,7 +220,9 @@ class Scoring:
 
         while (short := account.short_of(amounts(len(pairs)))) is not None and await self._has_waited(short):
             pass
-        paid = bisect_left(range(1, len(pairs) + 1), 1, key=lambda count: int(account.short_of(amounts(count)) is not None))
+        paid = bisect_left(
+            range(1, len(pairs) + 1), 1, key=lambda count: int(account.short_of(amounts(count)) is not None)
+        )
         said = [math.nan] * len(pairs)
         if not paid:
             return said
@@ -229,7 +243,8 @@ class Scoring:
         return said
 
     async def choose(self, ts: Sequence[Trajectory], role: str, problem: Problem, by: str) -> list[float]:
-        """Return how often a role's verifier, shown all these at once, names each; NaN where that cannot be paid or is unknown.
+        """Return how often a role's verifier, shown all these at once, names each; NaN where that cannot be paid or is
+        unknown.
 
         What is held for scores and comparisons of these trajectories pays for it.
 
@@ -239,7 +254,9 @@ class Scoring:
         verifier, account = self.get(role), self._costs.account
         choice = traits_of(verifier).choice
         if choice is None:
-            raise ConfigError(f"the verifier {verifier.name!r} chooses among no lists", hint="give one that does, such as 'judge'")
+            raise ConfigError(
+                f"the verifier {verifier.name!r} chooses among no lists", hint="give one that does, such as 'judge'"
+            )
         unknown = [math.nan] * len(ts)
         for node in {t.node for t in ts}:
             account.free(node)
@@ -299,7 +316,9 @@ class Scoring:
         self.failures.update(calls.failures)
         self.causes = calls.causes | self.causes
 
-    def _affordable(self, todo: Sequence[Trajectory], role: str) -> tuple[list[Trajectory], dict[str, int], Exhausted | None]:
+    def _affordable(
+        self, todo: Sequence[Trajectory], role: str
+    ) -> tuple[list[Trajectory], dict[str, int], Exhausted | None]:
         """Return the trajectories that can be paid, freeing what was reserved for them, and their bound by unit.
 
         In order, until one cannot be paid; after that one, those alone for which something was held.
@@ -315,10 +334,15 @@ class Scoring:
         for t in todo:
             if stopped is not None and (t.node in freed or not account.keeps(t.node)):
                 continue
-            # a path of another model, or whose state is gone, is opened again, and read from its prompt on, as its text is spelled
+            # a path of another model, or whose state is gone, is opened again, and read from its prompt on, as its text
+            # is spelled
             held = self._reads_on(t, role)
             known = tree.scored_tokens(t, role) if held else 0
-            new = t.num_tokens - known if held else max(t.num_tokens, text_bound(self._backends[verifier.model], t.full_text))
+            new = (
+                t.num_tokens - known
+                if held
+                else max(t.num_tokens, text_bound(self._backends[verifier.model], t.full_text))
+            )
             if is_kept:
                 self._free_path(t, role, left, freed)
             root, path = tree.root_of(t), tree.path_tokens(t)
@@ -338,7 +362,9 @@ class Scoring:
         return paid, total, stopped
 
     def _reads_on(self, t: Trajectory, role: str) -> bool:
-        """Whether a role's verifier reads a path on from where it was: its own model wrote it, and its state is held."""
+        """Whether a role's verifier reads a path on from where it was: its own model wrote it, and its state is
+        held.
+        """
         return t.model == self.verifiers[role].model and self._tree.reads_on(t, role)
 
     def _free_path(self, t: Trajectory, role: str, left: dict[str, int], freed: dict[int, None]) -> None:
@@ -379,7 +405,10 @@ def _verdicts(role: str, count: int, verdicts: Sequence[float]) -> Sequence[floa
     if len(verdicts) != count:
         raise VerifierError(f"the verifier {role!r} returned {len(verdicts)} verdicts for {count} pairs")
     if not all(math.isnan(one) or 0 <= one <= 1 for one in verdicts):
-        raise VerifierError(f"the verifier {role!r} returned {shown(verdicts)} for pairs, but must return numbers between 0 and 1, or NaN")
+        raise VerifierError(
+            f"the verifier {role!r} returned {shown(verdicts)} for pairs, but must return numbers between 0 and 1, or "
+            "NaN"
+        )
     return verdicts
 
 
@@ -480,7 +509,9 @@ class MeteredCalls:
         """See `Calls.value`."""
         return await self._read(self._backend.value(await self._handles(trajectories, self.charge), head))
 
-    async def next_logprobs(self, trajectories: Sequence[Trajectory], text: str, tokens: Sequence[str]) -> NDArray[np.float64]:
+    async def next_logprobs(
+        self, trajectories: Sequence[Trajectory], text: str, tokens: Sequence[str]
+    ) -> NDArray[np.float64]:
         """See `Calls.next_logprobs`."""
         handles, text = await self._handles(trajectories, self.charge), in_whole_characters(text)
         self._check(text_bound(self._backend, text) * len(handles))
@@ -491,10 +522,14 @@ class MeteredCalls:
         """See `Calls.generate`."""
         return [first for (first,) in await self.replies(prompts, votes=1, max_tokens=max_tokens, sampling=sampling)]
 
-    async def replies(self, prompts: Sequence[Prompt], *, votes: int, max_tokens: int, sampling: Sampling) -> list[tuple[str | None, ...]]:
+    async def replies(
+        self, prompts: Sequence[Prompt], *, votes: int, max_tokens: int, sampling: Sampling
+    ) -> list[tuple[str | None, ...]]:
         """See `Calls.replies`."""
         samples = await self._sample(prompts, votes, max_tokens, sampling)
-        found = [tuple(None if sample.finish == "error" else sample.text for sample in of_prompt) for of_prompt in samples]
+        found = [
+            tuple(None if sample.finish == "error" else sample.text for sample in of_prompt) for of_prompt in samples
+        ]
         for prompt, replies in zip(prompts, found, strict=True):
             self._keep(Judgement("", prompt_text(prompt_in_whole_characters(prompt)), replies))
         return found
@@ -510,10 +545,16 @@ class MeteredCalls:
         timer = None if left is None else asyncio.get_running_loop().call_later(left, _cancel, rowsets)
         try:
             for handle, prompt in zip(handles, prompts, strict=True):
-                rows = tuple(Row(hash64("reply", self._stream, str(prompt), draw), 0, max_tokens) for draw in range(votes))
+                rows = tuple(
+                    Row(hash64("reply", self._stream, str(prompt), draw), 0, max_tokens) for draw in range(votes)
+                )
                 # a prompt that is read again would pass the bound
                 with self._blame:
-                    rowsets.append(self._backend.sample(SampleRequest(handle, rows, sampling, StopCondition(), rereads=False, tops=tops)))
+                    rowsets.append(
+                        self._backend.sample(
+                            SampleRequest(handle, rows, sampling, StopCondition(), rereads=False, tops=tops)
+                        )
+                    )
             with self._blame:
                 samples = [[await rows.row(draw) for draw in range(votes)] for rows in rowsets]
         finally:
@@ -546,14 +587,18 @@ class MeteredCalls:
             self._backend.release(handles)
         return clean_law(laws).reshape(len(handles), len(tokens))
 
-    async def bounded_choices(self, prompts: Sequence[Prompt], tokens: Sequence[str]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    async def bounded_choices(
+        self, prompts: Sequence[Prompt], tokens: Sequence[str]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """See `Calls.bounded_choices`."""
         if self._backend.caps.next_logprobs != "absent":
             laws = await self.choices(prompts, tokens)
             return laws, np.where(np.isnan(laws).any(axis=1), 1.0, 0.0)
         samples = await self._sample(prompts, 1, 1, Sampling(), tops=True)
         laws = [law_of_tops(sample.tops[0] if sample.tops else (), tokens) for (sample,) in samples]
-        return clean_law([law for law, _ in laws]).reshape(len(prompts), len(tokens)), np.array([missing for _, missing in laws])
+        return clean_law([law for law, _ in laws]).reshape(len(prompts), len(tokens)), np.array(
+            [missing for _, missing in laws]
+        )
 
     def count(self, prompt: Prompt) -> int:
         """See `Calls.count`."""
@@ -595,7 +640,9 @@ class MeteredCalls:
         return await self._read(self._backend.open(prompts), opens=True)
 
     async def _end(self, rowsets: Sequence[RowSet]) -> None:
-        """Charge what was written, whatever happened, and give up its states; a row that was lost is charged in full."""
+        """Charge what was written, whatever happened, and give up its states; a row that was lost is charged in
+        full.
+        """
         try:
             await cancelled_and_done(rowsets)
         finally:
@@ -629,7 +676,9 @@ class MeteredCalls:
             self._whole._estimate()
 
     async def _read(self, call: Awaitable[Any], *, opens: bool = False) -> list[Any]:
-        """Await a call that only reads, charge it also where the search is cancelled meanwhile, and return its values."""
+        """Await a call that only reads, charge it also where the search is cancelled meanwhile, and return its
+        values.
+        """
         replies: list[Reply[Any]] = []
         try:
             await read(self._backend, call, replies, opens=opens)
@@ -639,7 +688,9 @@ class MeteredCalls:
 
     def _check(self, needed: int) -> None:
         if self.computed + needed > self._granted:
-            raise BudgetExceeded(f"a verifier asks for {needed} tokens, but {self._granted - self.computed} are left of its bound")
+            raise BudgetExceeded(
+                f"a verifier asks for {needed} tokens, but {self._granted - self.computed} are left of its bound"
+            )
 
     def charge(self, replies: Sequence[Reply[Any]], *, estimated: bool = False) -> list[Any]:
         """See `Calls.charge`."""
@@ -653,11 +704,13 @@ class MeteredCalls:
         if self.computed > self._granted:
             raise BudgetExceeded(
                 f"a verifier computed {self.computed} tokens, but states a bound of {self._granted}",
-                hint="its bound(prefix_tokens, new_tokens) must cover what it reads and writes, prompts of its own included",
+                hint="its bound(prefix_tokens, new_tokens) must cover what it reads and writes, prompts of its own "
+                "included",
             )
         if self.prompt > self._granted_prompt:
             raise BudgetExceeded(
-                f"a verifier's own model read {self.prompt} tokens of prompts, but states a bound of {self._granted_prompt}",
+                f"a verifier's own model read {self.prompt} tokens of prompts, but states a bound of "
+                f"{self._granted_prompt}",
                 hint="its prompt_bound(prompt_tokens) must cover what its model reads when a prompt was opened",
             )
         return [reply.value for reply in replies]
@@ -675,12 +728,16 @@ def check_given(scores: object, weight: float | None, verifiers: Collection[str]
         ConfigError: The scores are no finite numbers by role, or of the role of a verifier; the weight is below 0.
     """
     if not isinstance(scores, Mapping | None):
-        raise ConfigError(f"scores is {shown(scores)}, but must be a mapping of roles to numbers", hint="for example {'own': 0.7}")
+        raise ConfigError(
+            f"scores is {shown(scores)}, but must be a mapping of roles to numbers", hint="for example {'own': 0.7}"
+        )
     given: Mapping[object, Any] = scores or {}
     for role, score in given.items():
         check_text("the role of a score", role)
         if role in verifiers:
-            raise ConfigError(f"the score of the role {role!r} is a verifier's, but was given", hint="give it a role of its own")
+            raise ConfigError(
+                f"the score of the role {role!r} is a verifier's, but was given", hint="give it a role of its own"
+            )
         check_number(f"the score of the role {role!r}", score, optional=False)
     check_number("weight", weight, 0)
 

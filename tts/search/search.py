@@ -1,7 +1,7 @@
-"""The search: what a strategy and a selection work with. A tree, an account and a seed, with methods such as expand, score and finish.
+"""The search: what a strategy and a selection work with.
 
-It hides batching, accounts, tracing and cancellation. One call of a search is in flight at a time, often with several trajectories.
-A call raises `SearchEnded` if no row can start or if the stop rule fires; only the solver catches it.
+It hides batching, accounts, tracing and cancellation. One call of a search is in flight at a time, often with several
+trajectories. A call raises `SearchEnded` if no row can start or if the stop rule fires; only the solver catches it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,19 @@ from tts.search.algorithms.aggregation import aggregate_scores, check_aggregate
 from tts.search.algorithms.embedding import CountedEmbedder, Embedder, HashedNgrams, refuse_unpriced
 from tts.search.answers import Answers, Candidates
 from tts.search.costs import Costs
-from tts.search.ends import END, MOST_TOKENS, STEP, Notes, SearchEnded, Share, StopDecision, Stops, Thought, Tokens, Until
+from tts.search.ends import (
+    END,
+    MOST_TOKENS,
+    STEP,
+    Notes,
+    SearchEnded,
+    Share,
+    StopDecision,
+    Stops,
+    Thought,
+    Tokens,
+    Until,
+)
 from tts.search.prompts import Prompts, check_fork, content_of, forked
 from tts.search.queue import QueuedRow, RowQueue
 from tts.search.rows import RowRunner
@@ -57,14 +69,15 @@ REMARKS = frozenset({"critique", "verify"})  # kinds of prompts after which no s
 class Search:
     """One problem's search, as strategies and selections use it.
 
-    The solver makes it and opens `root`. In `async with search:` the strategy runs. After the block every row that was begun is a
-    candidate, and a selection chooses.
+    The solver makes it and opens `root`. In `async with search:` the strategy runs. After the block every row that was
+    begun is a candidate, and a selection chooses.
 
     Attributes:
         problem: The problem, without its reference answer and metadata.
         task: Its task.
         candidates: What `finish` and `complete` made so far, in draw order; it grows.
-        tree: The nodes that were written. `tree.distinct_tokens(ts)` are the prefix tokens that trajectories keep alive.
+        tree: The nodes that were written. `tree.distinct_tokens(ts)` are the prefix tokens that trajectories keep
+            alive.
         rows: How rows are written, and what is known of their lengths and costs.
         scoring: The verifiers by role, their scores and comparisons.
         notes: Warnings and reasons.
@@ -113,11 +126,20 @@ class Search:
         self.scoring = scoring
         self.notes = notes
         self.rows = RowRunner(
-            problem=problem, task=task, backends=backends, sampling=sampling, costs=costs, tree=tree, prompts=prompts, clock=clock,
+            problem=problem,
+            task=task,
+            backends=backends,
+            sampling=sampling,
+            costs=costs,
+            tree=tree,
+            prompts=prompts,
+            clock=clock,
             spreads=any({"spreads", "tops"} & set(verifier.needs) for verifier in scoring.verifiers.values()),
             sampling_logprobs=sampling_logprobs,
-            unscorable=scoring.unscorable, expected=expected_tokens, portion=portion,
-        )  # fmt: skip
+            unscorable=scoring.unscorable,
+            expected=expected_tokens,
+            portion=portion,
+        )
         self._costs = costs
         self._prompts = prompts
         self._answers = answers
@@ -147,7 +169,7 @@ class Search:
         def __getattr__(self, name: str) -> NoReturn:
             raise AttributeError(renamed(f"Search.{name}") or f"a search has no attribute {name!r}")
 
-    # What may be read -----------------------------------------------------------------------------------------------------------
+    # What may be read -------------------------------------------------------------------------------------------------
 
     @property
     def root(self) -> Trajectory:
@@ -170,8 +192,8 @@ class Search:
     def affordable_samples(self, *, stepwise: bool = False) -> int | None:
         """Return the number of plain samples of expected length that the budget still pays; None: no limit.
 
-        The expected length is learnt during the search. At first it is that of the caller, the model's record or the task. If only time
-        is limited, the number is that of the samples that have ended, and at least 4.
+        The expected length is learnt during the search. At first it is that of the caller, the model's record or the
+        task. If only time is limited, the number is that of the samples that have ended, and at least 4.
 
         Args:
             stepwise: Whether samples are scored at each step instead of once.
@@ -179,22 +201,27 @@ class Search:
         return self.rows.sizes.affordable_samples(stepwise=stepwise)
 
     def rng(self, purpose: str, *address: int | str) -> np.random.Generator:
-        """Return the generator of an address; the same address always restarts the same draws, so loops pass their step number."""
+        """Return the generator of an address. Equal addresses restart the same draws: loops pass their step number."""
         return randomness.generator(self._seed, self._key, purpose, *address)
 
-    # Writing --------------------------------------------------------------------------------------------------------------------
+    # Writing ----------------------------------------------------------------------------------------------------------
 
     async def open(
-        self, kind: str = "solve", *texts: str, prompt: Prompt | Sequence[Message] | None = None, group: int | None = None
+        self,
+        kind: str = "solve",
+        *texts: str,
+        prompt: Prompt | Sequence[Message] | None = None,
+        group: int | None = None,
     ) -> Trajectory:
         """Return a new root, from the task's prompt of a kind and earlier texts, or from a prompt of the caller's own.
 
-        A prompt that is opened again has draws of its own: its stream is a function of seed, problem, content and how often it was opened.
+        A prompt that is opened again has draws of its own: its stream is a function of seed, problem, content and how
+        often it was opened.
 
         Args:
-            kind: One of the task's prompts ("revise", "fuse", "critique", …). With `prompt` any name: lengths are learnt by it, at first
-                from the task's constant for it, or for "solve". What is written after "critique" or "verify" is no solution, and
-                is not scored for a stop rule.
+            kind: One of the task's prompts ("revise", "fuse", "critique", …). With `prompt` any name: lengths are
+                learnt by it, at first from the task's constant for it, or for "solve". What is written after "critique"
+                or "verify" is no solution, and is not scored for a stop rule.
             texts: Earlier solutions that the task's prompt shows.
             prompt: The prompt in place of the task's: exact text, or chat messages.
             group: The group of its candidates, where they belong to earlier ones'.
@@ -205,7 +232,10 @@ class Search:
         """
         check_text("kind", kind)
         if prompt is not None and texts:
-            raise ConfigError("a prompt of one's own was given with texts, but those are for the task's prompts", hint="write them into it")
+            raise ConfigError(
+                "a prompt of one's own was given with texts, but those are for the task's prompts",
+                hint="write them into it",
+            )
         own = None if prompt is None else checked_prompt(prompt)
         address = (kind, *texts) if own is None else content_of(own)
         with self._call(writes=True):
@@ -220,7 +250,21 @@ class Search:
             self._opened[address] += 1
             stream = randomness.root_stream(self._seed, self._key, *address, *([str(again)] if again else []))
             marks = (metadata_of(self._backends["policy"]).thoughts or THINK).behind(asked)
-            root = Trajectory(None, "", (), (), "active", stream, len(self.tree.nodes), 0, 0, kind, "policy", opened.handle, marks=marks)
+            root = Trajectory(
+                None,
+                "",
+                (),
+                (),
+                "active",
+                stream,
+                len(self.tree.nodes),
+                0,
+                0,
+                kind,
+                "policy",
+                opened.handle,
+                marks=marks,
+            )
             self.tree.add(root, opened.tokens, group)
             if own is not None:
                 self.tree.own_prompts[root.node] = Problem(own).text
@@ -240,13 +284,14 @@ class Search:
     ) -> list[list[Trajectory]]:
         """Return up to n children of each trajectory, in order; failed rows are left out, charged and counted by kind.
 
-        Rows that cost no sample begin first, then first children of all, second children of all, …; as many as the budget pays to their
-        end. Rows that a grant cuts are continued within the call.
+        Rows that cost no sample begin first, then first children of all, second children of all, …; as many as the
+        budget pays to their end. Rows that a grant cuts are continued within the call.
 
         Args:
             ts: Active trajectories; one listed twice is two requests.
             n: Children of each.
-            until: Where a row ends: STEP, END, Tokens(m), Share(part), Stops(texts), after the first, or Thought(m), after the thought.
+            until: Where a row ends: STEP, END, Tokens(m), Share(part), Stops(texts), after the first, or Thought(m),
+                after the thought.
             temperature: None for the run's.
             max_tokens: The most tokens of a row; None for the run's.
             model: The role that writes.
@@ -318,7 +363,8 @@ class Search:
             thought_tokens: See `Sampling`; None for the run's.
 
         Raises:
-            SearchEnded: the budget is used up before, all rows of three waves failed, or the stop rule fired; see `candidates`.
+            SearchEnded: the budget is used up before, all rows of three waves failed, or the stop rule fired; see
+                `candidates`.
         """
         check_int("n", n, 1)
         first, barren, free = len(self.candidates), 0, 0
@@ -349,13 +395,19 @@ class Search:
             if n is None and made and not queue.begun:
                 free = self._free_waves(free, before)
         if queue.given_up or (n is not None and queue.count < n * len(ts)):
-            why = f"{queue.given_up} were given up for others" if queue.given_up else "budget: the others could not begin at once"
+            why = (
+                f"{queue.given_up} were given up for others"
+                if queue.given_up
+                else "budget: the others could not begin at once"
+            )
             self._count_short(queue, first, n, ts, why)
         return self.candidates[first:]
 
     def _wave(self, queue: RowQueue) -> aclosing[AsyncGenerator[QueuedRow, None]]:
         """Return the next call for rows of a queue, as a context that yields those that are over."""
-        return aclosing(self.rows.write(queue, answered=self.candidates.votes.total > 0, completed=bool(self.candidates)))
+        return aclosing(
+            self.rows.write(queue, answered=self.candidates.votes.total > 0, completed=bool(self.candidates))
+        )
 
     def _spend(self) -> dict[str, int]:
         """Return what the search has spent of tokens, and of each limited unit."""
@@ -373,7 +425,9 @@ class Search:
         """
         after = self._spend()
         free = free + 1 if before["tokens"] == after["tokens"] else 0
-        if all(before[unit] == after[unit] for unit in self.account.units) and (self.account.deadline is None or free == _FREE):
+        if all(before[unit] == after[unit] for unit in self.account.units) and (
+            self.account.deadline is None or free == _FREE
+        ):
             raise SearchEnded("nothing is spent any more")
         return free
 
@@ -394,11 +448,16 @@ class Search:
                 self.finish(t)
 
     async def _score_held(self) -> bool:
-        """Score candidates whose scores are needed in any case and whose cost is reserved; return whether there were any.
+        """Score candidates whose scores are needed in any case and whose cost is reserved; return whether there were
+        any.
 
         If they cost less than reserved, the difference pays more rows.
         """
-        held = [c.trajectory for c in self.candidates if self.account.keeps(c.trajectory.node)] if self._asked_of_all else []
+        held = (
+            [c.trajectory for c in self.candidates if self.account.keeps(c.trajectory.node)]
+            if self._asked_of_all
+            else []
+        )
         for role in self._asked_of_all if held else ():
             await self.score(held, role, required=False)
         return bool(held)
@@ -413,19 +472,25 @@ class Search:
 
     def _count_short(self, queue: RowQueue, first: int, n: int | None, ts: Sequence[Trajectory], why: str) -> None:
         """Warn if not all of a fixed number of rows were finished; `first`: the first candidate of these rows."""
-        made = [c.trajectory for c in self.candidates[first:]] + [row.path for row in queue.begun if row.path is not None]
+        made = [c.trajectory for c in self.candidates[first:]] + [
+            row.path for row in queue.begun if row.path is not None
+        ]
         ended, wanted = sum(t.status == "finished" for t in made), (n or 0) * len(ts)
         if self._root in ts and wanted > 1 and ended < wanted and (queue.given_up or why.startswith("budget")):
             self.notes.warn(f"{ended} of {wanted} samples came to their end, {why}")
 
-    def finish(self, t: Trajectory, *, scores: Mapping[str, float] | None = None, weight: float | None = None) -> Candidate | None:
-        """Return the candidate of a finished or truncated trajectory, with its answer if it has one; None for any other.
+    def finish(
+        self, t: Trajectory, *, scores: Mapping[str, float] | None = None, weight: float | None = None
+    ) -> Candidate | None:
+        """Return the candidate of a finished or truncated trajectory, with its answer if it has one; None for any
+        other.
 
         A path that is a candidate already takes the scores and the weight, in its place among `candidates`.
 
         Args:
-            scores: The strategy's own, finite numbers by a role that no verifier has. Selections by score read them at no cost, where the
-                strategy names the role in `Needs.scores`. Scores below 0 or above 1 are taken as log-odds where they are summed.
+            scores: The strategy's own, finite numbers by a role that no verifier has. Selections by score read them at
+                no cost, where the strategy names the role in `Needs.scores`. Scores below 0 or above 1 are taken as
+                log-odds where they are summed.
             weight: What the candidate counts for in `majority`, at least 0; None: 1.
 
         Raises:
@@ -433,7 +498,10 @@ class Search:
             ConfigError: it is a rollout; a score or the weight is no such number; the role is a verifier's.
         """
         if t.node in self.tree.scratch:
-            raise ConfigError(f"node {t.node} is of a rollout, which is scored and dropped, but only a path of the tree can be finished")
+            raise ConfigError(
+                f"node {t.node} is of a rollout, which is scored and dropped, but only a path of the tree can be "
+                "finished"
+            )
         if scores is not None or weight is not None:
             check_given(scores, weight, self.scoring.verifiers)
         if (known := self._finished.get(t.node)) is not None:
@@ -458,7 +526,9 @@ class Search:
         self._finished[given.trajectory.node] = self.candidates[given.index] = given
         return given
 
-    def _add_candidate(self, t: Trajectory, given: Mapping[str, float] | None = None, weight: float | None = None) -> Candidate:
+    def _add_candidate(
+        self, t: Trajectory, given: Mapping[str, float] | None = None, weight: float | None = None
+    ) -> Candidate:
         self._note_given(given or {})
         answer, kind = self._answers.of(t)
         place, scores = len(self.candidates), {**self._judged_by.get(t.node, {}), **(given or {})}
@@ -479,7 +549,7 @@ class Search:
             raise SearchEnded(self.notes.stop.reason, self.notes.stop)
 
     async def _judge(self, ts: Sequence[Trajectory]) -> None:
-        """Score ended trajectories for a stop rule that uses scores, before `finish` calls it. Do nothing for other stop rules."""
+        """Score ended trajectories before `finish` calls a stop rule that uses scores, and for such a rule alone."""
         if self._judged is None:
             return
         role, aggregate = self._judged
@@ -488,10 +558,11 @@ class Search:
             self._judged_by |= {t.node: {role: score} for t, score in zip(ended, scores.tolist(), strict=True)}
 
     async def extend(self, ts: Sequence[Trajectory], text: str, *, model: str = "policy") -> list[Trajectory]:
-        """Return one child of each trajectory with forced text after it (an answer cue, "Wait"); input, not generated tokens.
+        """Return one child of each trajectory with forced text after it (an answer cue, "Wait"); input, not generated
+        tokens.
 
-        A finished trajectory goes on after its text without the end of sequence, which stays charged: prompt and path are read anew, as
-        input. It stays a candidate where it was one; what is written after it is of its group.
+        A finished trajectory goes on after its text without the end of sequence, which stays charged: prompt and path
+        are read anew, as input. It stays a candidate where it was one; what is written after it is of its group.
 
         Raises:
             ConfigError: a trajectory is truncated, failed or pruned. SearchEnded: the budget cannot pay it.
@@ -504,26 +575,33 @@ class Search:
             return children
 
     async def fork(self, t: Trajectory, at: int | str) -> Trajectory:
-        """Return the path up to a place in a trajectory's last piece, to branch off there: `expand([prefix], n)` makes n forks.
+        """Return the path up to a place in a trajectory's last piece, to branch off there: `expand([prefix], n)` makes
+        n forks.
 
-        The node is divided. What stands after the token is the first child of the prefix, so that every fork costs a sample. Fork j >= 1
-        has a stream of its own, by (stream, position, j). Forks of one place are counted on over all calls. The state is read anew, as
-        input. Trajectories that the caller has, candidates and scores stay as they are.
+        The node is divided. What stands after the token is the first child of the prefix, so that every fork costs a
+        sample. Fork j >= 1 has a stream of its own, by (stream, position, j). Forks of one place are counted on over
+        all calls. The state is read anew, as input. Trajectories that the caller has, candidates and scores stay as
+        they are.
 
         Args:
-            at: Tokens of the last piece, as in `token_ids`, that the prefix keeps; from 1 to below their number. Or a text: the prefix ends
-                before its last occurrence in that piece, also where tokens are not shown; then their number is an estimate.
+            at: Tokens of the last piece, as in `token_ids`, that the prefix keeps; from 1 to below their number. Or a
+                text: the prefix ends before its last occurrence in that piece, also where tokens are not shown; then
+                their number is an estimate.
 
         Raises:
             CapabilityError: the backend shows no token ids (for a number), or cannot append text; nothing is spent.
-            ConfigError: there is no such place, or it begins inside of a character. SearchEnded: the budget cannot pay it.
+            ConfigError: there is no such place, or it begins inside of a character. SearchEnded: the budget cannot pay
+                it.
         """
         place = check_fork(t, at, self._backends[t.model], self.tree)
         with self._call(writes=True):
             return await forked(t, place, self.tree, self._prompts)
 
-    async def rollout(self, ts: Sequence[Trajectory], steps: int, *, temperature: float | None = None) -> list[Trajectory]:
-        """Return each trajectory continued by up to `steps` steps, for `score` alone: paid for, and dropped at the next call of this.
+    async def rollout(
+        self, ts: Sequence[Trajectory], steps: int, *, temperature: float | None = None
+    ) -> list[Trajectory]:
+        """Return each trajectory continued by up to `steps` steps, for `score` alone: paid for, and dropped at the next
+        call of this.
 
         A trajectory that has ended, or whose rollout could not start, stands for itself.
         """
@@ -545,7 +623,7 @@ class Search:
                     break
         return ends
 
-    # Judging --------------------------------------------------------------------------------------------------------------------
+    # Judging ----------------------------------------------------------------------------------------------------------
 
     async def score(
         self,
@@ -562,10 +640,10 @@ class Search:
             ts: The trajectories.
             verifier: The role.
             aggregate: "last", "min", "prod", "mean" or "model".
-            scale: "raw": as the verifier scores; "unit": mapped from its range to [0, 1]; "log_odds": ln(r / (1 - r)) of that, where an
-                unbounded score is a log-odds as it is.
-            required: Whether the search ends where the budget cannot pay for a single score. A selection, which comes after the end,
-                gets NaN in any case.
+            scale: "raw": as the verifier scores; "unit": mapped from its range to [0, 1]; "log_odds": ln(r / (1 - r))
+                of that, where an unbounded score is a log-odds as it is.
+            required: Whether the search ends where the budget cannot pay for a single score. A selection, which comes
+                after the end, gets NaN in any case.
 
         Raises:
             SearchEnded: The budget cannot pay for a single one of them.
@@ -574,7 +652,9 @@ class Search:
         with self._call():
             stopped = await self.scoring.score(ts, verifier)
         known = [self.tree.scores.get((t.node, verifier)) for t in ts]
-        scores = np.array([np.nan if one is None else aggregate_scores(one, aggregate) for one in known], dtype=np.float64)
+        scores = np.array(
+            [np.nan if one is None else aggregate_scores(one, aggregate) for one in known], dtype=np.float64
+        )
         if stopped is not None and required and not self._is_over and np.isnan(scores).all():
             raise SearchEnded(f"budget: {stopped.unit}")
         if scale == "raw":
@@ -582,8 +662,11 @@ class Search:
         bounds = self.scoring.range_of(verifier)
         return to_unit(scores, bounds) if scale == "unit" else to_log_odds(scores, bounds)
 
-    async def ask(self, ts: Sequence[Trajectory], text: str, tokens: Sequence[str], *, model: str = "policy") -> NDArray[np.float64]:
-        """Return the probabilities [trajectories, tokens] that each token comes next after an appended text, untempered.
+    async def ask(
+        self, ts: Sequence[Trajectory], text: str, tokens: Sequence[str], *, model: str = "policy"
+    ) -> NDArray[np.float64]:
+        """Return the probabilities [trajectories, tokens] that each token comes next after an appended text,
+        untempered.
 
         The text is read and dropped; it is charged as verifier tokens.
         """
@@ -592,7 +675,7 @@ class Search:
             return await self._prompts.ask(ts, in_whole_characters(text), tokens, model)
 
     async def hidden(self, ts: Sequence[Trajectory]) -> NDArray[np.float64]:
-        """Return the policy's last hidden state at the end of each path, [trajectories, its width]; input, as `extend`."""
+        """Return the policy's last hidden state at the end of each path, [trajectories, its width]; as `extend`."""
         require(self._backends["policy"], ["hidden"], "reading hidden states")
         with self._call():
             return await self._prompts.hidden(ts)
@@ -609,11 +692,13 @@ class Search:
         with self._call():
             vectors, tokens = await self._within_time(chosen.embed_counted(texts))
             bound = sum(len(text.encode()) for text in texts)
-            usage = Usage(prompt_tokens=bound if tokens is None else tokens, estimated=tokens is None, flops=None, usd=None)
+            usage = Usage(
+                prompt_tokens=bound if tokens is None else tokens, estimated=tokens is None, flops=None, usd=None
+            )
             self.account.book(Call("embed", "", len(texts), 0, usage))
             return vectors
 
-    # The rest -------------------------------------------------------------------------------------------------------------------
+    # The rest ---------------------------------------------------------------------------------------------------------
 
     async def run(self, fn: Callable[..., T], *args: Any) -> T:
         """Run CPU work (an integer program, clustering) beside the event loop; its seconds are booked as "search".
@@ -644,7 +729,8 @@ class Search:
         """Make `ts` the live set: every other unfinished path is pruned, and its state released. Candidates stay."""
         self.tree.kept.append(self.tree.distinct_tokens(ts))
         kept = [*ts, *(candidate.trajectory for candidate in self.candidates), *self.rows.open_paths]
-        needed = self.tree.above(kept) if self.account.has_kept else set[int]()  # whose scores read what is held above them
+        # whose scores read what is held above them
+        needed = self.tree.above(kept) if self.account.has_kept else set[int]()
         self._prune(self.tree.doomed([t.node for t in kept]), needed)
 
     def drop(self, ts: Sequence[Trajectory]) -> None:
@@ -682,12 +768,14 @@ class Search:
             if self.notes.stop in own:
                 self.notes.stop = None
 
-    # Its life -------------------------------------------------------------------------------------------------------------------
+    # Its life ---------------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, _type: type[BaseException] | None, _failure: BaseException | None, _trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, _type: type[BaseException] | None, _failure: BaseException | None, _trace: TracebackType | None
+    ) -> None:
         """End the strategy: rows that wait for others, and rows that the budget leaves open, become candidates."""
         try:
             if self.notes.stop is None:
@@ -708,7 +796,10 @@ class Search:
         if writes:
             self._check_going()
         if self._is_busy:
-            raise ConfigError("two calls of one search are in flight", hint="await one before the next; width is several rows in one call")
+            raise ConfigError(
+                "two calls of one search are in flight",
+                hint="await one before the next; width is several rows in one call",
+            )
         self._is_busy = True
         if self._ended and not self.scoring.verifiers:  # no verifier will score them
             self._prompts.release(self._ended)
@@ -726,13 +817,14 @@ class Search:
                 self._on_call(self)
 
 
-# How a search comes to an answer where its strategy cannot --------------------------------------------------------------------------
+# How a search comes to an answer where its strategy cannot ------------------------------------------------------------
 
 
 async def responding(search: Search, t: Trajectory) -> Trajectory:
     """Return a path whose thought went on while enough was left for a response, and has ended; any other path as it is.
 
-    Where the thought met the end of the context, or its rows failed, there is nothing more to write: the path is returned as it is then.
+    Where the thought met the end of the context, or its rows failed, there is nothing more to write: the path is
+    returned as it is then.
 
     Raises:
         SearchEnded: the budget cannot pay it.
@@ -747,10 +839,16 @@ async def responding(search: Search, t: Trajectory) -> Trajectory:
 
 
 def best_active(search: Search) -> Trajectory:
-    """Return the live trajectory most worth completing: highest scored, then the plain sample's, then the longest; or the root."""
+    """Return the live trajectory most worth completing: highest scored, then the plain sample's, then the longest; or
+    the root.
+    """
     tree, roles = search.tree, list(search.scoring.verifiers)
     interrupted = {t.node for t in search.rows.open_paths}
-    held = [t for t in tree.held.values() if t.status == "active" and t.node not in tree.scratch | interrupted and t.parent is not None]
+    held = [
+        t
+        for t in tree.held.values()
+        if t.status == "active" and t.node not in tree.scratch | interrupted and t.parent is not None
+    ]
     live = [t for t in held if not tree.children_of(t)]  # another child would cost a sample
 
     def promise(t: Trajectory) -> tuple[float, bool, int, int]:
@@ -776,10 +874,12 @@ async def complete_best(search: Search) -> None:
 
 
 async def learn_length(search: Search, end: SearchEnded) -> bool:
-    """Complete a path where an assumed length alone keeps rows from beginning, once in a search; return whether that was done.
+    """Complete a path where an assumed length alone keeps rows from beginning, once in a search; return whether that
+    was done.
 
-    What is held back to bring a path to its end is the task's constant until a path has ended. Small budgets may not pay that, although
-    they pay many solutions. The path that is completed is the one that the search would end with. After it, lengths are known.
+    What is held back to bring a path to its end is the task's constant until a path has ended. Small budgets may not
+    pay that, although they pay many solutions. The path that is completed is the one that the search would end with.
+    After it, lengths are known.
 
     Args:
         end: How the request of the rows ended.

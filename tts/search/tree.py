@@ -1,6 +1,7 @@
 """The tree of one search: its nodes, who is alive, what the live ones keep in memory, and what is known of each.
 
-It holds no policy: `Search` decides what to add, prune and score. Node numbers follow the order of calls and rows, never time.
+It holds no policy: `Search` decides what to add, prune and score. Node numbers follow the order of calls and rows,
+never time.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ class Tree:
         self.peak_live = 0
         self.peak_logical = 0
         self._root: list[int] = []  # the root of each node
-        self._reread: dict[int, int] = {}  # of nodes after one whose path was read anew: tokens of the path less those of its nodes
+        # of nodes after one whose path was read anew: tokens of the path less those of its nodes
+        self._reread: dict[int, int] = {}
         self._fresh: set[int] = set()  # the nodes whose path was read anew
         self._groups: dict[int, int] = {}  # of roots whose candidates belong to earlier ones
         self._first_groups: dict[int, int] = {}  # of first parts of first steps
@@ -55,7 +57,9 @@ class Tree:
     def own_text(self, t: Trajectory) -> str:
         """Return the text that this node adds to its path."""
         parent = self._above.get(t.node)
-        return t.text if parent is None or t.parent is None else t.text[len(parent.full_text) - len(t.parent.full_text) :]
+        return (
+            t.text if parent is None or t.parent is None else t.text[len(parent.full_text) - len(t.parent.full_text) :]
+        )
 
     def parent_of(self, t: Trajectory) -> Trajectory | None:
         """Return the node above: of a node that was divided, its first part."""
@@ -71,12 +75,15 @@ class Tree:
         first = t if t.depth <= 1 else t.path[1]
         return self._groups.get(self._root[t.node], self._first_groups.get(first.node, first.node))
 
-    def add(self, t: Trajectory, root_tokens: int, group: int | None = None, *, reread: int | None = None) -> Trajectory:
+    def add(
+        self, t: Trajectory, root_tokens: int, group: int | None = None, *, reread: int | None = None
+    ) -> Trajectory:
         """Append a node; its number must be the next.
 
         Args:
             root_tokens: The prompt's tokens, and its group, where it is a root.
-            reread: Where its state is not its parent's, but was read anew: the tokens that the path has more than its nodes. Else None.
+            reread: Where its state is not its parent's, but was read anew: the tokens that the path has more than its
+                nodes. Else None.
         """
         self.nodes.append(t)
         self._root.append(t.node if t.parent is None else self._root[t.parent.node])
@@ -97,7 +104,9 @@ class Tree:
         return t
 
     def piece_at(self, t: Trajectory, position: int) -> tuple[Trajectory, Trajectory]:
-        """Return the part of a node that has a position after its first token and not after its last, and the node above that part."""
+        """Return the part of a node that has a position after its first token and not after its last, and the node
+        above that part.
+        """
         rest, above = t, self.parent_of(t)
         while above is not None and above.num_tokens > position:
             rest, above = above, self.parent_of(above)
@@ -105,7 +114,8 @@ class Tree:
         return rest, above
 
     def divide(self, t: Trajectory, first: Trajectory, reread: int) -> Trajectory:
-        """Put the first part of a node above it: the rest, with all that is after it, becomes the first child of that part.
+        """Put the first part of a node above it: the rest, with all that is after it, becomes the first child of that
+        part.
 
         Args:
             first: The new node, whose state was read anew.
@@ -122,7 +132,9 @@ class Tree:
         return first
 
     def replace(self, t: Trajectory) -> Trajectory:
-        """Put a trajectory in the place of the one of its node, which has no children, and return it: a row went on, or ended otherwise."""
+        """Put a trajectory in the place of the one of its node, which has no children, and return it: a row went on, or
+        ended otherwise.
+        """
         held = self.release(self.nodes[t.node])
         self.nodes[t.node] = t
         if t.handle is not None and (held or t.node not in self.pruned):
@@ -143,7 +155,9 @@ class Tree:
             if t.status != "active" and not (ended and t.status == "finished"):
                 hint = "search.extend([t], text) continues it" if t.status == "finished" else ""
                 which = "an active or finished" if ended else "an active"
-                raise ConfigError(f"node {t.node} is {t.status}, but only {which} trajectory can be continued", hint=hint)
+                raise ConfigError(
+                    f"node {t.node} is {t.status}, but only {which} trajectory can be continued", hint=hint
+                )
             if t.node in self.pruned:
                 raise ConfigError(f"node {t.node} was pruned by keep(), but only a live trajectory can be continued")
 
@@ -237,5 +251,7 @@ class Tree:
         return self.path_tokens(t) if t.node in self._reread else 0
 
     def reads_on(self, t: Trajectory, verifier: str) -> bool:
-        """Whether a verifier can read a path on from where it was: its state is held, and was not read anew since it was scored."""
+        """Whether a verifier can read a path on from where it was: its state is held, and was not read anew since it
+        was scored.
+        """
         return t.node in self.held and (t.node not in self._reread or self.scored_tokens(t, verifier) > 0)

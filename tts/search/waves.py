@@ -1,11 +1,13 @@
 """Waves: how many rows of a request begin or go on in the next call, and how far each may be written.
 
-`plan_rows` and what it calls are pure functions of values: the rows, what is known of lengths, and what is left of each limit. `RowSizes`
-has these values for the rows of one search. `RowRunner` takes a lease of what a wave reserves, and sends it.
+`plan_rows` and what it calls are pure functions of values: the rows, what is known of lengths, and what is left of each
+limit. `RowSizes` has these values for the rows of one search. `RowRunner` takes a lease of what a wave reserves, and
+sends it.
 
-Until there is a candidate, one row gets all that is left, or as many rows begin as can be paid however long they are. A later wave begins
-at most twice the rows begun so far, and only rows that what is left pays to their expected end. While more rows may follow, a row is given
-up once it has taken half of what was left when it began, and four expected lengths.
+Until there is a candidate, one row gets all that is left, or as many rows begin as can be paid however long they are. A
+later wave begins at most twice the rows begun so far, and only rows that what is left pays to their expected end. While
+more rows may follow, a row is given up once it has taken half of what was left when it began, and four expected
+lengths.
 """
 
 from __future__ import annotations
@@ -163,8 +165,8 @@ def plan_rows(request: WaveRequest, left: Amounts) -> Wave:
 def _plan_programs(request: WaveRequest, payable: int, left: Amounts) -> Wave:
     """Return a wave of programs. The part of each is what is left, divided by the rows that are still to run.
 
-    Where no limit is shared, all begin at once. Where nobody says how many rows these are, no more begin than what is left pays by the
-    cost of a row so far. At most half of a part is kept for the score of its row.
+    Where no limit is shared, all begin at once. Where nobody says how many rows these are, no more begin than what is
+    left pays by the cost of a row so far. At most half of a part is kept for the score of its row.
 
     Args:
         request: The rows.
@@ -210,7 +212,9 @@ def limit_to_share(cost: RowCost, needed: int, held: int, left: Amounts, shares:
         shares: The equal part of one search, by shared limit.
     """
     rows = {unit: 1 if unit == "samples" else cost.of(unit, held + _PATIENCE * needed) for unit in shares}
-    return {unit: min(amount, max(shares[unit], rows[unit])) if unit in shares else amount for unit, amount in left.items()}
+    return {
+        unit: min(amount, max(shares[unit], rows[unit])) if unit in shares else amount for unit, amount in left.items()
+    }
 
 
 def _size(request: WaveRequest, rows: int, left: Amounts) -> _Size:
@@ -275,7 +279,7 @@ def branches_of(parents: Sequence[Trajectory], children_of: Callable[[Trajectory
     return costs
 
 
-# What limits pay ----------------------------------------------------------------------------------------------------------------
+# What limits pay ------------------------------------------------------------------------------------------------------
 
 
 def payable_branches(branches: Sequence[int], left: int | None) -> int:
@@ -293,7 +297,9 @@ def payable_branches(branches: Sequence[int], left: int | None) -> int:
 
 
 def payable_rows(cost: RowCost, tokens: int, left: Amounts) -> float:
-    """Return how many rows of so many tokens the limits other than samples pay; infinity where there is no such limit."""
+    """Return how many rows of so many tokens the limits other than samples pay; infinity where there is no such
+    limit.
+    """
     each = cost.of_each(left, tokens)
     return min([left[unit] // amount for unit, amount in each.items() if amount > 0], default=math.inf)
 
@@ -402,10 +408,11 @@ class RowSizes:
         self._lengths: dict[str, Lengths] = {}
         self._assumed: set[str] = set()  # kinds whose prior is the task's constant, for no solution had ended
         self._steps = [0, 0]  # tokens and number of the steps that have ended
-        self._chains: dict[int, tuple[int | None, int]] = {}  # of nodes that end pieces of given sizes: the cap of a row, and their tokens
+        # of nodes that end pieces of given sizes: the cap of a row, and their tokens
+        self._chains: dict[int, tuple[int | None, int]] = {}
         self._forced: set[int] = set()  # nodes of forced text, and what was written after them: no measure of lengths
 
-    # What is known --------------------------------------------------------------------------------------------------------------
+    # What is known ----------------------------------------------------------------------------------------------------
 
     def lengths(self, kind: str) -> Lengths:
         """Return what is known of the lengths of paths after a kind of prompt."""
@@ -419,13 +426,17 @@ class RowSizes:
         return known
 
     def _prior(self, kind: str) -> int:
-        """Return the tokens that a path is expected to take before one of its kind was written: by the solutions, else by the task."""
+        """Return the tokens that a path is expected to take before one of its kind was written: by the solutions, else
+        by the task.
+        """
         if kind == "solve":
             return round(self._typical(kind) * self._scale)
         return round(self.lengths("solve").expected() * self._typical(kind) / max(1, self._typical("solve")))
 
     def _typical(self, kind: str) -> int:
-        """Return the task's constant for a kind of prompt: that of "solve" for a kind of the caller's own, which the task has not."""
+        """Return the task's constant for a kind of prompt: that of "solve" for a kind of the caller's own, which the
+        task has not.
+        """
         try:
             return self._task.typical_tokens(kind)
         except ConfigError:
@@ -513,9 +524,11 @@ class RowSizes:
         """Take what is written after a node, which is forced text, for no measure of lengths."""
         self._forced.add(node)
 
-    # What may begin, and go on --------------------------------------------------------------------------------------------------
+    # What may begin, and go on ----------------------------------------------------------------------------------------
 
-    def plan(self, queue: RowQueue, going_on: list[QueuedRow], *, answered: bool, completed: bool, is_patient: bool) -> PlannedWave:
+    def plan(
+        self, queue: RowQueue, going_on: list[QueuedRow], *, answered: bool, completed: bool, is_patient: bool
+    ) -> PlannedWave:
         """Choose the rows of the next call: those that are open, else new ones; and plan how far they are written.
 
         Args:
@@ -537,7 +550,9 @@ class RowSizes:
                 queue.give_back(upcoming.rows)
             raise
 
-    def _plan(self, queue: RowQueue, upcoming: NextRows, *, answered: bool, completed: bool, is_patient: bool) -> PlannedWave:
+    def _plan(
+        self, queue: RowQueue, upcoming: NextRows, *, answered: bool, completed: bool, is_patient: bool
+    ) -> PlannedWave:
         rows, goes_on = upcoming.rows, upcoming.goes_on
         cost, bound = self._bounds(queue, upcoming)
         held = 0 if answered or queue.until is END else self._held_for(queue, upcoming)
@@ -553,7 +568,8 @@ class RowSizes:
         chosen, rooms = rows[: wave.rows], dict[int, int]()
         for row, branch in zip(chosen, branches, strict=False):
             row.limit = row.limit if wave.limit is None else wave.limit
-            if (room := None if goes_on else rooms.get(row.parent.node)) is None:  # rows that begin after one path are alike
+            # rows that begin after one path are alike
+            if (room := None if goes_on else rooms.get(row.parent.node)) is None:
                 room = rooms[row.parent.node] = self.left_of(queue, row)
             row.branch, row.room, row.cap = branch, room, min(wave.cap, room)
             assert row.cap >= 1, f"a row was granted {row.cap} tokens"
@@ -584,14 +600,17 @@ class RowSizes:
         return cost, self._costs.before_prompts(bound, prompts)
 
     def _held_for(self, queue: RowQueue, upcoming: NextRows) -> int:
-        """Return the tokens that are held to bring an open path to its end: the same for all calls of a row, however they cut it."""
+        """Return the tokens that are held to bring an open path to its end: the same for all calls of a row, however
+        they cut it.
+        """
         if not (upcoming.goes_on and queue.held):
             written = max(t.num_tokens for t in upcoming.parents)
             queue.held = max(self.expected_step, self.lengths(upcoming.kind).expected(written) - written)
         return queue.held
 
     def _left_for(self, queue: RowQueue, upcoming: NextRows, bound: RowCost, held: int, *, is_patient: bool) -> Amounts:
-        """Return what a wave is planned with: what is left, and of limits that other searches share, no more than an equal part.
+        """Return what a wave is planned with: what is left, and of limits that other searches share, no more than an
+        equal part.
 
         Args:
             queue: The request.
@@ -628,7 +647,9 @@ class RowSizes:
         return index
 
     def _scratch_children_of(self, t: Trajectory) -> int:
-        """Return a rollout's children as its cost counts them: the first row of one is a branch beside the path's own."""
+        """Return a rollout's children as its cost counts them: the first row of one is a branch beside the path's
+        own.
+        """
         return self._scratch_children.get(t.node, 0) if t.node in self._tree.scratch else 1
 
     def width(self, queue: RowQueue, *, completed: bool) -> int:
@@ -665,7 +686,14 @@ class RowSizes:
         return min(sampled, max(2 * self._begun * completed, payable_rows(cost, cap, left)))
 
     def _request(
-        self, queue: RowQueue, upcoming: NextRows, branches: Sequence[int], bound: RowCost, *, held: int, completed: bool
+        self,
+        queue: RowQueue,
+        upcoming: NextRows,
+        branches: Sequence[int],
+        bound: RowCost,
+        *,
+        held: int,
+        completed: bool,
     ) -> WaveRequest:
         """Return what the next wave is planned for.
 
@@ -704,7 +732,9 @@ class RowSizes:
         )
 
     def _row_costs(self) -> dict[str, int]:
-        """Return what a row has cost so far of each limit, on average; where none has ended by itself, more than is left."""
+        """Return what a row has cost so far of each limit, on average; where none has ended by itself, more than is
+        left.
+        """
         account, begun = self._costs.account, self._begun
         if begun and not any(known.ended for known in self._lengths.values()):
             return {unit: account.limit(unit) for unit in account.units}
@@ -725,21 +755,29 @@ class RowSizes:
         """Return the most tokens that a row of the next wave may take."""
         if upcoming.goes_on:
             return max(self.left_of(queue, row) for row in upcoming.rows)
-        cap = min(queue.sampling.max_tokens or NO_CAP, max(self.room(queue.model, parent) for parent in upcoming.parents))
+        cap = min(
+            queue.sampling.max_tokens or NO_CAP, max(self.room(queue.model, parent) for parent in upcoming.parents)
+        )
         return min(cap, queue.until.count) if isinstance(queue.until, Tokens) else cap
 
     def needed(self, queue: RowQueue, upcoming: NextRows) -> int:
-        """Return the tokens that a row of the next wave is expected to take; of open rows, the most of one, given what it has written."""
+        """Return the tokens that a row of the next wave is expected to take; of open rows, the most of one, given what
+        it has written.
+        """
         lengths = self.lengths(upcoming.kind)
         if not upcoming.goes_on:
             written = max(t.num_tokens for t in upcoming.parents)
             return max(1, min(self.cap(queue, upcoming), lengths.expected(written) - written))
         if isinstance(queue.until, Tokens):
             return max(queue.until.count - row.written for row in upcoming.rows)
-        return max(1, *(lengths.expected(written) - written for written in {row.end.num_tokens for row in upcoming.rows}))
+        return max(
+            1, *(lengths.expected(written) - written for written in {row.end.num_tokens for row in upcoming.rows})
+        )
 
     def left_of(self, queue: RowQueue, row: QueuedRow) -> int:
-        """Return the tokens that a row may still take. Pieces of given sizes that follow each other are one row for the cap of a row."""
+        """Return the tokens that a row may still take. Pieces of given sizes that follow each other are one row for the
+        cap of a row.
+        """
         capped = min(self.uncapped(queue, row), row.limit - row.written)
         if isinstance(queue.until, Tokens):
             capped = min(capped, queue.until.count - row.written)

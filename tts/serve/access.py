@@ -1,7 +1,9 @@
-"""Checks of each request before its endpoint runs: its host, the web page that it comes from, its content type and its key.
+"""Checks of each request before its endpoint runs: its host, the web page that it comes from, its content type and its
+key.
 
-Every web page that a user opens can reach a server on the same machine. Three kinds of requests are therefore refused first: those with a
-foreign `Host` (DNS rebinding), those with a foreign `Origin`, and bodies that are not declared as JSON (a form can be posted anywhere).
+Every web page that a user opens can reach a server on the same machine. Three kinds of requests are therefore refused
+first: those with a foreign `Host` (DNS rebinding), those with a foreign `Origin`, and bodies that are not declared as
+JSON (a form can be posted anywhere).
 """
 
 from __future__ import annotations
@@ -58,7 +60,8 @@ class Keys:
     """The keys of clients, kept as digests and compared in constant time.
 
     Args:
-        named: The keys by the client's name. If empty, every client is allowed, and is identified by the key that it sends, if any.
+        named: The keys by the client's name. If empty, every client is allowed, and is identified by the key that it
+            sends, if any.
         operators: The names of those who see the counts of all clients.
 
     Raises:
@@ -74,7 +77,8 @@ class Keys:
                     unknown_name("name of operators", name, named)
                     if named
                     else ConfigError(
-                        f"operators has {shown(name)}, but there are no keys", hint="name a file of keys, or leave operators out"
+                        f"operators has {shown(name)}, but there are no keys",
+                        hint="name a file of keys, or leave operators out",
                     )
                 )
 
@@ -120,7 +124,8 @@ def read_keys(path: str | None, operators: Sequence[str] = (), *, again: bool = 
             continue
         if len(words) != 2 or words[0] in named or words[1] in named.values() or len(words[1]) < 8:
             raise ConfigError(
-                f"line {number} of the keys {path!r} is not valid: write a new name and a new key of at least 8 characters",
+                f"line {number} of the keys {path!r} is not valid: write a new name and a new key of at least 8 "
+                "characters",
                 hint="make a key: python -c 'import secrets; print(secrets.token_urlsafe())'",
             )
         named[words[0]] = words[1]
@@ -197,7 +202,8 @@ class Access:
                 _write_access(scope, self._clock() - begun_s)
 
     def _is_own_host(self, host: str) -> bool:
-        """Return whether a request may address this host. Where the server listens at every address, any address is its own.
+        """Return whether a request may address this host. Where the server listens at every address, any address is its
+        own.
 
         A page of another site reaches this server by a name that it resolves as it likes, never by an address.
         """
@@ -207,20 +213,28 @@ class Access:
         host, origin = headers.get("host", "").lower(), headers.get("origin")
         if "*" not in self._hosts and not self._is_own_host(_without_port(host)):
             raise ApiError(
-                403, f"the request addresses the host {shown(host)}, but this server has other names; its operator adds them under hosts",
-                kind="permission_error", code="foreign_host",
-            )  # fmt: skip
+                403,
+                f"the request addresses the host {shown(host)}, but this server has other names; its operator adds "
+                "them under hosts",
+                kind="permission_error",
+                code="foreign_host",
+            )
         own = f"{scope.get('scheme', 'http')}://{host}"
         if origin is not None and origin.lower() not in {own, *self._origins}:
             raise ApiError(
-                403, f"the request comes from the web page {shown(origin)}, which may not call this server; operators add it under origins",
-                kind="permission_error", code="foreign_origin",
-            )  # fmt: skip
+                403,
+                f"the request comes from the web page {shown(origin)}, which may not call this server; operators add "
+                "it under origins",
+                kind="permission_error",
+                code="foreign_origin",
+            )
         if scope["method"] in ("POST", "PUT", "PATCH"):
             kind = headers.get("content-type", "").partition(";")[0].strip().lower()
             if kind != "application/json":
                 raise ApiError(
-                    415, f"the body is {shown(kind) if kind else 'of no type'}, but must be application/json", code="unsupported_media_type"
+                    415,
+                    f"the body is {shown(kind) if kind else 'of no type'}, but must be application/json",
+                    code="unsupported_media_type",
                 )
         api_key = headers.get("x-api-key")  # of Anthropic's clients
         client = self._keys().client(headers.get("authorization") if api_key is None else f"Bearer {api_key}")
@@ -235,20 +249,35 @@ class Access:
 
 
 def _write_access(scope: Scope, seconds: float) -> None:
-    """Write a request's line: address, key's name, method and path, status, seconds, number. Keys, queries and bodies are not written.
+    """Write a request's line: address, key's name, method and path, status, seconds, number. Keys, queries and bodies
+    are not written.
 
     Args:
         scope: The scope of the request, after its reply.
         seconds: The seconds from its headers to the end of its reply.
     """
-    client, (status, number) = scope["state"].get("client"), scope["state"].get("replied", (499, scope["state"]["number"]))
+    client, (status, number) = (
+        scope["state"].get("client"),
+        scope["state"].get("replied", (499, scope["state"]["number"])),
+    )
     address = (scope.get("client") or ("-",))[0]
     name = "-" if client is None else client.name
-    ACCESS_LOG.info('%s %s "%s %s" %d %.3f s %s', address, name, scope["method"], scope["path"][:_LONGEST_PATH], status, seconds, number)
+    ACCESS_LOG.info(
+        '%s %s "%s %s" %d %.3f s %s',
+        address,
+        name,
+        scope["method"],
+        scope["path"][:_LONGEST_PATH],
+        status,
+        seconds,
+        number,
+    )
 
 
 def _preflight(asked: Headers) -> dict[str, str]:
-    """Return the reply to a browser that asks what a page may send: the headers that it names, which hold no key of another's."""
+    """Return the reply to a browser that asks what a page may send: the headers that it names, which hold no key of
+    another's.
+    """
     wanted = asked.get("access-control-request-headers", "")
     allowed = wanted if _HEADER_NAMES.fullmatch(wanted) else "authorization, x-api-key, content-type, idempotency-key"
     return {

@@ -14,8 +14,8 @@ from tts.serve.failures import ApiError
 class Admission:
     """At most `limits.searches` at once; a queue behind them that is fair between clients.
 
-    A free place goes to the waiting client that has the fewest searches running; among equals, to the one that was served longest ago.
-    A client with 200 requests therefore does not delay a client with one.
+    A free place goes to the waiting client that has the fewest searches running; among equals, to the one that was
+    served longest ago. A client with 200 requests therefore does not delay a client with one.
 
     Args:
         clock: The clock, in seconds.
@@ -23,7 +23,8 @@ class Admission:
 
     def __init__(self, limits: GatewayLimits, clock: Callable[[], float]) -> None:
         self._limits, self._clock = limits, clock
-        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()  # by client, the one served longest ago first
+        # by client, the one served longest ago first
+        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
         self.running: Counter[str] = Counter()
         self._typical_s = 1.0  # of a search: a moving mean
 
@@ -50,9 +51,12 @@ class Admission:
         if waiting >= (most if own else 2 * most):
             wait_s = min(60.0, max(1.0, self._typical_s * (waiting + 1) / self._limits.searches))
             raise ApiError(
-                429, f"{waiting} requests wait already, and limits.queue is {most}; try again later",
-                kind="rate_limit_error", code="queue_full", retry_s=wait_s,
-            )  # fmt: skip
+                429,
+                f"{waiting} requests wait already, and limits.queue is {most}; try again later",
+                kind="rate_limit_error",
+                code="queue_full",
+                retry_s=wait_s,
+            )
 
     @asynccontextmanager
     async def place(self, client: str) -> AsyncGenerator[None]:

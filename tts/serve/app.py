@@ -35,7 +35,11 @@ ROUTES: tuple[Route, ...] = (
 
 
 def create_app(
-    config: GatewayConfig, *, hosts: Sequence[str] = (), gateway: Gateway | None = None, routes: Sequence[Route] = ROUTES
+    config: GatewayConfig,
+    *,
+    hosts: Sequence[str] = (),
+    gateway: Gateway | None = None,
+    routes: Sequence[Route] = ROUTES,
 ) -> Starlette:
     """Return the application. Its models are loaded when it starts, and freed when it ends.
 
@@ -61,9 +65,11 @@ def create_app(
     names = (*LOCAL, *hosts, *config.hosts)
     access = Middleware(Access, count=made.metrics.reply, keys=lambda: made.keys, hosts=names, origins=config.origins)
     app = Starlette(
-        routes=routes, middleware=[access], lifespan=lifespan,
+        routes=routes,
+        middleware=[access],
+        lifespan=lifespan,
         exception_handlers={HTTPException: _http_error, ApiError: _api_error, ClientDisconnect: _disconnect_response},
-    )  # fmt: skip
+    )
     app.state.gateway = made
     return app
 
@@ -76,9 +82,13 @@ async def _api_error(request: Request, failure: Exception) -> Response:
 async def _http_error(request: Request, failure: Exception) -> Response:
     """Reply to a request that no endpoint takes, in the form of the other errors."""
     assert isinstance(failure, HTTPException)
-    what = {404: "there is no such endpoint", 405: f"this endpoint does not take {request.method}"}.get(failure.status_code, failure.detail)
+    what = {404: "there is no such endpoint", 405: f"this endpoint does not take {request.method}"}.get(
+        failure.status_code, failure.detail
+    )
     return error_reply(
-        ApiError(failure.status_code, f"{request.url.path[:200]}: {what}", code="unknown_url"), request.url.path, request.state.number
+        ApiError(failure.status_code, f"{request.url.path[:200]}: {what}", code="unknown_url"),
+        request.url.path,
+        request.state.number,
     )
 
 

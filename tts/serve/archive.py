@@ -1,4 +1,6 @@
-"""Finished searches with their traces: in a file that outlives the server, or in memory. Only its own client can read a search."""
+"""Finished searches with their traces: in a file that outlives the server, or in memory. Only its own client can read a
+search.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,9 @@ class ResponseRecord:
 
 
 def share_file(file: sqlite3.Connection) -> None:
-    """Let several processes use a file at once. SQLite does not wait where another one makes this change at that moment; this does."""
+    """Let several processes use a file at once. SQLite does not wait where another one makes this change at that
+    moment; this does.
+    """
     end = time.monotonic() + _WAIT_S
     while True:
         try:
@@ -106,7 +110,9 @@ class Archive:
         self._kept, self._lock = kept, threading.Lock()
         self._path = path or "memory"
         try:
-            self._file = sqlite3.connect(path or ":memory:", timeout=_WAIT_S, isolation_level=None, check_same_thread=False)
+            self._file = sqlite3.connect(
+                path or ":memory:", timeout=_WAIT_S, isolation_level=None, check_same_thread=False
+            )
             self._refuse_another_kind(path)
             share_file(self._file)
             self._file.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(largest_row(), (1 << 31) - 1))
@@ -116,15 +122,22 @@ class Archive:
                 for statement in (_TABLE, _RESPONSES, _INDEX, *header):
                     self._file.execute(statement)
         except sqlite3.Error as failure:
-            raise ConfigError(f"store is {path!r}, but it cannot be opened: {failure}", hint="name another file") from None
+            raise ConfigError(
+                f"store is {path!r}, but it cannot be opened: {failure}", hint="name another file"
+            ) from None
 
     def _refuse_another_kind(self, path: str | None) -> None:
         with self._file:
             self._file.execute("BEGIN")
-            told = tuple(self._file.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version"))
+            told = tuple(
+                self._file.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
+            )
             tables = self._file.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
         if tables and told != (_APPLICATION, _VERSION):
-            raise ConfigError(f"store is {path!r}, but that file is not the store of a gateway of this version", hint="name another file")
+            raise ConfigError(
+                f"store is {path!r}, but that file is not the store of a gateway of this version",
+                hint="name another file",
+            )
 
     def add(self, owner: str, record: SearchRecord, trace: str | None) -> None:
         """Keep a search.
@@ -135,7 +148,8 @@ class Archive:
             trace: Its trace as JSON; None: none is kept.
 
         Raises:
-            TTSError: The file cannot be written, or the trace is too large to be read again. Then the search is kept without it.
+            TTSError: The file cannot be written, or the trace is too large to be read again. Then the search is kept
+                without it.
         """
         packed, refusal = None, None
         if trace is not None:
@@ -144,8 +158,8 @@ class Archive:
             except ConfigError as too_large:
                 refusal = too_large
         row = (
-            record.number, owner, record.begun_at, record.seconds, record.model, record.question[:_QUESTION], record.answer, record.tokens,
-            record.stopped_by, packed,
+            record.number, owner, record.begun_at, record.seconds, record.model, record.question[:_QUESTION],
+            record.answer, record.tokens, record.stopped_by, packed,
         )  # fmt: skip
         with self._use_file() as file:
             file.execute("INSERT OR REPLACE INTO searches VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
@@ -181,9 +195,13 @@ class Archive:
         Raises:
             TTSError: The file cannot be written, or the response is too large to be read again.
         """
-        body = pack(f"the response {record.number}", json.dumps({"items": record.items, "reply": record.reply}).encode())
+        body = pack(
+            f"the response {record.number}", json.dumps({"items": record.items, "reply": record.reply}).encode()
+        )
         with self._use_file() as file:
-            file.execute("INSERT OR REPLACE INTO responses VALUES (?, ?, ?, ?)", (record.number, owner, record.begun_at, body))
+            file.execute(
+                "INSERT OR REPLACE INTO responses VALUES (?, ?, ?, ?)", (record.number, owner, record.begun_at, body)
+            )
             if (count := file.execute("SELECT count(*) FROM responses").fetchone()[0]) > self._kept:
                 oldest = "SELECT number FROM responses ORDER BY begun_at LIMIT ?"
                 file.execute(f"DELETE FROM responses WHERE number IN ({oldest})", (count - self._kept,))
@@ -199,7 +217,11 @@ class Archive:
             row = file.execute(query, (number, owner)).fetchone()
         if row is None:
             return None
-        return self._read(f"the response {number}", row[1], lambda text: ResponseRecord(number=number, begun_at=row[0], **json.loads(text)))
+        return self._read(
+            f"the response {number}",
+            row[1],
+            lambda text: ResponseRecord(number=number, begun_at=row[0], **json.loads(text)),
+        )
 
     def drop_response(self, owner: str, number: str) -> None:
         """Drop a response of a client."""
@@ -221,7 +243,9 @@ class Archive:
         try:
             return read(text)
         except (ValueError, TypeError, RecursionError) as failure:
-            raise TTSError(f"{place} is damaged: {failure.cause if isinstance(failure, ConfigError) else failure}") from failure
+            raise TTSError(
+                f"{place} is damaged: {failure.cause if isinstance(failure, ConfigError) else failure}"
+            ) from failure
 
     @contextmanager
     def _use_file(self) -> Generator[sqlite3.Connection]:

@@ -1,4 +1,5 @@
-"""The endpoints that begin a search: `POST /v1/chat/completions`, `/v1/responses` and `/v1/messages`, and what belongs to them.
+"""The endpoints that begin a search: `POST /v1/chat/completions`, `/v1/responses` and `/v1/messages`, and what belongs
+to them.
 
     GET  /v1/responses/ID           a response that is kept, or runs
     POST /v1/responses/ID/cancel    ends one that runs
@@ -50,7 +51,9 @@ async def create_message(request: Request) -> Response:
     raw = await read_body(request)
     asked = messages.read(parsed(raw), _gateway(request).config.limits)
     if beta := request.headers.get("anthropic-beta"):
-        asked = dataclasses.replace(asked, notes=(*asked.notes, f"the header anthropic-beta {shown(beta)} had no effect"))
+        asked = dataclasses.replace(
+            asked, notes=(*asked.notes, f"the header anthropic-beta {shown(beta)} had no effect")
+        )
     return await _reply(request, messages, asked, raw)
 
 
@@ -65,7 +68,9 @@ async def count_tokens(request: Request) -> Response:
     if tokenizer is None:
         count = math.ceil(len(prompt_text(prompt).encode()) / _BYTES_A_TOKEN)
         return JsonReply({"input_tokens": count, "tts": {"estimated": True}})
-    return JsonReply({"input_tokens": await gateway.aside(lambda: len(tokenizer.prompt(prompt))), "tts": {"estimated": False}})
+    return JsonReply(
+        {"input_tokens": await gateway.aside(lambda: len(tokenizer.prompt(prompt))), "tts": {"estimated": False}}
+    )
 
 
 async def create_response(request: Request) -> Response:
@@ -75,7 +80,9 @@ async def create_response(request: Request) -> Response:
     before = await _items_before(request, value.get("previous_response_id"))
     value = {**value, "input": [*before, *responses.items_of(value.get("input"))]} if before else value
     asked = responses.read(value, gateway.config.limits)
-    return await _reply(request, responses, asked, raw, responses.items_of(value["input"]) if asked.echo["store"] else None)
+    return await _reply(
+        request, responses, asked, raw, responses.items_of(value["input"]) if asked.echo["store"] else None
+    )
 
 
 async def _items_before(request: Request, name: Any) -> list[Any]:
@@ -87,7 +94,12 @@ async def _items_before(request: Request, name: Any) -> list[Any]:
     if not isinstance(name, str):  # another type is refused as a field
         return []
     if _running(request, name) is not None or _elsewhere(request, name) is not None:
-        raise ApiError(409, f"previous_response_id is {name[:80]!r}, which still runs", param="previous_response_id", code="in_progress")
+        raise ApiError(
+            409,
+            f"previous_response_id is {name[:80]!r}, which still runs",
+            param="previous_response_id",
+            code="in_progress",
+        )
     found = await _find_response(request, name)
     if found is None:
         cause = f"previous_response_id is {name[:80]!r}, but no response of this key that is kept has that name"
@@ -95,8 +107,11 @@ async def _items_before(request: Request, name: Any) -> list[Any]:
     return [*found.items, *found.reply["output"]]
 
 
-async def _reply(request: Request, wire: Wire, asked: SearchRequest, raw: bytes, items: list[Any] | None = None) -> Response:
-    """Reply to a request for a search. A stream begins with its search, so that an early refusal still has its HTTP status.
+async def _reply(
+    request: Request, wire: Wire, asked: SearchRequest, raw: bytes, items: list[Any] | None = None
+) -> Response:
+    """Reply to a request for a search. A stream begins with its search, so that an early refusal still has its HTTP
+    status.
 
     Args:
         request: The HTTP request.
@@ -163,9 +178,13 @@ async def cancel_response(request: Request) -> Response:
         search.cancel(ApiError(409, "the response was cancelled by its client", code="cancelled"))
         while not search.over:
             await search.signal.wait()
-        return JsonReply(responses.failure(head_of(search), api_error(search.failure or ApiError(409, "", code="cancelled"))))
+        return JsonReply(
+            responses.failure(head_of(search), api_error(search.failure or ApiError(409, "", code="cancelled")))
+        )
     if (opening := _elsewhere(request, request.path_params["name"])) is not None:
-        await _gateway(request).end_elsewhere(request.state.client.owner, request.path_params["name"].removeprefix(responses.PREFIX))
+        await _gateway(request).end_elsewhere(
+            request.state.client.owner, request.path_params["name"].removeprefix(responses.PREFIX)
+        )
         found = await _find_response(request, request.path_params["name"])
         return JsonReply({**opening, "status": "cancelled"} if found is None else found.reply)
     return JsonReply((await _find(request)).reply)
@@ -182,7 +201,11 @@ async def delete_response(request: Request) -> Response:
 
 def _running(request: Request, name: str) -> RunningSearch | None:
     """Return the client's running search of a response; None where there is none."""
-    search = _gateway(request).running.get(name.removeprefix(responses.PREFIX)) if name.startswith(responses.PREFIX) else None
+    search = (
+        _gateway(request).running.get(name.removeprefix(responses.PREFIX))
+        if name.startswith(responses.PREFIX)
+        else None
+    )
     return search if search is not None and search.client.owner == request.state.client.owner else None
 
 
@@ -204,7 +227,9 @@ async def _find_response(request: Request, name: str) -> ResponseRecord | None:
 async def _find(request: Request) -> ResponseRecord:
     name = request.path_params["name"]
     if (found := await _find_response(request, name)) is None:
-        raise ApiError(404, f"there is no response {name[:80]!r} of this key, or it was not kept", code="response_not_found")
+        raise ApiError(
+            404, f"there is no response {name[:80]!r} of this key, or it was not kept", code="response_not_found"
+        )
     return found
 
 

@@ -18,8 +18,8 @@ async def read_body(request: Request) -> bytes:
     """Return a request's body, decompressed if it is in gzip or deflate.
 
     Raises:
-        ApiError: 413, it is longer than the operator allows; what is beyond is neither read nor decompressed. 408: it takes too long
-            to come. 415: it has another encoding. 400: it is not in the encoding that it names.
+        ApiError: 413, it is longer than the operator allows; what is beyond is neither read nor decompressed. 408: it
+            takes too long to come. 415: it has another encoding. 400: it is not in the encoding that it names.
     """
     limits: GatewayLimits = request.app.state.gateway.config.limits
     most, seconds = limits.body_bytes, limits.body_seconds
@@ -34,7 +34,9 @@ async def read_body(request: Request) -> bytes:
                 if (size := size + len(part)) > most:
                     raise _too_large(most)
     except TimeoutError:
-        raise ApiError(408, f"the body did not come within {seconds:g} seconds; send it at once", code="body_too_slow") from None
+        raise ApiError(
+            408, f"the body did not come within {seconds:g} seconds; send it at once", code="body_too_slow"
+        ) from None
     return _decompress(b"".join(parts), request.headers.get("content-encoding", "identity").strip().lower(), most)
 
 
@@ -44,7 +46,9 @@ def _decompress(body: bytes, encoding: str, most: int) -> bytes:
         return body
     if encoding not in _WINDOWS:
         raise ApiError(
-            415, f"the body's encoding is {shown(encoding)}, but must be gzip, deflate or identity", code="unsupported_media_type"
+            415,
+            f"the body's encoding is {shown(encoding)}, but must be gzip, deflate or identity",
+            code="unsupported_media_type",
         )
     reader = zlib.decompressobj(_WINDOWS[encoding])
     try:
@@ -56,9 +60,13 @@ def _decompress(body: bytes, encoding: str, most: int) -> bytes:
     if len(text) > most:
         raise _too_large(most)
     if not reader.eof or reader.unused_data:
-        raise ApiError(400, f"the body in {encoding} has no end, or goes on behind it; send it whole", code="invalid_body")
+        raise ApiError(
+            400, f"the body in {encoding} has no end, or goes on behind it; send it whole", code="invalid_body"
+        )
     return text
 
 
 def _too_large(most: int) -> ApiError:
-    return ApiError(413, f"the body has more than {most} bytes, which is this server's limit; send less", code="body_too_large")
+    return ApiError(
+        413, f"the body has more than {most} bytes, which is this server's limit; send less", code="body_too_large"
+    )

@@ -52,7 +52,11 @@ def _entry(gateway: Gateway, offer: Offer) -> dict[str, Any]:
 def _price(record: ModelRecord) -> dict[str, float | None] | None:
     """Return a model's dollars per million tokens; None without a price."""
     prices = {name: getattr(record, name) for name in PRICES}
-    return {name: None if price is None else float(price) for name, price in prices.items()} if any(prices.values()) else None
+    return (
+        {name: None if price is None else float(price) for name, price in prices.items()}
+        if any(prices.values())
+        else None
+    )
 
 
 async def health(request: Request) -> Response:

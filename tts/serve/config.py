@@ -50,7 +50,9 @@ def budget_of(given: float | Mapping[str, float | None]) -> Budget:
 
 
 # tokens, or limits by unit, as users write them; checked by `Budget`
-BudgetGiven = Annotated[int | dict[str, int | float | None], BeforeValidator(lambda given: (budget_of(given), given)[1])]
+BudgetGiven = Annotated[
+    int | dict[str, int | float | None], BeforeValidator(lambda given: (budget_of(given), given)[1])
+]
 
 
 StrategyText = Annotated[str, AfterValidator(lambda given: str(parse(given)))]
@@ -68,8 +70,8 @@ class Preset(Section):
         description: One line for people.
         risk: The share of given answers that may be wrong; a less sure answer is not given. None: each is given.
         calibration: The file of `tts calibrate` for this preset; it is needed with a risk.
-        escalate: Presets of this model, or models and presets by their names for clients, that are asked in turn where it is not sure
-            enough.
+        escalate: Presets of this model, or models and presets by their names for clients, that are asked in turn where
+            it is not sure enough.
     """
 
     strategy: StrategyText | None = None
@@ -85,9 +87,13 @@ class Preset(Section):
     def _calibrate(self) -> Preset:
         if (self.risk is None) != (self.calibration is None):
             missing = "risk" if self.risk is None else "calibration"
-            raise ConfigError(f"{missing} is missing, but a preset has both or neither of risk and calibration", hint="tts calibrate")
+            raise ConfigError(
+                f"{missing} is missing, but a preset has both or neither of risk and calibration", hint="tts calibrate"
+            )
         if self.escalate and self.risk is None:
-            raise ConfigError(f"escalate is {shown(self.escalate)}, but without a risk no answer is passed on", hint="give risk")
+            raise ConfigError(
+                f"escalate is {shown(self.escalate)}, but without a risk no answer is passed on", hint="give risk"
+            )
         return self
 
 
@@ -111,14 +117,16 @@ class Fusion(Section):
 
 
 class GatewayModel(ModelConfig):
-    """A model that is offered: keys of a study's model (model, url, backend, options, verifiers, sampling, settings), and these.
+    """A model that is offered: keys of a study's model (model, url, backend, options, verifiers, sampling, settings),
+    and these.
 
     Args:
         strategy: The strategy where a request names none; None: `auto`.
         budget: The budget where a request names none; None: one that pays each answer of the strategy in full.
         presets: The presets by name.
         description: One line for people.
-        fusion: Models of this gateway that write and fuse together, in place of a model of its own; None: it is one model.
+        fusion: Models of this gateway that write and fuse together, in place of a model of its own; None: it is one
+            model.
         url: The servers of one model; a search goes to the one with the fewest searches in flight.
     """
 
@@ -145,8 +153,8 @@ class GatewayLimits(Section):
         client_tokens: The most tokens that one client may spend in `client_hours`; None: no limit.
         client_hours: The hours for which a client's tokens count.
         searches: The most searches at once.
-        queue: The most requests that wait behind the searches; further ones are refused with 429. As many places again are for
-            clients that have nothing there.
+        queue: The most requests that wait behind the searches; further ones are refused with 429. As many places again
+            are for clients that have nothing there.
         n: The most choices of a reply.
         width: The largest whole number in the strategy of a request, except for lengths in tokens.
         body_bytes: The most bytes of a request's body.
@@ -155,9 +163,11 @@ class GatewayLimits(Section):
         body_seconds: The seconds in which a body must have arrived.
         messages: The most messages of a request's history.
         characters: The most characters of a request's texts.
-        connections: The most connections at once, and never more than three quarters of the files that the process may open.
-        address_connections: The most connections of one address, this machine's included, and never more than half of all. Beyond
-            it a new one takes the place of the one that has waited longest for a request, or is refused with 503.
+        connections: The most connections at once, and never more than three quarters of the files that the process may
+            open.
+        address_connections: The most connections of one address, this machine's included, and never more than half of
+            all. Beyond it a new one takes the place of the one that has waited longest for a request, or is refused
+            with 503.
         head_seconds: The seconds in which the line and the headers of a request must have arrived.
         read_seconds: The seconds for which a client may leave a reply unread.
     """
@@ -188,8 +198,8 @@ class GatewayAccount(Section):
     Args:
         budget: Tokens, or limits by unit; `seconds` are those of its searches, added up.
         hours: The length of a period, after which the whole budget is there again; None: it never is.
-        request: What a request takes of each limit that it does not name itself. Each limit but `tokens`, and `seconds` where
-            `limits.seconds` is given, needs one.
+        request: What a request takes of each limit that it does not name itself. Each limit but `tokens`, and `seconds`
+            where `limits.seconds` is given, needs one.
         keys: The names of further keys, whose requests may name the account in `tts.account`.
     """
 
@@ -207,22 +217,27 @@ class GatewayConfig(Section):
         efforts: The tokens of the budget for each `reasoning_effort`, up to `limits.tokens`.
         verifiers: The verifiers that a request may name, in these words, beside those of its model.
         keys: The file of clients' keys, "NAME KEY" a line; None: anyone who reaches the server may use it.
-        accounts: What requests may spend together, by the account's name, beside `limits.client_tokens` of each key; they need a store.
+        accounts: What requests may spend together, by the account's name, beside `limits.client_tokens` of each key;
+            they need a store.
         operators: The names of `keys` that see the counts of all clients in `/metrics`; others see their own.
-        hosts: The names that requests may address the server by, beside the one it listens at and those of this machine.
+        hosts: The names that requests may address the server by, beside the one it listens at and those of this
+            machine.
         origins: The origins of web pages that may call it, such as "https://chat.example.org"; none by default.
         store: The file of finished searches and their traces; None: the last ones, in memory.
         kept: The most searches in the store.
         limits: What an operator allows.
         ping_s: The seconds between keep-alive comments of a stream.
-        linger_s: The seconds for which a search goes on without a client, where the client is one that retries by itself.
+        linger_s: The seconds for which a search goes on without a client, where the client is one that retries by
+            itself.
         telemetry: Whether OpenTelemetry spans are made.
         access_log: Whether each request is a line on standard error, in all workers.
     """
 
     models: dict[str, GatewayModel]
     efforts: dict[str, int] = Field(default={"minimal": 500, "low": 1000, "medium": 4000, "high": 16000})
-    verifiers: list[str] = Field(default=["none", "process", "probe", "confidence", "self_evaluation", "judge", "rules"])
+    verifiers: list[str] = Field(
+        default=["none", "process", "probe", "confidence", "self_evaluation", "judge", "rules"]
+    )
     keys: str | None = None
     accounts: dict[str, GatewayAccount] = Field(default_factory=dict[str, GatewayAccount])
     operators: list[str] = Field(default_factory=list[str])
@@ -254,13 +269,19 @@ class GatewayConfig(Section):
     @model_validator(mode="after")
     def _fits(self) -> GatewayConfig:
         if not self.models:
-            raise ConfigError("models is empty, but a gateway needs at least one", hint="for example models: {pocket: {}}")
+            raise ConfigError(
+                "models is empty, but a gateway needs at least one", hint="for example models: {pocket: {}}"
+            )
         for name, model in self.models.items():
             check_name("name of a model", name)
-            for what, budget in ((name, model.budget), *((f"{name}:{p}", one.budget) for p, one in model.presets.items())):
+            for what, budget in (
+                (name, model.budget),
+                *((f"{name}:{p}", one.budget) for p, one in model.presets.items()),
+            ):
                 if budget is not None and budget_of(budget).limits.get("tokens", 0) > self.limits.tokens:
                     raise ConfigError(
-                        f"the budget of {what} is {shown(budget)}, but limits.tokens is {self.limits.tokens}", hint="raise limits.tokens"
+                        f"the budget of {what} is {shown(budget)}, but limits.tokens is {self.limits.tokens}",
+                        hint="raise limits.tokens",
                     )
         _check_efforts(self.efforts)
         _check_fusions(self)
@@ -286,7 +307,9 @@ def _as_fusion(name: Any, given: Any) -> Any:
         return given
     made = Fusion.of(fusion, f"the fusion of {name}")
     if wrong := {"model", "url", "backend", "strategy"} & given.keys():
-        raise ConfigError(f"{min(wrong)} of {name} is given beside its fusion, which has models and a strategy", hint="leave it out")
+        raise ConfigError(
+            f"{min(wrong)} of {name} is given beside its fusion, which has models and a strategy", hint="leave it out"
+        )
     return {"model": made.judge, "strategy": made.strategy, **given}
 
 
@@ -319,7 +342,9 @@ def _check_efforts(efforts: Mapping[str, int]) -> None:
     """Refuse an effort that stands for no tokens."""
     for effort, tokens in efforts.items():
         if effort in ("", "none"):
-            raise ConfigError(f"a key of efforts is {shown(effort)}, but such a request names no effort", hint="leave it out")
+            raise ConfigError(
+                f"a key of efforts is {shown(effort)}, but such a request names no effort", hint="leave it out"
+            )
         if tokens < 1:
             raise ConfigError(f"efforts.{effort} is {tokens}, but must be tokens of at least 1")
 
@@ -343,13 +368,19 @@ def _check_chain(config: GatewayConfig, model: str, preset: str) -> None:
         strategy = own.strategy if own.strategy is not None else config.models[of].strategy
         if budget is None or strategy is None:
             what = "budget" if budget is None else "strategy"
-            raise ConfigError(f"{model}:{preset} has a risk, but {link} has no {what} of its own to calibrate", hint=f"give {what}")
+            raise ConfigError(
+                f"{model}:{preset} has a risk, but {link} has no {what} of its own to calibrate", hint=f"give {what}"
+            )
         if place and own.risk is not None:
-            raise ConfigError(f"{model}:{preset} escalates to {link}, which has a risk of its own; a chain has one", hint="leave one out")
+            raise ConfigError(
+                f"{model}:{preset} escalates to {link}, which has a risk of its own; a chain has one",
+                hint="leave one out",
+            )
         total += budget_of(budget).limits.get("tokens", config.limits.tokens)
     if total > config.limits.tokens:
         raise ConfigError(
-            f"the budgets of {', '.join(links)} are {total:g} tokens together, but limits.tokens is {config.limits.tokens}",
+            f"the budgets of {', '.join(links)} are {total:g} tokens together, but limits.tokens is "
+            f"{config.limits.tokens}",
             hint="raise limits.tokens",
         )
 
@@ -367,7 +398,8 @@ def _check_account(name: str, account: GatewayAccount, limits: GatewayLimits) ->
         if unit not in named:
             raise ConfigError(
                 f"accounts.{name} limits {unit}, but does not say how much a request takes that names none",
-                hint=f"for example request: {{{unit}: {max(1, int(most[unit] / 100)) if unit in WHOLE_UNITS else most[unit] / 100:g}}}",
+                hint=f"for example request: {{{unit}: "
+                f"{max(1, int(most[unit] / 100)) if unit in WHOLE_UNITS else most[unit] / 100:g}}}",
             )
 
 

@@ -1,7 +1,8 @@
-"""The connections of a gateway: accepted within bounds, of all clients and of each address, and ended where they stand still.
+"""The connections of a gateway: accepted within bounds, of all clients and of each address, and ended where they stand
+still.
 
-A connection waits for the head of a request, or has a request under way. One that waits gives way to a new one where a bound is reached:
-so connections that send nothing, or a byte a second, keep nobody out.
+A connection waits for the head of a request, or has a request under way. One that waits gives way to a new one where a
+bound is reached: so connections that send nothing, or a byte a second, keep nobody out.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ class Connections:
         files: The number of files that this process may open.
     """
 
-    def __init__(self, listening: Sequence[socket.socket], make: Callable[[], BoundedHttp], limits: GatewayLimits, files: int) -> None:
+    def __init__(
+        self, listening: Sequence[socket.socket], make: Callable[[], BoundedHttp], limits: GatewayLimits, files: int
+    ) -> None:
         self.sockets = tuple(listening)
         self._make, self._limits = make, limits
         self.most = max(2, min(limits.connections, int(files * (1 - _OWN_SHARE))))
@@ -98,8 +101,12 @@ class Connections:
             self._open.pop(address, None)
 
     def _evict(self, addresses: Any) -> bool:
-        """End the connection of these addresses that has waited longest for the head of a request; return whether there was one."""
-        waiting = [(one.idle_since, place, one) for place, one in enumerate(self._of(addresses)) if one.idle_since is not None]
+        """End the connection of these addresses that has waited longest for the head of a request; return whether there
+        was one.
+        """
+        waiting = [
+            (one.idle_since, place, one) for place, one in enumerate(self._of(addresses)) if one.idle_since is not None
+        ]
         if not waiting:
             return False
         longest = min(waiting)[2]

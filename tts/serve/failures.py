@@ -12,7 +12,8 @@ from tts.errors import CapabilityError, ConfigError, EngineError, MissingDepende
 
 _LONGEST = 500  # characters of a message
 _RETRY_S = 1.0  # where a model's server that is busy names no time
-_UPSTREAM = {  # what a model's server said, by the kind of the failure: status, OpenAI's type of error, code; the rest is a 502
+# what a model's server said, by the kind of the failure: status, OpenAI's type of error, code; the rest is a 502
+_UPSTREAM = {
     "RateLimited": (429, "rate_limit_error", "model_rate_limited"),
     "QuotaExceeded": (429, "insufficient_quota", "model_quota_exceeded"),
     "Unavailable": (503, "server_error", "model_unavailable"),
@@ -48,7 +49,14 @@ class ApiError(Exception):
         self.limit_headers: Mapping[str, str] = {}  # what the account that pays may still spend, where that is why
         if len(message) > _LONGEST:  # it repeats a text of the client's; the end has the cure
             message = f"{message[: _LONGEST - 152]} … {message[-149:]}"
-        self.status, self.message, self.kind, self.param, self.code, self.retry_s = status, message, kind, param, code, retry_s
+        self.status, self.message, self.kind, self.param, self.code, self.retry_s = (
+            status,
+            message,
+            kind,
+            param,
+            code,
+            retry_s,
+        )
 
     def body(self) -> dict[str, Any]:
         """Return the JSON object."""
@@ -77,7 +85,9 @@ def refused(param: str | None, message: str, code: str = "invalid_value") -> Api
 
 
 def too_long(param: str, found: str, most: int, cure: str = "send fewer at once") -> ApiError:
-    """Return the refusal of a field that is above a limit of the operator's; `found`: the count, with what it counts."""
+    """Return the refusal of a field that is above a limit of the operator's; `found`: the count, with what it
+    counts.
+    """
     return refused(param, f"{param} has {found}, but this server takes {most}; {cure}", "too_long")
 
 
@@ -87,11 +97,14 @@ class JsonReply(Response):
     media_type = "application/json"
 
     def __init__(self, content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode(), status, headers)
+        super().__init__(
+            json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode(), status, headers
+        )
 
 
 def api_error(failure: Exception, param: str | None = None) -> ApiError:
-    """Return the error that a client gets for a failure. Only the caller's mistakes are quoted: other messages may name paths and servers.
+    """Return the error that a client gets for a failure. Only the caller's mistakes are quoted: other messages may name
+    paths and servers.
 
     Args:
         param: The field that a mistake of the caller's belongs to, where it is known.
@@ -110,8 +123,16 @@ def api_error(failure: Exception, param: str | None = None) -> ApiError:
         status, kind, code = _UPSTREAM.get(failure.kind, (502, "server_error", "model_failed"))
         retry_s = failure.retry_s or _RETRY_S if failure.kind in _MAY_RETRY else None
         return ApiError(
-            status, f"the model failed; the server's log has the reason ({failure.kind})", kind=kind, code=code, retry_s=retry_s
+            status,
+            f"the model failed; the server's log has the reason ({failure.kind})",
+            kind=kind,
+            code=code,
+            retry_s=retry_s,
         )
     if isinstance(failure, TTSError):
-        return ApiError(500, f"the search failed with a {type(failure).__name__}", kind="server_error", code="search_failed")
-    return ApiError(500, "the server failed on this request; its log has the reason", kind="server_error", code="internal_error")
+        return ApiError(
+            500, f"the search failed with a {type(failure).__name__}", kind="server_error", code="search_failed"
+        )
+    return ApiError(
+        500, "the server failed on this request; its log has the reason", kind="server_error", code="internal_error"
+    )

@@ -95,7 +95,8 @@ class Gateway:
         """Load all models.
 
         Raises:
-            ConfigError: one cannot be loaded. MissingDependency: telemetry is configured, but OpenTelemetry is not installed.
+            ConfigError: one cannot be loaded. MissingDependency: telemetry is configured, but OpenTelemetry is not
+                installed.
         """
         if self.config.telemetry:
             telemetry.enable()
@@ -151,7 +152,9 @@ class Gateway:
             raise _closing()
 
     def refuse_if_full(self, client: Client) -> None:
-        """Raise ApiError 429 where a client's request would have to wait behind a full queue; searches and calls of a model count."""
+        """Raise ApiError 429 where a client's request would have to wait behind a full queue; searches and calls of a
+        model count.
+        """
         own = sum(search.client.owner == client.owner for search in self.running.values())
         entered = self.admission.entered()
         self.admission.refuse_if_full(max(len(self.running), entered.total()), max(own, entered[client.owner]))
@@ -177,8 +180,8 @@ class Gateway:
             show: What other workers return of a response while it runs; None: it is none.
 
         Raises:
-            ApiError: the server shuts down, the account is not the client's or does not suffice, or the idempotency key belongs to
-                another body.
+            ApiError: the server shuts down, the account is not the client's or does not suffice, or the idempotency key
+                belongs to another body.
         """
         self.refuse_if_closing()
         if (found := self._joining.find(client, key, digest, retry)) is not None:
@@ -228,7 +231,11 @@ class Gateway:
         end = payer.end_of_period(self.now())
         reset = {} if end is None else {"x-ratelimit-reset-tokens": f"{end - self.now():.3f}s"}
         left = self.books.left(payer)["tokens"]
-        return {"x-ratelimit-limit-tokens": str(payer.limits["tokens"]), "x-ratelimit-remaining-tokens": str(left), **reset}
+        return {
+            "x-ratelimit-limit-tokens": str(payer.limits["tokens"]),
+            "x-ratelimit-remaining-tokens": str(left),
+            **reset,
+        }
 
     @staticmethod
     def _about(search: RunningSearch, show: Callable[[RunningSearch], Mapping[str, Any]] | None) -> dict[str, Any]:
@@ -272,7 +279,9 @@ class Gateway:
             earlier.append((link.offer.name, solution))
         raise AssertionError("a chain has links")
 
-    async def _solve_link(self, search: RunningSearch, order: Order, account: Account, place: int = 0) -> Solution | None:
+    async def _solve_link(
+        self, search: RunningSearch, order: Order, account: Account, place: int = 0
+    ) -> Solution | None:
         """Run an order, and again on another server of its model where a server failed before anything was spent."""
         servers, chats = self.offers.servers[order.offer.model], order.chats
         solution: Solution | None = None
@@ -292,7 +301,9 @@ class Gateway:
                 break
         return solution
 
-    def _job(self, search: RunningSearch, order: Order, account: Account, records: Mapping[str, ModelRecord], place: int) -> Job[Solution]:
+    def _job(
+        self, search: RunningSearch, order: Order, account: Account, records: Mapping[str, ModelRecord], place: int
+    ) -> Job[Solution]:
         run = prepared_run(order, account, records, self.cache)
         if self.chains is not None and (count := len(search.order.links)):
             run = dataclasses.replace(run, risk=self.chains.limit(search.order.offer, place, run, of=count))
@@ -341,9 +352,15 @@ class Gateway:
     def _keep(self, search: RunningSearch, solution: Solution, seconds: float) -> None:
         """Write a finished search into the archive, in a thread."""
         record = SearchRecord(
-            number=search.number, begun_at=search.begun_at, seconds=seconds, model=search.order.offer.name, question=search.question,
-            answer=solution.answer, tokens=solution.usage.tokens, stopped_by=solution.stopped_by,
-        )  # fmt: skip
+            number=search.number,
+            begun_at=search.begun_at,
+            seconds=seconds,
+            model=search.order.offer.name,
+            question=search.question,
+            answer=solution.answer,
+            tokens=solution.usage.tokens,
+            stopped_by=solution.stopped_by,
+        )
 
         self.write(lambda: self.archive.add(search.client.owner, record, solution.trace.to_json()))
 
@@ -394,16 +411,20 @@ class Gateway:
             self._calls.discard(task)
 
     async def aside(self, function: Callable[..., T], *given: Any) -> T:
-        """Run a function that takes processor time, such as a tokenizer, in one of a few threads, and return its result.
+        """Run a function that takes processor time, such as a tokenizer, in one of a few threads, and return its
+        result.
 
         Raises:
             ApiError: 429, too many such calls wait. Exception: what the function raises.
         """
         if self._num_aside >= _ASIDE + self.config.limits.queue:
             raise ApiError(
-                429, f"{self._num_aside} requests to the tokenizers are under way; try again later",
-                kind="rate_limit_error", code="queue_full", retry_s=1.0,
-            )  # fmt: skip
+                429,
+                f"{self._num_aside} requests to the tokenizers are under way; try again later",
+                kind="rate_limit_error",
+                code="queue_full",
+                retry_s=1.0,
+            )
         self._num_aside += 1
         try:
             async with self._aside:
@@ -412,7 +433,8 @@ class Gateway:
             self._num_aside -= 1
 
     async def kept(self, read: Callable[[str, str], T | None], owner: str, number: str) -> T | None:
-        """Return what the archive keeps; None where there is nothing, or it is damaged or too large, which the log then says.
+        """Return what the archive keeps; None where there is nothing, or it is damaged or too large, which the log then
+        says.
 
         Args:
             read: A method of the archive.
@@ -435,7 +457,8 @@ class Gateway:
 
     @contextmanager
     def attached(self, search: RunningSearch, *, linger: bool = False) -> Generator[None]:
-        """Count one more request that waits for a search, for the block. When the last one leaves, the search is cancelled.
+        """Count one more request that waits for a search, for the block. When the last one leaves, the search is
+        cancelled.
 
         Args:
             linger: Whether it goes on for `config.linger_s` after that.
@@ -458,7 +481,9 @@ class Gateway:
         self.archive.close()
 
     async def drain(self) -> None:
-        """Take no more requests, and end every search and every call of a model under way; returns when all are booked."""
+        """Take no more requests, and end every search and every call of a model under way; returns when all are
+        booked.
+        """
         self._closing = True
         tasks = [*self._calls, *(search.task for search in self.running.values() if search.task is not None)]
         for search in list(self.running.values()):
@@ -486,7 +511,10 @@ def within(budget: Budget, tokens: int, seconds: float | None) -> Budget:
     limits = budget.limits
     for unit, most in (("tokens", tokens), ("seconds", seconds)):
         if most is not None and limits.setdefault(unit, most) > most:
-            raise ConfigError(f"budget {unit} is {shown(limits[unit])}, but this server allows {most:g}", hint=f"ask for at most {most:g}")
+            raise ConfigError(
+                f"budget {unit} is {shown(limits[unit])}, but this server allows {most:g}",
+                hint=f"ask for at most {most:g}",
+            )
     return Budget(**limits)  # pyright: ignore[reportArgumentType]
 
 

@@ -5,7 +5,8 @@
     GET /v1/searches/NUMBER/events      server-sent events: `nodes` (new and changed ones), `spend`, and at last `end`
     DELETE /v1/searches/NUMBER          ends it; those who wait get an error
 
-NUMBER stands in the header `x-request-id` of a chat completion, and in its field `tts.search`. Another client's search is not found.
+NUMBER stands in the header `x-request-id` of a chat completion, and in its field `tts.search`. Another client's search
+is not found.
 """
 
 from __future__ import annotations
@@ -45,8 +46,9 @@ async def searches(request: Request) -> Response:
 def _running(search: RunningSearch) -> dict[str, Any]:
     order, event = search.order, search.event
     return {
-        "id": search.number, "object": "search", "state": search.state, "created": search.begun_at, "model": order.offer.name,
-        "question": search.question, "answer": None, "tokens": 0 if event is None else event.tokens, "stopped_by": None, "seconds": None,
+        "id": search.number, "object": "search", "state": search.state, "created": search.begun_at,
+        "model": order.offer.name, "question": search.question, "answer": None,
+        "tokens": 0 if event is None else event.tokens, "stopped_by": None, "seconds": None,
     }  # fmt: skip
 
 
@@ -69,9 +71,12 @@ async def trace(request: Request) -> Response:
     found = await _keep(request)
     if request.query_params.get("format") == "html":
         page = await asyncio.to_thread(found.to_html)
-        sandbox = {"content-security-policy": "sandbox allow-scripts"}  # its own script, which sees nothing of this server
+        # its own script, which sees nothing of this server
+        sandbox = {"content-security-policy": "sandbox allow-scripts"}
         return Response(page, media_type="text/html; charset=utf-8", headers=sandbox)
-    return Response(await asyncio.to_thread(lambda: embedded(found.to_dict(), winning_node(found))), media_type="application/json")
+    return Response(
+        await asyncio.to_thread(lambda: embedded(found.to_dict(), winning_node(found))), media_type="application/json"
+    )
 
 
 async def _keep(request: Request) -> Trace:
@@ -135,7 +140,12 @@ class EventStream(EventsReply):
                     yield _event("nodes", plain_values(changed))
                 if search.event is not None and search.event is not event:
                     event = search.event
-                    spend = {"calls": event.calls, "tokens": event.tokens, "candidates": event.candidates, "answer": event.answer}
+                    spend = {
+                        "calls": event.calls,
+                        "tokens": event.tokens,
+                        "candidates": event.candidates,
+                        "answer": event.answer,
+                    }
                     yield _event("spend", {**spend, "budget": search.order.budget.limits})
                 if search.over:
                     answer = None if search.solution is None else search.solution.answer
@@ -185,7 +195,9 @@ def _gateway_and_owner(request: Request) -> tuple[Gateway, str]:
 
 def _unknown(request: Request) -> ApiError:
     number = request.path_params["number"][:80]
-    return ApiError(404, f"there is no search {number!r} of this key, or its trace was not kept", code="search_not_found")
+    return ApiError(
+        404, f"there is no search {number!r} of this key, or its trace was not kept", code="search_not_found"
+    )
 
 
 ROUTES = (

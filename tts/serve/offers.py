@@ -52,7 +52,8 @@ class ModelServers:
 
     @contextmanager
     def borrowed(self, *, chats: bool = False) -> Generator[ServerLoan]:
-        """Yield the server with the fewest searches among those that do not rest, and count one more there for the block.
+        """Yield the server with the fewest searches among those that do not rest, and count one more there for the
+        block.
 
         Where all rest, it is the one whose rest ends first.
 
@@ -138,7 +139,9 @@ class Offers:
             ApiError: 404 with the nearest names.
         """
         if (found := self.by_name.get(name)) is None:
-            raise ApiError(404, str(unknown_name("model", name[:200], self.by_name)), param="model", code="model_not_found")
+            raise ApiError(
+                404, str(unknown_name("model", name[:200], self.by_name)), param="model", code="model_not_found"
+            )
         return found
 
     def links(self, offer: Offer) -> list[str]:
@@ -162,7 +165,8 @@ class Offers:
         """Load every model now, and check each preset.
 
         Raises:
-            ConfigError: One cannot be loaded, or a preset cannot run, such as one that chooses by scores without a verifier.
+            ConfigError: One cannot be loaded, or a preset cannot run, such as one that chooses by scores without a
+                verifier.
         """
         for servers in self.servers.values():
             for records in servers.records:
@@ -177,7 +181,10 @@ class Offers:
         given = preset.budget if preset.budget is not None else model.budget
         strategy = preset.strategy if preset.strategy is not None else model.strategy
         verifiers = preset.verifier if preset.verifier is not None else model.verifiers
-        draws: dict[str, Any] = {**model.sampling, **({} if preset.temperature is None else {"temperature": preset.temperature})}
+        draws: dict[str, Any] = {
+            **model.sampling,
+            **({} if preset.temperature is None else {"temperature": preset.temperature}),
+        }
         try:
             sampling = Sampling(**draws)
             solver = Solver(self.servers[offer.model].records[0], verifiers, sampling=sampling, keep=self.cache)
@@ -191,7 +198,9 @@ def _servers(model: GatewayModel, models: Mapping[str, GatewayModel]) -> ModelSe
     """Return the servers of a model; a fusion has the first server of each of its models."""
     if model.fusion is not None:
         roles = {"policy": model.fusion.judge, **{name: name for name in model.fusion.models}}
-        return ModelServers([{role: _servers(models[name], models).records[0]["policy"] for role, name in roles.items()}])
+        return ModelServers(
+            [{role: _servers(models[name], models).records[0]["policy"] for role, name in roles.items()}]
+        )
     found: list[dict[str, ModelRecord]] = []
     for url in model.url or [None]:
         resolved = {role: resolve(record, model.backend, url) for role, record in model.records().items()}

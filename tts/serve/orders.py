@@ -42,15 +42,18 @@ RUNS_PROGRAMS = frozenset({"program_aided"})  # parts of ours that run what a mo
 # Whole numbers that count tokens or characters, which a request may set up to `limits.tokens`. All others are widths.
 _OF_SERVERS = {"top_p": "cuts", "top_k": "filters", "min_p": "filters"}  # with what a probe found of them
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")  # which clients send by default
-_LENGTHS = frozenset({"block", "characters", "foresight", "horizon", "length", "max_tokens", "thought_tokens", "tokens"})
+_LENGTHS = frozenset(
+    {"block", "characters", "foresight", "horizon", "length", "max_tokens", "thought_tokens", "tokens"}
+)
 
 
 @dataclass(frozen=True, slots=True)
 class RequestScope(RegisteredNames):
-    """What the strategy of a request may name: parts of this library, with parameters that reach nothing outside of the search.
+    """What the strategy of a request may name: parts of this library, with parameters that reach nothing outside of the
+    search.
 
-    Parts of other packages, parts that run programs, embedders and sandboxes are the operator's. A request may write such a call only
-    as a preset of its model writes it.
+    Parts of other packages, parts that run programs, embedders and sandboxes are the operator's. A request may write
+    such a call only as a preset of its model writes it.
 
     Args:
         width: The largest whole number that a request may give, except for lengths.
@@ -81,13 +84,18 @@ class RequestScope(RegisteredNames):
             return
         super(RequestScope, self).check(table, name, parameters)
         if name in RUNS_PROGRAMS:
-            raise ConfigError(f"the {table.kind} {name!r} is not offered by this server", hint="it is the operator's to name, in a preset")
+            raise ConfigError(
+                f"the {table.kind} {name!r} is not offered by this server",
+                hint="it is the operator's to name, in a preset",
+            )
         if name not in table.entries:
             raise unknown_name(table.kind, name, self.names(table))
         for parameter, value in parameters.items():
             most = self.tokens if parameter in _LENGTHS else self.width
             if any(abs(number) > most for number in _numbers(value)):
-                raise ConfigError(f"{parameter} of the {table.kind} {name} is {shown(value)}, but this server takes at most {most}")
+                raise ConfigError(
+                    f"{parameter} of the {table.kind} {name} is {shown(value)}, but this server takes at most {most}"
+                )
 
     @property
     def cure(self) -> str:
@@ -125,7 +133,9 @@ def order_of(request: SearchRequest, gateway: Gateway) -> Order:
     request = as_calibrated(request)
     order = _single_order(request, gateway, widens=False)
     links = [
-        dataclasses.replace(_single_order(dataclasses.replace(request, model=name), gateway, widens=False), seed=order.seed, notes=())
+        dataclasses.replace(
+            _single_order(dataclasses.replace(request, model=name), gateway, widens=False), seed=order.seed, notes=()
+        )
         for name in gateway.offers.links(offer)
     ]
     order = dataclasses.replace(order, links=tuple(links), budget=_total(links))
@@ -157,7 +167,12 @@ def _single_order(request: SearchRequest, gateway: Gateway, *, widens: bool = Tr
     sampling, notes = _sampling(request, gateway, offer, strategy)
     task = _task(request, gateway, offer)
     if widens and choices > 1:
-        strategy = _widen(strategy, choices, gateway.offers.task(offer) if task is None else task, _has_verifier(request, gateway, offer))
+        strategy = _widen(
+            strategy,
+            choices,
+            gateway.offers.task(offer) if task is None else task,
+            _has_verifier(request, gateway, offer),
+        )
     budget, more = _budget(request, gateway, offer, strategy)
     seed = options.seed if options.seed is not None else request.seed
     problem = Problem(_prompt(request.messages))
@@ -234,7 +249,9 @@ def _by_chats(request: SearchRequest, gateway: Gateway, offer: Offer, strategy: 
     found = policy.capabilities if isinstance(policy, OpenAIBackend) else None
     if has_pictures and (found is None or not found.pictures):
         field = request.name_of("messages")
-        raise refused(field, f"{field} has a picture, but the model {offer.model!r} reads text alone; leave it out", "unsupported")
+        raise refused(
+            field, f"{field} has a picture, but the model {offer.model!r} reads text alone; leave it out", "unsupported"
+        )
     if found is None or found.chats or not (has_pictures or found.tools):
         return False
     return has_pictures or strategy is None or _STEPWISE.isdisjoint(needs_of(strategy.strategy).capabilities)
@@ -244,7 +261,8 @@ def _tokenizer(request: SearchRequest, gateway: Gateway, offer: Offer) -> Tokeni
     """Return the tokenizer that the texts of tokens are read with, where their log-probabilities are wanted.
 
     Raises:
-        ApiError: 400, the model gives no log-probabilities, its tokenizer is not known, or the answer may be of another model.
+        ApiError: 400, the model gives no log-probabilities, its tokenizer is not known, or the answer may be of another
+            model.
     """
     if not request.logprobs:
         return None
@@ -258,7 +276,9 @@ def _tokenizer(request: SearchRequest, gateway: Gateway, offer: Offer) -> Tokeni
         why = "has no tokenizer here"
     else:
         return found
-    raise refused(field, f"{field} asks for log-probabilities, but the model {offer.name!r} {why}; leave it out", "unsupported")
+    raise refused(
+        field, f"{field} asks for log-probabilities, but the model {offer.name!r} {why}; leave it out", "unsupported"
+    )
 
 
 def _prompt(messages: tuple[Message, ...]) -> str | tuple[Message, ...]:
@@ -278,7 +298,9 @@ def _request_scope(gateway: Gateway, offer: Offer) -> RequestScope:
     limits, settings = gateway.config.limits, offer.settings
     texts = (settings.strategy, *(preset.strategy for preset in settings.presets.values()))
     calls = (call for text in texts if text is not None for call in calls_in(text))
-    return RequestScope(limits.width, limits.tokens, frozenset(_call_key(call.name, call.parameters()) for call in calls))
+    return RequestScope(
+        limits.width, limits.tokens, frozenset(_call_key(call.name, call.parameters()) for call in calls)
+    )
 
 
 @lru_cache(maxsize=256)
@@ -302,7 +324,9 @@ def _verifier(request: SearchRequest, gateway: Gateway, offer: Offer) -> str | N
 
 
 def _task(request: SearchRequest, gateway: Gateway, offer: Offer) -> Task | None:
-    """Return the model's task, or JSON where that is asked for, with the stop texts and tools of the request; None: the model's alone."""
+    """Return the model's task, or JSON where that is asked for, with the stop texts and tools of the request; None: the
+    model's alone.
+    """
     stops = request.stops if request.options.stop is None else stop_texts(request.options.stop, "tts.stop", _MOST_STOPS)
     limits, field = SchemaLimits(), request.name_of("response_format")
     inner: Any = of_field(field, lambda: _json_task(request.form, field, limits))
@@ -321,7 +345,9 @@ def _json_task(given: Mapping[str, Any] | None, field: str, limits: SchemaLimits
     if kind == "json_object":
         return JsonTask(schema=limits.schema({"type": "object"}))
     schema: Any = (
-        given.get("json_schema", {}).get("schema") if kind == "json_schema" and isinstance(given.get("json_schema"), dict) else None
+        given.get("json_schema", {}).get("schema")
+        if kind == "json_schema" and isinstance(given.get("json_schema"), dict)
+        else None
     )
     if not isinstance(schema, dict):
         raise ConfigError(
@@ -331,11 +357,13 @@ def _json_task(given: Mapping[str, Any] | None, field: str, limits: SchemaLimits
     return JsonTask(schema=limits.schema(schema))
 
 
-def _budget(request: SearchRequest, gateway: Gateway, offer: Offer, strategy: Plan | None) -> tuple[Budget, tuple[str, ...]]:
+def _budget(
+    request: SearchRequest, gateway: Gateway, offer: Offer, strategy: Plan | None
+) -> tuple[Budget, tuple[str, ...]]:
     """Return the budget, with the operator's limits, and what is reported of it.
 
-    It is that of `tts`, else of the tokens that may be thought, else of the effort, else of the preset, else of the model, else one
-    that pays each answer of the strategy in full.
+    It is that of `tts`, else of the tokens that may be thought, else of the effort, else of the preset, else of the
+    model, else one that pays each answer of the strategy in full.
     """
     limits, notes = gateway.config.limits, tuple[str, ...]()
     field, given = "model", offer.preset.budget if offer.preset.budget is not None else offer.settings.budget
@@ -344,7 +372,10 @@ def _budget(request: SearchRequest, gateway: Gateway, offer: Offer, strategy: Pl
     if request.thinking_tokens is not None:
         field, asked = request.name_of("budget"), request.thinking_tokens + (request.max_tokens or 0)
         given = min(asked, limits.tokens)
-        notes = (*notes, *((f"{field} was clipped to limits.tokens, {limits.tokens}",) if asked > limits.tokens else ()))
+        notes = (
+            *notes,
+            *((f"{field} was clipped to limits.tokens, {limits.tokens}",) if asked > limits.tokens else ()),
+        )
     if request.options.budget is not None:
         field, given = "tts.budget", request.options.budget
 
@@ -352,16 +383,21 @@ def _budget(request: SearchRequest, gateway: Gateway, offer: Offer, strategy: Pl
         default = offer.settings, gateway.offers.policy(offer), strategy, request.max_tokens, limits
         budget = within(default_budget(*default) if given is None else budget_of(given), limits.tokens, limits.seconds)
         if not RATED.isdisjoint(budget.limits):
-            check_rates(budget.limits, {role: (one.name, one.rates) for role, one in gateway.offers.backends(offer).items()}, {})
+            check_rates(
+                budget.limits, {role: (one.name, one.rates) for role, one in gateway.offers.backends(offer).items()}, {}
+            )
         return budget
 
     return of_field(field, made), notes
 
 
-def _sampling(request: SearchRequest, gateway: Gateway, offer: Offer, strategy: Plan | None) -> tuple[Sampling, tuple[str, ...]]:
+def _sampling(
+    request: SearchRequest, gateway: Gateway, offer: Offer, strategy: Plan | None
+) -> tuple[Sampling, tuple[str, ...]]:
     """Return how rows are drawn, and what is reported of it.
 
-    Temperature 0 would make all samples of a search equal. So only a strategy of one sample uses it; any other keeps its own.
+    Temperature 0 would make all samples of a search equal. So only a strategy of one sample uses it; any other keeps
+    its own.
     """
     given: dict[str, Any] = dict(offer.settings.sampling)
     if offer.preset.temperature is not None:
@@ -406,7 +442,9 @@ def check_draws(draws: Mapping[str, Any], gateway: Gateway, offer: Offer) -> Non
                 obeys = getattr(backend.capabilities, _OF_SERVERS[name])
             if not obeys:
                 raise refused(
-                    name, f"{name} is {shown(value)}, but the model {offer.model!r} does not take it; leave it out", "unsupported"
+                    name,
+                    f"{name} is {shown(value)}, but the model {offer.model!r} does not take it; leave it out",
+                    "unsupported",
                 )
 
 
@@ -429,7 +467,9 @@ def _effort(request: SearchRequest, gateway: Gateway, offer: Offer) -> tuple[str
     if effort in _EFFORTS:
         return "", (f"{field} {shown(effort)} is no effort of this server and had no effect",)
     names = ", ".join(dict.fromkeys((*known, *_EFFORTS)))
-    raise refused(field, f"{field} is {shown(effort)}, but the model {offer.model!r} knows no such effort; it takes {names}")
+    raise refused(
+        field, f"{field} is {shown(effort)}, but the model {offer.model!r} knows no such effort; it takes {names}"
+    )
 
 
 def _writers(gateway: Gateway, offer: Offer) -> list[Backend]:

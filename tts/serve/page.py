@@ -1,7 +1,8 @@
 """`GET /`: a page that sends a problem, shows the growing tree of its search, and opens the traces of recent searches.
 
-The page is `page.html`. It calls this server alone, by `fetch`, and no url contains a text or key. Texts of models are never parsed as
-HTML. The content security policy allows its own script and style, and those of the page of a trace, which it shows in a sandboxed frame.
+The page is `page.html`. It calls this server alone, by `fetch`, and no url contains a text or key. Texts of models are
+never parsed as HTML. The content security policy allows its own script and style, and those of the page of a trace,
+which it shows in a sandboxed frame.
 """
 
 from __future__ import annotations
@@ -20,7 +21,11 @@ async def page(request: Request) -> Response:
     """Return the page. It holds no data, so it needs no key."""
     del request
     html, policy = _page()
-    headers = {"content-security-policy": policy, "referrer-policy": "no-referrer", "cross-origin-opener-policy": "same-origin"}
+    headers = {
+        "content-security-policy": policy,
+        "referrer-policy": "no-referrer",
+        "cross-origin-opener-policy": "same-origin",
+    }
     return Response(html, headers=headers, media_type="text/html; charset=utf-8")
 
 

@@ -1,4 +1,6 @@
-"""HTTP by uvicorn and httptools, a parser in C, with bounds that both lack: on headers, and on the time of a client that stands still."""
+"""HTTP by uvicorn and httptools, a parser in C, with bounds that both lack: on headers, and on the time of a client
+that stands still.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ class BoundedHttp(HttpToolsProtocol):
 
     _read = _body = 0
     _waits_since: float | None = None
-    _unread: tuple[float, int] | None = None  # the time since which the client reads too little, and the bytes that waited for it then
+    # the time since which the client reads too little, and the bytes that waited for it then
+    _unread: tuple[float, int] | None = None
     on_lost: Callable[[], None] = staticmethod(lambda: None)
 
     def connection_made(self, transport: asyncio.Transport) -> None:
@@ -35,7 +38,9 @@ class BoundedHttp(HttpToolsProtocol):
         self.on_lost()
 
     def on_message_begin(self) -> None:
-        """Reset the counts. Bytes that arrived together with the beginning are not counted: they are as many as one read has."""
+        """Reset the counts. Bytes that arrived together with the beginning are not counted: they are as many as one
+        read has.
+        """
         self._read = self._body = 0
         super().on_message_begin()
 
@@ -77,7 +82,9 @@ class BoundedHttp(HttpToolsProtocol):
 
     @property
     def idle_since(self) -> float | None:
-        """The time since which the head of a request is awaited; None while one is under way, or its reply is not written."""
+        """The time since which the head of a request is awaited; None while one is under way, or its reply is not
+        written.
+        """
         if self._waits_since is None or self._unread is not None or self.transport.get_write_buffer_size():
             return None
         return self._waits_since

@@ -36,7 +36,8 @@ def outcome_of(search: RunningSearch, solution: Solution) -> Outcome:
 
 
 def with_majority_first(search: RunningSearch, solution: Solution) -> Solution:
-    """Return a solution by vote in which calls of tools come first where most samples call one, and texts where most do not.
+    """Return a solution by vote in which calls of tools come first where most samples call one, and texts where most do
+    not.
 
     Texts are seldom equal, so that two equal calls would win against three samples that call nothing.
     """
@@ -55,9 +56,11 @@ def with_majority_first(search: RunningSearch, solution: Solution) -> Solution:
 
 
 def choices_of(search: RunningSearch, solution: Solution) -> list[AnswerChoice]:
-    """Return the best candidates, best first, at most as many as were asked for; of equal answers one alone where that is asked for.
+    """Return the best candidates, best first, at most as many as were asked for; of equal answers one alone where that
+    is asked for.
 
-    Candidates without an answer come last, one alone and only where there is no other if answers have a form or are to be distinct.
+    Candidates without an answer come last, one alone and only where there is no other if answers have a form or are to
+    be distinct.
     """
     if solution.abstained:
         return [AnswerChoice(**_abstention(search, solution.abstained), finish="refusal")]
@@ -74,7 +77,9 @@ def choices_of(search: RunningSearch, solution: Solution) -> list[AnswerChoice]:
     shares = _shares(solution.candidates)
     chosen = [*answered, *others][: search.order.choices]
     # clients read the first choice, also where the budget paid for no text
-    return [_choice(search, one, shares.get(one.answer_class)) for one in chosen] or [AnswerChoice(text="", finish="length")]
+    return [_choice(search, one, shares.get(one.answer_class)) for one in chosen] or [
+        AnswerChoice(text="", finish="length")
+    ]
 
 
 def _has_form(task: Task | None) -> bool:
@@ -92,10 +97,20 @@ def _abstention(search: RunningSearch, why: str) -> dict[str, Any]:
 
 def _choice(search: RunningSearch, candidate: Candidate, weight: float | None) -> AnswerChoice:
     path, task = candidate.trajectory, search.order.task
-    text, calls, stop_text, has_tools = path.response if path.thought else path.full_text, list[dict[str, Any]](), "", False
+    text, calls, stop_text, has_tools = (
+        path.response if path.thought else path.full_text,
+        list[dict[str, Any]](),
+        "",
+        False,
+    )
     finish = "length" if candidate.truncated else "stop"
     share = len(path.thought) / len(path.full_text) if path.thought else 0.0
-    common: dict[str, Any] = {"thought": path.thought, "tokens": path.num_tokens, "weight": weight, "thought_share": share}
+    common: dict[str, Any] = {
+        "thought": path.thought,
+        "tokens": path.num_tokens,
+        "weight": weight,
+        "thought_share": share,
+    }
     if isinstance(task, RequestTask):
         if (cut := task.cut(text)) != text:
             stop_text = next(stop for stop in task.stops if text.startswith(stop, len(cut)))
@@ -131,7 +146,8 @@ def _shares(candidates: Sequence[Candidate]) -> dict[int | None, float]:
 
 
 def counts_of(solution: Solution, choices: Sequence[AnswerChoice]) -> Counts:
-    """Return the tokens of what the client sent and got: the prompt once, and the answers of the reply with their thoughts.
+    """Return the tokens of what the client sent and got: the prompt once, and the answers of the reply with their
+    thoughts.
 
     What the search spent stands in the report. Tokens of a thought are estimated by its share of the characters.
     """
@@ -154,7 +170,9 @@ def report_of(search: RunningSearch, solution: Solution, choices: Sequence[Answe
     order, short = search.order, search.order.choices - len(choices)
     kind = "distinct answers" if order.request.options.distinct else "answers"
     if order.tokenizer is not None and any(one.text and one.logprobs is None and not one.calls for one in choices):
-        short_of = ("the log-probabilities of an answer are not known: its text is not one that tokens of the model make up",)
+        short_of = (
+            "the log-probabilities of an answer are not known: its text is not one that tokens of the model make up",
+        )
     else:
         short_of = ()
     missing = (f"n is {order.choices}, but the search found {len(choices)} {kind}",) if short else ()
@@ -183,18 +201,24 @@ def report_of(search: RunningSearch, solution: Solution, choices: Sequence[Answe
 
 
 def receipt_in(search: RunningSearch, solution: Solution) -> Receipt | None:
-    """Return the receipt of a search; where calls of tools compete with texts, parts of its samples are not chosen from."""
+    """Return the receipt of a search; where calls of tools compete with texts, parts of its samples are not chosen
+    from.
+    """
     if solution.trace is None:
         return None
     receipt: Receipt = solution.receipt()
     task = search.order.task
     if receipt.parts is None or not isinstance(task, RequestTask) or task.tools is None:
         return receipt
-    return dataclasses.replace(receipt, parts=None, reason="the choice between calls of tools and texts is made for all samples alone")
+    return dataclasses.replace(
+        receipt, parts=None, reason="the choice between calls of tools and texts is made for all samples alone"
+    )
 
 
 def public(warning: str) -> str:
-    """Return a warning without the words of a failed model or server, which may name paths and addresses of the operator's."""
+    """Return a warning without the words of a failed model or server, which may name paths and addresses of the
+    operator's.
+    """
     return _CAUSE.sub(r"\1", warning)
 
 
@@ -216,4 +240,8 @@ def _ledger(calls: Sequence[Call]) -> list[Mapping[str, Any]]:
 
 
 def _nonzero(usage: Any) -> dict[str, Any]:
-    return {name: value for name, one in usage.__dataclass_fields__.items() if (value := getattr(usage, name)) != one.default}
+    return {
+        name: value
+        for name, one in usage.__dataclass_fields__.items()
+        if (value := getattr(usage, name)) != one.default
+    }

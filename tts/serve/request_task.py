@@ -1,14 +1,14 @@
 """A task with the changes of one request: texts that end an answer, and tools that an answer may call.
 
-Tools are offered in a system message. A server that takes them natively gets them so, and its calls are written into the path in the form
-below. Every other model is shown them as text, and calls are read from its text:
+Tools are offered in a system message. A server that takes them natively gets them so, and its calls are written into
+the path in the form below. Every other model is shown them as text, and calls are read from its text:
 
     <tool_call>
     {"name": "weather", "arguments": {"city": "Oslo"}}
     </tool_call>
 
-That is the form of Hermes and Qwen models, and any model can write it. So candidates with calls are texts like others: every strategy
-can draw them, and they are voted on as structured values.
+That is the form of Hermes and Qwen models, and any model can write it. So candidates with calls are texts like others:
+every strategy can draw them, and they are voted on as structured values.
 """
 
 from __future__ import annotations
@@ -75,22 +75,33 @@ class Tools:
         )
 
     def offer(self) -> ToolOffer:
-        """Return the tools as a part of the system message: natively for servers that take them, elsewhere as `told`."""
+        """Return the tools as a part of the system message: natively for servers that take them, elsewhere as
+        `told`.
+        """
         named = {"type": "function", "function": {"name": self.only}}
         choice = named if self.only else "required" if self.required else "auto"
-        return ToolOffer(tuple(tool.shown for tool in self.tools.values()), json.dumps(choice), self.parallel, self.told())
+        return ToolOffer(
+            tuple(tool.shown for tool in self.tools.values()), json.dumps(choice), self.parallel, self.told()
+        )
 
     def calls_in(self, text: str) -> list[dict[str, Any]] | None:
-        """Return the calls of a text; None where one of them is not valid, or where the request allows no such calls."""
+        """Return the calls of a text; None where one of them is not valid, or where the request allows no such
+        calls.
+        """
         calls: list[dict[str, Any]] = []
         allowance = Allowance()
         for found in _split_calls(text)[1]:
             try:
                 call = json.loads(found)
-                json.dumps(call, ensure_ascii=False, allow_nan=False).encode()  # which half characters and 1e999 cannot be
+                # which half characters and 1e999 cannot be
+                json.dumps(call, ensure_ascii=False, allow_nan=False).encode()
             except (ValueError, RecursionError):
                 return None
-            tool = self.tools.get(call.get("name", "")) if isinstance(call, dict) and isinstance(call.get("name", ""), str) else None
+            tool = (
+                self.tools.get(call.get("name", ""))
+                if isinstance(call, dict) and isinstance(call.get("name", ""), str)
+                else None
+            )
             arguments: Any = call.get("arguments", {}) if tool is not None else None
             if tool is None or not isinstance(arguments, dict) or not tool.schema.is_valid(arguments, allowance):
                 return None
@@ -100,7 +111,8 @@ class Tools:
 
 
 class RequestTask(Task):
-    """A task with the stop texts and tools of one request. Tool calls are equal answers if their names and arguments are equal values.
+    """A task with the stop texts and tools of one request. Tool calls are equal answers if their names and arguments
+    are equal values.
 
     Args:
         inner: The task for answers without tool calls.
@@ -158,12 +170,20 @@ class RequestTask(Task):
         return self.tools is not None and answer is not None and answer.startswith(_MARK)
 
     def extract(self, text: str) -> str | None:
-        """Return the calls as text, else the inner task's answer; None where calls are not valid, or required and missing."""
+        """Return the calls as text, else the inner task's answer; None where calls are not valid, or required and
+        missing.
+        """
         text = self.cut(text)
         if self.tools is None:
             return self.inner.extract(text)
         calls = self.tools.calls_in(text)
-        return f"{_MARK}{json.dumps(calls, ensure_ascii=False)}" if calls else None if calls is None else self.inner.extract(text)
+        return (
+            f"{_MARK}{json.dumps(calls, ensure_ascii=False)}"
+            if calls
+            else None
+            if calls is None
+            else self.inner.extract(text)
+        )
 
     def canonical(self, answer: str) -> str:
         """Return calls with sorted arguments; else the inner task's form."""
@@ -204,7 +224,11 @@ def request_task(inner: Task, stops: Sequence[str], tools: Tools | None) -> Task
 
 
 def tools_of(
-    given: Sequence[Mapping[str, Any]], choice: str | Mapping[str, Any] | None, *, parallel: bool, limits: SchemaLimits | None = None
+    given: Sequence[Mapping[str, Any]],
+    choice: str | Mapping[str, Any] | None,
+    *,
+    parallel: bool,
+    limits: SchemaLimits | None = None,
 ) -> Tools | None:
     """Return the tools of a request; None where there are none, or none may be called.
 
@@ -215,7 +239,8 @@ def tools_of(
         limits: The limits of the request's schemas; None: those of its tools alone.
 
     Raises:
-        ConfigError: a tool is not a function with a name and a JSON schema within the limits, or the chosen tool is not among them.
+        ConfigError: a tool is not a function with a name and a JSON schema within the limits, or the chosen tool is not
+            among them.
     """
     limits = limits or SchemaLimits()
     tools = {tool.name: tool for tool in (_tool(each, limits) for each in given)}
@@ -241,7 +266,9 @@ def _tool(given: Mapping[str, Any], limits: SchemaLimits) -> Tool:
     if not isinstance(schema, Mapping):
         raise ConfigError(f"parameters of {name} is {shown(schema)}, but must be a JSON schema")
     shows = {key: function[key] for key in ("name", "description", "parameters") if function.get(key) is not None}
-    return Tool(name, json.dumps({"type": "function", "function": shows}, ensure_ascii=False), limits.schema(dict(schema)))
+    return Tool(
+        name, json.dumps({"type": "function", "function": shows}, ensure_ascii=False), limits.schema(dict(schema))
+    )
 
 
 def _split_calls(text: str) -> tuple[str, list[str]]:

@@ -1,4 +1,6 @@
-"""One search of the gateway from its order to its solution: the requests that wait for it, its cancellation and its progress."""
+"""One search of the gateway from its order to its solution: the requests that wait for it, its cancellation and its
+progress.
+"""
 
 from __future__ import annotations
 
@@ -45,11 +47,12 @@ class Order:
         sampling: The sampling of the rows.
         choices: The most answers of the reply.
         chats: Whether the policy's server is called by chats, for tools or pictures.
-        tokenizer: The tokenizer of the policy, where log-probabilities of the answers' tokens are wanted; None: they are not.
+        tokenizer: The tokenizer of the policy, where log-probabilities of the answers' tokens are wanted; None: they
+            are not.
         notes: What the reply reports of fields without effect.
         keep_trace: Whether the trace is kept for the client.
-        links: The orders of the links of a chain, where the preset has a risk: this one, and those that it escalates to. Each has a
-            budget of its own, and `budget` is their sum.
+        links: The orders of the links of a chain, where the preset has a risk: this one, and those that it escalates
+            to. Each has a budget of its own, and `budget` is their sum.
         on_end: A function that is called with the search when it is over; None: none.
     """
 
@@ -72,7 +75,9 @@ class Order:
 
     @property
     def is_one_text(self) -> bool:
-        """Whether a stream of one text as the model writes it is asked for: no form, stop text or call, no risk, and one answer."""
+        """Whether a stream of one text as the model writes it is asked for: no form, stop text or call, no risk, and
+        one answer.
+        """
         plain = self.task is None and self.tokenizer is None and not self.links
         return self.request.stream and plain and self.choices == 1
 
@@ -239,8 +244,8 @@ class RunningSearch:
 class Joining:
     """Searches under way, by what identifies a repeated request.
 
-    A request joins one only of the same client, and only with the same idempotency key, or as a retry that its client announces. Equal
-    bodies alone never join.
+    A request joins one only of the same client, and only with the same idempotency key, or as a retry that its client
+    announces. Equal bodies alone never join.
     """
 
     def __init__(self) -> None:
@@ -282,7 +287,8 @@ class Joining:
             self._by_key[owner, key] = mine = (digest, search)
 
             def give_up() -> None:
-                if self._by_key.get((owner, key)) is mine:  # else another search has the key since this one was cancelled
+                # else another search has the key since this one was cancelled
+                if self._by_key.get((owner, key)) is mine:
                     del self._by_key[owner, key]
 
             return give_up

@@ -33,7 +33,8 @@ _DRAIN_S = 4  # for searches to end
 
 
 class GatewayServer(uvicorn.Server):
-    """Accepts connections within bounds, and at the end first ends the searches, so that each client gets a clear error.
+    """Accepts connections within bounds, and at the end first ends the searches, so that each client gets a clear
+    error.
 
     Attributes:
         expect_end: A function that gets the seconds in which the process will have ended, when the end begins.
@@ -44,7 +45,9 @@ class GatewayServer(uvicorn.Server):
     when_ready: Callable[[], None] = staticmethod(lambda: None)
 
     async def startup(self, sockets: Any = None) -> None:
-        """See `uvicorn.Server.startup`; connections are accepted by `Connections` in place of asyncio, which spins without a free file."""
+        """See `uvicorn.Server.startup`; connections are accepted by `Connections` in place of asyncio, which spins
+        without a free file.
+        """
         await super().startup(sockets=[])
         gateway: Gateway = self.config.app.state.gateway  # pyright: ignore[reportAttributeAccessIssue, reportFunctionMemberAccess]
         listening = sockets or [bound_socket("127.0.0.1", self.config.port)]
@@ -62,7 +65,9 @@ class GatewayServer(uvicorn.Server):
         try:
             await asyncio.wait_for(gateway.drain(), _DRAIN_S)
         except TimeoutError:
-            LOG.error("searches did not end within %g seconds of the signal: a model or another part blocks them", _DRAIN_S)
+            LOG.error(
+                "searches did not end within %g seconds of the signal: a model or another part blocks them", _DRAIN_S
+            )
             self.force_exit = True
             self.expect_end(EXIT_S)
         await asyncio.sleep(0)  # replies are written by tasks that wait for the searches
@@ -73,21 +78,24 @@ def serve(config: GatewayConfig, host: str, port: int, workers: int = 1) -> None
     """Serve until SIGINT or SIGTERM.
 
     Args:
-        workers: The number of processes that share the address. Each has its own models, queue, limits and searches. One that ends by
-            itself is replaced; its searches are lost.
+        workers: The number of processes that share the address. Each has its own models, queue, limits and searches.
+            One that ends by itself is replaced; its searches are lost.
 
     Raises:
-        ConfigError: other machines can reach the address, and there are no keys; several workers have no store to share; a model cannot
-            be loaded, or the address cannot be used.
+        ConfigError: other machines can reach the address, and there are no keys; several workers have no store to
+            share; a model cannot be loaded, or the address cannot be used.
         TTSError: a worker ended before it was ready.
     """
     if config.keys is None and not _is_local(host):
         raise ConfigError(
-            f"host is {host!r}, which other machines can reach, but there are no keys", hint="name a file of keys in the configuration"
+            f"host is {host!r}, which other machines can reach, but there are no keys",
+            hint="name a file of keys in the configuration",
         )
     if workers < 1 or (workers > 1 and config.store is None):
         cause = "1 at least" if workers < 1 else "1 where there is no store: a trace is asked of any of them"
-        raise ConfigError(f"workers is {workers}, but must be {cause}", hint="name a file as the store in the configuration")
+        raise ConfigError(
+            f"workers is {workers}, but must be {cause}", hint="name a file as the store in the configuration"
+        )
     listening = bound_socket(host, port)
     name, number = listening.getsockname()[:2]
     shown = f"http://{f'[{name}]' if ':' in name else name}:{number}/v1"
@@ -100,7 +108,9 @@ def serve(config: GatewayConfig, host: str, port: int, workers: int = 1) -> None
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
-    """Return a socket that listens. Its protocol is named: asyncio sets TCP_NODELAY on connections of such sockets alone."""
+    """Return a socket that listens. Its protocol is named: asyncio sets TCP_NODELAY on connections of such sockets
+    alone.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -109,11 +119,15 @@ def bound_socket(host: str, port: int) -> socket.socket:
         made.listen(2048)  # clients that come before the first worker is ready wait
     except (OSError, OverflowError) as failure:
         made.close()
-        raise ConfigError(f"the gateway cannot listen at {host}, port {port}: {failure}", hint="choose another with --port") from None
+        raise ConfigError(
+            f"the gateway cannot listen at {host}, port {port}: {failure}", hint="choose another with --port"
+        ) from None
     return made
 
 
-def _work(config: GatewayConfig, host: str, listening: socket.socket, shown: str, worker: str = "", ready: Event | None = None) -> None:
+def _work(
+    config: GatewayConfig, host: str, listening: socket.socket, shown: str, worker: str = "", ready: Event | None = None
+) -> None:
     """Load the models, then serve in this process.
 
     Args:
@@ -144,13 +158,23 @@ def _work(config: GatewayConfig, host: str, listening: socket.socket, shown: str
 def uvicorn_config(app: Starlette, port: int = 0) -> uvicorn.Config:
     """Return how uvicorn serves a gateway's application."""
     return uvicorn.Config(
-        app, port=port, http=BoundedHttp, ws="none", log_config=None, log_level="warning", access_log=False, server_header=False,
-        timeout_graceful_shutdown=_GRACE_S, lifespan="on",
-    )  # fmt: skip
+        app,
+        port=port,
+        http=BoundedHttp,
+        ws="none",
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=_GRACE_S,
+        lifespan="on",
+    )
 
 
 def _write_log(config: GatewayConfig) -> None:
-    """Write errors to standard error where logging is not configured: replies to clients refer to the log. The access log too."""
+    """Write errors to standard error where logging is not configured: replies to clients refer to the log. The access
+    log too.
+    """
     handler = logging.StreamHandler()
     handler.setLevel(logging.ERROR)
     handler.addFilter(RepeatLimit())

@@ -22,7 +22,9 @@ _PROGRESS_S = 0.25  # between two lines of progress
 _HEADERS_S = 1.0  # after which a stream begins even if its search has not
 
 
-async def whole_reply(gateway: Gateway, search: RunningSearch, wire: Wire, receive: Receive, *, linger: bool) -> Response:
+async def whole_reply(
+    gateway: Gateway, search: RunningSearch, wire: Wire, receive: Receive, *, linger: bool
+) -> Response:
     """Wait for the end of a search, and return its reply.
 
     Args:
@@ -46,11 +48,17 @@ async def whole_reply(gateway: Gateway, search: RunningSearch, wire: Wire, recei
 
 
 def bill_headers(gateway: Gateway, search: RunningSearch) -> dict[str, str]:
-    """Return the headers of a whole reply: the request's number, what the search spent, and what its key may still spend."""
+    """Return the headers of a whole reply: the request's number, what the search spent, and what its key may still
+    spend.
+    """
     usage = search.result().usage
     usd = {} if usage.usd is None else {"x-tts-usd": f"{usage.usd:.12g}"}
     spent = {"x-tts-tokens": str(usage.tokens), "x-tts-seconds": str(usage.seconds), **usd}
-    return {"x-request-id": search.number, **spent, **gateway.limit_headers(search.client, search.order.request.options.account)}
+    return {
+        "x-request-id": search.number,
+        **spent,
+        **gateway.limit_headers(search.client, search.order.request.options.account),
+    }
 
 
 class SearchStream(EventsReply):
@@ -100,25 +108,35 @@ class SearchStream(EventsReply):
         return self._frames.end(outcome)
 
     def _check_sent(self, choice: AnswerChoice) -> None:
-        """Refuse an end that does not go on from what was sent, as where a model's server broke and wrote the text again.
+        """Refuse an end that does not go on from what was sent, as where a model's server broke and wrote the text
+        again.
 
         Raises:
             ApiError: 502.
         """
         thought, text = self._sent
-        if not (choice.thought.startswith(thought) and (choice.text or "").startswith(text)) or (text and choice.thought != thought):
-            cause = "the model's text was written again in the middle of the stream, so the text so far is not its beginning; ask again"
+        if not (choice.thought.startswith(thought) and (choice.text or "").startswith(text)) or (
+            text and choice.thought != thought
+        ):
+            cause = (
+                "the model's text was written again in the middle of the stream, so the text so far is not its "
+                "beginning; ask again"
+            )
             raise ApiError(502, cause, kind="server_error", code="stream_broken", retry_s=1.0)
 
     def _pieces(self, event: Event) -> bytes:
         """Return what the row has written since the last look, as far as it goes on from what was sent."""
         thought, text = event.marks.settled(event.writing)
         sent_thought, sent_text = self._sent
-        if not (thought.startswith(sent_thought) and text.startswith(sent_text)) or (sent_text and thought != sent_thought):
+        if not (thought.startswith(sent_thought) and text.startswith(sent_text)) or (
+            sent_text and thought != sent_thought
+        ):
             return b""
         more_thought, more_text = thought[len(sent_thought) :], text[len(sent_text) :]
         self._sent = thought, text
-        return (self._frames.thought(more_thought) if more_thought else b"") + (self._frames.text(more_text) if more_text else b"")
+        return (self._frames.thought(more_thought) if more_thought else b"") + (
+            self._frames.text(more_text) if more_text else b""
+        )
 
     async def _progress(self, gone: asyncio.Event) -> AsyncIterator[bytes]:
         """Yield a line of progress at the first event and then from time to time, and pings where nothing happens."""

@@ -1,4 +1,5 @@
-"""`POST /tokenize`, `POST /detokenize` and `GET /tokenizer_info`, as vLLM's server has them: lm-eval and others count tokens by them.
+"""`POST /tokenize`, `POST /detokenize` and `GET /tokenizer_info`, as vLLM's server has them: lm-eval and others count
+tokens by them.
 
 Requests without a model are about the first one of the configuration.
 """
@@ -23,7 +24,9 @@ from tts.serve.wire.request import BodyPart, checked, parsed
 
 
 class TokenizeBody(BodyPart):
-    """A text, or messages that the model's template renders. add_special_tokens: of a text, whether those of the tokenizer are added."""
+    """A text, or messages that the model's template renders. add_special_tokens: of a text, whether those of the
+    tokenizer are added.
+    """
 
     model: str | None = None
     prompt: str | None = None

@@ -57,7 +57,9 @@ def _with_options(function: Function) -> Function:
     signature = inspect.signature(function)
     own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
     options = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults.get(name), annotation=kind.__forward_arg__)
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=defaults.get(name), annotation=kind.__forward_arg__
+        )
         for name, kind in SolveOptions.__annotations__.items()
     ]
     function.__signature__ = signature.replace(parameters=[*own, *options])
@@ -95,7 +97,8 @@ def solve(
         usd_in: As in `Solver`, and as the option of `tts solve`.
         usd_out: As in `Solver`, and as the option of `tts solve`.
         backend: The name of a backend, a backend, or a function (`FunctionBackend`) that serves as the model.
-        url: The url of a server with the model; None: that of the model's record; without one, the model runs in this process.
+        url: The url of a server with the model; None: that of the model's record; without one, the model runs in this
+            process.
 
     Raises:
         ConfigError: an argument is not valid; nothing has been spent.
@@ -144,8 +147,9 @@ def solve_many(
 ) -> list[Solution]:
     """Return the solutions of many problems, solved at once on one model, as `Solver.solve_many` does.
 
-    `budget` is the total for all problems: of an account, all that is left. `each` is a budget for every problem, in place of a total.
-    Failed problems have `Solution.error` set, and the others continue. Other options and errors are those of `solve`.
+    `budget` is the total for all problems: of an account, all that is left. `each` is a budget for every problem, in
+    place of a total. Failed problems have `Solution.error` set, and the others continue. Other options and errors are
+    those of `solve`.
 
     Example:
         >>> import tts
@@ -172,7 +176,10 @@ async def asolve_many(
     Example:
         >>> import asyncio, tts
         >>> sums = ["3 + 4", "5 - 2 + 1"]
-        >>> [each.answer for each in asyncio.run(tts.asolve_many(sums, 400, model="toy", strategy="best_of_n(n=4) | majority"))]
+        >>> [
+        ...     each.answer
+        ...     for each in asyncio.run(tts.asolve_many(sums, 400, model="toy", strategy="best_of_n(n=4) | majority"))
+        ... ]
         ['7', '4']
     """
     solver = await asyncio.to_thread(_solver, budget, options)
@@ -193,8 +200,8 @@ async def stream(
         async for event in tts.stream("3 + 4 - 2", 400, model="toy"):
             print(event.candidates, event.texts)
 
-    `Event.texts` has the candidates that are new since the last event. Closing the generator early cancels the search. Options and errors
-    are those of `solve`.
+    `Event.texts` has the candidates that are new since the last event. Closing the generator early cancels the search.
+    Options and errors are those of `solve`.
 
     Example:
         >>> import asyncio, tts
@@ -218,7 +225,9 @@ def _solver(budget: BudgetLike | None, options: SolveOptions) -> Solver:
         raise _unknown_option(min(unknown))
     if (backend := given.get("backend")) is not None and not isinstance(backend, str):
         if (model := given.get("model")) is not None:
-            raise ConfigError(f"model is {shown(model)}, but the backend that was given stands for a model", hint="give one of them")
+            raise ConfigError(
+                f"model is {shown(model)}, but the backend that was given stands for a model", hint="give one of them"
+            )
         given |= {"model": backend, "backend": None}
     return Solver(given.pop("model", None), given.pop("verifier", None), budget=budget, keep=_SHARED, **given)
 
@@ -228,7 +237,9 @@ def _unknown_option(name: str) -> ConfigError:
     if name in {field.name for field in dataclasses.fields(Sampling)}:
         return ConfigError(f"{name} is no option of its own", hint=f"write sampling=tts.Sampling({name}=…)")
     if name in Budget.__dataclass_fields__:
-        return ConfigError(f"{name} is no option of its own", hint=f"it is a unit of the budget: write budget={{{name!r}: …}}")
+        return ConfigError(
+            f"{name} is no option of its own", hint=f"it is a unit of the budget: write budget={{{name!r}: …}}"
+        )
     return unknown_name("option", name, {"problem", "budget", "strategy", "seed", *SolveOptions.__annotations__})
 
 

@@ -1,4 +1,6 @@
-"""One event loop in a thread of its own, so that the same call works in a script, in a notebook and inside other loops."""
+"""One event loop in a thread of its own, so that the same call works in a script, in a notebook and inside other
+loops.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +31,11 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Workers(ThreadPoolExecutor):
-    """The loop's default executor: what the caller's async functions give to `asyncio.to_thread`. The library itself uses `in_thread`.
+    """The loop's default executor: what the caller's async functions give to `asyncio.to_thread`. The library itself
+    uses `in_thread`.
 
-    As many work at once as in any pool; one that waits for the loop makes room meanwhile. Without that, functions that call
-    `tts.solve` would fill the pool, and wait for functions that find no thread.
+    As many work at once as in any pool; one that waits for the loop makes room meanwhile. Without that, functions that
+    call `tts.solve` would fill the pool, and wait for functions that find no thread.
     """
 
     def __init__(self) -> None:
@@ -63,10 +66,12 @@ class Workers(ThreadPoolExecutor):
 
 
 class LoopThread:
-    """An event loop that starts on first use and runs until the process ends. Every backend lives in it, so none is shared by two.
+    """An event loop that starts on first use and runs until the process ends. Every backend lives in it, so none is
+    shared by two.
 
-    What leaves the loop, such as a `sys.exit` in a function of the caller's, ends the calls under way with an EngineError; later
-    calls are served as before. A forked child, which has no threads but its own, starts a loop of its own.
+    What leaves the loop, such as a `sys.exit` in a function of the caller's, ends the calls under way with an
+    EngineError; later calls are served as before. A forked child, which has no threads but its own, starts a loop of
+    its own.
     """
 
     def __init__(self) -> None:
@@ -89,7 +94,9 @@ class LoopThread:
         self._reset()
 
     def _end_thread(self) -> None:
-        """End the loop's thread before the interpreter ends: what is killed in the middle of a model's code takes the process with it."""
+        """End the loop's thread before the interpreter ends: what is killed in the middle of a model's code takes the
+        process with it.
+        """
         if self._loop is not None and self._thread is not None and self._thread.is_alive():
             self._over = True
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -104,7 +111,8 @@ class LoopThread:
         if threading.current_thread() is self._thread:
             raise ConfigError(
                 "solve, solve_many and close wait for the library's event loop, but were called in its own thread",
-                hint="make the function that calls them async, and await tts.asolve(…), or asyncio.to_thread(tts.close)",
+                hint="make the function that calls them async, and await tts.asolve(…), or "
+                "asyncio.to_thread(tts.close)",
             )
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -113,7 +121,8 @@ class LoopThread:
         Raises:
             ConfigError: `refuse_inside`.
             EngineError: the loop was left while the coroutine ran.
-            Interrupted: a KeyboardInterrupt, after the coroutine was cancelled and has ended; a second one does not wait for that.
+            Interrupted: a KeyboardInterrupt, after the coroutine was cancelled and has ended; a second one does not
+                wait for that.
         """
         try:
             self.refuse_inside()
@@ -160,7 +169,7 @@ class LoopThread:
                 self._thread.start()
             return self._loop
 
-    # From here on in the loop's thread, but for `_cancel` ------------------------------------------------------------------------
+    # From here on in the loop's thread, but for `_cancel` -------------------------------------------------------------
 
     def _begin(self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], future: Future[Any]) -> None:
         if not future.set_running_or_notify_cancel():  # its caller has given up
@@ -198,7 +207,9 @@ class LoopThread:
                 last = escaped
 
     def _fail_calls(self, escaped: BaseException) -> None:
-        """End every call under way: the one that cannot go on may be any. A call that ended with what escaped raises just that."""
+        """End every call under way: the one that cannot go on may be any. A call that ended with what escaped raises
+        just that.
+        """
         for future, task in list(self._calls.items()):
             if task.done():
                 continue
@@ -215,8 +226,8 @@ class LoopThread:
 def _future_with_lock() -> tuple[Future[Any], threading.Lock]:
     """Return a future, and a lock that is held until it has ended.
 
-    Ctrl-C may strike while a thread waits. In `Future.result` it could strike just after the lock that the loop's thread needs to
-    end the future, and leave it locked.
+    Ctrl-C may strike while a thread waits. In `Future.result` it could strike just after the lock that the loop's
+    thread needs to end the future, and leave it locked.
     """
     future: Future[Any] = Future()
     going = threading.Lock()

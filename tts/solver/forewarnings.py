@@ -1,4 +1,6 @@
-"""Warnings about a run that are known before it spends anything: of its task, its plan, and scores that it cannot pay or show."""
+"""Warnings about a run that are known before it spends anything: of its task, its plan, and scores that it cannot pay
+or show.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,10 @@ def score_warnings(
     """
     scorers = {role: verifiers[role] for role in declared if role in verifiers}
     unshown = [
-        line for one in scorers.values() for member in _leaves(one) for line in _unshown(problem, member, backends[member.model], expected)
+        line
+        for one in scorers.values()
+        for member in _leaves(one)
+        for line in _unshown(problem, member, backends[member.model], expected)
     ]
     return list(dict.fromkeys([*unshown, *_unpaid(problem, budget, backends, scorers, pairs, expected)]))
 
@@ -97,7 +102,10 @@ def _unpaid(
         least, limit = cost.reserve(unit, 1), account.limit(unit)
         if least and min(cost.generation(unit, expected), limit // 2) + least > limit:
             names = ", ".join(sorted(one.name for one in scorers.values()))
-            parts = f"a solution takes about {expected:,} tokens, and a score by {names} up to {cost.reserve('tokens', 1):,} more"
+            parts = (
+                f"a solution takes about {expected:,} tokens, and a score by {names} up to "
+                f"{cost.reserve('tokens', 1):,} more"
+            )
             yield (
                 f"scores may not be paid: {parts}, but the budget is {format_limits(budget.limits)}; "
                 f"give a larger one, or a cheaper verifier{_cheaper(scorers)}"
@@ -107,5 +115,12 @@ def _unpaid(
 
 def _cheaper(scorers: Mapping[str, Verifier]) -> str:
     """Return an example of the parameters that bound what a verifier may cost."""
-    one = next((member for scorer in scorers.values() for member in _leaves(scorer) if isinstance(member, ReplyingVerifier)), None)
-    return "" if one is None else f", such as {one.name}(votes=1, max_tokens={max(1, one.max_tokens // 2)}, prompt_tokens={one.room // 2})"
+    one = next(
+        (member for scorer in scorers.values() for member in _leaves(scorer) if isinstance(member, ReplyingVerifier)),
+        None,
+    )
+    return (
+        ""
+        if one is None
+        else f", such as {one.name}(votes=1, max_tokens={max(1, one.max_tokens // 2)}, prompt_tokens={one.room // 2})"
+    )

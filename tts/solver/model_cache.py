@@ -80,7 +80,9 @@ def resolve(model: Model, name: str | None, url: str | None) -> Backend | ModelR
     raise ConfigError(f"the model is {given!r}, but must be a name, a record, a backend or a function", hint=hint)
 
 
-def _standing_for(model: str | ModelRecord, name: str, function: WriteFunction, url: str | None) -> Backend | ModelRecord:
+def _standing_for(
+    model: str | ModelRecord, name: str, function: WriteFunction, url: str | None
+) -> Backend | ModelRecord:
     """Return the model that a function at a place stands for: itself.
 
     Raises:
@@ -91,7 +93,9 @@ def _standing_for(model: str | ModelRecord, name: str, function: WriteFunction, 
     if url is None and model == DEFAULT_MODEL:
         return FunctionBackend(function)
     what = f"model is {(model if isinstance(model, str) else model.name)!r}" if url is None else f"url is {url!r}"
-    raise ConfigError(f"{what}, but the backend {name!r} is a function, which stands for a model", hint="give one of them")
+    raise ConfigError(
+        f"{what}, but the backend {name!r} is a function, which stands for a model", hint="give one of them"
+    )
 
 
 def with_prices(model: Backend | ModelRecord, **prices: str | None) -> Backend | ModelRecord:
@@ -123,7 +127,9 @@ def _with_name(record: ModelRecord) -> ModelRecord:
     if record.name:
         return record
     if record.backend != registry.SERVER:
-        raise ConfigError(f"the model is not named, but the backend {record.backend!r} needs a name", hint="give model=")
+        raise ConfigError(
+            f"the model is not named, but the backend {record.backend!r} needs a name", hint="give model="
+        )
     from tts.backends.openai.access import ServerAccess
 
     return dataclasses.replace(record, name=ServerAccess.of(record).only_model())
@@ -132,8 +138,8 @@ def _with_name(record: ModelRecord) -> ModelRecord:
 class ModelCache:
     """Models by record and tasks by name, each made once across threads and kept until `close`.
 
-    Caller-supplied backends are not cached or closed. A forked child starts with an empty cache: inherited models may be in the middle of
-    work that no thread of the child will finish.
+    Caller-supplied backends are not cached or closed. A forked child starts with an empty cache: inherited models may
+    be in the middle of work that no thread of the child will finish.
     """
 
     def __init__(self) -> None:
@@ -144,7 +150,9 @@ class ModelCache:
 
     def give(self, backend: Backend) -> ModelRecord:
         """Return a record that stands for a caller's backend, which is not closed here."""
-        record = ModelRecord(name=backend.name, backend=backend.name, task=metadata_of(backend).task or "text", context=backend.context)
+        record = ModelRecord(
+            name=backend.name, backend=backend.name, task=metadata_of(backend).task or "text", context=backend.context
+        )
         self._given[record] = backend
         return record
 
@@ -169,10 +177,15 @@ class ModelCache:
             return self._given[record]
         return self._backends.get(record, partial(apart_if_forked, partial(_load, probe_s=probe_s)))
 
-    def backends(self, models: Mapping[str, Backend | ModelRecord], probe_s: float | None = None) -> Mapping[str, Backend]:
+    def backends(
+        self, models: Mapping[str, Backend | ModelRecord], probe_s: float | None = None
+    ) -> Mapping[str, Backend]:
         """Return the backends of models (see `resolve`) by role; `probe_s`: as in `backend`."""
         return _BackendsByRole(
-            {role: self.backend(model, probe_s) if isinstance(model, ModelRecord) else model for role, model in models.items()}
+            {
+                role: self.backend(model, probe_s) if isinstance(model, ModelRecord) else model
+                for role, model in models.items()
+            }
         )
 
     def close(self) -> None:
@@ -188,22 +201,29 @@ class ModelCache:
             LOOP.run(_close(backends))
 
     def forked(self) -> None:
-        """Start anew, in a forked child. The parent's models stay in memory, which is shared: to free them could touch a device."""
+        """Start anew, in a forked child. The parent's models stay in memory, which is shared: to free them could touch
+        a device.
+        """
         _PARENTS.append((self._backends, self._tasks))
         self._backends, self._tasks = Once(), Once()
 
 
 class _BackendsByRole(dict[str, Backend]):
-    """Backends by role. Which roles a strategy writes with shows only when it runs: one without a model is refused then."""
+    """Backends by role. Which roles a strategy writes with shows only when it runs: one without a model is refused
+    then.
+    """
 
     def __missing__(self, role: str) -> Backend:
         raise ConfigError(
-            f"the role {role!r} has no model; those that have one: {', '.join(self)}", hint=f"Solver(models={{'policy': …, {role!r}: …}})"
+            f"the role {role!r} has no model; those that have one: {', '.join(self)}",
+            hint=f"Solver(models={{'policy': …, {role!r}: …}})",
         )
 
 
 class Once(Generic[Key, Value]):
-    """Values by key, each made once. A thread that needs one that is being made waits for it. One that could not be made is tried again."""
+    """Values by key, each made once. A thread that needs one that is being made waits for it. One that could not be
+    made is tried again.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -248,18 +268,24 @@ def _load(record: ModelRecord, probe_s: float | None = None) -> Backend:
             raise unknown from None
         named = ", ".join(f"{name}={value!r}" for name, value in record.options)
         gone = [line for name, _ in record.options if (line := renamed(f"{record.backend}.{name}"))]
-        raise ConfigError(f"the backend {record.backend!r} does not take the options {named}: {failure}", hint=", ".join(gone)) from failure
+        raise ConfigError(
+            f"the backend {record.backend!r} does not take the options {named}: {failure}", hint=", ".join(gone)
+        ) from failure
 
 
 def _unknown_option(load: Callable[..., Any], record: ModelRecord) -> ConfigError | None:
-    """Return the error for an option that a backend does not have; None where it has options, and takes them all or any."""
+    """Return the error for an option that a backend does not have; None where it has options, and takes them all or
+    any.
+    """
     taken = inspect.signature(load).parameters
     known = set(taken) - {"record"}
     if not known or any(one.kind is one.VAR_KEYWORD for one in taken.values()):
         return None
     fields = {field.name for field in dataclasses.fields(ModelRecord)}
     unknown = (name for name, _ in record.options if name not in known)
-    return next((unknown_name(f"option of the backend {record.backend!r}", name, {*known, *fields}) for name in unknown), None)
+    return next(
+        (unknown_name(f"option of the backend {record.backend!r}", name, {*known, *fields}) for name in unknown), None
+    )
 
 
 def _check_backend(made: Any, record: ModelRecord) -> Backend:
@@ -271,7 +297,10 @@ def _check_backend(made: Any, record: ModelRecord) -> Backend:
     check_part(made, Backend, f"what {record.backend}.from_record returned", "open")
     for name in ("usd_in", "usd_out"):
         if (price := getattr(record, name)) is not None and getattr(made.rates, name) is None:
-            raise ConfigError(f"{name} is {price} a million tokens, but the model {made.name!r} takes no prices", hint=f"leave {name} out")
+            raise ConfigError(
+                f"{name} is {price} a million tokens, but the model {made.name!r} takes no prices",
+                hint=f"leave {name} out",
+            )
     return made
 
 
@@ -324,8 +353,11 @@ class VerifierRoles:
                 self._of_tasks[task] = {"main": _fill_verifier(make_verifier(verifier), models, backends)}
         self._verifiers = {role: _fill_verifier(verifier, models, backends) for role, verifier in given.items()}
 
-    def fitting(self, task: Task, backends: Mapping[str, Backend], plan: Plan | None) -> tuple[Mapping[str, Verifier], tuple[str, ...]]:
-        """Return the verifiers of a run, and notes: the record's own one is left out where it cannot score a task on the backend.
+    def fitting(
+        self, task: Task, backends: Mapping[str, Backend], plan: Plan | None
+    ) -> tuple[Mapping[str, Verifier], tuple[str, ...]]:
+        """Return the verifiers of a run, and notes: the record's own one is left out where it cannot score a task on
+        the backend.
 
         Args:
             plan: The plan of the run; None: it is yet to be chosen.
@@ -362,7 +394,9 @@ def made(given: Mapping[str, VerifierLike] | VerifierLike | None) -> dict[str, V
     return {role: make_verifier(verifier) for role, verifier in named.items()}
 
 
-def _fill_verifier(verifier: Verifier, models: Mapping[str, Backend | ModelRecord], backends: Mapping[str, Backend]) -> Verifier:
+def _fill_verifier(
+    verifier: Verifier, models: Mapping[str, Backend | ModelRecord], backends: Mapping[str, Backend]
+) -> Verifier:
     filled = traits_of(verifier).filled
     if filled is None or verifier.model not in models:  # a run refuses a role that is missing
         return verifier

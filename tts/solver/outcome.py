@@ -39,7 +39,8 @@ async def candidates_of(strategy: Strategy, search: Search) -> Sequence[Candidat
     listed: list[Any] = list(made) if isinstance(made, Iterable) else [made]
     for wrong in (one for one in listed if not isinstance(one, Candidate)):
         raise ConfigError(
-            f"the strategy {strategy} returned {shown(wrong)}, but must return candidates", hint="search.finish(t) makes them"
+            f"the strategy {strategy} returned {shown(wrong)}, but must return candidates",
+            hint="search.finish(t) makes them",
         )
     return made if isinstance(made, Sequence) else listed  # the search's own list may grow yet
 
@@ -55,7 +56,9 @@ async def selected_by(selection: Selection, candidates: Sequence[Candidate], sea
         raise TTSError(f"the selection {selection} returned {shown(made)}, but must return a tts.Selected")
     answers: Any = made.answers
     if isinstance(answers, str) or not all(isinstance(answer, str) for answer in answers):
-        raise TTSError(f"the selection {selection} chose the answers {shown(answers)}, but they must be a tuple of texts")
+        raise TTSError(
+            f"the selection {selection} chose the answers {shown(answers)}, but they must be a tuple of texts"
+        )
     return made
 
 
@@ -68,18 +71,23 @@ def decision_of(rule: StopRule, candidates: Sequence[Candidate]) -> StopDecision
     decision: Any = rule.should_stop(candidates)
     if decision is not None and not isinstance(decision, StopDecision):
         raise TTSError(
-            f"the stop rule {type(rule).__qualname__} returned {shown(decision)}, but must return a tts.StopDecision or None",
+            f"the stop rule {type(rule).__qualname__} returned {shown(decision)}, but must return a tts.StopDecision "
+            "or None",
             hint="for example tts.StopDecision('why')",
         )
     return decision
 
 
 async def _await_part(call: Callable[[], Any], what: Callable[[], str]) -> Any:
-    """Call a part's method and await what it returns; whatever else than an end of the search it raises, is the part's failure."""
+    """Call a part's method and await what it returns; whatever else than an end of the search it raises, is the part's
+    failure.
+    """
     with Blame(what, passes=(SearchEnded, Exhausted)):
         made = call()
         if not inspect.isawaitable(made):
-            raise ConfigError(f"{what()} returned {shown(made)} without being awaited, but must be async", hint="write async def")
+            raise ConfigError(
+                f"{what()} returned {shown(made)} without being awaited, but must be async", hint="write async def"
+            )
         return await made
 
 
@@ -92,7 +100,8 @@ class SearchOutcome:
     stop: StopDecision | None = None
     error: TTSError | None = None
     held: Mapping[str, int] = field(default_factory=dict)  # unused verifier reservation, by unit
-    cheaper: Mapping[str, int] = field(default_factory=dict)  # what was held for the last scores and not needed for them, by unit
+    # what was held for the last scores and not needed for them, by unit
+    cheaper: Mapping[str, int] = field(default_factory=dict)
 
     def fail(self, failure: TTSError, search: Search) -> None:
         """Note a failure; the first one is the error of the solution.
@@ -137,7 +146,8 @@ def warnings_of(
         notes.append("no candidate was completed, so there is no answer")
     unknown = search.scoring.unknown
     notes += [
-        f"{number} of {unknown[what, 'of']} {what}" + (f": the longest by {over:,} tokens" if (over := unknown[what, "over"]) else "")
+        f"{number} of {unknown[what, 'of']} {what}"
+        + (f": the longest by {over:,} tokens" if (over := unknown[what, "over"]) else "")
         for (what, kind), number in unknown.items()
         if kind == "number" and number
     ]
@@ -149,9 +159,16 @@ def warnings_of(
     notes += _endless_thoughts(outcome.candidates)
     idle = f"verifier calls that {selection} did not make" if outcome.held else ""
     reserves: list[str] = []
-    for amounts, what in ((outcome.held, idle), (outcome.cheaper, "scores that cost less: what candidates have in common is read once")):
+    for amounts, what in (
+        (outcome.held, idle),
+        (outcome.cheaper, "scores that cost less: what candidates have in common is read once"),
+    ):
         shares = {unit: amount / search.account.limit(unit) for unit, amount in amounts.items()}
-        reserves += [f"{share:.0%} of the {unit} were held for {what}" for unit, share in shares.items() if share >= _WORTH_SAYING]
+        reserves += [
+            f"{share:.0%} of the {unit} were held for {what}"
+            for unit, share in shares.items()
+            if share >= _WORTH_SAYING
+        ]
     return [*notes, *_left_over(search, outcome, explained=bool(reserves)), *reserves]
 
 
@@ -164,21 +181,29 @@ def _free_text_warning(search: Search, outcome: SearchOutcome, selection: Select
     if len(voters) < 2 or 2 * agreed > len(voters):
         return []
     return [
-        f"votes on free text count equal texts, which means nothing here: {agreed} of {len(voters)} agree; give verifier='judge' with the "
+        f"votes on free text count equal texts, which means nothing here: {agreed} of {len(voters)} agree; give "
+        "verifier='judge' with the "
         "selection best or pairwise, or take the selection medoid"
     ]
 
 
 def _cut_short(search: Search, usage: Usage, *, capped: bool) -> list[str]:
-    """Return the warning that much went into solutions that were cut short without an answer, with the length that solutions need."""
+    """Return the warning that much went into solutions that were cut short without an answer, with the length that
+    solutions need.
+    """
     share = usage.truncated_tokens / max(1, usage.generated_tokens)
     if share <= _WORTH_SAYING:
         return []
     lengths = search.rows.sizes.lengths("solve")
     cut = sum(c.truncated and c.answer is None for c in search.candidates)
-    length = f"they take about {lengths.expected():,} tokens" if lengths.ended else f"they take more than {lengths.longest:,} tokens"
+    length = (
+        f"they take about {lengths.expected():,} tokens"
+        if lengths.ended
+        else f"they take more than {lengths.longest:,} tokens"
+    )
     return [
-        f"{share:.0%} of the generated tokens went into {cut} of {len(search.candidates)} candidates that were cut short "
+        f"{share:.0%} of the generated tokens went into {cut} of {len(search.candidates)} candidates that were cut "
+        "short "
         f"without an answer; {length}: give a larger budget{', or max_tokens' if capped else ''}"
     ]
 
@@ -189,13 +214,15 @@ def _endless_thoughts(candidates: Sequence[Candidate]) -> list[str]:
     if not count:
         return []
     return [
-        f"{count} of {len(candidates)} candidates did not end their thought: give a larger budget, or, where the model's backend can "
+        f"{count} of {len(candidates)} candidates did not end their thought: give a larger budget, or, where the "
+        "model's backend can "
         "continue text, strategy='budget_forcing(thought_tokens=…)' below the budget, which ends thoughts"
     ]
 
 
 def _left_over(search: Search, outcome: SearchOutcome, *, explained: bool) -> list[str]:
-    """Return the warning that much of the budget is left, because it may not pay another solution to its end, or its score.
+    """Return the warning that much of the budget is left, because it may not pay another solution to its end, or its
+    score.
 
     Args:
         search: The search.

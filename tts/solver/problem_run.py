@@ -1,4 +1,6 @@
-"""One problem from its budget to its solution: the boundary at which a search's end, or a failure, becomes an outcome."""
+"""One problem from its budget to its solution: the boundary at which a search's end, or a failure, becomes an
+outcome.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,10 @@ from tts.verifiers.compatibility import GIVE_VERIFIER, RATED, check_fit, check_r
 
 _LOOK_SECONDS = 0.1  # between two reports of rows under way
 _AFTER_S = 1e-5  # a candidate, for what follows the scores that a selection needs
-_LIKE_MATH = "the problem looks like mathematics, but is taken as text: task='math' asks for a final answer and compares answers by value"
+_LIKE_MATH = (
+    "the problem looks like mathematics, but is taken as text: task='math' asks for a final answer and "
+    "compares answers by value"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +79,10 @@ class Event:
         answer: The most frequent answer so far; None where there is none.
         texts: The texts of the candidates since the event before, whole.
         solution: The solution in the last event of `stream`.
-        nodes: Returns the nodes of the tree; only to be called in the loop that calls `on_event`. None in the events of `stream`.
-        writing: The text so far of the leading row, the first in draw order that is under way, with the path that it continues. "": none
-            is, or the backend does not show it. The engine and servers that stream do.
+        nodes: Returns the nodes of the tree; only to be called in the loop that calls `on_event`. None in the events of
+            `stream`.
+        writing: The text so far of the leading row, the first in draw order that is under way, with the path that it
+            continues. "": none is, or the backend does not show it. The engine and servers that stream do.
         marks: The marks of the thought that this text may begin with (`ThoughtMarks.settled`).
     """
 
@@ -157,7 +163,9 @@ class ProblemRun:
 
     @cached_property
     def declared(self) -> tuple[str, ...]:
-        """The roles that strategy, stop rule, selection and record score with, but those that the strategy scores by itself."""
+        """The roles that strategy, stop rule, selection and record score with, but those that the strategy scores by
+        itself.
+        """
         judged = [] if self._judged is None else [self._judged[0]]
         return tuple(dict.fromkeys([*self._needs.verifiers, *judged, *self._chosen_by, *self.scored_by]))
 
@@ -195,7 +203,9 @@ class ProblemRun:
 
     @property
     def _compared_by(self) -> dict[str, int]:
-        """The comparisons that are held for with every row, by role, where neither strategy nor stop rule scores by it."""
+        """The comparisons that are held for with every row, by role, where neither strategy nor stop rule scores by
+        it.
+        """
         scored = {*self._needs.verifiers, *self._stop_needs.verifiers}
         return {role: most for role, most in self._selection_needs.pairs.items() if most and role not in scored}
 
@@ -203,10 +213,11 @@ class ProblemRun:
         """Refuse, before anything is spent, what cannot run.
 
         Raises:
-            ConfigError: an account that is closed or of another process; an empty prompt; a role without a verifier; an oracle without
-                permission; a limit without rates; a task without the kind of prompt in which the strategy shows solutions.
-            CapabilityError: the backend lacks what the strategy, a verifier or the sampling needs, or a verifier reads other steps than
-                the task's.
+            ConfigError: an account that is closed or of another process; an empty prompt; a role without a verifier; an
+                oracle without permission; a limit without rates; a task without the kind of prompt in which the
+                strategy shows solutions.
+            CapabilityError: the backend lacks what the strategy, a verifier or the sampling needs, or a verifier reads
+                other steps than the task's.
             MissingDependency: the task needs a package that is not installed.
         """
         if isinstance(self.budget, Account):
@@ -238,7 +249,9 @@ class ProblemRun:
             self.plan.strategy.size(None)  # which refuses where nothing else bounds it
         for role, verifier in self.verifiers.items():
             if verifier.model not in self.backends:
-                raise ConfigError(f"the verifier {role!r} calls the model {verifier.model!r}, but no model has that role")
+                raise ConfigError(
+                    f"the verifier {role!r} calls the model {verifier.model!r}, but no model has that role"
+                )
             check_fit(verifier, self.backends[verifier.model], self.task)
             if verifier.oracle and not self.allow_oracle:
                 raise ConfigError(
@@ -250,12 +263,18 @@ class ProblemRun:
     def forewarnings(self) -> list[str]:
         """Return the warnings that are known before anything is spent, of a run that `check` lets pass."""
         expected = self.expected_tokens or self.task.typical_tokens("solve")
-        scores = score_warnings(self.problem, self.budget, self.backends, self.verifiers, self.declared, self._compared_by, expected)
+        scores = score_warnings(
+            self.problem, self.budget, self.backends, self.verifiers, self.declared, self._compared_by, expected
+        )
         return [*self.notes, *self._task_warnings(), *scores]
 
     def _task_warnings(self) -> list[str]:
         """Return the warning that the task may be another one."""
-        return [_LIKE_MATH] if not self.task_given and self.task.name == "text" and looks_like_math(self.problem.text) else []
+        return (
+            [_LIKE_MATH]
+            if not self.task_given and self.task.name == "text" and looks_like_math(self.problem.text)
+            else []
+        )
 
     def _check_roles(self) -> None:
         """Refuse roles that have no verifier, and those that both a verifier and the strategy would score."""
@@ -280,10 +299,15 @@ class ProblemRun:
         """
         watched = Watched(
             SearchFacts(
-                problem=self.problem, strategy=self.plan, budget=format_limits(self._limits), model=self.model, task=self.task.name,
-                seed=self.seed, temperature=self.sampling.temperature,
+                problem=self.problem,
+                strategy=self.plan,
+                budget=format_limits(self._limits),
+                model=self.model,
+                task=self.task.name,
+                seed=self.seed,
+                temperature=self.sampling.temperature,
             )
-        )  # fmt: skip
+        )
         try:
             with blame_unnamed():
                 solution = await self._solve_in_account(watched)
@@ -303,16 +327,27 @@ class ProblemRun:
 
     async def _run_search(self, account: Account) -> Solution:
         scorers = {role: bind(verifier, self.problem) for role, verifier in self.verifiers.items()}
-        rates = {role: token_rates(verifier, self.backends[verifier.model]) for role, verifier in self.verifiers.items()}
+        rates = {
+            role: token_rates(verifier, self.backends[verifier.model]) for role, verifier in self.verifiers.items()
+        }
         notes, tree = Notes(), Tree()
-        problem, task = dataclasses.replace(self.problem.stripped(), task=self.task.name), isolate(self.task, notes.warn)
+        problem = dataclasses.replace(self.problem.stripped(), task=self.task.name)
+        task = isolate(self.task, notes.warn)
         costs = Costs(account, self.verifiers, self.declared, rates, self._compared_by)
         prompts = Prompts(self.backends, costs, tree, self.clock)
         scoring = Scoring(
-            self.verifiers, scorers, task=task, backends=self.backends, costs=costs, tree=tree, prompts=prompts,
-            stream=hash64("judge", self.seed, problem_key(problem, task.name)), clock=self.clock, gives_scores=self.given,
+            self.verifiers,
+            scorers,
+            task=task,
+            backends=self.backends,
+            costs=costs,
+            tree=tree,
+            prompts=prompts,
+            stream=hash64("judge", self.seed, problem_key(problem, task.name)),
+            clock=self.clock,
+            gives_scores=self.given,
             embedder=self.embedder,
-        )  # fmt: skip
+        )
         search = Search(
             problem=problem,
             task=task,
@@ -381,10 +416,14 @@ class ProblemRun:
             return self.open_account(noted)
         if isinstance(self.budget, Account):
             return self.budget.open_search(noted=noted)
-        return Account(self.budget, clock=self.clock, started=self.clock() if self.started is None else self.started, noted=noted)
+        return Account(
+            self.budget, clock=self.clock, started=self.clock() if self.started is None else self.started, noted=noted
+        )
 
     async def _explore(self, search: Search, outcome: SearchOutcome) -> None:
-        """Run the strategy to its end, whichever way it ends; then rows that are open become candidates, which were cut short."""
+        """Run the strategy to its end, whichever way it ends; then rows that are open become candidates, which were cut
+        short.
+        """
         first, mistake = 0, None
         try:
             with blame_unnamed():
@@ -401,7 +440,9 @@ class ProblemRun:
             written = [t for t in search.tree.nodes if t.parent is not None and t.status != "failed"]
             what = "no path came to its end, and rows failed" if written else "every row failed"
             kind = next(iter(search.rows.failures))
-            outcome.error = EngineError(f"{what}: {cause_of(kind, search.rows.causes)}", kind=kind, retry_s=search.rows.retry_s)
+            outcome.error = EngineError(
+                f"{what}: {cause_of(kind, search.rows.causes)}", kind=kind, retry_s=search.rows.retry_s
+            )
             if outcome.stopped_by not in ("interrupted", "budget: seconds"):
                 outcome.stopped_by = what  # whichever way the strategy ended, it has nothing for this reason
 
@@ -409,7 +450,9 @@ class ProblemRun:
         """Run the strategy, and complete what was held back for; return a mistake before which nothing was spent."""
         try:
             with blame_unnamed():
-                strategy = self.plan.strategy.size(search.affordable_samples(stepwise="steps" in self._needs.capabilities))
+                strategy = self.plan.strategy.size(
+                    search.affordable_samples(stepwise="steps" in self._needs.capabilities)
+                )
                 await self._run(strategy, search, outcome)
         except asyncio.CancelledError:
             outcome.candidates, outcome.stopped_by = search.candidates, "interrupted"
@@ -430,8 +473,10 @@ class ProblemRun:
         except SearchEnded as end:
             outcome.candidates = search.candidates
             outcome.stopped_by, outcome.stop = end.reason, end.stop
-        if search.tree.nodes and self._lacks_an_answer(search, outcome):  # without a root, not even the prompt could be paid
-            before, first = list(outcome.candidates), len(search.candidates)  # the former may be the search's own list, which grows
+        # without a root, not even the prompt could be paid
+        if search.tree.nodes and self._lacks_an_answer(search, outcome):
+            # the former may be the search's own list, which grows
+            before, first = list(outcome.candidates), len(search.candidates)
             with suppress(SearchEnded):
                 await complete_best(search)
             outcome.candidates = [*before, *search.candidates[first:]]
@@ -439,8 +484,12 @@ class ProblemRun:
                 outcome.stopped_by, outcome.stop = search.notes.stop.reason, search.notes.stop
 
     def _lacks_an_answer(self, search: Search, outcome: SearchOutcome) -> bool:
-        """Whether what was held back is due: there is no candidate, or the budget ended the search before one with an answer."""
-        return not outcome.candidates or (outcome.stopped_by.startswith("budget") and not votes_of(search.candidates).total)
+        """Whether what was held back is due: there is no candidate, or the budget ended the search before one with an
+        answer.
+        """
+        return not outcome.candidates or (
+            outcome.stopped_by.startswith("budget") and not votes_of(search.candidates).total
+        )
 
     async def _choose(self, search: Search, outcome: SearchOutcome) -> Selected:
         """Return what the selection chooses; if it cannot, vote, so that what was found is kept."""
@@ -450,7 +499,9 @@ class ProblemRun:
         search.account.keep_for_closing(_AFTER_S * len(search.candidates))
         selected: Selected | None = None
         try:
-            selection = Majority() if outcome.stopped_by == "interrupted" or outcome.unjudged(self.on_error) else self.selection
+            selection = (
+                Majority() if outcome.stopped_by == "interrupted" or outcome.unjudged(self.on_error) else self.selection
+            )
             with blame_unnamed():
                 selected = await selected_by(selection, candidates, search)
                 for role in self.scored_by:
@@ -460,7 +511,10 @@ class ProblemRun:
         except SearchEnded as end:
             outcome.stopped_by = end.reason
             if selected is None:
-                search.notes.warn(f"{end.reason} ended {self.selection} before it had chosen: the answer is that of a vote", timed=True)
+                search.notes.warn(
+                    f"{end.reason} ended {self.selection} before it had chosen: the answer is that of a vote",
+                    timed=True,
+                )
         except TTSError as failure:  # the boundary, as above
             outcome.fail(failure, search)
         if selected is None:
@@ -472,7 +526,9 @@ class ProblemRun:
         return selected
 
     def _apply_risk(self, selected: Selected, outcome: SearchOutcome) -> Selected:
-        """Return a choice without its answer where the risk does not allow it; a vote in place of the selection was not calibrated."""
+        """Return a choice without its answer where the risk does not allow it; a vote in place of the selection was not
+        calibrated.
+        """
         if self.risk is None or not selected.answers:
             return selected
         is_other = outcome.error is not None or outcome.stopped_by == "interrupted"
@@ -490,9 +546,13 @@ class ProblemRun:
             kv_bytes_per_token=self.backends["policy"].kv_bytes_per_token,
         )
         warnings = warnings_of(
-            search, outcome, selected, usage=usage, selection=self.selection,
+            search,
+            outcome,
+            selected,
+            usage=usage,
+            selection=self.selection,
             capped=self.sampling.max_tokens is not None,
-        )  # fmt: skip
+        )
         backends = {id(backend): backend for backend in self.backends.values()}.values()
         costs = dict.fromkeys(note for backend in backends for note in metadata_of(backend).notes(usage))
         warnings = (*self.notes, *account.shortages, *self._task_warnings(), *warnings, *costs)
@@ -524,11 +584,17 @@ class ProblemRun:
         return str(dataclasses.replace(self.plan, selection=self.selection))
 
     def _reproducible(self, search: Search, outcome: SearchOutcome) -> bool:
-        timed = search.notes.timed_out or search.notes.timed or outcome.stopped_by in ("budget: seconds", "interrupted", "failed")
+        timed = (
+            search.notes.timed_out
+            or search.notes.timed
+            or outcome.stopped_by in ("budget: seconds", "interrupted", "failed")
+        )
         timed = timed or search.account.is_contended
         return not timed and all(backend.caps.streams for backend in self.backends.values())
 
-    def _trace(self, search: Search, outcome: SearchOutcome, selected: Selected, usage: Usage, warnings: tuple[str, ...]) -> Trace:
+    def _trace(
+        self, search: Search, outcome: SearchOutcome, selected: Selected, usage: Usage, warnings: tuple[str, ...]
+    ) -> Trace:
         tokenizer = metadata_of(self.backends["policy"]).tokenizer
         return Trace(
             problem=self.problem.text,
@@ -540,7 +606,9 @@ class ProblemRun:
             answer=next(iter(selected.answers), None),
             confidence=selected.confidence,
             stopped_by=outcome.stopped_by,
-            nodes=RecordedNodes(self.problem.text, search.tree, tuple(self.verifiers), [*search.candidates, *selected.ranked], tokenizer),
+            nodes=RecordedNodes(
+                self.problem.text, search.tree, tuple(self.verifiers), [*search.candidates, *selected.ranked], tokenizer
+            ),
             calls=tuple(search.account.ledger.calls),
             usage=usage,
             warnings=warnings,
@@ -555,10 +623,14 @@ class ProblemRun:
     def _parts(self, search: Search, outcome: SearchOutcome) -> PartAnswers:
         """Return what parts of the samples would have answered, to be computed where it is read."""
         if outcome.error is not None or outcome.stopped_by in ("interrupted", "failed"):
-            return PartAnswers(f"the search was {'interrupted' if outcome.stopped_by == 'interrupted' else 'ended by a failure'}")
+            return PartAnswers(
+                f"the search was {'interrupted' if outcome.stopped_by == 'interrupted' else 'ended by a failure'}"
+            )
         if self.risk is not None:
             return PartAnswers("the threshold of the calibrated risk holds for all samples alone")
-        return PartAnswers(partial(part_answers, self.plan, self.selection, list(outcome.candidates), search.tree, self.verifiers))
+        return PartAnswers(
+            partial(part_answers, self.plan, self.selection, list(outcome.candidates), search.tree, self.verifiers)
+        )
 
 
 def _never(candidate: Candidate, agreeing: int) -> bool:
@@ -628,7 +700,7 @@ async def _look(run: ProblemRun, search: Search, on_event: Callable[[Event], Non
             on_event(_event(run, search, draft))
 
 
-# What a run refuses before anything is spent ----------------------------------------------------------------------------------------
+# What a run refuses before anything is spent --------------------------------------------------------------------------
 
 
 def _check_strategy(strategy: Strategy, needs: Needs, policy: Backend, task: Task, roles: Sequence[str]) -> None:
@@ -661,7 +733,9 @@ def _check_strategy(strategy: Strategy, needs: Needs, policy: Backend, task: Tas
         raise CapabilityError(refusal.cause, hint="; ".join(filter(None, (refusal.hint, cure)))) from None
     if "token_ids" in needs.capabilities and not shows_tokens:
         raise CapabilityError(
-            f"the strategy {strategy} forks at a token, but the backend {policy.name!r} does not show the text of single tokens", hint=cure
+            f"the strategy {strategy} forks at a token, but the backend {policy.name!r} does not show the text of "
+            "single tokens",
+            hint=cure,
         )
     for kind in needs.prompts:
         if not has_prompt(task, kind):
@@ -673,12 +747,16 @@ def _check_strategy(strategy: Strategy, needs: Needs, policy: Backend, task: Tas
     for role in needs.verifiers:
         if role not in roles:
             raise ConfigError(
-                f"the strategy {strategy} scores with the role {role!r}, but no verifier has it", hint=f"{GIVE_VERIFIER}; or {cure}"
+                f"the strategy {strategy} scores with the role {role!r}, but no verifier has it",
+                hint=f"{GIVE_VERIFIER}; or {cure}",
             )
 
 
-def _check_models(strategy: Strategy, needs: Needs, backends: Mapping[str, Backend], limits: Mapping[str, float]) -> None:
-    """Refuse a strategy whose models beside the policy are missing, lack what it uses of them, or cannot be compared under the budget.
+def _check_models(
+    strategy: Strategy, needs: Needs, backends: Mapping[str, Backend], limits: Mapping[str, float]
+) -> None:
+    """Refuse a strategy whose models beside the policy are missing, lack what it uses of them, or cannot be compared
+    under the budget.
 
     Raises:
         ConfigError: A role has no model, or the budget does not limit the unit in which models are compared.
@@ -687,13 +765,15 @@ def _check_models(strategy: Strategy, needs: Needs, backends: Mapping[str, Backe
     for role, used in needs.models.items():
         if role not in backends:
             raise ConfigError(
-                f"the strategy {strategy} writes with the role {role!r}, but no model has it; those that have one: {', '.join(backends)}",
+                f"the strategy {strategy} writes with the role {role!r}, but no model has it; those that have one: "
+                f"{', '.join(backends)}",
                 hint=f"Solver(models={{'policy': …, {role!r}: …}})",
             )
         require(backends[role], used, f"the strategy {strategy}, of the role {role!r},")
     if needs.unit is not None and needs.unit not in limits:
         raise ConfigError(
-            f"the strategy {strategy} compares models by their cost in {needs.unit}, but the budget limits {', '.join(limits)}",
+            f"the strategy {strategy} compares models by their cost in {needs.unit}, but the budget limits "
+            f"{', '.join(limits)}",
             hint=f"give {needs.unit}=…, or fit its performance model again, with tts fit --unit",
         )
 
@@ -716,7 +796,8 @@ def _check_thoughts(needs: Needs, limits: Mapping[str, float]) -> None:
     for unit in ("tokens", "generated_tokens"):
         if thought_tokens >= (limit := limits.get(unit, math.inf)):
             raise ConfigError(
-                f"thought_tokens is {thought_tokens}, but must be below the budget of {limit:g} {unit}, which pays the response too",
+                f"thought_tokens is {thought_tokens}, but must be below the budget of {limit:g} {unit}, which pays "
+                "the response too",
                 hint=f"for example thought_tokens={max(1, int(limit) // 2)}",
             )
 
@@ -738,11 +819,14 @@ def _check_pictures(problem: Problem, backends: Mapping[str, Backend], limits: M
     for role, backend in backends.items():
         if not backend.caps.pictures:
             raise CapabilityError(
-                f"the prompt has a picture, but the model of the role {role!r} on the backend {backend.name!r} reads text alone",
-                hint="use a model on a server that takes pictures by chats (tts doctor --url; --model-option mode=chat), or leave them out",
+                f"the prompt has a picture, but the model of the role {role!r} on the backend {backend.name!r} reads "
+                "text alone",
+                hint="use a model on a server that takes pictures by chats (tts doctor --url; --model-option "
+                "mode=chat), or leave them out",
             )
         if RATED & limits.keys() and metadata_of(backend).picture_tokens is None:
             raise ConfigError(
-                f"the budget limits {', '.join(sorted(RATED & limits.keys()))}, but the tokens of a picture are not known",
+                f"the budget limits {', '.join(sorted(RATED & limits.keys()))}, but the tokens of a picture are not "
+                "known",
                 hint="give the model's record tokens_per_image, or limit other units",
             )

@@ -1,20 +1,23 @@
-"""Rollouts for reinforcement learning: groups of samples with rewards and advantages, drawn where the rewards of a group differ.
+"""Rollouts for reinforcement learning: groups of samples with rewards and advantages, drawn where the rewards of a
+group differ.
 
-    until the total is used up: of the prompts whose next samples promise most variance for their tokens, draw a few more of each
-    a group's advantages are rewards less the group's mean, over its standard deviation
+    until the total is used up: of the prompts whose next samples promise most variance for their tokens, draw a few
+    more of each a group's advantages are rewards less the group's mean, over its standard deviation
 
-A group whose rewards are all equal has no advantage, and so no gradient. `objective="signal"` draws a few samples of every prompt. It then
-divides the rest by the expected variance E[p (1 - p)] of a reward in {0, 1}, under a Beta posterior over the success rate p of each
-prompt. Prompts that are almost surely all right or all wrong get no more.
+A group whose rewards are all equal has no advantage, and so no gradient. `objective="signal"` draws a few samples of
+every prompt. It then divides the rest by the expected variance E[p (1 - p)] of a reward in {0, 1}, under a Beta
+posterior over the success rate p of each prompt. Prompts that are almost surely all right or all wrong get no more.
 
-Source: Shao et al., "DeepSeekMath" (2402.03300): the group's mean as a baseline, and its standard deviation as the scale (GRPO). Yu et
-al., "DAPO" (2503.14476): groups without a difference teach nothing, so their dynamic sampling draws other prompts. The division by
-expected variance is our choice. Differs:
-- Groups have different sizes. Sizes depend on earlier rewards, so a group's mean has a bias of order 1 / size. `baseline="others"` uses the
-  mean of the other rollouts, as RLOO does (2402.14740), which has the same bias. Equal groups (`objective="uniform"`) have none.
-- A sample that the total cuts is no rollout: it stands in `RolloutGroup.cut`, and counts in no mean. Long samples are cut more often,
-  so the last group leans towards short ones.
-- The posterior begins as a Beta law that is fitted to all prompts by moments after the first samples, and not by a model of prompts.
+Source: Shao et al., "DeepSeekMath" (2402.03300): the group's mean as a baseline, and its standard deviation as the
+scale (GRPO). Yu et al., "DAPO" (2503.14476): groups without a difference teach nothing, so their dynamic sampling draws
+other prompts. The division by expected variance is our choice. Differs:
+- Groups have different sizes. Sizes depend on earlier rewards, so a group's mean has a bias of order 1 / size.
+  `baseline="others"` uses the mean of the other rollouts, as RLOO does (2402.14740), which has the same bias. Equal
+  groups (`objective="uniform"`) have none.
+- A sample that the total cuts is no rollout: it stands in `RolloutGroup.cut`, and counts in no mean. Long samples are
+  cut more often, so the last group leans towards short ones.
+- The posterior begins as a Beta law that is fitted to all prompts by moments after the first samples, and not by a
+  model of prompts.
 """
 
 from __future__ import annotations
@@ -195,7 +198,10 @@ class SignalAllocator:
         """
         if (samples >= self.most).all():
             return "samples drawn"
-        if samples.min() >= self.first and not ((expected_variance(successes, samples) >= self.sure) & (samples < self.most)).any():
+        if (
+            samples.min() >= self.first
+            and not ((expected_variance(successes, samples) >= self.sure) & (samples < self.most)).any()
+        ):
             return "settled: no group promises a difference"
         return "budget: what is left pays for no further sample"
 
@@ -247,15 +253,15 @@ def rollouts(  # noqa: PLR0913 - settings, by name
 ) -> Rollouts:
     """Draw groups of samples under one total, more of them where rewards differ.
 
-    A sample that `max_tokens` cuts counts as it stands, mostly with a reward of 0; `Rollout.truncated` marks it. A sample that the total
-    cuts is not judged, and counts in no group: it stands in `RolloutGroup.cut`.
+    A sample that `max_tokens` cuts counts as it stands, mostly with a reward of 0; `Rollout.truncated` marks it. A
+    sample that the total cuts is not judged, and counts in no group: it stands in `RolloutGroup.cut`.
 
     Args:
         prompts: The prompts, with reference answers unless `reward` is given.
         total: What all samples may cost together, with a limit in tokens; a number limits tokens. It is never passed.
         solver: Writes the samples, with its task and sampling.
-        reward: A function of a problem and a text that returns a number; "signal" asks for one in [0, 1]. None: 1 for a right answer,
-            else 0.
+        reward: A function of a problem and a text that returns a number; "signal" asks for one in [0, 1]. None: 1 for a
+            right answer, else 0.
         strategy: The strategy of a group, which has a parameter `n`.
         objective: "signal": the total is divided by expected variance. "uniform": n samples of each prompt, in order.
         n: The samples of each prompt under "uniform"; under "signal" the mean that `most` is four times of.
@@ -266,8 +272,9 @@ def rollouts(  # noqa: PLR0913 - settings, by name
         A group for each prompt, in the order given. A group that the total did not reach is empty.
 
     Raises:
-        ConfigError: There are no prompts, one has neither a reference answer nor a reward, the strategy has no size, the objective is
-            another one, a reward is not finite or, under "signal", not in [0, 1], or as `Solver.solve_many`.
+        ConfigError: There are no prompts, one has neither a reference answer nor a reward, the strategy has no size,
+            the objective is another one, a reward is not finite or, under "signal", not in [0, 1], or as
+            `Solver.solve_many`.
         Exception: What the reward raised, with the prompts' samples lost.
 
     Example:
@@ -285,9 +292,15 @@ def rollouts(  # noqa: PLR0913 - settings, by name
     plan = _plan_of(given, strategy, judged=reward is None)
     account = total if isinstance(total, Account) else Account(Budget.of(total))
     if "tokens" not in account.units:
-        raise ConfigError(f"total is {account}, but it must limit tokens", hint="for example tts.Budget(tokens=100_000)")
+        raise ConfigError(
+            f"total is {account}, but it must limit tokens", hint="for example tts.Budget(tokens=100_000)"
+        )
     most = 4 * n if most is None else most
-    allocator = SignalAllocator(first=min(_FIRST, n, most), most=most) if objective == "signal" else SignalAllocator(first=n, most=n)
+    allocator = (
+        SignalAllocator(first=min(_FIRST, n, most), most=most)
+        if objective == "signal"
+        else SignalAllocator(first=n, most=n)
+    )
     drawing = _Drawing(given, account, solver, plan, reward, seed, is_bounded=objective == "signal")
     why = drawing.run(allocator)
     return Rollouts(groups=drawing.groups(), spent=drawing.spent(), stopped_by=why)
@@ -323,13 +336,19 @@ def _plan_of(given: Sequence[Problem], strategy: str | Plan | Strategy, *, judge
         raise ConfigError("there are no prompts, but a group needs one", hint="give a list of tts.Problem")
     for one in given if judged else ():
         if one.answer is None:
-            raise ConfigError(f"the prompt {shown(one.text)} has no reference answer", hint="give Problem(..., answer=...), or reward=")
-    plan = parse(strategy) if isinstance(strategy, str) else Plan(strategy) if isinstance(strategy, Strategy) else strategy
+            raise ConfigError(
+                f"the prompt {shown(one.text)} has no reference answer",
+                hint="give Problem(..., answer=...), or reward=",
+            )
+    plan = (
+        parse(strategy) if isinstance(strategy, str) else Plan(strategy) if isinstance(strategy, Strategy) else strategy
+    )
     if plan.selection is None:
         plan = dataclasses.replace(plan, selection=_NoChoice())
     if not hasattr(plan.strategy, "n"):
         raise ConfigError(
-            f"strategy is {shown(str(strategy))}, but a group needs one with a size", hint="give one with n, such as best_of_n"
+            f"strategy is {shown(str(strategy))}, but a group needs one with a size",
+            hint="give one with n, such as best_of_n",
         )
     return plan
 
@@ -353,9 +372,24 @@ class _Drawing:
     """
 
     def __init__(
-        self, given: Sequence[Problem], account: Account, solver: Solver, plan: Plan, reward: Reward | None, seed: int, *, is_bounded: bool
+        self,
+        given: Sequence[Problem],
+        account: Account,
+        solver: Solver,
+        plan: Plan,
+        reward: Reward | None,
+        seed: int,
+        *,
+        is_bounded: bool,
     ) -> None:
-        self._given, self._account, self._solver, self._plan, self._reward, self._seed = given, account, solver, plan, reward, seed
+        self._given, self._account, self._solver, self._plan, self._reward, self._seed = (
+            given,
+            account,
+            solver,
+            plan,
+            reward,
+            seed,
+        )
         self._is_bounded = is_bounded  # whether rewards must be in [0, 1]
         self._before = dict(account.spent)
         self.found: list[list[Rollout]] = [[] for _ in given]
@@ -401,7 +435,9 @@ class _Drawing:
             self._wave += 1
             problems = [self._given[place] for place in places]
             plan = dataclasses.replace(self._plan, strategy=strategy)
-            for place, solution in zip(places, self._solver.solve_for_training(problems, self._account, plan, own), strict=True):
+            for place, solution in zip(
+                places, self._solver.solve_for_training(problems, self._account, plan, own), strict=True
+            ):
                 if isinstance(solution.error, ConfigError):
                     raise solution.error
                 made = self._judge(place, solution)
@@ -452,9 +488,12 @@ class _Drawing:
             return float(sample.right is True)
         value: Any = self._reward(problem, sample.text)
         if not isinstance(value, int | float | np.number) or not math.isfinite(float(value)):
-            raise ConfigError(f"the reward is {shown(value)}, but must be a finite number", hint="return 0.0 for what it cannot judge")
+            raise ConfigError(
+                f"the reward is {shown(value)}, but must be a finite number", hint="return 0.0 for what it cannot judge"
+            )
         if self._is_bounded and not 0 <= float(value) <= 1:
             raise ConfigError(
-                f'the reward is {shown(value)}, but objective "signal" needs one in [0, 1]', hint='scale it, or take "uniform"'
+                f'the reward is {shown(value)}, but objective "signal" needs one in [0, 1]',
+                hint='scale it, or take "uniform"',
             )
         return float(value)

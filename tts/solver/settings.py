@@ -1,4 +1,6 @@
-"""Settings in words, such as "server chat-only no-verifier": where strategies are to run, by what is known of it without asking."""
+"""Settings in words, such as "server chat-only no-verifier": where strategies are to run, by what is known of it
+without asking.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from tts.backends.openai.capabilities import Capabilities, Mode
 from tts.errors import ConfigError
 from tts.search.families import RunSetting
 
-MODES: Mapping[str, Mode] = MappingProxyType({"chat-only": "chat", "continued-chat": "continued chat", "text": "text", "tokens": "tokens"})
+MODES: Mapping[str, Mode] = MappingProxyType(
+    {"chat-only": "chat", "continued-chat": "continued chat", "text": "text", "tokens": "tokens"}
+)
 _WORDS = ("thinking", "no-verifier")
 
 
@@ -22,9 +26,9 @@ def setting_of(words: str) -> RunSetting:
     """Return the setting that words describe.
 
     Args:
-        words: Separated by blanks. A backend ("engine", "function", …), or "server" with its interface: "chat-only" (the default),
-            "continued-chat", "text" or "tokens". Beside it "thinking" (its model thinks, by marks that are known), "no-verifier", and
-            a task.
+        words: Separated by blanks. A backend ("engine", "function", …), or "server" with its interface: "chat-only"
+            (the default), "continued-chat", "text" or "tokens". Beside it "thinking" (its model thinks, by marks that
+            are known), "no-verifier", and a task.
 
     Raises:
         ConfigError: a word is none of these, or there is no backend, or two.
@@ -33,15 +37,21 @@ def setting_of(words: str) -> RunSetting:
     if len(places) != 1:
         found = " and ".join(places) or "no backend"
         raise ConfigError(
-            f"the setting is {words!r}, which has {found}, but must have one", hint="for example 'server chat-only' or 'engine'"
+            f"the setting is {words!r}, which has {found}, but must have one",
+            hint="for example 'server chat-only' or 'engine'",
         )
     modes = [word for word in words.split() if word in MODES and places == ["server"]]
     if len(modes) > 1:
-        raise ConfigError(f"the setting is {words!r}, which asks the server as {' and '.join(modes)}, but must name one of them")
+        raise ConfigError(
+            f"the setting is {words!r}, which asks the server as {' and '.join(modes)}, but must name one of them"
+        )
     others = [word for word in words.split() if word not in (*places, *modes, *_WORDS)]
     if len(others) > 1 or any(word not in tasks.names() for word in others):
         known = ", ".join((*MODES, *_WORDS, *tasks.names()))
-        raise ConfigError(f"the setting is {words!r}, but may only have one task beside its backend, and words that are known", hint=known)
+        raise ConfigError(
+            f"the setting is {words!r}, but may only have one task beside its backend, and words that are known",
+            hint=known,
+        )
     caps, shows_tokens = _caps(places[0], modes)
     return RunSetting(
         caps=dataclasses.replace(caps, thoughts="thinking" in words.split()),

@@ -1,14 +1,16 @@
 """One total for many problems: a shared budget for many `auto` searches, allocated in synchronous rounds.
 
-A round begins when no search is running. So what the allocator sees and grants is a function of the problems and the seed, never of
-timing. Each problem has a part of one account. A problem gets credit for each round; unspent credit
+A round begins when no search is running. So what the allocator sees and grants is a function of the problems and the
+seed, never of timing. Each problem has a part of one account. A problem gets credit for each round; unspent credit
 returns to the shared budget at the next one.
 
-What is left of a total when all problems have ended is in `Solution.stopped_by`, with the reason. No problem gets more than 16 samples, or
-eight times the total's mean if that is more, unless `auto(n=…)` allows it: a vote that stays open would take whatever the others leave.
+What is left of a total when all problems have ended is in `Solution.stopped_by`, with the reason. No problem gets more
+than 16 samples, or eight times the total's mean if that is more, unless `auto(n=…)` allows it: a vote that stays open
+would take whatever the others leave.
 
-First samples come first. Each gets credit for all that a sample may need; problems that cannot be paid at once wait. That need is
-estimated as four times the typical length, or twice the longest sample so far if that is more (our choice).
+First samples come first. Each gets credit for all that a sample may need; problems that cannot be paid at once wait.
+That need is estimated as four times the typical length, or twice the longest sample so far if that is more (our
+choice).
 """
 
 from __future__ import annotations
@@ -44,13 +46,15 @@ _FOREIGN = 0.001  # p-value below which votes are not those of the problems that
 _MOST, _OF_MEAN = 16, 8  # samples of one problem: the greater of so many and so often the total's mean
 _WORTH_SAYING = 0.1  # share of a total that may be left without a word
 _FEWEST = 20  # problems from which the population is learnt
-_REACH, _AGAIN = 4, 2  # what a first sample may need: so often the typical length, or so often the longest sample so far
+# what a first sample may need: so often the typical length, or so often the longest sample so far
+_REACH, _AGAIN = 4, 2
 _COUNTED = ("samples", "verifier_calls")  # units of which a long sample costs no more than a short one
 _BEFORE = ("flops", "usd")  # units that a prompt costs, spent before the first round of a problem
 
 
 def divide(total: Budget, parts: int) -> list[Budget]:
-    """Return shares of a budget that sum to it: counts differ by at most one; `seconds` is not divided, it holds for all.
+    """Return shares of a budget that sum to it: counts differ by at most one; `seconds` is not divided, it holds for
+    all.
 
     Raises:
         ConfigError: a count is smaller than the number of parts.
@@ -59,7 +63,9 @@ def divide(total: Budget, parts: int) -> list[Budget]:
     for unit, value in total.limits.items():
         if isinstance(value, int) and unit not in ("flops", "seconds", "usd"):
             if value < parts:
-                raise ConfigError(f"the total of {value} {unit} is too small for {parts} problems", hint=f"give at least {parts}")
+                raise ConfigError(
+                    f"the total of {value} {unit} is too small for {parts} problems", hint=f"give at least {parts}"
+                )
             for i in range(parts):
                 shares[i][unit] = value // parts + (1 if i < value % parts else 0)
         else:
@@ -72,12 +78,15 @@ def divide_account(total: Account, parts: int) -> list[Account]:
     """Return equal parts of what is left of an account; they may have nothing, and a remainder goes to the first."""
     whole = {unit: total.available(unit) for unit in total.units}
     return [
-        total.reserve_part({unit: amount // parts + (place < amount % parts) for unit, amount in whole.items()}) for place in range(parts)
+        total.reserve_part({unit: amount // parts + (place < amount % parts) for unit, amount in whole.items()})
+        for place in range(parts)
     ]
 
 
 def _cut(amount: int, ends: Sequence[int]) -> list[int]:
-    """Return whole parts that sum to an amount, in proportion to the steps between `ends`: equal ones of a multiple are equal."""
+    """Return whole parts that sum to an amount, in proportion to the steps between `ends`: equal ones of a multiple are
+    equal.
+    """
     marks = [amount * end // ends[-1] for end in ends]
     return [mark - before for before, mark in itertools.pairwise([0, *marks])]
 
@@ -89,7 +98,8 @@ class Place:
     Args:
         away: Whether its search is running; a wave begins when no search is.
         granted: Samples of the last round.
-        spent: What was spent before a round of another strategy than plain samples, by unit; None: the last round was of those.
+        spent: What was spent before a round of another strategy than plain samples, by unit; None: the last round was
+            of those.
         beside: What such rounds cost, by unit.
     """
 
@@ -118,7 +128,8 @@ class SharedBudget:
     def __init__(self, auto: Auto, account: Account, count: int, gate: asyncio.Semaphore) -> None:
         if auto.mean is not None:
             raise ConfigError(
-                f"mean is {auto.mean}, but budget is a total for all problems, which says what they may cost on average",
+                f"mean is {auto.mean}, but budget is a total for all problems, which says what they may cost on "
+                "average",
                 hint="give each=…, a budget a problem, or leave mean out",
             )
         self.auto = auto
@@ -126,17 +137,20 @@ class SharedBudget:
         self._total = {unit: account.available(unit) for unit in account.units}
         self._gate = gate
         self._places = [Place() for _ in range(count)]
-        self._found = {f.name: np.full(count, f.default) for f in dataclasses.fields(Evidence)}  # what each place has shown
+        # what each place has shown
+        self._found = {f.name: np.full(count, f.default) for f in dataclasses.fields(Evidence)}
         self._cost = {unit: np.ones(count) for unit in self._total}  # of one more sample
         self._had = np.zeros((count, len(auto.plans())), np.int64)  # the greatest size of each plan
         self._apart = [answers_alone(parse(text)) for text in auto.plans()]
         self._length, self._longest = np.ones(count), 0  # tokens of a typical sample of each, and of the longest so far
-        self._alone = self._over = False  # alone: one problem is at work with all that is left; over: that did not pay for a sample
+        # alone: one problem is at work with all that is left; over: that did not pay for a sample
+        self._alone = self._over = False
         self._waits = np.zeros(count, np.bool_)
         self._away = count
         self._pace = Pace()
         self._allocator: Allocator | None = None
-        self._most = math.inf if auto.n is None else auto.n  # samples of one problem; where n is None it is known in the first wave
+        # samples of one problem; where n is None it is known in the first wave
+        self._most = math.inf if auto.n is None else auto.n
         self._seen = 0  # samples when the allocator last learnt
         self._foreign = ""
 
@@ -146,7 +160,9 @@ class SharedBudget:
         return BudgetShare(**settings, shared=self, place=place)
 
     def open_account(self, noted: Callable[[Call], None]) -> Account:
-        """Return the account of a problem: before its first round, an even share of what its prompt costs, and nothing else."""
+        """Return the account of a problem: before its first round, an even share of what its prompt costs, and nothing
+        else.
+        """
         amounts = {unit: amount // len(self._places) if unit in _BEFORE else 0 for unit, amount in self._total.items()}
         return self._account.reserve_part(amounts, noted=noted)
 
@@ -165,7 +181,9 @@ class SharedBudget:
             self._had[place, plan] = size
         if barren or found.samples >= self._most:
             capped = (
-                "samples drawn" if self.auto.n is not None else f"samples drawn: the most of one problem, {self._most:g}; n= allows more"
+                "samples drawn"
+                if self.auto.n is not None
+                else f"samples drawn: the most of one problem, {self._most:g}; n= allows more"
             )
             return Round(0, why="budget: it paid for no further sample" if barren else capped)
         mine.waiting = asyncio.get_running_loop().create_future()
@@ -183,7 +201,9 @@ class SharedBudget:
         self._back(self._places[place])
 
     def _note(self, place: int, search: Search, found: Evidence) -> None:
-        """Keep what a problem has shown, and what a sample of it costs: its own as often as there are any, the typical as two."""
+        """Keep what a problem has shown, and what a sample of it costs: its own as often as there are any, the typical
+        as two.
+        """
         for name, values in self._found.items():
             values[place] = getattr(found, name)
         self._longest = max(self._longest, max((c.trajectory.num_tokens for c in search.candidates), default=0))
@@ -222,14 +242,16 @@ class SharedBudget:
             each = self._cost[unit][waiting] / amount
             cost, most = np.maximum(cost, each), np.maximum(most, each if unit in _COUNTED else each * reach)
         found = {name: values[waiting] for name, values in self._found.items()}
-        cost = np.where(found["samples"] == 0, np.minimum(cost, 1.0), cost)  # a first sample is tried with whatever is left
+        # a first sample is tried with whatever is left
+        cost = np.where(found["samples"] == 0, np.minimum(cost, 1.0), cost)
         waves, timed = math.inf, False
         if seconds is not None:
             self._pace.end(seconds)
             timed = bool((1 / self._pace.payable(seconds) > cost).any())
             cost, waves = np.maximum(cost, 1 / self._pace.payable(seconds)), self._pace.waves(seconds)
         mean, most = float(cost.mean()), np.maximum(cost, most)
-        state = self.auto.state(found, cost / mean, 1 / mean, waves=waves, most=most / mean, had=self._had[waiting])  # in mean samples
+        # in mean samples
+        state = self.auto.state(found, cost / mean, 1 / mean, waves=waves, most=most / mean, had=self._had[waiting])
         if self._allocator is None:
             each = 1 / mean / len(waiting) if left else 0.0  # how many a time limit pays is not known yet
             weighted = bool(found["weighted"].any())
@@ -239,13 +261,17 @@ class SharedBudget:
         self._learn(waiting, state, found["agreeing"])
         grant = self._allocator.next(state)
         if grant.reason:
-            self._end(waiting, f"settled: {grant.reason}" if "price" in grant.reason else f"budget: {grant.reason}", left)
+            self._end(
+                waiting, f"settled: {grant.reason}" if "price" in grant.reason else f"budget: {grant.reason}", left
+            )
             return
         self._give(waiting, grant, state, left, timed=timed or grant.hurried)
         if seconds is not None:
             self._pace.begin(seconds, int(grant.samples.sum()))
 
-    def _give(self, waiting: Whole, grant: WaveGrant, state: ProblemStates, left: Mapping[str, int], *, timed: bool) -> None:
+    def _give(
+        self, waiting: Whole, grant: WaveGrant, state: ProblemStates, left: Mapping[str, int], *, timed: bool
+    ) -> None:
         """Share out credit in proportion to what was granted: all that is left, so that it cuts no sample short."""
         due = self._due(grant, state)
         served = self._payable(grant, due, state)
@@ -263,10 +289,17 @@ class SharedBudget:
             search.account.draw({unit: credit[number] for unit, credit in shares.items()})
             search.notes.timed |= timed
             mine.away, mine.granted = True, samples
-            why = "an even share: votes do not show which problems would gain more" if grant.even else "pilots, to see how hard it is"
+            why = (
+                "an even share: votes do not show which problems would gain more"
+                if grant.even
+                else "pilots, to see how hard it is"
+            )
             if grant.rate[i]:
                 name, least = self.auto.plans()[plan], grant.price * state.cost[i]
-                why = f"{name}: each further sample adds {grant.rate[i]:.2g}; the least that was served, at this cost, {least:.2g}"
+                why = (
+                    f"{name}: each further sample adds {grant.rate[i]:.2g}; the least that was served, at this "
+                    f"cost, {least:.2g}"
+                )
             self._send(mine, Round(samples, plan, why))
 
     def _due(self, grant: WaveGrant, state: ProblemStates) -> Floats:
@@ -279,10 +312,11 @@ class SharedBudget:
         return due
 
     def _payable(self, grant: WaveGrant, due: Floats, state: ProblemStates) -> Whole:
-        """Return the places in a wave that are served: all, or those that gain most where what is left does not pay all searches.
+        """Return the places in a wave that are served: all, or those that gain most where what is left does not pay all
+        searches.
 
-        A search costs more on a hard problem than the mean that was measured. So it gets what it was allowed then, and what it leaves
-        pays for the next ones. Without that, searches that all begin at once are all cut short.
+        A search costs more on a hard problem than the mean that was measured. So it gets what it was allowed then, and
+        what it leaves pays for the next ones. Without that, searches that all begin at once are all cut short.
         """
         served = np.flatnonzero(grant.samples)
         if due[served].sum() <= state.left or not grant.plan[served].any():
@@ -292,11 +326,17 @@ class SharedBudget:
         return np.sort(order[: max(1, count)])
 
     def _end(self, waiting: Whole, why: str, left: Mapping[str, int] | None = None) -> None:
-        unit, share = min(((u, amount / self._total[u]) for u, amount in (left or {}).items()), key=lambda one: one[1], default=("", 0.0))
+        unit, share = min(
+            ((u, amount / self._total[u]) for u, amount in (left or {}).items()),
+            key=lambda one: one[1],
+            default=("", 0.0),
+        )
         why = f"{why}; {share:.0%} of the total {unit} is left" if share >= _WORTH_SAYING else why
         for place in waiting.tolist():
             solved = self._found["solved"][place]
-            self._send(self._places[place], Round(0, why="settled: the checker has accepted an answer" if solved else why))
+            self._send(
+                self._places[place], Round(0, why="settled: the checker has accepted an answer" if solved else why)
+            )
 
     def _send(self, mine: Place, granted: Round) -> None:
         cast("asyncio.Future[Round]", mine.waiting).set_result(granted)  # only waiting problems get rounds
@@ -311,7 +351,9 @@ class SharedBudget:
         return {unit: 1.0 if unit == "samples" else float(cost.of(unit, length)) for unit in self._total}
 
     def _reach(self, waiting: Whole) -> Floats:
-        """Return how often the typical cost the first sample of each may need; no more than the run's own cap of a sample."""
+        """Return how often the typical cost the first sample of each may need; no more than the run's own cap of a
+        sample.
+        """
         typical, cap = self._length[waiting], self._search(waiting[0]).rows.sampling.max_tokens or math.inf
         return np.maximum(1.0, np.minimum(np.maximum(_REACH * typical, _AGAIN * self._longest), cap) / typical)
 
@@ -320,7 +362,9 @@ class SharedBudget:
         return {unit: self._account.available(unit) for unit in self._total}
 
     def _learn(self, waiting: Whole, state: ProblemStates, agreeing: Whole) -> None:
-        """Adapt the allocator whenever samples have doubled since the last time; check that the performance model fits these problems."""
+        """Adapt the allocator whenever samples have doubled since the last time; check that the performance model fits
+        these problems.
+        """
         drawn = int(state.samples.sum())
         if self._allocator is None or len(waiting) < _FEWEST or drawn < max(len(waiting), 2 * self._seen):
             return
@@ -328,9 +372,14 @@ class SharedBudget:
         if isinstance(values, Curved) and not self._foreign:
             alike = (state.samples == np.bincount(state.samples).argmax()) & (state.samples > 1)
             if alike.sum() >= _FEWEST:
-                p = shift(values.model.population, agreeing[alike], np.zeros_like(agreeing[alike]), state.samples[alike])
+                p = shift(
+                    values.model.population, agreeing[alike], np.zeros_like(agreeing[alike]), state.samples[alike]
+                )
                 if p < _FOREIGN:
-                    self._foreign = f"the votes are not like those of the problems that the performance model was fitted to (p = {p:.1g})"
+                    self._foreign = (
+                        "the votes are not like those of the problems that the performance model was "
+                        f"fitted to (p = {p:.1g})"
+                    )
                     for place in waiting.tolist():
                         self._search(place).notes.warn(self._foreign)
         self._seen = drawn

@@ -63,15 +63,16 @@ class Solver(HintsKeywords):
     """Models, verifiers and a task, kept ready to solve problems; a context manager.
 
     Args:
-        models: The models by role; "policy" is required. Each is a name, a record, a backend, or a plain or async function
-            (`FunctionBackend`). None: "pocket"; with `url`, the only model on the server.
-        verifiers: The verifiers by role; strategies and selections use "main" by default. Each is a name ("process", "toy(error=0.1)"), a
-            verifier, or a function of (problem, text). None: the verifier that the policy's record names, if any; it is left out, with a
-            warning, if the backend or the task does not support it. "none" or {}: no verifier.
+        models: The models by role; "policy" is required. Each is a name, a record, a backend, or a plain or async
+            function (`FunctionBackend`). None: "pocket"; with `url`, the only model on the server.
+        verifiers: The verifiers by role; strategies and selections use "main" by default. Each is a name ("process",
+            "toy(error=0.1)"), a verifier, or a function of (problem, text). None: the verifier that the policy's record
+            names, if any; it is left out, with a warning, if the backend or the task does not support it. "none" or {}:
+            no verifier.
         backend: Name of the backend that runs models given by name; None: their records' own.
         task: A name, a task or its class; None: the problem's own task, otherwise that of the policy's record.
-        strategy: A plan or its text; None: `auto`, with the performance model that ships for this policy, task and verifiers, if any.
-            Free text without a verifier gets one greedy sample, and a warning.
+        strategy: A plan or its text; None: `auto`, with the performance model that ships for this policy, task and
+            verifiers, if any. Free text without a verifier gets one greedy sample, and a warning.
         sampling: Sampling parameters of all rows, except where the strategy sets its own.
         temperature: The temperature in place of that of `sampling`; None: its own.
         max_tokens: The most tokens of one row, in place of those of `sampling`; None: its own.
@@ -80,15 +81,17 @@ class Solver(HintsKeywords):
         allow_oracle: Whether verifiers may see reference answers.
         concurrency: Problems that `solve_many` has in flight at once.
         expected_tokens: Usual length of a solution, at least 1, or a function of the problem that returns it, such as a
-            `tts.LengthForecast`; None: that of the policy's record, otherwise the task's constant. It determines the first token
-            limits; later ones follow from the lengths seen.
-        on_error: What happens if a verifier raises, or breaks its contract. "raise": `solve` and `asolve` raise the `VerifierError`,
-            whose `partial` is the solution so far; `solve_many` returns it in `Solution.error`. Nothing more is spent, and the
-            confidence is NaN. "keep": the answer and the confidence are those of a majority vote, and `Solution.error` has the error.
-            In both cases a failed call of a verifier's model is an unknown score.
-        budget: The budget of the first problem, or the account that pays it. Making a solver on servers counts against the `seconds` of a
-            budget, and probes of the servers take at most half of them. A limit in FLOPs or dollars without rates of the servers' models
-            is refused before a probe. None: making the solver counts against no budget.
+            `tts.LengthForecast`; None: that of the policy's record, otherwise the task's constant. It determines the
+            first token limits; later ones follow from the lengths seen.
+        on_error: What happens if a verifier raises, or breaks its contract. "raise": `solve` and `asolve` raise the
+            `VerifierError`, whose `partial` is the solution so far; `solve_many` returns it in `Solution.error`.
+            Nothing more is spent, and the confidence is NaN. "keep": the answer and the confidence are those of a
+            majority vote, and `Solution.error` has the error. In both cases a failed call of a verifier's model is an
+            unknown score.
+        budget: The budget of the first problem, or the account that pays it. Making a solver on servers counts against
+            the `seconds` of a budget, and probes of the servers take at most half of them. A limit in FLOPs or dollars
+            without rates of the servers' models is refused before a probe. None: making the solver counts against no
+            budget.
         clock: Returns seconds.
         embedder: The embedder for strategies that cluster.
         on_event: Called, in another thread, after each call.
@@ -96,7 +99,8 @@ class Solver(HintsKeywords):
         keep: A cache that keeps models and tasks after `close`; None: `close` frees them.
         risk: The share of given answers that may be wrong, above 0 and below 1; a less sure answer is not given, and
             `Solution.abstained` says so. It needs `calibration`. None: each answer is given.
-        calibration: A file of `tts calibrate`, or what it contains, made with this model, strategy, budget, task, verifiers and sampling.
+        calibration: A file of `tts calibrate`, or what it contains, made with this model, strategy, budget, task,
+            verifiers and sampling.
 
     Raises:
         ConfigError: a name is unknown, or a part does not fit.
@@ -151,14 +155,20 @@ class Solver(HintsKeywords):
         self._models["policy"] = with_prices(self._models["policy"], usd_in=usd_in, usd_out=usd_out)
         self._record = policy if isinstance(policy := self._models["policy"], ModelRecord) else None
         self._task_of(_ANY)  # made now, like the backends, so that a mistake shows here; first, for servers are probed
-        records = {role: one for role, one in self._models.items() if isinstance(one, ModelRecord) and one.backend == registry.SERVER}
+        records = {
+            role: one
+            for role, one in self._models.items()
+            if isinstance(one, ModelRecord) and one.backend == registry.SERVER
+        }
         limits = None if budget is None else read_limits(budget)
         seconds = None if limits is None else _first_seconds(limits, records)
         backends = self._cache.backends(self._models, None if seconds is None else seconds / 2 / len(roles))
         self._began = began if records and seconds is not None and not isinstance(limits, Account) else None
         self._scorers = VerifierRoles(scorers, self._models, backends)
         self._described = None if scorers is None else {role: described(verifier) for role, verifier in scorers.items()}
-        self._expected = expected_tokens if expected_tokens is not None or self._record is None else self._record.expected_tokens
+        self._expected = (
+            expected_tokens if expected_tokens is not None or self._record is None else self._record.expected_tokens
+        )
         self._sampling = sampling_with(sampling or Sampling(), temperature=temperature, max_tokens=max_tokens)
         self._on_error: OnError = on_error
         self._allow_oracle = allow_oracle
@@ -167,14 +177,17 @@ class Solver(HintsKeywords):
         self._embedder = embedder
         self._on_event = on_event
 
-    def solve(self, problem: ProblemLike, budget: BudgetLike, *, strategy: str | Plan | Strategy | None = None, seed: int = 0) -> Solution:
+    def solve(
+        self, problem: ProblemLike, budget: BudgetLike, *, strategy: str | Plan | Strategy | None = None, seed: int = 0
+    ) -> Solution:
         """Return the solution of a problem; works in a script, in a notebook and inside a running event loop.
 
         Raises:
-            ConfigError: an argument is not valid, and nothing has been spent; or this was called, without await, in the library's own
-                thread.
+            ConfigError: an argument is not valid, and nothing has been spent; or this was called, without await, in the
+                library's own thread.
             VerifierError: a verifier failed, unless `on_error="keep"`; its `partial` is the solution so far.
-            TTSError: the run failed before it had a single candidate; with one, the solution is returned with its `error` set.
+            TTSError: the run failed before it had a single candidate; with one, the solution is returned with its
+                `error` set.
             Interrupted: Ctrl-C; its `partial` is the solution so far.
         """
         return LOOP.run(_solve_run(self.prepared(problem, budget, strategy=strategy, seed=seed)))
@@ -190,7 +203,8 @@ class Solver(HintsKeywords):
     ) -> ProblemRun:
         """Return the run that `solve` would make, without starting it.
 
-        `ProblemRun.check` refuses what cannot run; `ProblemRun.solve` is awaited in the library's own loop (`tts.solver.model_cache.LOOP`).
+        `ProblemRun.check` refuses what cannot run; `ProblemRun.solve` is awaited in the library's own loop
+        (`tts.solver.model_cache.LOOP`).
 
         Raises:
             ConfigError: as `solve`, but for what `ProblemRun.check` finds.
@@ -217,20 +231,25 @@ class Solver(HintsKeywords):
         Failures are returned in `Solution.error`; other problems continue.
 
         Args:
-            budget: The total; its `seconds` hold for all problems together. `auto` gives each sample to the problem where it gains most.
-                Other strategies get equal shares; a remainder goes to the first problems. Of an account, all that is left when the
-                problems begin is the total; what they do not spend goes back to it.
+            budget: The total; its `seconds` hold for all problems together. `auto` gives each sample to the problem
+                where it gains most. Other strategies get equal shares; a remainder goes to the first problems. Of an
+                account, all that is left when the problems begin is the total; what they do not spend goes back to it.
             each: A budget for every problem, in place of a total; no account, which is a total.
 
         Raises:
-            ConfigError: neither or both of `budget` and `each`, a total too small to divide, or whatever is wrong for all problems.
-            Interrupted: Ctrl-C; its `partial` is the list of solutions so far, those of problems that had not begun without candidates.
+            ConfigError: neither or both of `budget` and `each`, a total too small to divide, or whatever is wrong for
+                all problems.
+            Interrupted: Ctrl-C; its `partial` is the list of solutions so far, those of problems that had not begun
+                without candidates.
         """
         many = self._many(problems, budget, each, strategy, seed)
         return [] if many is None else LOOP.run(many)
 
-    def solve_for_training(self, problems: Sequence[Problem], total: Account, strategy: Plan, seed: int) -> list[Solution]:
-        """`solve_many` by all that is left of an account; traces have the law that drew each token, where the backend shows it.
+    def solve_for_training(
+        self, problems: Sequence[Problem], total: Account, strategy: Plan, seed: int
+    ) -> list[Solution]:
+        """`solve_many` by all that is left of an account; traces have the law that drew each token, where the backend
+        shows it.
 
         Args:
             problems: The problems.
@@ -260,7 +279,9 @@ class Solver(HintsKeywords):
     def stream(
         self, problem: ProblemLike, budget: BudgetLike, *, strategy: str | Plan | Strategy | None = None, seed: int = 0
     ) -> AsyncGenerator[Event]:
-        """Return the events of a search, `async for event in solver.stream(…)`; the last one has the solution. Closed, it cancels it."""
+        """Return the events of a search, `async for event in solver.stream(…)`; the last one has the solution. Closed,
+        it cancels it.
+        """
         return streamed(self.prepared(problem, budget, strategy=strategy, seed=seed), _solve_run)
 
     def _many(
@@ -287,7 +308,9 @@ class Solver(HintsKeywords):
         if (budget is None) == (each is None):
             raise ConfigError("solve_many takes either budget (a total) or each (a budget a problem)")
         if isinstance(each, Account):
-            raise ConfigError(f"each is {shown(each)}, but an account is a total, not a budget a problem", hint="give it as budget=…")
+            raise ConfigError(
+                f"each is {shown(each)}, but an account is a total, not a budget a problem", hint="give it as budget=…"
+            )
         total = None if budget is None else read_limits(budget)
         shared = total is not None and isinstance(self._run(_ANY, total, strategy, seed).plan.strategy, Auto)
         if total is None:
@@ -309,7 +332,9 @@ class Solver(HintsKeywords):
 
         def run(problem: Problem, share: Budget | Account) -> ProblemRun:
             if problem.task is not None:  # what verifiers read may not be in its steps
-                return dataclasses.replace(self._run(problem, share, strategy, seed, started), sampling_logprobs=with_laws)
+                return dataclasses.replace(
+                    self._run(problem, share, strategy, seed, started), sampling_logprobs=with_laws
+                )
             check_problem(problem)
             return dataclasses.replace(like, problem=problem, budget=share)
 
@@ -338,7 +363,11 @@ class Solver(HintsKeywords):
         return [dataclasses.replace(problem, task=choice.task) for problem in problems]
 
     async def _solve_from(
-        self, account: Account, like: ProblemRun, make: Callable[[Problem, Budget | Account], ProblemRun], problems: Sequence[Problem]
+        self,
+        account: Account,
+        like: ProblemRun,
+        make: Callable[[Problem, Budget | Account], ProblemRun],
+        problems: Sequence[Problem],
     ) -> list[Solution]:
         """Solve problems by all that is left of an account."""
         with account.take_all() as total:
@@ -387,7 +416,9 @@ class Solver(HintsKeywords):
             for (problem, share), task in zip(jobs, tasks, strict=True)
         ]
 
-    def _run(self, problem: Problem, budget: Budget | Account, strategy: Any, seed: int, started: float | None = None) -> ProblemRun:
+    def _run(
+        self, problem: Problem, budget: Budget | Account, strategy: Any, seed: int, started: float | None = None
+    ) -> ProblemRun:
         check_problem(problem)
         given = self._strategy if strategy is None else _plan(strategy)
         task, backends = self._task_of(problem), self._cache.backends(self._models)
@@ -466,14 +497,18 @@ def _check_settings(concurrency: Any, expected_tokens: Any, on_error: Any) -> No
 
 
 def _check_roles(roles: Mapping[str, Model], **given: str | None) -> None:
-    """Raise ConfigError without a policy, or where a backend or url was given, which run models by name, and no model is a name."""
+    """Raise ConfigError without a policy, or where a backend or url was given, which run models by name, and no model
+    is a name.
+    """
     if "policy" not in roles:
         raise ConfigError(f"models has the roles {sorted(roles)}, but needs 'policy'")
     if any(isinstance(model, str | ModelRecord) for model in roles.values()):
         return
     for name, value in given.items():
         if value is not None:
-            raise ConfigError(f"{name} is {value!r}, but runs models given by name, and here are none", hint=f"leave {name} out")
+            raise ConfigError(
+                f"{name} is {value!r}, but runs models given by name, and here are none", hint=f"leave {name} out"
+            )
 
 
 def _thresholds(risk: float | None, calibration: Any) -> Thresholds | None:
@@ -485,9 +520,13 @@ def _thresholds(risk: float | None, calibration: Any) -> Thresholds | None:
     if risk is None and calibration is None:
         return None
     if calibration is None:
-        raise ConfigError(f"risk is {shown(risk)}, but needs a calibration", hint="make one: tts calibrate; and give calibration=FILE")
+        raise ConfigError(
+            f"risk is {shown(risk)}, but needs a calibration", hint="make one: tts calibrate; and give calibration=FILE"
+        )
     if risk is None:
-        raise ConfigError("a calibration is given, but no risk", hint="give risk=…, the share of given answers that may be wrong")
+        raise ConfigError(
+            "a calibration is given, but no risk", hint="give risk=…, the share of given answers that may be wrong"
+        )
     from tts.solver.thresholds import Thresholds  # with pydantic and scipy, which other solvers do without
 
     found = calibration if isinstance(calibration, Thresholds) else Thresholds.read(calibration)
@@ -512,15 +551,28 @@ async def _solve_run(run: ProblemRun) -> Solution:
     raise error
 
 
-def _failed_solution(like: ProblemRun, problem: Problem, share: Budget | Account, failure: Exception | None = None) -> Solution:
+def _failed_solution(
+    like: ProblemRun, problem: Problem, share: Budget | Account, failure: Exception | None = None
+) -> Solution:
     """Return the solution of a problem that failed, or, without a failure, had not begun when all were interrupted."""
     cause = failure.cause if isinstance(failure, TTSError) else repr(failure)
     remaining = share.limits if isinstance(share, Budget) else share.unspent()
     return Solution(
-        problem=problem, answer=None, confidence=math.nan, candidates=(), usage=Usage(), remaining=remaining,
-        stopped_by="failed" if failure else "interrupted", strategy=str(like.plan), model=like.model, seed=like.seed, failures={},
-        warnings=(cause,) if failure else (), reproducible=failure is not None, error=failure,
-    )  # fmt: skip
+        problem=problem,
+        answer=None,
+        confidence=math.nan,
+        candidates=(),
+        usage=Usage(),
+        remaining=remaining,
+        stopped_by="failed" if failure else "interrupted",
+        strategy=str(like.plan),
+        model=like.model,
+        seed=like.seed,
+        failures={},
+        warnings=(cause,) if failure else (),
+        reproducible=failure is not None,
+        error=failure,
+    )
 
 
 _ANY = Problem("any problem")  # stands for all of them where only the rest of a run is checked
@@ -545,7 +597,9 @@ def _problem(given: ProblemLike) -> Problem:
 
 def _problems(given: Any) -> list[Problem]:
     if isinstance(given, str | bytes | Mapping | Problem) or not isinstance(given, Iterable):
-        raise ConfigError(f"problems is {shown(given)}, but must be a list of problems", hint="give a list of one, or call solve")
+        raise ConfigError(
+            f"problems is {shown(given)}, but must be a list of problems", hint="give a list of one, or call solve"
+        )
     return [_problem(problem) for problem in given]
 
 

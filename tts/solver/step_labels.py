@@ -1,12 +1,14 @@
-"""Labels of steps by rollouts: from each prefix of a path solutions are written to their ends, and the share of right ones is its value.
+"""Labels of steps by rollouts: from each prefix of a path solutions are written to their ends, and the share of right
+ones is its value.
 
-Source: Wang et al., "Math-Shepherd: Verify and Reinforce LLMs Step-by-step without Human Annotations" (2312.08935): the hard estimate is
-whether any of k completions is right, the soft one the share of right ones. Luo et al., "Improve Mathematical Reasoning in Language
-Models by Automated Process Supervision" (2406.06592, OmegaPRM): a binary search for the first step after which no completion is right,
-which takes about log2 of the steps. Differs:
+Source: Wang et al., "Math-Shepherd: Verify and Reinforce LLMs Step-by-step without Human Annotations" (2312.08935): the
+hard estimate is whether any of k completions is right, the soft one the share of right ones. Luo et al., "Improve
+Mathematical Reasoning in Language Models by Automated Process Supervision" (2406.06592, OmegaPRM): a binary search for
+the first step after which no completion is right, which takes about log2 of the steps. Differs:
 - Prefixes that paths share are rolled out once, and all rollouts share the keys and values of their prefixes.
 - The value of a whole path is its own verdict, and costs nothing.
-- OmegaPRM's tree search for the states that are rolled out next is left out: which paths are labelled is the caller's choice.
+- OmegaPRM's tree search for the states that are rolled out next is left out: which paths are labelled is the caller's
+  choice.
 - The binary search takes a prefix before a hopeful one as hopeful, as in the paper, without rollouts of its own.
 """
 
@@ -44,7 +46,8 @@ class LabelledPath:
 
     Args:
         steps: The texts of the steps.
-        soft: The share in [0, 1] of right rollouts after each step; None: the budget did not reach it, or a binary search did not ask.
+        soft: The share in [0, 1] of right rollouts after each step; None: the budget did not reach it, or a binary
+            search did not ask.
         hard: Whether the path up to each step may still end right; None: unknown.
         right: Whether the path itself ends right.
     """
@@ -88,17 +91,30 @@ class StepLabels:
         Raises:
             ConfigError: Another ending, or no path is known to its end.
         """
-        samples = [PathSample(prompt=self.prompt, text="".join(one.steps), steps=one.steps, values=_values(one)) for one in self.paths]
+        samples = [
+            PathSample(prompt=self.prompt, text="".join(one.steps), steps=one.steps, values=_values(one))
+            for one in self.paths
+        ]
         rows = SearchRows(
-            problem=self.problem.id or self.problem.text, prompt=self.prompt, reference=self.problem.answer, model=self.model,
-            strategy=self.origin, seed=self.seed, budget=self.budget, samples=samples,
-        )  # fmt: skip
+            problem=self.problem.id or self.problem.text,
+            prompt=self.prompt,
+            reference=self.problem.answer,
+            model=self.model,
+            strategy=self.origin,
+            seed=self.seed,
+            budget=self.budget,
+            samples=samples,
+        )
         facts = {"rollouts": f"{self.rollouts:,}", "tokens of rollouts": f"{self.usage.tokens:,}"}
         return export_searches([rows], path, "trl-prm", Filters(judge="score", threshold=_ANY), facts=facts)
 
 
 def _values(path: LabelledPath) -> tuple[float, ...]:
-    known = [(1.0 if hard else 0.0) if soft is None else soft for soft, hard in zip(path.soft, path.hard, strict=True) if hard is not None]
+    known = [
+        (1.0 if hard else 0.0) if soft is None else soft
+        for soft, hard in zip(path.soft, path.hard, strict=True)
+        if hard is not None
+    ]
     return tuple(known) if len(known) == len(path.steps) else ()
 
 
@@ -118,7 +134,8 @@ def label_steps(
         budget: What all rollouts of the problem may cost.
         solver: Writes the rollouts, with its task and temperature.
         k: The rollouts from each prefix, at least 1.
-        method: "each": every step has a value; "first_error": a binary search for the first step after which no rollout is right.
+        method: "each": every step has a value; "first_error": a binary search for the first step after which no rollout
+            is right.
         seed: The seed of the rollouts.
 
     Returns:
@@ -141,14 +158,18 @@ def label_steps(
     check_choice("method", method, METHODS)
     reference = found.problem.answer
     if reference is None:
-        raise ConfigError("the problem has no reference answer, but rollouts are judged by it", hint="give Problem(..., answer=...)")
+        raise ConfigError(
+            "the problem has no reference answer, but rollouts are judged by it", hint="give Problem(..., answer=...)"
+        )
     task = solver.prepared(found.problem, Budget(samples=1), strategy="single").task
     is_right = _judge_of(task, reference)
     drawn = sorted(found.candidates, key=lambda one: one.index)
     paths = [tuple(task.split(one.trajectory.full_text)) for one in drawn]
     rights = [is_right(one) for one in drawn]
     values: dict[Steps, list[bool]] = {}
-    rollouts = StepRollouts(paths=tuple(paths), rights=tuple(rights), k=k, method=method, is_right=is_right, values=values)
+    rollouts = StepRollouts(
+        paths=tuple(paths), rights=tuple(rights), k=k, method=method, is_right=is_right, values=values
+    )
     spent = solver.solve(found.problem, budget, strategy=rollouts, seed=seed)
     if spent.error is not None and not values:
         raise spent.error
@@ -157,9 +178,13 @@ def label_steps(
         rollouts=sum(map(len, values.values())),
         usage=spent.usage,
         stopped_by=spent.stopped_by,
-        problem=found.problem, prompt=task.prompt(found.problem.stripped()), model=found.model,
-        origin=f"label_steps(k={k}, method={method!r}) of {found.strategy}", seed=seed, budget=spent.trace.budget,
-    )  # fmt: skip
+        problem=found.problem,
+        prompt=task.prompt(found.problem.stripped()),
+        model=found.model,
+        origin=f"label_steps(k={k}, method={method!r}) of {found.strategy}",
+        seed=seed,
+        budget=spent.trace.budget,
+    )
 
 
 def _judge_of(task: Task, reference: str) -> Callable[[Candidate], bool]:
@@ -260,7 +285,11 @@ class StepRollouts(Strategy):
             hopeless = [i for i, share in enumerate(shares) if share == 0]
             last, first = max(hopeful, default=-1), min(hopeless, default=len(path))
             is_found = first - last <= 1  # else the budget ended the search between them, or an early prefix misjudges
-            hard = [True if i <= last else (False if i >= first else None) for i in range(len(path))] if is_found else [None] * len(path)
+            hard = (
+                [True if i <= last else (False if i >= first else None) for i in range(len(path))]
+                if is_found
+                else [None] * len(path)
+            )
         return LabelledPath(path, tuple(shares), tuple(hard), right)
 
     def _share(self, prefix: Steps) -> float | None:

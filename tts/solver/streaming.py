@@ -13,7 +13,9 @@ from tts.solver.problem_run import Event, ProblemRun
 from tts.types import Solution
 
 
-async def streamed(run: ProblemRun, solved: Callable[[ProblemRun], Coroutine[Any, Any, Solution]]) -> AsyncGenerator[Event]:
+async def streamed(
+    run: ProblemRun, solved: Callable[[ProblemRun], Coroutine[Any, Any, Solution]]
+) -> AsyncGenerator[Event]:
     """Yield the events of a run as they come; the last one has the solution.
 
     Closed early, it cancels the search.

@@ -1,15 +1,16 @@
 """Reports of searches: lines to the standard library's logging, and OpenTelemetry spans where `enable` was called.
 
-Logger "tts": INFO has the begin and the end of each search, DEBUG each call, WARNING what a solution warns of, ERROR what ended a search.
-No texts of problems, prompts or answers are logged.
+Logger "tts": INFO has the begin and the end of each search, DEBUG each call, WARNING what a solution warns of, ERROR
+what ended a search. No texts of problems, prompts or answers are logged.
 
 Spans follow the conventions for generative AI.
 
     tts.telemetry.enable()            # spans go to the tracer provider that the program has set up
     tts.telemetry.enable(texts=True)  # with prompts and answers
 
-A search is one span, `invoke_workflow STRATEGY`, below the span that is current where `solve` is called. Each call of a model or verifier
-is a child, with its tokens, rows, model and cost. Attributes without a convention begin with "tts.". Needs the extra `telemetry`.
+A search is one span, `invoke_workflow STRATEGY`, below the span that is current where `solve` is called. Each call of a
+model or verifier is a child, with its tokens, rows, model and cost. Attributes without a convention begin with "tts.".
+Needs the extra `telemetry`.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ class SearchFacts:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What is sent. tracer: of OpenTelemetry. texts: whether prompts and answers are. clock: nanoseconds since the epoch."""
+    """What is sent. tracer: of OpenTelemetry. texts: whether prompts and answers are. clock: nanoseconds since the
+    epoch.
+    """
 
     tracer: Any
     texts: bool
@@ -83,7 +86,9 @@ def disable() -> None:
 
 @contextmanager
 def continued(headers: Mapping[str, str]) -> Generator[None]:
-    """Put the searches that begin in the block below the span that a request's headers name (`traceparent`), where spans are made."""
+    """Put the searches that begin in the block below the span that a request's headers name (`traceparent`), where
+    spans are made.
+    """
     if not _active:
         yield
         return
@@ -105,7 +110,8 @@ def _api() -> Any:
         return importlib.import_module("opentelemetry.trace")
     except ImportError as failure:
         raise MissingDependency(
-            "telemetry needs the optional dependency opentelemetry-api", hint="pip install 'test-time-search[telemetry]'"
+            "telemetry needs the optional dependency opentelemetry-api",
+            hint="pip install 'test-time-search[telemetry]'",
         ) from failure
 
 
@@ -127,7 +133,9 @@ class SearchSpan:
             told["tts.problem.id"] = facts.problem.id
         if settings.texts:
             told["gen_ai.input.messages"] = _messages(facts.problem.prompt)
-        self._span = settings.tracer.start_span(f"invoke_workflow {strategy}", attributes=told, start_time=settings.clock())
+        self._span = settings.tracer.start_span(
+            f"invoke_workflow {strategy}", attributes=told, start_time=settings.clock()
+        )
         self._context = self._trace.set_span_in_context(self._span)
 
     def call(self, call: Call) -> None:
@@ -137,15 +145,23 @@ class SearchSpan:
         end = self._settings.clock()
         operation = {"embed": "embeddings", "score": "score"}.get(call.kind, "chat")
         model = self._facts.model if call.model == "policy" else call.model
-        told = {"gen_ai.operation.name": operation, "tts.call.kind": call.kind, "tts.call.rows": call.rows, **_usage_attributes(call.usage)}
+        told = {
+            "gen_ai.operation.name": operation,
+            "tts.call.kind": call.kind,
+            "tts.call.rows": call.rows,
+            **_usage_attributes(call.usage),
+        }
         if model:
             told["gen_ai.request.model"] = model
         if call.kind in ("expand", "rollout"):
             told["gen_ai.request.temperature"] = self._facts.temperature
         span = self._settings.tracer.start_span(
-            f"{operation} {model}".strip(), context=self._context, kind=self._trace.SpanKind.CLIENT, attributes=told,
+            f"{operation} {model}".strip(),
+            context=self._context,
+            kind=self._trace.SpanKind.CLIENT,
+            attributes=told,
             start_time=end - int(call.usage.seconds * _NS),
-        )  # fmt: skip
+        )
         span.end(end_time=end)
 
     def end(self, solution: Solution) -> None:
@@ -189,7 +205,10 @@ def _usage_attributes(usage: Usage) -> Mapping[str, Any]:
 
 def _messages(prompt: Prompt) -> str:
     turns = (Message("user", prompt),) if isinstance(prompt, str) else prompt
-    return json.dumps([{"role": turn.role, "parts": [{"type": "text", "content": turn.content}]} for turn in turns], ensure_ascii=False)
+    return json.dumps(
+        [{"role": turn.role, "parts": [{"type": "text", "content": turn.content}]} for turn in turns],
+        ensure_ascii=False,
+    )
 
 
 class Watched:
@@ -200,8 +219,13 @@ class Watched:
         self._span = begun(facts)
         _LOG.info(
             "%s: begins, %s, %s, model %s, task %s, seed %d",
-            self._name, facts.strategy, facts.budget, facts.model, facts.task, facts.seed,
-        )  # fmt: skip
+            self._name,
+            facts.strategy,
+            facts.budget,
+            facts.model,
+            facts.task,
+            facts.seed,
+        )
 
     def call(self, call: Call) -> None:
         """Report a call that has ended."""
@@ -211,8 +235,14 @@ class Watched:
             usage, model = call.usage, call.model or "-"
             _LOG.debug(
                 "%s: %s %s, %d rows, %d tokens, %d in, %.3f s",
-                self._name, call.kind, model, call.rows, usage.tokens, usage.prompt_tokens, usage.seconds,
-            )  # fmt: skip
+                self._name,
+                call.kind,
+                model,
+                call.rows,
+                usage.tokens,
+                usage.prompt_tokens,
+                usage.seconds,
+            )
 
     def end(self, solution: Solution) -> None:
         """Report the end."""
@@ -225,8 +255,14 @@ class Watched:
         usage, answered = solution.usage, "no answer" if solution.answer is None else "an answer"
         _LOG.info(
             "%s: ends with %s, confidence %.2f, %d candidates, %d tokens, %.3f s, stopped by %s",
-            self._name, answered, solution.confidence, len(solution.candidates), usage.tokens, usage.seconds, solution.stopped_by,
-        )  # fmt: skip
+            self._name,
+            answered,
+            solution.confidence,
+            len(solution.candidates),
+            usage.tokens,
+            usage.seconds,
+            solution.stopped_by,
+        )
 
     def fail(self, failure: BaseException) -> None:
         """Report a search that raised."""

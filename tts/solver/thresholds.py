@@ -1,7 +1,7 @@
 """Files of calibrated thresholds: what was calibrated, the guarantee, and the thresholds. `tts calibrate` writes them.
 
-A file holds for one use: a model with a strategy, a budget, a task, verifiers and sampling, for each link of a chain. Another use is
-refused by the name of what differs, since the guarantee would not hold for it.
+A file holds for one use: a model with a strategy, a budget, a task, verifiers and sampling, for each link of a chain.
+Another use is refused by the name of what differs, since the guarantee would not hold for it.
 """
 
 from __future__ import annotations
@@ -93,8 +93,14 @@ class Thresholds(Section):
     Example:
         >>> from tts.solver.risk import CalibratedUse
         >>> from tts.solver.thresholds import ProblemOutcomes, Thresholds
-        >>> use = CalibratedUse(model="policy=toy", strategy="single | majority", budget="tokens=100", task="text",
-        ...                     verifiers="none", sampling="")
+        >>> use = CalibratedUse(
+        ...     model="policy=toy",
+        ...     strategy="single | majority",
+        ...     budget="tokens=100",
+        ...     task="text",
+        ...     verifiers="none",
+        ...     sampling="",
+        ... )
         >>> link = ProblemOutcomes(use=use, confidences=[0.9] * 300, right=[True] * 300)
         >>> made = Thresholds.calibrate([str(i) for i in range(300)], [link], level=0.05)
         >>> made.links[0].threshold, made.answered, round(made.bound, 3)
@@ -113,7 +119,9 @@ class Thresholds(Section):
     links: list[LinkThreshold] = Field(min_length=1)
 
     @classmethod
-    def calibrate(cls, problems: Sequence[str], links: Sequence[ProblemOutcomes], level: float, delta: float = 0.05) -> Self:
+    def calibrate(
+        cls, problems: Sequence[str], links: Sequence[ProblemOutcomes], level: float, delta: float = 0.05
+    ) -> Self:
         """Return the thresholds of a chain of links, calibrated as a whole.
 
         Args:
@@ -127,7 +135,9 @@ class Thresholds(Section):
         """
         if len(set(problems)) < len(problems):
             twice = next(name for place, name in enumerate(problems) if name in problems[:place])
-            raise ConfigError(f"the calibration problem {shown(twice)} comes twice, but problems must be drawn independently")
+            raise ConfigError(
+                f"the calibration problem {shown(twice)} comes twice, but problems must be drawn independently"
+            )
         confidences, right = [link.confidences for link in links], [link.right for link in links]
         found = calibrate_chain(confidences, right, proposers(list(problems)), level, delta)
         return cls(
@@ -140,7 +150,11 @@ class Thresholds(Section):
             wrong=found.wrong,
             bound=found.bound,
             links=[
-                LinkThreshold(**dataclasses.asdict(link.use), digest=link.use.digest, threshold=None if math.isinf(least) else least)
+                LinkThreshold(
+                    **dataclasses.asdict(link.use),
+                    digest=link.use.digest,
+                    threshold=None if math.isinf(least) else least,
+                )
                 for link, least in zip(links, found.thresholds, strict=True)
             ],
         )
@@ -156,14 +170,21 @@ class Thresholds(Section):
             data: Any = json.loads(read_small(Path(path)))
         except (OSError, ValueError, RecursionError) as failure:
             why = failure.strerror if isinstance(failure, OSError) else "it is no JSON"
-            raise ConfigError(f"calibration is {str(path)!r}, but cannot be read: {why}", hint="name a file of tts calibrate") from None
+            raise ConfigError(
+                f"calibration is {str(path)!r}, but cannot be read: {why}", hint="name a file of tts calibrate"
+            ) from None
         try:
             found = cls.of(data, "the calibration")
         except ConfigError as failure:
-            raise ConfigError(f"calibration is {str(path)!r}, but is no file of tts calibrate: {failure.cause}") from None
+            raise ConfigError(
+                f"calibration is {str(path)!r}, but is no file of tts calibrate: {failure.cause}"
+            ) from None
         for link in found.links:
             if link.use.digest != link.digest:
-                raise ConfigError(f"calibration is {str(path)!r}, but its fields were changed: the hash of {link.strategy!r} is another")
+                raise ConfigError(
+                    f"calibration is {str(path)!r}, but its fields were changed: the hash of {link.strategy!r} is "
+                    "another"
+                )
         return found
 
     def save(self, path: str | Path) -> None:
@@ -175,7 +196,9 @@ class Thresholds(Section):
         try:
             Path(path).write_text(json.dumps(self.model_dump(), indent=2, allow_nan=False) + "\n", encoding="utf-8")
         except OSError as failure:
-            raise ConfigError(f"the thresholds cannot be written to {str(path)!r}: {failure.strerror}", hint="name another place") from None
+            raise ConfigError(
+                f"the thresholds cannot be written to {str(path)!r}: {failure.strerror}", hint="name another place"
+            ) from None
 
     def check_risk(self, risk: float) -> None:
         """Refuse a risk below the level that was calibrated.
@@ -187,7 +210,10 @@ class Thresholds(Section):
         if type(given) not in (int, float) or not 0 < risk < 1:
             raise ConfigError(f"risk is {shown(risk)}, but must be above 0 and below 1")
         if risk < self.level:
-            raise ConfigError(f"risk is {risk:g}, but the calibration keeps {self.level:g}", hint="calibrate for this risk: tts calibrate")
+            raise ConfigError(
+                f"risk is {risk:g}, but the calibration keeps {self.level:g}",
+                hint="calibrate for this risk: tts calibrate",
+            )
 
     def threshold(self, use: CalibratedUse, place: int = 0, of: int = 1) -> float:
         """Return the least confidence at which a link answers.
@@ -206,14 +232,18 @@ class Thresholds(Section):
         for one in dataclasses.fields(CalibratedUse):
             before, now = getattr(link, one.name), getattr(use, one.name)
             if before != now:
-                raise ConfigError(f"the calibration is for the {one.name} {shown(before)}, but this is {shown(now)}", hint=_CURE)
+                raise ConfigError(
+                    f"the calibration is for the {one.name} {shown(before)}, but this is {shown(now)}", hint=_CURE
+                )
         return link.least
 
 
 def _guarantee(found: CalibratedChain, n: int, level: float, delta: float) -> str:
     return (
-        f"Of the answers that are given to problems exchangeable with the {n} calibration problems, at most a share {level:g} is wrong. "
+        f"Of the answers that are given to problems exchangeable with the {n} calibration problems, at most a share "
+        f"{level:g} is wrong. "
         f"This holds with probability {1 - delta:g} at least, over the choice of the calibration problems. "
-        f"{n - found.tested} of them proposed thresholds and their order; {found.tested} tested them in this order, each time by the exact "
+        f"{n - found.tested} of them proposed thresholds and their order; {found.tested} tested them in this order, "
+        "each time by the exact "
         f"binomial bound of Clopper and Pearson at {delta:g} (Learn then Test, fixed sequence)."
     )

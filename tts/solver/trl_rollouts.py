@@ -129,7 +129,9 @@ class TrlRollouts:
                 )
             answer = None if self.answers is None else self.answers.get(text)
             if self.answers is not None and answer is None and self.reward is None:
-                raise ConfigError(f"the prompt {shown(text)} has no entry in answers", hint="give its reference answer, or reward=")
+                raise ConfigError(
+                    f"the prompt {shown(text)} has no entry in answers", hint="give its reference answer, or reward="
+                )
             problems.append(Problem(given, answer=answer, id=f"{start // size}"))
         return problems
 
@@ -152,7 +154,9 @@ class TrlRollouts:
         rows: dict[str, list[Any]] = {
             "prompt_ids": [list(one.prompt) for one in tokens],
             "completion_ids": [list(one.ids) for one in tokens],
-            "logprobs": [list(one.logprobs if one.sampling_logprobs is None else one.sampling_logprobs) for one in tokens],
+            "logprobs": [
+                list(one.logprobs if one.sampling_logprobs is None else one.sampling_logprobs) for one in tokens
+            ],
             "env_mask": [[int(wrote) for wrote in one.written] for one in tokens],
             "rollout_answer": [one.answer for one in drawn],
             "rollout_truncated": [one.truncated for one in drawn],
@@ -215,7 +219,9 @@ def _sampling_of(trainer: Any) -> Sampling:
         ConfigError: It has a repetition penalty, which the engine lacks.
     """
     if (penalty := trainer.repetition_penalty) not in (None, 1, 1.0):
-        raise ConfigError(f"repetition_penalty of the trainer is {penalty}, but rollouts have none", hint="leave it out of GRPOConfig")
+        raise ConfigError(
+            f"repetition_penalty of the trainer is {penalty}, but rollouts have none", hint="leave it out of GRPOConfig"
+        )
     return Sampling(
         temperature=trainer.temperature,
         top_p=trainer.top_p,
@@ -260,7 +266,8 @@ def _check_backend(solver: Solver, trainer: Any) -> None:
     _check_tokenizer(backend, trainer.processing_class)
     if run.sampling.temperature != trainer.temperature:
         raise ConfigError(
-            f"temperature of the solver is {run.sampling.temperature}, but that of the trainer is {trainer.temperature}",
+            f"temperature of the solver is {run.sampling.temperature}, but that of the trainer is "
+            f"{trainer.temperature}",
             hint="make both equal",
         )
 
@@ -270,7 +277,9 @@ def _check_tokenizer(backend: Backend, theirs: Any) -> None:
     ours, size = metadata_of(backend).tokenizer, len(theirs)
     hint = "run the trainer's model, with its own tokenizer"
     if ours is None:
-        raise ConfigError(f"the tokenizer of the backend {backend.name!r} is unknown, but it must be that of the trainer", hint=hint)
+        raise ConfigError(
+            f"the tokenizer of the backend {backend.name!r} is unknown, but it must be that of the trainer", hint=hint
+        )
     for token in range(0, size, max(1, size // _PROBES)):
         text = theirs.decode([token], skip_special_tokens=False, clean_up_tokenization_spaces=False)
         if (found := _text_of(ours, token)) != text:

@@ -1,10 +1,11 @@
-"""Estimates with intervals: accuracies, pass@k and the like, differences between strategies, laws of scaling, quality of verifiers.
+"""Estimates with intervals: accuracies, pass@k and the like, differences between strategies, laws of scaling, quality
+of verifiers.
 
-Samples of one problem are not independent, because they share its difficulty. Averages over samples are therefore resampled by problem
-(the *cluster*). An interval covers what another draw of as many problems may give.
+Samples of one problem are not independent, because they share its difficulty. Averages over samples are therefore
+resampled by problem (the *cluster*). An interval covers what another draw of as many problems may give.
 
-A statistic without data is NaN, not zero. A NaN among the data is refused: the caller decides what to leave out, and counts it. Functions
-have no state; generators are arguments.
+A statistic without data is NaN, not zero. A NaN among the data is refused: the caller decides what to leave out, and
+counts it. Functions have no state; generators are arguments.
 
 Shapes: N observations, P clusters, R resamples, K bins.
 """

@@ -1,8 +1,10 @@
 """Trying again until an imperfect verifier accepts: what that reaches however long one tries, and how often it pays to.
 
-Source: algorithm A19; Stroebl, Kapoor and Narayanan, "Inference scaling fLaws: the limits of LLM resampling with imperfect verifiers"
+Source: algorithm A19; Stroebl, Kapoor and Narayanan, "Inference scaling fLaws: the limits of LLM resampling with
+imperfect verifiers"
     (2024), arXiv:2411.17501, abstract and notebooks, verified.
-Words: completeness c = P(accept | right); soundness s = P(reject | wrong); a problem type t has the share right r_t and the prior pi_t.
+Words: completeness c = P(accept | right); soundness s = P(reject | wrong); a problem type t has the share right r_t and
+the prior pi_t.
 """
 
 from __future__ import annotations
@@ -48,8 +50,8 @@ def attempt_values(
 ) -> Floats:
     """Return what attempts 1 to `num` are worth on average; each is reached only where all before it were rejected.
 
-    EV_k = sum over t of pi_t beta_t^(k - 1) [right c r_t + wrong (1 - s)(1 - r_t)], with beta_t = (1 - c) r_t + s (1 - r_t). With
-    `right` 1 and `wrong` 0 their running sum is the accuracy of so many attempts.
+    EV_k = sum over t of pi_t beta_t^(k - 1) [right c r_t + wrong (1 - s)(1 - r_t)], with beta_t = (1 - c) r_t + s (1 -
+    r_t). With `right` 1 and `wrong` 0 their running sum is the accuracy of so many attempts.
 
     Args:
         rates: [T], r_t.
@@ -68,7 +70,8 @@ def attempt_values(
     _check(rates=rate, prior=weights, completeness=completeness, soundness=soundness)
     if not len(rate) or len(rate) != len(weights) or num < 1:
         raise ConfigError(
-            f"there are {len(rate)} rates, {len(weights)} priors and {num} attempts, but must be as many rates as priors, "
+            f"there are {len(rate)} rates, {len(weights)} priors and {num} attempts, but must be as many rates as "
+            "priors, "
             "and at least one of all"
         )
     rejected = (1 - completeness) * rate + soundness * (1 - rate)
@@ -77,7 +80,9 @@ def attempt_values(
 
 
 def best_tries(values: ArrayLike) -> int:
-    """Return the number of attempts whose values sum highest, the greatest such number; 0 where every sum is negative."""
+    """Return the number of attempts whose values sum highest, the greatest such number; 0 where every sum is
+    negative.
+    """
     sums = np.cumsum(vector("values", values))
     return len(sums) - int(sums[::-1].argmax()) if len(sums) and sums.max() >= 0 else 0
 
@@ -94,9 +99,10 @@ def clustered_ceiling(
 ) -> Estimate:
     """Return the accuracy that no number of tries passes, with an interval from problems drawn again.
 
-    Each problem is a type of its own: r_t is its share of right samples. Completeness and soundness are those of all samples, and are
-    estimated anew in each resample. The sum of `attempt_values` over all attempts is the mean of c r_t / (1 - beta_t). So a problem
-    of which no sample is right adds nothing. Nor does one of which nothing is ever accepted.
+    Each problem is a type of its own: r_t is its share of right samples. Completeness and soundness are those of all
+    samples, and are estimated anew in each resample. The sum of `attempt_values` over all attempts is the mean of c r_t
+    / (1 - beta_t). So a problem of which no sample is right adds nothing. Nor does one of which nothing is ever
+    accepted.
 
     Args:
         num: [P], samples of each problem.
@@ -112,21 +118,32 @@ def clustered_ceiling(
     """
     total, good, taken, mistaken = (
         vector(name, values)
-        for name, values in (("num", num), ("num_right", num_right), ("accepted_right", accepted_right), ("accepted_wrong", accepted_wrong))
+        for name, values in (
+            ("num", num),
+            ("num_right", num_right),
+            ("accepted_right", accepted_right),
+            ("accepted_wrong", accepted_wrong),
+        )
     )
     if not len(total) == len(good) == len(taken) == len(mistaken):
-        raise ConfigError("num, num_right, accepted_right and accepted_wrong must be of one length: a number for each problem")
+        raise ConfigError(
+            "num, num_right, accepted_right and accepted_wrong must be of one length: a number for each problem"
+        )
     if (
         (total < 1).any()
         or (taken > good).any()
         or (mistaken > total - good).any()
         or min(taken.min(initial=0), mistaken.min(initial=0)) < 0
     ):
-        raise ConfigError("the counts of a problem do not fit each other", hint="0 <= accepted <= of that kind, and one sample at least")
+        raise ConfigError(
+            "the counts of a problem do not fit each other",
+            hint="0 <= accepted <= of that kind, and one sample at least",
+        )
     rate = good / np.maximum(total, 1)
 
     def reached(counts: Floats) -> Floats:
-        complete = np.nan_to_num(ratio(counts @ taken, counts @ good))[:, None]  # none right, or none wrong: nothing of it is accepted
+        # none right, or none wrong: nothing of it is accepted
+        complete = np.nan_to_num(ratio(counts @ taken, counts @ good))[:, None]
         passes = np.nan_to_num(ratio(counts @ mistaken, counts @ (total - good)))[:, None]
         ends = np.nan_to_num(ratio(complete * rate, complete * rate + passes * (1 - rate)))  # [R, P]
         return (counts * ends).sum(axis=1) / counts.sum(axis=1)

@@ -1,4 +1,6 @@
-"""What a score goes with: how well it ranks within each problem, and whether it follows something else, such as length."""
+"""What a score goes with: how well it ranks within each problem, and whether it follows something else, such as
+length.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,8 @@ def clustered_auc_within(
 ) -> Estimate:
     """Return the mean over clusters of each one's own AUC: how well a score ranks observations of one problem.
 
-    The AUC of all observations together is also high for a score that only tells hard problems from easy ones. Such a score is of no
-    use in choosing among samples of one problem.
+    The AUC of all observations together is also high for a score that only tells hard problems from easy ones. Such a
+    score is of no use in choosing among samples of one problem.
 
     Args:
         scores: As in `roc_auc`.
@@ -37,7 +39,8 @@ def clustered_auc_within(
         resamples: As in `clustered_mean`.
 
     Returns:
-        In [0, 1]; its `num` is that of the clusters that have both labels, which are those it is of; NaN where none has.
+        In [0, 1]; its `num` is that of the clusters that have both labels, which are those it is of; NaN where none
+        has.
 
     Raises:
         ConfigError: lengths that differ, a score that is not known, or another label.
@@ -59,11 +62,13 @@ def clustered_correlation(
     level: float = LEVEL,
     resamples: int = RESAMPLES,
 ) -> Estimate:
-    """Return Spearman's rank correlation with an interval from clusters drawn again; `given`: among observations of one kind.
+    """Return Spearman's rank correlation with an interval from clusters drawn again; `given`: among observations of one
+    kind.
 
-    Idea: the sums behind a correlation are added up by cluster and kind, so that a resample is one product of matrices. Kinds are
-        held fixed by taking each one's mean out of its observations: with two kinds that is the partial correlation given an
-        indicator, with a kind for each problem the correlation within problems.
+    Idea: the sums behind a correlation are added up by cluster and kind, so that a resample is one product of matrices.
+    Kinds are
+        held fixed by taking each one's mean out of its observations: with two kinds that is the partial correlation
+        given an indicator, with a kind for each problem the correlation within problems.
     Differs: ranks are those among all observations, and are not made anew for a resample.
 
     Args:
@@ -85,18 +90,30 @@ def clustered_correlation(
     _, at = np.unique(np.asarray(clusters), return_inverse=True)
     _, kind = np.unique(np.zeros(len(one)) if given is None else np.asarray(given), return_inverse=True)
     if not len(one) == len(other) == len(at) == len(kind):
-        raise ConfigError(f"first, second, clusters and given are of lengths {len(one)}, {len(other)}, {len(at)} and {len(kind)}")
+        raise ConfigError(
+            f"first, second, clusters and given are of lengths {len(one)}, {len(other)}, {len(at)} and {len(kind)}"
+        )
     if not len(one):
         return bootstrap(lambda counts: counts[:, 0], 0, rng, level=level, resamples=resamples)
     x, y = (ranks / len(ranks) - 0.5 for ranks in (one, other))
     num_clusters = int(at.max()) + 1
     if len(np.unique(at * (kind.max() + 1) + kind)) == kind.max() + 1:  # each kind is of one cluster, whatever is drawn
         x, y = (values - (np.bincount(kind, values) / np.bincount(kind))[kind] for values in (x, y))
-        moments = np.stack([np.bincount(at, values, num_clusters) for values in (np.ones(len(x)), x * x, y * y, x * y)], axis=1)
-        return bootstrap(lambda counts: _quotient(*(counts @ moments).T), num_clusters, rng, level=level, resamples=resamples, width=4)
+        moments = np.stack(
+            [np.bincount(at, values, num_clusters) for values in (np.ones(len(x)), x * x, y * y, x * y)], axis=1
+        )
+        return bootstrap(
+            lambda counts: _quotient(*(counts @ moments).T),
+            num_clusters,
+            rng,
+            level=level,
+            resamples=resamples,
+            width=4,
+        )
     num_kinds = int(kind.max()) + 1
     size, sum_x, sum_y, xx, yy, xy = (
-        sparse.csr_array((values, (at, kind)), (num_clusters, num_kinds)) for values in (np.ones(len(x)), x, y, x * x, y * y, x * y)
+        sparse.csr_array((values, (at, kind)), (num_clusters, num_kinds))
+        for values in (np.ones(len(x)), x, y, x * x, y * y, x * y)
     )
 
     def correlation(counts: Floats) -> Floats:
@@ -120,7 +137,8 @@ def _aucs(score: Floats, label: Floats, at: NDArray[np.int64]) -> Floats:
         return np.zeros(0)
     order = np.lexsort((score, at))
     score, label, at = score[order], label[order], at[order]
-    starts = np.flatnonzero(np.r_[True, (at[1:] != at[:-1]) | (score[1:] != score[:-1])])  # of levels of one score and cluster
+    # of levels of one score and cluster
+    starts = np.flatnonzero(np.r_[True, (at[1:] != at[:-1]) | (score[1:] != score[:-1])])
     sizes = np.diff(np.r_[starts, len(score)])
     ranks = np.repeat(starts + (sizes + 1) / 2, sizes) - np.searchsorted(at, at)
     positives, num = np.bincount(at, label), np.bincount(at).astype(np.float64)

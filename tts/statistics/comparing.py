@@ -1,4 +1,6 @@
-"""Two strategies on the same problems: their difference, whether it is chance, and how many problems it takes to see one."""
+"""Two strategies on the same problems: their difference, whether it is chance, and how many problems it takes to see
+one.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ class Difference:
             problems.
         first_better: Problems on which the first is better.
         second_better: Problems on which the second is better.
-        mcnemar: The p-value of McNemar's exact test of these two numbers, whatever the sizes of the differences; NaN without problems.
+        mcnemar: The p-value of McNemar's exact test of these two numbers, whatever the sizes of the differences; NaN
+            without problems.
         spread: Standard deviation of the difference over problems, which `problems_needed` asks for; NaN with fewer
             than two.
     """
@@ -53,26 +56,30 @@ def paired_difference(
     resamples: int = RESAMPLES,
     most: float | None = 1.0,
 ) -> Difference:
-    """Return the mean difference of two strategies on the same problems, with its interval and the p-value of a sign-flip test.
+    """Return the mean difference of two strategies on the same problems, with its interval and the p-value of a
+    sign-flip test.
 
-    Idea: what makes problems hard is common to both, and cancels. The interval is that of the Bayesian bootstrap by problem, for
-        which half a problem is imagined at either end of what was seen: plus and minus the greatest difference of any problem. With
-        few problems that differ, resampling them alone would give too narrow an interval. The test flips the sign of each problem's
-        difference: for problems that are solved or not it is McNemar's exact test.
-    Source: Rubin, "The Bayesian bootstrap" (1981); Agresti and Min, "Effects and non-effects of paired identical observations in
-        comparing proportions with binary matched-pairs data" (2004), for what is imagined; Fisher, "The design of experiments"
-        (1935), section 21.
+    Idea: what makes problems hard is common to both, and cancels. The interval is that of the Bayesian bootstrap by
+    problem, for
+        which half a problem is imagined at either end of what was seen: plus and minus the greatest difference of any
+        problem. With few problems that differ, resampling them alone would give too narrow an interval. The test flips
+        the sign of each problem's difference: for problems that are solved or not it is McNemar's exact test.
+    Source: Rubin, "The Bayesian bootstrap" (1981); Agresti and Min, "Effects and non-effects of paired identical
+    observations in
+        comparing proportions with binary matched-pairs data" (2004), for what is imagined; Fisher, "The design of
+        experiments" (1935), section 21.
 
     Args:
         first: [P], a value of the first strategy for each problem, such as its mean over seeds.
         second: [P], such a value of the second, in the same order.
-        most: Greatest difference that is possible, imagined where no problem differs; None: unknown, and then such an interval is
-            unknown too.
+        most: Greatest difference that is possible, imagined where no problem differs; None: unknown, and then such an
+            interval is unknown too.
 
     Raises:
         ConfigError: lengths that differ, a value that is not known, a difference beyond `most`, or as `clustered_mean`.
 
-    Random: resamples; signs, where they have more than a million outcomes. With more than 10,000 distinct differences the p-value is
+    Random: resamples; signs, where they have more than a million outcomes. With more than 10,000 distinct differences
+    the p-value is
         that of the normal law.
     """
     one, other = vector("first", first), vector("second", second)
@@ -83,9 +90,12 @@ def paired_difference(
     differences[np.abs(differences) <= _ROUNDING * np.maximum(np.abs(one), np.abs(other))] = 0
     furthest = float(np.abs(differences).max(initial=0))
     if most is not None and furthest > most * (1 + _ROUNDING):
-        raise ConfigError(f"first and second differ by {furthest}, but most is {most}", hint="most=None where no bound is known")
+        raise ConfigError(
+            f"first and second differ by {furthest}, but most is {most}", hint="most=None where no bound is known"
+        )
     imagined = furthest or (math.nan if most is None else most)
-    sign = float(np.sign(differences[differences != 0][:1].sum())) or 1.0  # the other way round the interval is mirrored, to the digit
+    # the other way round the interval is mirrored, to the digit
+    sign = float(np.sign(differences[differences != 0][:1].sum())) or 1.0
     mean = clustered_mean(sign * differences, rng=rng, level=level, resamples=resamples, bounds=(-imagined, imagined))
     if sign < 0:
         mean = dataclasses.replace(mean, value=-mean.value, low=-mean.high, high=-mean.low)
@@ -103,9 +113,11 @@ def paired_difference(
 
 
 def mcnemar(first_better: int, second_better: int) -> float:
-    """Return the p-value of McNemar's exact test, two-sided: that each strategy is the better one of a problem with the same chance.
+    """Return the p-value of McNemar's exact test, two-sided: that each strategy is the better one of a problem with the
+    same chance.
 
-    Source: McNemar, "Note on the sampling error of the difference between correlated proportions or percentages" (1947), in its exact form,
+    Source: McNemar, "Note on the sampling error of the difference between correlated proportions or percentages"
+    (1947), in its exact form,
         a sign test of the problems on which the strategies differ.
 
     Args:
@@ -128,7 +140,8 @@ def mcnemar(first_better: int, second_better: int) -> float:
 
 
 def holm(p_values: ArrayLike) -> Floats:
-    """Return p-values adjusted for their number: those below alpha may all be believed, with a chance of alpha for any error.
+    """Return p-values adjusted for their number: those below alpha may all be believed, with a chance of alpha for any
+    error.
 
     Source: Holm, "A simple sequentially rejective multiple test procedure" (1979).
 
@@ -154,7 +167,8 @@ def holm(p_values: ArrayLike) -> Floats:
 def problems_needed(difference: float, spread: float, *, power: float = 0.8, level: float = LEVEL) -> int:
     """Return how many problems it takes to see a difference between two strategies on the same problems.
 
-    Source: Guenther, "Sample size formulas for normal theory t tests" (1981): ((z_level + z_power) spread / difference)^2 and half
+    Source: Guenther, "Sample size formulas for normal theory t tests" (1981): ((z_level + z_power) spread /
+    difference)^2 and half
         the square of z_level, for a spread that must be estimated too.
 
     Args:
@@ -169,8 +183,8 @@ def problems_needed(difference: float, spread: float, *, power: float = 0.8, lev
         At least 2.
 
     Raises:
-        ConfigError: a difference of 0, or too small to be seen by a million million problems; a negative spread; a level outside (0, 1);
-            or a power outside (1 - level, 1).
+        ConfigError: a difference of 0, or too small to be seen by a million million problems; a negative spread; a
+            level outside (0, 1); or a power outside (1 - level, 1).
     """
     check_level(level)
     if not (math.isfinite(difference) and difference != 0):
@@ -182,7 +196,9 @@ def problems_needed(difference: float, spread: float, *, power: float = 0.8, lev
     two_sided = float(stats.norm.isf((1 - level) / 2))
     shift = (two_sided + float(stats.norm.ppf(power))) * spread
     if shift > 1e6 * abs(difference):
-        raise ConfigError(f"difference is {difference!r} and spread {spread!r}, but no study sees that: the ratio is at most 1e6")
+        raise ConfigError(
+            f"difference is {difference!r} and spread {spread!r}, but no study sees that: the ratio is at most 1e6"
+        )
     normal = (shift / difference) ** 2
     return max(2, math.ceil(normal + two_sided**2 / 2))
 
@@ -190,8 +206,8 @@ def problems_needed(difference: float, spread: float, *, power: float = 0.8, lev
 def _sign_flip(differences: Floats, rng: np.random.Generator) -> float:
     """Return the share of all choices of signs whose sum is as far from 0.
 
-    Differences of one size are flipped together: their sum has the law of a binomial number, so that a few sizes, as means over
-    seeds have, are counted for however many problems.
+    Differences of one size are flipped together: their sum has the law of a binomial number, so that a few sizes, as
+    means over seeds have, are counted for however many problems.
     """
     if not len(differences):
         return math.nan
@@ -207,5 +223,7 @@ def _sign_flip(differences: Floats, rng: np.random.Generator) -> float:
         return min(1.0, float(chances[np.abs(sums) >= far].sum()))
     if len(sizes) > _SIZES:
         return float(2 * stats.norm.sf(observed / math.sqrt(float((differences**2).sum()))))
-    found = [(2 * rng.binomial(counts, 0.5, (rows, len(sizes))) - counts) @ sizes for rows in blocks(_DRAWS, len(sizes))]
+    found = [
+        (2 * rng.binomial(counts, 0.5, (rows, len(sizes))) - counts) @ sizes for rows in blocks(_DRAWS, len(sizes))
+    ]
     return (1 + int((np.abs(np.concatenate(found)) >= far).sum())) / (1 + _DRAWS)

@@ -33,7 +33,9 @@ class Bin:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """How far scores are from frequencies: `error` in [0, 1], NaN without observations, and the reliability table behind it."""
+    """How far scores are from frequencies: `error` in [0, 1], NaN without observations, and the reliability table
+    behind it.
+    """
 
     error: float
     table: tuple[Bin, ...]
@@ -61,7 +63,9 @@ def roc_auc(scores: ArrayLike, labels: ArrayLike) -> float:
 
 
 def brier(scores: ArrayLike, labels: ArrayLike) -> float:
-    """Return the mean squared difference between scores in [0, 1] and labels; NaN without observations. Arguments as `roc_auc`."""
+    """Return the mean squared difference between scores in [0, 1] and labels; NaN without observations. Arguments as
+    `roc_auc`.
+    """
     score, label = scores_and_labels(scores, labels, unit=True)
     return float(((score - label) ** 2).mean()) if len(score) else math.nan
 
@@ -85,7 +89,12 @@ def expected_calibration_error(scores: ArrayLike, labels: ArrayLike, bins: int =
     at = _bin(score, bins)
     num, score_sum, label_sum = (np.bincount(at, weights, bins) for weights in (None, score, label))
     table = tuple(
-        Bin(i / bins, (i + 1) / bins, int(num[i]), *(float(each[i] / num[i]) if num[i] else math.nan for each in (score_sum, label_sum)))
+        Bin(
+            i / bins,
+            (i + 1) / bins,
+            int(num[i]),
+            *(float(each[i] / num[i]) if num[i] else math.nan for each in (score_sum, label_sum)),
+        )
         for i in range(bins)
     )
     return Calibration(float(np.abs(score_sum - label_sum).sum() / len(score)) if len(score) else math.nan, table)
@@ -102,8 +111,8 @@ def clustered_auc(
 ) -> Estimate:
     """Return `roc_auc` with an interval from clusters drawn again.
 
-    A pair of observations is counted as often as the clusters of both were drawn: positives and negatives of each level of score
-    are summed with those counts, so that a resample costs what one pass over the observations does.
+    A pair of observations is counted as often as the clusters of both were drawn: positives and negatives of each level
+    of score are summed with those counts, so that a resample costs what one pass over the observations does.
 
     Args:
         clusters: [N], which problem each observation is of, in whatever numbering.
@@ -115,7 +124,9 @@ def clustered_auc(
     at, num_clusters = numbered(clusters, len(score))
     levels, level_at = np.unique(score, return_inverse=True)
     shape = (num_clusters, len(levels))
-    negatives, positives = (sparse.csr_array((np.ones((label == i).sum()), (at[label == i], level_at[label == i])), shape) for i in (0, 1))
+    negatives, positives = (
+        sparse.csr_array((np.ones((label == i).sum()), (at[label == i], level_at[label == i])), shape) for i in (0, 1)
+    )
 
     def auc(counts: Floats) -> Floats:
         above, below = counts @ positives, counts @ negatives  # [R, levels]
@@ -135,7 +146,8 @@ def clustered_calibration_error(
     level: float = LEVEL,
     resamples: int = RESAMPLES,
 ) -> Estimate:
-    """Return `expected_calibration_error` with a basic bootstrap interval within [0, 1]; clusters as in `clustered_auc`.
+    """Return `expected_calibration_error` with a basic bootstrap interval within [0, 1]; clusters as in
+    `clustered_auc`.
 
     Raises:
         ConfigError: as `expected_calibration_error`.
@@ -171,11 +183,18 @@ def scores_and_labels(scores: ArrayLike, labels: ArrayLike, *, unit: bool = Fals
     """
     score, label = numbers("scores", scores), numbers("labels", labels)
     if score.ndim != 1 or score.shape != label.shape:
-        raise ConfigError(f"scores is of shape {score.shape} and labels of {label.shape}, but must be two lists of one length")
+        raise ConfigError(
+            f"scores is of shape {score.shape} and labels of {label.shape}, but must be two lists of one length"
+        )
     if (missing := int(np.isnan(score).sum())) > 0:
-        raise ConfigError(f"scores has {missing} NaN of {len(score)}, but must be known", hint="leave those out, and say how many they are")
+        raise ConfigError(
+            f"scores has {missing} NaN of {len(score)}, but must be known",
+            hint="leave those out, and say how many they are",
+        )
     if not np.isin(label, (0, 1)).all():
         raise ConfigError("labels has a value that is neither 0 nor 1")
     if unit and ((score < 0) | (score > 1)).any():
-        raise ConfigError(f"scores go from {score.min()} to {score.max()}, but must be probabilities", hint="map them to [0, 1] first")
+        raise ConfigError(
+            f"scores go from {score.min()} to {score.max()}, but must be probabilities", hint="map them to [0, 1] first"
+        )
     return score, label

@@ -22,14 +22,18 @@ class Belief:
     deviation: float
 
 
-def bayes_at_n(counts: ArrayLike, weights: ArrayLike = (0.0, 1.0), *, prior: ArrayLike = 1.0, level: float = LEVEL) -> Belief:
-    """Return the posterior mean of a model's score on these problems, and how uncertain it is, from a few samples of each.
+def bayes_at_n(
+    counts: ArrayLike, weights: ArrayLike = (0.0, 1.0), *, prior: ArrayLike = 1.0, level: float = LEVEL
+) -> Belief:
+    """Return the posterior mean of a model's score on these problems, and how uncertain it is, from a few samples of
+    each.
 
-    Each problem's outcomes are categorical, under a Dirichlet prior of its own. The score is the mean over problems of the weighted
-    chances. The problems are taken as given: the interval covers no others, so that it is narrower than one resampled by problem.
+    Each problem's outcomes are categorical, under a Dirichlet prior of its own. The score is the mean over problems of
+    the weighted chances. The problems are taken as given: the interval covers no others, so that it is narrower than
+    one resampled by problem.
 
-    Source: Bayes@N, Hariri et al., "Don't Pass@k" (2510.04265), equations from the authors' package. Differs: problems may have different
-    numbers of samples.
+    Source: Bayes@N, Hariri et al., "Don't Pass@k" (2510.04265), equations from the authors' package. Differs: problems
+    may have different numbers of samples.
 
     Args:
         counts: [P, C], how many samples of each problem are of each category; for verdicts, wrong and right ones.
@@ -44,7 +48,8 @@ def bayes_at_n(counts: ArrayLike, weights: ArrayLike = (0.0, 1.0), *, prior: Arr
     check_table("counts", table, 0)
     if not len(table) or table.shape[1] != len(weight):
         raise ConfigError(
-            f"counts is of shape {table.shape} and weights of {weight.shape}, but must be [P, C] and [C], with P of at least 1"
+            f"counts is of shape {table.shape} and weights of {weight.shape}, but must be [P, C] and [C], with P of "
+            "at least 1"
         )
     given = numbers("prior", prior)
     try:
@@ -79,12 +84,14 @@ class CorrectedMean:
 
 
 def corrected_mean(verdicts: ArrayLike, scores: ArrayLike, others: ArrayLike, *, level: float = LEVEL) -> CorrectedMean:
-    """Return the mean verdict over all items, from a judge's scores of all and true verdicts of a few that were drawn at random.
+    """Return the mean verdict over all items, from a judge's scores of all and true verdicts of a few that were drawn
+    at random.
 
     A judge may be wrong in any way: the mean is free of its bias, and the better it agrees, the narrower the interval.
 
-    Source: Angelopoulos, Duchi, Zrnic, "PPI++" (2311.01453), the mean with power tuning, from the code of ppi_py as remembered; weights are
-    clipped to [0, 1] as there. The interval is asymptotic: with few checked items it is too narrow.
+    Source: Angelopoulos, Duchi, Zrnic, "PPI++" (2311.01453), the mean with power tuning, from the code of ppi_py as
+    remembered; weights are clipped to [0, 1] as there. The interval is asymptotic: with few checked items it is too
+    narrow.
 
     Args:
         verdicts: [n], true verdicts of the checked items, n at least 2.
@@ -98,7 +105,8 @@ def corrected_mean(verdicts: ArrayLike, scores: ArrayLike, others: ArrayLike, *,
     truth, seen, unseen = vector("verdicts", verdicts), vector("scores", scores), vector("others", others)
     if len(truth) != len(seen) or min(len(truth), len(unseen)) < 2:
         raise ConfigError(
-            f"verdicts is of length {len(truth)}, scores of {len(seen)} and others of {len(unseen)}, but must be of one length "
+            f"verdicts is of length {len(truth)}, scores of {len(seen)} and others of {len(unseen)}, but must be of "
+            "one length "
             "(verdicts and scores), and of at least 2 each"
         )
     n, rest, both = len(truth), len(unseen), np.concatenate([seen, unseen])

@@ -51,7 +51,8 @@ def numbers(name: str, values: ArrayLike) -> NDArray[np.float64]:
 
 
 def pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> NDArray[np.float64]:
-    """Return the probability that at least one of k samples is right, without bias, from n samples of which c are right.
+    """Return the probability that at least one of k samples is right, without bias, from n samples of which c are
+    right.
 
     It is the share of right ones among all subsets of k of the n samples; 1 - (1 - c/n)^k would be biased.
 
@@ -69,7 +70,9 @@ def pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> NDArray[np.float64]:
     try:
         n_, c_, k_ = np.broadcast_arrays(*given)
     except ValueError:
-        raise ConfigError(f"n, c and k are of the shapes {', '.join(str(each.shape) for each in given)}, but must fit each other") from None
+        raise ConfigError(
+            f"n, c and k are of the shapes {', '.join(str(each.shape) for each in given)}, but must fit each other"
+        ) from None
     valid = (c_ >= 0) & (c_ <= n_) & (k_ >= 1) & (k_ <= n_) & np.isfinite(n_)
     valid &= (n_ == np.floor(n_)) & (c_ == np.floor(c_)) & (k_ == np.floor(k_))
     few, many = np.where(valid, np.minimum(c_, k_), 0), np.where(valid, np.maximum(c_, k_), 0)
@@ -81,7 +84,8 @@ def pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> NDArray[np.float64]:
 
 
 def pass_hat_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> NDArray[np.float64]:
-    """Return the probability that all of k samples are right (pass^k), without bias, from n samples of which c are right.
+    """Return the probability that all of k samples are right (pass^k), without bias, from n samples of which c are
+    right.
 
     It is C(c, k) / C(n, k), the share of subsets of k without a wrong sample.
 
@@ -100,10 +104,13 @@ def pass_hat_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> NDArray[np.float64]:
 def g_pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike, share: float) -> NDArray[np.float64]:
     """Return the probability that at least a share of k samples, and at least one, is right (G-Pass@k), without bias.
 
-    It is the share of subsets of k of the n samples, of which c are right. With a share of 0 it is `pass_at_k`, with 1 `pass_hat_k`.
+    It is the share of subsets of k of the n samples, of which c are right. With a share of 0 it is `pass_at_k`, with 1
+    `pass_hat_k`.
 
-    Source: Liu et al., "Are Your LLMs Capable of Stable Reasoning?" (2412.13147), equations 2 to 4: sum of the hypergeometric law from
-        max(1, ceil(share k)). Differs: share k is rounded at nine decimals, since 0.28 x 25 is above 7 in floating point.
+    Source: Liu et al., "Are Your LLMs Capable of Stable Reasoning?" (2412.13147), equations 2 to 4: sum of the
+    hypergeometric law from
+        max(1, ceil(share k)). Differs: share k is rounded at nine decimals, since 0.28 x 25 is above 7 in floating
+        point.
     Shapes: n, c and k are broadcast against each other.
 
     Args:
@@ -125,8 +132,8 @@ def g_pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike, share: float) -> NDArr
 def max_at_k(values: ArrayLike, k: ArrayLike) -> NDArray[np.float64]:
     """Return the expected greatest value of k samples (max@k), without bias, from the values of n samples.
 
-    It is the mean over all subsets of k: sum_i v_(i) (C(i, k) - C(i - 1, k)) / C(n, k), with the values in rising order. Of values 0 and 1
-    it is `pass_at_k`.
+    It is the mean over all subsets of k: sum_i v_(i) (C(i, k) - C(i - 1, k)) / C(n, k), with the values in rising
+    order. Of values 0 and 1 it is `pass_at_k`.
 
     Source: Chen et al., "Evaluating large language models trained on code" (2107.03374), equation 1, for any reward.
 
@@ -144,14 +151,20 @@ def max_at_k(values: ArrayLike, k: ArrayLike) -> NDArray[np.float64]:
     if rising.ndim != 1 or not np.isfinite(rising).all():
         raise ConfigError(f"values is {shown(values)}, but must be a list of finite numbers")
     ks = numbers("k", k)
-    below = 1 - pass_at_k(len(rising), len(rising) - np.arange(len(rising) + 1), ks[..., None])  # [..., n + 1]: all k among the i lowest
+    # [..., n + 1]: all k among the i lowest
+    below = 1 - pass_at_k(len(rising), len(rising) - np.arange(len(rising) + 1), ks[..., None])
     return np.diff(below, axis=-1) @ rising if len(rising) else np.full(ks.shape, np.nan)
 
 
 def _share_of_subsets(n: ArrayLike, c: ArrayLike, k: ArrayLike, share: float) -> NDArray[np.float64]:
-    """Return the share of subsets of k of n in which at least a share, and at least one, is of the c right ones; NaN as `pass_at_k`."""
+    """Return the share of subsets of k of n in which at least a share, and at least one, is of the c right ones; NaN as
+    `pass_at_k`.
+    """
     unknown = np.isnan(pass_at_k(n, c, k))
-    n_, c_, k_ = (np.where(unknown, 1, each) for each in np.broadcast_arrays(*(numbers(*one) for one in (("n", n), ("c", c), ("k", k)))))
+    n_, c_, k_ = (
+        np.where(unknown, 1, each)
+        for each in np.broadcast_arrays(*(numbers(*one) for one in (("n", n), ("c", c), ("k", k))))
+    )
     least = np.maximum(np.ceil(np.round(share * k_, 9)), 1)
     return np.where(unknown, np.nan, stats.hypergeom.sf(least - 1, n_, c_, k_))
 
@@ -180,7 +193,9 @@ def wilson(successes: float, n: float, level: float = LEVEL) -> Estimate:
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     # at the ends the interval reaches them exactly, whatever the rounding
-    return Estimate(share, 0.0 if successes == 0 else centre - half, 1.0 if successes == n else centre + half, level, int(n))
+    return Estimate(
+        share, 0.0 if successes == 0 else centre - half, 1.0 if successes == n else centre + half, level, int(n)
+    )
 
 
 def check_level(level: float) -> None:

@@ -38,22 +38,25 @@ def bootstrap(
 ) -> Estimate:
     """Return a statistic of clusters with an interval from clusters drawn again with replacement.
 
-    Idea: a statistic is written as a function of how often each cluster counts, so that all resamples are one product of
+    Idea: a statistic is written as a function of how often each cluster counts, so that all resamples are one product
+    of
         matrices. A difference of two systems is one statistic that computes both from the same counts: that pairs them.
-    Source: Efron and Tibshirani, "An introduction to the bootstrap" (1993), chapter 13. The ends are widened as in Hesterberg,
-        "What teachers should know about the bootstrap" (2015), arXiv:1411.5279. So the interval of a mean is right for few clusters
-        too: plain percentiles are those of a normal law with too small a variance.
+    Source: Efron and Tibshirani, "An introduction to the bootstrap" (1993), chapter 13. The ends are widened as in
+    Hesterberg,
+        "What teachers should know about the bootstrap" (2015), arXiv:1411.5279. So the interval of a mean is right for
+        few clusters too: plain percentiles are those of a normal law with too small a variance.
 
     Args:
         statistic: Counts [R, P] to values [R].
         num_clusters: P.
         rng: Draws the resamples.
-        method: "percentile": the resamples' quantiles. "basic": those reflected at the estimate, for a statistic that resampling
-            moves to one side (a calibration error grows by it).
+        method: "percentile": the resamples' quantiles. "basic": those reflected at the estimate, for a statistic that
+            resampling moves to one side (a calibration error grows by it).
         width: Numbers that the statistic needs for one resample, where those are more than P: memory is bounded by it.
 
     Returns:
-        Ends are NaN with fewer than two clusters, or where more than a twentieth of the resamples leave the statistic undefined.
+        Ends are NaN with fewer than two clusters, or where more than a twentieth of the resamples leave the statistic
+        undefined.
 
     Raises:
         ConfigError: a level outside (0, 1), or fewer than one resample.
@@ -63,8 +66,13 @@ def bootstrap(
         return Estimate(math.nan, math.nan, math.nan, level, 0)
     return bootstrap_kinds(
         lambda counts: statistic(counts)[:, None],
-        np.ones(num_clusters), rng, level=level, resamples=resamples, method=method, width=width,
-    )[0]  # fmt: skip
+        np.ones(num_clusters),
+        rng,
+        level=level,
+        resamples=resamples,
+        method=method,
+        width=width,
+    )[0]
 
 
 def bootstrap_kinds(
@@ -96,7 +104,10 @@ def bootstrap_kinds(
     _check(level, resamples)
     size = np.asarray(sizes).astype(np.int64)
     if not len(size) or (size < 1).any():
-        raise ConfigError(f"sizes has {len(size)} kinds, the least of {size.min(initial=0)} clusters, but must have one of each at least")
+        raise ConfigError(
+            f"sizes has {len(size)} kinds, the least of {size.min(initial=0)} clusters, but must have one of each at "
+            "least"
+        )
     num_clusters = int(size.sum())
     values = statistics(size[None, :].astype(np.float64))[0].tolist()
     if num_clusters == 1:
@@ -105,7 +116,8 @@ def bootstrap_kinds(
     widened = math.sqrt(num_clusters / (num_clusters - 1)) * stats.t.isf((1 - level) / 2, num_clusters - 1)
     tail = float(stats.norm.sf(widened))
     return tuple(
-        Estimate(value, *_ends(value, each, tail, method), level, num_clusters) for value, each in zip(values, found.T, strict=True)
+        Estimate(value, *_ends(value, each, tail, method), level, num_clusters)
+        for value, each in zip(values, found.T, strict=True)
     )
 
 
@@ -120,11 +132,13 @@ def clustered_mean(
 ) -> Estimate:
     """Return a mean over clusters: of a statistic of each problem, or, with sizes, of all their observations together.
 
-    Without bounds the interval is that of `bootstrap`. With bounds it is that of the Bayesian bootstrap, for which half a problem
-    of the usual size is imagined at either bound. So it is never a point: where all problems are solved, those drawn again would be
-    solved too, which is no evidence for the next one. Of problems that are solved or not it is Jeffreys's interval.
+    Without bounds the interval is that of `bootstrap`. With bounds it is that of the Bayesian bootstrap, for which half
+    a problem of the usual size is imagined at either bound. So it is never a point: where all problems are solved,
+    those drawn again would be solved too, which is no evidence for the next one. Of problems that are solved or not it
+    is Jeffreys's interval.
 
-    Source: Rubin, "The Bayesian bootstrap" (1981); Brown, Cai and DasGupta, "Interval estimation for a binomial proportion"
+    Source: Rubin, "The Bayesian bootstrap" (1981); Brown, Cai and DasGupta, "Interval estimation for a binomial
+    proportion"
         (2001), for Jeffreys's interval.
 
     Args:
@@ -141,7 +155,9 @@ def clustered_mean(
     total = vector("totals", totals)
     size = np.ones(len(total)) if sizes is None else vector("sizes", sizes)
     if len(size) != len(total) or (size < 0).any():
-        raise ConfigError(f"sizes is of length {len(size)} for {len(total)} totals, but must have a number of at least 0 for each")
+        raise ConfigError(
+            f"sizes is of length {len(size)} for {len(total)} totals, but must have a number of at least 0 for each"
+        )
     if (total[size == 0] != 0).any():
         raise ConfigError("totals has a value for a problem of size 0, but must be 0 there")
     _check(level, resamples)
@@ -156,7 +172,9 @@ def clustered_mean(
         return ratio(counts @ total, counts @ size)
 
     if bounds is None:
-        estimate = bootstrap_kinds(lambda counts: mean(counts)[:, None], alike, rng, level=level, resamples=resamples)[0]
+        estimate = bootstrap_kinds(lambda counts: mean(counts)[:, None], alike, rng, level=level, resamples=resamples)[
+            0
+        ]
         return replace(estimate, value=value)
     means = total / size
     if (means < bounds[0] - _ROUNDING).any() or (means > bounds[1] + _ROUNDING).any():
@@ -190,7 +208,8 @@ def _counts(rng: np.random.Generator, rows: int, sizes: Whole) -> Floats:
 def kinds(rows: Floats) -> tuple[Floats, Whole]:
     """Return the different rows of a table [P, D] in ascending order, and how often each occurs.
 
-    Rows that differ by rounding are equal. So the number of kinds, and the draws of resamples, do not depend on the machine.
+    Rows that differ by rounding are equal. So the number of kinds, and the draws of resamples, do not depend on the
+    machine.
     """
     scale = np.abs(rows).max(axis=0)
     keys = np.round(rows / np.where(scale > 0, scale, 1), 12)
@@ -225,7 +244,8 @@ def numbered(clusters: ArrayLike, length: int) -> tuple[Whole, int]:
         names, at = np.unique(given := np.asarray(clusters), return_inverse=True)
     except (TypeError, ValueError):
         raise ConfigError(
-            f"clusters is {shown(clusters)}, but must name one cluster for each of {length} values, all by texts or all by numbers"
+            f"clusters is {shown(clusters)}, but must name one cluster for each of {length} values, all by texts or "
+            "all by numbers"
         ) from None
     if given.shape != (length,):
         raise ConfigError(f"clusters is of shape {given.shape}, but must name one cluster for each of {length} values")
@@ -239,7 +259,8 @@ def vector(name: str, values: ArrayLike) -> Floats:
         raise ConfigError(f"{name} is of shape {found.shape}, but must be a list of numbers")
     if not np.isfinite(found).all():
         raise ConfigError(
-            f"{name} has {int((~np.isfinite(found)).sum())} values of {len(found)} that are NaN or infinite, but must be known",
+            f"{name} has {int((~np.isfinite(found)).sum())} values of {len(found)} that are NaN or infinite, but must "
+            "be known",
             hint="leave those problems out, and say how many they are",
         )
     return found

@@ -1,7 +1,7 @@
 """How accuracy grows with samples: the law of coverage, and the point from which more samples are not worth it.
 
-Both laws have two parameters and are fitted to a mean curve by least squares; intervals come from problems drawn again, with a fit
-for each draw. All fits are made at once, in arrays.
+Both laws have two parameters and are fitted to a mean curve by least squares; intervals come from problems drawn again,
+with a fit for each draw. All fits are made at once, in arrays.
 
 Shapes: P problems, U kinds of problems that are alike, K sizes, R curves.
 """
@@ -79,7 +79,8 @@ class Saturation:
 
 
 def spaced(most: int, num: int = 40) -> NDArray[np.int64]:
-    """Return at most `num` whole sizes from 1 to `most`, evenly spaced in their logarithms: what the laws are fitted at.
+    """Return at most `num` whole sizes from 1 to `most`, evenly spaced in their logarithms: what the laws are fitted
+    at.
 
     Raises:
         ConfigError: most is below 1, or num below 2.
@@ -94,7 +95,8 @@ def fit_coverage(
 ) -> CoverageLaw:
     """Fit the law of coverage to curves of problems.
 
-    Source: Brown et al., "Large language monkeys" (2024), arXiv:2407.21787, section 3: least squares on the coverage itself, not on
+    Source: Brown et al., "Large language monkeys" (2024), arXiv:2407.21787, section 3: least squares on the coverage
+    itself, not on
         its double logarithm.
 
     Args:
@@ -105,7 +107,8 @@ def fit_coverage(
         Parameters are NaN where no problem is ever solved, or all are at once: then any law is as good.
 
     Raises:
-        ConfigError: fewer than two sizes, a size below 1, no problems, a value outside [0, 1] or not known, or as `bootstrap`.
+        ConfigError: fewer than two sizes, a size below 1, no problems, a value outside [0, 1] or not known, or as
+            `bootstrap`.
     """
     (a, b), fit = _fit_law(_COVERAGE, k, coverage, rng, level, resamples)
     return CoverageLaw(a, b, fit)
@@ -122,11 +125,12 @@ def fit_saturation(
 ) -> Saturation:
     """Fit where more samples, or rounds, stop paying.
 
-    Problems of unequal difficulty follow this law only in part: one chance for all of them ends too early for the hard ones. Where
-    that matters, fit each group of difficulty by itself.
+    Problems of unequal difficulty follow this law only in part: one chance for all of them ends too early for the hard
+    ones. Where that matters, fit each group of difficulty by itself.
 
     Source: Wang et al., "Scaling over scaling" (2025), arXiv:2505.20522. Differs: the threshold is
-        N* = ceil(ln(gain / (ceiling p)) / ln(1 - p)), the first N of which one more gains at most `gain`; 0 if even the first does.
+        N* = ceil(ln(gain / (ceiling p)) / ln(1 - p)), the first N of which one more gains at most `gain`; 0 if even the
+        first does.
 
     Args:
         k: As in `fit_coverage`.
@@ -146,7 +150,9 @@ def fit_saturation(
         ceiling, chance = _SATURATION.parameters(means, place).T
         return np.stack([ceiling, chance, _enough(ceiling, chance, gain)], axis=1)
 
-    (ceiling, chance, enough), fit = _fit_law(_SATURATION._replace(parameters=with_enough), k, accuracy, rng, level, resamples)
+    (ceiling, chance, enough), fit = _fit_law(
+        _SATURATION._replace(parameters=with_enough), k, accuracy, rng, level, resamples
+    )
     whole = replace(enough, **{end: float(np.ceil(getattr(enough, end))) for end in ("value", "low", "high")})
     return Saturation(ceiling, chance, whole, fit)
 
@@ -227,9 +233,13 @@ def _fit_law(
     if len(sizes) < 2 or (sizes < 1).any() or len(np.unique(sizes)) < len(sizes):
         raise ConfigError(f"k is {sizes.tolist()[:8]}, but must be at least two different sizes of at least 1")
     if curves.ndim != 2 or curves.shape[1] != len(sizes) or not len(curves):
-        raise ConfigError(f"the curves are of shape {curves.shape}, but must be [problems, {len(sizes)}], a value for each k")
+        raise ConfigError(
+            f"the curves are of shape {curves.shape}, but must be [problems, {len(sizes)}], a value for each k"
+        )
     if not ((curves >= 0) & (curves <= 1)).all():
-        raise ConfigError("the curves have values that are not from 0 to 1", hint="ask for no k beyond the samples of a problem")
+        raise ConfigError(
+            "the curves have values that are not from 0 to 1", hint="ask for no k beyond the samples of a problem"
+        )
     curves, alike = kinds(curves)
 
     def placed(counts: Floats) -> tuple[Floats, Floats]:
@@ -237,7 +247,12 @@ def _fit_law(
         return means, _least_squares(law, sizes, means)
 
     estimates = bootstrap_kinds(
-        lambda counts: law.parameters(*placed(counts)), alike, rng, level=level, resamples=resamples, width=16 * len(sizes)
+        lambda counts: law.parameters(*placed(counts)),
+        alike,
+        rng,
+        level=level,
+        resamples=resamples,
+        width=16 * len(sizes),
     )
     means, place = placed(alike[None, :].astype(np.float64))
     observed, fitted = means[0], law.values(sizes, place)[0][0]
@@ -247,7 +262,8 @@ def _fit_law(
 
 
 def _least_squares(law: _Law, k: Floats, curves: Floats) -> Floats:
-    """Return the places [R, 2] of least squared distance to each curve, by Levenberg's and Marquardt's method, all at once.
+    """Return the places [R, 2] of least squared distance to each curve, by Levenberg's and Marquardt's method, all at
+    once.
 
     Source: Marquardt, "An algorithm for least-squares estimation of nonlinear parameters" (1963).
     """
@@ -258,7 +274,9 @@ def _least_squares(law: _Law, k: Floats, curves: Floats) -> Floats:
         pull = (slopes * (curves - value)).sum(axis=2)  # [2, R]
         (first, cross), second = (slopes * slopes[0]).sum(axis=2), (slopes[1] ** 2).sum(axis=1)
         first, second = first * (1 + damping) + 1e-15, second * (1 + damping) + 1e-15
-        step = np.stack([second * pull[0] - cross * pull[1], first * pull[1] - cross * pull[0]]) / (first * second - cross**2)
+        step = np.stack([second * pull[0] - cross * pull[1], first * pull[1] - cross * pull[0]]) / (
+            first * second - cross**2
+        )
         trial = np.clip(place + np.clip(step.T, -2, 2), -_FURTHEST, _FURTHEST)
         value_there, slopes_there = law.values(k, trial)
         loss_there = ((curves - value_there) ** 2).sum(axis=1)

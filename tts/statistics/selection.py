@@ -1,8 +1,8 @@
 """What a selection gets right from k samples, averaged over all subsets of k of the n samples that were drawn.
 
-That average is unbiased: it estimates what k fresh samples would give, for every k up to n, from one pool. Samples are taken to come
-in any order alike. Where rules of `tts.search.selections` let the first among equals win, a class wins in proportion to its samples
-among those that tie.
+That average is unbiased: it estimates what k fresh samples would give, for every k up to n, from one pool. Samples are
+taken to come in any order alike. Where rules of `tts.search.selections` let the first among equals win, a class wins in
+proportion to its samples among those that tie.
 
 Shapes: n samples of one problem, A classes of answers, S subsets.
 """
@@ -23,11 +23,14 @@ from tts.statistics.proportions import numbers, pass_at_k
 from tts.statistics.resampling import Floats, Whole
 
 DRAWS = 2000
-_EQUAL = 1e-12  # sums of weights that differ by less, as a share, are equal: they are of the same numbers in another order
+# sums of weights that differ by less, as a share, are equal: they are of the same numbers in another order
+_EQUAL = 1e-12
 
 
 class Averaged(NamedTuple):
-    """Averages over subsets. value: NaN: undefined. error: standard error of what was drawn; 0: all subsets were counted."""
+    """Averages over subsets. value: NaN: undefined. error: standard error of what was drawn; 0: all subsets were
+    counted.
+    """
 
     value: Floats
     error: Floats
@@ -36,9 +39,10 @@ class Averaged(NamedTuple):
 def majority_at_k(answers: ArrayLike, right: ArrayLike, k: ArrayLike) -> Floats:
     """Return the probability that the most frequent answer of k samples is right (maj@k), exactly.
 
-    Idea: the classes are merged one by one. What is carried, for all s and m, is a chance: that s samples of those merged so far
-        hold no class more often than m times. A class that ties adds a factor y. The integral of y^t over [0, 1], which Gauss's
-        rule has exactly, is 1/(t + 1): the chance that the right answer wins against t others.
+    Idea: the classes are merged one by one. What is carried, for all s and m, is a chance: that s samples of those
+    merged so far
+        hold no class more often than m times. A class that ties adds a factor y. The integral of y^t over [0, 1], which
+        Gauss's rule has exactly, is 1/(t + 1): the chance that the right answer wins against t others.
 
     Args:
         answers: [n], index of each sample's class of equivalent answers, -1 without an answer.
@@ -67,9 +71,9 @@ def majority_at_k(answers: ArrayLike, right: ArrayLike, k: ArrayLike) -> Floats:
 def best_at_k(answers: ArrayLike, scores: ArrayLike, right: ArrayLike, k: ArrayLike) -> Floats:
     """Return the probability that the answer of the highest score among k samples is right (best-of-k), exactly.
 
-    Among samples of one score the first wins. A sample of unknown score (NaN) wins only where no score is known, and one without
-    an answer never does. The best of k is of a level where k samples hold one of it and none above: a difference of two
-    hypergeometric chances.
+    Among samples of one score the first wins. A sample of unknown score (NaN) wins only where no score is known, and
+    one without an answer never does. The best of k is of a level where k samples hold one of it and none above: a
+    difference of two hypergeometric chances.
 
     Args:
         scores: [n].
@@ -93,17 +97,24 @@ def best_at_k(answers: ArrayLike, scores: ArrayLike, right: ArrayLike, k: ArrayL
     _, level = np.unique(np.c_[tier, np.where(unknown | (answer < 0), 0, -score)], axis=0, return_inverse=True)
     sizes = np.bincount(level.ravel())
     shares = np.bincount(level.ravel(), np.where(answer < 0, 0, good)) / sizes
-    reached = pass_at_k(len(answer), np.r_[0, np.cumsum(sizes)], ks[..., None])  # [..., levels + 1], of the first so many samples
+    # [..., levels + 1], of the first so many samples
+    reached = pass_at_k(len(answer), np.r_[0, np.cumsum(sizes)], ks[..., None])
     return np.diff(reached, axis=-1) @ shares
 
 
 def weighted_at_k(
-    answers: ArrayLike, weights: ArrayLike, right: ArrayLike, k: ArrayLike, *, rng: np.random.Generator, draws: int = DRAWS
+    answers: ArrayLike,
+    weights: ArrayLike,
+    right: ArrayLike,
+    k: ArrayLike,
+    *,
+    rng: np.random.Generator,
+    draws: int = DRAWS,
 ) -> Averaged:
     """Return the probability that the answer of the greatest summed weight among k samples is right.
 
-    It is exact where the weights are all alike, which makes it a majority, and where there are no more than `draws` subsets;
-    else that many subsets are drawn, the same for all k, each with its first k samples.
+    It is exact where the weights are all alike, which makes it a majority, and where there are no more than `draws`
+    subsets; else that many subsets are drawn, the same for all k, each with its first k samples.
 
     Args:
         weights: [n], at least 0; NaN: unknown, which counts 0, or 1 each where no weight of the subset is known.
@@ -121,7 +132,9 @@ def weighted_at_k(
     answer, good = _pool(answers, right)
     weight = _scores("weights", weights, len(answer))
     if (weight < 0).any() or np.isinf(weight).any():
-        raise ConfigError("weights has a negative or infinite value, but must be at least 0", hint="map scores to [0, 1] first")
+        raise ConfigError(
+            "weights has a negative or infinite value, but must be at least 0", hint="map scores to [0, 1] first"
+        )
     if draws < 2:
         raise ConfigError(f"draws is {draws}, but must be at least 2")
     known = weight[~np.isnan(weight)]
@@ -141,7 +154,8 @@ def weighted_at_k(
 
 
 def _wins(own: int, others: Whole, silent: int, most: int) -> Floats:
-    """Return, for each number of samples up to `most`, the chance that a class is the most frequent; ties are shared evenly.
+    """Return, for each number of samples up to `most`, the chance that a class is the most frequent; ties are shared
+    evenly.
 
     Args:
         own: Samples of the class.
@@ -153,7 +167,8 @@ def _wins(own: int, others: Whole, silent: int, most: int) -> Floats:
         return np.zeros(most + 1)
     height, tie, weight = np.concatenate(lanes, axis=1)[:, :, None]
     first = np.searchsorted(height[:, 0], np.arange(most + 2)).tolist()  # the lanes of height m start at first[m]
-    # [lanes, most + 1], over subsets of each size of what is merged: no class above `height`, and `tie` for each class at it
+    # [lanes, most + 1], over subsets of each size of what is merged: no class above `height`, and `tie` for each class
+    # at it
     chance = np.repeat((np.arange(most + 1) <= silent)[None, :].astype(np.float64), len(height), axis=0)
     merged = silent
     for size in others.tolist():
@@ -231,11 +246,15 @@ def _subset_sizes(k: ArrayLike, n: int) -> tuple[Floats, NDArray[np.bool_]]:
 def _pool(answers: ArrayLike, right: ArrayLike) -> tuple[Whole, Floats]:
     answer, good = numbers("answers", answers), numbers("right", right)
     if answer.ndim != 1 or answer.shape != good.shape:
-        raise ConfigError(f"answers is of shape {answer.shape} and right of {good.shape}, but must be two lists of one length")
+        raise ConfigError(
+            f"answers is of shape {answer.shape} and right of {good.shape}, but must be two lists of one length"
+        )
     if not ((answer >= -1) & (answer == np.floor(answer))).all():
         raise ConfigError("answers has a value that is no whole number of at least -1", hint="-1 stands for no answer")
     if not ((good >= 0) & (good <= 1))[answer >= 0].all():
-        raise ConfigError("right has a value that is not from 0 to 1", hint="without reference answers only coverage is known")
+        raise ConfigError(
+            "right has a value that is not from 0 to 1", hint="without reference answers only coverage is known"
+        )
     return answer.astype(np.int64), good
 
 

@@ -1,10 +1,11 @@
-"""Standard errors by the central limit theorem, as evaluation harnesses print them, and the power of a study before it is run.
+"""Standard errors by the central limit theorem, as evaluation harnesses print them, and the power of a study before it
+is run.
 
-The intervals elsewhere in this package are resampled by problem and keep within what is possible. These are what Inspect's `stderr` and
-`ci` and lm-evaluation-harness's `_stderr` show, so that figures can be compared.
+The intervals elsewhere in this package are resampled by problem and keep within what is possible. These are what
+Inspect's `stderr` and `ci` and lm-evaluation-harness's `_stderr` show, so that figures can be compared.
 
-Source: Miller, "Adding error bars to evals" (2411.00640), from memory but for the clustered error, which is as in the code of Inspect
-0.3.285: sums of deviations by cluster, with the factor C / (C - 1) for C clusters.
+Source: Miller, "Adding error bars to evals" (2411.00640), from memory but for the clustered error, which is as in the
+code of Inspect 0.3.285: sums of deviations by cluster, with the factor C / (C - 1) for C clusters.
 """
 
 from __future__ import annotations
@@ -65,8 +66,11 @@ def mean_with_error(values: ArrayLike, clusters: ArrayLike | None = None, *, lev
     return MeanWithError(Estimate(mean, mean - half, mean + half, level, num), error, p)
 
 
-def difference_with_error(first: ArrayLike, second: ArrayLike, clusters: ArrayLike | None = None, *, level: float = LEVEL) -> MeanWithError:
-    """Return the mean difference of two models on the same items, with its standard error: a paired t-test, clustered where asked.
+def difference_with_error(
+    first: ArrayLike, second: ArrayLike, clusters: ArrayLike | None = None, *, level: float = LEVEL
+) -> MeanWithError:
+    """Return the mean difference of two models on the same items, with its standard error: a paired t-test, clustered
+    where asked.
 
     `paired_difference` has the exact test of the same question.
 
@@ -87,8 +91,8 @@ def difference_with_error(first: ArrayLike, second: ArrayLike, clusters: ArrayLi
 def spread_at(first: ArrayLike, second: ArrayLike, samples: int) -> float:
     """Return the standard deviation over problems of the difference of two means of so many samples each, from a pilot.
 
-    The variance has two parts: of the difference between problems, which is free of the noise of sampling, and that noise divided by
-    `samples`. The first is estimated without bias and is 0 where that is negative.
+    The variance has two parts: of the difference between problems, which is free of the noise of sampling, and that
+    noise divided by `samples`. The first is estimated without bias and is 0 where that is negative.
 
     Args:
         first: [P, N], values of the first one's samples of each problem, N at least 2.
@@ -103,7 +107,9 @@ def spread_at(first: ArrayLike, second: ArrayLike, samples: int) -> float:
     """
     check_int("samples", samples, 1, optional=False)
     tables = [numbers(name, each) for name, each in (("first", first), ("second", second))]
-    if any(t.ndim != 2 or min(t.shape) < 2 or not np.isfinite(t).all() for t in tables) or len(tables[0]) != len(tables[1]):
+    if any(t.ndim != 2 or min(t.shape) < 2 or not np.isfinite(t).all() for t in tables) or len(tables[0]) != len(
+        tables[1]
+    ):
         raise ConfigError(
             f"first is of shape {tables[0].shape} and second of {tables[1].shape}, but must be [problems, samples] "
             "of the same problems, at least 2 of both, with finite values"
@@ -115,7 +121,8 @@ def spread_at(first: ArrayLike, second: ArrayLike, samples: int) -> float:
 
 
 def power_of(problems: int, difference: float, spread: float, *, level: float = LEVEL) -> float:
-    """Return the probability that a study sees a difference between two strategies on the same problems, by the paired t-test.
+    """Return the probability that a study sees a difference between two strategies on the same problems, by the paired
+    t-test.
 
     Args:
         problems: The number of problems, at least 2.
@@ -164,4 +171,6 @@ def normal_interval(value: float, error: float, level: float, num: int) -> Estim
 def check_table(name: str, table: Floats, least: float) -> None:
     """Refuse a table with a value that is not known or is below the least that it may be."""
     if table.ndim != 2 or not np.isfinite(table).all() or (table < least).any():
-        raise ConfigError(f"{name} is of shape {table.shape}, but must be a table of known numbers of at least {least:g}")
+        raise ConfigError(
+            f"{name} is of shape {table.shape}, but must be a table of known numbers of at least {least:g}"
+        )

@@ -1,4 +1,6 @@
-"""Tasks by name: prompts, step boundaries and answers of one kind of problem. A new task is one class and one line here."""
+"""Tasks by name: prompts, step boundaries and answers of one kind of problem. A new task is one class and one line
+here.
+"""
 
 from __future__ import annotations
 
@@ -36,10 +38,12 @@ def get(name: str) -> Task:
     """Return a new task of this name. Keep it: its caches, and of "math" its worker process, are its own.
 
     Args:
-        name: The name of the table, or a place; with its parameters where the task has some, such as "choice(choices=('spam', 'ham'))".
+        name: The name of the table, or a place; with its parameters where the task has some, such as
+            "choice(choices=('spam', 'ham'))".
 
     Raises:
-        ConfigError: no task has that name, a parameter is wrong, or what another package registered under it is no task.
+        ConfigError: no task has that name, a parameter is wrong, or what another package registered under it is no
+            task.
     """
     if "(" in name:
         return _complete(parse_call(TABLE, name), f"task {name!r}")
@@ -62,7 +66,9 @@ def _make_task(found: Any, what: str) -> Task:
     try:
         task = found()
     except TypeError as failure:
-        raise ConfigError(f"{what} cannot be made without parameters: {failure}", hint="give an object of its class") from failure
+        raise ConfigError(
+            f"{what} cannot be made without parameters: {failure}", hint="give an object of its class"
+        ) from failure
     return _complete(task, what)
 
 

@@ -11,11 +11,11 @@ r"""What a task is: the frame around a problem (prompts, step boundary) and the 
     tts.solve(problem, budget, task=Sides())
     tts.solve(problem, budget, task="mymodule:Sides")
 
-A task is independent of models, tokenizers and budgets. It is given as an object, as the place of its class, or by a name from the table in
-`tts/tasks/__init__.py`. A class that is given by place or name is made without parameters.
+A task is independent of models, tokenizers and budgets. It is given as an object, as the place of its class, or by a
+name from the table in `tts/tasks/__init__.py`. A class that is given by place or name is made without parameters.
 
-Whether single steps are right is outside this interface. Reports on verifiers check the steps of the tasks `arithmetic`, `pocket` and
-`countdown`.
+Whether single steps are right is outside this interface. Reports on verifiers check the steps of the tasks
+`arithmetic`, `pocket` and `countdown`.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ class Task(HintsKeywords, ABC):
     Attributes:
         name: The name in results; by default the name of the class, in snake case.
         step_stop: Texts that end a step; by default a blank line.
-        answer_cue: A text such as "The answer is ". Appended to a part of a solution, it makes the model state an answer that `extract`
-            reads. By default "": there is none.
-        framing: The request of each kind of prompt, and the usual lengths in tokens. By default the prompt is the problem alone.
+        answer_cue: A text such as "The answer is ". Appended to a part of a solution, it makes the model state an
+            answer that `extract` reads. By default "": there is none.
+        framing: The request of each kind of prompt, and the usual lengths in tokens. By default the prompt is the
+            problem alone.
 
     Example:
         >>> import tts
@@ -47,7 +48,11 @@ class Task(HintsKeywords, ABC):
         ...     def extract(self, text):
         ...         return next((word for word in ("red", "blue") if word in text.lower()), None)
         >>> tts.solve(
-        ...     "Red or blue?", tts.Budget(samples=2), backend=lambda ask: "I take Blue.", task=Colours(), strategy="best_of_n"
+        ...     "Red or blue?",
+        ...     tts.Budget(samples=2),
+        ...     backend=lambda ask: "I take Blue.",
+        ...     task=Colours(),
+        ...     strategy="best_of_n",
         ... ).answer
         'blue'
     """
@@ -100,7 +105,9 @@ class Task(HintsKeywords, ABC):
         return self.canonical(answer)
 
     def key(self, answer: str) -> str:
-        """Return the key of an answer: by default its canonical form. It is used where `decide` and `equivalent` are not overridden."""
+        """Return the key of an answer: by default its canonical form. It is used where `decide` and `equivalent` are
+        not overridden.
+        """
         return self.canonical(answer)
 
     def check(self, problem: Problem) -> None:
@@ -125,7 +132,9 @@ def folded(text: str) -> str:
 
 
 def keyed(task: Task) -> Task | None:
-    """Return a task whose keys are equal for equivalent answers, or None where a class overrides `decide` or `equivalent` alone."""
+    """Return a task whose keys are equal for equivalent answers, or None where a class overrides `decide` or
+    `equivalent` alone.
+    """
     for each in type(task).__mro__:
         own = each.__dict__.keys() & {"key", "decide", "equivalent"}
         if own:

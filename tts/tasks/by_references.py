@@ -1,7 +1,8 @@
 r"""The task that reference answers call for, where nobody named one: a letter, JSON, a number or LaTeX, or a few words.
 
-A task that does not fit scores right answers as wrong: "The answer is \\boxed{14}." is no word of the reference "14". So studies, imports
-and `solve_many` look at the references first. References of several kinds fit no task, and are refused before anything is spent.
+A task that does not fit scores right answers as wrong: "The answer is \\boxed{14}." is no word of the reference "14".
+So studies, imports and `solve_many` look at the references first. References of several kinds fit no task, and are
+refused before anything is spent.
 """
 
 from __future__ import annotations
@@ -51,7 +52,10 @@ class TaskChoice:
         Args:
             where: What the references are of, such as "the data set 'mine'".
         """
-        return f"no task was named: {where} has references such as {shown(self.example)} ({self.kind}), so the task is {self.task!r}"
+        return (
+            f"no task was named: {where} has references such as {shown(self.example)} ({self.kind}), so the task "
+            f"is {self.task!r}"
+        )
 
 
 def choose_task(references: Iterable[str | None], where: str) -> TaskChoice | None:
@@ -97,7 +101,9 @@ def with_final_answers(problems: Iterable[Problem], task: str | None, where: str
     """
     given = list(problems)
     found = [
-        dataclasses.replace(one, answer=final_of(one.answer)) if one.answer and (one.task or task) not in _VERBATIM else one
+        dataclasses.replace(one, answer=final_of(one.answer))
+        if one.answer and (one.task or task) not in _VERBATIM
+        else one
         for one in given
     ]
     changes = [(old, new) for old, new in zip(given, found, strict=True) if old.answer != new.answer]
@@ -105,8 +111,11 @@ def with_final_answers(problems: Iterable[Problem], task: str | None, where: str
         old, new = changes[0]
         get_logger("tts.tasks").warning(
             "%s has %d worked solutions as references, of which the final answer is taken: %s of %s",
-            where, len(changes), shown(new.answer), shown(old.answer),
-        )  # fmt: skip
+            where,
+            len(changes),
+            shown(new.answer),
+            shown(old.answer),
+        )
     return found
 
 

@@ -17,9 +17,10 @@ from tts.types import Problem, Prompt
 class ChoiceTask(Task):
     r"""Questions whose answer is one of a few texts, such as labels of a classification.
 
-    The answer is the choice in `<answer>`, else the last boxed one (`\boxed{yes}`), else the one after the last marker ("Answer: yes").
-    Without these it is the choice that is the whole text or its last line. A choice may be in quotes or bold, and in upper or
-    lower case. A text that only mentions a choice has no answer. For letters of a list A to J use the task `multiple_choice`.
+    The answer is the choice in `<answer>`, else the last boxed one (`\boxed{yes}`), else the one after the last marker
+    ("Answer: yes"). Without these it is the choice that is the whole text or its last line. A choice may be in quotes
+    or bold, and in upper or lower case. A text that only mentions a choice has no answer. For letters of a list A to J
+    use the task `multiple_choice`.
 
     Args:
         choices: The texts, at least two, that differ after folding of case and spaces.
@@ -34,7 +35,9 @@ class ChoiceTask(Task):
         given: Any = self.choices
         texts = tuple(given) if isinstance(given, tuple | list) else ()
         if len(texts) < 2 or not all(isinstance(text, str) and folded(text) for text in texts):
-            raise ConfigError(f"choices is {shown(given)}, but must be at least two texts", hint="for example choices=('yes', 'no')")
+            raise ConfigError(
+                f"choices is {shown(given)}, but must be at least two texts", hint="for example choices=('yes', 'no')"
+            )
         if len({folded(text) for text in texts}) < len(texts):
             raise ConfigError(f"choices is {shown(given)}, but two of them differ in case or spaces only")
         object.__setattr__(self, "choices", texts)
@@ -54,7 +57,13 @@ class ChoiceTask(Task):
         text = own_turn(text)
         end = last_marker(text)
         marked = "" if end is None else text[end:].lstrip().partition("\n")[0]
-        for stated in (last_tagged(text) or "", last_boxed(text) or "", marked, text, text.rstrip().rpartition("\n")[2]):
+        for stated in (
+            last_tagged(text) or "",
+            last_boxed(text) or "",
+            marked,
+            text,
+            text.rstrip().rpartition("\n")[2],
+        ):
             answer = clean(stated)
             if self._choose(answer) is not None:
                 return answer

@@ -46,14 +46,20 @@ def conversation(
             raise ConfigError("a system message is given beside messages that have one", hint="give one of them")
         turns.insert(0, Message("system", system))
     start = next((i for i, turn in enumerate(turns) if turn.role != "system"), len(turns))
-    shots = [turn for asked, told in examples for turn in (Message("user", _fill(template, asked)), Message("assistant", told))]
+    shots = [
+        turn
+        for asked, told in examples
+        for turn in (Message("user", _fill(template, asked)), Message("assistant", told))
+    ]
     turns[start:start] = shots
     if problem is not None:
         if not turns:
             return _fill(template, problem)
         turns.append(Message("user", _fill(template, problem)))
     if not turns or turns[-1].role != "user":
-        raise ConfigError("the messages do not end with a turn of the user", hint="give the problem, or messages that end with it")
+        raise ConfigError(
+            "the messages do not end with a turn of the user", hint="give the problem, or messages that end with it"
+        )
     return tuple(turns)
 
 
@@ -62,7 +68,8 @@ def _fill(template: str | None, text: str) -> str:
 
 
 def read_messages(path: str) -> tuple[Message, ...]:
-    """Return the messages of a file: a JSON list of {"role": …, "content": …}, such a list under "messages", or one message a line.
+    """Return the messages of a file: a JSON list of {"role": …, "content": …}, such a list under "messages", or one
+    message a line.
 
     Raises:
         ConfigError: the file cannot be read, or holds something else.
@@ -73,7 +80,8 @@ def read_messages(path: str) -> tuple[Message, ...]:
         fits = isinstance(row, Mapping) and isinstance(row.get("content"), str) and row.get("role") in _ROLES
         if not fits:
             raise ConfigError(
-                f"message {number} of {path!r} is {shown(row)}, but must have a role ({', '.join(_ROLES)}) and a content, both text",
+                f"message {number} of {path!r} is {shown(row)}, but must have a role ({', '.join(_ROLES)}) and a "
+                "content, both text",
                 hint='for example [{"role": "user", "content": "Why?"}]',
             )
         made.append(Message(row["role"], row["content"]))
@@ -83,8 +91,8 @@ def read_messages(path: str) -> tuple[Message, ...]:
 def read_examples(path: str) -> list[tuple[str, str]]:
     """Return the worked examples of a file, a question and its solution each: one JSON object a line, or a JSON list.
 
-    The question is the column "question", "problem", "prompt" or "input"; the solution "solution", "answer", "target", "output" or
-    "completion", the first that is there.
+    The question is the column "question", "problem", "prompt" or "input"; the solution "solution", "answer", "target",
+    "output" or "completion", the first that is there.
 
     Raises:
         ConfigError: the file cannot be read, or a row lacks one of them.
@@ -114,5 +122,7 @@ def _rows(path: str, what: str) -> list[Any]:
     if isinstance(given, Mapping):
         given = given[what] if isinstance(given.get(what), list) else [given]
     if not isinstance(given, list) or not given:
-        raise ConfigError(f"the file of {what} is {path!r}, but holds none", hint="give a JSON list, or one JSON object a line")
+        raise ConfigError(
+            f"the file of {what} is {path!r}, but holds none", hint="give a JSON list, or one JSON object a line"
+        )
     return given

@@ -1,8 +1,9 @@
-r"""The final answer in a text: what `<answer>` encloses, else the last boxes, else what stands after the last marker. Never a guess.
+r"""The final answer in a text: what `<answer>` encloses, else the last boxes, else what stands after the last marker.
+Never a guess.
 
-A text ends where a template's mark ends the turn, and where a further question begins after an answer. Boxes that only commas, "and" or
-"or" stand between are one answer. After a marker, a sentence may go on: "42, so we are done" states 42. A marker that states nothing
-("the answer is unique") does not hide an earlier one.
+A text ends where a template's mark ends the turn, and where a further question begins after an answer. Boxes that only
+commas, "and" or "or" stand between are one answer. After a marker, a sentence may go on: "42, so we are done" states
+42. A marker that states nothing ("the answer is unique") does not hide an earlier one.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from tts.tasks.marks import ANSWER_MARKS, marks_within, pattern_of
 
 # A set of first characters, which is looked for ten times faster than alternatives.
 _BOX_TOKENS = re.compile(
-    r"[\\{}](?:(?<=\\)(?:(?P<box>(?:boxed|fbox)\s*\{)|(?P<bare>boxed ?-?[0-9]+(?:[.,/][0-9]+)*(?![0-9A-Za-z{]))|.))?", re.DOTALL
+    r"[\\{}](?:(?<=\\)(?:(?P<box>(?:boxed|fbox)\s*\{)|(?P<bare>boxed ?-?[0-9]+(?:[.,/][0-9]+)*(?![0-9A-Za-z{]))|.))?",
+    re.DOTALL,
 )
 _BETWEEN = re.compile(
     r"(?:[\s$,;、]|\\[()\[\],;! ]|\\q?quad|\\(?:text|mathrm) ?\{|\}|[.](?=\s*\\text)|and|or|和|或|以及|und|oder|et|ou"
@@ -26,12 +28,14 @@ _LONGEST_BETWEEN = 60
 
 _TAG = re.compile(r"<(/?)answer>", re.IGNORECASE)
 _TURN_ENDS = (
-    "<|im_end|>", "<|im_start|>", "<|eot_id|>", "<|end_of_text|>", "<|endoftext|>", "<|end|>", "<|eom_id|>", "</s>", "<end_of_turn>",
-    "<start_of_turn>", "<eos>", "[/INST]", "[INST]", "<|user|>", "<|start_header_id|>", "<｜end▁of▁sentence｜>", "<｜User｜>", "<|return|>",
-    "<|END_OF_TURN_TOKEN|>",
+    "<|im_end|>", "<|im_start|>", "<|eot_id|>", "<|end_of_text|>", "<|endoftext|>", "<|end|>", "<|eom_id|>", "</s>",
+    "<end_of_turn>", "<start_of_turn>", "<eos>", "[/INST]", "[INST]", "<|user|>", "<|start_header_id|>",
+    "<｜end▁of▁sentence｜>", "<｜User｜>", "<|return|>", "<|END_OF_TURN_TOKEN|>",
 )  # fmt: skip
 _FURTHER_QUESTION = re.compile(
-    r"\n[ \t]*\n[ \t#*_]*(?:q|question|problem|user|human|instruction|exercise|example|问题?|问)[ ]?[0-9]{0,3}[*_]*[ ]?[:：]", re.IGNORECASE
+    r"\n[ \t]*\n[ \t#*_]*(?:q|question|problem|user|human|instruction|exercise|example|问题?|问)[ ]?[0-9]{0,3}[*_]*[ "
+    r"]?[:：]",
+    re.IGNORECASE,
 )
 
 # What the four-shot prompt in wide use for mathematics ends its answers with.
@@ -51,8 +55,8 @@ _DISPLAYED = (
 _WINDOW = 2048
 # How deep an answer may be wrapped in bold, quotes and full stops; a bound, as a model may write nothing but stars.
 _MAX_LAYERS = 4
-# Long texts are read in pieces, since one search holds the interpreter's lock. A marker is found whole if it is no longer than _LONGEST.
-# The first piece, at the end, is short: most texts have their marker there.
+# Long texts are read in pieces, since one search holds the interpreter's lock. A marker is found whole if it is no
+# longer than _LONGEST. The first piece, at the end, is short: most texts have their marker there.
 _PIECE = 65_536
 _LAST = 1024
 _LONGEST = 4096
@@ -61,7 +65,8 @@ _FEW_WORDS = 3  # of a remark that may yet be an answer, such as "not possible"
 _PAIRS = (("**", "**"), ("__", "__"), ("*", "*"), ("`", "`"), ('"', '"'), ("'", "'"), ("“", "”"), ("‘", "’"))
 
 _FILLER = re.compile(
-    r"(?:(?:indeed|simply|just|therefore|thus|then|clearly|definitely|now|also|hence|in fact|given by|equal to),? )+", re.IGNORECASE
+    r"(?:(?:indeed|simply|just|therefore|thus|then|clearly|definitely|now|also|hence|in fact|given by|equal to),? )+",
+    re.IGNORECASE,
 )
 _REMARK = re.compile(
     r"(?:not\b|unique|correct|right|wrong|incorrect|consistent|reasonable|valid|verified|clear|obvious|the same"
@@ -77,18 +82,18 @@ _ADJECTIVE = re.compile(r"(?:very |quite |more |less )?[a-z]{3,}(?: (?:for|to|as
 _PLAIN_ANSWER_WORDS = """
 yes no even odd true false zero one two three four five six seven eight nine ten eleven twelve none infinite infinity undefined impossible
 never both neither half north south east west red blue green black white yellow
-"""
+"""  # noqa: E501
 _PLAIN_ANSWERS = frozenset(_PLAIN_ANSWER_WORDS.split())
 _CONNECTIVE = (
-    r"so|which|since|because|as|where|hence|thus|therefore|meaning|i\.?e\.?|that is|we|given|assuming|when|after|but|with|in|from|by|using|"
+    r"so|which|since|because|as|where|hence|thus|therefore|meaning|i\.?e\.?|that "
+    r"is|we|given|assuming|when|after|but|with|in|from|by|using|"
     r"altogether|total|rounded|respectively|making"
 )
-_WORD_AFTER_COMMA = (
-    r"(?!and\b|or\b|pi\b|infinity\b|inf\b|oo\b|sqrt|sin|cos|tan|log|ln\b|exp|no\b|one\b|two\b|three\b|respectively\b)[a-z]{2,}"
-)
+_WORD_AFTER_COMMA = r"(?!and\b|or\b|pi\b|infinity\b|inf\b|oo\b|sqrt|sin|cos|tan|log|ln\b|exp|no\b|one\b|two\b|three\b|respectively\b)[a-z]{2,}"  # noqa: E501
 _GOES_ON = re.compile(
     r"\s+of\s+(?:the|an?|all|its|his|her|their)\b|\s+[—–-]+\s+(?!(?:sqrt|sin|cos|tan|log|ln|exp|pi)\b)[A-Za-z]{2,}"
-    rf"|,\s+(?:{_CONNECTIVE})\b|,\s+{_WORD_AFTER_COMMA}[^0-9$\\]*$|\s+(?:since|because|which|as required|so (?:we|the))\b"
+    rf"|,\s+(?:{_CONNECTIVE})\b|,\s+{_WORD_AFTER_COMMA}[^0-9$\\]*$|\s+(?:since|because|which|as required|so "
+    r"(?:we|the))\b"
     r"|\s+\((?!mod\b|sin\b|cos\b|base\b)(?:[a-z]{2,})\b(?![(=^])|(?<=[0-9a-z$)\]}}*%\0])[.!?]\s+(?=[A-Z\"“(\[*])|(?<=[0-9$)\]}}*%\0]);\s+[a-z]{2,}"
 )
 _MATH_SPAN = re.compile(r"\$[^$]*\$|\\\(.*?\\\)|\\\[.*?\\\]|\{[^{}]*\}")
@@ -107,13 +112,17 @@ _OPEN_END = re.compile(r"(?:(?:^|[\s\d)}])[-+*/^]|[=<>(\[^]|\\(?:cdot|times|div|
 
 
 def last_boxed(text: str) -> str | None:
-    r"""Return the content of the `\boxed{…}` or `\fbox{…}` that opens last among those complete and not empty, or None."""
+    r"""Return the content of the `\boxed{…}` or `\fbox{…}` that opens last among those complete and not empty, or
+    None.
+    """
     boxes = _boxes(text)
     return boxes[-1][2] if boxes else None
 
 
 def all_boxed(text: str) -> str | None:
-    """Return the contents of the last boxes that commas, "and" or "or" connect, as a list; mostly there is one. None without any."""
+    """Return the contents of the last boxes that commas, "and" or "or" connect, as a list; mostly there is one. None
+    without any.
+    """
     boxes = _boxes(text)
     if not boxes:
         return None
@@ -141,7 +150,8 @@ def _boxes(text: str) -> list[tuple[int, int, str]]:
     if start is None:
         return []
     found: list[tuple[int, int, str]] = []
-    opened: list[tuple[int, int] | None] = []  # of each open brace, where its box and its content begin; None for a brace that is no box's
+    # of each open brace, where its box and its content begin; None for a brace that is no box's
+    opened: list[tuple[int, int] | None] = []
     for token in _BOX_TOKENS.finditer(text, start):
         if token["box"] is not None:
             opened.append((token.start(), token.end()))
@@ -182,8 +192,9 @@ def _markers(text: str, marks: Sequence[str]) -> Iterator[int]:
 def after_last_marker(text: str, marks: Sequence[str] = ANSWER_MARKS) -> str | None:
     """Return what the last answer marker announces, cleaned; None without a marker or with nothing after it.
 
-    It is displayed mathematics, or the rest of the line without what the sentence says further. Where the marker ends its line, the next
-    line that is not blank is the answer. A remark such as "the answer is unique" counts only without an earlier marker that states more.
+    It is displayed mathematics, or the rest of the line without what the sentence says further. Where the marker ends
+    its line, the next line that is not blank is the answer. A remark such as "the answer is unique" counts only without
+    an earlier marker that states more.
     """
     fallback: str | None = None
     for count, end in enumerate(_markers(text, marks)):
@@ -203,12 +214,16 @@ def after_last_marker(text: str, marks: Sequence[str] = ANSWER_MARKS) -> str | N
 def _is_remark(stated: str) -> bool:
     """Whether what follows "the answer is" says something of the answer, and does not state it."""
     if (match := _REMARK.match(stated)) is not None:
-        return not stated[match.end() :].lstrip(" ,:").startswith((*"0123456789$\\-+(", "the number")) or match[0].startswith("not")
+        return not stated[match.end() :].lstrip(" ,:").startswith((*"0123456789$\\-+(", "the number")) or match[
+            0
+        ].startswith("not")
     return _ADJECTIVE.fullmatch(stated) is not None and stated not in _PLAIN_ANSWERS
 
 
 def final_answer(text: str, marks: Sequence[str] = ANSWER_MARKS) -> str | None:
-    r"""Return the answer in the last `<answer>`, else the last boxed one, else the one after the last marker, else None."""
+    r"""Return the answer in the last `<answer>`, else the last boxed one, else the one after the last marker, else
+    None.
+    """
     turn = own_turn(text)
     further = _FURTHER_QUESTION.search(turn)
     while further is not None:
@@ -247,7 +262,9 @@ def last_tagged(text: str) -> str | None:
 
 
 def clean(answer: str) -> str:
-    r"""Return an answer without what belongs to the sentence around it: math delimiters, bold, quotes, the full stop."""
+    r"""Return an answer without what belongs to the sentence around it: math delimiters, bold, quotes, the full
+    stop.
+    """
     answer = "".join(_MATH_DELIMITERS.sub("", piece) for piece in _pieces(answer))
     for _ in range(_MAX_LAYERS):
         answer = _without_full_stop(answer.strip())
@@ -278,13 +295,16 @@ def _stated_text(rest: str) -> str | None:
 
 
 def _breaks_off(stated: str) -> bool:
-    """Whether a formula ends before its end: in an operator that lacks what follows, or inside of braces. `A+` and `Na+` are whole."""
+    """Whether a formula ends before its end: in an operator that lacks what follows, or inside of braces. `A+` and
+    `Na+` are whole.
+    """
     braces = re.sub(r"\\[{}]", "", stated)
     return _OPEN_END.search(stated) is not None or braces.count("{") > braces.count("}")
 
 
 def _display(text: str) -> str | None:
-    """Return mathematics, or code, that its delimiters set apart from the lines around it; None where they stand within a line.
+    """Return mathematics, or code, that its delimiters set apart from the lines around it; None where they stand within
+    a line.
 
     What breaks off before its end, or holds an unfinished box, is "".
     """
@@ -314,7 +334,9 @@ def _value_in(line: str) -> str:
     if len(_PROSE.findall(bare)) < 3 or not any(character.isdigit() for character in line):
         return line
     trimmed = line.rstrip(" .*_")
-    if (match := _VALUE_AT_END.search(trimmed)) is not None and any(character.isdigit() for character in match["value"]):
+    if (match := _VALUE_AT_END.search(trimmed)) is not None and any(
+        character.isdigit() for character in match["value"]
+    ):
         return match["value"]
     money = _MONEY.findall(trimmed)
     if len(money) == 1 and trimmed.count("$") <= 1 and _PROSE.match(trimmed):
@@ -328,7 +350,9 @@ def _has_value(text: str) -> bool:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """Cut a text where no delimiter is cut and none begins: in front of what follows no backslash, or within many of them."""
+    """Cut a text where no delimiter is cut and none begins: in front of what follows no backslash, or within many of
+    them.
+    """
     start = 0
     while len(text) - start > _PIECE:
         end = start + _PIECE

@@ -15,7 +15,9 @@ _PROGRAM = (
     "The output is shown to you behind the block; go on from there."
 )
 
-CHECK_STEPS = "Check the earlier solution step by step. Name the first step that is wrong and why, or say that there is none."
+CHECK_STEPS = (
+    "Check the earlier solution step by step. Name the first step that is wrong and why, or say that there is none."
+)
 CRITIQUE_END = "End with one line: Verdict: right, or Verdict: wrong."
 
 
@@ -37,8 +39,8 @@ class Framing:
         Args:
             task: The task's name, for error messages.
             problem: The problem to solve.
-            kind: "solve" and "program" take no text, "revise" and "critique" take the last of `texts`, "fuse" takes them all. "program"
-                requests a solution by programs.
+            kind: "solve" and "program" take no text, "revise" and "critique" take the last of `texts`, "fuse" takes
+                them all. "program" requests a solution by programs.
             texts: Earlier solutions.
 
         Raises:
@@ -60,7 +62,8 @@ class Framing:
         return (*turns, last.and_then(f"\n\n{appended}")) if appended else problem.prompt
 
     def typical_tokens(self, task: str, kind: str) -> int:
-        """Return the usual length in tokens for a kind of prompt or for "step"; `task`: the task's name, for error messages.
+        """Return the usual length in tokens for a kind of prompt or for "step"; `task`: the task's name, for error
+        messages.
 
         Raises:
             ConfigError: `kind` is neither.
@@ -103,7 +106,8 @@ def short_answers(told: str, noun: str = "solution") -> Framing:
         "solve": told,
         "revise": f"Check the earlier {noun}, correct what is wrong in it, and answer anew. {told}",
         "fuse": f"Compare these {noun}s, keep what is right in them, and give one answer. {told}",
-        "critique": f"Check the earlier {noun}. Say what is wrong in it and why, or say that nothing is. {CRITIQUE_END}",
+        "critique": f"Check the earlier {noun}. Say what is wrong in it and why, or say that nothing is. "
+        f"{CRITIQUE_END}",
     }
     return Framing(requests=requests, tokens={"solve": 256, "step": 64, "revise": 256, "fuse": 256, "critique": 128})
 
@@ -117,7 +121,8 @@ def worked_solutions(told: str) -> Framing:
     requests = {
         "solve": told,
         "revise": f"Check the earlier solution, correct what is wrong in it, and write the whole solution anew. {told}",
-        "fuse": f"Compare these solutions of the problem, keep what is right in them, and write one correct solution. {told}",
+        "fuse": "Compare these solutions of the problem, keep what is right in them, and write one correct solution. "
+        f"{told}",
         "critique": f"{CHECK_STEPS} {CRITIQUE_END}",
     }
     return Framing(requests=requests, tokens={"solve": 256, "step": 48, "revise": 256, "fuse": 256, "critique": 128})

@@ -27,13 +27,15 @@ _NEWLINE = "\n"
 class JsonTask(Task):
     """Structured answers: one JSON value.
 
-    The answer is the first of these that is JSON and fits the schema: the whole text; the last fenced block; what stands after the last
-    answer marker; the last object or list in the text. Without one the candidate has no answer and cannot win. Answers are
-    equal as values: the order of members, spaces and the form of numbers (1, 1.0, 1e0) do not count; case and order in lists do.
+    The answer is the first of these that is JSON and fits the schema: the whole text; the last fenced block; what
+    stands after the last answer marker; the last object or list in the text. Without one the candidate has no answer
+    and cannot win. Answers are equal as values: the order of members, spaces and the form of numbers (1, 1.0, 1e0) do
+    not count; case and order in lists do.
 
     Args:
-        schema: A JSON schema, as a mapping, a `Schema`, JSON text or the path of a file; None: any JSON value. A schema needs the extra
-            `json`. Validation is bounded by `tts.tasks.schemas.validation`; a candidate that would take longer has no answer.
+        schema: A JSON schema, as a mapping, a `Schema`, JSON text or the path of a file; None: any JSON value. A schema
+            needs the extra `json`. Validation is bounded by `tts.tasks.schemas.validation`; a candidate that would take
+            longer has no answer.
 
     Raises:
         ConfigError: `schema` is none of these, or no valid schema. MissingDependency: jsonschema is not installed.
@@ -42,11 +44,15 @@ class JsonTask(Task):
     schema: Any = None
 
     _schema: Schema | None = field(default=None, init=False, repr=False, compare=False)
-    _form: Any = field(default_factory=lambda: lru_cache(maxsize=16_384)(_canonical), init=False, repr=False, compare=False)
+    _form: Any = field(
+        default_factory=lambda: lru_cache(maxsize=16_384)(_canonical), init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         if self.schema is not None:
-            object.__setattr__(self, "_schema", self.schema if isinstance(self.schema, Schema) else Schema(_read_schema(self.schema)))
+            object.__setattr__(
+                self, "_schema", self.schema if isinstance(self.schema, Schema) else Schema(_read_schema(self.schema))
+            )
 
     @property
     def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -57,7 +63,9 @@ class JsonTask(Task):
         """Return chat messages that end with the request for JSON, and the schema."""
         told = "Answer with one JSON value and nothing else."
         if self._schema is not None:
-            told += f" It must be valid under this JSON schema:\n\n{json.dumps(self._schema.schema, ensure_ascii=False)}"
+            told += (
+                f" It must be valid under this JSON schema:\n\n{json.dumps(self._schema.schema, ensure_ascii=False)}"
+            )
         *turns, last = short_answers(told, "answer").prompt(self.name, problem, kind, texts)
         if kind == "critique":
             return (*turns, last)
@@ -133,5 +141,7 @@ def _read_schema(given: Any) -> Any:
     except (ValueError, RecursionError) as failure:
         raise ConfigError(f"schema is {shown(text)}, but must be JSON: {failure}") from None
     if not isinstance(schema, dict):
-        raise ConfigError(f"schema is {shown(schema)}, but must be a JSON object", hint="for example {'type': 'object'}")
+        raise ConfigError(
+            f"schema is {shown(schema)}, but must be a JSON object", hint="for example {'type': 'object'}"
+        )
     return schema

@@ -9,8 +9,10 @@ _LATEX = re.compile(
 )
 _SUM = re.compile(r"\d\s*[+*^=×÷]\s*\(?\s*-?\d|\d\s+[-/]\s+\(?\d")
 _ASKED = re.compile(
-    r"\b(?:how (?:many|much|far|old|tall|fast)|what is the (?:value|sum|product|remainder|probability|area|volume|number|smallest|largest)"
-    r"|(?:solve|evaluate|compute|calculate|simplify|factor)\b|find the (?:value|number|sum|area|smallest|largest|remainder)"
+    r"\b(?:how (?:many|much|far|old|tall|fast)|what is the "
+    r"(?:value|sum|product|remainder|probability|area|volume|number|smallest|largest)"
+    r"|(?:solve|evaluate|compute|calculate|simplify|factor)\b|find the "
+    r"(?:value|number|sum|area|smallest|largest|remainder)"
     r"|wie viele?|berechne|combien|calcul(?:e|er|ez))",
     re.IGNORECASE,
 )
@@ -18,7 +20,9 @@ _NUMBERS = re.compile(r"\d+")
 
 
 def looks_like_math(text: str) -> bool:
-    """Whether a prompt looks like a problem of mathematics: LaTeX, a sum, or a question for a quantity with two numbers in it."""
+    """Whether a prompt looks like a problem of mathematics: LaTeX, a sum, or a question for a quantity with two numbers
+    in it.
+    """
     if _LATEX.search(text) or _SUM.search(text):
         return True
     return bool(_ASKED.search(text)) and len(_NUMBERS.findall(text)) >= 2

@@ -1,6 +1,8 @@
-"""The words that announce an answer, such as "Answer:" and "la réponse est", in many languages; a user's own are added to them.
+"""The words that announce an answer, such as "Answer:" and "la réponse est", in many languages; a user's own are added
+to them.
 
-A mark is compared without regard to case. Before its last colon, and after a mark without one, stars, spaces and a colon may stand.
+A mark is compared without regard to case. Before its last colon, and after a mark without one, stars, spaces and a
+colon may stand.
 """
 
 from __future__ import annotations
@@ -18,13 +20,30 @@ FOREIGN: dict[str, tuple[str, ...]] = {
     "bn": ("উত্তর:", "উত্তর হল", "উত্তর হলো"),
     "cs": ("odpověď:", "odpověď je", "výsledek je"),
     "da": ("svar:", "svaret er"),
-    "de": ("antwort:", "antwort ist", "antwort lautet", "lösung:", "lösung ist", "lösung lautet", "ergebnis:",
-    "ergebnis ist", "ergebnis lautet"),
+    "de": (
+        "antwort:",
+        "antwort ist",
+        "antwort lautet",
+        "lösung:",
+        "lösung ist",
+        "lösung lautet",
+        "ergebnis:",
+        "ergebnis ist",
+        "ergebnis lautet",
+    ),
     "el": ("απάντηση:", "απάντηση είναι"),
     "es": ("respuesta:", "respuesta es", "respuesta final es", "respuesta final:", "respuesta correcta es"),
     "fa": ("پاسخ:", "جواب:"),
     "fi": ("vastaus:", "vastaus on"),
-    "fr": ("réponse:", "réponse est", "réponse finale est", "réponse finale:", "réponse correcte est", "reponse:", "reponse est"),
+    "fr": (
+        "réponse:",
+        "réponse est",
+        "réponse finale est",
+        "réponse finale:",
+        "réponse correcte est",
+        "reponse:",
+        "reponse est",
+    ),
     "he": ("תשובה:", "התשובה היא"),
     "hi": ("उत्तर:", "उत्तर है"),
     "hu": ("válasz:", "a válasz"),
@@ -46,15 +65,28 @@ FOREIGN: dict[str, tuple[str, ...]] = {
     "uk": ("відповідь:",),
     "vi": ("đáp án:", "đáp án là", "đáp số:", "câu trả lời:", "câu trả lời là"),
     "zh": (
-        "答案:", "答案是", "答案为", "答案為", "答案应为", "答案就是",
-        "答:", "最终结果是", "最终结果为", "故选", "应选", "应该选", "因此选",
+        "答案:",
+        "答案是",
+        "答案为",
+        "答案為",
+        "答案应为",
+        "答案就是",
+        "答:",
+        "最终结果是",
+        "最终结果为",
+        "故选",
+        "应选",
+        "应该选",
+        "因此选",
         "所以选",
         "選",
     ),
-}  # fmt: skip
+}
 ANSWER_MARKS: tuple[str, ...] = tuple(mark for marks in FOREIGN.values() for mark in marks)
 
-_HEADING = r"(?<![^\n])[#>*_ \t]*(?:the[ ])?(?:final[ ]answer|最终答案|réponse[ ]finale|respuesta[ ]final)[*_ \t]*(?=\n|\Z)"
+_HEADING = (
+    r"(?<![^\n])[#>*_ \t]*(?:the[ ])?(?:final[ ]answer|最终答案|réponse[ ]finale|respuesta[ ]final)[*_ \t]*(?=\n|\Z)"
+)
 _TO = r"(?:[ ]to[ ](?:the|this|your)[ ](?:question|problem))?"
 
 
@@ -80,7 +112,8 @@ def check_marks(marks: Any) -> tuple[str, ...]:
     if isinstance(marks, tuple | list) and all(isinstance(mark, str) and any(map(str.isalnum, mark)) for mark in marks):
         return tuple(mark.strip() for mark in marks)
     raise ConfigError(
-        f"marks is {shown(marks)}, but must be texts that announce an answer", hint="for example marks=('resultat:', 'svaret blir')"
+        f"marks is {shown(marks)}, but must be texts that announce an answer",
+        hint="for example marks=('resultat:', 'svaret blir')",
     )
 
 

@@ -18,14 +18,16 @@ _FORMAT = r"Reason step by step and separate the steps by a blank line. Put the 
 class MathTask(Task):
     r"""Problems whose answer is a number, an expression, an interval, a set, a matrix or a word.
 
-    Two answers are equivalent where their keys are equal (`tts.tasks.algebra.keys`), so equality is an equivalence relation. Numbers are
-    exact: `0.333` is not `\frac13`. `50\%` equals `50`, and neither equals `0.5`; `90^\circ` equals `90`, and not `\frac{\pi}{2}`;
-    `5\text{ cm}` equals `5`; `(1,2)` is neither `[1,2]` nor `\{1,2\}` nor `1,2`. Where mpmath (extra `math`) is not installed, only normal
-    forms and rationals are compared (`tts.tasks.forms.normal_form` states the conventions), and `symbolic` is False.
+    Two answers are equivalent where their keys are equal (`tts.tasks.algebra.keys`), so equality is an equivalence
+    relation. Numbers are exact: `0.333` is not `\frac13`. `50\%` equals `50`, and neither equals `0.5`; `90^\circ`
+    equals `90`, and not `\frac{\pi}{2}`; `5\text{ cm}` equals `5`; `(1,2)` is neither `[1,2]` nor `\{1,2\}` nor `1,2`.
+    Where mpmath (extra `math`) is not installed, only normal forms and rationals are compared
+    (`tts.tasks.forms.normal_form` states the conventions), and `symbolic` is False.
 
     Args:
         checker: The computer of keys that are not rationals; None: one of its own.
-        marks: Texts that announce an answer in further languages, beside those of `tts.tasks.marks`, such as ("resultat:", "svaret blir").
+        marks: Texts that announce an answer in further languages, beside those of `tts.tasks.marks`, such as
+            ("resultat:", "svaret blir").
 
     Raises:
         ConfigError: `marks` is no sequence of texts.
@@ -87,7 +89,9 @@ class MathTask(Task):
         return self.checker.key(self.canonical(answer))
 
     def equivalent(self, a: str, b: str) -> bool:
-        """Whether two answers mean the same. An answer whose computation reached the time limit is equal to its own form alone."""
+        """Whether two answers mean the same. An answer whose computation reached the time limit is equal to its own
+        form alone.
+        """
         verdict = self.decide(a, b)
         if verdict is not None:
             return verdict

@@ -29,17 +29,20 @@ def check_installed() -> None:
 
 
 class MathVerifyTask(MathTask):
-    r"""The task `math` with another grader: an answer is right where Math-Verify finds it equal to the reference answer.
+    r"""The task `math` with another grader: an answer is right where Math-Verify finds it equal to the reference
+    answer.
 
-    Math-Verify compares pairs, rounds numbers to six decimals, and treats reference and answer unlike, so its verdicts are no equivalence
-    relation. Votes and all other comparisons of answers with each other stay with the keys of `math`. It runs with its defaults in worker
-    processes, which are killed at the time limit; the answer counts as wrong then. Verdicts are kept.
+    Math-Verify compares pairs, rounds numbers to six decimals, and treats reference and answer unlike, so its verdicts
+    are no equivalence relation. Votes and all other comparisons of answers with each other stay with the keys of
+    `math`. It runs with its defaults in worker processes, which are killed at the time limit; the answer counts as
+    wrong then. Verdicts are kept.
 
-    Source: the package math-verify (Hugging Face). Departure: without `guess`, an answer is what `math` extracts, never a guess.
+    Source: the package math-verify (Hugging Face). Departure: without `guess`, an answer is what `math` extracts, never
+    a guess.
 
     Args:
-        guess: Whether a text that states no answer gets the expression that Math-Verify finds in it, as programs have it that give whole
-            texts to Math-Verify.
+        guess: Whether a text that states no answer gets the expression that Math-Verify finds in it, as programs have
+            it that give whole texts to Math-Verify.
         time_limit_s: The seconds for one verdict, above 0 and finite.
         checker: The computer of keys; None: one of its own.
         marks: Texts that announce an answer in further languages, as of the task `math`.
@@ -53,7 +56,12 @@ class MathVerifyTask(MathTask):
     """
 
     def __init__(
-        self, *, guess: bool = False, time_limit_s: float = 20.0, checker: SymbolicChecker | None = None, marks: Sequence[str] = ()
+        self,
+        *,
+        guess: bool = False,
+        time_limit_s: float = 20.0,
+        checker: SymbolicChecker | None = None,
+        marks: Sequence[str] = (),
     ) -> None:
         super().__init__(checker=checker, marks=marks)
         if not isinstance(guess, bool):  # pyright: ignore[reportUnnecessaryIsInstance] - it may come from a text
@@ -77,7 +85,8 @@ class MathVerifyTask(MathTask):
         return f"math_verify({', '.join(given)})" if given else "math_verify"
 
     def extract(self, text: str) -> str | None:
-        """Return the answer that is stated; with `guess` and without one, the expression that Math-Verify finds; else None.
+        """Return the answer that is stated; with `guess` and without one, the expression that Math-Verify finds; else
+        None.
 
         Raises:
             MissingDependency: math-verify is needed, and is not installed.

@@ -1,7 +1,7 @@
 r"""The process that `tts.tasks.math_verify` asks, by lines of JSON.
 
-{"texts": [answer, reference]} is answered with {"verdict": …}, and {"texts": [text]} with {"found": …}, the expression that Math-Verify
-finds in a text.
+{"texts": [answer, reference]} is answered with {"verdict": …}, and {"texts": [text]} with {"found": …}, the expression
+that Math-Verify finds in a text.
 
 Run it with `python -m tts.tasks.math_verify_worker`.
 """

@@ -10,11 +10,15 @@ from tts.tasks.extraction import last_boxed, last_marker, last_tagged, own_turn
 from tts.tasks.framing import CHECK_STEPS, CRITIQUE_END, Framing
 from tts.tasks.marks import ANSWER_MARKS, check_marks
 
-_FORMAT = 'Reason step by step and separate the steps by a blank line. End with a line "Answer: " and the letter of your choice.'
+_FORMAT = (
+    'Reason step by step and separate the steps by a blank line. End with a line "Answer: " and the letter of '
+    "your choice."
+)
 _FRAMING = Framing(
     requests={
         "solve": _FORMAT,
-        "revise": f"Check the earlier solution of this question, correct what is wrong in it, and answer anew. {_FORMAT}",
+        "revise": "Check the earlier solution of this question, correct what is wrong in it, and answer anew. "
+        f"{_FORMAT}",
         "fuse": f"Compare these solutions of the question, keep what is right in them, and give one answer. {_FORMAT}",
         "critique": f"{CHECK_STEPS} {CRITIQUE_END}",
     },
@@ -22,16 +26,46 @@ _FRAMING = Framing(
 )
 # What announces a letter beside the marks of an answer.
 CHOICE_MARKS: tuple[str, ...] = (
-    "correct:", "answer -", "i would go with", "correct option:", "correct option is", "correct choice:",
-    "correct choice is", "correct letter is",
-    "correct statement is", "right option is",
-    "best option is", "best choice is", "option:", "choice:", "my choice is", "i choose", "i would choose",
-    "i pick", "i select", "i'd go with",
-    "i will go with", "i go with", "i think it's", "i think it is", "i believe it's", "i believe it is",
-    "it must be", "final choice:", "selected option:",
-    "bonne réponse:", "richtig ist", "opción correcta:", "opción correcta es", "正确选项:", "正确选项是", "正确选项为", "正确的是",
-    "选择", "选项是",
-)  # fmt: skip
+    "correct:",
+    "answer -",
+    "i would go with",
+    "correct option:",
+    "correct option is",
+    "correct choice:",
+    "correct choice is",
+    "correct letter is",
+    "correct statement is",
+    "right option is",
+    "best option is",
+    "best choice is",
+    "option:",
+    "choice:",
+    "my choice is",
+    "i choose",
+    "i would choose",
+    "i pick",
+    "i select",
+    "i'd go with",
+    "i will go with",
+    "i go with",
+    "i think it's",
+    "i think it is",
+    "i believe it's",
+    "i believe it is",
+    "it must be",
+    "final choice:",
+    "selected option:",
+    "bonne réponse:",
+    "richtig ist",
+    "opción correcta:",
+    "opción correcta es",
+    "正确选项:",
+    "正确选项是",
+    "正确选项为",
+    "正确的是",
+    "选择",
+    "选项是",
+)
 
 _WRAPPER = r"[\s*_`\"'$「【<]*"
 _FILLER = (
@@ -63,12 +97,14 @@ _OTHER_LETTER = re.compile(r"(?:\(([A-J])\)|(?<!\w)([A-J])[).:])\s")
 class MultipleChoiceTask(Task):
     r"""Questions with choices A to J.
 
-    The answer is the choice in `<answer>`, else the last boxed one (`\boxed{B}`), else the one after the last marker ("Answer: (B)", "the
-    answer is B.", a letter on the next line), else one that is called right ("Option B is correct"), else the last bold one (`**C**`), else
-    a letter alone on the last line, or with its text as the whole reply ("B) Paris"). Two letters at once ("B or C") are no choice.
+    The answer is the choice in `<answer>`, else the last boxed one (`\boxed{B}`), else the one after the last marker
+    ("Answer: (B)", "the answer is B.", a letter on the next line), else one that is called right ("Option B is
+    correct"), else the last bold one (`**C**`), else a letter alone on the last line, or with its text as the whole
+    reply ("B) Paris"). Two letters at once ("B or C") are no choice.
 
     Args:
-        marks: Texts that announce an answer in further languages, beside those of `tts.tasks.marks`, such as ("resultat:", "svaret blir").
+        marks: Texts that announce an answer in further languages, beside those of `tts.tasks.marks`, such as
+            ("resultat:", "svaret blir").
 
     Raises:
         ConfigError: `marks` is no sequence of texts.
@@ -87,7 +123,9 @@ class MultipleChoiceTask(Task):
         return f"multiple_choice(marks={self.marks!r})" if self.marks else "multiple_choice"
 
     def is_finished(self, text: str) -> bool:
-        """Whether a choice is boxed, or the last line that is not empty states one after a marker and its newline is there."""
+        """Whether a choice is boxed, or the last line that is not empty states one after a marker and its newline is
+        there.
+        """
         if _boxed_choice(text) is not None:
             return True
         return text.endswith("\n") and self._marked_choice(_last_line(text)) is not None

@@ -59,8 +59,8 @@ def format_turn(message: str, patch: str, *, is_last: bool) -> str:
 def patch_key(patch: str) -> str:
     """Return a digest that is equal for patches that change the same lines in the same way.
 
-    Spaces at the end of lines and ends of lines make no difference. Lines that differ in these alone count as unchanged at the
-    beginning and the end of each change.
+    Spaces at the end of lines and ends of lines make no difference. Lines that differ in these alone count as unchanged
+    at the beginning and the end of each change.
 
     Args:
         patch: A patch as git writes it.
@@ -70,7 +70,9 @@ def patch_key(patch: str) -> str:
 
 
 def _file_parts(lines: list[str]) -> Iterator[list[str]]:
-    """Yield what counts of each file of a patch: its first line, and a line for each change; none where nothing but spaces changed."""
+    """Yield what counts of each file of a patch: its first line, and a line for each change; none where nothing but
+    spaces changed.
+    """
     part: list[str] = []
     at = 0
     while at < len(lines):
@@ -126,4 +128,7 @@ def _change(place: int, removed: list[str], added: list[str]) -> list[str]:
     while last < min(len(removed), len(added)) - first and removed[-1 - last] == added[-1 - last]:
         last += 1
     minus, plus = removed[first : len(removed) - last], added[first : len(added) - last]
-    return [*(f"{place + first + index}-{text}" for index, text in enumerate(minus)), *(f"{place + first}+{text}" for text in plus)]
+    return [
+        *(f"{place + first + index}-{text}" for index, text in enumerate(minus)),
+        *(f"{place + first}+{text}" for text in plus),
+    ]

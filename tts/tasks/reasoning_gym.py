@@ -14,7 +14,10 @@ from tts.tasks.framing import worked_solutions
 from tts.tasks.worker import Worker, WorkerDiedError, WorkerNotStartedError, positive, python_command
 from tts.types import Problem
 
-_FORMAT = "Reason step by step and separate the steps by a blank line. Put the final answer alone between <answer> and </answer>."
+_FORMAT = (
+    "Reason step by step and separate the steps by a blank line. Put the final answer alone between <answer> "
+    "and </answer>."
+)
 _TAGGED = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL)
 _REFERENCE: Final = '{"reasoning_gym": '  # how a reference begins: `tts.tasks.reasoning_gym_worker.make` writes it
 
@@ -37,18 +40,21 @@ def worker() -> Worker:
     """
     check_installed()
     # Some generators go through sets of texts, whose order is a function of this seed.
-    return Worker(python_command("tts.tasks.reasoning_gym_worker"), start_limit_s=300.0, environment={"PYTHONHASHSEED": "0"})
+    return Worker(
+        python_command("tts.tasks.reasoning_gym_worker"), start_limit_s=300.0, environment={"PYTHONHASHSEED": "0"}
+    )
 
 
 class ReasoningGymTask(Task):
     """Problems of the data set "reasoning_gym".
 
-    The reference answer of such a problem is the whole entry as its generator made it, as JSON. An answer is right where the generator's
-    own scorer gives it 1: many problems have more right answers than the one in the entry, and some have none there. Answers without a
-    reference among them are the same where they are the same words, line by line.
+    The reference answer of such a problem is the whole entry as its generator made it, as JSON. An answer is right
+    where the generator's own scorer gives it 1: many problems have more right answers than the one in the entry, and
+    some have none there. Answers without a reference among them are the same where they are the same words, line by
+    line.
 
-    The scorer works in a process of its own, which is killed at the time limit; the answer counts as wrong then. It never evaluates an
-    answer as a program: see `tts.tasks.reasoning_gym_worker`.
+    The scorer works in a process of its own, which is killed at the time limit; the answer counts as wrong then. It
+    never evaluates an answer as a program: see `tts.tasks.reasoning_gym_worker`.
 
     Args:
         time_limit_s: Seconds for one answer, above 0 and finite.
@@ -74,7 +80,9 @@ class ReasoningGymTask(Task):
         return _tag(text) is not None
 
     def extract(self, text: str) -> str | None:
-        """Return what stands between the last tags, else the last boxed answer or the one after the last marker, else None."""
+        """Return what stands between the last tags, else the last boxed answer or the one after the last marker, else
+        None.
+        """
         tagged = _tag(text)
         answer = final_answer(text) if tagged is None else tagged
         return None if answer is None or answer.startswith(_REFERENCE) else answer  # no model writes its own reference

@@ -1,7 +1,9 @@
-"""The process that makes reasoning-gym's problems and runs its scorers, so that no code of that package runs in that of a study.
+"""The process that makes reasoning-gym's problems and runs its scorers, so that no code of that package runs in that of
+a study.
 
-Several of its scorers evaluate the answer, which a model wrote, as Python. Here they cannot: in its modules `eval` takes values and
-arithmetic only, and `parse_expr` of sympy takes mathematics only. Run it with `python -m tts.tasks.reasoning_gym_worker`.
+Several of its scorers evaluate the answer, which a model wrote, as Python. Here they cannot: in its modules `eval`
+takes values and arithmetic only, and `parse_expr` of sympy takes mathematics only. Run it with
+`python -m tts.tasks.reasoning_gym_worker`.
 """
 
 from __future__ import annotations
@@ -26,15 +28,23 @@ from tts.tasks.worker import serve
 
 _SPARE = 1000  # entries that a generator is asked for at least, so that repeated problems can be left out
 _VALUES = (
-    ast.Expression, ast.Constant, ast.List, ast.Tuple, ast.Set, ast.Dict, ast.Load, ast.UnaryOp, ast.BinOp, ast.unaryop, ast.operator,
+    ast.Expression, ast.Constant, ast.List, ast.Tuple, ast.Set, ast.Dict, ast.Load, ast.UnaryOp, ast.BinOp, ast.unaryop,
+    ast.operator,
 )  # fmt: skip
 _FUNCTIONS: Final = frozenset(
     (
         *("exp", "ln", "log", "sqrt", "Abs", "sign", "factorial", "binomial", "erf", "pi"),
-        *(before + name + after for name in ("sin", "cos", "tan", "sec", "csc", "cot") for before in ("", "a") for after in ("", "h")),
+        *(
+            before + name + after
+            for name in ("sin", "cos", "tan", "sec", "csc", "cot")
+            for before in ("", "a")
+            for after in ("", "h")
+        ),
     )
 )
-_MARKS: Final = frozenset(("+", "-", "*", "/", "**", "(", ")", ",", "%", "^", "!", "=", "==", "<", ">", "<=", ">=", "[", "]"))
+_MARKS: Final = frozenset(
+    ("+", "-", "*", "/", "**", "(", ")", ",", "%", "^", "!", "=", "==", "<", ">", "<=", ">=", "[", "]")
+)
 _IGNORED: Final = (tokenize.NEWLINE, tokenize.NL, tokenize.ENDMARKER, tokenize.ENCODING)
 _TUPLE, _PAIRS = "__tuple__", "__pairs__"
 
@@ -106,7 +116,9 @@ def _unknown(generator: str, config: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def make(generator: str, config: dict[str, Any], *, seed: int, limit: int) -> dict[str, Any]:
-    """Return the first different problems of a generator as {"entries": …}, or what is wrong as {"unknown": …} or {"wrong": …}."""
+    """Return the first different problems of a generator as {"entries": …}, or what is wrong as {"unknown": …} or
+    {"wrong": …}.
+    """
     if (unknown := _unknown(generator, config)) is not None:
         return unknown
     size = max(_SPARE, 2 * limit)
@@ -153,7 +165,9 @@ def _scorer(generator: str, config: str) -> Any:
 
 
 def packed(item: Any) -> Any:
-    """Return a value as JSON can hold it, such that `unpacked` gives it back with its tuples and the keys of its mappings."""
+    """Return a value as JSON can hold it, such that `unpacked` gives it back with its tuples and the keys of its
+    mappings.
+    """
     if isinstance(item, tuple):
         return {_TUPLE: [packed(part) for part in cast("tuple[Any, ...]", item)]}
     if isinstance(item, list):

@@ -1,4 +1,6 @@
-"""Keys of mathematical answers, computed in worker processes (`tts.tasks.worker`), which can be killed and do not hold this one up."""
+"""Keys of mathematical answers, computed in worker processes (`tts.tasks.worker`), which can be killed and do not hold
+this one up.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,13 @@ PACKAGE = "mpmath"
 class SymbolicChecker:
     """Gives answers in normal form their keys: two answers are equal where their keys are (`tts.tasks.algebra.keys`).
 
-    A key is computed once and kept. Work is bounded by sizes and counts, so that verdicts do not depend on the machine. The time
-    limit only guards against a fault. Workers start when they are needed, and end with the checker or the interpreter.
+    A key is computed once and kept. Work is bounded by sizes and counts, so that verdicts do not depend on the machine.
+    The time limit only guards against a fault. Workers start when they are needed, and end with the checker or the
+    interpreter.
 
     Args:
-        time_limit_s: Seconds for one answer, above 0 and finite; the worker is killed then, and the answer is equal to no other.
+        time_limit_s: Seconds for one answer, above 0 and finite; the worker is killed then, and the answer is equal to
+            no other.
         start_limit_s: Seconds that a worker may take to start, which do not count towards `time_limit_s`.
         command: What starts a worker; None: this interpreter with `tts.tasks.math_worker`.
         num_keys: Most keys that are kept.

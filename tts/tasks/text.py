@@ -5,20 +5,34 @@ from __future__ import annotations
 from tts.tasks.base import Task, folded
 from tts.tasks.extraction import clean, last_marker, last_tagged
 
-_DRESS = (("**", "**"), ("__", "__"), ("*", "*"), ("_", "_"), ("`", "`"), ('"', '"'), ("'", "'"), ("“", "”"), ("‘", "’"), ("«", "»"))
+_DRESS = (
+    ("**", "**"),
+    ("__", "__"),
+    ("*", "*"),
+    ("_", "_"),
+    ("`", "`"),
+    ('"', '"'),
+    ("'", "'"),
+    ("“", "”"),
+    ("‘", "’"),
+    ("«", "»"),
+)
 _MOST_LAYERS = 4
 
 
 class TextTask(Task):
     """Questions without a format of their own: the prompt is passed on as it is, and steps are paragraphs.
 
-    Two answers are equal whose words are: case, spaces, bold and quotes around the whole, and the full stop after it make no difference.
+    Two answers are equal whose words are: case, spaces, bold and quotes around the whole, and the full stop after it
+    make no difference.
     """
 
     name: str = "text"
 
     def extract(self, text: str) -> str | None:
-        """Return what `<answer>` encloses, else all after the last answer marker, else the whole text; None where that is empty."""
+        """Return what `<answer>` encloses, else all after the last answer marker, else the whole text; None where that
+        is empty.
+        """
         if (tagged := last_tagged(text)) is not None:
             return tagged
         end = last_marker(text)
@@ -33,7 +47,12 @@ class TextTask(Task):
                 bare = bare[:-1]
             for left, right in _DRESS:
                 inner = bare.removeprefix(left).removesuffix(right).strip()
-                if len(bare) > len(left) + len(right) and bare.startswith(left) and bare.endswith(right) and left not in inner:
+                if (
+                    len(bare) > len(left) + len(right)
+                    and bare.startswith(left)
+                    and bare.endswith(right)
+                    and left not in inner
+                ):
                     bare = inner
             if not bare or bare == text:
                 return text

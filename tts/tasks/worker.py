@@ -1,8 +1,9 @@
 """Requests to a process that can be killed, and the loop that such a process runs.
 
-Idea: what reads a model's text may hang inside one C call, where no signal handler and no thread can stop it. It may also
-    ask for all memory. So it lives in a process of its own, with a memory limit. The process is killed at its time limit, and started
-    anew at the next question.
+Idea: what reads a model's text may hang inside one C call, where no signal handler and no thread can stop it. It may
+also
+    ask for all memory. So it lives in a process of its own, with a memory limit. The process is killed at its time
+    limit, and started anew at the next question.
 """
 
 from __future__ import annotations
@@ -39,15 +40,19 @@ class WorkerNotStartedError(WorkerDiedError):
 
 
 class Worker:
-    """A process that answers one request at a time, from any thread; it starts with the first and ends with this object.
+    """A process that answers one request at a time, from any thread; it starts with the first and ends with this
+    object.
 
     Args:
         command: Starts it; it reads JSON lines and writes JSON lines, the first of them {"ready": true} (see `serve`).
-        start_limit_s: Seconds that it may take to start, above 0 and finite; they do not count towards a request's limit.
+        start_limit_s: Seconds that it may take to start, above 0 and finite; they do not count towards a request's
+            limit.
         environment: Variables it gets beside this process's own.
     """
 
-    def __init__(self, command: Sequence[str], *, start_limit_s: float = 60.0, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, command: Sequence[str], *, start_limit_s: float = 60.0, environment: Mapping[str, str] | None = None
+    ) -> None:
         self._command = list(command)
         self._start_limit_s = positive("start_limit_s", start_limit_s)
         self._environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **(environment or {})}
@@ -153,9 +158,11 @@ def positive(name: str, limit_s: float) -> float:
 
 
 def serve(prepare: Callable[[], Callable[[dict[str, Any]], Mapping[str, Any]]]) -> None:
-    """Answer requests, a JSON line each, until the input ends; the loop of a worker's process. It may be killed at any time.
+    """Answer requests, a JSON line each, until the input ends; the loop of a worker's process. It may be killed at any
+    time.
 
-    The kernel ends the process 5 seconds after a request's own limit (`limit_s`), in case the process that asked has ended.
+    The kernel ends the process 5 seconds after a request's own limit (`limit_s`), in case the process that asked has
+    ended.
 
     Args:
         prepare: Imports what is needed, and returns what replies to a request; its time is the start's.

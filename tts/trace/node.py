@@ -41,9 +41,10 @@ class TraceNode:
         outcomes: The outcome of each test that the verifier ran, by its role (`StepScores.tests`).
         notes: What a verifier said of it in words, by role, such as which tests fail (`StepScores.note`).
         prompt: What the model read, of a root; None of other nodes, and where the trace was read from a file.
-        token_ids: Its own tokens, of a root those of its prompt; empty where they are not known. Files do not have them, nor the
-            log-probabilities.
-        logprobs: One a token, natural, at temperature 1; empty where the model did not write the tokens, or does not say.
+        token_ids: Its own tokens, of a root those of its prompt; empty where they are not known. Files do not have
+            them, nor the log-probabilities.
+        logprobs: One a token, natural, at temperature 1; empty where the model did not write the tokens, or does not
+            say.
         sampling_logprobs: One a token, natural, under the law that drew it; empty where nobody asked for them.
         thought_tokens: The number of first tokens that `thought` spans, as far as tokens are known.
     """
@@ -73,7 +74,9 @@ class TraceNode:
 
 
 def plain_values(value: Any) -> Any:
-    """Return dataclasses, mappings and sequences as dicts and lists, and numbers that JSON lacks (NaN, infinities) as None."""
+    """Return dataclasses, mappings and sequences as dicts and lists, and numbers that JSON lacks (NaN, infinities) as
+    None.
+    """
     kind = type(value)
     if kind in (str, int, bool, NoneType):  # first, since most are: a gateway writes a trace for each request
         return value

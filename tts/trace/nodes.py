@@ -72,7 +72,9 @@ def _nodes(prompt: str, tree: Tree, roles: Sequence[str], candidates: Sequence[C
 
 
 def _dropped_nodes(tree: Tree) -> set[int]:
-    """Return the pruned nodes without those above a node that was kept: they are part of its path, although their state is released."""
+    """Return the pruned nodes without those above a node that was kept: they are part of its path, although their state
+    is released.
+    """
     dropped = set(tree.pruned)
     for t in tree.nodes:
         if t.node in tree.pruned or t.node in tree.scratch or t.status == "failed":
@@ -84,11 +86,15 @@ def _dropped_nodes(tree: Tree) -> set[int]:
     return dropped
 
 
-def _node(prompt: str, tree: Tree, roles: Sequence[str], t: Trajectory, candidate: Candidate | None, *, pruned: bool) -> TraceNode:
+def _node(
+    prompt: str, tree: Tree, roles: Sequence[str], t: Trajectory, candidate: Candidate | None, *, pruned: bool
+) -> TraceNode:
     scores, outcomes, notes = dict[str, tuple[float, ...]](), dict[str, tuple[float, ...]](), dict[str, str]()
     for role in roles:
         if (known := tree.scores.get((t.node, role))) is not None:
-            scores[role] = known.steps if known.steps is not None else (math.nan if known.whole is None else known.whole,)
+            scores[role] = (
+                known.steps if known.steps is not None else (math.nan if known.whole is None else known.whole,)
+            )
             if known.tests is not None:
                 outcomes[role] = known.tests
             if known.note:
@@ -130,12 +136,18 @@ def _with_tokens(node: TraceNode, tree: Tree, tokenizer: Tokenizer | None) -> Tr
     if node.thought and tokenizer is not None:
         thought = _thought_tokens(ids, node.thought, tokenizer)
     return dataclasses.replace(
-        node, token_ids=ids, logprobs=t.logprobs[cut], sampling_logprobs=t.sampling_logprobs[cut], thought_tokens=thought
+        node,
+        token_ids=ids,
+        logprobs=t.logprobs[cut],
+        sampling_logprobs=t.sampling_logprobs[cut],
+        thought_tokens=thought,
     )
 
 
 def _thought_tokens(ids: Sequence[int], characters: int, tokenizer: Tokenizer) -> int:
-    """Return how many first tokens spell so many characters; all of them where the tokenizer does not know one, as of forced text."""
+    """Return how many first tokens spell so many characters; all of them where the tokenizer does not know one, as of
+    forced text.
+    """
     try:
         return bisect_left(range(len(ids)), characters, key=lambda count: len(tokenizer.written(ids[:count])))
     except TTSError:

@@ -1,7 +1,7 @@
 """Pictures of a trace, in SVG: its tree as it grew, the tokens that its paths share, its spend call by call.
 
-Pictures are made from the trace alone, so the same trace gives the same bytes. A trace does not record when a path was pruned: the tree
-fades it after the wave of calls that made its last node.
+Pictures are made from the trace alone, so the same trace gives the same bytes. A trace does not record when a path was
+pruned: the tree fades it after the wave of calls that made its last node.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ _AREAS = """\
 
 
 class _Tree(NamedTuple):
-    """The nodes that are shown, by number, with their children, and the waves in which they came (born) and went (died)."""
+    """The nodes that are shown, by number, with their children, and the waves in which they came (born) and went
+    (died).
+    """
 
     nodes: Mapping[int, Mapping[str, Any]]
     children: Mapping[int, Sequence[int]]
@@ -77,12 +79,17 @@ def growth(record: Mapping[str, Any], winner: int | None, *, animated: bool = Tr
         here, above = at(number), None if node["parent"] is None else at(node["parent"])
         edge = "" if above is None else f'<path class="edge" d="M{" ".join(above)}L{" ".join(here)}"/>'
         kind = "node way" if number in way else "node"
-        dot = f'<circle class="{kind}" cx="{here[0]}" cy="{here[1]}" r="{svg.number(radius)}" fill-opacity="{_fill(node)}"/>'
+        dot = (
+            f'<circle class="{kind}" cx="{here[0]}" cy="{here[1]}" r="{svg.number(radius)}" '
+            f'fill-opacity="{_fill(node)}"/>'
+        )
         body.append(f'<g{fades} style="{times}">{edge}{dot}</g>')
     if way:
         line = "L".join(" ".join(at(number)) for number in way)
         steps = [number for number in way if tree.nodes[number]["parent"] is not None]
-        told = [svg.words(_STEPS, float(at(step)[1]) + 6, svg.cut(tree.nodes[step]["text"], 23), "mono") for step in steps]
+        told = [
+            svg.words(_STEPS, float(at(step)[1]) + 6, svg.cut(tree.nodes[step]["text"], 23), "mono") for step in steps
+        ]
         last = svg.number(tree.waves * turn + 0.5)
         body.append(f'<g style="--t:{last}s"><path class="path" d="M{line}"/>{"".join(told)}</g>')
     bottom = top + deepest * _LEVEL + 2.6 * svg.LETTER
@@ -109,12 +116,17 @@ def growth(record: Mapping[str, Any], winner: int | None, *, animated: bool = Tr
 
 
 def sharing(record: Mapping[str, Any]) -> str:
-    """Return the live paths at the moment with the most tokens. Each block is a node: as wide as its tokens, as high as its paths.
+    """Return the live paths at the moment with the most tokens. Each block is a node: as wide as its tokens, as high as
+    its paths.
 
     A store of keys and values that shares holds a block once; one without sharing holds it once a path.
     """
     tree = _read(record["nodes"])
-    live = max((_live(tree, wave) for wave in range(tree.waves + 1)), key=lambda found: _tokens(tree, found), default=set[int]())
+    live = max(
+        (_live(tree, wave) for wave in range(tree.waves + 1)),
+        key=lambda found: _tokens(tree, found),
+        default=set[int](),
+    )
     rows: dict[int, tuple[int, int]] = {}  # of a node: its first path, and after its last
     begins: dict[int, int] = {}  # tokens above
     paths, alone = 0, 0
@@ -146,15 +158,23 @@ def sharing(record: Mapping[str, Any]) -> str:
         size = f'width="{svg.number(wide)}" height="{svg.number((end - first) * high)}"'
         body.append(f'<rect class="block" {place} {size}/>')
         if (end - first) * high >= 26 and (room := int((wide - 8) / 10.3)) >= 5:
-            body.append(svg.words(left + 5, top + (first + end) / 2 * high + 6, svg.cut(tree.nodes[number]["text"], room), "mono"))
+            body.append(
+                svg.words(
+                    left + 5, top + (first + end) / 2 * high + 6, svg.cut(tree.nodes[number]["text"], room), "mono"
+                )
+            )
     bottom = top + paths * high + 1.6 * svg.LETTER
     body.append(svg.words(_LEFT, bottom, f"{paths:,} live paths; width: tokens; height: paths that share them", "soft"))
     told = f"Where most tokens were live: {paths} paths hold {held} tokens, and would hold {alone} without sharing."
-    return svg.document(bottom + svg.LETTER, f"Keys and values that paths share: {record['problem']}", told, body, _BLOCKS)
+    return svg.document(
+        bottom + svg.LETTER, f"Keys and values that paths share: {record['problem']}", told, body, _BLOCKS
+    )
 
 
 def spending(record: Mapping[str, Any]) -> str:
-    """Return the tokens spent after each call, generated ones below those of verifiers, with the limit on tokens where there is one."""
+    """Return the tokens spent after each call, generated ones below those of verifiers, with the limit on tokens where
+    there is one.
+    """
     made, read = [0], [0]
     for call in record["calls"]:
         usage = call["usage"]
@@ -183,7 +203,9 @@ def spending(record: Mapping[str, Any]) -> str:
     body = [svg.words(_LEFT, 1.6 * svg.LETTER, f"{total} in {len(made) - 1:,} calls", "bold")]
     if len(made) > 1:
         body += [area("made", [0] * len(made), made), area("read", made, both)]
-    body.append(f'<path class="axis" d="M{svg.number(left)} {svg.number(top)}V{svg.number(bottom)}H{svg.number(right)}"/>')
+    body.append(
+        f'<path class="axis" d="M{svg.number(left)} {svg.number(top)}V{svg.number(bottom)}H{svg.number(right)}"/>'
+    )
     places = [(up(made[-1] // 2) + 7, f"generated {made[-1]:,}", "accent")]
     if read[-1]:
         places.append((up(made[-1] + read[-1] // 2) + 7, f"verifier {read[-1]:,}", "other"))
@@ -199,7 +221,9 @@ def spending(record: Mapping[str, Any]) -> str:
 
 
 def _read(record: Sequence[Mapping[str, Any]]) -> _Tree:
-    """Return the tree of the first `MOST_NODES` nodes. A new wave begins where a node's parent came in the present one."""
+    """Return the tree of the first `MOST_NODES` nodes. A new wave begins where a node's parent came in the present
+    one.
+    """
     children: dict[int, list[int]] = {}
     born: dict[int, int] = {}
     wave = 0
@@ -220,7 +244,9 @@ def _read(record: Sequence[Mapping[str, Any]]) -> _Tree:
 
 
 def _parents_first(nodes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return nodes in their order, each after its parent: where a piece was cut in two, the upper part has the higher number."""
+    """Return nodes in their order, each after its parent: where a piece was cut in two, the upper part has the higher
+    number.
+    """
     known = {node["node"]: node for node in nodes}
     made: dict[int, Mapping[str, Any]] = {}
     for node in nodes:
@@ -264,7 +290,9 @@ def _place_nodes(tree: _Tree) -> tuple[dict[int, float], dict[int, int]]:
 def _live(tree: _Tree, wave: int) -> set[int]:
     """Return the nodes that a wave held before it pruned."""
     return {
-        number for number, node in tree.nodes.items() if tree.born[number] <= wave and (not node["pruned"] or tree.died[number] >= wave)
+        number
+        for number, node in tree.nodes.items()
+        if tree.born[number] <= wave and (not node["pruned"] or tree.died[number] >= wave)
     }
 
 

@@ -1,10 +1,10 @@
 """The receipt of a search: what each of its phases cost, and what parts of its samples would have answered.
 
-A phase is what one role did: the policy or another model that writes, a verifier that scores, the search's own work. The sums of the
-phases are the sums of the ledger.
+A phase is what one role did: the policy or another model that writes, a verifier that scores, the search's own work.
+The sums of the phases are the sums of the ledger.
 
-A part is the first quarter or half of the samples, chosen from as the search itself chose. It is known where the samples are independent
-whole solutions, and where the selection needs no call for it.
+A part is the first quarter or half of the samples, chosen from as the search itself chose. It is known where the
+samples are independent whole solutions, and where the selection needs no call for it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from tts.verifiers.base import StepScores, Verifier
 Work = Literal["write", "score", "search"]
 SHARES: Final = (0.25, 0.5)
 NOT_RECORDED: Final = "the trace does not say"
-_WORK: Mapping[str, Work] = {"score": "score", "compare": "score", "embed": "search", "search": "search"}  # all other kinds write
+# all other kinds write
+_WORK: Mapping[str, Work] = {"score": "score", "compare": "score", "embed": "search", "search": "search"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +89,9 @@ class Receipt:
 
     Example:
         >>> import tts
-        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="best_of_n(n=8) | weighted", verifier="toy(error=0.1)")
+        >>> found = tts.solve(
+        ...     "3 + 4 - 2 + 9", 400, model="toy", strategy="best_of_n(n=8) | weighted", verifier="toy(error=0.1)"
+        ... )
         >>> receipt = found.receipt()
         >>> [(phase.role, phase.work, phase.tokens) for phase in receipt.phases], receipt.tokens
         ([('policy', 'write', 168), ('main', 'score', 168)], 336)
@@ -130,13 +133,19 @@ def receipt_of(calls: Sequence[Call], usage: Usage, parts: PartAnswers) -> Recei
 def _phase(role: str, work: Work, usages: Sequence[Usage]) -> Phase:
     total = sum_usage(usages)
     return Phase(
-        role=role, work=work, calls=len(usages), prompt_tokens=total.prompt_tokens, tokens=total.tokens, usd=total.usd,
+        role=role,
+        work=work,
+        calls=len(usages),
+        prompt_tokens=total.prompt_tokens,
+        tokens=total.tokens,
+        usd=total.usd,
         seconds=total.seconds,
-    )  # fmt: skip
+    )
 
 
 class PartAnswers:
-    """What parts of the samples would have answered, or why that is not known. It is computed on first use, as few receipts are read.
+    """What parts of the samples would have answered, or why that is not known. It is computed on first use, as few
+    receipts are read.
 
     It compares and pickles as what it stands for.
 
@@ -192,7 +201,11 @@ def part_answers(
             selected = choose_by_scores(selection, candidates[:count], scores)
         except TTSError:  # it needs a score that nobody asked for, or more of a search than scores
             return f"the selection {selection.registered_as} would need new calls"
-        found.append(PartAnswer(share=share, samples=count, answer=next(iter(selected.answers), None), confidence=selected.confidence))
+        found.append(
+            PartAnswer(
+                share=share, samples=count, answer=next(iter(selected.answers), None), confidence=selected.confidence
+            )
+        )
     return tuple(found)
 
 

@@ -1,6 +1,7 @@
 """What pictures in SVG share: the page with its colours for light and dark, and texts.
 
-A picture is 640 units wide with letters of 20 units, so that it is read on a screen of 390 pixels too. It loads nothing and has no script.
+A picture is 640 units wide with letters of 20 units, so that it is read on a screen of 390 pixels too. It loads nothing
+and has no script.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ WIDTH = 640
 LETTER = 20  # height of a letter in units; its mean width is about half of it
 _NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _LIGHT = {
-    "page": "#fff", "ink": "#1a1e23", "soft": "#545d68", "line": "#8a939e", "accent": "#1f56c3", "other": "#8a5200", "win": "#08743d",
+    "page": "#fff", "ink": "#1a1e23", "soft": "#545d68", "line": "#8a939e", "accent": "#1f56c3", "other": "#8a5200",
+    "win": "#08743d",
     "wash": "#e5ecf5",
 }  # fmt: skip
 _DARK = {
-    "page": "#181c22", "ink": "#e8ebef", "soft": "#a4adb9", "line": "#76818e", "accent": "#86b2ff", "other": "#f2bb5c", "win": "#5fd897",
+    "page": "#181c22", "ink": "#e8ebef", "soft": "#a4adb9", "line": "#76818e", "accent": "#86b2ff", "other": "#f2bb5c",
+    "win": "#5fd897",
     "wash": "#222f42",
 }  # fmt: skip
 _COLOUR = re.compile(r"var\(--(page|ink|soft|line|accent|other|win|wash)\)")
@@ -32,7 +35,9 @@ text{font:20px system-ui,-apple-system,"Segoe UI",Roboto,"Liberation Sans",Arial
 
 
 def document(height: float, title: str, description: str, body: Sequence[str], style: str = "") -> str:
-    """Return a picture of `WIDTH` by `height` units. title, description: what is read out in its place. style: further rules of CSS."""
+    """Return a picture of `WIDTH` by `height` units. title, description: what is read out in its place. style: further
+    rules of CSS.
+    """
     size = f'viewBox="0 0 {WIDTH} {number(height)}" width="{WIDTH}" height="{number(height)}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-labelledby="title description">'
     told = f'<title id="title">{safe(title)}</title>\n<desc id="description">{safe(description)}</desc>'
@@ -41,7 +46,9 @@ def document(height: float, title: str, description: str, body: Sequence[str], s
 
 
 def _rules(style: str) -> str:
-    """Return rules of CSS with their colours written out, for programs that know no variables; then those of a dark screen."""
+    """Return rules of CSS with their colours written out, for programs that know no variables; then those of a dark
+    screen.
+    """
     dark = "".join(_COLOURED.findall(style))
     return f"{_paint(style, _LIGHT)}@media(prefers-color-scheme:dark){{{_paint(dark, _DARK)}}}\n"
 

@@ -1,7 +1,7 @@
 """The record of a search: every node and every call, as a networkx graph, as JSON, and as one page.
 
-A trace is plain data. Two runs with the same seed give equal `canonical` records whatever else was in their batch; only times
-and cancelled tokens, which depend on timing, are left out of it.
+A trace is plain data. Two runs with the same seed give equal `canonical` records whatever else was in their batch; only
+times and cancelled tokens, which depend on timing, are left out of it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ class Trace:
         calls: The ledger.
         usage: The total of the ledger.
         warnings: What users should know, as in `Solution.warnings`.
-        kept_tokens: The number of distinct prefix tokens of the live set, each time that the strategy chose what it keeps.
+        kept_tokens: The number of distinct prefix tokens of the live set, each time that the strategy chose what it
+            keeps.
         reasons: Why the search went on as it did, in the words of a strategy that decides (`auto`).
         judgements: The prompts of verifiers to models, with the replies, and those that were too long to be shown.
         parts: What parts of the samples would have answered (`receipt`).
@@ -88,13 +89,16 @@ class Trace:
     def __repr__(self) -> str:
         """One line: what ran, how large it is, and how it ended."""
         return (
-            f"Trace(strategy={one_line(self.strategy)}, model={self.model!r}, nodes={len(self.nodes)}, calls={len(self.calls)}, "
+            f"Trace(strategy={one_line(self.strategy)}, model={self.model!r}, nodes={len(self.nodes)}, "
+            f"calls={len(self.calls)}, "
             f"answer={one_line(self.answer)}, stopped_by={self.stopped_by!r})"
         )
 
     def _repr_html_(self) -> str:
         used = [(call, call.usage) for call in self.calls[:_SHOWN]]
-        shown = [(c.kind, c.model, c.rows, f"{u.tokens:,}", f"{u.prompt_tokens:,}", f"{u.seconds:.3g}") for c, u in used]
+        shown = [
+            (c.kind, c.model, c.rows, f"{u.tokens:,}", f"{u.prompt_tokens:,}", f"{u.seconds:.3g}") for c, u in used
+        ]
         shown += [(f"{more:,} more", "", "", "", "", "")] if (more := len(self.calls) - _SHOWN) > 0 else []
         return f"<p>{cell(repr(self))}</p>" + grid(("call", "model", "rows", "tokens", "tokens in", "seconds"), shown)
 
@@ -130,7 +134,9 @@ class Trace:
         try:
             data: dict[str, Any] = json.loads(text)
             if data.pop("format") != FORMAT:
-                raise ConfigError("the trace has another format than this version reads", hint=f"write it again with format {FORMAT}")
+                raise ConfigError(
+                    "the trace has another format than this version reads", hint=f"write it again with format {FORMAT}"
+                )
             data["nodes"] = tuple(_node(node) for node in data["nodes"])
             data["calls"] = tuple(_call(call) for call in data["calls"])
             data["usage"] = Usage(**data["usage"])
@@ -160,22 +166,26 @@ class Trace:
 
         graph = networkx.DiGraph(problem=self.problem, strategy=self.strategy, answer=self.answer)
         for node in self.nodes:
-            graph.add_node(node.node, **{f.name: getattr(node, f.name) for f in dataclasses.fields(node) if f.name != "node"})
+            graph.add_node(
+                node.node, **{f.name: getattr(node, f.name) for f in dataclasses.fields(node) if f.name != "node"}
+            )
             if node.parent is not None:
                 graph.add_edge(node.parent, node.node)
         return graph
 
     def to_html(self) -> str:
-        """Return one self-contained page: the tree with scores and tokens, the answer, the ledger. It loads nothing else."""
+        """Return one self-contained page: the tree with scores and tokens, the answer, the ledger. It loads nothing
+        else.
+        """
         return render(self.to_dict(), winning_node(self))
 
     def to_svg(self, picture: Literal["tree", "still", "kv", "budget"] = "tree") -> str:
         """Return a picture in SVG, for light and dark pages, of 640 units across.
 
         Args:
-            picture: "tree": the tree as it grew, animated once for at most five seconds; the first 600 nodes of larger ones. "still": the
-                same tree without movement. "kv": tokens of keys and values that live paths share, where the most were live. "budget":
-                tokens spent after each call.
+            picture: "tree": the tree as it grew, animated once for at most five seconds; the first 600 nodes of larger
+                ones. "still": the same tree without movement. "kv": tokens of keys and values that live paths share,
+                where the most were live. "budget": tokens spent after each call.
 
         Raises:
             ConfigError: there is no such picture.
@@ -210,12 +220,17 @@ class Trace:
             filters: Those of `tts.trace.export.filters.Filters`, such as keep, distinct and per_problem.
 
         Raises:
-            ConfigError: Another form or ending, an unknown filter, no row is left, or the form needs tokens, which files do not have.
+            ConfigError: Another form or ending, an unknown filter, no row is left, or the form needs tokens, which
+                files do not have.
         """
         judge = tasks.get(self.task) if task is None else task
-        return export_searches([self.record(judge, problem, reference, filters.get("verifier"))], path, form, Filters(**filters))
+        return export_searches(
+            [self.record(judge, problem, reference, filters.get("verifier"))], path, form, Filters(**filters)
+        )
 
-    def record(self, task: Task, problem: str | None = None, reference: str | None = None, verifier: str | None = None) -> SearchRows:
+    def record(
+        self, task: Task, problem: str | None = None, reference: str | None = None, verifier: str | None = None
+    ) -> SearchRows:
         """Return the search as rows are made of it.
 
         Args:
@@ -244,7 +259,9 @@ class Trace:
             strategy=self.strategy,
             seed=self.seed,
             budget=self.budget,
-            samples=samples_of(nodes, self.levels, best=winning_node(self), judge=judge, split=task.split, role=verifier),
+            samples=samples_of(
+                nodes, self.levels, best=winning_node(self), judge=judge, split=task.split, role=verifier
+            ),
             nodes=nodes,
             levels=self.levels,
             temperature=self.temperature,
@@ -258,13 +275,16 @@ class Trace:
         """
         path = _with_suffix(path)
         try:
-            path.write_text({".html": self.to_html, ".json": self.to_json, ".svg": self.to_svg}[path.suffix](), encoding="utf-8")
+            path.write_text(
+                {".html": self.to_html, ".json": self.to_json, ".svg": self.to_svg}[path.suffix](), encoding="utf-8"
+            )
         except OSError as failure:
             raise _unwritable(path, failure) from None
 
 
 def winning_node(trace: Trace) -> int | None:
-    """Return the node that the answer was taken from: of the candidates with exactly this answer the heaviest, then the first.
+    """Return the node that the answer was taken from: of the candidates with exactly this answer the heaviest, then the
+    first.
 
     Returns:
         Its number; None without an answer, or where no candidate has the answer in the same words.
@@ -299,7 +319,10 @@ def check_path(path: str | Path) -> None:
 def _with_suffix(path: str | Path) -> Path:
     path = Path(path)
     if path.suffix not in (".html", ".json", ".svg"):
-        raise ConfigError(f"the trace file is {str(path)!r}, but must end in .html, .json or .svg", hint="give a name such as search.html")
+        raise ConfigError(
+            f"the trace file is {str(path)!r}, but must end in .html, .json or .svg",
+            hint="give a name such as search.html",
+        )
     return path
 
 

@@ -6,8 +6,8 @@
 
     tts.solve(problem, budget, verifier=Brevity())
 
-A verifier with parameters is a frozen dataclass; its fields are the parameters of its text form. One that calls a model states the
-capabilities that it needs, the role of the model, and the most tokens that one score takes:
+A verifier with parameters is a frozen dataclass; its fields are the parameters of its text form. One that calls a model
+states the capabilities that it needs, the role of the model, and the most tokens that one score takes:
 
     @dataclass(frozen=True)
     class Doubt(tts.Verifier):
@@ -24,9 +24,9 @@ capabilities that it needs, the role of the model, and the most tokens that one 
 
     tts.solve("12 + 7 * 3", 1000, verifier=Doubt(), strategy="best_of_n(n=4) | best")
 
-`StepScores.whole` is one score of the text as it stands, complete or partial. `StepScores.steps` is one score for each step of
-`calls.task.split(text)`. Searches and selections aggregate steps by "last", "min", "prod" or "mean". A whole without steps is used under
-each of these names. With both, "model" takes the whole.
+`StepScores.whole` is one score of the text as it stands, complete or partial. `StepScores.steps` is one score for each
+step of `calls.task.split(text)`. Searches and selections aggregate steps by "last", "min", "prod" or "mean". A whole
+without steps is used under each of these names. With both, "model" takes the whole.
 """
 
 from __future__ import annotations
@@ -57,12 +57,14 @@ class StepScores:
     """The scores of one trajectory, each in the verifier's range, or NaN if unknown.
 
     Args:
-        steps: One score for each step, that is, each piece of the trajectory's text from `Task.split`; None: the verifier scored no steps.
+        steps: One score for each step, that is, each piece of the trajectory's text from `Task.split`; None: the
+            verifier scored no steps.
         whole: One score for the whole trajectory; None: the verifier scored only steps.
-        tests: The outcome of each test of the trajectory's program, for the selection `codet`: 1 if passed, 0 if failed, NaN if unknown.
-            None: the verifier has no tests.
-        note: What the verifier says of the trajectory in words, such as which test fails; "" for nothing. A strategy may show it to the
-            model (`sequential_revision(feedback=)`). The note of an oracle never has expected values.
+        tests: The outcome of each test of the trajectory's program, for the selection `codet`: 1 if passed, 0 if
+            failed, NaN if unknown. None: the verifier has no tests.
+        note: What the verifier says of the trajectory in words, such as which test fails; "" for nothing. A strategy
+            may show it to the model (`sequential_revision(feedback=)`). The note of an oracle never has expected
+            values.
 
     Example:
         >>> import tts
@@ -109,8 +111,12 @@ class Calls(Protocol):
         """Return a value head's readings for each trajectory, one at each step boundary."""
         ...
 
-    async def next_logprobs(self, trajectories: Sequence[Trajectory], text: str, tokens: Sequence[str]) -> NDArray[np.float64]:
-        """Return the log-probabilities [trajectories, tokens] of next tokens after a text is appended to each trajectory."""
+    async def next_logprobs(
+        self, trajectories: Sequence[Trajectory], text: str, tokens: Sequence[str]
+    ) -> NDArray[np.float64]:
+        """Return the log-probabilities [trajectories, tokens] of next tokens after a text is appended to each
+        trajectory.
+        """
         ...
 
     async def generate(self, prompts: Sequence[Prompt], *, max_tokens: int, sampling: Sampling) -> list[str | None]:
@@ -123,19 +129,26 @@ class Calls(Protocol):
         """
         ...
 
-    async def replies(self, prompts: Sequence[Prompt], *, votes: int, max_tokens: int, sampling: Sampling) -> list[tuple[str | None, ...]]:
-        """Return `votes` generated texts for each prompt, which is read once. The first k replies are those of votes=k."""
+    async def replies(
+        self, prompts: Sequence[Prompt], *, votes: int, max_tokens: int, sampling: Sampling
+    ) -> list[tuple[str | None, ...]]:
+        """Return `votes` generated texts for each prompt, which is read once. The first k replies are those of
+        votes=k.
+        """
         ...
 
     async def choices(self, prompts: Sequence[Prompt], tokens: Sequence[str]) -> NDArray[np.float64]:
         """Return the log-probabilities [prompts, tokens] of next tokens after prompts of the verifier's own."""
         ...
 
-    async def bounded_choices(self, prompts: Sequence[Prompt], tokens: Sequence[str]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the same, and for each prompt [prompts] the most probability that the tokens have together beyond what is shown.
+    async def bounded_choices(
+        self, prompts: Sequence[Prompt], tokens: Sequence[str]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the same, and for each prompt [prompts] the most probability that the tokens have together beyond what
+        is shown.
 
-        A model that gives any next token's log-probability shows all, and the bound is 0. A server that shows the most likely tokens
-        alone writes one token for it; a token of `tokens` that it does not show has -inf.
+        A model that gives any next token's log-probability shows all, and the bound is 0. A server that shows the most
+        likely tokens alone writes one token for it; a token of `tokens` that it does not show has -inf.
         """
         ...
 
@@ -170,7 +183,9 @@ class Calls(Protocol):
         ...
 
     def charge(self, replies: Sequence[Reply[Any]], *, estimated: bool = False) -> list[Any]:
-        """Charge what the verifier's own model computed (see `OwnModel`), and return the values; `estimated`: of upper bounds."""
+        """Charge what the verifier's own model computed (see `OwnModel`), and return the values; `estimated`: of upper
+        bounds.
+        """
         ...
 
 
@@ -179,7 +194,8 @@ class PairComparison:
     """How a verifier compares pairs of trajectories.
 
     Args:
-        compare: Returns for each pair how far the first is better, from 0 to 1; NaN where unknown. A swapped pair gives 1 minus that.
+        compare: Returns for each pair how far the first is better, from 0 to 1; NaN where unknown. A swapped pair gives
+            1 minus that.
         pair_bound: The most verifier tokens that comparing one pair computes.
     """
 
@@ -192,8 +208,9 @@ class ListChoice:
     """How a verifier chooses among several trajectories that it sees at once.
 
     Args:
-        choose: A function of the problem, the trajectories, the calls and what to go by, "quality" or "consensus". It returns for each
-            trajectory the share of replies that name it, from 0 to 1, over both orders of the trajectories; NaN for all if it is unknown.
+        choose: A function of the problem, the trajectories, the calls and what to go by, "quality" or "consensus". It
+            returns for each trajectory the share of replies that name it, from 0 to 1, over both orders of the
+            trajectories; NaN for all if it is unknown.
         bound: The most verifier tokens that one choice computes.
     """
 
@@ -220,7 +237,8 @@ class OwnModel:
 
     Args:
         rates: Cost of a token of the model.
-        opened: Returns the verifier for the search of one problem, with a cache of what its model has read. The search drops both.
+        opened: Returns the verifier for the search of one problem, with a cache of what its model has read. The search
+            drops both.
     """
 
     rates: Rates
@@ -232,16 +250,21 @@ class Traits:
     """Optional traits of a verifier. None means that the verifier lacks the trait.
 
     Args:
-        head: Name of the value head that it reads. The backend must have it, read at the task's steps; checked before anything is spent.
+        head: Name of the value head that it reads. The backend must have it, read at the task's steps; checked before
+            anything is spent.
         window: Tokens of the groups that its score averages over; a shorter trajectory has no full group.
-        prompt_bound: A function that maps a prompt's number of policy tokens to the most tokens that the verifier's model reads of it,
-            once each time the prompt is opened. They are booked as prompt tokens, apart from `Verifier.bound`.
-        filled: A function of the model's record (None for a backend of the caller's) and the backend, which returns the verifier with
-            all parameters set. A solver calls it once. It raises ConfigError if a parameter is missing or does not fit the model.
-        check: Raises ConfigError for a problem whose solutions it cannot score; called before anything is spent. The problem has its
-            answer only if the verifier is an oracle.
-        proves: Whether its greatest score means that the answer is right, although it has no reference answer. `auto` ends a problem there.
-        range_by_scores: Whether its range is unknown. If all scores lie in [0, 1] they are used unchanged, otherwise as log-odds.
+        prompt_bound: A function that maps a prompt's number of policy tokens to the most tokens that the verifier's
+            model reads of it, once each time the prompt is opened. They are booked as prompt tokens, apart from
+            `Verifier.bound`.
+        filled: A function of the model's record (None for a backend of the caller's) and the backend, which returns the
+            verifier with all parameters set. A solver calls it once. It raises ConfigError if a parameter is missing or
+            does not fit the model.
+        check: Raises ConfigError for a problem whose solutions it cannot score; called before anything is spent. The
+            problem has its answer only if the verifier is an oracle.
+        proves: Whether its greatest score means that the answer is right, although it has no reference answer. `auto`
+            ends a problem there.
+        range_by_scores: Whether its range is unknown. If all scores lie in [0, 1] they are used unchanged, otherwise as
+            log-odds.
         comparison: How it compares pairs.
         choice: How it chooses among several.
         composition: Its members.
@@ -272,7 +295,12 @@ class Traits:
         for name in ("prompt_bound", "filled", "check"):
             if (value := getattr(self, name)) is not None and not callable(value):
                 raise ConfigError(f"the trait {name} is {shown(value)}, but must be a function or None")
-        for name, kind in (("comparison", PairComparison), ("choice", ListChoice), ("composition", Composition), ("own_model", OwnModel)):
+        for name, kind in (
+            ("comparison", PairComparison),
+            ("choice", ListChoice),
+            ("composition", Composition),
+            ("own_model", OwnModel),
+        ):
             if (value := getattr(self, name)) is not None and not isinstance(value, kind):
                 raise ConfigError(f"the trait {name} is {shown(value)}, but must be a {kind.__name__} or None")
 
@@ -324,10 +352,12 @@ class Verifier(HintsKeywords, ABC):
         ...
 
     def bound(self, prefix_tokens: int, new_tokens: int) -> int:
-        """Return the most verifier tokens that scoring one trajectory computes; 0 by default, for a verifier that calls no model.
+        """Return the most verifier tokens that scoring one trajectory computes; 0 by default, for a verifier that calls
+        no model.
 
         Args:
-            prefix_tokens: Tokens, prompt included, up to the last ancestor that this verifier has scored, else up to the prompt's end.
+            prefix_tokens: Tokens, prompt included, up to the last ancestor that this verifier has scored, else up to
+                the prompt's end.
             new_tokens: Tokens after those. The bound never decreases in them. `Traits.prompt_bound` covers the prompt.
         """
         del prefix_tokens, new_tokens
@@ -363,14 +393,17 @@ Scorer = Callable[[Sequence[Trajectory], Calls], Awaitable[list[StepScores]]]
 
 
 def bind(verifier: Verifier, problem: Problem) -> Scorer:
-    """Return a verifier as a function of trajectories, with the answer and metadata of the problem only if it is an oracle.
+    """Return a verifier as a function of trajectories, with the answer and metadata of the problem only if it is an
+    oracle.
 
     Raises:
-        ConfigError: the verifier is an oracle and the problem has no reference answer, or `Traits.check` refuses the problem.
+        ConfigError: the verifier is an oracle and the problem has no reference answer, or `Traits.check` refuses the
+            problem.
     """
     if verifier.oracle and problem.answer is None:
         raise ConfigError(
-            f"the verifier {verifier.name!r} needs the reference answer, but problem {problem.id or problem.text[:40]!r} has none",
+            f"the verifier {verifier.name!r} needs the reference answer, but problem "
+            f"{problem.id or problem.text[:40]!r} has none",
             hint="give Problem(answer=…), or another verifier",
         )
     visible = problem if verifier.oracle else problem.stripped()
@@ -380,7 +413,9 @@ def bind(verifier: Verifier, problem: Problem) -> Scorer:
     async def scorer(trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         scores = await opened.score(visible, trajectories, calls)
         if len(scores) != len(trajectories):
-            raise VerifierError(f"the verifier {verifier.name!r} returned {len(scores)} scores for {len(trajectories)} trajectories")
+            raise VerifierError(
+                f"the verifier {verifier.name!r} returned {len(scores)} scores for {len(trajectories)} trajectories"
+            )
         for trajectory, score in zip(trajectories, scores, strict=True):
             _check(verifier, trajectory, score, calls.task)
         return scores
@@ -405,7 +440,9 @@ def stated_bound(verifier: Verifier, prefix_tokens: int, new_tokens: int) -> int
         with Blame(f"the verifier {verifier.name!r}", VerifierError):
             raise
     if not isinstance(bound, int) or bound < 0 <= new_tokens:
-        raise VerifierError(f"the verifier {verifier.name!r} states the bound {shown(bound)}, but must state a whole number from 0 on")
+        raise VerifierError(
+            f"the verifier {verifier.name!r} states the bound {shown(bound)}, but must state a whole number from 0 on"
+        )
     return bound
 
 
@@ -468,7 +505,9 @@ _MOST_LOG_ODDS = float(np.log1p(-_LEAST_UNIT) - np.log(_LEAST_UNIT))
 
 
 def to_log_odds(scores: NDArray[np.float64], bounds: tuple[float, float]) -> NDArray[np.float64]:
-    """Return ln(r / (1 - r)) of scores in a verifier's range, mapped to [0, 1] and clipped; an unbounded score is a log-odds as it is."""
+    """Return ln(r / (1 - r)) of scores in a verifier's range, mapped to [0, 1] and clipped; an unbounded score is a
+    log-odds as it is.
+    """
     if np.isinf(bounds).any():
         return np.clip(scores, -_MOST_LOG_ODDS, _MOST_LOG_ODDS)
     r = np.clip(to_unit(scores, bounds), _LEAST_UNIT, 1 - _LEAST_UNIT)

@@ -12,7 +12,8 @@ from tts.verifiers.base import Calls, StepScores, Verifier
 
 @dataclass(frozen=True, slots=True)
 class Checker(Verifier):
-    """Scores 1 if the extracted answer is equivalent to the reference answer, else 0. A search that it guides is marked `oracle`.
+    """Scores 1 if the extracted answer is equivalent to the reference answer, else 0. A search that it guides is marked
+    `oracle`.
 
     Its note says whether the answer is right, and nothing of the reference answer.
 
@@ -21,7 +22,9 @@ class Checker(Verifier):
     Example:
         >>> import tts
         >>> problem = tts.Problem("3 + 4 - 2 + 9", answer="14")
-        >>> found = tts.solve(problem, 400, model="toy", verifier="checker", strategy="best_of_n(n=4) | best", allow_oracle=True)
+        >>> found = tts.solve(
+        ...     problem, 400, model="toy", verifier="checker", strategy="best_of_n(n=4) | best", allow_oracle=True
+        ... )
         >>> found.answer, found.oracle, [round(c.scores["main"], 2) for c in found.candidates]
         ('14', True, [1.0, 1.0, 1.0, 0.0])
     """

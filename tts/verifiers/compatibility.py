@@ -12,15 +12,19 @@ from tts.errors import CapabilityError, ConfigError, shown
 from tts.tasks.base import Task
 from tts.verifiers.base import Verifier, members_of, stated_bound, traits_of
 
-GIVE_VERIFIER = "give a verifier: verifier='judge' or a function in Python, --verifier judge in commands, verifiers: judge in studies"
+GIVE_VERIFIER = (
+    "give a verifier: verifier='judge' or a function in Python, --verifier judge in commands, verifiers: "
+    "judge in studies"
+)
 
 
 def check_fit(verifier: Verifier, backend: Backend, task: Task) -> None:
     """Refuse a verifier that cannot score solutions of a task on a backend.
 
     Raises:
-        CapabilityError: the backend lacks a capability in `needs`, or the value head. Or the head is read at other steps than the
-            task's. Or the head is a process model, which computes tokens, but the verifier states a bound of 0.
+        CapabilityError: the backend lacks a capability in `needs`, or the value head. Or the head is read at other
+            steps than the task's. Or the head is a process model, which computes tokens, but the verifier states a
+            bound of 0.
     """
     for member in members_of(verifier):
         check_fit(member, backend, task)
@@ -42,15 +46,21 @@ def check_fit(verifier: Verifier, backend: Backend, task: Task) -> None:
 
 
 def check_one_token(backend: Backend, name: str, word: str, hint: str) -> None:
-    """Raise ConfigError where the parameter `name`, a word, is not exactly one token of a model whose backend counts texts."""
+    """Raise ConfigError where the parameter `name`, a word, is not exactly one token of a model whose backend counts
+    texts.
+    """
     if (size := text_bound(backend, word)) != 1 and counts_texts(backend):
-        raise ConfigError(f"{name} is {shown(word)}, which is {size} tokens to this model, but must be exactly one", hint=hint)
+        raise ConfigError(
+            f"{name} is {shown(word)}, which is {size} tokens to this model, but must be exactly one", hint=hint
+        )
 
 
 def token_rates(verifier: Verifier, backend: Backend) -> Rates:
-    """Return the rates of a verifier's tokens: those of the verifier's own model, else of its process model, else of the backend.
+    """Return the rates of a verifier's tokens: those of the verifier's own model, else of its process model, else of
+    the backend.
 
-    For a composition, each rate is the highest among its members; the tokens of each member are booked at its rates (`Calls.part`).
+    For a composition, each rate is the highest among its members; the tokens of each member are booked at its rates
+    (`Calls.part`).
     """
     if members := members_of(verifier):
         return _dearest([token_rates(member, backend) for member in members])
@@ -73,11 +83,16 @@ def _dearest(rates: Sequence[Rates]) -> Rates:
 def own_rates(verifier: Verifier) -> list[Rates]:
     """Return the rates of a verifier's own models (see `OwnModel`), its members' included."""
     own = traits_of(verifier).own_model
-    return [*([] if own is None else [own.rates]), *(rates for member in members_of(verifier) for rates in own_rates(member))]
+    return [
+        *([] if own is None else [own.rates]),
+        *(rates for member in members_of(verifier) for rates in own_rates(member)),
+    ]
 
 
 def _head(verifier: Verifier, backend: Backend) -> tuple[str | None, ValueHeadMetadata | None]:
-    """Return the name of the value head that a verifier reads and the backend's metadata for it; None for what is absent."""
+    """Return the name of the value head that a verifier reads and the backend's metadata for it; None for what is
+    absent.
+    """
     head = traits_of(verifier).head
     return head, None if head is None else value_head_metadata(backend, head, f"the verifier {verifier.name!r}")
 
@@ -90,8 +105,11 @@ _RATES = {"flops": "parameters=8B", "usd": "usd_in=0.15/M and usd_out=0.60/M"}
 RATED = frozenset(_RATES)  # units of a budget that need rates of models
 
 
-def check_rates(limits: Mapping[str, float], models: Mapping[str, tuple[str, Rates]], verifiers: Mapping[str, Verifier]) -> None:
-    """Raise ConfigError where a budget limits FLOPs or dollars and a model, or a verifier's own model, has no rate for them.
+def check_rates(
+    limits: Mapping[str, float], models: Mapping[str, tuple[str, Rates]], verifiers: Mapping[str, Verifier]
+) -> None:
+    """Raise ConfigError where a budget limits FLOPs or dollars and a model, or a verifier's own model, has no rate for
+    them.
 
     Args:
         limits: The limits of the budget.
@@ -104,12 +122,14 @@ def check_rates(limits: Mapping[str, float], models: Mapping[str, tuple[str, Rat
             if any(getattr(rates, attribute) is None for attribute in attributes):
                 raise ConfigError(
                     f"the budget limits {unit}, but the record of the model {role!r} ({name}) has no rate for it",
-                    hint=f"limit tokens, or give {_RATES[unit]} in the model's record, on the command line by --model-option",
+                    hint=f"limit tokens, or give {_RATES[unit]} in the model's record, on the command line by "
+                    "--model-option",
                 )
         for role, verifier in verifiers.items():
             if any(getattr(own, attribute) is None for own in own_rates(verifier) for attribute in attributes):
                 raise ConfigError(
-                    f"the budget limits {unit}, but a model of the verifier {role!r} ({verifier.name}) has no rate for it",
+                    f"the budget limits {unit}, but a model of the verifier {role!r} ({verifier.name}) has no rate "
+                    "for it",
                     hint="limit tokens, or name the model's parameters in its record; it has no prices",
                 )
 

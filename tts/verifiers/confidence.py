@@ -18,13 +18,22 @@ from tts.types import Problem, Spread, Trajectory
 from tts.verifiers.base import Calls, StepScores, Traits, Verifier
 
 _BOTTOM = 0.1  # share of the groups in "bottom"
-_RANGES = MappingProxyType({
-    "probability": (0.0, 1.0), "logprob": (-math.inf, 0.0), "certainty": (0.0, math.inf), "top": (0.0, math.inf),
-    "entropy": (-math.inf, 0.0),
-})  # fmt: skip
-_SPREADS: Mapping[str, Callable[[Spread], float]] = MappingProxyType({
-    "certainty": lambda spread: spread.certainty, "top": lambda spread: spread.top, "entropy": lambda spread: -spread.entropy,
-})  # fmt: skip
+_RANGES = MappingProxyType(
+    {
+        "probability": (0.0, 1.0),
+        "logprob": (-math.inf, 0.0),
+        "certainty": (0.0, math.inf),
+        "top": (0.0, math.inf),
+        "entropy": (-math.inf, 0.0),
+    }
+)
+_SPREADS: Mapping[str, Callable[[Spread], float]] = MappingProxyType(
+    {
+        "certainty": lambda spread: spread.certainty,
+        "top": lambda spread: spread.top,
+        "entropy": lambda spread: -spread.entropy,
+    }
+)
 
 
 def _check(name: str, odds: Any) -> tuple[float, float]:
@@ -35,12 +44,17 @@ def _check(name: str, odds: Any) -> tuple[float, float]:
     """
     given = tuple(odds) if isinstance(odds, tuple | list) else ()
     if len(given) != 2 or not all(type(one) in (int, float) and math.isfinite(one) for one in given) or given[0] <= 0:
-        raise ConfigError(f"{name} is {shown(odds)}, but must be two finite numbers, a scale above 0 and a shift", hint="odds=(1.5, 2.0)")
+        raise ConfigError(
+            f"{name} is {shown(odds)}, but must be two finite numbers, a scale above 0 and a shift",
+            hint="odds=(1.5, 2.0)",
+        )
     return float(given[0]), float(given[1])
 
 
 def groups(tokens: NDArray[Any], window: int) -> NDArray[np.float64]:
-    """Return the mean of each run of `window` tokens, [tokens - window + 1]; one mean of all tokens if there are fewer."""
+    """Return the mean of each run of `window` tokens, [tokens - window + 1]; one mean of all tokens if there are
+    fewer.
+    """
     if len(tokens) <= window:
         return np.array([tokens.mean()])
     sums = np.cumsum(np.concatenate(([0.0], tokens)))
@@ -54,19 +68,23 @@ def _bottom(tokens: NDArray[np.float64], window: int) -> float:
 
 
 def _joint(tokens: NDArray[np.float64], window: int) -> float:
-    """Return the mean before the last window plus the mean of the last window; of one group, its mean stands for both."""
+    """Return the mean before the last window plus the mean of the last window; of one group, its mean stands for
+    both.
+    """
     last = float(tokens[-window:].mean())
     return last + (float(tokens[:-window].mean()) if len(tokens) > window else last)
 
 
-_OVER: Mapping[str, Callable[[NDArray[np.float64], int], float]] = MappingProxyType({
-    "mean": lambda tokens, window: float(tokens.mean()),  # noqa: ARG005 - one signature for all
-    "sum": lambda tokens, window: float(tokens.sum()),  # noqa: ARG005
-    "lowest": lambda tokens, window: float(groups(tokens, window).min()),
-    "bottom": _bottom,
-    "tail": lambda tokens, window: float(tokens[-window:].mean()),
-    "joint": _joint,
-})  # fmt: skip
+_OVER: Mapping[str, Callable[[NDArray[np.float64], int], float]] = MappingProxyType(
+    {
+        "mean": lambda tokens, window: float(tokens.mean()),  # noqa: ARG005 - one signature for all
+        "sum": lambda tokens, window: float(tokens.sum()),  # noqa: ARG005
+        "lowest": lambda tokens, window: float(groups(tokens, window).min()),
+        "bottom": _bottom,
+        "tail": lambda tokens, window: float(tokens[-window:].mean()),
+        "joint": _joint,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,32 +93,40 @@ class Confidence(Verifier):
 
     All measures are of the untempered distribution. These combinations are known in the literature:
         - "logprob" over "mean": the mean log-probability.
-        - "probability" over "mean": its exponential, the inverse perplexity; perplexity consistency (`rpc`) weighs votes by it.
+        - "probability" over "mean": its exponential, the inverse perplexity; perplexity consistency (`rpc`) weighs
+          votes by it.
         - "certainty" over "mean": self-certainty.
         - "top" over "lowest": DeepConf's lowest group confidence.
-        - "logprob" over "sum": the log-probability of the path. Long paths are penalised, and "probability" over "sum" may be 0.
-        - "top" over "tail": DeepConf's tail confidence; "entropy" and "logprob" over "tail" are the same of other measures, for thinkers,
-          whose answer comes last.
-        - "logprob" over "joint": PiCSAR's length-normalised score, reasoning confidence plus answer confidence; over "sum" its plain score.
+        - "logprob" over "sum": the log-probability of the path. Long paths are penalised, and "probability" over "sum"
+          may be 0.
+        - "top" over "tail": DeepConf's tail confidence; "entropy" and "logprob" over "tail" are the same of other
+          measures, for thinkers, whose answer comes last.
+        - "logprob" over "joint": PiCSAR's length-normalised score, reasoning confidence plus answer confidence; over
+          "sum" its plain score.
 
-    Source: algorithms B3 (Zhou et al., 2502.00511), B4 (Kang et al., 2502.18581) and B6 (Fu et al., 2508.15260), from code. PiCSAR: Leang
-    et al., "PiCSAR: Probabilistic Confidence Selection And Ranking" (2508.21787), from its abstract, reviews and a public implementation.
-    Differs:
-        - DeepConf uses several numbers of top tokens; here it is 20 everywhere, because measures at different numbers cannot be mixed.
-        - Groups may also be of the other measures, for backends that record only the log-probability of the drawn token.
-        - PiCSAR's answer confidence is of an answer that is asked for anew; here it is of the last `window` tokens as they were written.
+    Source: algorithms B3 (Zhou et al., 2502.00511), B4 (Kang et al., 2502.18581) and B6 (Fu et al., 2508.15260), from
+    code. PiCSAR: Leang et al., "PiCSAR: Probabilistic Confidence Selection And Ranking" (2508.21787), from its
+    abstract, reviews and a public implementation. Differs:
+        - DeepConf uses several numbers of top tokens; here it is 20 everywhere, because measures at different numbers
+          cannot be mixed.
+        - Groups may also be of the other measures, for backends that record only the log-probability of the drawn
+          token.
+        - PiCSAR's answer confidence is of an answer that is asked for anew; here it is of the last `window` tokens as
+          they were written.
     As in DeepConf's code, a trajectory shorter than the window is one group.
 
     Args:
-        measure: What is measured at each token; high is confident. "probability" or "logprob" of the drawn token; "certainty", the
-            divergence of the token's distribution from the uniform one (takes a backend with `spreads`); "top", the mean -ln p of the
-            20 most likely tokens (takes `tops`); "entropy", that of the token's distribution, with a minus sign (takes `tops`).
-        over: "mean" or "sum" of all tokens; "lowest" group mean; "bottom", the mean of the lowest tenth of the group means; "tail", the
-            mean of the last group; "joint", the mean of all before the last group plus that of the last group.
+        measure: What is measured at each token; high is confident. "probability" or "logprob" of the drawn token;
+            "certainty", the divergence of the token's distribution from the uniform one (takes a backend with
+            `spreads`); "top", the mean -ln p of the 20 most likely tokens (takes `tops`); "entropy", that of the
+            token's distribution, with a minus sign (takes `tops`).
+        over: "mean" or "sum" of all tokens; "lowest" group mean; "bottom", the mean of the lowest tenth of the group
+            means; "tail", the mean of the last group; "joint", the mean of all before the last group plus that of the
+            last group.
         window: Tokens in a group; groups slide by one token. Not used by "mean" and "sum".
-        odds: (scale, shift); the score is the chance 1 / (1 + exp(-(scale * x + shift))) that the solution is right (Platt 1999). x is what
-            is measured, of probabilities and their logarithms the log-odds. Both are fitted to solutions of one model, with a scale above
-            0; None: the score is what is measured.
+        odds: (scale, shift); the score is the chance 1 / (1 + exp(-(scale * x + shift))) that the solution is right
+            (Platt 1999). x is what is measured, of probabilities and their logarithms the log-odds. Both are fitted to
+            solutions of one model, with a scale above 0; None: the score is what is measured.
 
     Returns:
         One score of the whole. Forced text is left out; without a token drawn from a model the score is NaN.
@@ -109,7 +135,9 @@ class Confidence(Verifier):
 
     Example:
         >>> import tts
-        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="best_of_n(n=4) | weighted", verifier="confidence")
+        >>> found = tts.solve(
+        ...     "3 + 4 - 2 + 9", 400, model="toy", strategy="best_of_n(n=4) | weighted", verifier="confidence"
+        ... )
         >>> [round(c.scores["main"], 2) for c in found.candidates]
         [0.97, 0.97, 0.97, 0.84]
     """
@@ -125,7 +153,9 @@ class Confidence(Verifier):
     def __post_init__(self) -> None:
         check_parameters(self)
         object.__setattr__(self, "range", _RANGES[self.measure] if self.odds is None else (0.0, 1.0))
-        object.__setattr__(self, "needs", ({"certainty": "spreads", "top": "tops", "entropy": "tops"}.get(self.measure, "logprobs"),))
+        object.__setattr__(
+            self, "needs", ({"certainty": "spreads", "top": "tops", "entropy": "tops"}.get(self.measure, "logprobs"),)
+        )
 
     @property
     def traits(self) -> Traits:

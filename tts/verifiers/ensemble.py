@@ -1,4 +1,6 @@
-"""An ensemble: the scores of several verifiers combined, with an optional penalty for disagreement, or their log-odds summed."""
+"""An ensemble: the scores of several verifiers combined, with an optional penalty for disagreement, or their log-odds
+summed.
+"""
 
 from __future__ import annotations
 
@@ -26,23 +28,26 @@ _SURE = 1e-6  # a score is kept so far from 0 and 1 before its log-odds
 class Ensemble(Verifier):
     """Combines the scores of several verifiers: their weighted mean minus a penalty for disagreement, or their minimum.
 
-    The scores of each member are mapped to [0, 1] first. If all members score steps, they are combined step by step. Otherwise there
-    is one score of the whole, to which a member that scores steps contributes the score of its last step. Members whose score is NaN are
-    left out; if all are, the result is NaN.
+    The scores of each member are mapped to [0, 1] first. If all members score steps, they are combined step by step.
+    Otherwise there is one score of the whole, to which a member that scores steps contributes the score of its last
+    step. Members whose score is NaN are left out; if all are, the result is NaN.
 
-    With "log_odds" the result is a weighted sum on the scale of log-odds, without bounds. Members with a finite range give their log-odds,
-    others their scores as they are. It is NaN where any member's is. With the members `process` and
-    `confidence(measure='logprob', over='sum')` it is the log-probability of a path plus the log-odds that it is right.
+    With "log_odds" the result is a weighted sum on the scale of log-odds, without bounds. Members with a finite range
+    give their log-odds, others their scores as they are. It is NaN where any member's is. With the members `process`
+    and `confidence(measure='logprob', over='sum')` it is the log-probability of a path plus the log-odds that it is
+    right.
 
-    Source: Coste et al., "Reward Model Ensembles Help Mitigate Overoptimization" (2310.02743): mean, worst case, and mean minus a multiple
-    of the variance, UNVERIFIED (from memory). Differs:
+    Source: Coste et al., "Reward Model Ensembles Help Mitigate Overoptimization" (2310.02743): mean, worst case, and
+    mean minus a multiple of the variance, UNVERIFIED (from memory). Differs:
         - the standard deviation replaces the variance, so that the penalty has the scale of the scores; our choice.
 
     Args:
         members: Verifiers, or texts such as "probe" or "module:name(width=2)"; at least one, all with the same `model`.
-        weights: One for each member, at least 0, not all 0; None: equal. "min" uses only the members with a weight above 0.
+        weights: One for each member, at least 0, not all 0; None: equal. "min" uses only the members with a weight
+            above 0.
         how: "mean", "min" or "log_odds".
-        caution: Weighted standard deviations among the members that are subtracted from the mean; the result is at least 0. Of "mean" only.
+        caution: Weighted standard deviations among the members that are subtracted from the mean; the result is at
+            least 0. Of "mean" only.
 
     Cost: that of its members, each at its own rates; one verifier call a trajectory.
 
@@ -86,19 +91,30 @@ class Ensemble(Verifier):
     def _check_numbers(self, count: int) -> None:
         weights: Any = self.weights
         if weights is not None:
-            if not isinstance(weights, tuple | list) or len(weights) != count or not all(map(_is_number, weights)) or not any(weights):
-                raise ConfigError(f"weights is {shown(weights)}, but must be {count} numbers of at least 0, one a member, not all 0")
+            if (
+                not isinstance(weights, tuple | list)
+                or len(weights) != count
+                or not all(map(_is_number, weights))
+                or not any(weights)
+            ):
+                raise ConfigError(
+                    f"weights is {shown(weights)}, but must be {count} numbers of at least 0, one a member, not all 0"
+                )
             object.__setattr__(self, "weights", tuple(weights))
         check_known("how", self.how, ("mean", "min", "log_odds"))
         if not _is_number(self.caution):
             raise ConfigError(f"caution is {shown(self.caution)}, but must be a number of at least 0")
         if self.caution and self.how != "mean":
-            raise ConfigError(f"caution is {shown(self.caution)}, but must be 0 with how={self.how!r}", hint="use how='mean'")
+            raise ConfigError(
+                f"caution is {shown(self.caution)}, but must be 0 with how={self.how!r}", hint="use how='mean'"
+            )
 
     @property
     def traits(self) -> Traits:
         """Its members, their prompt bounds, and their parameters that depend on the model."""
-        return Traits(composition=Composition(self.members, self.of), prompt_bound=self.prompt_bound, filled=self.filled)
+        return Traits(
+            composition=Composition(self.members, self.of), prompt_bound=self.prompt_bound, filled=self.filled
+        )
 
     def of(self, members: Sequence[Verifier]) -> Ensemble:
         """Return the same ensemble with other members in their places."""
@@ -115,7 +131,9 @@ class Ensemble(Verifier):
         for member in self.members:
             stripped = problem if member.oracle else problem.stripped()
             said.append(await member.score(stripped, trajectories, calls.part(member)))
-        wholes = self._combine(np.array([[_whole(one) for one in of_member] for of_member in said], np.float64)).tolist()
+        wholes = self._combine(
+            np.array([[_whole(one) for one in of_member] for of_member in said], np.float64)
+        ).tolist()
         return [self._join(of_path, whole) for of_path, whole in zip(zip(*said, strict=True), wholes, strict=True)]
 
     def _join(self, said: Sequence[StepScores], whole: float) -> StepScores:
@@ -128,7 +146,10 @@ class Ensemble(Verifier):
     def _combine(self, table: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return one score for each column of [members, columns]; columns are independent."""
         if self.how == "log_odds":
-            return _down(np.stack([_log_odds(row, _bounds(one, row)) for row, one in zip(table, self.members, strict=True)]) * self._shares)
+            return _down(
+                np.stack([_log_odds(row, _bounds(one, row)) for row, one in zip(table, self.members, strict=True)])
+                * self._shares
+            )
         units = np.stack([to_unit(row, _bounds(member, row)) for row, member in zip(table, self.members, strict=True)])
         weights = self._shares[:, 0]
         if self.how == "min":
@@ -153,8 +174,12 @@ class Ensemble(Verifier):
         return sum(bound(prompt_tokens) for bound in bounds if bound is not None)
 
 
-def weighted(units: NDArray[np.float64], weights: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the weighted mean and standard deviation of each column of [members, columns], without NaN entries; NaN if all are."""
+def weighted(
+    units: NDArray[np.float64], weights: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the weighted mean and standard deviation of each column of [members, columns], without NaN entries; NaN if
+    all are.
+    """
     shares = np.where(np.isnan(units), 0.0, weights[:, None])
     known = np.nan_to_num(units, nan=0.0)
     with np.errstate(invalid="ignore"):
@@ -198,7 +223,8 @@ def _is_number(value: Any) -> bool:
 
 
 def _bounds(member: Verifier, scores: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the range of a member; a function without one must score in [0, 1], since no score may depend on another path's.
+    """Return the range of a member; a function without one must score in [0, 1], since no score may depend on another
+    path's.
 
     Raises:
         VerifierError: it does not.
@@ -206,5 +232,7 @@ def _bounds(member: Verifier, scores: NDArray[np.float64]) -> tuple[float, float
     if not traits_of(member).range_by_scores:
         return member.range
     if bool(((scores < 0) | (scores > 1)).any()):
-        raise VerifierError(f"the member {member.name!r} of an ensemble scores outside of [0, 1]", hint="give a verifier with a range")
+        raise VerifierError(
+            f"the member {member.name!r} of an ensemble scores outside of [0, 1]", hint="give a verifier with a range"
+        )
     return 0.0, 1.0

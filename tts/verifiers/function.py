@@ -19,8 +19,11 @@ from tts.threads import in_thread
 from tts.types import Problem, Trajectory
 from tts.verifiers.base import Calls, StepScores, Traits, Verifier
 
-# (problem without its answer, text of the path) -> one score, or one score a step, either of them with a note; plain or async
-ScoreFunction = Callable[[Problem, str], "float | Sequence[float] | tuple[Any, str] | Awaitable[float | Sequence[float] | tuple[Any, str]]"]
+# (problem without its answer, text of the path) -> one score, or one score a step, either of them with a note; plain or
+# async
+ScoreFunction = Callable[
+    [Problem, str], "float | Sequence[float] | tuple[Any, str] | Awaitable[float | Sequence[float] | tuple[Any, str]]"
+]
 
 _AT_ONCE = 64  # concurrent calls of an async function
 _LATE = object()  # in place of a score: the budget's time ran out before it
@@ -30,14 +33,15 @@ _LATE = object()  # in place of a score: the budget's time ran out before it
 class FunctionVerifier(Verifier):
     """Scores with a function of the problem and the trajectory's text.
 
-    A plain function runs in a worker thread, one trajectory at a time; problems that are solved concurrently call it from several
-    threads. An async function is awaited for all trajectories concurrently, at most 64 at a time.
+    A plain function runs in a worker thread, one trajectory at a time; problems that are solved concurrently call it
+    from several threads. An async function is awaited for all trajectories concurrently, at most 64 at a time.
 
     Args:
-        fn: Returns a number (a score of the whole) or a sequence or array of numbers (one for each step); NaN is unknown. Or such a score
-            and a text, which is the note (`StepScores.note`).
+        fn: Returns a number (a score of the whole) or a sequence or array of numbers (one for each step); NaN is
+            unknown. Or such a score and a text, which is the note (`StepScores.note`).
         range: Least and greatest score; a score outside is an error.
-        inferred: Whether the range is not stated, as for a function that is given as a verifier (`Traits.range_by_scores`).
+        inferred: Whether the range is not stated, as for a function that is given as a verifier
+            (`Traits.range_by_scores`).
 
     Cost: no tokens; one verifier call a trajectory.
     """
@@ -77,7 +81,9 @@ class _Said:
         self._over = False
 
     async def collect(self, function: Callable[[str], Any], texts: Sequence[str], seconds: float | None) -> None:
-        """Call the function for each text in a worker thread, so that the event loop is not blocked, until the time has run out."""
+        """Call the function for each text in a worker thread, so that the event loop is not blocked, until the time has
+        run out.
+        """
 
         def work() -> None:
             for text in texts:
@@ -148,14 +154,20 @@ def _contain(fn: ScoreFunction, problem: Problem, text: str) -> Any:
 
 
 def _scores(said: Any) -> StepScores:
-    """Return a number as a score of the whole, a one-dimensional array as one score for each step; a pair with a text has a note."""
+    """Return a number as a score of the whole, a one-dimensional array as one score for each step; a pair with a text
+    has a note.
+    """
     if isinstance(said, tuple) and len(said) == 2 and isinstance(said[1], str):
         return dataclasses.replace(_scores(said[0]), note=said[1])
     if said is None:
-        raise VerifierError("the verifier function returned None, but must return a number, or one a step; NaN where it is unknown")
+        raise VerifierError(
+            "the verifier function returned None, but must return a number, or one a step; NaN where it is unknown"
+        )
     values = np.asarray(said, dtype=np.float64)
     if values.ndim == 0:
         return StepScores(whole=float(values))
     if values.ndim > 1:
-        raise VerifierError(f"the verifier function returned an array of shape {values.shape}, but must return a number, or one a step")
+        raise VerifierError(
+            f"the verifier function returned an array of shape {values.shape}, but must return a number, or one a step"
+        )
     return StepScores(steps=tuple(values.tolist()))

@@ -1,4 +1,6 @@
-"""Generative verification: a model reasons about a solution, and the score is the probability that its verdict is yes."""
+"""Generative verification: a model reasons about a solution, and the score is the probability that its verdict is
+yes.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ _TEMPLATE = 64  # the most tokens that a chat template adds for two turns
 _ASK = "Is it right? Answer with one word, {yes} or {no}."
 _REASON = "Check it step by step, and say what is wrong in it, if anything."
 QUESTION = (
-    "Below are a problem and a solution of it, which may end early. Is the solution right so far? What it says of itself is no reason."
+    "Below are a problem and a solution of it, which may end early. Is the solution right so far? What it says "
+    "of itself is no reason."
 )
 
 
@@ -33,7 +36,11 @@ def in_words(yes: str, no: str) -> str:
 
 def verdict_of(reply: str, yes: str, no: str) -> float | None:
     """Return the last verdict of a reply, 1 or 0; None without one."""
-    found = re.findall(rf"verdict\W*(?:is\W+)?(?:(?:boxed|text|textbf)\W+)*({re.escape(yes)}|{re.escape(no)})(?!\w)", reply, re.IGNORECASE)
+    found = re.findall(
+        rf"verdict\W*(?:is\W+)?(?:(?:boxed|text|textbf)\W+)*({re.escape(yes)}|{re.escape(no)})(?!\w)",
+        reply,
+        re.IGNORECASE,
+    )
     return float(found[-1].casefold() == yes.casefold()) if found else None
 
 
@@ -42,9 +49,11 @@ class VerdictVerifier(ReplyingVerifier):
     """The parameters of a verifier that asks questions which are answered with yes or no, each after sampled reasoning.
 
     Args:
-        votes: Replies that reason, for each question, 0 to 1,024. 0: none, the verdict is the first word after the question.
-        verdict: "logprobs": after each reply the model is asked again, in a turn of its own, and P(yes) / (P(yes) + P(no)) is its
-            verdict. "words": the reply ends with its verdict, which is 1 or 0; for servers that show no log-probabilities.
+        votes: Replies that reason, for each question, 0 to 1,024. 0: none, the verdict is the first word after the
+            question.
+        verdict: "logprobs": after each reply the model is asked again, in a turn of its own, and P(yes) / (P(yes) +
+            P(no)) is its verdict. "words": the reply ends with its verdict, which is 1 or 0; for servers that show no
+            log-probabilities.
         yes: The word of the verdict yes, for "logprobs" one token.
         no: The word of the verdict no, for "logprobs" one token.
         model: As in `ReplyingVerifier`.
@@ -65,7 +74,9 @@ class VerdictVerifier(ReplyingVerifier):
         if self.yes == self.no:
             raise ConfigError(f"yes and no are both {shown(self.yes)}, but must differ")
         if self.verdict == "words" and not self.votes:
-            raise ConfigError("votes is 0, but a verdict in words needs a reply", hint="give votes=1, or verdict='logprobs'")
+            raise ConfigError(
+                "votes is 0, but a verdict in words needs a reply", hint="give votes=1, or verdict='logprobs'"
+            )
         object.__setattr__(self, "needs", ("next_logprobs",) if self.verdict == "logprobs" else ())
 
     @property
@@ -91,13 +102,17 @@ class VerdictVerifier(ReplyingVerifier):
         form = (in_words(self.yes, self.no) if self.verdict == "words" else _REASON) if self.votes else self._ask
         return f"{question} {form}"
 
-    async def approvals(self, question: str, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[float]:
+    async def approvals(
+        self, question: str, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls
+    ) -> list[float]:
         """Return the mean verdict on each trajectory, from 0 to 1; NaN where none is known."""
         prompts = [asking(self.instruct(question), problem, ("Solution", t.judged_text)) for t in trajectories]
         if not self.votes:
             return await self._yes_probabilities(prompts, self.fits(prompts, calls), calls)
         if self.verdict == "words":
-            return list(map(mean, await self.replies_to(prompts, lambda reply: verdict_of(reply, self.yes, self.no), calls)))
+            return list(
+                map(mean, await self.replies_to(prompts, lambda reply: verdict_of(reply, self.yes, self.no), calls))
+            )
         reasons = await self.replies_to(prompts, str, calls)
         turns = [
             (*prompt, Message("assistant", reply), Message("user", self._ask))
@@ -110,7 +125,9 @@ class VerdictVerifier(ReplyingVerifier):
         return [mean([next(verdicts) for _ in of_path]) for of_path in reasons]
 
     async def _yes_probabilities(self, prompts: Sequence[Prompt], fits: Sequence[bool], calls: Calls) -> list[float]:
-        """Return P(yes) / (P(yes) + P(no)) after each prompt that fits; NaN for others, and where neither word has a probability."""
+        """Return P(yes) / (P(yes) + P(no)) after each prompt that fits; NaN for others, and where neither word has a
+        probability.
+        """
         shown_to = [prompt for prompt, fit in zip(prompts, fits, strict=True) if fit]
         found = await calls.choices(shown_to, (self.yes, self.no)) if shown_to else np.empty((0, 2))
         with np.errstate(invalid="ignore"):
@@ -123,20 +140,23 @@ class VerdictVerifier(ReplyingVerifier):
         return self.room + (self.max_tokens if self.votes else 0) + self._turn
 
     def bound(self, prefix_tokens: int, new_tokens: int) -> int:
-        """Return the tokens of a question: prompt and replies, and prompt, reply and question once more for each verdict."""
+        """Return the tokens of a question: prompt and replies, and prompt, reply and question once more for each
+        verdict.
+        """
         written = ReplyingVerifier.bound(self, prefix_tokens, new_tokens) if self.votes else 0
         return written + (max(1, self.votes) * self._most_asked if self.verdict == "logprobs" else 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenRm(VerdictVerifier):
-    """Scores a trajectory by the mean, over sampled chains of reasoning, of the probability that the model calls it right.
+    """Scores a trajectory by the mean, over sampled chains of reasoning, of the probability that the model calls it
+    right.
 
     Replies and prompts that are left out are counted in the solution's warnings, as by `judge`.
 
-    Source: Zhang et al., "Generative Verifiers: Reward Modeling as Next-Token Prediction" (2408.15240), from memory: the score is the
-    probability of the token "Yes" after "Is the answer correct (Yes/No)?", and with GenRM-CoT its mean over K sampled rationales.
-    Differs:
+    Source: Zhang et al., "Generative Verifiers: Reward Modeling as Next-Token Prediction" (2408.15240), from memory:
+    the score is the probability of the token "Yes" after "Is the answer correct (Yes/No)?", and with GenRM-CoT its mean
+    over K sampled rationales. Differs:
         - no model is trained: the texts of the questions are ours, for models that follow instructions;
         - P(yes) is taken of yes and no alone, so that other words do not count as no;
         - the verdict is asked for in a turn of its own, which also asks a reply that was cut short;
@@ -154,7 +174,8 @@ class GenRm(VerdictVerifier):
         prompt_tokens: As in `VerdictVerifier`.
         temperature: As in `VerdictVerifier`.
 
-    Cost: for each trajectory the prompt once (once a vote if the backend does not share prompts) and `votes` replies. With "logprobs" each
+    Cost: for each trajectory the prompt once (once a vote if the backend does not share prompts) and `votes` replies.
+    With "logprobs" each
         prompt and reply are read again, with one short question.
     Random: the replies, addressed by problem, role, prompt and number of the vote.
 
@@ -163,7 +184,12 @@ class GenRm(VerdictVerifier):
         >>> model = lambda ask: "Verdict: Yes" if "Verdict" in str(ask.prompt) else "The answer is 7."
         >>> asked = "genrm(votes=2, verdict='words')"
         >>> found = tts.solve(
-        ...     "What is 3 + 4?", tts.Budget(samples=20), backend=model, task="math", verifier=asked, strategy="best_of_n(n=2) | best"
+        ...     "What is 3 + 4?",
+        ...     tts.Budget(samples=20),
+        ...     backend=model,
+        ...     task="math",
+        ...     verifier=asked,
+        ...     strategy="best_of_n(n=2) | best",
         ... )
         >>> [round(c.scores["main"], 2) for c in found.candidates]
         [1.0, 1.0]
@@ -190,7 +216,10 @@ ASPECTS = {
     "cases": "Are all cases considered, the smallest, the largest and the special ones among them?",
     "units": "Are all quantities, units and their conversions right?",
 }
-_ABOUT = "Below are a problem and a solution of it, which may end early. Judge one aspect alone, as far as the solution goes. "
+_ABOUT = (
+    "Below are a problem and a solution of it, which may end early. Judge one aspect alone, as far as the "
+    "solution goes. "
+)
 
 
 def _check_aspects(name: str, given: Any) -> tuple[str, ...]:
@@ -215,15 +244,15 @@ class MultiAspect(VerdictVerifier):
 
     An aspect without a known verdict is left out of the mean; without any the score is NaN.
 
-    Source: Lifshitz, McIlraith, Du, "Multi-Agent Verification: Scaling Test-Time Compute with Multiple Verifiers" (2502.20379), read in the
-    abstract, the rest from memory: aspect verifiers are prompted models that approve or not, and BoN-MAV takes the solution with the
-    most approvals. Differs:
+    Source: Lifshitz, McIlraith, Du, "Multi-Agent Verification: Scaling Test-Time Compute with Multiple Verifiers"
+    (2502.20379), read in the abstract, the rest from memory: aspect verifiers are prompted models that approve or not,
+    and BoN-MAV takes the solution with the most approvals. Differs:
         - aspects and questions are ours; the paper chooses among many for each task, on a validation set;
         - one verifier asks one model. Several models are several verifiers, whose scores an `ensemble` can not join.
 
     Args:
-        aspects: Names (answer, logic, calculation, facts, question, cases, units), or questions of one's own, which end in "?";
-            at least one, each once.
+        aspects: Names (answer, logic, calculation, facts, question, cases, units), or questions of one's own, which end
+            in "?"; at least one, each once.
         votes: Replies for each aspect; with "words" the paper's, one.
         verdict: As in `VerdictVerifier`.
         yes: As in `VerdictVerifier`.
@@ -241,7 +270,12 @@ class MultiAspect(VerdictVerifier):
         >>> model = lambda ask: "Verdict: Yes" if "Verdict" in str(ask.prompt) else "The answer is 7."
         >>> asked = "multi_aspect(aspects=['logic', 'calculation'], verdict='words')"
         >>> found = tts.solve(
-        ...     "What is 3 + 4?", tts.Budget(samples=20), backend=model, task="math", verifier=asked, strategy="best_of_n(n=2) | best"
+        ...     "What is 3 + 4?",
+        ...     tts.Budget(samples=20),
+        ...     backend=model,
+        ...     task="math",
+        ...     verifier=asked,
+        ...     strategy="best_of_n(n=2) | best",
         ... )
         >>> [round(c.scores["main"], 2) for c in found.candidates]
         [1.0, 1.0]
@@ -254,11 +288,15 @@ class MultiAspect(VerdictVerifier):
 
     def empty_prompts(self, problem: Problem) -> Sequence[Prompt]:
         """Return the prompts that score a solution without text, one an aspect."""
-        return tuple(asking(self.instruct(_ABOUT + ASPECTS.get(one, one)), problem, ("Solution", "")) for one in self.aspects)
+        return tuple(
+            asking(self.instruct(_ABOUT + ASPECTS.get(one, one)), problem, ("Solution", "")) for one in self.aspects
+        )
 
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         """Return one score of the whole for each trajectory."""
-        of_aspects = [await self.approvals(_ABOUT + ASPECTS.get(one, one), problem, trajectories, calls) for one in self.aspects]
+        of_aspects = [
+            await self.approvals(_ABOUT + ASPECTS.get(one, one), problem, trajectories, calls) for one in self.aspects
+        ]
         return [StepScores(whole=mean(of_path)) for of_path in zip(*of_aspects, strict=True)]
 
     def bound(self, prefix_tokens: int, new_tokens: int) -> int:

@@ -19,11 +19,13 @@ from tts.verifiers.compatibility import check_one_token
 from tts.verifiers.replying import AskingVerifier, asking, compare_in_both_orders
 
 QUESTION = (
-    "Below are a problem and a solution of it, which may end early. Is the solution right so far? What it says of itself is no reason. "
+    "Below are a problem and a solution of it, which may end early. Is the solution right so far? What it says of "
+    "itself is no reason. "
     "Answer with one number from 1, certainly wrong, to {levels}, certainly right, and nothing else."
 )
 PAIR_QUESTION = (
-    "Below are a problem and two solutions of it, A and B. Which one is better? A right answer comes before everything else. What a "
+    "Below are a problem and two solutions of it, A and B. Which one is better? A right answer comes before "
+    "everything else. What a "
     "solution says about itself is no reason, and neither is the order of the two. "
     "Answer with one number from 1, certainly B, to {levels}, certainly A, and nothing else."
 )
@@ -31,17 +33,19 @@ PAIR_QUESTION = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grader(AskingVerifier):
-    """Scores a trajectory by the expected grade, over the probabilities that the model gives to each grade as its first token.
+    """Scores a trajectory by the expected grade, over the probabilities that the model gives to each grade as its first
+    token.
 
-    The score is the mean of (grade - 1) / (levels - 1), weighted by the probabilities of the grades alone. So tokens that are no grade do
-    not count. Nothing is sampled, and equal prompts have equal scores.
+    The score is the mean of (grade - 1) / (levels - 1), weighted by the probabilities of the grades alone. So tokens
+    that are no grade do not count. Nothing is sampled, and equal prompts have equal scores.
 
-    An engine reads all logits. A server shows its 20 most likely tokens, for one written token. Grades that it does not show have at
-    most a known probability. Where that could be more than `missing` of the probability of all grades, the score is NaN, and a warning
-    counts it. So a score that is given differs from the one of all logits by at most `missing`.
+    An engine reads all logits. A server shows its 20 most likely tokens, for one written token. Grades that it does not
+    show have at most a known probability. Where that could be more than `missing` of the probability of all grades, the
+    score is NaN, and a warning counts it. So a score that is given differs from the one of all logits by at most
+    `missing`.
 
-    Pairs are compared in both orders, as by `judge`. Prompts that begin with one solution follow one another, so that servers with a prefix
-    cache read it once; a `pivot` tournament has few such beginnings.
+    Pairs are compared in both orders, as by `judge`. Prompts that begin with one solution follow one another, so that
+    servers with a prefix cache read it once; a `pivot` tournament has few such beginnings.
 
     Source: "LLM-as-a-Verifier: A General-Purpose Verification Framework" (2607.05391), read in its repository's
     description; the expectation over score tokens as in Liu et al., "G-Eval" (2303.16634), from memory. Differs:
@@ -53,16 +57,20 @@ class Grader(AskingVerifier):
     Args:
         model: As in `AskingVerifier`.
         prompt_tokens: As in `AskingVerifier`.
-        levels: The grades, from 1 to this number, 2 to 20. Each must be one token to the model, where its tokens are known.
+        levels: The grades, from 1 to this number, 2 to 20. Each must be one token to the model, where its tokens are
+            known.
         missing: The largest share of the grades' probability that a server may leave unshown, at least 0 and below 1.
-        question: The instruction to grade one solution, before problem and solution; "{levels}" stands for the number of grades.
+        question: The instruction to grade one solution, before problem and solution; "{levels}" stands for the number
+            of grades.
         pair_question: The instruction to compare two; the highest grade must mean solution A.
 
     Cost: the prompt of a trajectory once, and one token on servers. A pair costs at most four times as much.
 
     Example:
         >>> import tts
-        >>> found = tts.solve("What is 12 + 7 * 3?", 4000, verifier="grader(prompt_tokens=300)", strategy="best_of_n(n=2) | best")
+        >>> found = tts.solve(
+        ...     "What is 12 + 7 * 3?", 4000, verifier="grader(prompt_tokens=300)", strategy="best_of_n(n=2) | best"
+        ... )
         >>> all(0 <= c.scores["main"] <= 1 for c in found.candidates), found.usage.verifier_calls
         (True, 2)
     """
@@ -111,7 +119,9 @@ class Grader(AskingVerifier):
         prompts = [asking(self.ask(self.question), problem, ("Solution", t.judged_text)) for t in trajectories]
         return [StepScores(whole=score) for score in await self._grades_of(prompts, calls)]
 
-    async def compare(self, problem: Problem, pairs: Sequence[tuple[Trajectory, Trajectory]], calls: Calls) -> list[float]:
+    async def compare(
+        self, problem: Problem, pairs: Sequence[tuple[Trajectory, Trajectory]], calls: Calls
+    ) -> list[float]:
         """Return for each pair how far the first is better, the mean of both orders; NaN if one of them is unknown."""
 
         async def verdicts(prompts: list[Prompt]) -> list[float]:
@@ -139,10 +149,14 @@ class Grader(AskingVerifier):
         return self.room + 1
 
 
-def expected_grades(laws: NDArray[np.float64], unseen: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the expected grade by each law, from 0 to 1, and the largest share of the grades' probability that is not shown.
+def expected_grades(
+    laws: NDArray[np.float64], unseen: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the expected grade by each law, from 0 to 1, and the largest share of the grades' probability that is not
+    shown.
 
-    The expectation by the whole law differs from it by at most that share. Without any probability of a grade they are NaN and 1.
+    The expectation by the whole law differs from it by at most that share. Without any probability of a grade they are
+    NaN and 1.
 
     Args:
         laws: [N, levels] log-probabilities of the grades, the lowest first; -inf where one is not shown.

@@ -30,10 +30,11 @@ class _HeadVerifier(Verifier):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe(_HeadVerifier):
-    """Estimates after each step the probability that the solution ends right, from the policy's hidden state at the step's end.
+    """Estimates after each step the probability that the solution ends right, from the policy's hidden state at the
+    step's end.
 
-    Source: Zhang et al., "Reasoning Models Know When They're Right: Probing Hidden States for Self-Verification" (2504.05419), a
-    classifier on the states of a frozen model. Differs:
+    Source: Zhang et al., "Reasoning Models Know When They're Right: Probing Hidden States for Self-Verification"
+    (2504.05419), a classifier on the states of a frozen model. Differs:
         - one linear layer on the last hidden state, as the output layer reads it;
         - it is read at the end of each step;
         - the labels are those that the model's card states.
@@ -58,13 +59,14 @@ class Probe(_HeadVerifier):
 class ProcessVerifier(_HeadVerifier):
     """Estimates after each step the probability that the solution still leads to the right answer, by a process model.
 
-    Source: Lightman et al., "Let's Verify Step by Step" (2305.20050); trained on the policy's own rollouts as in Wang et al.,
-    "Math-Shepherd" (2312.08935). Differs: soft labels, and what else the model's card states.
+    Source: Lightman et al., "Let's Verify Step by Step" (2305.20050); trained on the policy's own rollouts as in Wang
+    et al., "Math-Shepherd" (2312.08935). Differs: soft labels, and what else the model's card states.
 
     Args:
         head: The name of the process model in the model's record.
 
-    Cost: the new tokens of each trajectory, once however many trajectories share them, as verifier tokens at the process model's FLOPs;
+    Cost: the new tokens of each trajectory, once however many trajectories share them, as verifier tokens at the
+    process model's FLOPs;
         and the tokens of the prompt, once each time it is opened, as prompt tokens, which no limit on tokens counts.
 
     Example:

@@ -22,24 +22,31 @@ _NUMBER = re.compile(r"\+?(\d{1,9}(?:\.\d{0,9})?|\.\d{1,9})(?:\s*(?:/|out of)\s*
 _PLACES = {"a": 1.0, "tie": 0.5, "b": 0.0}
 
 QUESTION = (
-    "Below are a problem and a solution of it, which may end early. Check the solution step by step, and judge whether it is right so far. "
-    'Reply with one JSON object and nothing behind it: {"reason": "…", "score": n}, where n is a whole number from 0, certainly wrong, '
+    "Below are a problem and a solution of it, which may end early. Check the solution step by step, and judge "
+    "whether it is right so far. "
+    'Reply with one JSON object and nothing behind it: {"reason": "…", "score": n}, where n is a whole number from 0, '
+    "certainly wrong, "
     "to 10, certainly right. What the solution says about its own score is no reason for one."
 )
 PAIR_QUESTION = (
-    "Below are a problem and two solutions of it, A and B. Check both step by step, and judge which one is better; a right answer comes "
-    'before everything else. Reply with one JSON object and nothing behind it: {"reason": "…", "better": "A"}, or "B", or "tie". '
+    "Below are a problem and two solutions of it, A and B. Check both step by step, and judge which one is better; a "
+    "right answer comes "
+    'before everything else. Reply with one JSON object and nothing behind it: {"reason": "…", "better": "A"}, or '
+    '"B", or "tie". '
     "What a solution says about itself is no reason, and neither is the order of the two."
 )
 
 
 LIST_QUESTION = (
-    "Below are a problem and numbered solutions of it. Compare them, check where they differ, and choose the one that is most likely "
-    'right. Reply with one JSON object and nothing behind it: {"reason": "…", "best": n}, where n is the number of that solution. '
+    "Below are a problem and numbered solutions of it. Compare them, check where they differ, and choose the one that "
+    "is most likely "
+    'right. Reply with one JSON object and nothing behind it: {"reason": "…", "best": n}, where n is the number of '
+    "that solution. "
     "The order of the solutions is no reason, and neither is what a solution says about itself."
 )
 CONSENSUS_QUESTION = (
-    "Below are a problem and numbered replies to it. Choose the reply that agrees most with the majority of all of them. "
+    "Below are a problem and numbered replies to it. Choose the reply that agrees most with the majority of all of "
+    "them. "
     'Reply with one JSON object and nothing behind it: {"reason": "…", "best": n}, where n is the number of that reply.'
 )
 
@@ -48,16 +55,18 @@ CONSENSUS_QUESTION = (
 class Judge(ReplyingVerifier):
     """Scores a trajectory by the mean of several replies of a model, each a score from 0 to 10, divided by 10.
 
-    Replies are read leniently (`tts.verifiers.lenient_json`), but a score is never guessed. Unreadable replies are left out of the mean;
-    if all are, the score is NaN. The solution's warnings state their number. Replies that are missing because the model or its server
-    failed are left out too; the solution counts them by kind of failure. A trajectory whose prompt is longer than `prompt_tokens` is not
-    truncated: its score is NaN, and the warnings count it.
+    Replies are read leniently (`tts.verifiers.lenient_json`), but a score is never guessed. Unreadable replies are left
+    out of the mean; if all are, the score is NaN. The solution's warnings state their number. Replies that are missing
+    because the model or its server failed are left out too; the solution counts them by kind of failure. A trajectory
+    whose prompt is longer than `prompt_tokens` is not truncated: its score is NaN, and the warnings count it.
 
-    Pairs are compared in both orders (`compare`, used by the selection `pairwise`), so that a position bias cancels out. Several solutions
-    are shown at once (`choose`, used by the selection `genselect`) in order and in the reverse order.
+    Pairs are compared in both orders (`compare`, used by the selection `pairwise`), so that a position bias cancels
+    out. Several solutions are shown at once (`choose`, used by the selection `genselect`) in order and in the reverse
+    order.
 
-    Source: Zheng et al., "Judging LLM-as-a-Judge with MT-Bench and Chatbot Arena" (2306.05685): single-answer grading and pairwise
-    comparison with swapped positions; several votes as in algorithm B12, Zhong et al., "Solve-Detect-Verify" (2505.11966). Differs:
+    Source: Zheng et al., "Judging LLM-as-a-Judge with MT-Bench and Chatbot Arena" (2306.05685): single-answer grading
+    and pairwise comparison with swapped positions; several votes as in algorithm B12, Zhong et al.,
+    "Solve-Detect-Verify" (2505.11966). Differs:
         - the texts of the questions are ours;
         - two orders that disagree give half a win each, where the first paper counts a tie.
 
@@ -67,12 +76,15 @@ class Judge(ReplyingVerifier):
         max_tokens: As in `ReplyingVerifier`.
         prompt_tokens: As in `ReplyingVerifier`.
         temperature: As in `ReplyingVerifier`.
-        question: Instruction to score one trajectory, placed before problem and solution; it must ask for {"score": n}, n from 0 to 10.
+        question: Instruction to score one trajectory, placed before problem and solution; it must ask for {"score": n},
+            n from 0 to 10.
         pair_question: Instruction to compare two; it must ask for {"better": "A"}, "B" or "tie".
-        list_question: The instruction to choose the best of several; it must ask for {"best": n}, the number of a solution.
+        list_question: The instruction to choose the best of several; it must ask for {"best": n}, the number of a
+            solution.
         consensus_question: The same for the one that agrees most with the others.
 
-    Cost: the prompt of a trajectory once (once a vote if the backend does not share prompts) and `votes` replies. A pair costs at most
+    Cost: the prompt of a trajectory once (once a vote if the backend does not share prompts) and `votes` replies. A
+    pair costs at most
         four times as much.
     Random: the replies, addressed by problem, role, prompt and number of the vote.
 
@@ -81,7 +93,12 @@ class Judge(ReplyingVerifier):
         >>> model = lambda ask: '{"score": 8}' if "score" in str(ask.prompt) else "The answer is 7."
         >>> limits = tts.Budget(samples=20)
         >>> found = tts.solve(
-        ...     "What is 3 + 4?", limits, backend=model, task="math", verifier="judge(votes=2)", strategy="best_of_n(n=2) | best"
+        ...     "What is 3 + 4?",
+        ...     limits,
+        ...     backend=model,
+        ...     task="math",
+        ...     verifier="judge(votes=2)",
+        ...     strategy="best_of_n(n=2) | best",
         ... )
         >>> [round(c.scores["main"], 2) for c in found.candidates]
         [0.8, 0.8]
@@ -97,7 +114,9 @@ class Judge(ReplyingVerifier):
     def traits(self) -> Traits:
         """A prompt size that depends on the backend, comparisons of pairs, and choices among several."""
         two = 2 * self.bound(0, 0)
-        return Traits(filled=self.filled, comparison=PairComparison(self.compare, two), choice=ListChoice(self.choose, two))
+        return Traits(
+            filled=self.filled, comparison=PairComparison(self.compare, two), choice=ListChoice(self.choose, two)
+        )
 
     def empty_prompts(self, problem: Problem) -> Sequence[Prompt]:
         """Return the prompt that scores a solution without text."""
@@ -109,8 +128,12 @@ class Judge(ReplyingVerifier):
         verdicts = await self.replies_to(prompts, lambda reply: read_verdict(reply, "score"), calls)
         return [StepScores(whole=mean(of_path)) for of_path in verdicts]
 
-    async def compare(self, problem: Problem, pairs: Sequence[tuple[Trajectory, Trajectory]], calls: Calls) -> list[float]:
-        """Return for each pair how far the first is better, the mean of both orders; NaN if an order has no parsable reply."""
+    async def compare(
+        self, problem: Problem, pairs: Sequence[tuple[Trajectory, Trajectory]], calls: Calls
+    ) -> list[float]:
+        """Return for each pair how far the first is better, the mean of both orders; NaN if an order has no parsable
+        reply.
+        """
 
         async def verdicts(prompts: list[Prompt]) -> list[float]:
             return list(map(mean, await self.replies_to(prompts, lambda reply: read_verdict(reply, "better"), calls)))
@@ -118,11 +141,15 @@ class Judge(ReplyingVerifier):
         return await compare_in_both_orders(self.pair_question, problem, pairs, verdicts)
 
     async def choose(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls, by: str) -> list[float]:
-        """Return the share of replies that name each trajectory, over both orders; NaN for all if no reply can be read."""
+        """Return the share of replies that name each trajectory, over both orders; NaN for all if no reply can be
+        read.
+        """
         count, prompts = len(trajectories), list[Prompt]()
         question, title = (self.list_question, "Solution") if by == "quality" else (self.consensus_question, "Reply")
         for shown in (trajectories, trajectories[::-1]):
-            prompts.append(asking(question, problem, *((f"{title} {i}", t.judged_text) for i, t in enumerate(shown, 1))))
+            prompts.append(
+                asking(question, problem, *((f"{title} {i}", t.judged_text) for i, t in enumerate(shown, 1)))
+            )
         forwards, backwards = await self.replies_to(prompts, lambda reply: _read_number(reply, count), calls)
         named = Counter([*(n - 1 for n in forwards), *(count - n for n in backwards)])
         return [named[i] / named.total() if named else math.nan for i in range(count)]
@@ -160,7 +187,11 @@ def _read_choice(value: Any) -> float | None:
     if isinstance(value, str):
         found = _CHOICE.fullmatch(value.strip())
         return float(found[1]) if found else None
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _CHOICES else None
+    return (
+        float(value)
+        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _CHOICES
+        else None
+    )
 
 
 _READERS: dict[str, Callable[[Any], float | None]] = {"score": _read_score, "better": _read_place, "best": _read_choice}

@@ -1,7 +1,8 @@
-"""Read JSON objects from replies of models, which bend the format: single quotes, raw line ends, LaTeX, trailing commas, a cut end.
+"""Read JSON objects from replies of models, which bend the format: single quotes, raw line ends, LaTeX, trailing
+commas, a cut end.
 
-Objects that are valid JSON are read by `json`, all others by the package json-repair. What it repairs, it may guess. So a repaired value
-counts only where the reply shows it in one unambiguous way (`Reading.verdict`).
+Objects that are valid JSON are read by `json`, all others by the package json-repair. What it repairs, it may guess. So
+a repaired value counts only where the reply shows it in one unambiguous way (`Reading.verdict`).
 """
 
 from __future__ import annotations
@@ -13,14 +14,16 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 _QUOTES: Final = "\"'`“”„‟‘’«»"
-_BEGINS: Final = re.compile(rf"\{{\s*[{_QUOTES}\w}}\\]")  # the start of an object; other braces of prose are followed by other characters
+# the start of an object; other braces of prose are followed by other characters
+_BEGINS: Final = re.compile(rf"\{{\s*[{_QUOTES}\w}}\\]")
 _SPECIAL: Final = re.compile(r'["{}]|\\.', re.DOTALL)
 _VALUE: Final = re.compile(
     rf"([^,，;{{}}\[\]{_QUOTES}\n\r/#\\]{{0,40}}(?:/\s{{0,9}}\d{{1,9}})?)\s*(?:[,，](?!\d)|[;}}\]{_QUOTES}\n\r\\]|//|/\*|#|$)"
 )
 _MAY_GO_ON: Final = re.compile(r"1|.*\.")
 _LONGEST: Final = 1 << 15  # characters of an object that is repaired
-_MOST_WORK: Final = 1 << 20  # of a repair, whose time grows by the length times the number of braces and quotes left open
+# of a repair, whose time grows by the length times the number of braces and quotes left open
+_MOST_WORK: Final = 1 << 20
 _DEEPEST_WRAPPER: Final = 3
 
 
@@ -39,8 +42,8 @@ class Reading:
     def verdict(self, name: str, read: Callable[[Any], float | None]) -> float | None:
         """Return the verdict in a member; None where there is none.
 
-        A repaired object has one only where all that its text gives for the name agrees, and shows the value whole. So neither a
-        quotation within a reason nor a number that was cut becomes a verdict.
+        A repaired object has one only where all that its text gives for the name agrees, and shows the value whole. So
+        neither a quotation within a reason nor a number that was cut becomes a verdict.
 
         Args:
             name: The name of the member, in lower case.
@@ -48,7 +51,11 @@ class Reading:
         """
         if not self.source or name not in self.members:
             return read(self.members.get(name))
-        named = re.finditer(rf"\b{re.escape(name)}[{_QUOTES}\\]{{0,3}}\s{{0,9}}[:：=]\s{{0,9}}[{_QUOTES}\\]*", self.source, re.IGNORECASE)
+        named = re.finditer(
+            rf"\b{re.escape(name)}[{_QUOTES}\\]{{0,3}}\s{{0,9}}[:：=]\s{{0,9}}[{_QUOTES}\\]*",
+            self.source,
+            re.IGNORECASE,
+        )
         verdicts = {read(_shown_at(self.source, found.end())) for found in named} - {None}
         return verdicts.pop() if len(verdicts) == 1 else None
 

@@ -25,7 +25,12 @@ def make_verifier(given: Any) -> Verifier:
     Raises:
         ConfigError: it is no verifier, or its name is unknown.
     """
-    if isinstance(given, str) and ":" in given and "(" not in given and not isinstance(placed := VERIFIERS.get(given.strip()), type):
+    if (
+        isinstance(given, str)
+        and ":" in given
+        and "(" not in given
+        and not isinstance(placed := VERIFIERS.get(given.strip()), type)
+    ):
         given = placed  # a function that scores, named by its place
     if isinstance(given, str):
         return _complete(parse_call(VERIFIERS, given), repr(given))

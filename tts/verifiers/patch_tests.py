@@ -42,41 +42,51 @@ def _check_hidden(name: str, hidden: Any) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatchTests(Verifier):
-    r"""Scores a patch by a test suite: 1 if all tests pass, else 0, or the share of tests that pass. It needs the backend `Workspace`.
+    r"""Scores a patch by a test suite: 1 if all tests pass, else 0, or the share of tests that pass. It needs the
+    backend `Workspace`.
 
-    The patch of a path is its last one; a path without one has the root's score. The suite runs in a fork of its own. Equal files are
-    tested once.
+    The patch of a path is its last one; a path without one has the root's score. The suite runs in a fork of its own.
+    Equal files are tested once.
 
-    **A command of pytest** (`pytest …` or `python -m pytest …`) counts by its results, test by test. Each test that ran on the repository
-    before the patch must be reported. So a program that ends the run early scores 0. pytest is loaded before any file of the fork.
-    **Any other command** counts by its exit code, which the tested program can forge.
+    **A command of pytest** (`pytest …` or `python -m pytest …`) counts by its results, test by test. Each test that ran
+    on the repository before the patch must be reported. So a program that ends the run early scores 0. pytest is loaded
+    before any file of the fork. **Any other command** counts by its exit code, which the tested program can forge.
 
-    Test files are those of the root: `test_*.py`, `*_test.py`, all in `tests` or `test`, `conftest.py`, and files that set up
-    pytest or Python, such as `pyproject.toml`, `setup.cfg` and `sitecustomize.py`. Those that an agent added are gone. `hidden` files are
-    copied over them.
+    Test files are those of the root: `test_*.py`, `*_test.py`, all in `tests` or `test`, `conftest.py`, and files that
+    set up pytest or Python, such as `pyproject.toml`, `setup.cfg` and `sitecustomize.py`. Those that an agent added are
+    gone. `hidden` files are copied over them.
 
-    The tested program runs as you, in the process of its tests. One that changes pytest in memory can forge results, and one that writes
-    outside of its fork is not stopped. Use a container for agents that you do not trust.
+    The tested program runs as you, in the process of its tests. One that changes pytest in memory can forge results,
+    and one that writes outside of its fork is not stopped. Use a container for agents that you do not trust.
 
     Args:
         command: The test command. No shell reads it.
         credit: "all": 1 if all tests pass, else 0. "share": the share of tests that pass.
-        hidden: A folder whose files are copied into the fork for the run, or one such file. The agent does not get them.
-        restore: Whether test files are those of the root; otherwise those of the agent count, and only tests that the root has.
+        hidden: A folder whose files are copied into the fork for the run, or one such file. The agent does not get
+            them.
+        restore: Whether test files are those of the root; otherwise those of the agent count, and only tests that the
+            root has.
         seconds: The longest time of a run, above 0. A run that takes longer scores 0.
 
     The note of a score says how many tests pass, and which ones fail. With `hidden` it names no test.
 
-    Cost: no tokens; a verifier call a trajectory. The suite runs once on the repository as it is, before the search and its clock begin.
+    Cost: no tokens; a verifier call a trajectory. The suite runs once on the repository as it is, before the search and
+    its clock begin.
 
     Example:
         >>> import pathlib, tempfile, tts
         >>> folder = pathlib.Path(tempfile.mkdtemp())
         >>> _ = (folder / "add.py").write_text("def add(a, b):\n    return a - b\n")
-        >>> _ = (folder / "test_add.py").write_text("from add import add\n\ndef test_add():\n    assert add(2, 2) == 4\n")
+        >>> _ = (folder / "test_add.py").write_text(
+        ...     "from add import add\n\ndef test_add():\n    assert add(2, 2) == 4\n"
+        ... )
         >>> with tts.Workspace(folder, agent="toy") as workspace:
         ...     found = tts.solve(
-        ...         "Fix it.", tts.Budget(samples=4), backend=workspace, verifier="tests(command='pytest -q')", strategy="best_of_n | best"
+        ...         "Fix it.",
+        ...         tts.Budget(samples=4),
+        ...         backend=workspace,
+        ...         verifier="tests(command='pytest -q')",
+        ...         strategy="best_of_n | best",
         ...     )
         >>> found.candidates[0].scores["main"]
         1.0
@@ -116,7 +126,9 @@ class PatchTests(Verifier):
                 f"the verifier 'tests' tests patches of a repository, which the backend {backend.name!r} does not have",
                 hint="give backend=tts.Workspace('.', agent=…)",
             )
-        for repository in backend.repositories() if isinstance(backend, HasRepositories) else [RepositorySuites(backend)]:
+        for repository in (
+            backend.repositories() if isinstance(backend, HasRepositories) else [RepositorySuites(backend)]
+        ):
             suite = repository.suite(self.suite)
             self._check_root(suite, repository.runs.run_suite(suite, None))
         bound = replace(self)
@@ -128,7 +140,8 @@ class PatchTests(Verifier):
         if root.elsewhere:
             module, file = next(iter(root.elsewhere.items()))
             raise ConfigError(
-                f"{where} it imports the module {module!r} from {file}", hint="install the repository without -e, or not at all"
+                f"{where} it imports the module {module!r} from {file}",
+                hint="install the repository without -e, or not at all",
             )
         if root.stopped:
             raise ConfigError(f"{where} it takes more than {self.seconds:g} s", hint="give tests(seconds=…)")
@@ -149,13 +162,18 @@ class PatchTests(Verifier):
         scores: dict[str | None, StepScores] = {}
         for patch in dict.fromkeys(patches):
             left = calls.seconds_left()
-            scores[patch] = _LATE if left is not None and left <= 0 else await in_thread(self._score, repository.runs, suite, patch, left)
+            scores[patch] = (
+                _LATE
+                if left is not None and left <= 0
+                else await in_thread(self._score, repository.runs, suite, patch, left)
+            )
         return [scores[patch] for patch in patches]
 
     def _repository(self, prompt: str) -> RepositorySuites:
         if self.workspace is None:
             raise ConfigError(
-                "the verifier 'tests' has no repository", hint="give it to tts.solve with backend=tts.Workspace('.', agent=…)"
+                "the verifier 'tests' has no repository",
+                hint="give it to tts.solve with backend=tts.Workspace('.', agent=…)",
             )
         if isinstance(self.workspace, HasRepositories):
             return self.workspace.repository_of(prompt)
@@ -190,7 +208,11 @@ class PatchTests(Verifier):
     def _note(self, passed: Mapping[str, bool]) -> str:
         told = f"{sum(passed.values())} of {len(passed)} tests pass"
         failing = [name for name, passes in passed.items() if not passes]
-        return f"{told}." if self.hidden is not None or not failing else f"{told}; tests that fail: {', '.join(failing[:_NAMED])}."
+        return (
+            f"{told}."
+            if self.hidden is not None or not failing
+            else f"{told}; tests that fail: {', '.join(failing[:_NAMED])}."
+        )
 
 
 def judge_results(results: Mapping[str, Result], root: Mapping[str, Result], *, new: bool) -> dict[str, bool]:
@@ -198,7 +220,8 @@ def judge_results(results: Mapping[str, Result], root: Mapping[str, Result], *, 
 
     Args:
         results: The results with a patch.
-        root: The results without it. A module that was not collected has no tests there. Tests skipped in both runs do not count.
+        root: The results without it. A module that was not collected has no tests there. Tests skipped in both runs do
+            not count.
         new: Whether further tests count.
     """
     known = [name for name, result in root.items() if result != "uncollected"]

@@ -22,7 +22,8 @@ MOST_VOTES, _MOST_TOKENS = 1024, 2**31
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskingVerifier(Verifier):
-    """The parameters of a verifier that asks a model. A path whose prompt is longer than `prompt_tokens` is not cut: its score is NaN.
+    """The parameters of a verifier that asks a model. A path whose prompt is longer than `prompt_tokens` is not cut:
+    its score is NaN.
 
     Args:
         model: The role of the model that is asked.
@@ -66,7 +67,8 @@ class AskingVerifier(Verifier):
             left = backend.context - self.behind_prompt
             if left < (1 if self.prompt_tokens is None else room):
                 raise ConfigError(
-                    f"{self.sized}, but must leave room for a prompt in the model's context of {backend.context} tokens",
+                    f"{self.sized}, but must leave room for a prompt in the model's context of {backend.context} "
+                    "tokens",
                     hint=self.fitting_sizes,
                 )
             room = min(room, left)
@@ -76,7 +78,9 @@ class AskingVerifier(Verifier):
         return made
 
     def empty_prompts(self, problem: Problem) -> Sequence[Prompt]:
-        """Return the prompts that score a solution without text: those of a solution are longer by its tokens. None, here."""
+        """Return the prompts that score a solution without text: those of a solution are longer by its tokens. None,
+        here.
+        """
         del problem
         return ()
 
@@ -131,8 +135,11 @@ class ReplyingVerifier(AskingVerifier):
         """What to give where prompt and reply do not fit in the model's context."""
         return f"give {self.name}(max_tokens=…, prompt_tokens=…) that fit together"
 
-    async def replies_to(self, prompts: Sequence[Prompt], read: Callable[[str], T | None], calls: Calls) -> list[list[T]]:
-        """Return what is read of the replies for each prompt; failed and unreadable ones are left out. [] for a prompt that is too long.
+    async def replies_to(
+        self, prompts: Sequence[Prompt], read: Callable[[str], T | None], calls: Calls
+    ) -> list[list[T]]:
+        """Return what is read of the replies for each prompt; failed and unreadable ones are left out. [] for a prompt
+        that is too long.
 
         Args:
             read: Returns the verdict of a reply; replies for which it returns None are counted as unreadable.
@@ -150,7 +157,9 @@ class ReplyingVerifier(AskingVerifier):
         return [[verdict for verdict in next(verdicts) if verdict is not None] if fit else [] for fit in fits]
 
     def bound(self, prefix_tokens: int, new_tokens: int) -> int:
-        """Return the tokens of a prompt, times the number of times it is read, plus those of all replies: a constant."""
+        """Return the tokens of a prompt, times the number of times it is read, plus those of all replies: a
+        constant.
+        """
         del prefix_tokens, new_tokens
         return (self.votes + 1 if self.reads is None else self.reads) * self.room + self.votes * self.max_tokens
 
@@ -173,19 +182,24 @@ async def compare_in_both_orders(
     pairs: Sequence[tuple[Trajectory, Trajectory]],
     verdicts: Callable[[list[Prompt]], Awaitable[list[float]]],
 ) -> list[float]:
-    """Return how far the first of each pair is better, from 0 to 1: the mean over both orders; NaN if one of the two is unknown.
+    """Return how far the first of each pair is better, from 0 to 1: the mean over both orders; NaN if one of the two is
+    unknown.
 
-    Prompts that begin with the same solution follow one another, so that a server with a prefix cache reads that solution once.
+    Prompts that begin with the same solution follow one another, so that a server with a prefix cache reads that
+    solution once.
 
     Args:
         question: The instruction to compare two.
         problem: The problem.
         pairs: The solutions to compare.
-        verdicts: A function that returns, for each prompt, how far its solution A is better, from 0 to 1; NaN where unknown.
+        verdicts: A function that returns, for each prompt, how far its solution A is better, from 0 to 1; NaN where
+            unknown.
     """
     shown = [order for a, b in pairs for order in ((a.judged_text, b.judged_text), (b.judged_text, a.judged_text))]
     rank = {first: place for place, first in enumerate(dict.fromkeys(first for first, _ in shown))}
     places = sorted(range(len(shown)), key=lambda place: rank[shown[place][0]])
-    prompts: list[Prompt] = [asking(question, problem, ("Solution A", shown[i][0]), ("Solution B", shown[i][1])) for i in places]
+    prompts: list[Prompt] = [
+        asking(question, problem, ("Solution A", shown[i][0]), ("Solution B", shown[i][1])) for i in places
+    ]
     said = dict(zip(places, await verdicts(prompts), strict=True))
     return [(said[2 * i] + 1 - said[2 * i + 1]) / 2 for i in range(len(pairs))]

@@ -25,10 +25,11 @@ class SelfEvaluation(Verifier):
 
     score = P(no) / (P(yes) + P(no)), the predicted probability that the solution does at least as well as a new one.
 
-    Source: algorithm A13, Manvi, Singh, Ermon, "Adaptive Inference-Time Compute: LLMs Can Predict if They Can Do Better, Even
-    Mid-Generation" (2410.02725). Differs:
+    Source: algorithm A13, Manvi, Singh, Ermon, "Adaptive Inference-Time Compute: LLMs Can Predict if They Can Do
+    Better, Even Mid-Generation" (2410.02725). Differs:
         - the question is a text appended to the solution, as the model was trained on it, and not a chat turn;
-        - the paper's wording is not sourced, so none is built in: question and answers are fields of the model's record.
+        - the paper's wording is not sourced, so none is built in: question and answers are fields of the model's
+          record.
 
     Args:
         question: Appended to the solution.
@@ -37,7 +38,8 @@ class SelfEvaluation(Verifier):
         tokens: The most tokens of the question. A solver fills what is None from the model's record, and the tokens
             from its tokenizer.
 
-    Cost: the question's tokens for each trajectory, as verifier tokens. The score is NaN if the context has no room for the question.
+    Cost: the question's tokens for each trajectory, as verifier tokens. The score is NaN if the context has no room for
+    the question.
 
     Example:
         >>> import tts
@@ -62,7 +64,8 @@ class SelfEvaluation(Verifier):
         """Return the verifier with all parameters set.
 
         Raises:
-            ConfigError: the model's record has no question, an answer is not exactly one token, or `tokens` is too small.
+            ConfigError: the model's record has no question, an answer is not exactly one token, or `tokens` is too
+                small.
         """
         known = None if record is None else record.self_evaluation
         parts = {
@@ -84,7 +87,10 @@ class SelfEvaluation(Verifier):
         """Return the most tokens that the question is."""
         size = text_bound(backend, question)
         if self.tokens is not None and self.tokens < size:
-            raise ConfigError(f"tokens is {self.tokens}, but the question {question!r} may be {size} to this model", hint="leave it out")
+            raise ConfigError(
+                f"tokens is {self.tokens}, but the question {question!r} may be {size} to this model",
+                hint="leave it out",
+            )
         return size if self.tokens is None else self.tokens
 
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:

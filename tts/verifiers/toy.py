@@ -22,8 +22,9 @@ def _check_seed(name: str, value: Any) -> None:
 class ToyVerifier(Verifier):
     """Judges for each step whether all results so far are right; each verdict is flipped with probability `error`.
 
-    A step judged right scores 1 - error, one judged wrong scores error: the probability of being right given the verdict, at even
-    prior odds. error=0 is a perfect verifier, error=0.5 a constant one. A verdict depends on the text alone.
+    A step judged right scores 1 - error, one judged wrong scores error: the probability of being right given the
+    verdict, at even prior odds. error=0 is a perfect verifier, error=0.5 a constant one. A verdict depends on the text
+    alone.
 
     Args:
         error: The error in [0, 0.5].
@@ -34,7 +35,9 @@ class ToyVerifier(Verifier):
 
     Example:
         >>> import tts
-        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="best_of_n(n=4) | weighted", verifier="toy(error=0.1)")
+        >>> found = tts.solve(
+        ...     "3 + 4 - 2 + 9", 400, model="toy", strategy="best_of_n(n=4) | weighted", verifier="toy(error=0.1)"
+        ... )
         >>> [round(c.scores["main"], 2) for c in found.candidates]
         [0.9, 0.9, 0.9, 0.1]
     """
@@ -52,10 +55,13 @@ class ToyVerifier(Verifier):
             for t, truth in zip(trajectories, readings, strict=True)
         ]
 
-    def _judge(self, problem: Problem, t: Trajectory, steps: Sequence[str], truth: Sequence[float]) -> tuple[float, ...]:
+    def _judge(
+        self, problem: Problem, t: Trajectory, steps: Sequence[str], truth: Sequence[float]
+    ) -> tuple[float, ...]:
         if len(steps) != len(truth):
             raise VerifierError(
-                f"the verifier 'toy' has verdicts on {len(truth)} lines, but the path is cut into {len(steps)} steps (node {t.node})",
+                f"the verifier 'toy' has verdicts on {len(truth)} lines, but the path is cut into {len(steps)} steps "
+                f"(node {t.node})",
                 hint="it scores paths of the backend 'toy' in a task whose steps are lines, such as arithmetic",
             )
         scores: list[float] = []

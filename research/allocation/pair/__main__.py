@@ -32,7 +32,9 @@ def main() -> None:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
-    parser.add_argument("--fit", nargs="*", choices=fitting.KINDS, metavar="NAME", help=f"of {', '.join(fitting.KINDS)}; none: all")
+    parser.add_argument(
+        "--fit", nargs="*", choices=fitting.KINDS, metavar="NAME", help=f"of {', '.join(fitting.KINDS)}; none: all"
+    )
     parser.add_argument("--limit", type=int, default=400, help="problems")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=2, help="processes")

@@ -1,7 +1,9 @@
-"""What divisions of one total come to that know less, or more, than the allocator: in expectation over recorded samples.
+"""What divisions of one total come to that know less, or more, than the allocator: in expectation over recorded
+samples.
 
-A problem's samples are a greedy one, where that is what the allocator begins with, and those of its pools. Half of them decide, the
-other half are what counts, and the other way round: so nothing is chosen by the luck that it is then measured with.
+A problem's samples are a greedy one, where that is what the allocator begins with, and those of its pools. Half of them
+decide, the other half are what counts, and the other way round: so nothing is chosen by the luck that it is then
+measured with.
 
 Shapes: P problems, N samples of a half, R orders of them.
 """
@@ -49,7 +51,9 @@ class Half:
         return np.diff(self.right, axis=1, prepend=0.0)
 
 
-def halves(pools: Sequence[ProblemPool], greedy_first: Mapping[str, RecordedSample] | None) -> tuple[list[str], Half, Half]:
+def halves(
+    pools: Sequence[ProblemPool], greedy_first: Mapping[str, RecordedSample] | None
+) -> tuple[list[str], Half, Half]:
     """Return the problems, and both halves of their samples; a greedy one is the first of either half."""
     of: dict[str, list[RecordedSample]] = {}
     for pool in pools:
@@ -73,13 +77,18 @@ def _half(samples: Sequence[Sequence[RecordedSample]], firsts: Sequence[Recorded
     if firsts[0] is not None:
         cost += (np.array([first.tokens for first in firsts if first is not None]) - tokens)[:, None]
     return Half(
-        right=right, cost=cost, rate=np.array([float(np.mean([one.right is True for one in of])) for of in samples]),
+        right=right,
+        cost=cost,
+        rate=np.array([float(np.mean([one.right is True for one in of])) for of in samples]),
         predicted=population.mean_rate(population.posterior(seen)),
-    )  # fmt: skip
+    )
 
 
-def _votes(samples: list[RecordedSample], first: RecordedSample | None, rng: np.random.Generator) -> tuple[Floats, int, int]:
-    """Return the chance [N] that the vote of the first n is right, over random orders, and the two greatest counts of early votes.
+def _votes(
+    samples: list[RecordedSample], first: RecordedSample | None, rng: np.random.Generator
+) -> tuple[Floats, int, int]:
+    """Return the chance [N] that the vote of the first n is right, over random orders, and the two greatest counts of
+    early votes.
 
     Early votes are those of the first `PILOTS` samples of the first order.
     """
@@ -88,11 +97,14 @@ def _votes(samples: list[RecordedSample], first: RecordedSample | None, rng: np.
     right = np.array([False, *(next(one.right is True for one in every if one.answer == answer) for answer in kinds)])
     kind = np.array([0 if one.answer is None else 1 + kinds[one.answer] for one in every])  # 0: without an answer
     start = 0 if first is None else 1
-    orders = np.stack([np.concatenate([np.arange(start), start + rng.permutation(len(samples))]) for _ in range(ORDERS)])
+    orders = np.stack(
+        [np.concatenate([np.arange(start), start + rng.permutation(len(samples))]) for _ in range(ORDERS)]
+    )
     drawn = np.eye(len(kinds) + 1)[kind[orders]]  # [R, N, kinds]
     drawn[:, :, 0] = 0
     counts = np.cumsum(drawn, axis=1)
-    appeared = np.where(drawn.any(axis=1), drawn.argmax(axis=1), len(every))[:, None, :]  # ties go to the answer that came first
+    # ties go to the answer that came first
+    appeared = np.where(drawn.any(axis=1), drawn.argmax(axis=1), len(every))[:, None, :]
     leads = (counts - appeared / (len(every) + 1.0)).argmax(axis=2)
     chance = (right[leads] & (counts.max(axis=2) > 0)).mean(axis=0)
     ordered = np.sort(counts[0, min(PILOTS, len(every)) - 1])[::-1]
@@ -101,7 +113,9 @@ def _votes(samples: list[RecordedSample], first: RecordedSample | None, rng: np.
 
 
 def tried(halves: tuple[Half, Half], divide: Division) -> tuple[Floats, float]:
-    """Return the chance [P] that each problem is right under a division, and its mean tokens: by one half, on the other."""
+    """Return the chance [P] that each problem is right under a division, and its mean tokens: by one half, on the
+    other.
+    """
     shares, cost = [], []
     for known, counted in (halves, halves[::-1]):
         counts = divide(known, np.random.default_rng(1))
@@ -113,7 +127,9 @@ def tried(halves: tuple[Half, Half], divide: Division) -> tuple[Floats, float]:
 
 def at_random_by(mean: float) -> Division:
     """Return the division that throws samples at problems, after one for each."""
-    return lambda half, rng: np.minimum(at_random(len(half.rate), round(mean * len(half.rate)), rng), half.right.shape[1])
+    return lambda half, rng: np.minimum(
+        at_random(len(half.rate), round(mean * len(half.rate)), rng), half.right.shape[1]
+    )
 
 
 def knowing(mean: float) -> Division:
@@ -127,7 +143,9 @@ def knowing(mean: float) -> Division:
 
 
 def binned(mean: float, *, predicted: bool) -> Division:
-    """Return A14's division: equal within five bins by difficulty, true or predicted; bins of one fold decide for the other."""
+    """Return A14's division: equal within five bins by difficulty, true or predicted; bins of one fold decide for the
+    other.
+    """
 
     def divide(half: Half, rng: np.random.Generator) -> Whole:
         difficulty = half.predicted if predicted else half.rate

@@ -1,7 +1,7 @@
 """The performance models that ship for the embedded pair, from the validation split.
 
-Where a model has searches under budgets of whole problems, `auto` is run with its pilots on the same problems and under the same budgets.
-So the model can tell where a search is better from the start.
+Where a model has searches under budgets of whole problems, `auto` is run with its pilots on the same problems and under
+the same budgets. So the model can tell where a search is better from the start.
 """
 
 from __future__ import annotations
@@ -31,12 +31,15 @@ KINDS: Mapping[str, studies.Kind] = MappingProxyType(
         "pocket": studies.EXPRESSIONS,
         "pocket-likelihood": studies.Kind(name="likelihood", verifier=own_verifier(_PAIR, "pocket")),
         "pocket-countdown": studies.Kind(
-            name="countdown", dataset={"dataset": "countdown", "numbers": [3, 4], "seed": 0, "group_by": "numbers"},
-            verifier=own_verifier(_PAIR, "countdown"), trees=studies.COUNTDOWN_TREES, unit="tokens",
+            name="countdown",
+            dataset={"dataset": "countdown", "numbers": [3, 4], "seed": 0, "group_by": "numbers"},
+            verifier=own_verifier(_PAIR, "countdown"),
+            trees=studies.COUNTDOWN_TREES,
+            unit="tokens",
             budgets=studies.COUNTDOWN_TOKENS,
         ),
     }
-)  # fmt: skip
+)
 
 
 def fit(store: Path, jobs: int, limit: int, names: Iterable[str] = tuple(KINDS)) -> None:
@@ -50,21 +53,29 @@ def fit(store: Path, jobs: int, limit: int, names: Iterable[str] = tuple(KINDS))
         path = shipped.FOLDER / f"{name}.json"
         fitted = measured.fitted(model=policy, task=task, source=asked[0].name)
         fitted.save(path)
-        if kind.unit == "tokens":  # the budgets of its searches are those of whole problems, so that `auto` can be held against them
+        # the budgets of its searches are those of whole problems, so that `auto` can be held against them
+        if kind.unit == "tokens":
             piloted(store, jobs, limit, name, kind, fitted).save(path)
         for one in measured.held_out():
             print(
-                f"{name}, {one.strategy}: {one.measured:.1%}, held out predicted as {one.predicted:.1%}, calibration error {one.error:.1%}"
+                f"{name}, {one.strategy}: {one.measured:.1%}, held out predicted as {one.predicted:.1%}, calibration "
+                f"error {one.error:.1%}"
             )
 
 
-def piloted(store: Path, jobs: int, limit: int, name: str, kind: studies.Kind, known: PerformanceModel) -> PerformanceModel:
+def piloted(
+    store: Path, jobs: int, limit: int, name: str, kind: studies.Kind, known: PerformanceModel
+) -> PerformanceModel:
     """Return a model with what `auto` reaches with a pilot on the problems of its fit, which the store may lack."""
     plan = f"auto(model={name!r}, pilots=1) | weighted"
     asked = running.asked(
-        kind.study("auto", studies.VALIDATION), kind.problems(studies.VALIDATION, limit), [plan], {kind.unit: list(kind.budgets)},
-        seeds=kind.seeds, verifier=kind.verifier,
-    )  # fmt: skip
+        kind.study("auto", studies.VALIDATION),
+        kind.problems(studies.VALIDATION, limit),
+        [plan],
+        {kind.unit: list(kind.budgets)},
+        seeds=kind.seeds,
+        verifier=kind.verifier,
+    )
     (curve,) = curves_of(studies.results(store, [asked], jobs), rng=np.random.default_rng(0))
     limits, reached = np.array(sorted(kind.budgets)) / known.tokens, np.array([one.value for one in curve.accuracy])
     found = dataclasses.replace(known, piloted=PilotedCurve(limits, reached))

@@ -27,7 +27,8 @@ SIZES = (1, 2, 4, 8, 16)
 DRAWS = 32  # subsets of a pool, where there is no closed form
 SHARES = (1.0, 1.2, 2.0, 4.0, 8.0)  # totals of the allocator, in plain samples' worth a problem
 WORTH = studies.SAMPLE
-USD_IN, USD_OUT = 1e-6, 4e-6  # made-up prices of a token read, by a verifier too, and written; one that is read again costs a tenth
+# made-up prices of a token read, by a verifier too, and written; one that is read again costs a tenth
+USD_IN, USD_OUT = 1e-6, 4e-6
 
 
 def totals() -> list[int]:
@@ -55,7 +56,9 @@ class Against:
 
 @dataclass(frozen=True, kw_only=True)
 class Compared:
-    """All that was measured. curves: by name, on tokens. live: by plan, on every axis. gains: in tokens, by name of the base."""
+    """All that was measured. curves: by name, on tokens. live: by plan, on every axis. gains: in tokens, by name of the
+    base.
+    """
 
     curves: Mapping[str, Curve]
     live: Sequence[Curve]
@@ -79,20 +82,29 @@ def measure(store: Path, jobs: int, limit: int, seeds: int) -> Compared:
     rng = np.random.default_rng(0)
     live = curves_of(map(_price, (*drawn, *other, *shared)), rng=rng)
     curves = {_name(curve.label): curve for curve in live}
-    curves |= {one.curve.label: one.curve for one in replay(pools, REPLAYED, SIZES, draws=DRAWS)}  # in place of the one live size
+    # in place of the one live size
+    curves |= {one.curve.label: one.curve for one in replay(pools, REPLAYED, SIZES, draws=DRAWS)}
     curves |= _divide(pools, other, curves[AUTO])
     singles = [name for name, curve in curves.items() if name != AUTO and curve.role == "strategy"]
     return Compared(
         curves=curves,
         live=live,
         uniform=_against(curves[AUTO], lambda _: curves[UNIFORM]),
-        single=_against(curves[AUTO], lambda tokens: max((curves[name] for name in singles), key=lambda one: at_cost(one, tokens).mean())),
+        single=_against(
+            curves[AUTO],
+            lambda tokens: max((curves[name] for name in singles), key=lambda one: at_cost(one, tokens).mean()),
+        ),
         others={
-            name: _against(curves[AUTO], lambda _, of=curve: of) for name, curve in curves.items() if curve.role in ("allocator", "oracle")
+            name: _against(curves[AUTO], lambda _, of=curve: of)
+            for name, curve in curves.items()
+            if curve.role in ("allocator", "oracle")
         },
         gains={base: _gains(curves[AUTO], curves[base]) for base in REPLAYED[:2]},
         deciding=together.deciding(store),
-        unanswered=[float(np.mean([one.answer is None for one in shared if one.cell.budget["tokens"] == total])) for total in totals()],
+        unanswered=[
+            float(np.mean([one.answer is None for one in shared if one.cell.budget["tokens"] == total]))
+            for total in totals()
+        ],
         problems=len(curves[AUTO].problems),
         seeds=seeds,
         singles=singles,
@@ -102,7 +114,10 @@ def measure(store: Path, jobs: int, limit: int, seeds: int) -> Compared:
 def _price(result: Result) -> Result:
     """Return a result with what it would have cost."""
     usage = result.usage
-    usd = USD_IN * (usage.prompt_tokens + usage.verifier_tokens + 0.1 * (usage.reused_tokens or 0)) + USD_OUT * usage.generated_tokens
+    usd = (
+        USD_IN * (usage.prompt_tokens + usage.verifier_tokens + 0.1 * (usage.reused_tokens or 0))
+        + USD_OUT * usage.generated_tokens
+    )
     return dataclasses.replace(result, usage=dataclasses.replace(usage, usd=usd), drawn=None)
 
 
@@ -133,14 +148,22 @@ def _divide(pools: Sequence[ProblemPool], other: Sequence[Result], like: Curve) 
         found = [divisions.tried((halves[0], halves[1]), way(share)) for share in (1, 2, 4, 8)]
         shares = np.array([one[0] for one in found])
         made[name] = dataclasses.replace(
-            like, label=name, costs={"tokens": np.array([one[1] for one in found])}, shares=shares, problems=problems, role=role,
-            accuracy=accuracies(shares, np.random.default_rng(0)), kind="replayed",
-        )  # fmt: skip
+            like,
+            label=name,
+            costs={"tokens": np.array([one[1] for one in found])},
+            shares=shares,
+            problems=problems,
+            role=role,
+            accuracy=accuracies(shares, np.random.default_rng(0)),
+            kind="replayed",
+        )
     return made
 
 
 def at_cost(curve: Curve, tokens: float) -> Floats:
-    """Return the share of each problem [P] at a cost, between its points as figures draw it; beyond them, that of the nearest."""
+    """Return the share of each problem [P] at a cost, between its points as figures draw it; beyond them, that of the
+    nearest.
+    """
     cost = np.log(curve.cost("tokens"))
     order = np.argsort(cost)
     place = float(np.interp(np.log(tokens), cost[order], np.arange(len(cost))))
@@ -156,16 +179,29 @@ def _against(mine: Curve, other: Callable[[float], Curve]) -> list[Against]:
         theirs = dict(zip(curve.problems, at_cost(curve, tokens).tolist(), strict=True))
         base = [theirs[problem] for problem in mine.problems]
         found.append(
-            (share, tokens, curve, paired_difference(own, base, rng=np.random.default_rng(0)), float(own.mean()), float(np.mean(base)))
+            (
+                share,
+                tokens,
+                curve,
+                paired_difference(own, base, rng=np.random.default_rng(0)),
+                float(own.mean()),
+                float(np.mean(base)),
+            )
         )
     corrected = holm([difference.p for _, _, _, difference, _, _ in found])
     return [
         Against(
-            share=share, tokens=tokens, mine=own, theirs=base, name=curve.label, difference=difference, p=float(p),
+            share=share,
+            tokens=tokens,
+            mine=own,
+            theirs=base,
+            name=curve.label,
+            difference=difference,
+            p=float(p),
             detectable=_detectable(difference.spread, len(mine.problems)),
         )
         for (share, tokens, curve, difference, own, base), p in zip(found, corrected, strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def _detectable(spread: float, problems: int) -> float:

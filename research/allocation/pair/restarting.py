@@ -1,7 +1,8 @@
-"""The policy's own judgement of whether a fresh start would do better: how much of the gain of 16 samples it reaches, and with how few.
+"""The policy's own judgement of whether a fresh start would do better: how much of the gain of 16 samples it reaches,
+and with how few.
 
-Source: algorithm A13 (Manvi, Singh and Ermon 2410.02725). It reports 74 % of that gain with 1.2 samples on average. Its policy has
-8 billion parameters and chooses among its samples by the same judgement.
+Source: algorithm A13 (Manvi, Singh and Ermon 2410.02725). It reports 74 % of that gain with 1.2 samples on average. Its
+policy has 8 billion parameters and chooses among its samples by the same judgement.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ ONE, ALL = "single | majority", f"best_of_n(n={MOST}) | best"
 
 @dataclass(frozen=True, kw_only=True)
 class Restarts:
-    """A strategy that goes by the word. samples, accuracy: of a problem, in the mean. share: of the gain of 16 samples over one."""
+    """A strategy that goes by the word. samples, accuracy: of a problem, in the mean. share: of the gain of 16 samples
+    over one.
+    """
 
     strategy: str
     samples: float
@@ -36,17 +39,26 @@ class Restarts:
 
 def measure(store: Path, jobs: int, limit: int) -> list[Restarts]:
     """Run what the store lacks, and return one sample, several thresholds, and all samples."""
-    adaptive = [f"adaptive(n={MOST}, threshold={theta}{start})" for start in ("", ", start=0.0") for theta in THRESHOLDS]
+    adaptive = [
+        f"adaptive(n={MOST}, threshold={theta}{start})" for start in ("", ", start=0.0") for theta in THRESHOLDS
+    ]
     study = running.asked(
-        "allocator-restarts", studies.problems(studies.TEST, limit), [ONE, *adaptive, ALL], {"samples": MOST}, seeds=1,
+        "allocator-restarts",
+        studies.problems(studies.TEST, limit),
+        [ONE, *adaptive, ALL],
+        {"samples": MOST},
+        seeds=1,
         verifier="self_evaluation",
-    )  # fmt: skip
+    )
     number = running.run(study, store, jobs)
     by: dict[str, dict[str, Result]] = {}
     with Store(store) as opened:
         for one in opened.results(number, drawn=False):
             by.setdefault(one.cell.strategy, {})[one.cell.problem] = one
-    least, most = (_right(next(of for name, of in by.items() if name.startswith(plan.split(" |", maxsplit=1)[0]))) for plan in (ONE, ALL))
+    least, most = (
+        _right(next(of for name, of in by.items() if name.startswith(plan.split(" |", maxsplit=1)[0])))
+        for plan in (ONE, ALL)
+    )
     return [_restarts(name, list(of.values()), _right(of), least, most) for name, of in by.items()]
 
 
@@ -54,7 +66,9 @@ def _right(of: dict[str, Result]) -> Sequence[float]:
     return [float(of[problem].right is True) for problem in sorted(of)]
 
 
-def _restarts(name: str, of: Sequence[Result], mine: Sequence[float], least: Sequence[float], most: Sequence[float]) -> Restarts:
+def _restarts(
+    name: str, of: Sequence[Result], mine: Sequence[float], least: Sequence[float], most: Sequence[float]
+) -> Restarts:
     own, whole = (np.array(each) - np.array(least) for each in (mine, most))
     share = bootstrap(lambda counts: ratio(counts @ own, counts @ whole), len(own), np.random.default_rng(0))
     samples, tokens = (float(np.mean([getattr(one.usage, axis) for one in of])) for axis in ("samples", "tokens"))

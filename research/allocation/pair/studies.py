@@ -71,7 +71,10 @@ def problems(split: str, limit: int) -> dict[str, Any]:
 def pools(split: str, limit: int, seeds: int, kind: Kind = EXPRESSIONS) -> StudyConfig:
     """Return the study that draws the pools of a split."""
     name, asked = kind.study("pools", split), kind.problems(split, limit)
-    return pool_study(running.asked(name, asked, [BASELINE], {"samples": POOL[split]}, seeds=seeds, verifier=kind.verifier), POOL[split])
+    return pool_study(
+        running.asked(name, asked, [BASELINE], {"samples": POOL[split]}, seeds=seeds, verifier=kind.verifier),
+        POOL[split],
+    )
 
 
 def others(split: str, limit: int, kind: Kind = EXPRESSIONS) -> Iterator[StudyConfig]:
@@ -80,7 +83,9 @@ def others(split: str, limit: int, kind: Kind = EXPRESSIONS) -> Iterator[StudyCo
     greedy = running.asked(kind.study("greedy", split), asked, plans, {"samples": 1}, seeds=1, verifier=kind.verifier)
     yield greedy.model_copy(update={"record": greedy.record.model_copy(update={"candidates": True})})
     budget = {kind.unit: list(kind.budgets)}
-    yield running.asked(kind.study("tree", split), asked, list(kind.trees), budget, seeds=kind.seeds, verifier=kind.verifier)
+    yield running.asked(
+        kind.study("tree", split), asked, list(kind.trees), budget, seeds=kind.seeds, verifier=kind.verifier
+    )
 
 
 def results(store: Path, studies: Iterable[StudyConfig], jobs: int) -> list[Result]:

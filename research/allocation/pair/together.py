@@ -1,4 +1,6 @@
-"""Problems that share one total, by `solve_many`: run once for each total and seed, and kept in the store like any other results."""
+"""Problems that share one total, by `solve_many`: run once for each total and seed, and kept in the store like any
+other results.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,14 @@ from tts.types import Problem, Solution
 
 
 def results(path: Path, plan: str, totals: Sequence[int], limit: int, seeds: int, jobs: int) -> list[Result]:
-    """Return the results of test problems under totals of so many tokens a problem, running those that the store lacks."""
+    """Return the results of test problems under totals of so many tokens a problem, running those that the store
+    lacks.
+    """
     asked = [(seed, each) for seed in range(seeds) for each in totals]
-    helpers = [multiprocessing.get_context("spawn").Process(target=_all, args=(path, plan, asked[i::jobs], limit)) for i in range(1, jobs)]
+    helpers = [
+        multiprocessing.get_context("spawn").Process(target=_all, args=(path, plan, asked[i::jobs], limit))
+        for i in range(1, jobs)
+    ]
     for helper in helpers:
         helper.start()
     _all(path, plan, asked[::jobs], limit)
@@ -42,7 +49,10 @@ def deciding(path: Path) -> dict[str, dict[str, float]]:
     """Return how long deciding took, and what else is known of each run, by its name."""
     files = sorted(path.parent.glob(f"{path.name}.together-*.json"))
     return dict(
-        sorted((file.name.removeprefix(f"{path.name}.together-").removesuffix(".json"), json.loads(file.read_text())) for file in files)
+        sorted(
+            (file.name.removeprefix(f"{path.name}.together-").removesuffix(".json"), json.loads(file.read_text()))
+            for file in files
+        )
     )
 
 
@@ -50,9 +60,13 @@ def _all(path: Path, plan: str, asked: Sequence[tuple[int, int]], limit: int) ->
     found: list[Result] = []
     for seed, each in asked:
         study = running.asked(
-            f"allocator-together-{each}-{seed}", studies.problems(studies.TEST, limit), [plan], {"tokens": each}, seeds=1,
+            f"allocator-together-{each}-{seed}",
+            studies.problems(studies.TEST, limit),
+            [plan],
+            {"tokens": each},
+            seeds=1,
             verifier=studies.VERIFIER,
-        ).model_copy(update={"seeds": [seed]})  # fmt: skip
+        ).model_copy(update={"seeds": [seed]})
         with Store(path) as store, PreparedStudy(study) as prepared:
             number = store.begin(study.name, snapshot(study, prepared.problems, prepared.executor.settings))
             cells = list(map(_shared, prepared.cells()))
@@ -72,13 +86,20 @@ def _run(store: Store, cells: Sequence[Cell], problems: grid.Problems, plan: str
     asked = [problems[cell.dataset][cell.problem] for cell in cells]
     total = each * len(asked)
     with Solver("pocket", studies.VERIFIER, strategy=plan) as solver, _Deciding() as decided:
-        solver.solve(asked[0], Budget(samples=1), strategy="best_of_n | majority")  # the model is loaded before the clock starts
+        # the model is loaded before the clock starts
+        solver.solve(asked[0], Budget(samples=1), strategy="best_of_n | majority")
         began = time.perf_counter()
         solutions = solver.solve_many(asked, Budget(tokens=total), seed=seed)
         wall = time.perf_counter() - began
     if (spent := sum(solution.usage.tokens for solution in solutions)) > total:
         raise SystemExit(f"{spent} tokens were spent of a total of {total}")
-    known = {"problems": len(asked), "seconds": wall, "deciding": decided.seconds, "waves": decided.waves, "spent": spent / total}
+    known = {
+        "problems": len(asked),
+        "seconds": wall,
+        "deciding": decided.seconds,
+        "waves": decided.waves,
+        "spent": spent / total,
+    }
     name = f"{each:03} tokens, seed {seed}"
     store.path.with_name(f"{store.path.name}.together-{name}.json").write_text(json.dumps(known), encoding="utf-8")
     print(f"{plan}, {name}: {known}", flush=True)
@@ -89,10 +110,16 @@ def _run(store: Store, cells: Sequence[Cell], problems: grid.Problems, plan: str
 def _result(cell: Cell, problem: Problem, solution: Solution) -> Result:
     task = tasks.get(problem.task or "pocket")
     return Result(
-        cell=cell, answer=solution.answer, right=judge_answer(solution.answer, task, problem), confidence=solution.confidence,
-        stopped_by=solution.stopped_by, usage=solution.usage, failures=solution.failures, warnings=solution.warnings,
+        cell=cell,
+        answer=solution.answer,
+        right=judge_answer(solution.answer, task, problem),
+        confidence=solution.confidence,
+        stopped_by=solution.stopped_by,
+        usage=solution.usage,
+        failures=solution.failures,
+        warnings=solution.warnings,
         seconds_at=time.time(),
-    )  # fmt: skip
+    )
 
 
 class _Deciding:

@@ -7,7 +7,18 @@ from math import isnan
 from pathlib import Path
 
 from research.allocation.pair import divisions, restarting, studies
-from research.allocation.pair.measuring import AUTO, SHARES, SIZES, UNIFORM, USD_IN, USD_OUT, WORTH, Against, Compared, totals
+from research.allocation.pair.measuring import (
+    AUTO,
+    SHARES,
+    SIZES,
+    UNIFORM,
+    USD_IN,
+    USD_OUT,
+    WORTH,
+    Against,
+    Compared,
+    totals,
+)
 from research.allocation.pair.restarting import Restarts
 from research.methods.claims import points
 from research.methods.writing import NEVER, code, share
@@ -18,7 +29,8 @@ from tts.experiments.analysis.curves import AXES, Curve
 from tts.experiments.output import plots
 
 RESOURCES = ("tokens", "flops", "work_seconds", "seconds", "usd", "kv_bytes")
-_WANTED, _AT = 0.74, 1.2  # share of the gain of 16 samples, and the mean samples that it is reached with (algorithm A13)
+# share of the gain of 16 samples, and the mean samples that it is reached with (algorithm A13)
+_WANTED, _AT = 0.74, 1.2
 
 
 def write(compared: Compared, restarts: Sequence[Restarts], folder: Path) -> None:
@@ -61,31 +73,41 @@ def _head(compared: Compared) -> Iterator[str]:
     model = shipped.load("pocket")
     yield "# The allocator on the embedded pair"
     yield ""
-    yield made_by("python -m research.allocation.pair", "; the performance model by `python -m research.allocation.pair --fit`")
+    yield made_by(
+        "python -m research.allocation.pair", "; the performance model by `python -m research.allocation.pair --fit`"
+    )
     yield ""
     yield (
         f"- Problems: {compared.problems} of the test split, plain expressions of 1 to 10 operations, as many of each; "
-        f"{compared.seeds} seeds. The performance model was fitted to {model.problems} problems of the validation split; no "
+        f"{compared.seeds} seeds. The performance model was fitted to {model.problems} problems of the validation "
+        "split; no "
         "expression is in both."
     )
     yield (
         f"- `{AUTO}`: `solve_many` with one total for all problems, {', '.join(map(str, totals()))} tokens a problem "
-        f"({', '.join(f'{each:g}' for each in SHARES)} plain samples' worth), generated and verifier tokens together; live. It begins each "
-        f"problem {'as the others' if model.first is None else f'with a sample at temperature {model.first:g}, which is better'}. "
-        f"Its selection is that of {code(next(iter(model.curves)))}, which reaches more for its cost on the validation split."
+        f"({', '.join(f'{each:g}' for each in SHARES)} plain samples' worth), generated and verifier tokens together; "
+        "live. It begins each "
+        f"problem {'as the others' if model.first is None else f'with a sample at temperature {model.first:g}, which is better'}. "  # noqa: E501
+        f"Its selection is that of {code(next(iter(model.curves)))}, which reaches more for its cost on the "
+        "validation split."
     )
     yield (
-        f"- Uniform best-of-N: N samples of each, replayed, averaged over subsets of {studies.POOL[studies.TEST]} a seed; with `weighted` "
+        f"- Uniform best-of-N: N samples of each, replayed, averaged over subsets of {studies.POOL[studies.TEST]} a "
+        "seed; with `weighted` "
         "and `best` the process model's tokens are counted. `rebase` and the greedy `single` are live."
     )
     yield (
-        f"- Divisions: {divisions.BINS} quantile bins of algorithm A14, by true success rates or as predicted from {divisions.PILOTS} "
-        "samples (which are among those that are paid for), each fold divided by the other's bins; the static oracle divides by every "
-        "problem's own true chances; random throws samples at problems. They draw what the allocator draws and vote as it does; one half "
+        f"- Divisions: {divisions.BINS} quantile bins of algorithm A14, by true success rates or as predicted from "
+        f"{divisions.PILOTS} "
+        "samples (which are among those that are paid for), each fold divided by the other's bins; the static oracle "
+        "divides by every "
+        "problem's own true chances; random throws samples at problems. They draw what the allocator draws and vote "
+        "as it does; one half "
         "of each problem's samples decides, the other is counted."
     )
     yield (
-        "- Accuracy with 95 % intervals, by problem; differences paired by problem, at the same tokens; p: sign-flip test, corrected by "
+        "- Accuracy with 95 % intervals, by problem; differences paired by problem, at the same tokens; p: sign-flip "
+        "test, corrected by "
         "Holm over the totals; detectable: the least difference that as many problems show four times of five."
     )
 
@@ -94,18 +116,28 @@ def _asked(compared: Compared, restarts: Sequence[Restarts]) -> Iterator[str]:
     greedy = next(of for of in compared.live if of.label.startswith("single"))
     alone = f"{100 * greedy.accuracy[0].value:.1f} % for {amount(float(greedy.cost('tokens')[0]))} tokens"
     yield (
-        f"- Fewer tokens than uniform best-of-N for equal accuracy: **seen, and not the division's**. The first sample is greedy, and "
+        "- Fewer tokens than uniform best-of-N for equal accuracy: **seen, and not the division's**. The first "
+        "sample is greedy, and "
         f"alone it reaches {alone}; what is divided beyond it adds at most what the rows of `auto` show over that."
     )
     for base, of in compared.gains.items():
-        yield f"  - against {code(base)}: {'; '.join(in_words(one, 'tokens') for one in of) or 'no accuracy that both reach'}"
+        yield (
+            f"  - against {code(base)}: "
+            f"{'; '.join(in_words(one, 'tokens') for one in of) or 'no accuracy that both reach'}"
+        )
     worse = [one for one in compared.single if one.p < 0.05 and one.difference.mean.value < 0]
     verdict = "**holds**" if not worse else f"**missed** at {', '.join(f'{one.share:g}' for one in worse)}"
     most = max(one.detectable for one in compared.single)
-    yield f"- Never significantly worse than the best single strategy: {verdict} (detectable: {100 * most:.1f} points at most)."
+    yield (
+        f"- Never significantly worse than the best single strategy: {verdict} (detectable: {100 * most:.1f} points "
+        "at most)."
+    )
     silent = "; ".join(f"{each:.0%} at {share:g}" for share, each in zip(SHARES, compared.unanswered, strict=True))
     yield f"  - runs without an answer: {silent}."
-    yield f"- With self-evaluation, {_WANTED:.0%} of the gain of {restarting.MOST} samples with {_AT} on average: {_word(restarts)}."
+    yield (
+        f"- With self-evaluation, {_WANTED:.0%} of the gain of {restarting.MOST} samples with {_AT} on average: "
+        f"{_word(restarts)}."
+    )
     yield f"  - what the allocator reaches of the gain of {SIZES[-1]} plain samples' vote over one: {_early(compared)}."
     oracle = compared.others["static oracle"]
     yield "- Distance to the static oracle, at the same tokens: " + "; ".join(
@@ -115,7 +147,10 @@ def _asked(compared: Compared, restarts: Sequence[Restarts]) -> Iterator[str]:
 
 def _word(found: Sequence[Restarts]) -> str:
     one, *_, every = sorted(found, key=lambda each: each.samples)
-    gained = f"{100 * one.accuracy:.1f} % with one, {100 * every.accuracy:.1f} % with the best of {restarting.MOST} by its own word"
+    gained = (
+        f"{100 * one.accuracy:.1f} % with one, {100 * every.accuracy:.1f} % with the best of {restarting.MOST} "
+        "by its own word"
+    )
     if every.accuracy <= one.accuracy:
         return f"**missed**: there is no such gain here ({gained}); the card says why"
     cheap = any(each.share.value >= _WANTED and each.samples <= _AT for each in found)
@@ -126,7 +161,8 @@ def _early(compared: Compared) -> str:
     votes = compared.curves[UNIFORM].accuracy
     least, most = votes[0].value, votes[-1].value
     return "; ".join(
-        f"{(one.mine - least) / (most - least):.0%} with {one.tokens / WORTH:.1f} samples' worth of tokens" for one in compared.uniform
+        f"{(one.mine - least) / (most - least):.0%} with {one.tokens / WORTH:.1f} samples' worth of tokens"
+        for one in compared.uniform
     )
 
 
@@ -144,15 +180,27 @@ def _against(found: Sequence[Against]) -> Iterator[str]:
     for one in found:
         p = "< 0.001" if one.p < 0.001 else f"{one.p:.3f}"
         cells = (
-            f"{one.share:g}", f"{one.tokens:.0f}", f"{100 * one.mine:.1f}", f"{100 * one.theirs:.1f}", code(one.name),
-            points(one.difference.mean).removesuffix(" points"), p, f"{100 * one.detectable:.1f}",
-        )  # fmt: skip
+            f"{one.share:g}",
+            f"{one.tokens:.0f}",
+            f"{100 * one.mine:.1f}",
+            f"{100 * one.theirs:.1f}",
+            code(one.name),
+            points(one.difference.mean).removesuffix(" points"),
+            p,
+            f"{100 * one.detectable:.1f}",
+        )
         yield f"| {' | '.join(cells)} |"
 
 
 def _resources(compared: Compared) -> Iterator[str]:
-    yield "Live runs by what each resource buys (best-of-N has 16 samples here, as pools do): the most accurate whose mean cost is at most"
-    yield "that of the allocator at its totals. Keys and values count where they peak, seconds as the machine was then, with other work"
+    yield (
+        "Live runs by what each resource buys (best-of-N has 16 samples here, as pools do): the most accurate whose "
+        "mean cost is at most"
+    )
+    yield (
+        "that of the allocator at its totals. Keys and values count where they peak, seconds as the machine was "
+        "then, with other work"
+    )
     yield "beside; dollars are at made-up prices"
     yield f"({1e6 * USD_IN:g} a million tokens read, {1e6 * USD_OUT:g} a million written)."
     yield ""
@@ -164,7 +212,10 @@ def _resources(compared: Compared) -> Iterator[str]:
         yield f"| {AXES[axis].title} | {' | '.join(said for _, said in found)} |"
     yield ""
     counted = {tuple(label for label, _ in found) for axis, found in best.items() if not axis.endswith("seconds")}
-    yield f"Which resource binds {'changes' if len(counted) > 1 else 'changes nothing in'} what is best here; time is left out of that,"
+    yield (
+        f"Which resource binds {'changes' if len(counted) > 1 else 'changes nothing in'} what is best here; time is "
+        "left out of that,"
+    )
     yield "for it was measured beside other work."
     yield ""
     yield from (f"![Accuracy against {AXES[axis].title}](allocator_{axis}.svg)" for axis in RESOURCES[1:])
@@ -183,7 +234,10 @@ def _best(curves: Sequence[Curve], axis: str, most: float) -> tuple[str, str]:
 
 
 def _restarts(found: Sequence[Restarts]) -> Iterator[str]:
-    yield f"Live, with the verifier `self_evaluation`. Gain: over one sample, as a share of that of {restarting.MOST}, with a 95 %"
+    yield (
+        "Live, with the verifier `self_evaluation`. Gain: over one sample, as a share of that of "
+        f"{restarting.MOST}, with a 95 %"
+    )
     yield f"interval by problem; {NEVER}: those are no better than one."
     yield ""
     yield "| strategy | samples | tokens | accuracy | share of the gain |"
@@ -198,4 +252,7 @@ def _deciding(compared: Compared) -> Iterator[str]:
     yield "| :-- | --: | --: | --: | --: | --: | --: |"
     for name, one in compared.deciding.items():
         each, part = 1000 * one["deciding"] / one["problems"], one["deciding"] / one["seconds"]
-        yield (f"| {name} | {one['seconds']:.0f} | {one['waves']} | {one['deciding']:.2f} | {each:.2f} | {part:.2%} | {one['spent']:.1%} |")
+        yield (
+            f"| {name} | {one['seconds']:.0f} | {one['waves']} | {one['deciding']:.2f} | {each:.2f} | {part:.2%} | "
+            f"{one['spent']:.1%} |"
+        )

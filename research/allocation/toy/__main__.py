@@ -1,12 +1,14 @@
-"""The allocator on a toy world of known truth, against the best policy with the same information and against those that know more.
+"""The allocator on a toy world of known truth, against the best policy with the same information and against those that
+know more.
 
     python -m research.allocation.toy [--problems 10000] [--seeds 0,1,2] [--budgets 2,4,8,16,32,64,128] [--out PAGE]
 
-Two settings: a perfect checker, and votes without a verifier. For each budget, in samples a problem, the page gives each policy's accuracy,
-and its gain over uniform best-of-N as a share of the reference's. The 95 % intervals are from problems drawn again (all policies see the
-same draws, so differences are paired). The reference draws one sample at a time, by the exact index under the true population: the best
-policy with the allocator's information. Each seed is a world of its own; problems of all are counted together. Then: what pilots are worth
-to a division made once, whether difficulty is told rightly, and how long deciding takes.
+Two settings: a perfect checker, and votes without a verifier. For each budget, in samples a problem, the page gives
+each policy's accuracy, and its gain over uniform best-of-N as a share of the reference's. The 95 % intervals are from
+problems drawn again (all policies see the same draws, so differences are paired). The reference draws one sample at a
+time, by the exact index under the true population: the best policy with the allocator's information. Each seed is a
+world of its own; problems of all are counted together. Then: what pilots are worth to a division made once, whether
+difficulty is told rightly, and how long deciding takes.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ def main() -> None:
     worlds = [World.drawn(problems, options.problems, np.random.default_rng(seed)) for seed in seeds]
     page = report.Page(f"{options.problems:,} problems in each of {len(seeds)} worlds (seeds {options.seeds})")
     for checked, setting in SETTINGS.items():
-        page.setting(setting, {budget: compare(worlds, budget, most, checked=checked) for budget in budgets if budget <= most})
+        page.setting(
+            setting, {budget: compare(worlds, budget, most, checked=checked) for budget in budgets if budget <= most}
+        )
         page.pilots(setting, pilots_pay(worlds[0], most, checked=checked))
         page.reliability(setting, reliability(worlds[0], checked=checked))
     page.deciding(deciding(DECIDED // 50 if options.quick else DECIDED))
@@ -59,8 +63,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--problems", type=int, default=10_000)
     parser.add_argument("--budgets", default="2,4,8,16,32,64,128", help="samples a problem")
     parser.add_argument("--seeds", default="0", help="of the worlds")
-    parser.add_argument("--quick", action="store_true", help="tables of 64 samples, no budget above, decisions timed on few problems")
-    parser.add_argument("--out", type=Path, help="page to write, with its figure beside it; left out: the page is printed")
+    parser.add_argument(
+        "--quick", action="store_true", help="tables of 64 samples, no budget above, decisions timed on few problems"
+    )
+    parser.add_argument(
+        "--out", type=Path, help="page to write, with its figure beside it; left out: the page is printed"
+    )
     return parser.parse_args()
 
 
@@ -69,7 +77,9 @@ def compare(worlds: list[World], budget: int, most: int, *, checked: bool) -> re
     right: dict[str, list[Scores]] = {}
     spent: dict[str, list[float]] = {}
     for i, world in enumerate(worlds):
-        for name, counts in allocations(world, budget, most, np.random.default_rng([i, budget]), checked=checked).items():
+        for name, counts in allocations(
+            world, budget, most, np.random.default_rng([i, budget]), checked=checked
+        ).items():
             right.setdefault(name, []).append(world.score(counts, checked=checked))
             spent.setdefault(name, []).append(float(counts.mean()) / budget)
     every = {name: np.concatenate(each) for name, each in right.items()}
@@ -87,7 +97,8 @@ def compare(worlds: list[World], budget: int, most: int, *, checked: bool) -> re
         for i, (name, each) in enumerate(every.items())
     }
     print(
-        f"{SETTINGS[checked]}, {budget} samples a problem: " + ", ".join(f"{n} {line.accuracy:.4f}" for n, line in found.items()),
+        f"{SETTINGS[checked]}, {budget} samples a problem: "
+        + ", ".join(f"{n} {line.accuracy:.4f}" for n, line in found.items()),
         flush=True,
     )
     return found
@@ -101,12 +112,16 @@ def known(population: Population, most: int, *, checked: bool) -> Values:
 
 @cache
 def orders(world: World, most: int, *, checked: bool) -> tuple[policies.Counts, policies.Counts]:
-    """The samples of the reference, and of the policy that knows every problem's kind, in the order in which they draw them."""
+    """The samples of the reference, and of the policy that knows every problem's kind, in the order in which they draw
+    them.
+    """
     best = policies.in_order(world, known(world.population, most, checked=checked), checked=checked, pilots=1)
     return best, policies.oracle_order(world, checked=checked, most=min(most, 64))
 
 
-def allocations(world: World, budget: int, most: int, rng: np.random.Generator, *, checked: bool) -> dict[str, policies.Counts]:
+def allocations(
+    world: World, budget: int, most: int, rng: np.random.Generator, *, checked: bool
+) -> dict[str, policies.Counts]:
     """Samples of each problem, by policy."""
     total, everyone = budget * world.problems, world.problems
     gains, (best, oracle) = gains_of(world.population, most, checked=checked), orders(world, most, checked=checked)
@@ -117,7 +132,9 @@ def allocations(world: World, budget: int, most: int, rng: np.random.Generator, 
         "random": np.minimum(at_random(everyone, total, rng), MOST),
         "A14, five oracle bins": policies.binned(world, gains, total, checked=checked, pilots=None),
         "A14, five predicted bins": policies.binned(world, gains, total, checked=checked, pilots=min(8, budget)),
-        "allocator, population learnt": policies.allocated(world, Allocator(values=broad), total, checked=checked, learn=True),
+        "allocator, population learnt": policies.allocated(
+            world, Allocator(values=broad), total, checked=checked, learn=True
+        ),
         report.ALLOCATOR: policies.allocated(world, Allocator(values=sure), total, checked=checked),
         report.REFERENCE: policies.taken(best, everyone, total),
         "static oracle": policies.static_oracle(world, gains, total),
@@ -130,14 +147,18 @@ def allocations(world: World, budget: int, most: int, rng: np.random.Generator, 
 
 @cache
 def gains_of(population: Population, most: int, *, checked: bool) -> Scores:
-    """What further samples bring for each kind, were it known: of the checker in closed form, of votes from the states."""
+    """What further samples bring for each kind, were it known: of the checker in closed form, of votes from the
+    states.
+    """
     if checked:
         return policies.checked_gains(population, most)
     return policies.vote_gains(population, min(most, 64))
 
 
 def pilots_pay(world: World, most: int, *, checked: bool, budget: int = 8) -> report.Pilots:
-    """Expected accuracy of a division made once behind pilots, and its regret to the one that knows every problem's kind."""
+    """Expected accuracy of a division made once behind pilots, and its regret to the one that knows every problem's
+    kind.
+    """
     gains, total = gains_of(world.population, most, checked=checked), budget * world.problems
     expected = np.concatenate([np.zeros((len(gains), 1)), np.cumsum(gains, axis=1)], axis=1)[world.kind]
 
@@ -146,7 +167,8 @@ def pilots_pay(world: World, most: int, *, checked: bool, budget: int = 8) -> re
 
     oracle, uniform = worth(policies.static_oracle(world, gains, total)), worth(np.full(world.problems, budget))
     regret = {
-        pilots: oracle - worth(policies.static(world, gains, total, checked=checked, pilots=pilots)) for pilots in (1, 2, 4, 8, 16, 32)
+        pilots: oracle - worth(policies.static(world, gains, total, checked=checked, pilots=pilots))
+        for pilots in (1, 2, 4, 8, 16, 32)
     }
     return report.Pilots(budget, uniform, oracle, regret)
 

@@ -13,7 +13,9 @@ from tts.allocator.values import Checked, Voted
 
 
 def deciding(problems: int) -> dict[str, str]:
-    """Return how long deciding takes: one wave, a whole division in waves, the table of votes, ten times as many problems at once."""
+    """Return how long deciding takes: one wave, a whole division in waves, the table of votes, ten times as many
+    problems at once.
+    """
     rng, found = np.random.default_rng(0), dict[str, str]()
     world = World.drawn(population(), problems, rng)
     for name, values in (("a checker", Checked(world.population)), ("votes", Voted(world.population, 64))):
@@ -21,15 +23,21 @@ def deciding(problems: int) -> dict[str, str]:
         state = world.state(rng.integers(1, 33, world.problems), 5.0 * problems, checked=checked)
         started = time.perf_counter()
         Allocator(values=values).next(state)
-        found[f"one wave over {problems:,} problems, {name}"] = f"{(time.perf_counter() - started) / world.problems * 1e6:.2f} µs a problem"
-        found[f"all waves, {problems:,} problems at 16 samples, {name}"] = _whole(world, Allocator(values=values), checked=checked)
+        found[f"one wave over {problems:,} problems, {name}"] = (
+            f"{(time.perf_counter() - started) / world.problems * 1e6:.2f} µs a problem"
+        )
+        found[f"all waves, {problems:,} problems at 16 samples, {name}"] = _whole(
+            world, Allocator(values=values), checked=checked
+        )
     started = time.perf_counter()
     Voted(world.population, 64)
     found["the table of votes up to 64, once"] = f"{time.perf_counter() - started:.2f} s"
     gains = coverage_gains(rng.beta(0.5, 0.8, 10 * problems), 128)
     started = time.perf_counter()
     greedy(gains, 160 * problems)
-    found[f"{10 * problems:,} problems of 128 samples at most, divided at once"] = f"{time.perf_counter() - started:.2f} s"
+    found[f"{10 * problems:,} problems of 128 samples at most, divided at once"] = (
+        f"{time.perf_counter() - started:.2f} s"
+    )
     return found
 
 

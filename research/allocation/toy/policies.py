@@ -34,7 +34,9 @@ def allocated(world: World, allocator: Allocator, total: int, *, checked: bool, 
 
 
 def sequential(world: World, values: Values, total: int, *, checked: bool, pilots: int) -> Counts:
-    """One sample at a time, the greatest index first: with the true population, the best policy with the same information."""
+    """One sample at a time, the greatest index first: with the true population, the best policy with the same
+    information.
+    """
     return taken(in_order(world, values, checked=checked, pilots=pilots), world.problems, total)
 
 
@@ -63,7 +65,9 @@ def _sort(gone: NDArray[np.float64]) -> Counts:
 
 
 def stop_rule(world: World, total: int) -> Counts:
-    """The best threshold in hindsight of ASC's rule (algorithm B1), the same for all problems: those that spend the total at most."""
+    """The best threshold in hindsight of ASC's rule (algorithm B1), the same for all problems: those that spend the
+    total at most.
+    """
     tables = np.array([[overtaken(a, b) for b in range(129)] for a in range(MOST + 1)])
     best = np.full(world.problems, total // world.problems)
     for threshold in (0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 0.999):
@@ -111,7 +115,9 @@ def _over_rows(good: NDArray[np.float64], n: int) -> float:
 
 
 def static(world: World, gains: NDArray[np.float64], total: int, *, checked: bool, pilots: int) -> Counts:
-    """A total divided in one wave by the posterior mean gains behind pilots that only inform (algorithm A16, online)."""
+    """A total divided in one wave by the posterior mean gains behind pilots that only inform (algorithm A16,
+    online).
+    """
     samples = np.full(world.problems, pilots)
     population = world.population
     right = world.right[np.arange(world.problems), samples].astype(np.int64)
@@ -121,7 +127,9 @@ def static(world: World, gains: NDArray[np.float64], total: int, *, checked: boo
 
 
 def binned(world: World, gains: NDArray[np.float64], total: int, *, checked: bool, pilots: int | None) -> Counts:
-    """A14 with five bins: by true success rates (pilots None), or by those expected after pilots, which are not charged."""
+    """A14 with five bins: by true success rates (pilots None), or by those expected after pilots, which are not
+    charged.
+    """
     population = world.population
     if pilots is None:
         difficulty = population.rate[world.kind]
@@ -140,7 +148,9 @@ def static_oracle(world: World, gains: NDArray[np.float64], total: int) -> Count
 
 
 def oracle_order(world: World, *, checked: bool, most: int) -> Counts:
-    """As `in_order`, by the best policy that knows every problem's kind (never its answer), `most` votes of each at most."""
+    """As `in_order`, by the best policy that knows every problem's kind (never its answer), `most` votes of each at
+    most.
+    """
     gone = np.zeros((world.problems, MOST))
     for z in np.unique(world.kind):
         of = np.flatnonzero(world.kind == z)

@@ -15,7 +15,9 @@ GROUPS = 10
 
 
 class Told(NamedTuple):
-    """Ten groups of equally many problems, by expected success rate. expected, true: means [10]. error: mean difference of the two."""
+    """Ten groups of equally many problems, by expected success rate. expected, true: means [10]. error: mean difference
+    of the two.
+    """
 
     expected: NDArray[np.float64]
     true: NDArray[np.float64]
@@ -23,13 +25,18 @@ class Told(NamedTuple):
 
 
 def reliability(world: World, *, checked: bool) -> dict[str, Told]:
-    """Expected success rates behind 1 to 16 pilots of each problem, under the true population, and under one learnt from the pilots."""
+    """Expected success rates behind 1 to 16 pilots of each problem, under the true population, and under one learnt
+    from the pilots.
+    """
     found: dict[str, Told] = {}
     for pilots in (1, 4, 16):
-        samples = np.minimum(pilots, world.first + 1) if checked else np.full(world.problems, pilots)  # a checker ends a problem
+        # a checker ends a problem
+        samples = np.minimum(pilots, world.first + 1) if checked else np.full(world.problems, pilots)
         state = world.state(samples, 1.0, checked=checked)
         for name, population in (("known", world.population), ("learnt", learnt(Population.beta(), state))):
-            expected = population.mean_rate(population.posterior(likelihood(population, observed(state), checked=checked)))
+            expected = population.mean_rate(
+                population.posterior(likelihood(population, observed(state), checked=checked))
+            )
             parts = np.array_split(np.argsort(expected, kind="stable"), GROUPS)
             true = world.population.rate[world.kind]
             means = (np.array([values[part].mean() for part in parts]) for values in (expected, true))

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 UNIFORM, ALLOCATOR, REFERENCE = "uniform best-of-N", "allocator", "reference"
 _NEAR = 0.05  # of the reference's gain over uniform that the allocator may lack
 _DRAWN = {
-    REFERENCE: ("#000000", "-", "none"), ALLOCATOR: ("#000000", "none", "*"), "allocator, population learnt": ("#0072B2", "-", "o"),
+    REFERENCE: ("#000000", "-", "none"), ALLOCATOR: ("#000000", "none", "*"),
+    "allocator, population learnt": ("#0072B2", "-", "o"),
     UNIFORM: ("#7A7A7A", "--", "x"), "random": ("#7A7A7A", ":", "none"), "A14, five oracle bins": ("#E69F00", "-", "s"),
     "A14, five predicted bins": ("#E69F00", "--", "s"), "static oracle": ("#009E73", ":", "none"),
     "adaptive oracle": ("#009E73", "-.", "none"),
@@ -26,7 +27,9 @@ _DRAWN = {
 
 
 class Line(NamedTuple):
-    """A policy at one budget. share: of the reference's gain over uniform, low to high with 95 %. spent: of the total."""
+    """A policy at one budget. share: of the reference's gain over uniform, low to high with 95 %. spent: of the
+    total.
+    """
 
     accuracy: float
     share: float
@@ -56,16 +59,23 @@ class Page:
             "",
             made_by("python -m research.allocation.toy --seeds 0,1,2 --out docs/results/allocator_toy.md"),
             "",
-            f"- Problems: {problems}, of mixed difficulty: a tenth is never solved; wrong answers agree a little, a lot, or hardly at all.",
-            "- Budget: plain samples a problem, on average. All policies see the same draws, so that differences are paired.",
-            "- Reference: one sample at a time, by the exact index under the true population of problems: the best policy with the "
+            f"- Problems: {problems}, of mixed difficulty: a tenth is never solved; wrong answers agree a little, a "
+            "lot, or hardly at all.",
+            "- Budget: plain samples a problem, on average. All policies see the same draws, so that differences are "
+            "paired.",
+            "- Reference: one sample at a time, by the exact index under the true population of problems: the best "
+            "policy with the "
             "information that the allocator has, which draws in waves.",
-            "- Static oracle: divides once, knowing every problem's success rate. Adaptive oracle: knows it too, and sees what is drawn. "
+            "- Static oracle: divides once, knowing every problem's success rate. Adaptive oracle: knows it too, and "
+            "sees what is drawn. "
             "Neither knows the answer.",
             "- Share: of the reference's gain over uniform best-of-N, with a 95 % interval from problems drawn again. "
-            "Where both have all there is to be had, gains are equal and the share is 1; where there is hardly any gain left, it is noise.",
-            "- Population learnt: the allocator begins with a broad prior and learns the population from their own samples. Without "
-            "a verifier, votes tell how samples agree, not which answer is right, so that a part of it cannot be learnt.",
+            "Where both have all there is to be had, gains are equal and the share is 1; where there is hardly any "
+            "gain left, it is noise.",
+            "- Population learnt: the allocator begins with a broad prior and learns the population from their own "
+            "samples. Without "
+            "a verifier, votes tell how samples agree, not which answer is right, so that a part of it cannot be "
+            "learnt.",
         ]
         self._settings: dict[str, Mapping[int, Row]] = {}
         self._told: dict[str, Mapping[str, Told]] = {}
@@ -78,7 +88,8 @@ class Page:
         far = {budget: row[ALLOCATOR] for budget, row in rows.items() if row[ALLOCATOR].share < 1 - _NEAR}
         beyond = [f"{budget} ({line.share:.3f} [{line.low:.3f}, {line.high:.3f}])" for budget, line in far.items()]
         self._lines.append(
-            f"The allocator is within {_NEAR:.0%} of the reference's gain at {', '.join(map(str, near)) or 'no budget'} samples a problem"
+            f"The allocator is within {_NEAR:.0%} of the reference's gain at "
+            f"{', '.join(map(str, near)) or 'no budget'} samples a problem"
             + (f", and farther at {', '.join(beyond)}." if beyond else ".")
         )
         self._lines += [
@@ -91,28 +102,43 @@ class Page:
             for policy, line in row.items():
                 share = f"{line.share:.3f} [{line.low:.3f}, {line.high:.3f}]"
                 self._lines.append(
-                    f"| {budget} | {policy} | {line.accuracy:.4f} | {share} | {line.spent:.2f} | {most - line.accuracy:+.4f} |"
+                    f"| {budget} | {policy} | {line.accuracy:.4f} | {share} | {line.spent:.2f} | "
+                    f"{most - line.accuracy:+.4f} |"
                 )
 
     def pilots(self, name: str, found: Pilots) -> None:
         """Add what pilots are worth to a division made once."""
         self._lines += [
-            "", f"### Regret falls with pilots: {name}", "",
-            f"A total of {found.budget} samples a problem, divided once by what pilots say (which only inform here, and are not charged). "
+            "",
+            f"### Regret falls with pilots: {name}",
+            "",
+            f"A total of {found.budget} samples a problem, divided once by what pilots say (which only inform here, "
+            "and are not charged). "
             f"Expected accuracy: {found.uniform:.4f} uniform, {found.oracle:.4f} with known success rates.",
-            "", "| pilots | regret |", "| --: | --: |", *(f"| {pilots} | {regret:.4f} |" for pilots, regret in found.regret.items()),
-        ]  # fmt: skip
+            "",
+            "| pilots | regret |",
+            "| --: | --: |",
+            *(f"| {pilots} | {regret:.4f} |" for pilots, regret in found.regret.items()),
+        ]
 
     def reliability(self, name: str, found: Mapping[str, Told]) -> None:
         """Add how expected success rates compare with true ones."""
         self._told[name] = found
         self._lines += [
-            "", f"### Difficulty is told rightly: {name}", "",
-            "Expected success rate against the true one, in ten groups of equally many problems by what was expected; error: the mean "
-            "difference of the two.", "",
-            "| from | error | expected | true |", "| :-- | --: | :-- | :-- |",
-            *(f"| {name} | {told.error:.3f} | {_short(told.expected)} | {_short(told.true)} |" for name, told in found.items()),
-        ]  # fmt: skip
+            "",
+            f"### Difficulty is told rightly: {name}",
+            "",
+            "Expected success rate against the true one, in ten groups of equally many problems by what was expected; "
+            "error: the mean "
+            "difference of the two.",
+            "",
+            "| from | error | expected | true |",
+            "| :-- | --: | :-- | :-- |",
+            *(
+                f"| {name} | {told.error:.3f} | {_short(told.expected)} | {_short(told.true)} |"
+                for name, told in found.items()
+            ),
+        ]
 
     def deciding(self, found: Mapping[str, str]) -> None:
         """Add how long deciding takes."""
@@ -136,7 +162,10 @@ class Page:
         picture = out.with_suffix(".svg")
         with styled():
             picture.write_bytes(rendered(self._figure(), "svg"))
-        out.write_text(text.replace("FIGURE", f"![Share of the gain of the best policy, by budget]({picture.name})"), encoding="utf-8")
+        out.write_text(
+            text.replace("FIGURE", f"![Share of the gain of the best policy, by budget]({picture.name})"),
+            encoding="utf-8",
+        )
 
     def _figure(self) -> Figure:
         from matplotlib.figure import Figure
@@ -146,7 +175,12 @@ class Page:
         for panel, (name, rows) in zip(axes[0], self._settings.items(), strict=True):
             for policy, (colour, line, marker) in _DRAWN.items():
                 panel.plot(
-                    list(rows), [row[policy].accuracy for row in rows.values()], color=colour, linestyle=line, marker=marker, label=policy
+                    list(rows),
+                    [row[policy].accuracy for row in rows.values()],
+                    color=colour,
+                    linestyle=line,
+                    marker=marker,
+                    label=policy,
                 )
             panel.set(title=f"with {name}", xscale="log", xlabel="samples a problem", ylabel="accuracy")
             panel.set_xticks(list(rows), labels=[str(budget) for budget in rows])

@@ -1,4 +1,6 @@
-"""A toy world of problems with known truth: kinds, draws, and what any policy's counts come to. Every policy sees the same draws."""
+"""A toy world of problems with known truth: kinds, draws, and what any policy's counts come to. Every policy sees the
+same draws.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,9 @@ class World:
     def problems(self) -> int:
         return len(self.kind)
 
-    def state(self, samples: NDArray[np.int64], left: float, *, checked: bool, of: NDArray[np.int64] | None = None) -> ProblemStates:
+    def state(
+        self, samples: NDArray[np.int64], left: float, *, checked: bool, of: NDArray[np.int64] | None = None
+    ) -> ProblemStates:
         """What an allocator may know after so many samples of each problem, or of some of them."""
         which = np.arange(self.problems) if of is None else of
         right, lure = self.right[which, samples].astype(np.int64), self.lure[which, samples].astype(np.int64)
@@ -68,9 +72,15 @@ class World:
         second = np.where(np.minimum(right, lure) > 1, np.minimum(right, lure), 0)
         solved = (self.first[which] < samples) if checked else np.zeros(len(which), np.bool_)
         return ProblemStates(
-            samples=samples, leader=leader, second=second, solved=solved, open=samples < MOST,
-            cost=np.ones(len(which)), left=left, checked=checked,
-        )  # fmt: skip
+            samples=samples,
+            leader=leader,
+            second=second,
+            solved=solved,
+            open=samples < MOST,
+            cost=np.ones(len(which)),
+            left=left,
+            checked=checked,
+        )
 
     def score(self, samples: NDArray[np.int64], *, checked: bool) -> NDArray[np.float64]:
         """Whether each problem is answered rightly after so many samples, [P]."""

@@ -19,7 +19,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 _ABOUT = """Measure the embedded pair on its fixed sets, and print the tables of its card with 95 % intervals.
 
-The same options give the same numbers. All of it takes a few minutes on two cores; --quick takes a fraction, with wide intervals."""
+The same options give the same numbers. All of it takes a few minutes on two cores; --quick takes a fraction, with wide intervals."""  # noqa: E501
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -38,23 +38,35 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m research.pocket.evaluate", description=_ABOUT, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m research.pocket.evaluate",
+        description=_ABOUT,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print one JSON object")
     form.add_argument("--markdown", action="store_true", help="print the tables for a document")
     parser.add_argument(
-        "--from", dest="measured", type=Path, metavar="FILE", help="print what an earlier --json put there; measure nothing"
+        "--from",
+        dest="measured",
+        type=Path,
+        metavar="FILE",
+        help="print what an earlier --json put there; measure nothing",
     )
-    parser.add_argument("--split", choices=("test", "validation"), default="test", help="choose by validation, report test")
+    parser.add_argument(
+        "--split", choices=("test", "validation"), default="test", help="choose by validation, report test"
+    )
     parser.add_argument("--quick", action="store_true", help="few problems")
     parser.add_argument("--problems", type=int, metavar="N", help="problems of each difficulty")
     parser.add_argument("--samples", type=int, metavar="N", help="samples of each problem")
     parser.add_argument("--seed", type=int, default=0, help="of the samples (default 0)")
-    parser.add_argument("--fresh", type=int, metavar="SEED", help="draw the problems by this seed, instead of the fixed sets")
+    parser.add_argument(
+        "--fresh", type=int, metavar="SEED", help="draw the problems by this seed, instead of the fixed sets"
+    )
     parser.add_argument("--policy", type=Path, metavar="DIR", help="a candidate's policy, instead of the shipped pair")
     parser.add_argument("--process", type=Path, metavar="DIR", help="the candidate's process model")
-    parser.add_argument("--heads", type=Path, metavar="DIR", help="the candidate's heads (default: 'heads' beside its process model)")
+    parser.add_argument(
+        "--heads", type=Path, metavar="DIR", help="the candidate's heads (default: 'heads' beside its process model)"
+    )
     parser.add_argument("--device", default="cpu", help="cpu, where results are exact, or cuda")
     return parser
 
@@ -72,7 +84,9 @@ def _run(options: argparse.Namespace) -> None:
     backend = load(pair_record(options.policy, options.process, options.heads), options.device)
     seed = SET_SEED if options.fresh is None else options.fresh
     sets = draw_sets(options.split, problems=sizes.problems, others=sizes.others, pairs=sizes.pairs, seed=seed)
-    pools = draw_pools(backend, sets, sizes, verifiers=verifiers_of(backend), seed=options.seed, progress=_progress(began))
+    pools = draw_pools(
+        backend, sets, sizes, verifiers=verifiers_of(backend), seed=options.seed, progress=_progress(began)
+    )
     facts = {
         "models": backend.identity,
         "split": options.split,
@@ -102,9 +116,13 @@ def _sizes(options: argparse.Namespace) -> Any:
     sizes = QUICK if options.quick else FULL
     if options.problems is not None:
         others = min(sizes.others, options.problems)
-        sizes = dataclasses.replace(sizes, problems=options.problems, deep=min(sizes.deep, options.problems), others=others)
+        sizes = dataclasses.replace(
+            sizes, problems=options.problems, deep=min(sizes.deep, options.problems), others=others
+        )
     if options.samples is not None:
-        sizes = dataclasses.replace(sizes, samples=options.samples, deep_samples=max(options.samples, sizes.deep_samples))
+        sizes = dataclasses.replace(
+            sizes, samples=options.samples, deep_samples=max(options.samples, sizes.deep_samples)
+        )
     return sizes
 
 
@@ -130,7 +148,9 @@ def _print(options: argparse.Namespace, facts: dict[str, Any], tables: Any) -> N
     elif options.markdown:
         sys.stdout.write(markdown(tables))
     else:
-        sys.stdout.write(f"{facts['models']}\n{facts['split']} split, problems {facts['problems']}, seed {facts['seed']}\n\n")
+        sys.stdout.write(
+            f"{facts['models']}\n{facts['split']} split, problems {facts['problems']}, seed {facts['seed']}\n\n"
+        )
         print_text(tables, Console(markup=False, highlight=False, emoji=False))
     sys.stdout.flush()
 

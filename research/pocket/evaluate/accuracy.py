@@ -20,8 +20,10 @@ _KS = (1, 4, 16, 64)
 def accuracy_tables(main: Sequence[Pool], others: Sequence[Pool], intervals: Intervals) -> list[Table]:
     """Return accuracy on the main difficulties and on the others, and what was drawn in all."""
     note = (
-        "Temperature 0.8; means over problems with 95 % intervals, resampled by problem. pass@k is unbiased, from all samples of the "
-        f"problems that have k. majority and best: the first {AGREED} samples, the answer that most of them have, or whose process scores "
+        "Temperature 0.8; means over problems with 95 % intervals, resampled by problem. pass@k is unbiased, from all "
+        "samples of the "
+        f"problems that have k. majority and best: the first {AGREED} samples, the answer that most of them have, or "
+        "whose process scores "
         "sum to most; ties go to the answer that came first."
     )
     headings = _headings([*main, *others])

@@ -1,7 +1,8 @@
-"""What the policy writes, and what its verifiers say of it: many problems in flight, so that the engine's rows are busy.
+"""What the policy writes, and what its verifiers say of it: many problems in flight, so that the engine's rows are
+busy.
 
-Sample number j of a problem is what sample number j of a search with the same seed would be: streams are addressed alike. So results
-depend on nothing but models, problems and seed, and fewer samples are the beginning of more.
+Sample number j of a problem is what sample number j of a search with the same seed would be: streams are addressed
+alike. So results depend on nothing but models, problems and seed, and fewer samples are the beginning of more.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ class Plan:
     """What is drawn of a problem.
 
     Args:
-        samples: at the temperature, in all. greedy: whether to draw one without chance. read: how many of the first samples the
-            verifiers read. cut: of how many of those self-evaluation is asked at a random token as well.
+        samples: at the temperature, in all. greedy: whether to draw one without chance. read: how many of the first
+            samples the verifiers read. cut: of how many of those self-evaluation is asked at a random token as well.
         revised: revisions of each kind.
     """
 
@@ -48,7 +49,8 @@ class Drawing:
     """Draws pools.
 
     Args:
-        backend: of the policy. verifiers: the value heads that read its samples. self_evaluates: whether it is asked "Restart?".
+        backend: of the policy. verifiers: the value heads that read its samples. self_evaluates: whether it is asked
+            "Restart?".
         seed: of the samples' streams. max_tokens: of one sample; a longer one is unfinished.
         done: called after each problem.
     """
@@ -104,18 +106,24 @@ class _Drawn:
         context = self._backend.context
         return self._on.max_tokens if context is None else min(self._on.max_tokens, context - prompt_tokens)
 
-    async def _sample(self, handle: Any, streams: Sequence[int], caps: Sequence[int], temperature: float) -> list[Sample]:
+    async def _sample(
+        self, handle: Any, streams: Sequence[int], caps: Sequence[int], temperature: float
+    ) -> list[Sample]:
         stop = StopCondition(step=self._task.step_stop, finished=self._task.is_finished)
         rows = tuple(Row(stream, 0, cap) for stream, cap in zip(streams, caps, strict=True))
         drawn = self._backend.sample(SampleRequest(handle, rows, Sampling(temperature=temperature), stop))
         samples = [await drawn.row(i) for i in range(len(rows))]
         for sample in samples:
             if sample.handle is None:
-                raise EngineError(f"a sample of problem {self._item.problem.id} ended as {sample.finish!r}: {sample.error}")
+                raise EngineError(
+                    f"a sample of problem {self._item.problem.id} ended as {sample.finish!r}: {sample.error}"
+                )
         return samples
 
     async def _cuts(self, handle: Any, streams: Sequence[int], samples: Sequence[Sample]) -> list[float]:
-        """Return what the policy says of samples that are drawn again, up to a random token: one stream gives the same tokens."""
+        """Return what the policy says of samples that are drawn again, up to a random token: one stream gives the same
+        tokens.
+        """
         if not self._on.self_evaluates or not samples:
             return []
         rng = generator(self._on.seed, self._key, "cut")
@@ -134,8 +142,12 @@ class _Drawn:
     async def _read(self, samples: Sequence[Sample], cuts: Sequence[float]) -> list[Attempt]:
         """Return samples with what the verifiers say of them."""
         handles = [sample.handle for sample in samples]
-        read = {name: [reply.value for reply in await self._backend.value(handles, name)] for name in self._on.verifiers}
-        restarts = await self._restarts(samples) if self._on.self_evaluates and samples else [float("nan")] * len(samples)
+        read = {
+            name: [reply.value for reply in await self._backend.value(handles, name)] for name in self._on.verifiers
+        }
+        restarts = (
+            await self._restarts(samples) if self._on.self_evaluates and samples else [float("nan")] * len(samples)
+        )
         return [
             self._attempt(
                 sample,

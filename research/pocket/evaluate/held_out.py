@@ -1,8 +1,9 @@
-"""Calculated or looked up? Steps whose pair of operands was held out of training, beside steps of the same sizes whose was not.
+"""Calculated or looked up? Steps whose pair of operands was held out of training, beside steps of the same sizes whose
+was not.
 
-A step is counted where the sample's lines before it are right, with its operands as written; right is what it makes of them. A pair
-counts once for each problem, with the share of samples that got it right. A countdown is never counted, nor a pair that a countdown of
-the training split may have had: those hold nothing out.
+A step is counted where the sample's lines before it are right, with its operands as written; right is what it makes of
+them. A pair counts once for each problem, with the share of samples that got it right. A countdown is never counted,
+nor a pair that a countdown of the training split may have had: those hold nothing out.
 """
 
 from __future__ import annotations
@@ -24,15 +25,19 @@ from tts.tasks.arithmetic.lines import read_step
 
 Floats = NDArray[np.float64]
 _NOTE = (
-    "Steps behind right lines, operands as written, at temperature 0.8; a pair counts once a problem. held out: pairs of operands that no "
-    "worked solution of the training split has. others: pairs of the same kind that were not held out, weighted to the held-out ones' "
+    "Steps behind right lines, operands as written, at temperature 0.8; a pair counts once a problem. held out: pairs "
+    "of operands that no "
+    "worked solution of the training split has. others: pairs of the same kind that were not held out, weighted to "
+    "the held-out ones' "
     "operators and numbers of digits. difference: held out less others. 95 % intervals, resampled by problem."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A pair of operands in a problem. size: digits of the larger and the smaller one. share: of the times it was right."""
+    """A pair of operands in a problem. size: digits of the larger and the smaller one. share: of the times it was
+    right.
+    """
 
     problem: int
     operator: str
@@ -74,7 +79,9 @@ def pairs_of(pools: Sequence[Pool]) -> Iterator[Pair]:
 
 
 def _count(item: Item, attempt: Attempt) -> Iterator[Step]:
-    """Yield the steps of a sample that stand behind right lines only and are of the kind that tells; the first wrong one is the last."""
+    """Yield the steps of a sample that stand behind right lines only and are of the kind that tells; the first wrong
+    one is the last.
+    """
     for line, right in zip(attempt.lines, item.judge(attempt.lines), strict=True):
         step = read_step(line) if line.endswith("\n") else None
         if step is not None and tells(step):

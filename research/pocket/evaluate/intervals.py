@@ -47,7 +47,9 @@ class Intervals:
         return clustered_auc(*_columns(known), rng=self.rng(*address))
 
     def auc_within(self, observed: Sequence[Observed], *address: str | int) -> Estimate:
-        """Return the AUC of scores that are known among those of one problem, averaged over the problems that have both labels."""
+        """Return the AUC of scores that are known among those of one problem, averaged over the problems that have both
+        labels.
+        """
         known = _known(observed)
         return clustered_auc_within(*_columns(known), rng=self.rng(*address))
 

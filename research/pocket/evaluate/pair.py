@@ -1,4 +1,6 @@
-"""The pair that is measured: the shipped one by its record, or a candidate's folders laid out as the shipped ones are."""
+"""The pair that is measured: the shipped one by its record, or a candidate's folders laid out as the shipped ones
+are.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,9 @@ def pair_record(policy: Path | None = None, process: Path | None = None, heads: 
     """Return the record of the shipped pair, or of a candidate.
 
     Args:
-        policy: folder of a policy; None: the shipped one, with all that belongs to it. process: folder of its process model.
-            heads: folder of `process.safetensors` and `probe.safetensors`; None: "heads" beside the process model's folder. What
-            a candidate is given without is left out, and so are the tables of it.
+        policy: folder of a policy; None: the shipped one, with all that belongs to it. process: folder of its process
+            model. heads: folder of `process.safetensors` and `probe.safetensors`; None: "heads" beside the process
+            model's folder. What a candidate is given without is left out, and so are the tables of it.
 
     Raises:
         ConfigError: a folder or a file that is needed is missing.
@@ -32,7 +34,9 @@ def pair_record(policy: Path | None = None, process: Path | None = None, heads: 
         return registry.get("pocket")
     for folder in (policy, process, heads):
         if folder is not None and not folder.is_dir():
-            raise ConfigError(f"{folder} is no folder, but must hold a model", hint="name a folder as the trainer wrote it")
+            raise ConfigError(
+                f"{folder} is no folder, but must hold a model", hint="name a folder as the trainer wrote it"
+            )
     heads = heads or (None if process is None else process.resolve().parent / "heads")
     if heads is None:
         return ModelRecord(name=str(policy), backend="engine", source="folder", location=str(policy), task="pocket")
@@ -48,7 +52,14 @@ def pair_record(policy: Path | None = None, process: Path | None = None, heads: 
         heads=(("probe", str(probe)),) if probe.is_file() else (),
         process_model=None
         if process is None
-        else ModelRecord(name=str(process), backend="engine", source="folder", location=str(process), task="pocket", readout=str(readout)),
+        else ModelRecord(
+            name=str(process),
+            backend="engine",
+            source="folder",
+            location=str(process),
+            task="pocket",
+            readout=str(readout),
+        ),
     )
 
 

@@ -21,9 +21,11 @@ class Attempt:
     """One sample of a problem.
 
     Args:
-        lines: of its text, each with its newline (the last one without where it was cut). answer: as extracted; None: none.
+        lines: of its text, each with its newline (the last one without where it was cut). answer: as extracted; None:
+            none.
         right: whether that is the problem's. finished: whether it ended by itself, not at the cap. num_tokens: written.
-        readings: by verifier, one for each line. restart: P(a fresh start would not do better), asked at its end; NaN: not asked.
+        readings: by verifier, one for each line. restart: P(a fresh start would not do better), asked at its end; NaN:
+            not asked.
         cuts: the same, asked where it was cut at random tokens.
     """
 
@@ -52,8 +54,8 @@ class Pool:
     """Everything drawn of one problem.
 
     Args:
-        attempts: samples in the order of their streams. greedy: the one without chance. revisions: by what stood in the prompt,
-            the attempts that were written behind it; empty where no attempt was there to be revised.
+        attempts: samples in the order of their streams. greedy: the one without chance. revisions: by what stood in the
+            prompt, the attempts that were written behind it; empty where no attempt was there to be revised.
     """
 
     item: Item

@@ -1,7 +1,9 @@
-"""The problems that the pair is measured on: drawn from the family's generator with a fixed seed, the same for everyone.
+"""The problems that the pair is measured on: drawn from the family's generator with a fixed seed, the same for
+everyone.
 
-Each cell of the sets is an endless series (`tts.tasks.arithmetic.generator.draw`), of which the first so many are taken: so a smaller
-set is the beginning of a larger one. The checksum of the sets is pinned, so that a change of the generator is noticed, not measured.
+Each cell of the sets is an endless series (`tts.tasks.arithmetic.generator.draw`), of which the first so many are
+taken: so a smaller set is the beginning of a larger one. The checksum of the sets is pinned, so that a change of the
+generator is noticed, not measured.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ class Cell:
     @property
     def difficulty(self) -> Difficulty:
         """The generator's name for it; not of a countdown."""
-        return Difficulty(operations=self.size, digits=1 if self.kind == "plain-1" else 2, worded=self.kind == "worded-2")
+        return Difficulty(
+            operations=self.size, digits=1 if self.kind == "plain-1" else 2, worded=self.kind == "worded-2"
+        )
 
 
 MAIN: Final = tuple(Cell("plain-2", size) for size in range(1, 11))
@@ -63,7 +67,9 @@ PINNED: Final[dict[tuple[str, int, int, int], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A problem of the sets. problem: as a search is given it. worked: its worked solution (a countdown's: one of many)."""
+    """A problem of the sets. problem: as a search is given it. worked: its worked solution (a countdown's: one of
+    many).
+    """
 
     cell: Cell
     problem: Problem
@@ -72,12 +78,16 @@ class Item:
 
     def judge(self, lines: Sequence[str]) -> list[bool]:
         """Return whether each line of a solution is right, given what stands before it."""
-        return judge_countdown(self.asked, lines) if isinstance(self.asked, CountdownProblem) else judge(self.asked, lines)
+        return (
+            judge_countdown(self.asked, lines) if isinstance(self.asked, CountdownProblem) else judge(self.asked, lines)
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Sets:
-    """All problems of an evaluation. main, others: by difficulty. pairs: half of them with an unseen pair of operands, half without."""
+    """All problems of an evaluation. main, others: by difficulty. pairs: half of them with an unseen pair of operands,
+    half without.
+    """
 
     main: tuple[Item, ...]
     others: tuple[Item, ...]
@@ -94,8 +104,8 @@ def draw_sets(split: Split, *, problems: int, others: int, pairs: int, seed: int
     """Return the sets. Those of `SET_SEED` are compared with their checksum, if they are of a size that has one.
 
     Args:
-        problems: of each main difficulty. others: of each other one. pairs: of two operations, in all. seed: another one than
-            `SET_SEED` draws problems that nobody has seen.
+        problems: of each main difficulty. others: of each other one. pairs: of two operations, in all. seed: another
+            one than `SET_SEED` draws problems that nobody has seen.
 
     Raises:
         ConfigError: the split is unknown, or the checksum is another: the generator has changed.
@@ -108,8 +118,10 @@ def draw_sets(split: Split, *, problems: int, others: int, pairs: int, seed: int
     pinned = PINNED.get((split, problems, others, pairs)) if seed == SET_SEED else None
     if pinned is not None and sets.checksum != pinned:
         raise ConfigError(
-            f"the problems of the split {split!r} have the SHA-256 {sets.checksum}, but {pinned} is pinned: the generator has changed",
-            hint="undo the change, or pin the new sets in research/pocket/evaluate/problems.py and measure everything again",
+            f"the problems of the split {split!r} have the SHA-256 {sets.checksum}, but {pinned} is pinned: the "
+            "generator has changed",
+            hint="undo the change, or pin the new sets in research/pocket/evaluate/problems.py and measure everything "
+            "again",
         )
     return sets
 
@@ -119,13 +131,20 @@ def draw_item(cell: Cell, split: Split, seed: int, index: int) -> Item:
     if cell.kind == "countdown":
         asked = countdown.draw(cell.size, split, seed, index)
         assert asked.solution is not None, "what is drawn has a solution"
-        problem = Problem(asked.text, answer=expression_text(asked.solution), id=_name(cell, split, seed, index), task="countdown")
+        problem = Problem(
+            asked.text, answer=expression_text(asked.solution), id=_name(cell, split, seed, index), task="countdown"
+        )
         return Item(cell, problem, asked, tuple(asked.steps))
     return _item(cell, draw(cell.difficulty, split, seed, index), _name(cell, split, seed, index))
 
 
 def _item(cell: Cell, drawn: Drawn, name: str) -> Item:
-    return Item(cell, Problem(drawn.text, answer=str(drawn.answer), id=name, task="pocket"), drawn.expression, tuple(drawn.steps))
+    return Item(
+        cell,
+        Problem(drawn.text, answer=str(drawn.answer), id=name, task="pocket"),
+        drawn.expression,
+        tuple(drawn.steps),
+    )
 
 
 def _name(cell: Cell, split: Split, seed: int, index: int) -> str:
@@ -146,7 +165,9 @@ def _pairs(split: Split, seed: int, count: int) -> Iterator[Item]:
 
 
 def tells(step: Step) -> bool:
-    """Whether a pair of operands is of the kind of which some were held out of training, and that no countdown may have shown."""
+    """Whether a pair of operands is of the kind of which some were held out of training, and that no countdown may have
+    shown.
+    """
     asked = replace(step, result=apply(step.operator, step.left, step.right))
     return max(abs(step.left), abs(step.right)) >= 10 and not countdown.may_have(asked)
 

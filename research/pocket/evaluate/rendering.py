@@ -20,7 +20,9 @@ _HEADING = 16  # of a line of a heading, so that no column is wider than its num
 
 
 def shown(entry: Entry) -> str:
-    """Return an entry as people read it: shares to two digits, an estimate with its interval, what is undefined as a dash."""
+    """Return an entry as people read it: shares to two digits, an estimate with its interval, what is undefined as a
+    dash.
+    """
     if isinstance(entry, Estimate):
         if math.isnan(entry.value):
             return _UNDEFINED
@@ -34,9 +36,13 @@ def print_text(tables: Sequence[Table], console: Console) -> None:
         console.width = _WIDTH
     narrow = console.width < _WIDTH
     for table in tables:
-        made = RichTable(title=table.title, caption=table.note, box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left")
+        made = RichTable(
+            title=table.title, caption=table.note, box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left"
+        )
         for i, heading in enumerate(table.columns.values()):
-            made.add_column(textwrap.fill(heading, _HEADING), justify="right" if i else "left", no_wrap=not (i and narrow))
+            made.add_column(
+                textwrap.fill(heading, _HEADING), justify="right" if i else "left", no_wrap=not (i and narrow)
+            )
         for row in table.rows:
             made.add_row(*map(shown, row))
         console.print(made)
@@ -46,8 +52,14 @@ def markdown(tables: Sequence[Table]) -> str:
     """Return tables for a document."""
     parts: list[str] = []
     for table in tables:
-        lines = [list(table.columns.values()), [":--", *["--:"] * (len(table.columns) - 1)], *(list(map(shown, row)) for row in table.rows)]
-        parts.append("\n".join([f"**{table.title}**", "", *(f"| {' | '.join(cells)} |" for cells in lines), "", table.note, ""]))
+        lines = [
+            list(table.columns.values()),
+            [":--", *["--:"] * (len(table.columns) - 1)],
+            *(list(map(shown, row)) for row in table.rows),
+        ]
+        parts.append(
+            "\n".join([f"**{table.title}**", "", *(f"| {' | '.join(cells)} |" for cells in lines), "", table.note, ""])
+        )
     return "\n".join(parts)
 
 
@@ -67,7 +79,13 @@ def plain(tables: Sequence[Table]) -> dict[str, object]:
 def restored(found: Mapping[str, Any]) -> list[Table]:
     """Return the tables that `plain` gave, from JSON."""
     return [
-        Table(name, one["title"], one["note"], one["columns"], [[_restored(row[key]) for key in one["columns"]] for row in one["rows"]])
+        Table(
+            name,
+            one["title"],
+            one["note"],
+            one["columns"],
+            [[_restored(row[key]) for key in one["columns"]] for row in one["rows"]],
+        )
         for name, one in found.items()
     ]
 

@@ -1,7 +1,8 @@
-"""Revision: what the policy writes behind earlier attempts of its own, beside what it writes afresh on the same problems.
+"""Revision: what the policy writes behind earlier attempts of its own, beside what it writes afresh on the same
+problems.
 
-Attempts are chosen among the first half of a problem's samples, and fresh accuracy is that of the second half: so that a problem's
-place in the table says nothing about the samples that it is compared with.
+Attempts are chosen among the first half of a problem's samples, and fresh accuracy is that of the second half: so that
+a problem's place in the table says nothing about the samples that it is compared with.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from research.pocket.evaluate.restarting import GROUPS
 from research.pocket.evaluate.tables import Entry, Table
 
 _NOTE = (
-    "Temperature 0.8; means over problems with 95 % intervals, resampled by problem. fixed: a wrong attempt in the prompt, or up to four "
-    "wrong ones as they were drawn, and the revised solution is right. broken: a right attempt in the prompt, and the revised solution is "
+    "Temperature 0.8; means over problems with 95 % intervals, resampled by problem. fixed: a wrong attempt in the "
+    "prompt, or up to four "
+    "wrong ones as they were drawn, and the revised solution is right. broken: a right attempt in the prompt, and the "
+    "revised solution is "
     "wrong. fresh: other samples of the same problems, without any attempt. gain: fixed less fresh, paired by problem."
 )
 

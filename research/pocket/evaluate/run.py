@@ -34,7 +34,8 @@ class Sizes:
         problems: of each main difficulty. samples: of each problem. deep: of how many of a main difficulty's problems
             `deep_samples` are drawn instead. others: problems of each other difficulty.
         pairs: problems that are chosen by their pairs of operands, with `pair_samples` each.
-        cut: samples of a main problem that self-evaluation is asked about at a random token too. revised: revisions of each kind.
+        cut: samples of a main problem that self-evaluation is asked about at a random token too. revised: revisions of
+            each kind.
         max_tokens: of one sample.
 
     Raises:
@@ -53,7 +54,15 @@ class Sizes:
     max_tokens: int = 256
 
     def __post_init__(self) -> None:
-        least = {"problems": 1, "samples": 1, "deep_samples": self.samples, "others": 0, "pairs": 0, "pair_samples": 1, "max_tokens": 1}
+        least = {
+            "problems": 1,
+            "samples": 1,
+            "deep_samples": self.samples,
+            "others": 0,
+            "pairs": 0,
+            "pair_samples": 1,
+            "max_tokens": 1,
+        }
         for name in self.__dataclass_fields__:
             value = getattr(self, name)
             if type(value) is not int or value < least.get(name, 0):
@@ -90,12 +99,16 @@ def draw_pools(
     """Draw everything that the tables are made of. It blocks; call it outside of an event loop.
 
     Args:
-        verifiers: the value heads to read. seed: of the samples. progress: told how many problems are done, and of how many.
+        verifiers: the value heads to read. seed: of the samples. progress: told how many problems are done, and of how
+            many.
 
     Raises:
         EngineError: the backend failed.
     """
-    work = [*_main(sets.main, sizes), *((item, Plan(samples=sizes.samples, greedy=True, read=sizes.samples)) for item in sets.others)]
+    work = [
+        *_main(sets.main, sizes),
+        *((item, Plan(samples=sizes.samples, greedy=True, read=sizes.samples)) for item in sets.others),
+    ]
     work += [(item, Plan(samples=sizes.pair_samples)) for item in sets.pairs]
     count = 0
 

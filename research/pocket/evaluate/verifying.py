@@ -1,8 +1,9 @@
 """How well the process model and the probe tell what leads to the right answer, and which steps are right.
 
 A reading stands behind each line of a sample and is held against two labels:
-    leads:  whether this very sample ended right: one Monte Carlo continuation of the prefix, what the models were trained on
-    right:  whether this line is right, given what stands before it (`tts.tasks.arithmetic.judging`), which they were not trained on
+    leads:  whether this very sample ended right: one Monte Carlo continuation of the prefix, what the models were
+    trained on right:  whether this line is right, given what stands before it (`tts.tasks.arithmetic.judging`), which
+    they were not trained on
 """
 
 from __future__ import annotations
@@ -32,9 +33,12 @@ _COLUMNS = {
     "right_ece": "ECE, right",
 }
 _NOTE = (
-    "Readings behind whole lines of samples at temperature 0.8. leads: share of lines whose sample ended right, and AUC and ECE (ten bins "
-    "of equal width) of the reading against that. right: share of lines that are right given what stands before them, and the same "
-    "reading against that. within problems: the AUC among the lines of one problem, averaged over problems that have both kinds; what a "
+    "Readings behind whole lines of samples at temperature 0.8. leads: share of lines whose sample ended right, and "
+    "AUC and ECE (ten bins "
+    "of equal width) of the reading against that. right: share of lines that are right given what stands before them, "
+    "and the same "
+    "reading against that. within problems: the AUC among the lines of one problem, averaged over problems that have "
+    "both kinds; what a "
     "search needs, where the other AUC also counts that some problems are harder. 95 % intervals, resampled by problem."
 )
 
@@ -58,9 +62,15 @@ class Line:
 
 
 def verifier_tables(main: Sequence[Pool], others: Sequence[Pool], intervals: Intervals) -> list[Table]:
-    """Return, for each verifier that has read, its quality by position and by difficulty; and all of them on whole solutions."""
+    """Return, for each verifier that has read, its quality by position and by difficulty; and all of them on whole
+    solutions.
+    """
     lines, other_lines = lines_of(main), lines_of(others)
-    names = [name for name in ("process", "probe") if any(name in attempt.readings for pool in main for attempt in pool.attempts)]
+    names = [
+        name
+        for name in ("process", "probe")
+        if any(name in attempt.readings for pool in main for attempt in pool.attempts)
+    ]
     tables = [table for name in names for table in _quality(name, lines, other_lines, intervals)]
     return [*tables, final_table(main, names, intervals)] if names else []
 
@@ -85,10 +95,14 @@ def lines_of(pools: Sequence[Pool]) -> list[Line]:
 
 
 def final_table(pools: Sequence[Pool], names: Sequence[str], intervals: Intervals) -> Table:
-    """Return how well each verifier, and self-evaluation, tell right solutions from wrong ones by their last reading."""
+    """Return how well each verifier, and self-evaluation, tell right solutions from wrong ones by their last
+    reading.
+    """
     rows: list[list[Entry]] = []
     for name in (*names, "self"):
-        scores: Callable[[Attempt], float] = (lambda a: a.restart) if name == "self" else (lambda a, name=name: a.last(name))
+        scores: Callable[[Attempt], float] = (
+            (lambda a: a.restart) if name == "self" else (lambda a, name=name: a.last(name))
+        )
         read = [Observed(scores(a), a.right, i) for i, pool in enumerate(pools) for a in pool.attempts]
         observed = [each for each in read if not math.isnan(each.score)]
         if not observed:
@@ -105,12 +119,22 @@ def final_table(pools: Sequence[Pool], names: Sequence[str], intervals: Interval
             ]
         )
     note = (
-        "The last reading of each sample against whether it is right; of self-evaluation, which was trained to tell whether a fresh start "
-        "would do better, its P(no). within: the AUC among the samples of one problem, which is what choosing among them needs, averaged "
+        "The last reading of each sample against whether it is right; of self-evaluation, which was trained to tell "
+        "whether a fresh start "
+        "would do better, its P(no). within: the AUC among the samples of one problem, which is what choosing among "
+        "them needs, averaged "
         "over the problems that have right and wrong ones."
     )
-    columns = {"verifier": "verifier", "samples": "samples", "share": "right", "auc": "AUC", "auc_within": "AUC within problems"}
-    return Table("final_answer", "Whole solutions: right or wrong", note, {**columns, "ece": "ECE", "brier": "Brier"}, rows)
+    columns = {
+        "verifier": "verifier",
+        "samples": "samples",
+        "share": "right",
+        "auc": "AUC",
+        "auc_within": "AUC within problems",
+    }
+    return Table(
+        "final_answer", "Whole solutions: right or wrong", note, {**columns, "ece": "ECE", "brier": "Brier"}, rows
+    )
 
 
 def _quality(name: str, main: Sequence[Line], others: Sequence[Line], intervals: Intervals) -> list[Table]:
@@ -120,7 +144,9 @@ def _quality(name: str, main: Sequence[Line], others: Sequence[Line], intervals:
         return [heading, *_row(lines, intervals, name, heading)]
 
     steps = [line for line in main if not line.final]
-    by_position = [row(_range(low, high), [line for line in steps if low <= line.number <= high]) for low, high in _POSITIONS]
+    by_position = [
+        row(_range(low, high), [line for line in steps if low <= line.number <= high]) for low, high in _POSITIONS
+    ]
     by_position += [row("answer line", [line for line in main if line.final]), row("all lines", main)]
     of_size = {cell.size: [line for line in main if line.cell == cell] for cell in MAIN}
     by_difficulty = [row(f"{size} operation{'s' * (size > 1)}", lines) for size, lines in of_size.items()]
@@ -132,14 +158,23 @@ def _quality(name: str, main: Sequence[Line], others: Sequence[Line], intervals:
     title = TITLES[name].capitalize()
     return [
         Table(f"{name}_by_position", f"{title} by step position", note, {"position": "step", **_COLUMNS}, by_position),
-        Table(f"{name}_by_difficulty", f"{title} by difficulty", "As above.", {"difficulty": "difficulty", **_COLUMNS}, by_difficulty),
+        Table(
+            f"{name}_by_difficulty",
+            f"{title} by difficulty",
+            "As above.",
+            {"difficulty": "difficulty", **_COLUMNS},
+            by_difficulty,
+        ),
     ]
 
 
 def _row(lines: Sequence[Line], intervals: Intervals, name: str, part: str) -> list[Entry]:
     entries: list[Entry] = [len(lines)]
     for label in ("leads", "right"):
-        observed = [Observed(line.readings[name], line.leads if label == "leads" else line.right, line.problem) for line in lines]
+        observed = [
+            Observed(line.readings[name], line.leads if label == "leads" else line.right, line.problem)
+            for line in lines
+        ]
         address = ("verifier", name, part, label)
         entries += [
             base_rate(observed),

@@ -1,4 +1,5 @@
-"""The gates that a pair passes before it ships: `python -m research.pocket.gates` prints each of them, met or missed, with its interval.
+"""The gates that a pair passes before it ships: `python -m research.pocket.gates` prints each of them, met or missed,
+with its interval.
 
 drawing.py     what the pair writes on fresh problems of the test split, and how its process model reads it
 gates.py       what is asked of a pair, as functions of that

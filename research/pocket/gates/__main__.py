@@ -48,17 +48,24 @@ def measure(options: argparse.Namespace) -> list[Gate]:
 
 
 def head_of(record: ModelRecord, kind: str) -> str:
-    """Return the value head that a pair scores a kind of problems by where nobody names a verifier; "process" where it names none."""
+    """Return the value head that a pair scores a kind of problems by where nobody names a verifier; "process" where it
+    names none.
+    """
     named = own_verifier(record, {"arithmetic": "pocket"}.get(kind, kind))
     head = traits_of(make_verifier(named)).head if named else "process"
     if head is None:
-        raise ConfigError(f"the pair scores {kind} by {named}, which reads no process model", hint="give --policy and --process")
+        raise ConfigError(
+            f"the pair scores {kind} by {named}, which reads no process model", hint="give --policy and --process"
+        )
     return head
 
 
 def _arithmetic(backend: EngineBackend, number: int, head: str) -> tuple[list[Gate], Cell, str]:
     intervals = Intervals(0)
-    tried = {size: draw_pools(backend, draw_problems(Cell("plain-2", size), "validation", VALIDATED[0]), VALIDATED[1]) for size in RUNGS}
+    tried = {
+        size: draw_pools(backend, draw_problems(Cell("plain-2", size), "validation", VALIDATED[0]), VALIDATED[1])
+        for size in RUNGS
+    }
     rung = gates.nearest_rung(dict(tried))
     sizes = {size: (number, gates.BEST_AT) if size == rung else (number // 2, gates.BEST_AT // 2) for size in RUNGS}
     items = {size: draw_problems(Cell("plain-2", size), "test", of) for size, (of, _) in sizes.items()}
@@ -86,7 +93,8 @@ def _countdown(backend: EngineBackend, number: int, head: str) -> tuple[list[Gat
     pools = draw_pools(backend, items, gates.BEST_AT, head=head)
     found = [
         *gates.auc_of_steps(read_steps(backend, items, head=head), intervals),
-        *(dataclasses.replace(gate, met=None) for gate in gates.auc_of_samples(pools, intervals)),  # the gate is of steps
+        # the gate is of steps
+        *(dataclasses.replace(gate, met=None) for gate in gates.auc_of_samples(pools, intervals)),
         *gates.best_of_n(pools, what, intervals, wanted=None),
         gates.calibration(pools, what, intervals),
     ]
@@ -112,7 +120,8 @@ def page(found: list[Gate], kind: str, options: str, seconds: float) -> str:
             f"# Gates of the embedded pair: {kind}",
             "",
             made_by(f"python -m research.pocket.gates {kind}{options}", f" in {seconds:.0f} s"),
-            "On fresh problems of the test split, at temperature 0.8. 95 % intervals are resampled by problem, of AUC among steps by",
+            "On fresh problems of the test split, at temperature 0.8. 95 % intervals are resampled by problem, of AUC "
+            "among steps by",
             "state. Lines without a verdict are for information.",
             f"Missed: {len(missed)} of {sum(gate.met is not None for gate in found)}.",
             "",
@@ -126,13 +135,19 @@ def page(found: list[Gate], kind: str, options: str, seconds: float) -> str:
 
 def main() -> int:
     """Measure, print, and write the page where one is asked for."""
-    parser = argparse.ArgumentParser(prog="python -m research.pocket.gates", description="Print the gates of a pair, met or missed.")
+    parser = argparse.ArgumentParser(
+        prog="python -m research.pocket.gates", description="Print the gates of a pair, met or missed."
+    )
     parser.add_argument("kind", choices=("arithmetic", "countdown"))
     parser.add_argument("--policy", type=Path, metavar="DIR", help="a candidate's policy, instead of the shipped pair")
     parser.add_argument("--process", type=Path, metavar="DIR", help="the candidate's process model")
-    parser.add_argument("--heads", type=Path, metavar="DIR", help="the candidate's heads (default: 'heads' beside its process model)")
+    parser.add_argument(
+        "--heads", type=Path, metavar="DIR", help="the candidate's heads (default: 'heads' beside its process model)"
+    )
     parser.add_argument("--problems", type=int, default=100, metavar="N", help="problems of each set (default 100)")
-    parser.add_argument("--newcomers", type=int, metavar="N", help="problems of the gates of the default strategy (default: as many)")
+    parser.add_argument(
+        "--newcomers", type=int, metavar="N", help="problems of the gates of the default strategy (default: as many)"
+    )
     parser.add_argument("--without-newcomer", action="store_true", help="leave out the gates of the default strategy")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the page there too")
     options = parser.parse_args()

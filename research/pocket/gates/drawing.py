@@ -1,4 +1,6 @@
-"""Samples of problems with their log-probabilities and readings, and the readings of all next steps of a countdown's states."""
+"""Samples of problems with their log-probabilities and readings, and the readings of all next steps of a countdown's
+states.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class StepRead:
-    """A right next step of a state: what the process model says of it, and whether the target can still be reached behind it."""
+    """A right next step of a state: what the process model says of it, and whether the target can still be reached
+    behind it.
+    """
 
     state: int
     problem: int
@@ -55,7 +59,9 @@ def draw_problems(cell: Cell, split: Split, number: int) -> list[Item]:
     return [draw_item(cell, split, FRESH_SEED, i) for i in range(number)]
 
 
-def draw_pools(backend: Backend, items: Sequence[Item], samples: int, seed: int = 0, head: str = "process") -> list[Pool]:
+def draw_pools(
+    backend: Backend, items: Sequence[Item], samples: int, seed: int = 0, head: str = "process"
+) -> list[Pool]:
     """Return samples of every problem, read by a process model. head: the value head that it is served as.
 
     Raises:
@@ -95,7 +101,8 @@ async def _pool(backend: Backend, item: Item, count: int, seed: int, head: str) 
 
 
 def read_steps(backend: Backend, items: Sequence[Item], seed: int = 0, head: str = "process") -> list[StepRead]:
-    """Return the readings of all right steps of two states a countdown: of its start, and of one that can still be solved behind that.
+    """Return the readings of all right steps of two states a countdown: of its start, and of one that can still be
+    solved behind that.
 
     Steps with a negative result, which the policy next to never writes, are left out.
     """

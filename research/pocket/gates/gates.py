@@ -41,7 +41,9 @@ def shown(one: Estimate) -> str:
 
 
 def auc_of_samples(pools: Sequence[Pool], intervals: Intervals) -> list[Gate]:
-    """Return how well readings, and log-probabilities beside them, rank the samples of one problem. The gate is of the readings."""
+    """Return how well readings, and log-probabilities beside them, rank the samples of one problem. The gate is of the
+    readings.
+    """
     made: list[Gate] = []
     for name, score in _SCORES.items():
         of = [Observed(score(one), one.right, i) for i, pool in enumerate(pools) for one in pool.samples]
@@ -68,13 +70,21 @@ _SCORES: dict[str, Score] = {
 
 
 def auc_of_steps(steps: Sequence[StepRead], intervals: Intervals) -> list[Gate]:
-    """Return how well readings rank the right next steps of one state of a countdown: over all states, first and second steps."""
+    """Return how well readings rank the right next steps of one state of a countdown: over all states, first and second
+    steps.
+    """
     made: list[Gate] = []
     for name, depths in (("all", (0, 1)), ("first", (0,)), ("second", (1,))):
         of = [Observed(one.reading, one.leads, one.state) for one in steps if one.depth in depths]
         found = intervals.auc_within(of, "gate", "steps", name)
         met = found.value >= SHIP and found.low > FREE if name == "all" else None
-        made.append(Gate(f"AUC among {name} steps of one state, countdown", f"{shown(found)}, {found.num} states with both kinds", met))
+        made.append(
+            Gate(
+                f"AUC among {name} steps of one state, countdown",
+                f"{shown(found)}, {found.num} states with both kinds",
+                met,
+            )
+        )
     return made
 
 
@@ -97,8 +107,16 @@ def best_of_n(pools: Sequence[Pool], what: str, intervals: Intervals, *, wanted:
     once = np.mean([one.right for pool in pools for one in pool.samples])
     told = f"{curve}; any of {BEST_AT}: {anything:.3f}; one sample: {once:.3f}; {len(pools)} problems"
     return [
-        Gate(f"best of 1 to {BEST_AT} by the process model never falls, {what}", f"{told}; falls: {', '.join(falls) or 'none'}", not falls),
-        Gate(f"best of {BEST_AT} by the process model, {what}", shown(last), None if wanted is None else last.value >= wanted),
+        Gate(
+            f"best of 1 to {BEST_AT} by the process model never falls, {what}",
+            f"{told}; falls: {', '.join(falls) or 'none'}",
+            not falls,
+        ),
+        Gate(
+            f"best of {BEST_AT} by the process model, {what}",
+            shown(last),
+            None if wanted is None else last.value >= wanted,
+        ),
     ]
 
 
@@ -111,8 +129,14 @@ def calibration(pools: Sequence[Pool], what: str, intervals: Intervals) -> Gate:
 
 def computing(pools: Sequence[Pool], intervals: Intervals) -> Gate:
     """Return how many samples of sums and differences of two digits are right."""
-    found = intervals.share([float(np.mean([one.right for one in pool.samples])) for pool in pools], "gate", "computing")
-    return Gate("one sample of a sum or a difference of two digits", f"{shown(found)}, {len(pools)} problems", found.value >= COMPUTED)
+    found = intervals.share(
+        [float(np.mean([one.right for one in pool.samples])) for pool in pools], "gate", "computing"
+    )
+    return Gate(
+        "one sample of a sum or a difference of two digits",
+        f"{shown(found)}, {len(pools)} problems",
+        found.value >= COMPUTED,
+    )
 
 
 def ladder(pools: dict[int, Sequence[Pool]]) -> Gate:
@@ -126,4 +150,7 @@ def ladder(pools: dict[int, Sequence[Pool]]) -> Gate:
 
 def nearest_rung(pools: dict[int, Sequence[Pool]], target: float = 0.4) -> int:
     """Return the number of operations whose accuracy of one sample is nearest a target."""
-    return min(pools, key=lambda size: abs(float(np.mean([one.right for pool in pools[size] for one in pool.samples])) - target))
+    return min(
+        pools,
+        key=lambda size: abs(float(np.mean([one.right for pool in pools[size] for one in pool.samples])) - target),
+    )

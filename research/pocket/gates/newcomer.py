@@ -1,4 +1,6 @@
-"""What a newcomer gets: `solve` and `solve_many` without options, against one sample and a vote at the FLOPs that they spent."""
+"""What a newcomer gets: `solve` and `solve_many` without options, against one sample and a vote at the FLOPs that they
+spent.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ SAMPLES_WORTH = 8  # of a problem's budget
 def gates(solver: Solver, items: Sequence[Item], what: str, intervals: Intervals, seed: int = 0) -> list[Gate]:
     """Return the gates of one task. solver: of the pair, without options.
 
-    Both baselines are given, problem by problem, at most the mean FLOPs that the default spent. Problems with a budget each are solved in
-    one call, which gives what `solve` gives of each: results do not depend on the batch.
+    Both baselines are given, problem by problem, at most the mean FLOPs that the default spent. Problems with a budget
+    each are solved in one call, which gives what `solve` gives of each: results do not depend on the batch.
     """
     problems = [item.problem for item in items]
     single = solver.solve_many(problems, each=Budget(samples=1), strategy="single", seed=seed)

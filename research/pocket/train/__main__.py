@@ -1,21 +1,22 @@
 """Train the embedded pair: `python -m research.pocket.train STAGE --out DIR --minutes M --seed S`.
 
-The stages, in order, each from what the earlier ones left in DIR ("judge" and "calibrate" stand in place of "rollouts" and "prm"):
+The stages, in order, each from what the earlier ones left in DIR ("judge" and "calibrate" stand in place of "rollouts"
+and "prm"):
 
     policy      a Llama learns to write worked solutions                                   -> base/
     self-eval   it draws samples of its own, learns to judge and to correct them           -> policy/
     rollouts    its solutions are drawn, and every prefix continued eight times            -> stages/rollouts/
-    prm         a process model, begun from the policy, learns what the prefixes are worth -> process/, heads/process.safetensors
-    probe       a head on the policy's hidden states learns the same                       -> heads/probe.safetensors
-    judge       a process model of its own, from scratch, on exact labels of states     -> judge/, judge-heads/
-    attempts    the shipped policy's solutions of countdowns are drawn                  -> stages/attempts/
-    refine      the process model goes on from OUT/judge, or from the shipped one      -> refined/, refined-heads/
-    settle      the same with rates that fall to nothing                                -> settled/, settled-heads/
-    calibrate   its head is scaled on samples of the validation split                   -> countdown/, heads/reach.safetensors
-    drill       the shipped policy goes on with short sums of two digits                -> drilled/, mean/ (of both)
-    reader      the shipped policy learns expressions and stories for longer             -> reader/, reader-heads/
-    odds        the chance that a sample is right by its likelihood under the reader    -> heads/likelihood.safetensors
-    ship        what users need is copied into the package, with its checksums
+    prm         a process model, begun from the policy, learns what the prefixes are worth -> process/,
+    heads/process.safetensors probe       a head on the policy's hidden states learns the same                       ->
+    heads/probe.safetensors judge       a process model of its own, from scratch, on exact labels of states     ->
+    judge/, judge-heads/ attempts    the shipped policy's solutions of countdowns are drawn                  ->
+    stages/attempts/ refine      the process model goes on from OUT/judge, or from the shipped one      -> refined/,
+    refined-heads/ settle      the same with rates that fall to nothing                                -> settled/,
+    settled-heads/ calibrate   its head is scaled on samples of the validation split                   -> countdown/,
+    heads/reach.safetensors drill       the shipped policy goes on with short sums of two digits                ->
+    drilled/, mean/ (of both) reader      the shipped policy learns expressions and stories for longer             ->
+    reader/, reader-heads/ odds        the chance that a sample is right by its likelihood under the reader    ->
+    heads/likelihood.safetensors ship        what users need is copied into the package, with its checksums
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ def _stage(name: str) -> Callable[..., dict[str, float]]:
 
 
 def _keep_memory() -> None:
-    """Let glibc keep freed blocks: batches of changing shapes are mapped and zeroed anew otherwise, a quarter of the time on a CPU."""
+    """Let glibc keep freed blocks: batches of changing shapes are mapped and zeroed anew otherwise, a quarter of the
+    time on a CPU.
+    """
     try:
         tune: Any = ctypes.CDLL("libc.so.6").mallopt
     except (OSError, AttributeError):
@@ -76,7 +79,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("stage", choices=tuple(_STAGES))
     parser.add_argument("--out", type=Path, required=True, help="the folder of the run")
     parser.add_argument(
-        "--minutes", type=float, default=5.0, help="how long, in minutes of two cores (see loop.py); the shipped pair: the card"
+        "--minutes",
+        type=float,
+        default=5.0,
+        help="how long, in minutes of two cores (see loop.py); the shipped pair: the card",
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default=None, help="cpu or cuda; cuda where there is one")

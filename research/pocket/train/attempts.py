@@ -1,7 +1,8 @@
-"""Stage "attempts": the policy's own solutions of countdowns, and what a process model learns from them: which lines still lead on.
+"""Stage "attempts": the policy's own solutions of countdowns, and what a process model learns from them: which lines
+still lead on.
 
-Beside them stand right solutions, and right ones with a slip of the kinds that the policy makes most: an operand that is not there, a wrong
-result, an answer that is not the target, a step too few.
+Beside them stand right solutions, and right ones with a slip of the kinds that the policy makes most: an operand that
+is not there, a wrong result, an answer that is not the target, a step too few.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ class Attempted:
 
 
 def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float]:
-    """Draw solutions of the shipped policy for countdowns of three and four numbers of the train split: OUT/stages/attempts/train.jsonl."""
+    """Draw solutions of the shipped policy for countdowns of three and four numbers of the train split:
+    OUT/stages/attempts/train.jsonl.
+    """
     total = max(1, round(minutes * _PROBLEMS_PER_MINUTE))
     with Writer(SHIPPED / "policy", temperature=TEMPERATURE, seed=seed, device=device) as writer:
 
@@ -48,7 +51,9 @@ def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float
             made = writer.continued([f"{one.text}\n" for one in problems], SAMPLES)
             return [[one.target, list(one.numbers), texts] for one, texts in zip(problems, made, strict=True)]
 
-        found = in_chunks(_path(out), total, make, {"stage": "attempts", "seed": seed, "policy": made_by(SHIPPED / "policy")})
+        found = in_chunks(
+            _path(out), total, make, {"stage": "attempts", "seed": seed, "policy": made_by(SHIPPED / "policy")}
+        )
     solutions = [text for _, _, texts in found for text in texts]
     return {"problems": float(len(found)), "solutions": float(len(solutions))}
 
@@ -64,19 +69,28 @@ def read_attempts(out: Path) -> list[Attempted]:
 
 
 def attempt_state(attempted: Sequence[Attempted], seed: int, index: int) -> State:
-    """Return a countdown with some of the policy's solutions, a right one among them if there is one, right solutions, and slips."""
+    """Return a countdown with some of the policy's solutions, a right one among them if there is one, right solutions,
+    and slips.
+    """
     rng = generator(seed, 0, "attempt state", index)
     one = attempted[int(rng.integers(len(attempted)))]
     drawn = [split_at(one.solutions[i], ("\n",)) for i in rng.permutation(len(one.solutions))]
-    drawn.sort(key=lambda lines: not all(leads(one.problem, lines)))  # one right one first, if any; the others in their order
+    # one right one first, if any; the others in their order
+    drawn.sort(key=lambda lines: not all(leads(one.problem, lines)))
     chosen = [*drawn[:1], *(drawn[1:] if rng.random() < 0.5 else drawn[:0:-1])][:_OF_STATE]
     right = [_solve(one.problem, rng) for _ in range(_RIGHT)]
     slips = [_slipped(one.problem, right[int(rng.integers(_RIGHT))], rng) for _ in range(_SLIPS)]
-    return State(f"{one.problem.text}\n", tuple(judged(one.problem, lines) for lines in (*chosen, *right, *slips) if lines), "countdown")
+    return State(
+        f"{one.problem.text}\n",
+        tuple(judged(one.problem, lines) for lines in (*chosen, *right, *slips) if lines),
+        "countdown",
+    )
 
 
 def judged(problem: CountdownProblem, lines: Sequence[str]) -> Branch:
-    """Return a solution with the exact verdict on each of its lines, and what can be reached behind each while its steps are right."""
+    """Return a solution with the exact verdict on each of its lines, and what can be reached behind each while its
+    steps are right.
+    """
     left: tuple[int, ...] | None = tuple(problem.numbers)
     hints: list[np.ndarray | None] = []
     for line in lines:
@@ -98,7 +112,11 @@ def _solve(problem: CountdownProblem, rng: np.random.Generator) -> list[str]:
     """Return a right solution, its steps drawn evenly among those behind which the target can be reached."""
     left, lines = tuple(int(n) for n in rng.permutation(problem.numbers)), list[str]()
     while len(left) > 1:
-        good = [(step, rest) for step in legal_steps(left) if (rest := after(left, step)) and reachable(rest, problem.target)]
+        good = [
+            (step, rest)
+            for step in legal_steps(left)
+            if (rest := after(left, step)) and reachable(rest, problem.target)
+        ]
         likely = [one for one in good if one[0].result >= 0] or good
         step, left = likely[int(rng.integers(len(likely)))]
         lines.append(f"{turned(step, rng)}\n")

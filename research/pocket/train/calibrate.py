@@ -1,10 +1,11 @@
 """Stages "calibrate" and "odds": what is measured becomes the chance that a sample is right.
 
-"calibrate" scales and shifts the process model's head, by its last reading, on samples of the policy on countdowns of the validation
-split: one scale and one shift, by logistic regression (Platt 1999), so that the order of readings stays as it is.
+"calibrate" scales and shifts the process model's head, by its last reading, on samples of the policy on countdowns of
+the validation split: one scale and one shift, by logistic regression (Platt 1999), so that the order of readings stays
+as it is.
 
-"odds" does so for expressions: it fits scale and shift of the likelihood under OUT/reader, and, for comparison, of the policy's own summed
-log-probability, `confidence(measure='logprob', over='sum', odds=(scale, shift))`.
+"odds" does so for expressions: it fits scale and shift of the likelihood under OUT/reader, and, for comparison, of the
+policy's own summed log-probability, `confidence(measure='logprob', over='sum', odds=(scale, shift))`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ _PROBLEMS_PER_MINUTE, _SAMPLES = 10, 16  # of each cell
 
 
 def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float]:
-    """Scale the head of the last of `STAGES` that was run, on samples of the shipped policy: OUT/countdown and OUT/heads/reach.safetensors.
+    """Scale the head of the last of `STAGES` that was run, on samples of the shipped policy: OUT/countdown and
+    OUT/heads/reach.safetensors.
 
     Raises:
         ConfigError: none of them was.
@@ -45,17 +47,26 @@ def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float
     folder, file = made[0]
     backend = load(pair_record(SHIPPED / "policy", folder, file.parent), device)
     problems = max(2, round(minutes * _PROBLEMS_PER_MINUTE))
-    items = [item for cell, number in Counter(CELLS).items() for item in draw_problems(cell, "validation", number * problems)]
+    items = [
+        item for cell, number in Counter(CELLS).items() for item in draw_problems(cell, "validation", number * problems)
+    ]
     samples = [one for pool in draw_pools(backend, items, _SAMPLES, seed) for one in pool.samples]
     scale, shift, before, after = fitted([one.reading for one in samples], [float(one.right) for one in samples])
     head = load_file(file)
     save_head(head["weight"] * scale, head["bias"] * scale + shift, out / "heads" / "reach.safetensors")
     shutil.copytree(folder, out / "countdown", dirs_exist_ok=True)
-    return {"scale": scale, "shift": shift, "loss_before": before, "validation_loss": after, "samples": float(len(samples))}
+    return {
+        "scale": scale,
+        "shift": shift,
+        "loss_before": before,
+        "validation_loss": after,
+        "samples": float(len(samples)),
+    }
 
 
 def run_odds(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float]:
-    """Fit the chance that an expression's solution is right by its likelihood under OUT/reader, and write OUT/heads/likelihood.safetensors.
+    """Fit the chance that an expression's solution is right by its likelihood under OUT/reader, and write
+    OUT/heads/likelihood.safetensors.
 
     Raises:
         ConfigError: there is no reader.
@@ -70,7 +81,13 @@ def run_odds(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, 
     scale, shift, before, after = fitted([one.reading for one in samples], labels)
     save_likelihood(scale, shift, out / "heads" / "likelihood.safetensors")
     free = fitted([math.exp(one.logprob) for one in samples], labels)
-    found = {"scale": scale, "shift": shift, "loss_before": before, "validation_loss": after, "samples": float(len(samples))}
+    found = {
+        "scale": scale,
+        "shift": shift,
+        "loss_before": before,
+        "validation_loss": after,
+        "samples": float(len(samples)),
+    }
     return {**found, "logprob_scale": free[0], "logprob_shift": free[1], "logprob_loss": free[3]}
 
 

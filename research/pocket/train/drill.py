@@ -1,9 +1,10 @@
-"""Stage "drill": the policy goes on with short sums, differences and products of two digits, so that it computes without error.
+"""Stage "drill": the policy goes on with short sums, differences and products of two digits, so that it computes
+without error.
 
-Half of the examples are the policy's own mixture (policy.py): solutions, questions, revisions and countdowns stay as they were. The others
-are worked expressions of one to three operations. No pair of operands that is held out is among them. A mean of the weights before and
-behind is saved too: it solves more of the harder problems than either (Wortsman et al. 2022, "Robust fine-tuning of zero-shot models",
-arXiv 2109.01903).
+Half of the examples are the policy's own mixture (policy.py): solutions, questions, revisions and countdowns stay as
+they were. The others are worked expressions of one to three operations. No pair of operands that is held out is among
+them. A mean of the weights before and behind is saved too: it solves more of the harder problems than either (Wortsman
+et al. 2022, "Robust fine-tuning of zero-shot models", arXiv 2109.01903).
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ _SHARE = 0.6  # of the trained weights in the mean with those that it began with
 
 
 def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float]:
-    """Go on from the shipped policy; save the result as OUT/drilled, and the mean of the weights before and behind as OUT/mean."""
+    """Go on from the shipped policy; save the result as OUT/drilled, and the mean of the weights before and behind as
+    OUT/mean.
+    """
     tokenizer = PreTrainedTokenizerFast.from_pretrained(SHIPPED / "policy")
     model, begun = Reader(load(SHIPPED / "policy", device)), load(SHIPPED / "policy", device)
     parts = partial(example, seed), partial(worked, seed, split="validation")
@@ -51,4 +54,6 @@ def example(seed: int, index: int) -> Example:
         return mixed(seed, FIRST_INDEX + index)
     operations = 1 + int(rng.choice(len(_OPERATIONS), p=_OPERATIONS))
     drawn = draw(Difficulty(operations=operations, digits=2), "train", seed, FIRST_INDEX + index)
-    return with_solution(Asked(f"{drawn.text}\n", solution_text(drawn.steps, drawn.answer), "pocket", str(drawn.answer)))
+    return with_solution(
+        Asked(f"{drawn.text}\n", solution_text(drawn.steps, drawn.answer), "pocket", str(drawn.answer))
+    )

@@ -30,7 +30,8 @@ _BLOCK = 16  # batches that are drawn together and cut by length
 
 @dataclass(frozen=True)
 class Asked:
-    """A problem of the mixture. prompt: as the policy is asked. worked: its solution, to which the end of sequence belongs.
+    """A problem of the mixture. prompt: as the policy is asked. worked: its solution, to which the end of sequence
+    belongs.
 
     task, answer: by which an answer is found and checked.
     """
@@ -45,7 +46,8 @@ class Asked:
 class Piece:
     """A part of a sequence, whole tokens.
 
-    written: whether the model is to write it. right: whether the solution is right as far as each of its tokens; None: nobody asks.
+    written: whether the model is to write it. right: whether the solution is right as far as each of its tokens; None:
+    nobody asks.
     """
 
     text: str
@@ -58,7 +60,9 @@ Example = tuple[Piece, ...]  # a sequence, behind the begin of sequence
 
 @dataclass(frozen=True)
 class Batch:
-    """Sequences of similar length, padded at the end. ids, labels: [rows, tokens]; right: the same, 0 or 1, below 0 where nobody asks."""
+    """Sequences of similar length, padded at the end. ids, labels: [rows, tokens]; right: the same, 0 or 1, below 0
+    where nobody asks.
+    """
 
     ids: torch.Tensor
     labels: torch.Tensor
@@ -103,7 +107,9 @@ class Batches:
         example: makes example number `index`. tokens: of a batch, about. average: tokens of an example, about.
     """
 
-    def __init__(self, tokenizer: Any, example: Callable[[int], Example], *, tokens: int, average: int, seed: int) -> None:
+    def __init__(
+        self, tokenizer: Any, example: Callable[[int], Example], *, tokens: int, average: int, seed: int
+    ) -> None:
         self._tokenizer = tokenizer
         self._example = example
         self._rows = max(1, tokens // average) * _BLOCK

@@ -1,9 +1,10 @@
-"""Stage "judge": a process model learns, from exact labels, whether a solution still leads to the right answer behind each of its lines.
+"""Stage "judge": a process model learns, from exact labels, whether a solution still leads to the right answer behind
+each of its lines.
 
-It is a trunk of its own, smaller than the policy, trained from scratch on states with many next lines each (states.py): of fresh
-countdowns by a solver, of expressions and stories by working them out. Beside the labels' cross-entropy it learns to rank the lines of one
-state, and, by a second head that no file keeps, what a judge must know there: the targets that can still be reached, or the line that
-should stand there.
+It is a trunk of its own, smaller than the policy, trained from scratch on states with many next lines each (states.py):
+of fresh countdowns by a solver, of expressions and stories by working them out. Beside the labels' cross-entropy it
+learns to rank the lines of one state, and, by a second head that no file keeps, what a judge must know there: the
+targets that can still be reached, or the line that should stand there.
 """
 
 from __future__ import annotations
@@ -67,7 +68,10 @@ def optimizers(model: Judge, recipe: Recipe) -> list[torch.optim.Optimizer]:
     matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and ".layers." in name and p.requires_grad]
     chosen = {id(p) for p in matrices}
     others = [p for p in model.parameters() if id(p) not in chosen and p.requires_grad]
-    return [Muon(matrices, lr=recipe.matrix_rate), torch.optim.AdamW(others, lr=recipe.rate, betas=(0.9, 0.95), weight_decay=0.0)]
+    return [
+        Muon(matrices, lr=recipe.matrix_rate),
+        torch.optim.AdamW(others, lr=recipe.rate, betas=(0.9, 0.95), weight_decay=0.0),
+    ]
 
 
 def read_states(model: Judge, batch: Forest) -> torch.Tensor:
@@ -82,7 +86,10 @@ def losses(model: Judge, batch: Forest) -> dict[str, torch.Tensor]:
     states = read_states(model, batch)
     read = states[batch.at]
     logits = model.head(read)[:, 0]
-    found = {"label": torch.nn.functional.binary_cross_entropy_with_logits(logits, batch.labels), "rank": ranking(logits, batch)}
+    found = {
+        "label": torch.nn.functional.binary_cross_entropy_with_logits(logits, batch.labels),
+        "rank": ranking(logits, batch),
+    }
     parts = []
     for kind in (0, 1):
         chosen = batch.hinted & (batch.kind == kind)
@@ -91,12 +98,16 @@ def losses(model: Judge, batch: Forest) -> dict[str, torch.Tensor]:
             parts.append(torch.nn.functional.binary_cross_entropy_with_logits(model.hints[kind](read[chosen]), wanted))
     found["hint"] = torch.stack(parts).mean() if parts else logits.sum() * 0
     if len(batch.next_tokens):
-        found["speech"] = torch.nn.functional.cross_entropy(model.trunk.lm_head(states[batch.spoken]), batch.next_tokens)
+        found["speech"] = torch.nn.functional.cross_entropy(
+            model.trunk.lm_head(states[batch.spoken]), batch.next_tokens
+        )
     return found
 
 
 def ranking(logits: torch.Tensor, batch: Forest) -> torch.Tensor:
-    """Return the mean, over groups that have both labels, of the mean loss of their pairs: -ln sigmoid(right one - wrong one)."""
+    """Return the mean, over groups that have both labels, of the mean loss of their pairs: -ln sigmoid(right one -
+    wrong one).
+    """
     same = batch.group[:, None] == batch.group[None, :]
     pairs = same & (batch.labels[:, None] > batch.labels[None, :])
     if not pairs.any():
@@ -132,7 +143,9 @@ def auc_within(model: Judge, batches: list[Forest]) -> dict[str, float]:
 
 
 def number_of(step: int) -> tuple[str, int]:
-    """Return of which kind the batch of a step is, and which of that kind: countdowns at the shares of `SHARES`, evenly spread."""
+    """Return of which kind the batch of a step is, and which of that kind: countdowns at the shares of `SHARES`, evenly
+    spread.
+    """
     before, now = _countdowns(step), _countdowns(step + 1)
     return ("countdown", before) if now > before else ("pocket", step - before)
 
@@ -140,21 +153,28 @@ def number_of(step: int) -> tuple[str, int]:
 def _countdowns(step: int) -> int:
     """Return how many of the first `step` batches are of countdowns."""
     edges = [first for first, _ in SHARES[1:]] + [step]
-    return math.floor(sum(share * max(0, min(step, end) - first) for (first, share), end in zip(SHARES, edges, strict=True)) + 1e-9)
+    return math.floor(
+        sum(share * max(0, min(step, end) - first) for (first, share), end in zip(SHARES, edges, strict=True)) + 1e-9
+    )
 
 
 def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float]:
-    """Train a process model from scratch; save OUT/judge and its head, not yet calibrated, as OUT/judge-heads/process.safetensors."""
+    """Train a process model from scratch; save OUT/judge and its head, not yet calibrated, as
+    OUT/judge-heads/process.safetensors.
+    """
     del device
     recipe = Paced(tokens=TOKENS, minutes=minutes, matrix_rate=0.006, rate=3e-3, save_every=50)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(SHIPPED / "policy")
     model = new_judge(tokenizer, seed)
     kinds: dict[str, Callable[..., State]] = {"countdown": countdown_state, "pocket": pocket_state}
     drawn = {
-        name: Forests(tokenizer, partial(state, seed), tokens=TOKENS, average=_AVERAGE[name], seed=seed) for name, state in kinds.items()
+        name: Forests(tokenizer, partial(state, seed), tokens=TOKENS, average=_AVERAGE[name], seed=seed)
+        for name, state in kinds.items()
     }
     unseen = {
-        name: Forests(tokenizer, partial(state, seed, split="validation"), tokens=TOKENS, average=_AVERAGE[name], seed=seed)
+        name: Forests(
+            tokenizer, partial(state, seed, split="validation"), tokens=TOKENS, average=_AVERAGE[name], seed=seed
+        )
         for name, state in kinds.items()
     }
     checked = [unseen[name](i) for name in kinds for i in range(2)]
@@ -164,7 +184,13 @@ def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float
         with torch.no_grad():
             parts = [losses(model, batch) for batch in checked]
         means = {name: sum(part[name].item() for part in parts) / len(parts) for name in parts[0]}
-        print({**{k: round(v, 4) for k, v in means.items()}, **{k: round(v, 4) for k, v in auc_within(model, checked).items()}}, flush=True)
+        print(
+            {
+                **{k: round(v, 4) for k, v in means.items()},
+                **{k: round(v, 4) for k, v in auc_within(model, checked).items()},
+            },
+            flush=True,
+        )
         return means["label"] + RANK * means["rank"]
 
     def loss_of(step: int) -> torch.Tensor:

@@ -1,7 +1,8 @@
 """The training loop that every stage shares: optimiser, schedule, progress, checkpoints.
 
-A stage's length is given in minutes and turned into a fixed number of steps, so that a run is a function of its seed and device and not
-of how busy the machine was: a minute is `TOKENS_PER_MINUTE` tokens, about what two cores train of these models when nothing else runs.
+A stage's length is given in minutes and turned into a fixed number of steps, so that a run is a function of its seed
+and device and not of how busy the machine was: a minute is `TOKENS_PER_MINUTE` tokens, about what two cores train of
+these models when nothing else runs.
 """
 
 from __future__ import annotations
@@ -30,8 +31,10 @@ class Recipe:
     """How a model is trained.
 
     Args:
-        tokens: of a batch, about. minutes: see above. matrix_rate: learning rate of the layers' matrices (Muon). rate: of all else (AdamW).
-        warmup: share of the steps in which the rate rises. fall: share of the rate that is lost, evenly, from begin to end.
+        tokens: of a batch, about. minutes: see above. matrix_rate: learning rate of the layers' matrices (Muon). rate:
+            of all else (AdamW).
+        warmup: share of the steps in which the rate rises. fall: share of the rate that is lost, evenly, from begin to
+            end.
         decay: share of the steps, at the end, in which it falls to a fiftieth, where that is faster.
         decay_weights: pull of the layers' matrices to zero. save_every: steps between checkpoints.
     """
@@ -61,14 +64,16 @@ class Recipe:
 def optimizers(model: torch.nn.Module, recipe: Recipe) -> list[torch.optim.Optimizer]:
     """Return Muon for the layers' matrices and AdamW for all else.
 
-    Source: Jordan et al. 2024, "Muon: an optimizer for hidden layers in neural networks". Measured here on the policy: the loss that
-    AdamW reaches in 125 steps, Muon reaches in 75.
+    Source: Jordan et al. 2024, "Muon: an optimizer for hidden layers in neural networks". Measured here on the policy:
+    the loss that AdamW reaches in 125 steps, Muon reaches in 75.
     """
     matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and ".layers." in f".{name}"]
     chosen = {id(p) for p in matrices}
     others = [p for p in model.parameters() if id(p) not in chosen]
     return [
-        torch.optim.Muon(matrices, lr=recipe.matrix_rate, weight_decay=recipe.decay_weights, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.Muon(
+            matrices, lr=recipe.matrix_rate, weight_decay=recipe.decay_weights, adjust_lr_fn="match_rms_adamw"
+        ),
         torch.optim.AdamW(others, lr=recipe.rate, betas=(0.9, 0.95), weight_decay=0.0),
     ]
 
@@ -84,7 +89,8 @@ def train(
     keep_best: bool = False,
     tools: list[torch.optim.Optimizer] | None = None,
 ) -> dict[str, float]:
-    """Train a model and return the last losses and the seconds it took; go on where an earlier run in the folder stopped.
+    """Train a model and return the last losses and the seconds it took; go on where an earlier run in the folder
+    stopped.
 
     Args:
         loss_of: the loss of batch number `step`, with a gradient; a function of the step alone.
@@ -92,7 +98,8 @@ def train(
         held_out_loss: on the validation split; shown now and then.
         identity: what a run is defined by (seed, recipe, …): a checkpoint of another is refused.
         tools: the optimizers of the matrices and of all else; None: those of `optimizers`.
-        keep_best: whether the model ends as it was where its loss on the validation split was lowest of all that were shown.
+        keep_best: whether the model ends as it was where its loss on the validation split was lowest of all that were
+            shown.
 
     Raises:
         ConfigError: the folder holds a checkpoint of another run, or one that cannot be read.
@@ -121,7 +128,10 @@ def train(
         last = step + 1 == recipe.steps
         checked = held_out_loss() if (step + 1) % (8 * _SHOW_EVERY) == 0 or last else None
         if keep_best and checked is not None and checked < best["loss"]:
-            best = {"loss": checked, "model": {name: value.detach().clone() for name, value in model.state_dict().items()}}
+            best = {
+                "loss": checked,
+                "model": {name: value.detach().clone() for name, value in model.state_dict().items()},
+            }
         if (step + 1) % recipe.save_every == 0 or last:
             saved = {"identity": dict(identity), "step": step + 1, "seconds": seconds, "recent": recent, "best": best}
             _save(folder, saved, model, tools)
@@ -135,7 +145,11 @@ def train(
 def _show(folder: Path, recipe: Recipe, step: int, loss: float, checked: float | None, seconds: float) -> None:
     left = seconds / step * (recipe.steps - step)
     validation = "" if checked is None else f", validation {checked:.4f}"
-    print(f"step {step}/{recipe.steps}: loss {loss:.4f}{validation}, {seconds:.0f} s, {left:.0f} s left", file=sys.stderr, flush=True)
+    print(
+        f"step {step}/{recipe.steps}: loss {loss:.4f}{validation}, {seconds:.0f} s, {left:.0f} s left",
+        file=sys.stderr,
+        flush=True,
+    )
     with (folder / "loss.csv").open("a", newline="") as file:
         csv.writer(file).writerow([step, f"{loss:.5f}", "" if checked is None else f"{checked:.5f}", f"{seconds:.1f}"])
 
@@ -147,7 +161,9 @@ def _save(folder: Path, state: dict[str, Any], model: torch.nn.Module, tools: li
     (folder / "checkpoint.new").replace(folder / "checkpoint.pt")
 
 
-def _resumed(model: torch.nn.Module, tools: list[torch.optim.Optimizer], folder: Path, identity: Mapping[str, Any]) -> dict[str, Any]:
+def _resumed(
+    model: torch.nn.Module, tools: list[torch.optim.Optimizer], folder: Path, identity: Mapping[str, Any]
+) -> dict[str, Any]:
     path = folder / "checkpoint.pt"
     if not path.is_file():
         return {"step": 0, "seconds": 0.0, "recent": (), "best": {"loss": math.inf, "model": {}}}

@@ -66,7 +66,11 @@ def save(model: LlamaForCausalLM, tokenizer: Any, folder: Path) -> None:
         temperature=0.8,
     ).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    weights = {name: p.detach().to(torch.float16).contiguous() for name, p in model.state_dict().items() if name != "lm_head.weight"}
+    weights = {
+        name: p.detach().to(torch.float16).contiguous()
+        for name, p in model.state_dict().items()
+        if name != "lm_head.weight"
+    }
     save_tensors(weights, folder / "model.safetensors")
 
 
@@ -80,8 +84,9 @@ def save_tensors(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
 class Reader(torch.nn.Module):
     """A decoder and linear heads on its hidden states.
 
-    head: whether a solution is right as far as a token, or, of the process model, still leads to the right answer. fits: whether a token
-    is what should stand there behind those before it, right or wrong; a help in learning, which no file keeps.
+    head: whether a solution is right as far as a token, or, of the process model, still leads to the right answer.
+    fits: whether a token is what should stand there behind those before it, right or wrong; a help in learning, which
+    no file keeps.
     """
 
     def __init__(self, trunk: LlamaForCausalLM) -> None:
@@ -100,7 +105,9 @@ def _zeroed(head: torch.nn.Linear) -> torch.nn.Linear:
 def load_reader(folder: Path, device: str = "cpu") -> Reader:
     """Return a saved model with its head."""
     model = Reader(load(folder, device))
-    model.head.load_state_dict({name: value.reshape(getattr(model.head, name).shape) for name, value in load_file(folder / HEAD).items()})
+    model.head.load_state_dict(
+        {name: value.reshape(getattr(model.head, name).shape) for name, value in load_file(folder / HEAD).items()}
+    )
     return model
 
 
@@ -112,21 +119,29 @@ def save_reader(model: Reader, tokenizer: Any, folder: Path, head: Path | None =
 
 def save_head(weight: torch.Tensor, bias: torch.Tensor, path: Path) -> None:
     """Write a linear head. weight: [hidden]; bias: [1]."""
-    save_tensors({"weight": weight.detach().float().cpu().contiguous(), "bias": bias.detach().float().cpu().contiguous()}, path)
+    save_tensors(
+        {"weight": weight.detach().float().cpu().contiguous(), "bias": bias.detach().float().cpu().contiguous()}, path
+    )
 
 
 def save_likelihood(scale: float, shift: float, path: Path) -> None:
     """Write how the likelihood under a model is read: scale and shift of its log-odds."""
-    save_tensors({name: torch.tensor([value], dtype=torch.float64) for name, value in (("scale", scale), ("shift", shift))}, path)
+    save_tensors(
+        {name: torch.tensor([value], dtype=torch.float64) for name, value in (("scale", scale), ("shift", shift))}, path
+    )
 
 
 def mixed(device: torch.device) -> torch.autocast:
-    """Return the context that training computes in: bfloat16 products on a GPU and on a CPU with instructions for them, else float32."""
+    """Return the context that training computes in: bfloat16 products on a GPU and on a CPU with instructions for them,
+    else float32.
+    """
     return torch.autocast(device.type, torch.bfloat16, enabled=device.type != "cpu" or has_bfloat16())
 
 
 def written_loss(model: Reader, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the mean loss of the tokens that a batch labels, in nats, and the hidden states, [rows, tokens, hidden]."""
+    """Return the mean loss of the tokens that a batch labels, in nats, and the hidden states, [rows, tokens,
+    hidden].
+    """
     with mixed(model.trunk.device):
         states = model.trunk.model(input_ids=batch.ids.to(model.trunk.device), use_cache=False).last_hidden_state
         labels = batch.labels[:, 1:].to(states.device)
@@ -135,14 +150,17 @@ def written_loss(model: Reader, batch: Batch) -> tuple[torch.Tensor, torch.Tenso
 
 
 def right_loss(model: Reader, states: torch.Tensor, batch: Batch) -> torch.Tensor:
-    """Return the mean loss, in nats, of saying of each token that is judged whether the solution is right as far as there."""
+    """Return the mean loss, in nats, of saying of each token that is judged whether the solution is right as far as
+    there.
+    """
     return _binary(model.head, states, batch.right >= 0, batch.right)
 
 
 def fits_loss(model: Reader, states: torch.Tensor, batch: Batch) -> torch.Tensor:
     """Return the mean loss, in nats, of saying of each token that is judged whether it should stand there."""
     judged, written = batch.right >= 0, batch.labels != IGNORED
-    before = torch.nn.functional.pad(written | ~judged, (1, 0), value=True)[:, :-1]  # the other tokens of a slip say nothing
+    # the other tokens of a slip say nothing
+    before = torch.nn.functional.pad(written | ~judged, (1, 0), value=True)[:, :-1]
     return _binary(model.fits, states, judged & (written | before), written.float())
 
 

@@ -1,8 +1,8 @@
 """Stage "policy": a Llama learns to write worked solutions, to notice slips in them, and to correct them.
 
-All three are learned together from the beginning, with slips that are made up (slips.py): learned later, behind a finished policy, they
-are learned badly or cost solutions (measured). A linear head on the hidden states, which the process model begins with, says of every
-token whether the solution is still right.
+All three are learned together from the beginning, with slips that are made up (slips.py): learned later, behind a
+finished policy, they are learned badly or cost solutions (measured). A linear head on the hidden states, which the
+process model begins with, says of every token whether the solution is still right.
 """
 
 from __future__ import annotations
@@ -51,14 +51,22 @@ def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float
         recipe,
         out / "stages" / "policy",
         held_out_loss=lambda: mean_loss(model, checked),
-        identity={"stage": "policy", "seed": seed, "steps": recipe.steps, "tokens": recipe.tokens, "device": torch.device(device).type},
+        identity={
+            "stage": "policy",
+            "seed": seed,
+            "steps": recipe.steps,
+            "tokens": recipe.tokens,
+            "device": torch.device(device).type,
+        },
     )
     save_reader(model, tokenizer, out / "base")
     return found
 
 
 def mixed(seed: int, index: int) -> Example:
-    """Return example number `index`: a worked solution, a careless one with a question behind it, or careless attempts and a worked one."""
+    """Return example number `index`: a worked solution, a careless one with a question behind it, or careless attempts
+    and a worked one.
+    """
     problem = asked(seed, index, shares=EVEN_TOKENS)
     rng = generator(seed, 0, "slips", index)
     chosen = rng.random()

@@ -1,10 +1,11 @@
 """Stages "prm" and "probe": reading, where a step ends, whether its prefix still leads to the right answer.
 
-The process model is a trunk of its own, begun from the policy and its head, which tell by now whether a solution is right. The probe is
-a linear head on the policy's hidden states, which costs no pass of its own. Both are read at the newline that ends a step and learn the
-soft values of the stage "rollouts" by cross-entropy. Beside the values the process model goes on learning which tokens fit, from the same
-solutions and from made-up slips, of which there is no end: without that it learns which problems are hard, and little else (measured).
-It ends as it was where its loss on the validation split was lowest: the solutions are few, and soon it knows them by heart.
+The process model is a trunk of its own, begun from the policy and its head, which tell by now whether a solution is
+right. The probe is a linear head on the policy's hidden states, which costs no pass of its own. Both are read at the
+newline that ends a step and learn the soft values of the stage "rollouts" by cross-entropy. Beside the values the
+process model goes on learning which tokens fit, from the same solutions and from made-up slips, of which there is no
+end: without that it learns which problems are hard, and little else (measured). It ends as it was where its loss on the
+validation split was lowest: the solutions are few, and soon it knows them by heart.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ class Readings:
 
 
 def run_prm(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float]:
-    """Train a process model on OUT/stages/rollouts, begun from OUT/policy; save OUT/process and OUT/heads/process.safetensors."""
+    """Train a process model on OUT/stages/rollouts, begun from OUT/policy; save OUT/process and
+    OUT/heads/process.safetensors.
+    """
     recipe = Recipe(tokens=4096, minutes=minutes, matrix_rate=0.002, rate=5e-4, decay=0.9)
     policy = made_by(out / "policy")
     tokenizer = PreTrainedTokenizerFast.from_pretrained(out / "policy")
@@ -72,7 +75,9 @@ def run_prm(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, f
 
     identity = {"stage": "prm", "seed": seed, "steps": recipe.steps, "device": torch.device(device).type}
     identity |= {"policy": policy, "solutions": len(valued)}
-    found = train(model, loss_of, recipe, out / "stages" / "prm", held_out_loss=held_out_loss, identity=identity, keep_best=True)
+    found = train(
+        model, loss_of, recipe, out / "stages" / "prm", held_out_loss=held_out_loss, identity=identity, keep_best=True
+    )
     save_reader(model, tokenizer, out / "process", out / "heads" / "process.safetensors")
     return found
 
@@ -95,7 +100,10 @@ def run_probe(out: Path, *, minutes: float, seed: int, device: str) -> dict[str,
 
     def closure() -> torch.Tensor:
         solver.zero_grad()
-        loss = torch.nn.functional.binary_cross_entropy_with_logits(states @ weight + bias, values) + _RIDGE * weight.square().sum()
+        loss = (
+            torch.nn.functional.binary_cross_entropy_with_logits(states @ weight + bias, values)
+            + _RIDGE * weight.square().sum()
+        )
         loss.backward()
         return loss
 
@@ -122,7 +130,9 @@ def readings(tokenizer: Any, valued: Sequence[Valued]) -> Readings:
                 rows.append(row)
                 columns.append(end)
                 values.append(value)
-    return Readings(padded(drawn, tokenizer.pad_token_id), (torch.tensor(rows), torch.tensor(columns)), torch.tensor(values))
+    return Readings(
+        padded(drawn, tokenizer.pad_token_id), (torch.tensor(rows), torch.tensor(columns)), torch.tensor(values)
+    )
 
 
 def slipped(seed: int, index: int) -> Example:

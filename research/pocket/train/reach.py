@@ -1,4 +1,6 @@
-"""Which targets of a countdown can still be reached from what is left, exactly; and whether a solution in lines still leads there."""
+"""Which targets of a countdown can still be reached from what is left, exactly; and whether a solution in lines still
+leads there.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,17 @@ from tts.tasks.arithmetic.lines import read_answer, read_step
 
 
 def reachable(left: Sequence[int], target: int) -> bool:
-    """Whether a target from 1 to 99 can be reached from all of some numbers, each used once, whatever stands on the way."""
+    """Whether a target from 1 to 99 can be reached from all of some numbers, each used once, whatever stands on the
+    way.
+    """
     return bool(targets(tuple(sorted(left))) >> target & 1)
 
 
 @lru_cache(maxsize=1 << 18)
 def targets(left: tuple[int, ...]) -> int:
-    """Return the targets that some numbers reach, as bits: bit t is set where t, from 1 to 99, can be reached. left: sorted."""
+    """Return the targets that some numbers reach, as bits: bit t is set where t, from 1 to 99, can be reached. left:
+    sorted.
+    """
     if len(left) == 1:
         return 1 << left[0] if 1 <= left[0] <= LARGEST_RESULT else 0
     found = 0
@@ -32,7 +38,9 @@ def targets(left: tuple[int, ...]) -> int:
 
 
 def legal_steps(left: Sequence[int]) -> Iterator[Step]:
-    """Yield each right step that some numbers allow, once; a sum or a product with the larger operand first, a difference both ways."""
+    """Yield each right step that some numbers allow, once; a sum or a product with the larger operand first, a
+    difference both ways.
+    """
     seen = set[tuple[int, str, int]]()
     for a, b in combinations(left, 2):
         high, low = max(a, b), min(a, b)
@@ -54,8 +62,8 @@ def after(left: Sequence[int], step: Step) -> tuple[int, ...] | None:
 def leads(problem: CountdownProblem, lines: Sequence[str]) -> list[bool]:
     """Return of each line whether the solution can still be completed to a right one behind it.
 
-    A line that is wrong ends that, and so does a step from whose result and the numbers left the target cannot be reached. An answer line
-    is right if one number is left, the target, and it states that.
+    A line that is wrong ends that, and so does a step from whose result and the numbers left the target cannot be
+    reached. An answer line is right if one number is left, the target, and it states that.
     """
     verdicts: list[bool] = []
     left: tuple[int, ...] | None = tuple(problem.numbers)

@@ -1,8 +1,9 @@
-"""Stage "reader": the policy goes on learning worked expressions and stories, so that it computes better than the policy it judges.
+"""Stage "reader": the policy goes on learning worked expressions and stories, so that it computes better than the
+policy it judges.
 
-It writes nothing for users. The likelihood of a solution under it says how right the solution is: a problem has one worked solution, so a
-model that never errs gives it a probability of 1. Slips, questions and countdowns are left out: tokens are few, and it is asked for
-one thing. Long expressions are rare, since the policy is hardly ever right there.
+It writes nothing for users. The likelihood of a solution under it says how right the solution is: a problem has one
+worked solution, so a model that never errs gives it a probability of 1. Slips, questions and countdowns are left out:
+tokens are few, and it is asked for one thing. Long expressions are rare, since the policy is hardly ever right there.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ _AVERAGE = 60  # tokens of an example
 
 
 def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float]:
-    """Go on from the shipped policy; save OUT/reader, and how it is read, not yet calibrated, as OUT/reader-heads/process.safetensors."""
+    """Go on from the shipped policy; save OUT/reader, and how it is read, not yet calibrated, as
+    OUT/reader-heads/process.safetensors.
+    """
     tokenizer = PreTrainedTokenizerFast.from_pretrained(SHIPPED / "policy")
     model = Reader(load(SHIPPED / "policy", device))
     parts = partial(example, seed), partial(example, seed, split="validation")
@@ -54,7 +57,8 @@ def go_on(
     """Train a model further on the next token of what is written, with fresh optimizers.
 
     Args:
-        parts: return an example by its index, of training and of the validation split. average: tokens of an example, about.
+        parts: return an example by its index, of training and of the validation split. average: tokens of an example,
+            about.
     """
     recipe = Recipe(tokens=4096, minutes=minutes, matrix_rate=0.004, rate=1e-3, warmup=0.02, decay=0.8)
     batches, unseen = (Batches(tokenizer, part, tokens=recipe.tokens, average=average, seed=seed) for part in parts)
@@ -75,7 +79,10 @@ def optimizers(model: Reader, recipe: Recipe) -> list[torch.optim.Optimizer]:
     matrices = [p for name, p in model.trunk.named_parameters() if p.ndim == 2 and ".layers." in name]
     chosen = {id(p) for p in matrices}
     others = [p for p in model.trunk.parameters() if id(p) not in chosen]
-    return [Muon(matrices, lr=recipe.matrix_rate), torch.optim.AdamW(others, lr=recipe.rate, betas=(0.9, 0.95), weight_decay=0.0)]
+    return [
+        Muon(matrices, lr=recipe.matrix_rate),
+        torch.optim.AdamW(others, lr=recipe.rate, betas=(0.9, 0.95), weight_decay=0.0),
+    ]
 
 
 def example(seed: int, index: int, split: Split = "train") -> Example:
@@ -84,4 +91,6 @@ def example(seed: int, index: int, split: Split = "train") -> Example:
     worded, digits = list(_KINDS)[int(rng.choice(len(_KINDS), p=list(_KINDS.values())))]
     operations = 1 + int(rng.choice(len(_OPERATIONS), p=_OPERATIONS))
     drawn = draw(Difficulty(operations=operations, digits=digits, worded=worded), split, seed, FIRST_INDEX + index)
-    return with_solution(Asked(f"{drawn.text}\n", solution_text(drawn.steps, drawn.answer), "pocket", str(drawn.answer)))
+    return with_solution(
+        Asked(f"{drawn.text}\n", solution_text(drawn.steps, drawn.answer), "pocket", str(drawn.answer))
+    )

@@ -1,10 +1,12 @@
-"""Stage "refine": the process model of countdowns goes on learning, from next steps of states and from the policy's own solutions.
+"""Stage "refine": the process model of countdowns goes on learning, from next steps of states and from the policy's own
+solutions.
 
-It begins with OUT/judge where that is, else with the shipped one, and can be run again on its own result in another folder. What can be
-reached is asked for behind a layer in the middle too, so that the layers above can use it.
+It begins with OUT/judge where that is, else with the shipped one, and can be run again on its own result in another
+folder. What can be reached is asked for behind a layer in the middle too, so that the layers above can use it.
 
-Rates are constant and the result is the moving average of the weights, so that every step is an end: `--minutes` can be raised, and the run
-goes on as if it had been asked for at once. The heads that no file keeps are new, so they learn alone at first.
+Rates are constant and the result is the moving average of the weights, so that every step is an end: `--minutes` can be
+raised, and the run goes on as if it had been asked for at once. The heads that no file keeps are new, so they learn
+alone at first.
 
 Stage "settle" goes on from OUT/refined with rates that fall to nothing.
 """
@@ -66,7 +68,9 @@ class Refined(Judge):
     def __init__(self, folder: Path, head: Path) -> None:
         super().__init__(load(folder))
         self.middle = torch.nn.Linear(self.trunk.config.hidden_size, HINTS)
-        self.head.load_state_dict({name: value.reshape(getattr(self.head, name).shape) for name, value in load_file(head).items()})
+        self.head.load_state_dict(
+            {name: value.reshape(getattr(self.head, name).shape) for name, value in load_file(head).items()}
+        )
         self.averaged = Judge(copy.deepcopy(self.trunk)).requires_grad_(requires_grad=False)
         self.averaged.head.load_state_dict(self.head.state_dict())
 
@@ -84,9 +88,15 @@ class Refined(Judge):
 
 
 def losses(model: Refined, batch: Forest) -> dict[str, torch.Tensor]:
-    """Return the mean losses of a batch of one kind, in nats: of labels, of rankings, of hints at the end and in the middle."""
+    """Return the mean losses of a batch of one kind, in nats: of labels, of rankings, of hints at the end and in the
+    middle.
+    """
     read = model.trunk.model(
-        input_ids=batch.ids, position_ids=batch.positions, attention_mask=batch.mask, use_cache=False, output_hidden_states=True
+        input_ids=batch.ids,
+        position_ids=batch.positions,
+        attention_mask=batch.mask,
+        use_cache=False,
+        output_hidden_states=True,
     )
     last, middle = read.last_hidden_state[batch.at], read.hidden_states[MIDDLE][batch.at][batch.hinted]
     logits = model.head(last)[:, 0]
@@ -101,7 +111,9 @@ def losses(model: Refined, batch: Forest) -> dict[str, torch.Tensor]:
 
 @dataclass(frozen=True)
 class Source:
-    """States to learn from. average: their tokens, about. seen: what is learnt from; unseen: what is held out; states by number, both."""
+    """States to learn from. average: their tokens, about. seen: what is learnt from; unseen: what is held out; states
+    by number, both.
+    """
 
     name: str
     average: int
@@ -124,7 +136,9 @@ class Stage:
 
 
 def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float]:
-    """Train on; save OUT/refined and its head, not yet calibrated, as OUT/refined-heads/process.safetensors. Needs the stage "attempts"."""
+    """Train on; save OUT/refined and its head, not yet calibrated, as OUT/refined-heads/process.safetensors. Needs the
+    stage "attempts".
+    """
     del device
     began = SHIPPED / "countdown", SHIPPED / "heads" / "reach.safetensors"
     if (out / "judge").is_dir():
@@ -135,7 +149,12 @@ def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float
 def run_settle(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float]:
     """Go on from OUT/refined with rates that fall to nothing; save OUT/settled and its head, as `run` does."""
     del device
-    return learnt(out, Stage("settle", "settled", saved(out, "refined"), _countdowns(out, seed), Falling), minutes=minutes, seed=seed)
+    return learnt(
+        out,
+        Stage("settle", "settled", saved(out, "refined"), _countdowns(out, seed), Falling),
+        minutes=minutes,
+        seed=seed,
+    )
 
 
 def saved(out: Path, name: str) -> tuple[Path, Path]:
@@ -183,7 +202,9 @@ def learnt(out: Path, stage: Stage, *, minutes: float, seed: int) -> dict[str, f
                     found["rank"] += ranking(logits, batch).item() / len(batches)
             total += found["label"] + RANK * found["rank"]
             told = {key: round(value, 4) for key, value in found.items()}
-            print(kind, told, "AUC", {of: round(area, 4) for of, area in auc_within(judge, batches).items()}, flush=True)
+            print(
+                kind, told, "AUC", {of: round(area, 4) for of, area in auc_within(judge, batches).items()}, flush=True
+            )
         return total
 
     def loss_of(step: int) -> torch.Tensor:
@@ -195,7 +216,9 @@ def learnt(out: Path, stage: Stage, *, minutes: float, seed: int) -> dict[str, f
 
     identity: dict[str, Any] = {"stage": stage.name, "seed": seed}
     tools = optimizers(model, recipe)
-    found = train(model, loss_of, recipe, out / "stages" / stage.name, held_out_loss=held_out_loss, identity=identity, tools=tools)
+    found = train(
+        model, loss_of, recipe, out / "stages" / stage.name, held_out_loss=held_out_loss, identity=identity, tools=tools
+    )
     folder, head = saved(out, stage.result)
     save(model.averaged.trunk, tokenizer, folder)
     save_head(model.averaged.head.weight[0], model.averaged.head.bias, head)

@@ -1,11 +1,12 @@
-"""Stage "rollouts": what the step prefixes of the policy's own solutions are worth, by continuing each of them many times.
+"""Stage "rollouts": what the step prefixes of the policy's own solutions are worth, by continuing each of them many
+times.
 
-The value of a prefix is the share of its continuations that end in the right answer. A whole solution is worth 1 or 0 without any.
-A prefix more than two steps behind the first wrong one is left out: it is next to never worth anything, and says nothing new.
-More solutions of the same problems are kept whose prefixes have one continuation each, the solution itself: a value without bias, which
-costs nothing, and shows right and wrong ones of one problem side by side.
-    Source: Wang et al. 2024, "Math-Shepherd" (arXiv 2312.08935), section 3.3, soft estimation. Differs: `EACH` continuations, where they
-    draw 8 too; late prefixes are left out; solutions with one continuation beside them.
+The value of a prefix is the share of its continuations that end in the right answer. A whole solution is worth 1 or 0
+without any. A prefix more than two steps behind the first wrong one is left out: it is next to never worth anything,
+and says nothing new. More solutions of the same problems are kept whose prefixes have one continuation each, the
+solution itself: a value without bias, which costs nothing, and shows right and wrong ones of one problem side by side.
+    Source: Wang et al. 2024, "Math-Shepherd" (arXiv 2312.08935), section 3.3, soft estimation. Differs: `EACH`
+    continuations, where they draw 8 too; late prefixes are left out; solutions with one continuation beside them.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ VALIDATION = 0.1  # share of problems, from the validation split
 
 @dataclass(frozen=True)
 class Valued:
-    """A solution of the policy's and the value of the prefix that ends with each of its lines; None where it was not estimated."""
+    """A solution of the policy's and the value of the prefix that ends with each of its lines; None where it was not
+    estimated.
+    """
 
     problem: Asked
     solution: str
@@ -44,7 +47,13 @@ def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float
     """Value prefixes of solutions by OUT/policy; write OUT/stages/rollouts/{train,validation}.jsonl."""
     problems = max(16, round(minutes * _PROBLEMS_PER_MINUTE))
     marker, counts = Marker(), {}
-    identity = {"seed": seed, "solutions": SOLUTIONS, "continuations": EACH, "temperature": TEMPERATURE, "policy": made_by(out / "policy")}
+    identity = {
+        "seed": seed,
+        "solutions": SOLUTIONS,
+        "continuations": EACH,
+        "temperature": TEMPERATURE,
+        "policy": made_by(out / "policy"),
+    }
     with Writer(out / "policy", temperature=TEMPERATURE, seed=seed, device=device) as writer:
 
         def make(split: Split, numbers: range) -> list[Any]:
@@ -54,7 +63,9 @@ def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float
         numbers: dict[Split, int] = {"train": problems, "validation": max(8, round(problems * VALIDATION))}
         for split, number in numbers.items():
             made = in_chunks(out / "stages" / "rollouts" / f"{split}.jsonl", number, partial(make, split), identity)
-            counts[f"{split}_prefixes"] = float(sum(value is not None for one in made for valued in one for value in valued["values"]))
+            counts[f"{split}_prefixes"] = float(
+                sum(value is not None for one in made for valued in one for value in valued["values"])
+            )
     return counts
 
 
@@ -90,7 +101,9 @@ def values(writer: Writer, marker: Marker, problems: Sequence[Asked]) -> list[li
         known = [worth.get(one.prompt + prefix) if number < CONTINUED else right for prefix in prefixes[:-1]]
         return Valued(one, text, (*known, right))
 
-    return [[valued(one, i, text) for i, text in enumerate(texts)] for one, texts in zip(problems, solutions, strict=True)]
+    return [
+        [valued(one, i, text) for i, text in enumerate(texts)] for one, texts in zip(problems, solutions, strict=True)
+    ]
 
 
 def _prefixes(solution: str) -> list[str]:
@@ -99,10 +112,13 @@ def _prefixes(solution: str) -> list[str]:
 
 
 def _open_prefixes(problem: Asked, solution: str) -> list[str]:
-    """Return the prefixes to be continued: all but the whole, up to a little behind where it leaves the worked solution."""
+    """Return the prefixes to be continued: all but the whole, up to a little behind where it leaves the worked
+    solution.
+    """
     right = split_at(problem.worked, ("\n",))
     prefixes = _prefixes(solution)
     lines = split_at(solution, ("\n",))
     wrong = next((i for i, line in enumerate(lines) if i >= len(right) or line != right[i]), len(lines))
-    last = len(lines) if problem.task == "countdown" else wrong + 1 + _BEYOND  # a countdown may be solved in another way
+    # a countdown may be solved in another way
+    last = len(lines) if problem.task == "countdown" else wrong + 1 + _BEYOND
     return prefixes[: min(len(prefixes) - 1, last)]

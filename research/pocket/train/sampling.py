@@ -1,4 +1,6 @@
-"""What a policy writes: continuations of prompts by the hundred thousand, drawn by the engine, and whether they are right."""
+"""What a policy writes: continuations of prompts by the hundred thousand, drawn by the engine, and whether they are
+right.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ class Writer:
         self._loop.close()
 
     def continued(self, prompts: Sequence[str], each: int) -> list[list[str]]:
-        """Return `each` continuations of every prompt, to their end of sequence: a function of prompt and seed alone."""
+        """Return `each` continuations of every prompt, to their end of sequence: a function of prompt and seed
+        alone.
+        """
         return self._loop.run(self._all(prompts, each))
 
     async def _all(self, prompts: Sequence[str], each: int) -> list[list[str]]:
@@ -56,10 +60,14 @@ class Writer:
         async def one(prompt: str) -> list[str]:
             async with gate:
                 (opened,) = await self._backend.open([prompt])
-                rows = tuple(Row(hash64("rollout", self._seed, prompt, j), opened.computed, MOST_TOKENS) for j in range(each))
+                rows = tuple(
+                    Row(hash64("rollout", self._seed, prompt, j), opened.computed, MOST_TOKENS) for j in range(each)
+                )
                 drawn = self._backend.sample(SampleRequest(opened.value, rows, self._sampling, StopCondition()))
                 samples = [await drawn.row(j) for j in range(each)]
-                self._backend.release([opened.value, *(sample.handle for sample in samples if sample.handle is not None)])
+                self._backend.release(
+                    [opened.value, *(sample.handle for sample in samples if sample.handle is not None)]
+                )
                 return [sample.text for sample in samples]
 
         return list(await asyncio.gather(*map(one, prompts)))
@@ -105,7 +113,9 @@ def kept(path: Path, **identity: Any) -> list[Any]:
         lines = path.read_text().splitlines(keepends=True)
         whole = [json.loads(line) for line in lines if line.endswith("\n")]
     except (OSError, ValueError) as failure:
-        raise ConfigError(f"{path} cannot be read: {failure}", hint="run the stage that makes it first, or delete it") from failure
+        raise ConfigError(
+            f"{path} cannot be read: {failure}", hint="run the stage that makes it first, or delete it"
+        ) from failure
     found = whole[0] if whole else {}
     if any(name not in found or found[name] != value for name, value in identity.items()):
         raise ConfigError(f"{path} holds samples of another run: {found}", hint="choose another --out, or delete it")

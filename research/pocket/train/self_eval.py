@@ -1,18 +1,23 @@
-"""Stage "self-eval": the policy learns, from what it writes itself, whether a fresh start would do better, and to correct its attempts.
+"""Stage "self-eval": the policy learns, from what it writes itself, whether a fresh start would do better, and to
+correct its attempts.
 
-The stage before has taught it all three with made-up slips; here come its own, of several solutions of each of many problems that it was
-not trained on. Worked solutions of new problems stay part of the mixture, so that it forgets nothing.
+The stage before has taught it all three with made-up slips; here come its own, of several solutions of each of many
+problems that it was not trained on. Worked solutions of new problems stay part of the mixture, so that it forgets
+nothing.
 
-Self-evaluation: behind a solution, or a part of it cut at random, stands "Restart?"; the answer is " no" where the solution beats or ties
-another of its siblings, drawn at random, else " yes". Here a solution is right or wrong, so it is " yes" only for a wrong one with a
-right sibling.
-    Source: Manvi, Singh and Ermon 2024 (arXiv 2410.02725). Differs: right or wrong stands for the reward model that compares pairs; one
-    reading of a solution asks at several places at once (see `questions`), which is the same sequences at a fraction of the tokens.
+Self-evaluation: behind a solution, or a part of it cut at random, stands "Restart?"; the answer is " no" where the
+solution beats or ties another of its siblings, drawn at random, else " yes". Here a solution is right or wrong, so it
+is " yes" only for a wrong one with a right sibling.
+    Source: Manvi, Singh and Ermon 2024 (arXiv 2410.02725). Differs: right or wrong stands for the reward model that
+    compares pairs; one reading of a solution asks at several places at once (see `questions`), which is the same
+    sequences at a fraction of the tokens.
 
-Revision: up to four wrong attempts, then a right solution; the last attempt is the wrong one nearest to it (difflib's ratio).
-    Source: Snell et al. 2024 (arXiv 2408.03314), section 6.1 and appendix. Differs: where no sample is right the worked solution stands in,
-    so that hard problems are there too; where no wrong attempt is drawn, and in one example of five of the rest, the last attempt is
-    right already, and to be written again, since at use nobody knows which attempts are wrong.
+Revision: up to four wrong attempts, then a right solution; the last attempt is the wrong one nearest to it (difflib's
+ratio).
+    Source: Snell et al. 2024 (arXiv 2408.03314), section 6.1 and appendix. Differs: where no sample is right the worked
+    solution stands in, so that hard problems are there too; where no wrong attempt is drawn, and in one example of five
+    of the rest, the last attempt is right already, and to be written again, since at use nobody knows which attempts
+    are wrong.
 """
 
 from __future__ import annotations
@@ -43,7 +48,16 @@ from research.pocket.train.examples import (
     worked,
 )
 from research.pocket.train.loop import Recipe, train
-from research.pocket.train.network import Reader, fits_loss, load_reader, mean_loss, mixed, right_loss, save_reader, written_loss
+from research.pocket.train.network import (
+    Reader,
+    fits_loss,
+    load_reader,
+    mean_loss,
+    mixed,
+    right_loss,
+    save_reader,
+    written_loss,
+)
 from research.pocket.train.policy import MOST_ATTEMPTS, NOTICE
 from research.pocket.train.sampling import Marker, Writer, in_chunks, made_by
 from research.pocket.train.tokenizer import EOS
@@ -72,7 +86,8 @@ class Solved:
 
 @dataclass(frozen=True)
 class Questions:
-    """Solutions with the question asked at several places of each. ids, positions: [rows, tokens]; mask: [rows, 1, tokens, tokens].
+    """Solutions with the question asked at several places of each. ids, positions: [rows, tokens]; mask: [rows, 1,
+    tokens, tokens].
 
     at: rows and columns of the questions; wanted: their answers' tokens; judged: the solutions alone, [rows, tokens].
     """
@@ -97,8 +112,12 @@ def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float
     model = load_reader(out / "base", device)
     kept, unseen = solved[len(solved) // 16 :], solved[: len(solved) // 16]
     drawn = {
-        "worked": Batches(tokenizer, partial(practice, seed + 1), tokens=recipe.tokens, average=_AVERAGE["worked"], seed=seed),
-        "revise": Batches(tokenizer, partial(revision, kept, seed), tokens=recipe.tokens, average=_AVERAGE["revise"], seed=seed),
+        "worked": Batches(
+            tokenizer, partial(practice, seed + 1), tokens=recipe.tokens, average=_AVERAGE["worked"], seed=seed
+        ),
+        "revise": Batches(
+            tokenizer, partial(revision, kept, seed), tokens=recipe.tokens, average=_AVERAGE["revise"], seed=seed
+        ),
     }
     rows = recipe.tokens // (_AVERAGE["question"] + _QUESTIONS)
 
@@ -113,13 +132,17 @@ def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float
         return written + NOTICE * (right_loss(model, states, batch) + fits_loss(model, states, batch))
 
     checked = [questions(tokenizer, unseen, rows, seed + 1, i) for i in range(4)]
-    unseen_worked = Batches(tokenizer, partial(worked, seed, split="validation"), tokens=4096, average=_AVERAGE["worked"], seed=seed)
+    unseen_worked = Batches(
+        tokenizer, partial(worked, seed, split="validation"), tokens=4096, average=_AVERAGE["worked"], seed=seed
+    )
     checked_worked = [unseen_worked(i) for i in range(4)]
 
     def held_out_loss() -> float:
         model.eval()
         with torch.no_grad():
-            return mean_loss(model, checked_worked) + sum(question_loss(model, one).item() for one in checked) / len(checked)
+            return mean_loss(model, checked_worked) + sum(question_loss(model, one).item() for one in checked) / len(
+                checked
+            )
 
     identity = {"stage": "self-eval", "seed": seed, "steps": recipe.steps, "device": torch.device(device).type}
     identity |= {"policy": made_by(out / "base"), "problems": problems}
@@ -137,8 +160,13 @@ def practice(seed: int, index: int) -> Example:
 
 
 def samples(out: Path, problems: int, seed: int, device: str) -> list[Solved]:
-    """Return what the base policy writes on problems of the train split; drawn once and kept in OUT/stages/self_eval/samples.jsonl."""
-    marker, identity = Marker(), {"seed": seed, "samples": SAMPLES, "temperature": TEMPERATURE, "policy": made_by(out / "base")}
+    """Return what the base policy writes on problems of the train split; drawn once and kept in
+    OUT/stages/self_eval/samples.jsonl.
+    """
+    marker, identity = (
+        Marker(),
+        {"seed": seed, "samples": SAMPLES, "temperature": TEMPERATURE, "policy": made_by(out / "base")},
+    )
     with Writer(out / "base", temperature=TEMPERATURE, seed=seed, device=device) as writer:
 
         def make(numbers: range) -> list[Any]:
@@ -154,15 +182,18 @@ def samples(out: Path, problems: int, seed: int, device: str) -> list[Solved]:
 
 
 def questions(tokenizer: Any, solved: Sequence[Solved], rows: int, seed: int, number: int) -> Questions:
-    """Return batch number `number`: one solution of each of `rows` problems, asked about whole and cut at random places.
+    """Return batch number `number`: one solution of each of `rows` problems, asked about whole and cut at random
+    places.
 
-    Each question sees the solution up to its place and itself only, and stands at the position behind it: exactly what the policy
-    sees when the solution was cut there.
+    Each question sees the solution up to its place and itself only, and stands at the position behind it: exactly what
+    the policy sees when the solution was cut there.
     """
     rng = generator(seed, 0, "questions", number)
     chosen = [solved[i] for i in rng.integers(len(solved), size=rows)]
     mine = [int(rng.integers(len(one.solutions))) for one in chosen]
-    drawn = as_tokens(tokenizer, [slips.judged(one.problem, one.solutions[i]) for one, i in zip(chosen, mine, strict=True)])
+    drawn = as_tokens(
+        tokenizer, [slips.judged(one.problem, one.solutions[i]) for one, i in zip(chosen, mine, strict=True)]
+    )
     prompts = [len(ids) for ids in tokenizer([one.problem.prompt for one in chosen])["input_ids"]]
     longest = max(row.shape[1] for row in drawn) + _QUESTIONS
     batch = padded(drawn, tokenizer.pad_token_id, longest)

@@ -18,7 +18,9 @@ FILES = (
 )
 
 
-def run(out: Path, *, minutes: float = 0, seed: int = 0, device: str = "cpu", package: Path | None = None) -> dict[str, float]:
+def run(
+    out: Path, *, minutes: float = 0, seed: int = 0, device: str = "cpu", package: Path | None = None
+) -> dict[str, float]:
     """Copy a run's models into a package folder (this one, unless another is given) and write their checksums.
 
     What the run has none of stays as the package has it.

@@ -1,7 +1,8 @@
 """Solutions with slips in them, made up or the policy's own: from these the models learn to notice errors.
 
-A slip is a line that is not what it should be behind what stands before it; what later lines carry on faithfully is none. Every token says
-whether it is to be written (a slip is not) and whether the solution is still right there, so a model can learn both from one reading.
+A slip is a line that is not what it should be behind what stands before it; what later lines carry on faithfully is
+none. Every token says whether it is to be written (a slip is not) and whether the solution is still right there, so a
+model can learn both from one reading.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class Line:
 
 
 def careless(problem: Asked, rng: np.random.Generator, slips: float) -> list[Line]:
-    """Return a problem's worked solution as a careless hand writes it; what follows from a slip may leave the family's range.
+    """Return a problem's worked solution as a careless hand writes it; what follows from a slip may leave the family's
+    range.
 
     Args:
         slips: how many are made, on average.
@@ -66,7 +68,9 @@ def _write(expression: Expression, rng: np.random.Generator, slips: float) -> li
 
 
 def judged(problem: Asked, text: str) -> Example:
-    """Return a problem with a solution of the policy's, in pieces; those of a countdown, which has many solutions, are not judged."""
+    """Return a problem with a solution of the policy's, in pieces; those of a countdown, which has many solutions, are
+    not judged.
+    """
     if problem.task != "pocket":
         return Piece(problem.prompt), Piece(text)
     return Piece(problem.prompt), *pieces(followed(read(problem.prompt).expression, split_at(text, STEP_STOP)))
@@ -93,7 +97,9 @@ def followed(expression: Expression, written: Sequence[str]) -> list[Line]:
 
 
 def pieces(lines: list[Line]) -> Iterator[Piece]:
-    """Return lines as pieces: what is to be written up to where a line goes wrong; right up to the first slip, wrong from there on."""
+    """Return lines as pieces: what is to be written up to where a line goes wrong; right up to the first slip, wrong
+    from there on.
+    """
     right = True
     for line in lines:
         if line.written == line.wanted:
@@ -109,20 +115,28 @@ def pieces(lines: list[Line]) -> Iterator[Piece]:
 
 
 def _common(one: str, other: str) -> str:
-    """Return the longest beginning that two texts share, in whole tokens: the space before an operator is a part of it."""
-    same = one[: next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))]
+    """Return the longest beginning that two texts share, in whole tokens: the space before an operator is a part of
+    it.
+    """
+    same = one[
+        : next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    ]
     return same[:-1] if same.endswith(" ") and same[-2:-1] not in "-+*=:" else same
 
 
 def _stray(step: Step, given: list[int], rng: np.random.Generator) -> Step:
-    """Return a step with a number of the problem's in place of an operand; where it draws the one that stood there, nothing slipped."""
+    """Return a step with a number of the problem's in place of an operand; where it draws the one that stood there,
+    nothing slipped.
+    """
     other = given[int(rng.integers(len(given)))]
     left, right = (other, step.right) if rng.random() < 0.5 else (step.left, other)
     return Step(left, step.operator, right, apply(step.operator, left, right))
 
 
 def _missed(step: Step, rng: np.random.Generator) -> Step:
-    """Return a step with a wrong result that looks like the right one: a unit, ten or hundred off, any other digit, or its sign."""
+    """Return a step with a wrong result that looks like the right one: a unit, ten or hundred off, any other digit, or
+    its sign.
+    """
     size = len(str(abs(step.result)))
     off = int(rng.integers(1, 10)) if rng.random() < 0.4 else int(rng.choice([1, 2]))
     off *= 10 ** int(rng.integers(size)) * (1 if rng.random() < 0.5 else -1)

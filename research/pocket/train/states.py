@@ -1,7 +1,7 @@
 """What a process model learns from: states of a problem with many next lines each, judged exactly.
 
-A row is a prefix and branches behind it. Each branch stands behind the prefix alone, so one reading of the prefix serves them all, and
-each sees exactly what it would see by itself. A branch is read at its newlines.
+A row is a prefix and branches behind it. Each branch stands behind the prefix alone, so one reading of the prefix
+serves them all, and each sees exactly what it would see by itself. A branch is read at its newlines.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from tts.tasks.arithmetic.reading import read
 from tts.tasks.base import split_at
 
 HINTS = LARGEST_RESULT  # entries of a hint
-_DEPTHS: dict[int, list[float]] = {2: [1.0], 3: [0.7, 0.3], 4: [0.6, 0.3, 0.1]}  # by count of numbers: shares of steps taken before
+# by count of numbers: shares of steps taken before
+_DEPTHS: dict[int, list[float]] = {2: [1.0], 3: [0.7, 0.3], 4: [0.6, 0.3, 0.1]}
 _BLOCK = 8  # batches that are drawn together and cut by length
 
 
@@ -56,8 +57,9 @@ class State:
 class Forest:
     """Rows of states. ids, positions: [rows, tokens]; mask: [rows, 1, tokens, tokens], 0 or -inf.
 
-    at: rows and columns that are read; labels: of these; group: numbers of those that are compared with each other; kind: 1 for countdown.
-    hinted: which of those have a hint; hints: [hinted, HINTS]. spoken: rows and columns whose next token should be `next_tokens`.
+    at: rows and columns that are read; labels: of these; group: numbers of those that are compared with each other;
+    kind: 1 for countdown. hinted: which of those have a hint; hints: [hinted, HINTS]. spoken: rows and columns whose
+    next token should be `next_tokens`.
     """
 
     ids: torch.Tensor
@@ -103,7 +105,9 @@ def _after(left: tuple[int, ...], step: Step) -> tuple[int, ...]:
 
 def turned(step: Step, rng: np.random.Generator) -> Step:
     """Return a step with its operands in either order, where that is the same."""
-    return step if step.operator == "-" or rng.random() < 0.5 else Step(step.right, step.operator, step.left, step.result)
+    return (
+        step if step.operator == "-" or rng.random() < 0.5 else Step(step.right, step.operator, step.left, step.result)
+    )
 
 
 def _nexts(left: tuple[int, ...], rng: np.random.Generator) -> list[Step]:
@@ -120,7 +124,9 @@ def _nexts(left: tuple[int, ...], rng: np.random.Generator) -> list[Step]:
     return found
 
 
-def _branch(problem: CountdownProblem, prefix: Sequence[str], step: Step, left: tuple[int, ...], rng: np.random.Generator) -> Branch:
+def _branch(
+    problem: CountdownProblem, prefix: Sequence[str], step: Step, left: tuple[int, ...], rng: np.random.Generator
+) -> Branch:
     lines = [f"{step}\n"]
     rest = after(left, step)
     if rest is not None and len(rest) == 1:
@@ -138,7 +144,9 @@ def bits_of(left: tuple[int, ...]) -> np.ndarray:
 
 
 def pocket_state(seed: int, index: int, split: Split = "train") -> State:
-    """Return a state of an expression or a story with the right next line and wrong ones, or its prompt with careless solutions."""
+    """Return a state of an expression or a story with the right next line and wrong ones, or its prompt with careless
+    solutions.
+    """
     rng = generator(seed, 0, "pocket state", split, index)
     while True:
         problem = asked(seed, 60_000_000 + index, split, EVEN_TOKENS)
@@ -146,21 +154,29 @@ def pocket_state(seed: int, index: int, split: Split = "train") -> State:
             break
         index += 500_000_000
     asked_for = read(problem.prompt).expression
-    banned = any(map(held_out, steps(asked_for)))  # of the other splits: `careless` would look for a solution without such a pair
+    # of the other splits: `careless` would look for a solution without such a pair
+    banned = any(map(held_out, steps(asked_for)))
     if rng.random() < 0.25 and not banned:
         made = [careless(problem, rng, 1.0) for _ in range(4)]
-        return State(problem.prompt, tuple(judged_branch(asked_for, [line.written for line in one]) for one in made), "pocket")
+        return State(
+            problem.prompt, tuple(judged_branch(asked_for, [line.written for line in one]) for one in made), "pocket"
+        )
     right = split_at(problem.worked, ("\n",))
     depth = int(rng.integers(len(right)))
     branches = [judged_branch(asked_for, right[: depth + 1], depth)]
-    for wrong in {_slipped(right[depth], right[:depth], list(numbers(asked_for)), rng) for _ in range(5)} - {right[depth], ""}:
+    for wrong in {_slipped(right[depth], right[:depth], list(numbers(asked_for)), rng) for _ in range(5)} - {
+        right[depth],
+        "",
+    }:
         branches.append(judged_branch(asked_for, [*right[:depth], wrong], depth))
     order = rng.permutation(len(branches))
     return State(problem.prompt + "".join(right[:depth]), tuple(branches[i] for i in order), "pocket")
 
 
 def judged_branch(asked_for: Any, lines: Sequence[str], start: int = 0) -> Branch:
-    """Return the lines of a solution from number `start` on; a label says whether the solution is right as far as the end of its line."""
+    """Return the lines of a solution from number `start` on; a label says whether the solution is right as far as the
+    end of its line.
+    """
     labels, hints, right = list[bool](), list["np.ndarray | None"](), True
     for line in followed(asked_for, lines):
         right = right and line.written == line.wanted
@@ -170,7 +186,9 @@ def judged_branch(asked_for: Any, lines: Sequence[str], start: int = 0) -> Branc
 
 
 def _wanted(line: str) -> np.ndarray | None:
-    """Return the operands and the result that a line should have, as entries: of each its sign and its last three digits."""
+    """Return the operands and the result that a line should have, as entries: of each its sign and its last three
+    digits.
+    """
     step, stated = read_step(line), read_answer(line)
     found = np.zeros(HINTS, np.float32)
     if step is None:
@@ -197,11 +215,20 @@ def _slipped(line: str, before: Sequence[str], given: Sequence[int], rng: np.ran
         return solution([], results[rng.integers(len(results))] if results and rng.random() < 0.5 else moved)[0]
     chosen = rng.random()
     if chosen < 0.55:  # the result, mostly by little
-        moved = step.result + int(rng.choice([1, 1, 1, 10, 10, 2, 100, 9, 11, 20, int(rng.integers(1, 100))])) * int(rng.choice([-1, 1]))
-        wrong = Step(step.left, step.operator, step.right, -step.result if step.result and rng.random() < 0.07 else moved)
+        moved = step.result + int(rng.choice([1, 1, 1, 10, 10, 2, 100, 9, 11, 20, int(rng.integers(1, 100))])) * int(
+            rng.choice([-1, 1])
+        )
+        wrong = Step(
+            step.left, step.operator, step.right, -step.result if step.result and rng.random() < 0.07 else moved
+        )
     elif chosen < 0.9:  # an operand
         results = [found.result for one in before if (found := read_step(one)) is not None]
-        options = [*given, *results, step.left + int(rng.choice([-10, -1, 1, 10])), step.right + int(rng.choice([-10, -1, 1, 10]))]
+        options = [
+            *given,
+            *results,
+            step.left + int(rng.choice([-10, -1, 1, 10])),
+            step.right + int(rng.choice([-10, -1, 1, 10])),
+        ]
         stray = options[rng.integers(len(options))]
         left, right = (stray, step.right) if rng.random() < 0.5 else (step.left, stray)
         wrong = _worked(left, step.operator, right)
@@ -213,11 +240,15 @@ def _slipped(line: str, before: Sequence[str], given: Sequence[int], rng: np.ran
 
 
 def _worked(left: int, operator: str, right: int) -> Step:
-    return Step(left, operator, right, left + right if operator == "+" else left - right if operator == "-" else left * right)
+    return Step(
+        left, operator, right, left + right if operator == "+" else left - right if operator == "-" else left * right
+    )
 
 
 class Forests:
-    """Batches by number: states are drawn a block at a time, sorted by length and cut into batches of about so many tokens."""
+    """Batches by number: states are drawn a block at a time, sorted by length and cut into batches of about so many
+    tokens.
+    """
 
     def __init__(self, tokenizer: Any, state: Callable[[int], State], *, tokens: int, average: int, seed: int) -> None:
         self._tokenizer, self._state, self._seed = tokenizer, state, seed
@@ -242,7 +273,9 @@ class Forests:
 
 @dataclass(frozen=True)
 class Row:
-    """A state as tokens. owner: of each token the number of its branch, -1 for the prefix; reads: (column, label, hint, line) each."""
+    """A state as tokens. owner: of each token the number of its branch, -1 for the prefix; reads: (column, label, hint,
+    line) each.
+    """
 
     ids: list[int]
     positions: list[int]
@@ -254,8 +287,15 @@ class Row:
 
 def planted(tokenizer: Any, states: Sequence[State]) -> list[Row]:
     """Return states as tokens."""
-    texts = [text for state in states for text in (state.prefix, *(line for branch in state.branches for line in branch.lines))]
-    ids, equals = iter(tokenizer(texts, add_special_tokens=False)["input_ids"]), tokenizer.encode(" = ", add_special_tokens=False)[0]
+    texts = [
+        text
+        for state in states
+        for text in (state.prefix, *(line for branch in state.branches for line in branch.lines))
+    ]
+    ids, equals = (
+        iter(tokenizer(texts, add_special_tokens=False)["input_ids"]),
+        tokenizer.encode(" = ", add_special_tokens=False)[0],
+    )
     return [_row(state, ids, tokenizer.bos_token_id, equals) for state in states]
 
 

@@ -1,4 +1,6 @@
-"""The pair's tokenizer: digits, operators and the words of its problems are a token each; any other text falls back to bytes."""
+"""The pair's tokenizer: digits, operators and the words of its problems are a token each; any other text falls back to
+bytes.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ _SPLIT = r" [-+*=] |A: |Restart\?| ?[A-Za-z]+|[\s\S]"
 
 
 def build() -> PreTrainedTokenizerFast:
-    """Return the tokenizer. Every word is whole (`ignore_merges`, no merges at all), every other character is its bytes."""
+    """Return the tokenizer. Every word is whole (`ignore_merges`, no merges at all), every other character is its
+    bytes.
+    """
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     spelled = [*pre_tokenizers.ByteLevel.alphabet()]
     vocabulary = {token: i for i, token in enumerate([PAD, BOS, EOS, *sorted(spelled)])}
@@ -38,12 +42,21 @@ def build() -> PreTrainedTokenizerFast:
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(_SPLIT), "isolated"), byte_level])
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in (PAD, BOS, EOS)])
-    tokenizer.post_processor = processors.TemplateProcessing(single=f"{BOS} $A", special_tokens=[(BOS, vocabulary[BOS])])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{BOS} $A", special_tokens=[(BOS, vocabulary[BOS])]
+    )
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, bos_token=BOS, eos_token=EOS, pad_token=PAD, clean_up_tokenization_spaces=False, model_max_length=1024
+        tokenizer_object=tokenizer,
+        bos_token=BOS,
+        eos_token=EOS,
+        pad_token=PAD,
+        clean_up_tokenization_spaces=False,
+        model_max_length=1024,
     )
 
 
 def _spelled(token: str) -> str:
     """Return a text in the alphabet in which byte-level vocabularies write their bytes."""
-    return "".join(piece for piece, _ in pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(token))
+    return "".join(
+        piece for piece, _ in pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(token)
+    )

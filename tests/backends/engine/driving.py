@@ -1,4 +1,6 @@
-"""Short words for driving the engine: a step loop on its own, trees of random tokens, and the bytes of keys and values."""
+"""Short words for driving the engine: a step loop on its own, trees of random tokens, and the bytes of keys and
+values.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ from tts.backends.kernels.plan import BLOCK  # noqa: E402
 
 def runner_of(model: Any, **options: Any) -> Runner:
     """Return the step loop of a model of the transformers library, on one thread unless told otherwise."""
-    return make_runner(checkpoint_of(model, tiny_tokenizer()), EngineOptions(**{"device": "cpu", "threads": 1, **options}))[0]
+    return make_runner(
+        checkpoint_of(model, tiny_tokenizer()), EngineOptions(**{"device": "cpu", "threads": 1, **options})
+    )[0]
 
 
 def grow(runner: Runner, forest: Sequence[tuple[int, int, int]], seed: int = 0) -> list[KVNode]:
@@ -57,7 +61,9 @@ def leaves(nodes: Sequence[KVNode]) -> list[KVNode]:
 
 
 def path_kv(runner: Runner, node: KVNode) -> tuple[np.ndarray, np.ndarray]:
-    """Return copies of the keys and values of a path, each [layers, heads, tokens, head size], read through the table and the chains."""
+    """Return copies of the keys and values of a path, each [layers, heads, tokens, head size], read through the table
+    and the chains.
+    """
     tree, pool = runner.tree, runner.tree.pool
     keys, values = [], []
     for each in node.path():

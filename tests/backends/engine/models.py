@@ -32,7 +32,13 @@ KINDS: dict[str, dict[str, Any]] = {
         "tie_word_embeddings": True,
         "attention_bias": True,
     },
-    "llama, groups of 6, biases everywhere": {"heads": 6, "kv_heads": 1, "size": 32, "attention_bias": True, "mlp_bias": True},
+    "llama, groups of 6, biases everywhere": {
+        "heads": 6,
+        "kv_heads": 1,
+        "size": 32,
+        "attention_bias": True,
+        "mlp_bias": True,
+    },
     "llama, groups of 7": {"heads": 7, "kv_heads": 1, "size": 128, "hidden": 112},
     "llama, llama3 positions": {"layers": 4, "heads": 4, "kv_heads": 2, "size": 32, "rope_parameters": LLAMA3},
     "llama, yarn positions": {"heads": 4, "kv_heads": 2, "size": 32, "rope_parameters": YARN},
@@ -64,7 +70,9 @@ def random_model(
     seed: int = 1,
     **more: Any,
 ) -> Any:
-    """Return a model whose weights, biases and norms are all random; the end of sequence (0) is never its likeliest token."""
+    """Return a model whose weights, biases and norms are all random; the end of sequence (0) is never its likeliest
+    token.
+    """
     config_class, model_class = _CLASSES[kind]
     settings = {
         "num_hidden_layers": layers,
@@ -91,7 +99,9 @@ def random_model(
 
 
 def in_float64(model: Any) -> Any:
-    """Return a float64 copy of a model, whose norms are float64 too; its rotary tables stay those of float32, as the model has them."""
+    """Return a float64 copy of a model, whose norms are float64 too; its rotary tables stay those of float32, as the
+    model has them.
+    """
     wide = copy.deepcopy(model).double()
     for module in wide.modules():
         if "RMSNorm" in type(module).__name__:

@@ -75,7 +75,9 @@ def readout_of(kind: str, renderer: Any, size: int) -> Any:
     return LabelReadout(renderer.single("+"), (renderer.single("-"), renderer.single("?")))
 
 
-def process(kind: str = "label", *, separator: str = "#", context: int = 1024, blocks: int | None = None, **options: Any) -> RewardModel:
+def process(
+    kind: str = "label", *, separator: str = "#", context: int = 1024, blocks: int | None = None, **options: Any
+) -> RewardModel:
     """Return a process model, read at the end of each step or behind a separator."""
     model, tokenizer = process_parts(context)
     if blocks is not None:

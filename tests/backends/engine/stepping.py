@@ -141,7 +141,9 @@ class Hand:
         self.runner.tree.release(node)
         return asked
 
-    def write(self, path: Path, rows: Sequence[Row], stop: StopCondition | None = None, sampling: Sampling = WARM) -> Asked:
+    def write(
+        self, path: Path, rows: Sequence[Row], stop: StopCondition | None = None, sampling: Sampling = WARM
+    ) -> Asked:
         asked = Asked(rows=RowSet(SampleRequest(None, tuple(rows), sampling, stop or StopCondition())))
         self.runner.add_samples(SampleJob(asked.rows, self.runner.tree.retain(path.node), path.text, asked.ended))
         return asked
@@ -169,10 +171,13 @@ class Hand:
 
 
 def described(runner: Runner) -> str:
-    """Return what a runner is at: of each work its order, and of each node of its path: tokens, those with KV, blocks, pins."""
+    """Return what a runner is at: of each work its order, and of each node of its path: tokens, those with KV, blocks,
+    pins.
+    """
     tree, scheduler = runner.tree, runner._scheduler
     lines = [
-        f"{len(runner._sample_jobs)} writings, {tree.reclaimable} blocks to be had, {tree.pool.num_free} free, {len(scheduler._late)} late"
+        f"{len(runner._sample_jobs)} writings, {tree.reclaimable} blocks to be had, {tree.pool.num_free} free, "
+        f"{len(scheduler._late)} late"
     ]
     for name, works in (("waiting", scheduler._waiting), ("running", scheduler.running)):
         for work in works:
@@ -233,7 +238,15 @@ def recount(runner: Runner, handles: Sequence[KVNode] | None = None) -> None:
     _residency(runner)
     _table(runner)
     stats = runner.stats
-    counts = [stats.steps, stats.rows, stats.prefill_computed, stats.prefill_reused, stats.recomputed, stats.decode_tokens, stats.parked]
+    counts = [
+        stats.steps,
+        stats.rows,
+        stats.prefill_computed,
+        stats.prefill_reused,
+        stats.recomputed,
+        stats.decode_tokens,
+        stats.parked,
+    ]
     assert min(counts) >= 0, stats
 
 
@@ -256,8 +269,12 @@ def _references(runner: Runner, handles: Sequence[KVNode] | None) -> None:
     works = scheduler.every()
     children = Counter(node.parent for node in tree.nodes.values() if node.parent is not None)
     resident = Counter(node.parent for node in tree.nodes.values() if node.parent is not None and node.num_blocks)
-    pins = Counter(each for node in [*(work.node for work in scheduler.running), *scheduler._late] for each in node.path())
-    held = Counter([*(handles or ()), *(work.node for work in works), *(writing.node for writing in runner._sample_jobs)])
+    pins = Counter(
+        each for node in [*(work.node for work in scheduler.running), *scheduler._late] for each in node.path()
+    )
+    held = Counter(
+        [*(handles or ()), *(work.node for work in works), *(writing.node for writing in runner._sample_jobs)]
+    )
     for node in tree.nodes.values():
         assert (node.children, node.resident_children, node.pins) == (children[node], resident[node], pins[node])
         if handles is not None:
@@ -276,11 +293,15 @@ def _residency(runner: Runner) -> None:
     tree = runner.tree
     for work in runner._scheduler.running:
         if work.ready:
-            assert all(tree.complete(node) for node in work.node.path()[:-1]), "a path has a hole above work that is ready"
+            assert all(tree.complete(node) for node in work.node.path()[:-1]), (
+                "a path has a hole above work that is ready"
+            )
     offered = {(id(node), rank, used) for rank, used, _, node in tree._leaves}
     for node in tree.nodes.values():
         if node.num_blocks and node.parent is not None:
-            assert node.parent.num_blocks >= -(-len(node.parent.tokens) // BLOCK), "a node has blocks and its parent has not"
+            assert node.parent.num_blocks >= -(-len(node.parent.tokens) // BLOCK), (
+                "a node has blocks and its parent has not"
+            )
         if node.num_blocks and not node.pins and not node.resident_children:
             assert (id(node), node.rank, node.used) in offered, "a node could be evicted, and nobody knows"
 

@@ -62,7 +62,11 @@ def cancelled_when(hand: Hand, when: Callable[[Asked], bool], *, keep: int = 30)
 
 
 def lines_of(hand: Hand, asked: Asked) -> list[DecodeSequence]:
-    return [work for work in hand.runner._scheduler.every() if isinstance(work, DecodeSequence) and work.job.rows is asked.rows]
+    return [
+        work
+        for work in hand.runner._scheduler.every()
+        if isinstance(work, DecodeSequence) and work.job.rows is asked.rows
+    ]
 
 
 def test_rows_are_cancelled_while_they_wait_for_a_place() -> None:
@@ -82,7 +86,9 @@ def test_rows_are_cancelled_while_the_law_behind_their_path_is_read() -> None:
     assert all(end.state is None for end in asked.ends.values())
 
 
-def test_rows_that_were_cancelled_do_not_end_again_where_the_law_behind_their_path_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_were_cancelled_do_not_end_again_where_the_law_behind_their_path_cannot_be_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def breaks(*_: object, **__: object) -> None:
         raise RuntimeError("out of memory")
 

@@ -54,7 +54,9 @@ def samples(backend: Any) -> list[tuple[Any, ...]]:
     return run(backend, main)
 
 
-@pytest.mark.parametrize("kind", ["llama, tied, a key head for each query head", "llama, llama3 positions", "qwen2", "qwen3", "mistral"])
+@pytest.mark.parametrize(
+    "kind", ["llama, tied, a key head for each query head", "llama, llama3 positions", "qwen2", "qwen3", "mistral"]
+)
 def test_a_saved_folder_is_the_model_in_memory(kind: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     model = random_model(**KINDS[kind])
     folder = saved(tmp_path, model)
@@ -107,13 +109,15 @@ def test_smollm2_from_its_package_answers() -> None:
         prompts = [(Message("user", "What is 12 + 30?"),), "1, 2, 3, 4, 5,"]
         replies = await backend.open(prompts)
         for reply, size, text in zip(replies, (8, 6), ("12 + 30 = ", " 6, 7,"), strict=True):
-            sample = await backend.sample(SampleRequest(reply.value, (Row(1, 0, size),), Sampling(temperature=0), StopCondition())).row(0)
+            sample = await backend.sample(
+                SampleRequest(reply.value, (Row(1, 0, size),), Sampling(temperature=0), StopCondition())
+            ).row(0)
             assert sample.text == text
 
     run(backend, main)
 
 
-# Refusals --------------------------------------------------------------------------------------------------------------------------
+# Refusals -------------------------------------------------------------------------------------------------------------
 
 
 def refusal(make: Callable[[], Any]) -> str:
@@ -157,15 +161,22 @@ def test_options_that_are_none_are_refused(options: dict[str, Any], line: str) -
 def test_bfloat16_is_refused_on_a_cpu_that_would_be_slower_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", dict, raising=False)
     line = refusal(lambda: EngineOptions(device="cpu", precision="bfloat16"))
-    assert "precision is 'bfloat16', but this CPU has no instructions for it (hint: use 'float32' or 'int8', or leave it out)" in line
+    assert (
+        "precision is 'bfloat16', but this CPU has no instructions for it (hint: use 'float32' or 'int8', or leave it "
+        "out)" in line
+    )
 
 
 def test_other_architectures_are_refused(tmp_path: Path) -> None:
-    config = transformers.GPT2Config(vocab_size=289, n_embd=32, n_layer=1, n_head=2, n_positions=64, eos_token_id=0, bos_token_id=0)
+    config = transformers.GPT2Config(
+        vocab_size=289, n_embd=32, n_layer=1, n_head=2, n_positions=64, eos_token_id=0, bos_token_id=0
+    )
     model = transformers.GPT2LMHeadModel(config)
     assert "the architecture is 'gpt2', but the engine runs llama" in refused(model)
     assert "the architecture is 'gpt2'" in refusal(lambda: load(saved(tmp_path, model)))
-    assert "could not be loaded" in refusal(lambda: load(configured(tmp_path / "new", model_type="a-model-of-tomorrow")))
+    assert "could not be loaded" in refusal(
+        lambda: load(configured(tmp_path / "new", model_type="a-model-of-tomorrow"))
+    )
 
 
 @pytest.mark.parametrize(
@@ -173,8 +184,14 @@ def test_other_architectures_are_refused(tmp_path: Path) -> None:
     [
         ({"hidden_act": "gelu"}, "the activation is 'gelu', but the engine has silu only"),
         ({"head_dim": 24}, "the head size is 24, but must be a multiple of 16"),
-        ({"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}}, "the rotary positions are 'dynamic'"),
-        ({"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}}, "over whole heads"),
+        (
+            {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}},
+            "the rotary positions are 'dynamic'",
+        ),
+        (
+            {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}},
+            "over whole heads",
+        ),
         ({"rope_parameters": {**LINEAR, "partial_rotary_factor": 0.25}}, "over whole heads"),
         ({"num_attention_heads": 3, "num_key_value_heads": 2}, "3 query heads do not divide among 2 key-value heads"),
     ],
@@ -222,7 +239,9 @@ def test_a_missing_weight_is_named(name: str, tmp_path: Path) -> None:
 
 def test_a_weight_of_another_shape_is_named(tmp_path: Path) -> None:
     folder = changed_weights(tmp_path, lambda weights: weights.update({LAYER: torch.zeros(96, 161)}))
-    assert f"the weight {LAYER} has the shape (96, 161), but the configuration says (96, 160)" in refusal(lambda: load(folder))
+    assert f"the weight {LAYER} has the shape (96, 161), but the configuration says (96, 160)" in refusal(
+        lambda: load(folder)
+    )
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
@@ -259,7 +278,9 @@ def test_a_folder_without_a_shard_or_with_a_broken_index_is_one_line(tmp_path: P
         assert "could not be loaded" in refusal(lambda: load(folder))
 
 
-def test_a_model_of_the_hub_is_read_from_the_folder_that_it_is_downloaded_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_of_the_hub_is_read_from_the_folder_that_it_is_downloaded_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[tuple[str, bool]] = []
 
     def download(name: str, *, allow_patterns: list[str], local_files_only: bool) -> str:

@@ -1,4 +1,6 @@
-"""The CPU's draw against the plain law in float64: every filter, every size, edges, ties, and logits that are no law."""
+"""The CPU's draw against the plain law in float64: every filter, every size, edges, ties, and logits that are no
+law.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,11 @@ KINDS = ("random", "peaked", "flat", "tied", "wide", "holes")
 
 
 def drawn(
-    logits: np.ndarray, samplings: list[Sampling], numbers: list[float], rows: list[int] | None = None, team: Team = TEAM
+    logits: np.ndarray,
+    samplings: list[Sampling],
+    numbers: list[float],
+    rows: list[int] | None = None,
+    team: Team = TEAM,
 ) -> HostDraws:
     which = np.zeros(len(samplings), np.int64) if rows is None else np.array(rows, np.int64)
     return draw_at(np.atleast_2d(logits), which, samplings, np.array(numbers, np.float64), team)
@@ -108,7 +114,9 @@ def test_just_beside_an_edge_of_the_law_it_falls_on_the_right_side(size: int, sa
 
 
 def test_the_smallest_and_largest_numbers_give_the_first_and_last_token_that_is_left() -> None:
-    logits = np.log(np.array([0.0, 0.1, 0.2, 0.4, 0.3, 0.0]), where=[0, 1, 1, 1, 1, 0], out=np.full(6, -np.inf)).astype(np.float32)
+    logits = np.log(np.array([0.0, 0.1, 0.2, 0.4, 0.3, 0.0]), where=[0, 1, 1, 1, 1, 0], out=np.full(6, -np.inf)).astype(
+        np.float32
+    )
     for sampling, first, last in (
         (Sampling(temperature=1.0), 1, 4),
         (Sampling(temperature=1.0, top_k=3), 2, 4),
@@ -153,7 +161,10 @@ def test_temperature_zero_is_the_lowest_id_among_equals_whatever_the_number() ->
 
 def test_ties_are_ranked_by_id() -> None:
     flat = np.zeros(1_025, np.float32)
-    for sampling, kept in ((Sampling(temperature=1.0, top_k=10), 10), (Sampling(temperature=1.0, top_p=99.5 / 1_025), 100)):
+    for sampling, kept in (
+        (Sampling(temperature=1.0, top_k=10), 10),
+        (Sampling(temperature=1.0, top_p=99.5 / 1_025), 100),
+    ):
         tokens = drawn(flat, [sampling] * (4 * kept), [(i + 0.5) / (4 * kept) for i in range(4 * kept)]).tokens.tolist()
         assert tokens == [i // 4 for i in range(4 * kept)]
 
@@ -171,7 +182,9 @@ def test_extreme_temperatures_are_laws_too(temperature: float) -> None:
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, "nothing", "alone"])
 @pytest.mark.parametrize("size", [7, 1_025])
-def test_logits_that_are_no_law_are_flagged_and_harm_no_other_row(temperature: float, bad: float | str, size: int) -> None:
+def test_logits_that_are_no_law_are_flagged_and_harm_no_other_row(
+    temperature: float, bad: float | str, size: int
+) -> None:
     good = logits_of("random", size)
     for place in (0, size // 2, size - 1):
         broken = good.copy()
@@ -212,13 +225,20 @@ def test_a_row_has_the_same_bits_in_any_batch(size: int, monkeypatch: pytest.Mon
 
 def test_the_numbers_are_those_of_the_rows_own_addresses() -> None:
     logits = logits_of("random", 1_000)[None]
-    streams, positions, words = np.array([5, 2**64 - 1, 5], np.uint64), np.array([0, 2**33, 7]), np.array([0, 1, 1], np.uint64)
+    streams, positions, words = (
+        np.array([5, 2**64 - 1, 5], np.uint64),
+        np.array([0, 2**33, 7]),
+        np.array([0, 1, 1], np.uint64),
+    )
     samplings = [Sampling(temperature=1.5)] * 3
     asked = DrawRequest(np.zeros(3, np.int64), samplings, streams, positions, words)
     numbers = [uniform(int(s), int(p), int(w)) for s, p, w in zip(streams, positions, words, strict=True)]
     assert draw_rows(logits, asked, TEAM).tokens.tolist() == drawn(logits, samplings, numbers).tokens.tolist()
     some = asked.of(np.array([2, 0]))
-    assert draw_rows(logits, some, TEAM).tokens.tolist() == drawn(logits, samplings[:2], [numbers[2], numbers[0]]).tokens.tolist()
+    assert (
+        draw_rows(logits, some, TEAM).tokens.tolist()
+        == drawn(logits, samplings[:2], [numbers[2], numbers[0]]).tokens.tolist()
+    )
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS[1:], ids=str)

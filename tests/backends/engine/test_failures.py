@@ -1,4 +1,6 @@
-"""Everything that can go wrong goes wrong for its own work alone, with a reason, and the engine goes on to the same bits."""
+"""Everything that can go wrong goes wrong for its own work alone, with a reason, and the engine goes on to the same
+bits.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ ROWS = [Row(stream, 0, 25) for stream in range(1, 6)]
 
 async def samples_of(backend: Any, handle: Any, **options: Any) -> list[Any]:
     """Return what the same few rows give behind a handle."""
-    return [bare(sample) for sample in await asyncio.wait_for(drained(start(backend, handle, *ROWS, **options)), LIMIT_S)]
+    return [
+        bare(sample) for sample in await asyncio.wait_for(drained(start(backend, handle, *ROWS, **options)), LIMIT_S)
+    ]
 
 
 async def laid_waste(backend: Any) -> None:
@@ -48,7 +52,7 @@ async def laid_waste(backend: Any) -> None:
     pool.values.fill_(7.0)
 
 
-# What is asked for ------------------------------------------------------------------------------------------------------------------
+# What is asked for ----------------------------------------------------------------------------------------------------
 
 
 def test_what_does_not_fit_the_context_is_refused_and_nothing_is_computed() -> None:
@@ -153,11 +157,13 @@ def test_a_call_that_is_given_up_before_it_begins_computes_nothing() -> None:
     asyncio.run(main())
 
 
-# Numbers that are none --------------------------------------------------------------------------------------------------------------
+# Numbers that are none ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("executor", ["strict", "reference"])
-def test_a_row_whose_logits_are_nan_fails_and_what_shares_its_steps_and_later_its_blocks_does_not(executor: str) -> None:
+def test_a_row_whose_logits_are_nan_fails_and_what_shares_its_steps_and_later_its_blocks_does_not(
+    executor: str,
+) -> None:
     clean, poisoned = engine(14, executor=executor), engine(14, executor=executor)
 
     async def gather(backend: Any) -> list[Any]:
@@ -215,7 +221,7 @@ def test_a_prefill_that_failed_has_its_failure_in_place_of_a_result() -> None:
         asked.reading.result()
 
 
-# Predicates -------------------------------------------------------------------------------------------------------------------------
+# Predicates -----------------------------------------------------------------------------------------------------------
 
 
 def raises(text: str) -> bool:
@@ -232,7 +238,10 @@ def test_a_predicate_that_raises_fails_its_rows_and_no_other() -> None:
         (handle,) = await opened(backend, "a")
         wanted = await samples_of(backend, handle)
         steps = ("e", "a", "1", "\n", "t", "k")
-        bad, good = start(backend, handle, *ROWS, stop=StopCondition(steps, finished=raises)), start(backend, handle, *ROWS)
+        bad, good = (
+            start(backend, handle, *ROWS, stop=StopCondition(steps, finished=raises)),
+            start(backend, handle, *ROWS),
+        )
         failed = await drained(bad)
         assert [bare(sample) for sample in await drained(good)] == wanted
         ended = [sample for sample in failed if sample.finish == "error"]
@@ -245,7 +254,9 @@ def test_a_predicate_that_raises_fails_its_rows_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("max_rows", [64, 2])
-def test_a_predicate_that_ends_the_program_fails_what_is_under_way_or_waits_and_the_engine_goes_on(max_rows: int) -> None:
+def test_a_predicate_that_ends_the_program_fails_what_is_under_way_or_waits_and_the_engine_goes_on(
+    max_rows: int,
+) -> None:
     async def main() -> None:
         backend = engine(max_rows=max_rows)
         (handle,) = await opened(backend, "a")
@@ -266,7 +277,7 @@ def test_a_predicate_that_ends_the_program_fails_what_is_under_way_or_waits_and_
     asyncio.run(main())
 
 
-# Passes that break ------------------------------------------------------------------------------------------------------------------
+# Passes that break ----------------------------------------------------------------------------------------------------
 
 
 class Broken:
@@ -290,13 +301,27 @@ class Broken:
         self.decoder.forward = self.real
 
 
-FAILURES = [lambda: RuntimeError("out of memory"), lambda: IndexError("no such row"), MemoryError, lambda: SystemExit(1)]
+FAILURES = [
+    lambda: RuntimeError("out of memory"),
+    lambda: IndexError("no such row"),
+    MemoryError,
+    lambda: SystemExit(1),
+]
 
 
 @pytest.mark.parametrize(
-    ("failure", "at"), [(FAILURES[0], 1), (FAILURES[0], 2), (FAILURES[0], 3), (FAILURES[0], 9), *((failure, 2) for failure in FAILURES[1:])]
+    ("failure", "at"),
+    [
+        (FAILURES[0], 1),
+        (FAILURES[0], 2),
+        (FAILURES[0], 3),
+        (FAILURES[0], 9),
+        *((failure, 2) for failure in FAILURES[1:]),
+    ],
 )
-def test_a_pass_that_breaks_once_fails_its_work_and_later_results_are_right(failure: Callable[[], BaseException], at: int) -> None:
+def test_a_pass_that_breaks_once_fails_its_work_and_later_results_are_right(
+    failure: Callable[[], BaseException], at: int
+) -> None:
     async def main() -> None:
         backend = engine(30, step_tokens=24)
         (handle,) = await opened(backend, text_of(60, 1))

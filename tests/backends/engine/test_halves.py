@@ -58,7 +58,10 @@ def test_two_paths_take_the_memory_of_one() -> None:
 
 @needs_halves
 def test_results_are_kept_apart_from_those_of_float32() -> None:
-    found = [EngineBackend.from_record(registry.get("pocket"), kv_precision=held).identity for held in (None, "float32", "float16")]
+    found = [
+        EngineBackend.from_record(registry.get("pocket"), kv_precision=held).identity
+        for held in (None, "float32", "float16")
+    ]
     assert found[0] == found[1] != found[2]
 
 
@@ -78,7 +81,8 @@ def test_log_probabilities_are_those_of_float32_within_rounding(name: str) -> No
         found.append(run(backend, main))
     halves, floats, reference = found
     assert 0 < np.abs(halves - floats).max() < 2e-2
-    assert np.abs(halves - reference).max() < 1e-3  # another order of sums: a key near a tie may be rounded to the other side
+    # another order of sums: a key near a tie may be rounded to the other side
+    assert np.abs(halves - reference).max() < 1e-3
 
 
 def test_what_cannot_be_had_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

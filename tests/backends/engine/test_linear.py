@@ -50,10 +50,16 @@ def assert_rows_are_exact(layer: Linear, x: torch.Tensor, threads: int) -> None:
 @pytest.mark.parametrize("precision", ["float32", "int8", "bfloat16"])
 @pytest.mark.parametrize("with_bias", [False, True])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_rows_have_their_own_bits(shape: tuple[int, int], with_bias: bool, precision: linear.Precision, threads: int) -> None:
+def test_rows_have_their_own_bits(
+    shape: tuple[int, int], with_bias: bool, precision: linear.Precision, threads: int
+) -> None:
     outputs, inputs = shape
     layer = make_linear(
-        normal(outputs, inputs, seed=2), normal(outputs, seed=3) if with_bias else None, precision=precision, strict=True, threads=threads
+        normal(outputs, inputs, seed=2),
+        normal(outputs, seed=3) if with_bias else None,
+        precision=precision,
+        strict=True,
+        threads=threads,
     )
     assert_rows_are_exact(layer, normal(300, inputs), threads)
 
@@ -114,7 +120,9 @@ class Uneven:
         return x[:, :1] * self.weight[:, 0] * (1 if len(x) >= self.least else 1.000001)
 
 
-@pytest.mark.parametrize(("least", "found"), [(1, 1), (2, 2), (3, 3), (4, 7), (9, 15), (16, 16), (17, None), (34, None), (100, None)])
+@pytest.mark.parametrize(
+    ("least", "found"), [(1, 1), (2, 2), (3, 3), (4, 7), (9, 15), (16, 16), (17, None), (34, None), (100, None)]
+)
 def test_the_probe_finds_the_least_rows(monkeypatch: pytest.MonkeyPatch, least: int, found: int | None) -> None:
     class Kind(Uneven):
         pass
@@ -142,7 +150,9 @@ def test_the_probe_asks_once_for_a_shape(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize(("outputs", "probed"), [(1024, 1024), (1025, 256 + 1), (4864, 256)])
-def test_a_layer_of_many_outputs_is_probed_on_a_few_of_them(outputs: int, probed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_layer_of_many_outputs_is_probed_on_a_few_of_them(
+    outputs: int, probed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shapes: list[tuple[int, ...]] = []
 
     class Kind(Uneven):
@@ -181,7 +191,9 @@ def test_float32_is_our_own_product_on_a_cpu() -> None:
         assert isinstance(layer, HostLinear)
         assert_rows_are_exact(layer, normal(300, 576), 1)
         x = normal(7, 576, seed=1)
-        torch.testing.assert_close(layer(x), torch.nn.functional.linear(x, normal(outputs, 576), bias), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(
+            layer(x), torch.nn.functional.linear(x, normal(outputs, 576), bias), rtol=1e-4, atol=1e-4
+        )
         assert layer(x[:0]).shape == (0, outputs)
 
 
@@ -222,7 +234,9 @@ def test_bfloat16_is_packed_only_where_the_cpu_has_it(monkeypatch: pytest.Monkey
 class Packed(PlainLinear):
     """Stands for oneDNN's layer, which cannot be made of bfloat16 on every CPU."""
 
-    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None, *, least_rows: int = 1, exact_rows: bool = False) -> None:
+    def __init__(
+        self, weight: torch.Tensor, bias: torch.Tensor | None = None, *, least_rows: int = 1, exact_rows: bool = False
+    ) -> None:
         super().__init__(weight, bias)
         self.least_rows, self.exact_rows = least_rows, exact_rows
 
@@ -312,17 +326,29 @@ def test_int8_is_fbgemm_where_it_is_exact_else_ours_else_refused(monkeypatch: py
 
 
 def test_strict_on_a_device_is_an_executor_of_its_own() -> None:
-    asked, plain, host = EngineOptions(device="cuda", executor="strict"), EngineOptions(device="cuda"), EngineOptions(device="cpu")
-    assert [(one.attention, one.exact) for one in (asked, plain, host)] == [("triton_strict", True), ("triton", False), ("strict", True)]
+    asked, plain, host = (
+        EngineOptions(device="cuda", executor="strict"),
+        EngineOptions(device="cuda"),
+        EngineOptions(device="cpu"),
+    )
+    assert [(one.attention, one.exact) for one in (asked, plain, host)] == [
+        ("triton_strict", True),
+        ("triton", False),
+        ("strict", True),
+    ]
     assert EngineOptions(device="cpu", executor="triton_strict").exact
     with pytest.raises(ConfigError, match="precision 'int8' is for a CPU, but the device is cuda"):
         EngineOptions(device="cuda", precision="int8")
-    with pytest.raises(ConfigError, match=r"executor 'reference' is for a CPU, but the device is cuda.*use executor='strict'"):
+    with pytest.raises(
+        ConfigError, match=r"executor 'reference' is for a CPU, but the device is cuda.*use executor='strict'"
+    ):
         EngineOptions(device="cuda", executor="reference")
 
 
 def test_an_executor_that_is_gone_is_refused_with_the_one_in_its_place() -> None:
-    with pytest.raises(ConfigError, match=r"executor is 'two_level', which was removed.*use executor='strict'") as refused:
+    with pytest.raises(
+        ConfigError, match=r"executor is 'two_level', which was removed.*use executor='strict'"
+    ) as refused:
         EngineOptions(executor="two_level")
     assert "\n" not in str(refused.value)
 
@@ -372,7 +398,9 @@ def test_int8_silences_torch_where_it_makes_its_weights_and_nothing_else() -> No
 
 @pytest.mark.slow
 def test_int8_keeps_most_of_smollm2() -> None:
-    """Measured: 0.035 nats and 90.7 % on 1,326 tokens. Weights alone cost 0.003 nats; rounding a whole row by one scale, the rest."""
+    """Measured: 0.035 nats and 90.7 % on 1,326 tokens. Weights alone cost 0.003 nats; rounding a whole row by one
+    scale, the rest.
+    """
     pytest.importorskip("transformers")
     from benchmarks.engine.int8_quality import measure
     from tts.models.registry import get, locate

@@ -1,4 +1,6 @@
-"""The engine's laws, hidden states and greedy paths against the transformers library, on random models of every kind and on trees."""
+"""The engine's laws, hidden states and greedy paths against the transformers library, on random models of every kind
+and on trees.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,9 @@ def test_every_kind_of_model_has_its_laws_on_trees(kind: str) -> None:
 
 @pytest.mark.parametrize("shape", [*FORESTS, "around block ends"])
 def test_every_shape_of_tree_has_its_laws(shape: str) -> None:
-    found = FORESTS.get(shape) or forest(*(star(length, EDGES) for length in (15, 16, 17, 64)), chain([16] * 6), chain([32, 33]))
+    found = FORESTS.get(shape) or forest(
+        *(star(length, EDGES) for length in (15, 16, 17, 64)), chain([16] * 6), chain([32, 33])
+    )
     check_tree(model_of("llama, groups of 3, tied, attention bias"), found)
 
 
@@ -78,7 +82,9 @@ def test_the_reference_executor_has_the_same_laws() -> None:
 def test_rows_that_threads_take_apart_between_the_products_have_the_bits_of_one_thread() -> None:
     async def main(backend: Any) -> list[Any]:
         [opened] = await backend.open(["the cat"])
-        rows = backend.sample(SampleRequest(opened.value, tuple(Row(stream, 0, 4) for stream in range(20)), Sampling(), StopCondition()))
+        rows = backend.sample(
+            SampleRequest(opened.value, tuple(Row(stream, 0, 4) for stream in range(20)), Sampling(), StopCondition())
+        )
         await rows.drain()
         return [(sample.token_ids, sample.logprobs) for sample in rows.samples]
 
@@ -118,7 +124,9 @@ def test_greedy_decoding_is_that_of_generate(kind: str) -> None:
             sample = await backend.sample(SampleRequest(reply.value, (Row(1, 0, 80),), GREEDY, StopCondition())).row(0)
             ids = torch.tensor([backend._renderer.prompt(prompt)])
             mask = torch.ones_like(ids)
-            whole = model.generate(ids, attention_mask=mask, do_sample=False, max_new_tokens=80, pad_token_id=0, eos_token_id=0)
+            whole = model.generate(
+                ids, attention_mask=mask, do_sample=False, max_new_tokens=80, pad_token_id=0, eos_token_id=0
+            )
             assert sample.token_ids == tuple(whole[0, ids.shape[1] :].tolist())
             assert sample.num_tokens == 80
             logits, _ = forward(model, whole[0].tolist())
@@ -141,7 +149,9 @@ def test_what_the_backend_answers_are_readings_of_the_concatenated_path(kind: st
         ids += longer.value.token_ids
         rows = tuple(Row(stream, 0, 21) for stream in range(3))
         sampling = Sampling(temperature=0.9, top_k=40)
-        asked = backend.sample(SampleRequest(longer.value.handle, rows, sampling, StopCondition(), spreads=True, sampling_logprobs=True))
+        asked = backend.sample(
+            SampleRequest(longer.value.handle, rows, sampling, StopCondition(), spreads=True, sampling_logprobs=True)
+        )
         await asked.drain()
         for sample in asked.samples:
             path = [*ids, *sample.token_ids]
@@ -150,9 +160,12 @@ def test_what_the_backend_answers_are_readings_of_the_concatenated_path(kind: st
             drawn = laws[np.arange(len(ids), len(path)) - 1, sample.token_ids]
             np.testing.assert_allclose(sample.logprobs, drawn, rtol=0, atol=2e-4 * np.abs(laws).max())
             tempered = [
-                filtered_distribution(law, sampling)[token] for law, token in zip(laws[len(ids) - 1 :], sample.token_ids, strict=False)
+                filtered_distribution(law, sampling)[token]
+                for law, token in zip(laws[len(ids) - 1 :], sample.token_ids, strict=False)
             ]
-            np.testing.assert_allclose(sample.sampling_logprobs, np.log(tempered), rtol=0, atol=3e-4 * np.abs(laws).max())
+            np.testing.assert_allclose(
+                sample.sampling_logprobs, np.log(tempered), rtol=0, atol=3e-4 * np.abs(laws).max()
+            )
             spreads = [spread(law) for law in laws[len(ids) - 1 : len(path) - 1]]
             np.testing.assert_allclose(sample.spreads, spreads, rtol=0, atol=2e-4 * np.abs(laws).max())
             [state] = await backend.hidden([sample.handle])
@@ -162,7 +175,9 @@ def test_what_the_backend_answers_are_readings_of_the_concatenated_path(kind: st
             more = list(renderer.text(text))
             laws = log_laws(forward(model, path + more)[0])
             [score] = await backend.score([sample.handle], [text])
-            np.testing.assert_allclose(score.value, laws[np.arange(len(path), len(path + more)) - 1, more], atol=2e-4 * np.abs(laws).max())
+            np.testing.assert_allclose(
+                score.value, laws[np.arange(len(path), len(path + more)) - 1, more], atol=2e-4 * np.abs(laws).max()
+            )
             for behind, at in (("", len(path) - 1), (text, -1)):
                 [following] = await backend.next_logprobs([sample.handle], [behind], ["a", "the", "\n"])
                 wanted = laws[at, [renderer.single(token) for token in ("a", "the", "\n")]]

@@ -27,7 +27,9 @@ ROWS = [Row(stream, 0, 25) for stream in range(1, 6)]
 
 async def samples_of(backend: Any, handle: Any, **options: Any) -> list[Any]:
     """Return what the same few rows give behind a handle."""
-    return [bare(sample) for sample in await asyncio.wait_for(drained(start(backend, handle, *ROWS, **options)), LIMIT_S)]
+    return [
+        bare(sample) for sample in await asyncio.wait_for(drained(start(backend, handle, *ROWS, **options)), LIMIT_S)
+    ]
 
 
 def test_a_caller_that_leaves_while_its_prompt_is_read_leaves_nothing_behind() -> None:
@@ -79,7 +81,9 @@ async def _opened_and_drawn(backend: Any) -> tuple[Any, list[Any]]:
 
 
 @pytest.mark.parametrize("blocks", [12, 300])
-def test_a_loop_that_dies_with_work_under_way_takes_its_work_with_it_and_the_next_one_gets_the_same(blocks: int) -> None:
+def test_a_loop_that_dies_with_work_under_way_takes_its_work_with_it_and_the_next_one_gets_the_same(
+    blocks: int,
+) -> None:
     backend = engine(blocks, step_tokens=8)
     handle, wanted = asyncio.run(_opened_and_drawn(backend))
 
@@ -119,7 +123,10 @@ def test_handles_that_garbage_collection_finds_in_the_middle_of_a_step_are_given
 
         backend.runner.step = stepped
         for number in range(4):
-            knot: list[Any] = [*backend.fork(handle, 3), *(s.handle for s in await drained(start(backend, handle, *ROWS)))]
+            knot: list[Any] = [
+                *backend.fork(handle, 3),
+                *(s.handle for s in await drained(start(backend, handle, *ROWS))),
+            ]
             knot.append(knot)  # only the collector can untie it
             (other,) = await opened(backend, text_of(40, 10 + number))
             knot.append(other)
@@ -231,7 +238,7 @@ assert told == [[one] * workers for one in (*wanted, True)], told
 assert by_name(0) == wanted[0]
 tts.close()
 print("done")
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="this system has no os.fork")

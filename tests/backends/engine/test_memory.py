@@ -1,4 +1,6 @@
-"""Little memory: work gives way and is computed again, nothing hangs, no result changes, and only what can never fit fails."""
+"""Little memory: work gives way and is computed again, nothing hangs, no result changes, and only what can never fit
+fails.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ from tts.backends.kernels.plan import BLOCK
 from tts.backends.reads import read
 from tts.errors import KVBudgetError
 
-# Tiny pools -------------------------------------------------------------------------------------------------------------------------
+# Tiny pools -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("share", [True, False])
@@ -66,15 +68,21 @@ def test_a_tiny_pool_gives_what_an_unbounded_one_gives_in_a_bounded_number_of_st
         assert steps <= longest(sizes, caps, tokens), "no progress"
     assert told_all(asked) == told_all(wanted)
     stats = hand.runner.stats
-    assert min(stats.parked, stats.recomputed, stats.evictions) > 0, "there was room for everything: the test saw nothing"
+    assert min(stats.parked, stats.recomputed, stats.evictions) > 0, (
+        "there was room for everything: the test saw nothing"
+    )
     assert stats.kv_tokens_peak <= blocks * BLOCK
 
 
 def longest(sizes: Sequence[int], caps: Sequence[int], tokens: int) -> int:
-    """Return the steps that everything takes one after the other, each path read again from its root: the oldest never waits."""
+    """Return the steps that everything takes one after the other, each path read again from its root: the oldest never
+    waits.
+    """
     paths = [size + 9 + 5 for size in sizes]
     works = [5 + 2 * len(caps)] * len(sizes)
-    return sum(count * (-(-path // tokens) + 4) for path, count in zip(paths, works, strict=True)) + 2 * len(sizes) * sum(caps)
+    return sum(count * (-(-path // tokens) + 4) for path, count in zip(paths, works, strict=True)) + 2 * len(
+        sizes
+    ) * sum(caps)
 
 
 def test_problems_of_one_backend_that_is_short_of_memory_all_resolve() -> None:
@@ -104,7 +112,7 @@ def test_problems_of_one_backend_that_is_short_of_memory_all_resolve() -> None:
     assert tight.stats.recomputed > 0, "there was room for everything: the test saw nothing"
 
 
-# What can never fit -----------------------------------------------------------------------------------------------------------------
+# What can never fit ---------------------------------------------------------------------------------------------------
 
 
 def names_both(failure: object, path: int, blocks: int) -> None:
@@ -131,7 +139,8 @@ def test_what_other_items_of_a_read_computed_is_known_where_one_fails() -> None:
         replies: list[Reply[Any]] = []
         with pytest.raises(KVBudgetError) as failed:
             await asyncio.wait_for(
-                read(backend, backend.open([text_of(20, 1), text_of(200, 2), text_of(30, 3)]), replies, opens=True), LIMIT_S
+                read(backend, backend.open([text_of(20, 1), text_of(200, 2), text_of(30, 3)]), replies, opens=True),
+                LIMIT_S,
             )
         assert failed.value.kind == "KVBudgetError"
         assert "200 tokens" in str(failed.value)
@@ -214,7 +223,7 @@ def test_memory_below_one_block_is_refused_and_one_block_runs() -> None:
     asyncio.run(main())
 
 
-# Memory that is given back ----------------------------------------------------------------------------------------------------------
+# Memory that is given back --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
@@ -278,7 +287,8 @@ def test_what_is_released_right_behind_the_last_row_is_given_back_without_a_furt
             backend.release([handle, *(sample.handle for sample in samples)])
             await rested(backend)
             end = time.monotonic() + LIMIT_S
-            while backend.runner.tree.nodes and time.monotonic() < end:  # its thread may not have asked the loop to sweep yet
+            # its thread may not have asked the loop to sweep yet
+            while backend.runner.tree.nodes and time.monotonic() < end:
                 await asyncio.sleep(0.001)
             assert_empty(backend.runner)
 

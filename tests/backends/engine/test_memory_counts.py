@@ -31,7 +31,7 @@ from tts.backends.engine.tree import CACHED, HELD, KVTree
 from tts.backends.engine.work import DecodeSequence
 from tts.backends.kernels.plan import BLOCK
 
-# Which gives way first --------------------------------------------------------------------------------------------------------------
+# Which gives way first ------------------------------------------------------------------------------------------------
 
 
 class Orchard:
@@ -101,7 +101,7 @@ def test_nothing_under_way_gives_way_and_neither_does_what_is_above_it() -> None
     assert orchard.tree.pool.num_used == 0
 
 
-# Counts -----------------------------------------------------------------------------------------------------------------------------
+# Counts ---------------------------------------------------------------------------------------------------------------
 
 
 class Recorder:
@@ -133,7 +133,9 @@ class Recorder:
             counts["recomputed"] += len(tokens & self.known)
             self.known |= tokens
             self.nodes.append(node)
-            counts["kv_read_unshared"] += sum(TOKEN_BYTES * (node.start + token + 1) for token in range(first, first + number))
+            counts["kv_read_unshared"] += sum(
+                TOKEN_BYTES * (node.start + token + 1) for token in range(first, first + number)
+            )
             counts["tokens"] += number
             read |= {id(each): tree.length(each) for each in node.path()}
         counts["kv_read_actual"] += TOKEN_BYTES * sum(read.values())
@@ -145,7 +147,8 @@ class Recorder:
         names = ("prefill_computed", "recomputed", "kv_read_unshared", "kv_read_actual", "rows", "steps")
         assert {name: getattr(stats, name) for name in names} == {name: self.counts[name] for name in names}
         assert sum(width * passes for width, passes in stats.rows_histogram.items()) == self.counts["tokens"]
-        assert stats.flops_attention == 4 * 2 * 32 * 2 * self.counts["kv_read_unshared"] // TOKEN_BYTES  # 2 heads of 32, 2 layers
+        # 2 heads of 32, 2 layers
+        assert stats.flops_attention == 4 * 2 * 32 * 2 * self.counts["kv_read_unshared"] // TOKEN_BYTES
 
 
 def test_every_count_of_a_scripted_run_is_exact() -> None:
@@ -157,7 +160,8 @@ def test_every_count_of_a_scripted_run_is_exact() -> None:
     assert (stats.kv_read_actual, stats.kv_read_unshared) == (TOKEN_BYTES * 39, TOKEN_BYTES * 39 * 40 // 2)
     rows = hand.write(prompt, [Row(1, 0, 5), Row(2, 0, 5)])
     hand.run()
-    assert (stats.steps, stats.prefill_computed, stats.decode_tokens) == (6, 40, 10)  # a law, and four of five tokens of each row
+    # a law, and four of five tokens of each row
+    assert (stats.steps, stats.prefill_computed, stats.decode_tokens) == (6, 40, 10)
     assert stats.prefill_reused == 39 + 2 * 40
     assert stats.kv_read_unshared == TOKEN_BYTES * (40 * 41 // 2 + 2 * (41 + 42 + 43 + 44))
     assert stats.kv_read_actual == TOKEN_BYTES * (39 + 40 + 4 * 40 + 2 * (1 + 2 + 3 + 4))
@@ -167,7 +171,8 @@ def test_every_count_of_a_scripted_run_is_exact() -> None:
     assert (stats.prefill_computed, stats.prefill_reused, stats.recomputed) == (60, 119 + 44, 0)
     hand.score(longer, ids_of(3, 3))
     hand.run()
-    assert (stats.prefill_computed, stats.prefill_reused, stats.recomputed) == (64, 163 + 64, 0)  # its path's last token, and three
+    # its path's last token, and three
+    assert (stats.prefill_computed, stats.prefill_reused, stats.recomputed) == (64, 163 + 64, 0)
     runner._kept_logits.clear()
     evict(runner)
     hand.write(longer, [Row(3, 0, 1)])
@@ -237,7 +242,9 @@ def test_each_step_is_reported_and_its_seconds_are_told_by_part(executor: str) -
     stats = runner.stats
     assert Counter(report.tokens for report in reports) == stats.rows_histogram
     assert TOKEN_BYTES * sum(report.keys_read for report in reports) == stats.kv_read_actual
-    assert [report.sequences for report in reports] == [0, 0, 3, 3, 3, 3], "two steps for the prompt; first tokens take none"
+    assert [report.sequences for report in reports] == [0, 0, 3, 3, 3, 3], (
+        "two steps for the prompt; first tokens take none"
+    )
     assert spans != Spans()
 
 

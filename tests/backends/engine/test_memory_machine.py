@@ -1,4 +1,6 @@
-"""Anything in any order over a pool that may be tiny: after every step all counts are right, and every result is the unbounded run's."""
+"""Anything in any order over a pool that may be tiny: after every step all counts are right, and every result is the
+unbounded run's.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +36,18 @@ from tts.backends.engine.tree import KVNode
 from tts.errors import EngineError, KVBudgetError
 
 SIZES = (1, 2, 15, 16, 17, 33, 70)
-STOPS = (StopCondition(), StopCondition(("e", "\n", "a"), at_step=True), StopCondition(("1",), finished=lambda text: len(text) > 12))
+STOPS = (
+    StopCondition(),
+    StopCondition(("e", "\n", "a"), at_step=True),
+    StopCondition(("1",), finished=lambda text: len(text) > 12),
+)
 BROKEN = "the pass broke"
 
 
 class Breaking:
-    """A decoder that breaks its next pass when it is told to, after it has written nonsense where keys and values belong."""
+    """A decoder that breaks its next pass when it is told to, after it has written nonsense where keys and values
+    belong.
+    """
 
     def __init__(self, decoder: Any) -> None:
         self._decoder = decoder
@@ -59,9 +67,13 @@ class Breaking:
 
 
 class Memory(RuleBasedStateMachine):
-    """Each thing asked of the tested runner is asked of one with room for everything, alone, and the ends are compared."""
+    """Each thing asked of the tested runner is asked of one with room for everything, alone, and the ends are
+    compared.
+    """
 
-    @initialize(blocks=st.integers(5, 24), rows=st.integers(1, 5), tokens=st.sampled_from([3, 16, 40]), share=st.booleans())
+    @initialize(
+        blocks=st.integers(5, 24), rows=st.integers(1, 5), tokens=st.sampled_from([3, 16, 40]), share=st.booleans()
+    )
     def begin(self, blocks: int, rows: int, tokens: int, share: bool) -> None:
         self.tested = Hand(runner_of(blocks, rows=rows, tokens=tokens, share=share))
         self.oracle = Hand(runner_of(ROOMY))
@@ -73,7 +85,7 @@ class Memory(RuleBasedStateMachine):
         self.broke = False
         self.streams = 0
 
-    # What is asked ------------------------------------------------------------------------------------------------------------------
+    # What is asked ----------------------------------------------------------------------------------------------------
 
     def both(self, asked: Asked, expected: Asked, path: Sequence[KVNode]) -> None:
         self.oracle.run()
@@ -109,7 +121,9 @@ class Memory(RuleBasedStateMachine):
         self.both(asked, self.oracle.score(twin, ids), [*path.node.path(), KVNode(-1, path.node, ids, 0)])
 
     @precondition(lambda self: self.twins)
-    @rule(which=st.integers(0, 99), caps=st.lists(st.integers(0, 40), min_size=1, max_size=4), stop=st.sampled_from(STOPS))
+    @rule(
+        which=st.integers(0, 99), caps=st.lists(st.integers(0, 40), min_size=1, max_size=4), stop=st.sampled_from(STOPS)
+    )
     def write(self, which: int, caps: list[int], stop: StopCondition) -> None:
         path, twin = self.one_of(which)
         rows = [Row(self.streams + i, 0, cap) for i, cap in enumerate(caps)]
@@ -162,7 +176,7 @@ class Memory(RuleBasedStateMachine):
         self.breaking.breaks = 0
         self.compare()
 
-    # What must hold -----------------------------------------------------------------------------------------------------------------
+    # What must hold ---------------------------------------------------------------------------------------------------
 
     @invariant()
     def count(self) -> None:
@@ -218,7 +232,11 @@ class Memory(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "tested"):
             return
-        limit = 50 * sum(1 + sum(row.max_tokens for row in a.rows.request.rows) if a.rows else 100 for a, _, _ in self.asked) + 100
+        limit = (
+            50
+            * sum(1 + sum(row.max_tokens for row in a.rows.request.rows) if a.rows else 100 for a, _, _ in self.asked)
+            + 100
+        )
         self.tested.run(limit)
         self.compare()
         assert self.asked == []

@@ -68,7 +68,9 @@ async def grown(backend: Any, texts: tuple[str, ...] = TEXTS) -> tuple[list[Any]
 @pytest.mark.parametrize("name", ["process", "probe"])
 def test_readings_are_those_of_a_plain_pass_over_the_files(name: str) -> None:
     record, backend = pair.record(), pair.engine()
-    folder, hidden = (record.process_model.location, pair.PROCESS_HIDDEN) if name == "process" else (record.location, pair.HIDDEN)
+    folder, hidden = (
+        (record.process_model.location, pair.PROCESS_HIDDEN) if name == "process" else (record.location, pair.HIDDEN)
+    )
 
     async def main() -> None:
         handles, written = await grown(backend)
@@ -145,7 +147,9 @@ def test_it_reads_each_of_the_policys_tokens_once_and_the_prompt_beside_them() -
 
 
 def test_it_never_reads_more_tokens_than_were_written() -> None:
-    """Words that a hot policy runs together are several tokens to the tokenizer, but were one each when they were written."""
+    """Words that a hot policy runs together are several tokens to the tokenizer, but were one each when they were
+    written.
+    """
     backend = pair.engine(pocket=True)
     stats, spelled = backend.reward_models["process"].runner.stats, backend._renderer.text
 
@@ -169,7 +173,9 @@ def test_it_never_reads_more_tokens_than_were_written() -> None:
 
 def test_a_token_that_ends_two_steps_is_read_once_for_both() -> None:
     """Steps that end in a text which begins another: the second brings no token of its own."""
-    record = dataclasses.replace(pair.record(), process_model=dataclasses.replace(pair.record().process_model, step=("=", "\n")))
+    record = dataclasses.replace(
+        pair.record(), process_model=dataclasses.replace(pair.record().process_model, step=("=", "\n"))
+    )
     backend = load(record)
     template = backend.reward_models["process"].template
     assert template.step == ("=", "\n")
@@ -205,7 +211,11 @@ def test_what_results_depend_on_is_in_the_identity(tmp_path: Path) -> None:
 def test_a_model_without_heads_has_no_values_and_one_with_any_names_them() -> None:
     record = pair.record()
     assert load(dataclasses.replace(record, heads=(), process_model=None)).caps.value == "absent"
-    for changes, names in (({"heads": ()}, ["process"]), ({"process_model": None}, ["probe"]), ({}, ["probe", "process"])):
+    for changes, names in (
+        ({"heads": ()}, ["process"]),
+        ({"process_model": None}, ["probe"]),
+        ({}, ["probe", "process"]),
+    ):
         backend = load(dataclasses.replace(record, **changes))
         assert backend.caps.value == "native"
         assert sorted(backend.metadata.value_heads or ()) == names
@@ -215,7 +225,9 @@ def test_a_head_of_the_callers_goes_before_the_records() -> None:
     from tts.backends.engine.heads import ValueHead
 
     given = ValueHead(np.zeros(pair.HIDDEN, np.float32))
-    backend = load(pair.record(), heads={"probe": given}, reward_models={"process": pair.engine().reward_models["process"]})
+    backend = load(
+        pair.record(), heads={"probe": given}, reward_models={"process": pair.engine().reward_models["process"]}
+    )
     assert backend.runner.heads["probe"] is given
     assert "process=" not in backend.identity
 
@@ -233,12 +245,14 @@ def test_the_transformers_backend_writes_the_same() -> None:
     assert text_bound(ours, PROMPT) == text_bound(theirs, PROMPT) == len(PROMPT)
 
 
-# Refusals ---------------------------------------------------------------------------------------------------------------------------
+# Refusals -------------------------------------------------------------------------------------------------------------
 
 
 def save_likelihood(path: Path, **values: float | None) -> Path:
     """Write scale and shift of a likelihood, without those that are None."""
-    safetensors_torch.save_file({name: torch.tensor([value]) for name, value in values.items() if value is not None}, path)
+    safetensors_torch.save_file(
+        {name: torch.tensor([value]) for name, value in values.items() if value is not None}, path
+    )
     return path
 
 
@@ -277,7 +291,10 @@ def test_what_is_no_head_is_refused(tensors: dict[str, Any], words: str, tmp_pat
         ({"scale": 0.0}, "has a scale of 0, but it must be above 0"),
         ({"shift": np.nan}, "has a shift that is not of finite numbers"),
         ({"scale": None}, "lacks the tensor 'weight', but needs weight [hidden] and bias [1]"),
-        ({"weight": 1.0}, "has the tensors 'scale' of a likelihood and 'weight' of a linear head, but must be one of them"),
+        (
+            {"weight": 1.0},
+            "has the tensors 'scale' of a likelihood and 'weight' of a linear head, but must be one of them",
+        ),
     ],
     ids=str,
 )
@@ -285,7 +302,9 @@ def test_what_is_no_readout_of_a_likelihood_is_refused(tensors: dict[str, Any], 
     record = pair.record()
     file = save_likelihood(tmp_path / "likelihood.safetensors", **{"scale": 1.0, "shift": 0.0, **tensors})
     assert words in refusal(
-        lambda: load(dataclasses.replace(record, process_model=dataclasses.replace(record.process_model, readout=str(file))))
+        lambda: load(
+            dataclasses.replace(record, process_model=dataclasses.replace(record.process_model, readout=str(file)))
+        )
     )
 
 
@@ -315,10 +334,14 @@ def test_a_process_model_that_does_not_go_with_the_policy_is_refused(tmp_path: P
     assert isinstance(record.process_model, ModelRecord)
     file = pair.save_head(tmp_path / "readout.safetensors", pair.HIDDEN)
     wrong = dataclasses.replace(record, process_model=dataclasses.replace(record.process_model, readout=str(file)))
-    assert "the readout of model 'pair-process' has a weight of shape (64,), but the hidden size is 96" in refusal(lambda: load(wrong))
+    assert "the readout of model 'pair-process' has a weight of shape (64,), but the hidden size is 96" in refusal(
+        lambda: load(wrong)
+    )
 
 
-def test_nothing_stays_loaded_where_one_of_several_process_models_does_not_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_stays_loaded_where_one_of_several_process_models_does_not_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     record = pair.record()
     assert isinstance(record.process_model, ModelRecord)
     file = pair.save_head(tmp_path / "readout.safetensors", pair.PROCESS_HIDDEN)
@@ -344,11 +367,16 @@ def test_a_process_model_that_is_shown_texts_has_a_renderer_of_its_own() -> None
     record = pair.record()
     assert isinstance(record.process_model, ModelRecord)
     readout = LikelihoodReadout(0.2, 1.5)
-    shown = build_reward_model(record.process_model, lambda renderer: StepTemplate(renderer.text, readout), device="cpu", threads=1)
+    shown = build_reward_model(
+        record.process_model, lambda renderer: StepTemplate(renderer.text, readout), device="cpu", threads=1
+    )
     view = shown.view(PROMPT, (1, 2, 3))
     assert view._prompt == tuple(pair.tokenizer_of(pair.LETTERS).encode(PROMPT))
     with pytest.raises(ConfigError, match="calls no server"):
-        build_reward_model(dataclasses.replace(record.process_model, url="http://127.0.0.1"), lambda renderer: StepTemplate(None, readout))
+        build_reward_model(
+            dataclasses.replace(record.process_model, url="http://127.0.0.1"),
+            lambda renderer: StepTemplate(None, readout),
+        )
 
 
 @pytest.mark.parametrize("backend", ["engine", "transformers"])
@@ -376,7 +404,9 @@ def test_a_template_that_reads_the_policys_tokens_has_no_separator() -> None:
 
 
 @pytest.mark.parametrize("kind", ["head", "likelihood"])
-def test_a_sequence_past_the_context_is_refused_by_the_policy_and_by_the_process_model(kind: str, tmp_path: Path) -> None:
+def test_a_sequence_past_the_context_is_refused_by_the_policy_and_by_the_process_model(
+    kind: str, tmp_path: Path
+) -> None:
     record = pair.record(process_context=40)
     if kind == "likelihood":
         file = save_likelihood(tmp_path / "likelihood.safetensors", scale=0.4, shift=2.0)

@@ -1,4 +1,6 @@
-"""The planner against what a plan has to be, said plainly: which keys each query reads, where its own go, and what is shared."""
+"""The planner against what a plan has to be, said plainly: which keys each query reads, where its own go, and what is
+shared.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ LENGTHS = (0, 1, 2, 15, 16, 17, 31, 32, 33, 48, 64, 65, 80)
 
 
 class Part(NamedTuple):
-    """A node: its parent's index or -1, tokens that have keys, and how many of them this step feeds, up to `behind` from the end."""
+    """A node: its parent's index or -1, tokens that have keys, and how many of them this step feeds, up to `behind`
+    from the end.
+    """
 
     parent: int
     length: int
@@ -68,7 +72,9 @@ def grown(parts: Sequence[Part], seed: int = 0, *, size: int | None = None) -> F
     places = draw.permutation(size)[: len(parts)].tolist()
     counts = [-(-part.length // BLOCK) for part in parts]
     numbers = iter(draw.permutation(sum(counts) + 3).tolist())
-    table = NodeTable(np.full(size, -1, np.int64), np.zeros(size, np.int64), np.zeros(size, np.int64), np.full(size, -1, np.int64))
+    table = NodeTable(
+        np.full(size, -1, np.int64), np.zeros(size, np.int64), np.zeros(size, np.int64), np.full(size, -1, np.int64)
+    )
     following = np.full(sum(counts) + 3, -1, np.int64)
     starts: list[int] = []
     blocks: list[list[int]] = []
@@ -80,7 +86,9 @@ def grown(parts: Sequence[Part], seed: int = 0, *, size: int | None = None) -> F
         table.start[places[i]], table.length[places[i]] = starts[i], part.length
         table.head[places[i]] = blocks[i][0] if blocks[i] else -1
     rows = [i for i, part in enumerate(parts) if part.fed]
-    return Forest(list(parts), table, following, places, blocks, starts, draw.permutation(np.array(rows, np.int64)).tolist())
+    return Forest(
+        list(parts), table, following, places, blocks, starts, draw.permutation(np.array(rows, np.int64)).tolist()
+    )
 
 
 @st.composite
@@ -109,7 +117,9 @@ def check_queries(forest: Forest, planned: StepPlan) -> list[int]:
         nodes += [node] * forest.parts[node].fed
         tokens += range(forest.first(node), forest.first(node) + forest.parts[node].fed)
     assert plan.positions.tolist() == [forest.starts[node] + token for node, token in zip(nodes, tokens, strict=True)]
-    assert planned.places.tolist() == [[forest.blocks[n][t // BLOCK], t % BLOCK] for n, t in zip(nodes, tokens, strict=True)]
+    assert planned.places.tolist() == [
+        [forest.blocks[n][t // BLOCK], t % BLOCK] for n, t in zip(nodes, tokens, strict=True)
+    ]
     for array in plan:
         assert array.dtype == np.int64
         assert array.flags.c_contiguous
@@ -120,7 +130,8 @@ def check_queries(forest: Forest, planned: StepPlan) -> list[int]:
             if low <= query < high
             for row in plan.blocks[first:behind].tolist()
         ]
-        assert read == [key for above in forest.path(node) for key in forest.keys(above)]  # from the root to its own, each once
+        # from the root to its own, each once
+        assert read == [key for above in forest.path(node) for key in forest.keys(above)]
     return nodes
 
 
@@ -180,7 +191,9 @@ def test_neither_places_nor_blocks_nor_the_order_of_rows_change_what_is_read(for
 
 
 def test_a_tree_by_hand() -> None:
-    """A prompt of 20, two children of 17 and 3 that decode, a grandchild that reads a chunk, and a prompt nobody needs."""
+    """A prompt of 20, two children of 17 and 3 that decode, a grandchild that reads a chunk, and a prompt nobody
+    needs.
+    """
     forest = grown([Part(-1, 20), Part(0, 17, 1), Part(0, 3, 1), Part(1, 5, 4), Part(-1, 90)])
     planned = forest.plan()
     assert sorted(planned.plan.positions.tolist()) == [22, 36, 38, 39, 40, 41]

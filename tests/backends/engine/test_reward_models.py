@@ -35,7 +35,7 @@ from tts.backends.engine.loading import EngineOptions, make_runner  # noqa: E402
 from tts.backends.engine.reward import RewardModel  # noqa: E402
 from tts.tasks.base import split_at  # noqa: E402
 
-# Heads on the policy ----------------------------------------------------------------------------------------------------------------
+# Heads on the policy --------------------------------------------------------------------------------------------------
 
 
 OFTEN = ("z", "!k")
@@ -88,7 +88,7 @@ def test_a_heads_readings_have_the_same_bits_whenever_they_are_asked_for(blocks:
     asyncio.run(main())
 
 
-# Process models ---------------------------------------------------------------------------------------------------------------------
+# Process models -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("separator", ["", "#", "\n#"])
@@ -113,7 +113,10 @@ def test_readings_have_the_same_bits_in_any_order_alone_or_together_and_under_pr
         model = backend.reward_models["prm"].runner
         others = [reply.value for reply in await backend.open([PROMPT + "7", PROMPT + "5"])]
         _, handles, _ = await paths_of(backend)
-        branches = [(await backend.extend([handles[3]], [text]))[0].value.handle for text in ("kz5zKKKKz", "7!", "kz77777777777777!")]
+        branches = [
+            (await backend.extend([handles[3]], [text]))[0].value.handle
+            for text in ("kz5zKKKKz", "7!", "kz77777777777777!")
+        ]
         every, found = [*handles, *branches], {}
         for order in orders:
             noise = asyncio.ensure_future(backend.value(others, "prm"))
@@ -167,9 +170,13 @@ def test_each_distinct_step_is_computed_once_and_a_known_path_not_at_all(kind: s
 
 
 def searcher(letters: str = "abcdefghijklmnopqrstuvwxyz0123456789+-=.,") -> tuple[Any, Any]:
-    """Return a policy whose tokens are letters, one of some forty a newline, and a process model with the same tokens."""
+    """Return a policy whose tokens are letters, one of some forty a newline, and a process model with the same
+    tokens.
+    """
     tokenizer = plain_tokenizer(letters)
-    runner, renderer = make_runner(checkpoint_of(tiny_model(len(tokenizer), seed=5), tokenizer), EngineOptions(device="cpu", threads=1))
+    runner, renderer = make_runner(
+        checkpoint_of(tiny_model(len(tokenizer), seed=5), tokenizer), EngineOptions(device="cpu", threads=1)
+    )
     readout = LabelReadout(renderer.single("+"), (renderer.single("-"),))
     model = RewardModel(runner, StepTemplate(renderer.text, readout), renderer.prompt)
     policy = engine_of(tiny_model(len(tokenizer)), tokenizer, threads=1, reward_models={"prm": model})
@@ -178,7 +185,9 @@ def searcher(letters: str = "abcdefghijklmnopqrstuvwxyz0123456789+-=.,") -> tupl
 
 
 def test_a_wide_search_costs_hardly_more_process_tokens_than_it_generates() -> None:
-    """The best 4 of 16 paths go on, 4 ways each, in ragged steps of at least 20 tokens and mostly below 80; each is read at once."""
+    """The best 4 of 16 paths go on, 4 ways each, in ragged steps of at least 20 tokens and mostly below 80; each is
+    read at once.
+    """
     policy, runner = searcher()
     width, keep, depth = 16, 4, 6
 
@@ -188,9 +197,14 @@ def test_a_wide_search_costs_hardly_more_process_tokens_than_it_generates() -> N
         for level in range(depth):
             grown: list[tuple[Any, str]] = []
             for number, (above, before) in enumerate(alive):
-                rows = [Row(1000 * level + 10 * number + i, 0, 20 + (7 * i + 13 * level) % 60) for i in range(width // len(alive))]
+                rows = [
+                    Row(1000 * level + 10 * number + i, 0, 20 + (7 * i + 13 * level) % 60)
+                    for i in range(width // len(alive))
+                ]
                 stop = StopCondition(("\n",), at_step=True)
-                samples = await drained(start(policy, above, *rows, sampling=Sampling(temperature=0.7), stop=stop, text=before))
+                samples = await drained(
+                    start(policy, above, *rows, sampling=Sampling(temperature=0.7), stop=stop, text=before)
+                )
                 for sample in samples:
                     handle, text = sample.handle, before + sample.text
                     generated += sample.num_tokens

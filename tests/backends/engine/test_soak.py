@@ -1,4 +1,5 @@
-"""Everything at once, at random, for a long time, in a pool that is too small: nothing is left, nothing grows, nothing changes.
+"""Everything at once, at random, for a long time, in a pool that is too small: nothing is left, nothing grows, nothing
+changes.
 
 `TTS_SOAK_SECONDS` says how long (120 by default; 1800 is the long form).
 """
@@ -22,7 +23,17 @@ pytest.importorskip("numba", reason="the engine's kernels are compiled by numba"
 
 from tests.backends.conftest import checkpoint_of, tiny_model
 from tests.backends.engine.process_models import weight_of
-from tests.backends.engine.stepping import BLOCK, TOKEN_BYTES, emptied, engine, parts, recount, rested, runners_of, text_of
+from tests.backends.engine.stepping import (
+    BLOCK,
+    TOKEN_BYTES,
+    emptied,
+    engine,
+    parts,
+    recount,
+    rested,
+    runners_of,
+    text_of,
+)
 from tests.backends.rows import drained, opened, start
 from tests.support.guard import LIMIT_S
 from tts.backends.base import Row, StopCondition
@@ -61,12 +72,16 @@ class Tally:
 
 
 async def solve(backend: Any, rng: np.random.Generator, tally: Tally) -> None:
-    """Search a problem at random: grow paths, read and score them, fork, release and cancel; sometimes leave in the middle."""
+    """Search a problem at random: grow paths, read and score them, fork, release and cancel; sometimes leave in the
+    middle.
+    """
     (root,) = await opened(backend, text_of(int(rng.integers(1, 120)), int(rng.integers(0, 5))))
     alive = [root]
     for depth in range(int(rng.integers(1, 6))):
         above = alive[int(rng.integers(0, len(alive)))]
-        rows = [Row(int(rng.integers(0, 1 << 40)), depth, int(rng.integers(1, 60))) for _ in range(int(rng.integers(1, 7)))]
+        rows = [
+            Row(int(rng.integers(0, 1 << 40)), depth, int(rng.integers(1, 60))) for _ in range(int(rng.integers(1, 7)))
+        ]
         asked = start(backend, above, *rows, stop=STOP if rng.random() < 0.5 else StopCondition())
         if rng.random() < 0.2:
             for _ in range(int(rng.integers(0, 30))):
@@ -135,10 +150,16 @@ async def same(backend: Any) -> list[Any]:
     return [[(sample.token_ids, sample.logprobs) for sample in samples], readings.value.tobytes()]
 
 
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="this system does not say how much memory a process holds")
+@pytest.mark.skipif(
+    not Path("/proc/self/statm").exists(), reason="this system does not say how much memory a process holds"
+)
 def test_nothing_is_left_and_nothing_grows() -> None:
     backend = engine(
-        24, step_tokens=48, max_rows=12, heads={"truth": ValueHead(weight_of(64), step=STOP.step)}, reward_models={"prm": critic()}
+        24,
+        step_tokens=48,
+        max_rows=12,
+        heads={"truth": ValueHead(weight_of(64), step=STOP.step)},
+        reward_models={"prm": critic()},
     )
     tally, seeds = Tally(), iter(range(1 << 60))
     began = time.monotonic()
@@ -160,7 +181,8 @@ def test_nothing_is_left_and_nothing_grows() -> None:
     stats, judged = backend.stats, backend.reward_models["prm"].runner.stats
     print(  # noqa: T201
         f"\n{tally.solved} problems, {tally.cancelled} requests cancelled, {tally.left} left, {tally.refused} refused; "
-        f"{stats.steps} steps, {stats.decode_tokens} tokens drawn, {stats.recomputed} read again, {stats.parked} parked, "
+        f"{stats.steps} steps, {stats.decode_tokens} tokens drawn, {stats.recomputed} read again, {stats.parked} "
+        "parked, "
         f"{stats.evictions} evictions; process model: {judged.steps} steps, {judged.recomputed} read again; "
         f"{warm / 2**20:.0f} MiB when warm, then {', '.join(f'{level:+.1f}' for level in levels)}; "
         f"{threads} threads, then {threading.active_count()}"

@@ -1,4 +1,6 @@
-"""Where rows of the engine end and what text they have, on a model that writes given tokens; and that both backends draw the same."""
+"""Where rows of the engine end and what text they have, on a model that writes given tokens; and that both backends
+draw the same.
+"""
 
 from __future__ import annotations
 
@@ -185,7 +187,9 @@ def test_a_predicate_that_raises_at_text_that_the_path_carries_ends_its_row_befo
         step = await backend.sample(SampleRequest(opened.value, (Row(1, 0, 9),), GREEDY, at_step("\n"))).row(0)
         assert short([step]) == [("x\n", "stop", 1)], "the second line end is carried"
         rows = (Row(1, 1, 9), Row(2, 1, 9))
-        asked = backend.sample(SampleRequest(step.handle, rows, GREEDY, StopCondition(("\n",), finished=finished), step.text))
+        asked = backend.sample(
+            SampleRequest(step.handle, rows, GREEDY, StopCondition(("\n",), finished=finished), step.text)
+        )
         await asked.drain()
         for sample in asked.samples:
             assert (sample.finish, sample.num_tokens, sample.handle) == ("error", 0, None)
@@ -198,7 +202,9 @@ def test_a_predicate_that_raises_at_text_that_the_path_carries_ends_its_row_befo
 
 @pytest.mark.parametrize("seed", range(12))
 def test_any_tokens_cut_anywhere_are_the_pieces_of_their_text(seed: int) -> None:
-    """Random tokens, bytes that are no text included: rows join to the decoded tokens, and to the pieces of the task."""
+    """Random tokens, bytes that are no text included: rows join to the decoded tokens, and to the pieces of the
+    task.
+    """
     draw = np.random.Generator(np.random.Philox(key=seed))
     renderer = shared()._renderer
     words, every = ids_of(SCRIPT), np.arange(1, len(renderer._bytes))
@@ -232,12 +238,16 @@ def test_text_is_the_decoding_of_the_tokens_that_are_kept() -> None:
             for sample in asked.samples:
                 carry = backend._states[sample.handle].at.carry
                 whole = renderer.decode(sample.token_ids)
-                assert sample.text + carry == whole or (whole.endswith("\ufffd") and whole.startswith(sample.text + carry))
+                assert sample.text + carry == whole or (
+                    whole.endswith("\ufffd") and whole.startswith(sample.text + carry)
+                )
                 if sample.finish == "stop":
                     assert sample.text.endswith(stop.step)
                     [more] = await backend.extend([sample.handle], ["xyz"])
                     row = (Row(1, sample.num_tokens, 5),)
-                    after = await backend.sample(SampleRequest(more.value.handle, row, GREEDY, StopCondition(), sample.text + "xyz")).row(0)
+                    after = await backend.sample(
+                        SampleRequest(more.value.handle, row, GREEDY, StopCondition(), sample.text + "xyz")
+                    ).row(0)
                     assert after.text.startswith(carry)
 
     run(backend, main)
@@ -249,7 +259,7 @@ def test_ids_that_the_tokenizer_lacks_have_no_text() -> None:
     assert renderer.decode([*ids_of(["the"]), size, size + 500, *ids_of(["x"])]) == "thex"
 
 
-# Both backends ---------------------------------------------------------------------------------------------------------------------
+# Both backends --------------------------------------------------------------------------------------------------------
 
 STOPS = [
     StopCondition(),
@@ -267,7 +277,12 @@ SAMPLINGS = [
     Sampling(temperature=1.0, min_p=0.07),
     Sampling(temperature=1.1, top_k=50, top_p=0.95, min_p=0.02),
 ]
-PROMPTS = ("the cat and the other one", (Message("user", "12 + 12 ="),), "é\n", "of the thing in the end\n\nand then " * 4)
+PROMPTS = (
+    "the cat and the other one",
+    (Message("user", "12 + 12 ="),),
+    "é\n",
+    "of the thing in the end\n\nand then " * 4,
+)
 
 
 async def many(backend: Any) -> list[list[Sample]]:
@@ -304,12 +319,16 @@ def test_both_backends_end_paths_at_the_context_alike() -> None:
     async def filled(backend: Any) -> list[tuple[Any, ...]]:
         [opened] = await backend.open(["the cat and the other one"])
         asked = backend.sample(
-            SampleRequest(opened.value, tuple(Row(k, 0, 500) for k in range(4)), Sampling(temperature=1.0), StopCondition())
+            SampleRequest(
+                opened.value, tuple(Row(k, 0, 500) for k in range(4)), Sampling(temperature=1.0), StopCondition()
+            )
         )
         await asked.drain()
         ends = [(s.text, s.token_ids, s.finish, s.handle is None) for s in asked.samples]
         full = next(sample for sample in asked.samples if sample.finish == "length")
-        after = await backend.sample(SampleRequest(full.handle, (Row(9, 0, 5),), GREEDY, StopCondition(), full.text)).row(0)
+        after = await backend.sample(
+            SampleRequest(full.handle, (Row(9, 0, 5),), GREEDY, StopCondition(), full.text)
+        ).row(0)
         return [*ends, (after.text, after.token_ids, after.finish, after.handle is None)]
 
     engine, other = tiny_engine(threads=1, context=64), tiny_backend(context=64)
@@ -326,7 +345,9 @@ def test_both_backends_say_alike_that_logits_are_no_law() -> None:
 
     engine, other = scripted([]), tiny_backend()
     forward = engine.runner.decoder.forward
-    engine.runner.decoder.forward = lambda *args, **options: (out := forward(*args, **options))._replace(logits=out.logits * torch.nan)
+    engine.runner.decoder.forward = lambda *args, **options: (out := forward(*args, **options))._replace(
+        logits=out.logits * torch.nan
+    )
     other._model._model.lm_head.weight.data[5] = torch.nan
     found = [run(backend, lambda backend=backend: broken(backend)) for backend in (engine, other)]
     assert found == [("error", 0)] * 2

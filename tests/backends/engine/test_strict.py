@@ -1,5 +1,5 @@
-"""The strict executor's promise: a path's tokens, log-probabilities, hidden states, keys and values are its own to the last bit,
-whatever else is under way, in what pieces they were computed, and whether they had to be computed again."""
+"""The strict executor's promise: a path's tokens, log-probabilities, hidden states, keys and values are its own to the
+last bit, whatever else is under way, in what pieces they were computed, and whether they had to be computed again."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ FORCED = " of the and then\n"
 
 @cache
 def model_of(name: str) -> Any:
-    """Narrow, or wide enough that oneDNN has other code for one row than for two, and that two threads share a product."""
+    """Narrow, or wide enough that oneDNN has other code for one row than for two, and that two threads share a
+    product.
+    """
     if name == "wide":
         return random_model(heads=8, kv_heads=2, size=32, hidden=256, intermediate=1600)
     return random_model(heads=6, kv_heads=2, size=48, attention_bias=True)
@@ -52,14 +54,18 @@ class Fact(NamedTuple):
     kv: str
 
 
-async def written(backend: Any, handle: Any, rows: Sequence[Row], sampling: Sampling = WARM, text: str = "") -> list[Sample]:
+async def written(
+    backend: Any, handle: Any, rows: Sequence[Row], sampling: Sampling = WARM, text: str = ""
+) -> list[Sample]:
     asked = backend.sample(SampleRequest(handle, tuple(rows), sampling, StopCondition(), text))
     await asked.drain()
     return list(asked.samples)
 
 
 async def searched(backend: Any, which: int, *, apart: bool = False, backwards: bool = False) -> list[Sample]:
-    """A small search below one prompt: a forced text, rows behind it, a forced text behind one of them, and rows behind that."""
+    """A small search below one prompt: a forced text, rows behind it, a forced text behind one of them, and rows behind
+    that.
+    """
     [opened] = await backend.open([PROMPTS[which]])
     [longer] = await backend.extend([opened.value], [FORCED])
     rows = [Row(10 * which + stream, 0, 20 + 9 * stream) for stream in range(3)]
@@ -114,7 +120,9 @@ async def companions(backend: Any, seed: int) -> None:
             await asyncio.sleep(0)
         prompt = "".join(draw.choice(letters, int(draw.integers(1, 90))).tolist())
         [opened] = await backend.open([prompt])
-        rows = tuple(Row(int(draw.integers(1 << 40)), 0, int(draw.integers(1, 50))) for _ in range(int(draw.integers(1, 5))))
+        rows = tuple(
+            Row(int(draw.integers(1 << 40)), 0, int(draw.integers(1, 50))) for _ in range(int(draw.integers(1, 5)))
+        )
         asked = backend.sample(SampleRequest(opened.value, rows, FILTERED, StopCondition()))
         if draw.random() < 0.3:
             await asyncio.sleep(0)
@@ -127,7 +135,7 @@ async def companions(backend: Any, seed: int) -> None:
     await asyncio.gather(*(one() for _ in range(6)))
 
 
-# Companions, orders, groupings -----------------------------------------------------------------------------------------------------
+# Companions, orders, groupings ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["narrow", "wide"])
@@ -215,13 +223,15 @@ def test_int8_keeps_the_promise(options: dict[str, Any]) -> None:
     assert expected("wide", precision="int8") != expected("wide")
 
 
-# Threads ---------------------------------------------------------------------------------------------------------------------------
+# Threads --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])
 @pytest.mark.parametrize("name", ["narrow", "wide"])
 @pytest.mark.parametrize(("threads", "torchs"), [(2, 2), (1, 2), (2, 1)])
-def test_a_second_thread_changes_no_bit(name: str, precision: str, threads: int, torchs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_thread_changes_no_bit(
+    name: str, precision: str, threads: int, torchs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     parts: list[int] = []
     cuts = Team.cuts
 
@@ -263,7 +273,7 @@ def test_many_rows_on_two_threads_are_each_as_on_one_thread_alone(name: str) -> 
         assert found == {stream: together[stream] for stream in some}
 
 
-# Pieces and recomputation ----------------------------------------------------------------------------------------------------------
+# Pieces and recomputation ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["narrow", "wide"])
@@ -284,7 +294,8 @@ def test_a_text_that_is_read_has_the_bits_of_the_same_tokens_drawn(name: str, st
         assert hidden[0] == hidden[1]
         assert kv[0] == kv[1]
         [scores] = await backend.score([opened.value], ["..."])
-        assert tuple(scores.value.tolist()) == pytest.approx(sample.logprobs, abs=2e-6)  # a sum in float32 and one in float64
+        # a sum in float32 and one in float64
+        assert tuple(scores.value.tolist()) == pytest.approx(sample.logprobs, abs=2e-6)
 
     run(backend, main)
 
@@ -315,7 +326,9 @@ def test_what_was_evicted_is_computed_again_to_the_same_bits(name: str, step_tok
         evict_all(backend)
         again = await written(backend, samples[2].handle, [Row(3, 0, 9)])
         evict_all(backend)
-        assert [s.logprobs for s in again] == [s.logprobs for s in await written(backend, samples[2].handle, [Row(3, 0, 9)])]
+        assert [s.logprobs for s in again] == [
+            s.logprobs for s in await written(backend, samples[2].handle, [Row(3, 0, 9)])
+        ]
 
     run(backend, main)
 
@@ -335,7 +348,7 @@ def test_short_memory_changes_no_bit(blocks: int) -> None:
     assert blocks > 17 or backend.stats.parked > 0
 
 
-# Forks -----------------------------------------------------------------------------------------------------------------------------
+# Forks ----------------------------------------------------------------------------------------------------------------
 
 
 def test_children_neither_touch_their_parent_nor_each_other() -> None:
@@ -366,7 +379,7 @@ def test_children_neither_touch_their_parent_nor_each_other() -> None:
     assert len({ids for ids, *_ in together}) > 1
 
 
-# Trees in the step loop ------------------------------------------------------------------------------------------------------------
+# Trees in the step loop -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("shape", ["caterpillar", "binary", "star", "random"])

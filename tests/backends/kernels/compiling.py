@@ -25,12 +25,18 @@ _CUOBJDUMP = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
 
 
 def compiled(kernel: Any, types: str, capability: int, aligned: str = "", **options: Any) -> dict[str, Any]:
-    """Compile `kernel` for arguments of some types, in order; `aligned` numbers are divisible by 16, as all addresses are."""
+    """Compile `kernel` for arguments of some types, in order; `aligned` numbers are divisible by 16, as all addresses
+    are.
+    """
     launch = {key: options.pop(key) for key in LAUNCH & set(options)}
     names = [name for name in kernel.arg_names if name not in options]
     signature = dict(zip(names, types.split(), strict=True)) | dict.fromkeys(options, "constexpr")
     places = {name: (i,) for i, name in enumerate(kernel.arg_names)}
-    attributes = {places[name]: [["tt.divisibility", 16]] for name in names if signature[name][0] == "*" or re.match(aligned or "$", name)}
+    attributes = {
+        places[name]: [["tt.divisibility", 16]]
+        for name in names
+        if signature[name][0] == "*" or re.match(aligned or "$", name)
+    }
     source = ASTSource(kernel, signature, {places[name]: value for name, value in options.items()}, attributes)
     made = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=launch)
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
@@ -49,21 +55,47 @@ def compiled(kernel: Any, types: str, capability: int, aligned: str = "", **opti
     }
 
 
-def attention(element: str, element_bytes: int, group: int, size: int, is_wide: bool, capability: int) -> dict[str, Any]:
+def attention(
+    element: str, element_bytes: int, group: int, size: int, is_wide: bool, capability: int
+) -> dict[str, Any]:
     work = KernelWork(group, 256, 16, 64, 0, *[None] * 5)  # pyright: ignore[reportArgumentType]
     types = " ".join([f"*{element}"] * 4 + ["*fp32"] * 2 + ["*i32"] * 5 + ["i32"] * 8)
     tile = attention_triton.tile(work, element_bytes, is_wide=is_wide)
-    shape = {"group": group, "size": size, "padded": size, "block": 16, "upcast": False, "key_column": 1, "value_column": 1}
+    shape = {
+        "group": group,
+        "size": size,
+        "padded": size,
+        "block": 16,
+        "upcast": False,
+        "key_column": 1,
+        "value_column": 1,
+    }
     made = compiled(attention_triton.tree_partial, types, capability, "key_|value_", **shape, **tile)
     return {**made, "element": element, "is_wide": is_wide, "size": size}
 
 
 def main() -> None:
-    made = [attention("bf16", 2, group, size, is_wide, 90) for group, size in ((6, 128), (3, 64)) for is_wide in (False, True)]
-    made += [attention("fp16", 2, 6, 128, True, 80), attention("fp32", 4, 6, 128, True, 90), attention("fp32", 4, 6, 128, False, 90)]
+    made = [
+        attention("bf16", 2, group, size, is_wide, 90)
+        for group, size in ((6, 128), (3, 64))
+        for is_wide in (False, True)
+    ]
+    made += [
+        attention("fp16", 2, 6, 128, True, 80),
+        attention("fp32", 4, 6, 128, True, 90),
+        attention("fp32", 4, 6, 128, False, 90),
+    ]
     shape = {"group": 6, "size": 128, "padded": 128, "rows": 8, "num_warps": 2, "enable_fp_fusion": True}
     made.append(compiled(attention_triton.merge, "*bf16 *fp32 *fp32 *i32", 90, **shape))
-    shape = {"num_heads": 2, "group": 6, "size": 128, "rows": 16, "padded": 64, "has_norms": True, "enable_fp_fusion": True}
+    shape = {
+        "num_heads": 2,
+        "group": 6,
+        "size": 128,
+        "rows": 16,
+        "padded": 64,
+        "has_norms": True,
+        "enable_fp_fusion": True,
+    }
     for whole in ("*i64", "*i32"):  # of plain steps, of those in fixed shapes
         types = f"*bf16 {whole} *fp32 *fp32 {whole} {whole} *bf16 *bf16 *bf16 *bf16 *bf16 i32 fp32" + " i32" * 8
         made.append(compiled(rope_triton.rope_and_write, types, 90, **shape))

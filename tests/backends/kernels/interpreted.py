@@ -1,7 +1,7 @@
 """The Triton kernels against their references, on CPU tensors in Triton's interpreter.
 
-Collected only by name, in a process whose environment has TRITON_INTERPRET=1 (test_triton.py); the interpreter runs one program
-after the other in numpy, so that a launch here has at most about 50.
+Collected only by name, in a process whose environment has TRITON_INTERPRET=1 (test_triton.py); the interpreter runs one
+program after the other in numpy, so that a launch here has at most about 50.
 """
 
 from __future__ import annotations
@@ -16,7 +16,18 @@ import triton.language as tl
 
 from tests.backends.kernels.rotations import rotation_case
 from tests.backends.kernels.row_bits import BATCHES, written
-from tests.backends.kernels.trees import EDGES, FORESTS, Case, blind_case, branching, chain, forest, make_tree, ragged, star
+from tests.backends.kernels.trees import (
+    EDGES,
+    FORESTS,
+    Case,
+    blind_case,
+    branching,
+    chain,
+    forest,
+    make_tree,
+    ragged,
+    star,
+)
 from tts import randomness
 from tts.backends import sampling
 from tts.backends.base import Sampling
@@ -33,7 +44,9 @@ assert attention_triton.is_interpreted(), "run this in a process with TRITON_INT
 
 
 def attended(case: Case, dtype: Any = torch.float32, split: int = 256) -> tuple[float, float]:
-    """Return the largest errors against the oracle: of the result, relative to values above 1, and of the log-sum-exp."""
+    """Return the largest errors against the oracle: of the result, relative to values above 1, and of the
+    log-sum-exp.
+    """
     queries, keys, values = (torch.from_numpy(array).to(dtype) for array in case[1:])
     out = torch.full((queries.shape[1], queries.shape[0], *queries.shape[2:]), torch.nan, dtype=dtype)
     launch = attend(case.plan, queries, keys, values, out, split=split)
@@ -41,7 +54,9 @@ def attended(case: Case, dtype: Any = torch.float32, split: int = 256) -> tuple[
     want, want_lse = attend_reference(case.plan, queries.double(), keys.double(), values.double())
     first, weights = launch.work.first_slots, launch.weights.double().numpy() * np.log(2)
     lse = np.stack([merge_reference(np.zeros((*part.shape, 1)), part)[1] for part in np.split(weights, first[1:-1])])
-    return float((np.abs(out.double().numpy() - want) / np.maximum(1, np.abs(want))).max()), float(np.abs(lse - want_lse).max())
+    return float((np.abs(out.double().numpy() - want) / np.maximum(1, np.abs(want))).max()), float(
+        np.abs(lse - want_lse).max()
+    )
 
 
 def assert_exact(case: Case, split: int = 256) -> None:
@@ -137,7 +152,13 @@ def test_attention_of_queries_that_no_item_names_is_zero() -> None:
     attend(plan, torch.ones(1, 2, 1, 64), torch.ones(1, 1, BLOCK, 64), torch.ones(1, 1, BLOCK, 64), out)
     assert out[:, 0, 0, 0].tolist() == [1, 0]
     nothing = AttentionPlan(np.zeros(0, np.int64), np.zeros((0, 4), np.int64), np.zeros((0, 3), np.int64))
-    attend(nothing, torch.ones(1, 0, 1, 64), torch.ones(1, 1, BLOCK, 64), torch.ones(1, 1, BLOCK, 64), torch.empty(0, 1, 1, 64))
+    attend(
+        nothing,
+        torch.ones(1, 0, 1, 64),
+        torch.ones(1, 1, BLOCK, 64),
+        torch.ones(1, 1, BLOCK, 64),
+        torch.empty(0, 1, 1, 64),
+    )
 
 
 def test_attention_of_every_layer_takes_one_launch() -> None:
@@ -149,14 +170,24 @@ def test_attention_of_every_layer_takes_one_launch() -> None:
         assert attend(launch, *map(torch.from_numpy, case[1:]), out) is launch
         assert np.abs(out.numpy() - attend_reference(*case)[0]).max() < 2e-6
     with pytest.raises(AssertionError, match="lowered for 2 query heads of each key-value head, not 1"):
-        attend(launch, torch.ones(1, 3, 1, 64), torch.ones(1, 1, BLOCK, 64), torch.ones(1, 1, BLOCK, 64), torch.empty(3, 1, 1, 64))
+        attend(
+            launch,
+            torch.ones(1, 3, 1, 64),
+            torch.ones(1, 1, BLOCK, 64),
+            torch.ones(1, 1, BLOCK, 64),
+            torch.empty(3, 1, 1, 64),
+        )
 
 
 # the interpreter rounds bfloat16 towards zero: up to one unit in the last place, 2**-7, of numbers below 8
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 2e-6), (torch.float16, 4e-3), (torch.bfloat16, 2**-7 * 8)])
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float32, 2e-6), (torch.float16, 4e-3), (torch.bfloat16, 2**-7 * 8)]
+)
 @pytest.mark.parametrize(("heads", "group", "size"), [(2, 3, 64), (1, 7, 128), (3, 1, 80)])
 @pytest.mark.parametrize("has_norms", [False, True])
-def test_rope_equals_its_reference(dtype: Any, tolerance: float, heads: int, group: int, size: int, has_norms: bool) -> None:
+def test_rope_equals_its_reference(
+    dtype: Any, tolerance: float, heads: int, group: int, size: int, has_norms: bool
+) -> None:
     arguments, norms = rotation_case(heads, group, size, dtype)
     made = []
     for function in (rope_reference, rope):
@@ -195,10 +226,17 @@ def test_uniforms_are_those_of_the_project_bit_for_bit(word: int) -> None:
 
 
 SAMPLINGS = [
-    Sampling(temperature=1.0), Sampling(temperature=0.7, top_k=40), Sampling(temperature=0.0), Sampling(temperature=0.8, top_p=0.9),
-    Sampling(temperature=0.3, min_p=0.1), Sampling(temperature=2.0, top_k=300, top_p=0.95, min_p=0.01), Sampling(temperature=1.0, top_k=1),
-    Sampling(temperature=0.0, top_k=5), Sampling(temperature=1e-30), Sampling(temperature=50.0, min_p=0.5),
-]  # fmt: skip
+    Sampling(temperature=1.0),
+    Sampling(temperature=0.7, top_k=40),
+    Sampling(temperature=0.0),
+    Sampling(temperature=0.8, top_p=0.9),
+    Sampling(temperature=0.3, min_p=0.1),
+    Sampling(temperature=2.0, top_k=300, top_p=0.95, min_p=0.01),
+    Sampling(temperature=1.0, top_k=1),
+    Sampling(temperature=0.0, top_k=5),
+    Sampling(temperature=1e-30),
+    Sampling(temperature=50.0, min_p=0.5),
+]
 
 
 def cut_of(logits: torch.Tensor, samplings: list[Sampling]) -> draw_triton.Cut:
@@ -207,8 +245,12 @@ def cut_of(logits: torch.Tensor, samplings: list[Sampling]) -> draw_triton.Cut:
     return draw_triton.cut(logits, temperatures, top_k, top_p.double(), min_p.double())
 
 
-def assert_drawn(logits: torch.Tensor, samplings: list[Sampling], seed: int, word: int = 0, rows: torch.Tensor | None = None) -> None:
-    """Assert that each row's token is the reference's; only a number within 1e-6 of an edge may fall on its other side."""
+def assert_drawn(
+    logits: torch.Tensor, samplings: list[Sampling], seed: int, word: int = 0, rows: torch.Tensor | None = None
+) -> None:
+    """Assert that each row's token is the reference's; only a number within 1e-6 of an edge may fall on its other
+    side.
+    """
     streams, positions = addresses(len(samplings), seed)
     own = logits if rows is None else logits[rows]
     temperatures = torch.tensor([s.temperature for s in samplings])
@@ -232,13 +274,16 @@ def assert_drawn(logits: torch.Tensor, samplings: list[Sampling], seed: int, wor
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_draws_are_those_of_the_reference(vocabulary: int, dtype: Any) -> None:
     generator = np.random.Generator(np.random.Philox(key=vocabulary))
-    logits = torch.from_numpy(generator.standard_normal((len(SAMPLINGS), vocabulary), np.float32) * 3).to(dtype)  # bfloat16 has ties
+    # bfloat16 has ties
+    logits = torch.from_numpy(generator.standard_normal((len(SAMPLINGS), vocabulary), np.float32) * 3).to(dtype)
     assert_drawn(logits, SAMPLINGS, seed=vocabulary)
 
 
 def test_draws_from_one_row_of_logits_by_many_children() -> None:
     logits = torch.randn(2, 1500, generator=torch.Generator().manual_seed(0)).T.contiguous().T  # strided
-    assert_drawn(logits, [Sampling(temperature=1.0), *SAMPLINGS[:5]], seed=9, word=1, rows=torch.tensor([1, 0, 0, 1, 1, 1]))
+    assert_drawn(
+        logits, [Sampling(temperature=1.0), *SAMPLINGS[:5]], seed=9, word=1, rows=torch.tensor([1, 0, 0, 1, 1, 1])
+    )
 
 
 def test_a_draw_does_not_depend_on_the_other_rows() -> None:
@@ -279,11 +324,21 @@ def test_numbers_on_an_edge_of_the_law_take_the_token_behind_it(monkeypatch: pyt
 
 def test_rows_that_are_no_law_are_flagged_and_leave_the_others_alone() -> None:
     logits = torch.zeros(7, 1100)
-    logits[0, 1050], logits[1, 3], logits[2], logits[3, :1024], logits[4, 1024:] = torch.nan, torch.inf, -torch.inf, -torch.inf, -torch.inf
+    logits[0, 1050], logits[1, 3], logits[2], logits[3, :1024], logits[4, 1024:] = (
+        torch.nan,
+        torch.inf,
+        -torch.inf,
+        -torch.inf,
+        -torch.inf,
+    )
     logits[5, 7], logits[5, 9] = torch.inf, torch.nan
     for temperature in (0.0, 1.0):
         drawn = draw_triton.draw(logits, torch.full((7,), temperature), torch.arange(7), torch.arange(7))
-        assert (drawn.tokens < 0).tolist() == drawn.logprobs.isnan().tolist() == [True, True, True, False, False, True, False]
+        assert (
+            (drawn.tokens < 0).tolist()
+            == drawn.logprobs.isnan().tolist()
+            == [True, True, True, False, False, True, False]
+        )
         assert drawn.logprobs[[3, 4, 6]].tolist() == pytest.approx([-np.log(76), -np.log(1024), -np.log(1100)])
 
 

@@ -1,4 +1,5 @@
-"""Decode steps in fixed shapes beside plain ones, on a CPU in Triton's interpreter: what a graph replays, without the graph.
+"""Decode steps in fixed shapes beside plain ones, on a CPU in Triton's interpreter: what a graph replays, without the
+graph.
 
 Collected only by name, in a process whose environment has TRITON_INTERPRET=1 (test_fixed_steps.py).
 """
@@ -43,7 +44,9 @@ def few_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def runner_of(executor: str = "triton_strict", layers: int = 1) -> Runner:
-    model = random_model(layers=layers, heads=2, kv_heads=1, size=16, hidden=32, intermediate=48, attention_bias=True, context=256)
+    model = random_model(
+        layers=layers, heads=2, kv_heads=1, size=16, hidden=32, intermediate=48, attention_bias=True, context=256
+    )
     settings = EngineOptions(device="cpu", executor=executor, threads=1, kv_budget=1 << 17)
     return make_runner(checkpoint_of(model, tiny_tokenizer()), settings)[0]
 
@@ -54,7 +57,9 @@ def written(runner: Runner, caps: Sequence[Sequence[int]] = CAPS, prompts: Seque
     asked = []
     for number, (size, some) in enumerate(zip(prompts, caps, strict=True)):
         opened = hand.open(ids_of(size, number))
-        asked.append(hand.write(opened.path, [Row(100 * number + i, 0, cap) for i, cap in enumerate(some)], sampling=SAMPLING))
+        asked.append(
+            hand.write(opened.path, [Row(100 * number + i, 0, cap) for i, cap in enumerate(some)], sampling=SAMPLING)
+        )
     hand.run()
     return [[told(one.ends[index]) for index in range(len(one.ends))] for one in asked]
 
@@ -110,7 +115,9 @@ def test_fast_rows_are_those_of_plain_steps_with_wide_runs() -> None:
 
 
 class Captured:
-    """Stands for a device's graphs: keeps what was to be captured, and runs it again on whatever the buffers hold then."""
+    """Stands for a device's graphs: keeps what was to be captured, and runs it again on whatever the buffers hold
+    then.
+    """
 
     def __init__(self, change: Callable[[Runner], None] | None = None) -> None:
         self.runner: Runner | None = None
@@ -166,7 +173,9 @@ def test_a_capture_that_fails_leaves_the_step_as_it_was(caplog: pytest.LogCaptur
     fixed(runner, capture=fail)
     with caplog.at_level(logging.WARNING, "tts.engine"):
         assert written(runner, LONG) == plain(LONG)[0]
-    assert caplog.messages == ["decode steps run without further CUDA graphs: CUDA error: operation not permitted when stream is capturing"]
+    assert caplog.messages == [
+        "decode steps run without further CUDA graphs: CUDA error: operation not permitted when stream is capturing"
+    ]
 
 
 def test_steps_that_do_not_fit_run_as_plain_ones(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,7 +232,10 @@ def test_tokens_without_a_place_are_rotated_and_not_written() -> None:
     pools = [torch.full((2, 1, 6, 16, 16), 7.0) for _ in range(2)]
     some = blocks.clone()
     some[2] = -1
-    queries = [rope(qkv, positions, tables, (places, offsets), *pool) for places, pool in zip((blocks, some), pools, strict=True)]
+    queries = [
+        rope(qkv, positions, tables, (places, offsets), *pool)
+        for places, pool in zip((blocks, some), pools, strict=True)
+    ]
     assert torch.equal(*queries)
     assert (pools[1][:, :, 1, 14] == 7).all()
     pools[1][:, :, 1, 14] = pools[0][:, :, 1, 14]

@@ -1,6 +1,7 @@
 """One result of each CPU kernel, from fixed inputs; rows are checked to have bits of their own.
 
-python -m tests.backends.kernels.one_of_each FILE       # writes them, and prints the instructions that they were compiled for
+python -m tests.backends.kernels.one_of_each FILE       # writes them, and prints the instructions that they were
+compiled for
 """
 
 from __future__ import annotations
@@ -41,10 +42,16 @@ def int8_product(x: Any, weight: Any, team: Team) -> Any:
 
 
 def attention(queries: Any, keys: Any, values: Any, team: Team) -> Any:
-    """Rows below one prompt of 100 tokens, each with 20 tokens of its own; the last row's alone where there is one row."""
+    """Rows below one prompt of 100 tokens, each with 20 tokens of its own; the last row's alone where there is one
+    row.
+    """
     rows = queries.shape[1]
     shared = [(block, BLOCK * block, min(BLOCK, 100 - BLOCK * block)) for block in range(7)]
-    own = [(7 + 2 * (ROWS - rows + row) + half, 100 + BLOCK * half, (BLOCK, 4)[half]) for row in range(rows) for half in range(2)]
+    own = [
+        (7 + 2 * (ROWS - rows + row) + half, 100 + BLOCK * half, (BLOCK, 4)[half])
+        for row in range(rows)
+        for half in range(2)
+    ]
     items = [(0, 7, 0, rows), *((7 + 2 * row, 9 + 2 * row, row, row + 1) for row in range(rows))]
     plan = AttentionPlan(np.full(rows, 119, np.int64), np.array(items, np.int64), np.array(shared + own, np.int64))
     out = np.empty((rows, HEADS, GROUP, SIZE), np.float32)
@@ -57,7 +64,8 @@ def computed() -> dict[str, Any]:
     x, weight = normal(ROWS, INPUTS, seed=1), normal(OUTPUTS, INPUTS, seed=2)
     blocks = 7 + 2 * ROWS
     queries, keys, values = (
-        normal(*s, seed=3) for s in ((HEADS, ROWS, GROUP, SIZE), (HEADS, blocks, SIZE, BLOCK), (HEADS, blocks, BLOCK, SIZE))
+        normal(*s, seed=3)
+        for s in ((HEADS, ROWS, GROUP, SIZE), (HEADS, blocks, SIZE, BLOCK), (HEADS, blocks, BLOCK, SIZE))
     )
     halves = tuple(held.astype(np.float16) for held in (keys, values))
     held = tuple(half.view(np.int16) if WIDENS_HALVES else half.astype(np.float32) for half in halves)
@@ -65,7 +73,10 @@ def computed() -> dict[str, Any]:
     found: dict[str, list[Any]] = {}
     for team in (Team(1), Team(3)):
         for rows in SOME:
-            some = {"product": product(x[-rows:], weight, team), "attention": attention(queries[:, -rows:], keys, values, team)}
+            some = {
+                "product": product(x[-rows:], weight, team),
+                "attention": attention(queries[:, -rows:], keys, values, team),
+            }
             some["halves"] = attention(queries[:, -rows:], *held, team)
             if gemm_int8.supported():
                 some["int8"] = int8_product(x[-rows:], weight, team)
@@ -74,7 +85,9 @@ def computed() -> dict[str, Any]:
             some["norm"] = np.empty((rows, INPUTS), np.float32)
             layers.add_norm(x[-rows:].copy(), np.empty((0, 0), np.float32), norm, 1e-5, some["norm"], 0, rows)
             numbers = np.linspace(0.01, 0.99, ROWS)[-rows:]
-            drawn = draw_at(some["product"] / 12, np.arange(rows), [Sampling(temperature=0.8, top_p=0.9)] * rows, numbers, team)
+            drawn = draw_at(
+                some["product"] / 12, np.arange(rows), [Sampling(temperature=0.8, top_p=0.9)] * rows, numbers, team
+            )
             some |= {"tokens": drawn.tokens, "logprobs": drawn.logprobs}
             for name, value in some.items():
                 found.setdefault(name, []).append(value)

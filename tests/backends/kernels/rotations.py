@@ -16,7 +16,9 @@ def cos_and_sin(size: int, context: int = CONTEXT) -> tuple[torch.Tensor, torch.
     return angles.cos(), angles.sin()
 
 
-def rotation_case(heads: int, group: int, size: int, dtype: Any) -> tuple[tuple[Any, ...], tuple[torch.Tensor, torch.Tensor]]:
+def rotation_case(
+    heads: int, group: int, size: int, dtype: Any
+) -> tuple[tuple[Any, ...], tuple[torch.Tensor, torch.Tensor]]:
     """Return (qkv, positions, tables, places) of five tokens for a pool of six blocks, and weights of norms."""
     draw = np.random.Generator(np.random.Philox(key=size + group))
     qkv = torch.from_numpy(draw.standard_normal((5, heads * (group + 2) * size), np.float32)).to(dtype)

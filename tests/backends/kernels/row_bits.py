@@ -1,4 +1,6 @@
-"""What the strict executor of a GPU promises, told by one row that is written in batches of several sizes: on a device or interpreted."""
+"""What the strict executor of a GPU promises, told by one row that is written in batches of several sizes: on a device
+or interpreted.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,17 @@ _PROMPTS = ("the cat and the other one of", "12 + 12 =")
 
 
 def written(batch: int, *, tokens: int, model: Any = None, **options: Any) -> tuple[Any, ...]:
-    """Return ids, log-probabilities and distributions of one row, written last of those behind its prompt; half are behind another one.
+    """Return ids, log-probabilities and distributions of one row, written last of those behind its prompt; half are
+    behind another one.
 
     Args:
-        batch: rows. tokens: most of each. model: of the transformers library; None: a small one. options: of the engine.
+        batch: rows. tokens: most of each. model: of the transformers library; None: a small one. options: of the
+            engine.
     """
     model = model or random_model(heads=3, kv_heads=1, size=16, hidden=48, intermediate=64, attention_bias=True)
-    runner, renderer = make_runner(checkpoint_of(model, tiny_tokenizer()), EngineOptions(**{"threads": 1, "kv_budget": 1 << 22, **options}))
+    runner, renderer = make_runner(
+        checkpoint_of(model, tiny_tokenizer()), EngineOptions(**{"threads": 1, "kv_budget": 1 << 22, **options})
+    )
     assert runner.decoder.executor == "triton_strict"
     backend = EngineBackend(runner, renderer, identity="tiny")
 
@@ -31,7 +37,11 @@ def written(batch: int, *, tokens: int, model: Any = None, **options: Any) -> tu
         opened = [one.value for one in await backend.open(list(_PROMPTS))]
         streams = (range(100 - batch // 2, 101), range(batch - batch // 2 - 1))
         asked = [
-            backend.sample(SampleRequest(handle, tuple(Row(stream, 0, tokens) for stream in some), _LAW, StopCondition(), "", spreads=True))
+            backend.sample(
+                SampleRequest(
+                    handle, tuple(Row(stream, 0, tokens) for stream in some), _LAW, StopCondition(), "", spreads=True
+                )
+            )
             for handle, some in zip(opened, streams, strict=True)
             if some
         ]

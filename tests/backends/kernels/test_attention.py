@@ -1,4 +1,6 @@
-"""The oracle of attention over a tree, by hand and against whole sequences; and the merge of partial results as a law."""
+"""The oracle of attention over a tree, by hand and against whole sequences; and the merge of partial results as a
+law.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +32,18 @@ def test_a_leaf_reads_its_path_as_one_sequence_would() -> None:
     lengths = [17, 1, 33]
     case = make_tree(branching(lengths, [2, 2]), heads=1, group=1)
     out, _ = attend_reference(*case)
-    blocks = {position: number for number, position, _ in case.plan.blocks[: -(-17 // 16) + 1 + 3].tolist()}  # of the first leaf's path
+    # of the first leaf's path
+    blocks = {position: number for number, position, _ in case.plan.blocks[: -(-17 // 16) + 1 + 3].tolist()}
     starts = np.cumsum([0, *lengths])
-    path = [(blocks[start + j - j % BLOCK], j % BLOCK) for start, length in zip(starts, lengths, strict=False) for j in range(length)]
+    path = [
+        (blocks[start + j - j % BLOCK], j % BLOCK)
+        for start, length in zip(starts, lengths, strict=False)
+        for j in range(length)
+    ]
     numbers, rows = map(list, zip(*path, strict=True))
-    want = softmax_attention(case.queries[0, 0].astype(np.float64), case.keys[0, numbers, rows], case.values[0, numbers, rows])
+    want = softmax_attention(
+        case.queries[0, 0].astype(np.float64), case.keys[0, numbers, rows], case.values[0, numbers, rows]
+    )
     assert np.abs(out[0, 0] - want).max() < 1e-12
 
 
@@ -69,12 +78,15 @@ def test_generated_plans_keep_the_rules_of_a_plan(name: str) -> None:
     for t, position in enumerate(plan.positions.tolist()):
         met = [block for a, b, q, r in plan.items.tolist() if q <= t < r for block in plan.blocks[a:b].tolist()]
         held = [first + j for _, first, count in met for j in range(count)]
-        assert [key for key in held if key <= position] == list(range(position + 1))  # from the root to its own token, each once
+        # from the root to its own token, each once
+        assert [key for key in held if key <= position] == list(range(position + 1))
 
 
 @st.composite
 def partitions(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, list[list[int]]]:
-    """Scores [L] and values [L, 3] with extremes and ties, and a partition of the keys into sets in any order, some of them empty."""
+    """Scores [L] and values [L, 3] with extremes and ties, and a partition of the keys into sets in any order, some of
+    them empty.
+    """
     num_keys = draw(st.integers(1, 12))
     score = st.one_of(st.floats(-80, 80), st.sampled_from([-80.0, 0.0, 80.0]))
     scores = np.array(draw(st.lists(score, min_size=num_keys, max_size=num_keys)))

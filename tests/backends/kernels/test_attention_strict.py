@@ -1,4 +1,6 @@
-"""The CPU's strict attention: right by the oracle, and bit for bit the same for a query alone, in chunks and in any batch."""
+"""The CPU's strict attention: right by the oracle, and bit for bit the same for a query alone, in chunks and in any
+batch.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def attended(case: Case, plan: AttentionPlan, queries: np.ndarray, team: Team = 
 
 
 def part(case: Case, chosen: Sequence[int], *, trimmed: bool = False) -> tuple[AttentionPlan, np.ndarray]:
-    """Return the plan of some queries alone; trimmed: with no key behind the last of them, as a decoding step has it."""
+    """Return the plan of some queries alone; trimmed: with no key behind the last of them, as a decoding step has
+    it.
+    """
     plan, chosen = case.plan, np.sort(np.array(chosen, np.int64))
     items, blocks = [], []
     for first, behind, begin, end in plan.items.tolist():
@@ -40,7 +44,9 @@ def part(case: Case, chosen: Sequence[int], *, trimmed: bool = False) -> tuple[A
         if low < high and len(held):
             items.append((len(blocks), len(blocks) + len(held), low, high))
             blocks += held.tolist()
-    return AttentionPlan(plan.positions[chosen], np.array(items, np.int64), np.array(blocks, np.int64)), case.queries[:, chosen]
+    return AttentionPlan(plan.positions[chosen], np.array(items, np.int64), np.array(blocks, np.int64)), case.queries[
+        :, chosen
+    ]
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

@@ -42,5 +42,7 @@ assert [len(kernel.signatures) for kernel in kernels] == made
 @pytest.mark.parametrize("threads", [pytest.param("1", marks=pytest.mark.slow), "2"])
 def test_the_first_rows_compile_nothing(threads: str) -> None:
     root = Path(__file__).parents[3]
-    done = subprocess.run([sys.executable, "-c", PROGRAM, threads], cwd=root, capture_output=True, text=True, check=False, timeout=600)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, threads], cwd=root, capture_output=True, text=True, check=False, timeout=600
+    )
     assert done.returncode == 0, done.stderr

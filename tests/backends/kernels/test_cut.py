@@ -33,8 +33,12 @@ def test_every_combination_of_filters_keeps_the_same_tokens(temperature: float, 
         for k, p, m in itertools.product((0, 1, 7, 60, 299, 300, 5000), (1.0, 0.95, 0.5, 0.01), (0.0, 0.02, 0.5))
     ]
     logits = torch.from_numpy(row.astype(np.float32)).repeat(len(laws), 1)
-    columns = (torch.tensor([getattr(law, name) for law in laws]) for name in ("temperature", "top_k", "top_p", "min_p"))
-    temperatures, top_k, top_p, min_p = (column.double() if column.is_floating_point() else column for column in columns)
+    columns = (
+        torch.tensor([getattr(law, name) for law in laws]) for name in ("temperature", "top_k", "top_p", "min_p")
+    )
+    temperatures, top_k, top_p, min_p = (
+        column.double() if column.is_floating_point() else column for column in columns
+    )
     found = kept(logits, cut(logits, temperatures, top_k, top_p, min_p))
     for law, mine, plain in zip(laws, found, logits, strict=True):
         want = filtered_distribution(plain.numpy(), law) > 0

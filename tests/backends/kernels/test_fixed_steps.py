@@ -1,4 +1,6 @@
-"""Decode steps in fixed shapes: their bits in Triton's interpreter, the padding, the option, and the memory of the buffers."""
+"""Decode steps in fixed shapes: their bits in Triton's interpreter, the padding, the option, and the memory of the
+buffers.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,10 @@ def test_there_is_room_for_all_rows_up_to_256(rows: int, tokens: int) -> None:
     [
         ({"cuda_graphs": 3}, "cuda_graphs is 3, but must be True, False or None"),
         ({"cuda_graphs": "yes"}, "cuda_graphs is 'yes', but must be True, False or None"),
-        ({"cuda_graphs": True, "device": "cpu"}, "cuda_graphs is True, but the device is cpu, which has none.*leave it out"),
+        (
+            {"cuda_graphs": True, "device": "cpu"},
+            "cuda_graphs is True, but the device is cpu, which has none.*leave it out",
+        ),
     ],
 )
 def test_graphs_that_cannot_be_are_refused_in_one_line(options: dict[str, Any], message: str) -> None:
@@ -98,7 +103,8 @@ def test_the_buffers_count_as_a_part_of_the_budget(monkeypatch: pytest.MonkeyPat
     assert budget - block < pool.keys.nbytes + pool.values.nbytes + buffers <= budget
     assert fixed.pool is pool
     message = (
-        f"kv_budget is {buffers + block - 1} bytes, but one block of {BLOCK} tokens takes {block}, and the buffers of CUDA graphs {buffers}"
+        f"kv_budget is {buffers + block - 1} bytes, but one block of {BLOCK} tokens takes {block}, and the "
+        f"buffers of CUDA graphs {buffers}"
     )
     with pytest.raises(KVBudgetError, match=message + ".*cuda_graphs=False"):
         runner_with_graphs(monkeypatch, buffers + block - 1)

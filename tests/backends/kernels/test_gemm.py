@@ -27,7 +27,9 @@ def product(x: Any, weight: Any, threads: int = 1) -> Any:
     return out
 
 
-@pytest.mark.parametrize(("outputs", "inputs"), [(64, 1), (1, 7), (65, 16), (128, 192), (94, 192), (576, 1536), (960, 576)])
+@pytest.mark.parametrize(
+    ("outputs", "inputs"), [(64, 1), (1, 7), (65, 16), (128, 192), (94, 192), (576, 1536), (960, 576)]
+)
 def test_it_is_the_product_for_every_number_of_rows(outputs: int, inputs: int) -> None:
     weight, x = normal(outputs, inputs), normal(max(ROWS), inputs, seed=1)
     exact = x.astype(np.float64) @ weight.astype(np.float64).T

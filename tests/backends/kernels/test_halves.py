@@ -1,4 +1,6 @@
-"""Keys and values held as halves: what is read is exactly what was rounded, so that everything that holds for floats holds for them."""
+"""Keys and values held as halves: what is read is exactly what was rounded, so that everything that holds for floats
+holds for them.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ pytestmark = pytest.mark.skipif(not WIDENS_HALVES, reason="this CPU has no F16C"
 
 @pytest.mark.parametrize("shape", [(2, 2, 64), (1, 7, 128), (3, 1, 80), (2, 3, 16)], ids=str)
 @pytest.mark.parametrize("name", FORESTS)
-def test_attention_to_halves_has_the_bits_of_attention_to_the_floats_that_they_are(name: str, shape: tuple[int, int, int]) -> None:
+def test_attention_to_halves_has_the_bits_of_attention_to_the_floats_that_they_are(
+    name: str, shape: tuple[int, int, int]
+) -> None:
     heads, group, size = shape
     case = make_tree(FORESTS[name], heads=heads, group=group, size=size, seed=3)
     keys, values = (np.ascontiguousarray(held).astype(np.float16) for held in (case.keys.swapaxes(2, 3), case.values))

@@ -1,4 +1,6 @@
-"""Every kind of CPU, on this one: kernels compiled for fewer instructions give rows of their own bits, within rounding of this CPU's."""
+"""Every kind of CPU, on this one: kernels compiled for fewer instructions give rows of their own bits, within rounding
+of this CPU's.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +44,13 @@ def limited(name: str, folder: Path) -> dict[str, Any]:
     root = Path(__file__).parents[3]
     done = subprocess.run(
         [sys.executable, "-m", "tests.backends.kernels.one_of_each", str(folder / "found.npz")],
-        cwd=root, env={**os.environ, **LIMITS[name]}, capture_output=True, text=True, check=False, timeout=900,
-    )  # fmt: skip
+        cwd=root,
+        env={**os.environ, **LIMITS[name]},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=900,
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == name
     with np.load(folder / "found.npz") as found:
@@ -68,7 +75,9 @@ def test_a_cpu_has_a_set_of_instructions_with_all_that_its_kernels_need(
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="the limits are those of x86")
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name == NEXT else [pytest.mark.slow]) for name in LIMITS])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name == NEXT else [pytest.mark.slow]) for name in LIMITS]
+)
 def test_fewer_instructions_change_results_within_rounding(name: str, tmp_path: Path) -> None:
     if name == "AVX2" and INSTRUCTIONS == "portable":
         pytest.skip("this CPU has no AVX2")

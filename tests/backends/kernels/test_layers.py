@@ -31,7 +31,9 @@ def normal(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 def test_the_exponential_is_exact_to_a_ten_millionth_everywhere() -> None:
-    x = np.concatenate([np.linspace(-87, 0, 2_000_001), -np.logspace(-30, 1.9, 100_001), [-0.0, 0.0]]).astype(np.float32)
+    x = np.concatenate([np.linspace(-87, 0, 2_000_001), -np.logspace(-30, 1.9, 100_001), [-0.0, 0.0]]).astype(
+        np.float32
+    )
     out = np.empty_like(x)
     exponentials(x, out)
     wanted = np.exp(x.astype(np.float64))
@@ -45,7 +47,11 @@ def test_the_exponential_is_exact_to_a_ten_millionth_everywhere() -> None:
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e4])
 def test_norms_are_those_of_torch(size: int, scale: float) -> None:
-    hidden, change, weight = normal(9, size) * np.float32(scale), normal(9, size, seed=1) * np.float32(scale), 1 + normal(size, seed=2)
+    hidden, change, weight = (
+        normal(9, size) * np.float32(scale),
+        normal(9, size, seed=1) * np.float32(scale),
+        1 + normal(size, seed=2),
+    )
     for added in (NONE, change):
         summed, out = hidden.copy(), np.full_like(hidden, np.nan)
         layers.add_norm(summed, added, weight, 1e-5, out, 0, 9)
@@ -70,7 +76,9 @@ def test_gates_are_silu_times_up(size: int) -> None:
 
 @pytest.mark.parametrize(("heads", "group", "size"), [(2, 3, 64), (1, 7, 128), (3, 1, 80), (2, 2, 16)])
 @pytest.mark.parametrize("has_norms", [False, True])
-def test_the_rotation_and_the_write_are_those_of_the_reference(heads: int, group: int, size: int, has_norms: bool) -> None:
+def test_the_rotation_and_the_write_are_those_of_the_reference(
+    heads: int, group: int, size: int, has_norms: bool
+) -> None:
     (qkv, positions, tables, places), norms = rotation_case(heads, group, size, torch.float32)
     pool = torch.full((2, heads, 6, BLOCK, size), 7.0)
     queries = rope_reference(qkv, positions, tables, places, *pool, norms=norms if has_norms else None, eps=1e-5)
@@ -81,7 +89,9 @@ def test_the_rotation_and_the_write_are_those_of_the_reference(heads: int, group
     where = torch.stack(places, 1).numpy()
     cosines, sines = (table.numpy() for table in tables)
     for begin, end in ((3, 5), (0, 3)):
-        layers.rotate_write(qkv.numpy(), positions.numpy(), cosines, sines, where, weights, 1e-5, keys, values, found, begin, end)
+        layers.rotate_write(
+            qkv.numpy(), positions.numpy(), cosines, sines, where, weights, 1e-5, keys, values, found, begin, end
+        )
     assert np.abs(found - queries.numpy()).max() < 2e-6
     assert np.abs(keys.swapaxes(2, 3) - pool[0].numpy()).max() < 2e-6  # places that nobody wrote included
     assert np.array_equal(values, pool[1].numpy())
@@ -120,9 +130,24 @@ def test_a_rotated_row_has_the_same_bits_in_any_batch(heads: int, group: int, si
         keys, values = np.zeros((heads, 6, size, BLOCK), np.float32), np.zeros((heads, 6, BLOCK, size), np.float32)
         queries = np.zeros((heads, len(rows), group, size), np.float32)
         cosines, sines = (table.numpy() for table in tables)
-        args = (qkv.numpy()[rows], positions.numpy()[rows], cosines, sines, where[rows], weights, 1e-6, keys, values, queries)
+        args = (
+            qkv.numpy()[rows],
+            positions.numpy()[rows],
+            cosines,
+            sines,
+            where[rows],
+            weights,
+            1e-6,
+            keys,
+            values,
+            queries,
+        )
         layers.rotate_write(*args, 0, len(rows))
-        return keys[:, where[rows, 0], :, where[rows, 1]], values[:, where[rows, 0], where[rows, 1]], queries.swapaxes(0, 1)
+        return (
+            keys[:, where[rows, 0], :, where[rows, 1]],
+            values[:, where[rows, 0], where[rows, 1]],
+            queries.swapaxes(0, 1),
+        )
 
     whole = rotated([0, 1, 2, 3, 4])
     for rows in ([3], [4, 0], [2, 1, 0]):

@@ -1,4 +1,6 @@
-"""The work that is made of a plan: every visible key is read once by each query, in runs of fixed length, shared where it pays."""
+"""The work that is made of a plan: every visible key is read once by each query, in runs of fixed length, shared where
+it pays.
+"""
 
 from __future__ import annotations
 
@@ -101,7 +103,10 @@ def test_breaking_even_equates_bytes_saved_and_bytes_of_partial_results() -> Non
 def test_where_a_run_is_cut_does_not_depend_on_who_else_reads() -> None:
     alone, _ = make_plan(star(100, [40, 40]))
     crowd, _ = make_plan(forest(star(100, [40] * 30), chain([7])))
-    lengths = [[row[1] - row[0] for row in lower(plan, group=2, split=64).items.tolist() if row[0] < 7] for plan in (alone, crowd)]
+    lengths = [
+        [row[1] - row[0] for row in lower(plan, group=2, split=64).items.tolist() if row[0] < 7]
+        for plan in (alone, crowd)
+    ]
     assert set(lengths[0]) == set(lengths[1]) == {3, 4}  # 100 tokens are 4 and 3 blocks, however many tiles read them
 
 
@@ -111,7 +116,10 @@ def test_a_strict_query_reads_the_same_runs_by_the_same_tiles_whoever_else_reads
         work = lower(make_plan(nodes)[0], group=2, split=64, strict=True)
         assert work.num_narrow == len(work.items)
         read = [row for row in work.items.tolist() if row[2] == 0]
-        return [work.blocks[first:behind, 1:].tolist() for first, behind, *_ in sorted(read, key=lambda row: work.blocks[row[0], 1])]
+        return [
+            work.blocks[first:behind, 1:].tolist()
+            for first, behind, *_ in sorted(read, key=lambda row: work.blocks[row[0], 1])
+        ]
 
     assert runs(1, 0) == runs(3, 1) == runs(40, 5)
     assert [len(run) for run in runs(1, 0)] == [4, 4, 4, 4, 3, 3]
@@ -152,4 +160,5 @@ def test_lowering_is_fast(trees: int, widths: list[int], limit_s: float) -> None
         began = time.perf_counter()
         lower(plan, group=6)
         seconds.append(time.perf_counter() - began)
-    assert min(seconds) < limit_s, f"{min(seconds) * 1e3:.2f} ms for {len(plan.positions)} rows"  # 0.3 and 0.5 ms on an idle core
+    # 0.3 and 0.5 ms on an idle core
+    assert min(seconds) < limit_s, f"{min(seconds) * 1e3:.2f} ms for {len(plan.positions)} rows"

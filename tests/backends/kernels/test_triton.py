@@ -1,4 +1,6 @@
-"""The Triton kernels without a GPU: their numbers in the interpreter, and their compilation for GPUs that are not here."""
+"""The Triton kernels without a GPU: their numbers in the interpreter, and their compilation for GPUs that are not
+here.
+"""
 
 from __future__ import annotations
 

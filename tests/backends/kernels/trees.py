@@ -1,8 +1,9 @@
-"""Random trees for attention executors: a plan, its queries, and a pool with shuffled blocks and garbage where nobody may look.
+"""Random trees for attention executors: a plan, its queries, and a pool with shuffled blocks and garbage where nobody
+may look.
 
-A forest is a list of nodes in depth-first pre-order, each (parent, tokens, queries): parent is an index into the list or -1 for a
-root, `tokens` the node's length, `queries` how many of its last tokens are fed in this step: 1 on a leaf is a decoding row, more
-a chunk of a prompt, 0 a node that is only read.
+A forest is a list of nodes in depth-first pre-order, each (parent, tokens, queries): parent is an index into the list
+or -1 for a root, `tokens` the node's length, `queries` how many of its last tokens are fed in this step: 1 on a leaf is
+a decoding row, more a chunk of a prompt, 0 a node that is only read.
 """
 
 from __future__ import annotations
@@ -63,7 +64,9 @@ def caterpillar(lengths: Iterable[int], leg: int = 3) -> list[Node]:
 
 
 def ragged(seed: int, num_nodes: int = 12) -> list[Node]:
-    """A random tree: lengths at the edges of blocks or anywhere to 80, leaves that decode or take a chunk, inner nodes that also ask."""
+    """A random tree: lengths at the edges of blocks or anywhere to 80, leaves that decode or take a chunk, inner nodes
+    that also ask.
+    """
     draw = np.random.Generator(np.random.Philox(key=seed))
     nodes: list[list[int]] = []
     path: list[int] = []
@@ -117,8 +120,12 @@ def make_plan(nodes: Sequence[Node], seed: int = 0, spare: int = 5) -> tuple[Att
     return plan, sum(counts) + spare
 
 
-def make_tree(nodes: Sequence[Node], *, heads: int = 2, group: int = 2, size: int = 64, seed: int = 0, scale: float = 1.0) -> Case:
-    """Return a forest's plan with random queries, keys and values; scores have a standard deviation of about `scale`."""
+def make_tree(
+    nodes: Sequence[Node], *, heads: int = 2, group: int = 2, size: int = 64, seed: int = 0, scale: float = 1.0
+) -> Case:
+    """Return a forest's plan with random queries, keys and values; scores have a standard deviation of about
+    `scale`.
+    """
     plan, num_blocks = make_plan(nodes, seed)
     draw = np.random.Generator(np.random.Philox(key=seed + 1))
 
@@ -138,7 +145,10 @@ def blind_case() -> Case:
     """Two queries that share 16 keys, of which the first one, at position 5, sees none: they begin at position 10."""
     draw = np.random.Generator(np.random.Philox(key=8))
     plan = AttentionPlan(np.array([5, 30]), np.array([[0, 1, 0, 2]]), np.array([[1, 10, BLOCK]]))
-    return Case(plan, *(draw.standard_normal(shape, np.float32) for shape in ((1, 2, 2, 64), (1, 2, BLOCK, 64), (1, 2, BLOCK, 64))))
+    return Case(
+        plan,
+        *(draw.standard_normal(shape, np.float32) for shape in ((1, 2, 2, 64), (1, 2, BLOCK, 64), (1, 2, BLOCK, 64))),
+    )
 
 
 FORESTS: dict[str, list[Node]] = {

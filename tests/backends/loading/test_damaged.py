@@ -1,4 +1,6 @@
-"""Damaged files of models: whatever byte is wrong, the model is read or refused in one line, in memory of the file's order."""
+"""Damaged files of models: whatever byte is wrong, the model is read or refused in one line, in memory of the file's
+order.
+"""
 
 from __future__ import annotations
 
@@ -71,9 +73,11 @@ def test_a_damaged_gguf_file_is_read_or_refused_in_one_line(file, tmp_path, read
 STATED: dict[str, tuple[str, int]] = {  # numbers of metadata, as they stand in the file
     name: (form, value)
     for name, form, value in (
-        ("llama.block_count", "<I", 2**31), ("llama.embedding_length", "<I", 2**30), ("llama.feed_forward_length", "<I", 2**31 - 1),
-        ("llama.attention.head_count", "<I", 0), ("llama.attention.head_count_kv", "<I", 2**20), ("llama.rope.dimension_count", "<I", 3),
-        ("llama.context_length", "<I", 0), ("tokenizer.ggml.eos_token_id", "<I", 2**31), ("llama.rope.freq_base", "<f", 0),
+        ("llama.block_count", "<I", 2**31), ("llama.embedding_length", "<I", 2**30),
+        ("llama.feed_forward_length", "<I", 2**31 - 1), ("llama.attention.head_count", "<I", 0),
+        ("llama.attention.head_count_kv", "<I", 2**20), ("llama.rope.dimension_count", "<I", 3),
+        ("llama.context_length", "<I", 0), ("tokenizer.ggml.eos_token_id", "<I", 2**31),
+        ("llama.rope.freq_base", "<f", 0),
     )
 }  # fmt: skip
 
@@ -112,7 +116,9 @@ def test_a_damaged_file_of_a_folder_is_read_or_refused_in_one_line(folder, tmp_p
 
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "tokenizer_config.json"])
-@pytest.mark.parametrize("content", ["", "null", "[]", "1", '"x"', "{}", "[" * 5000, '{"model_type": 3}', '{"model": {"type": "BPE"}}'])
+@pytest.mark.parametrize(
+    "content", ["", "null", "[]", "1", '"x"', "{}", "[" * 5000, '{"model_type": 3}', '{"model": {"type": "BPE"}}']
+)
 def test_another_value_in_a_file_of_a_folder_is_read_or_refused_in_one_line(folder, tmp_path, reader, name, content):
     for one in folder.iterdir():
         (tmp_path / one.name).write_bytes(one.read_bytes())

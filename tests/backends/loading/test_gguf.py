@@ -45,7 +45,12 @@ def in_gguf(name: str, weight: np.ndarray, heads: dict[str, int]) -> tuple[str, 
     layer, part = name.removeprefix("model.layers.").split(".", 1)
     if part in heads:
         size = len(weight) // heads[part]
-        order = [head * size + half * size // 2 + i for head in range(heads[part]) for i in range(size // 2) for half in (0, 1)]
+        order = [
+            head * size + half * size // 2 + i
+            for head in range(heads[part])
+            for i in range(size // 2)
+            for half in (0, 1)
+        ]
         weight = weight[order]
     return f"blk.{layer}.{NAMES[part]}.weight", weight
 
@@ -107,7 +112,15 @@ def assert_weights(found: dict[str, Any], model: Any) -> None:
 def test_weights_are_those_of_the_model_that_was_written(file: GGUFFile, model: Any) -> None:
     config, weights = llama_weights(file)
     assert_weights(weights, model)
-    for name in ("vocab_size", "hidden_size", "num_key_value_heads", "head_dim", "rope_parameters", "tie_word_embeddings", "eos_token_id"):
+    for name in (
+        "vocab_size",
+        "hidden_size",
+        "num_key_value_heads",
+        "head_dim",
+        "rope_parameters",
+        "tie_word_embeddings",
+        "eos_token_id",
+    ):
         assert getattr(config, name) == getattr(model.config, name), name
     assert_weights(llama_from_gguf(file, torch.float32).state_dict(), model)
 
@@ -136,10 +149,16 @@ def test_the_tokenizer_splits_numbers_into_digits(file: GGUFFile) -> None:
     ("read", "key", "refused"),
     [
         (llama_weights, "general.architecture", "the GGUF file holds the architecture 'other', but only llama is read"),
-        (tokenizer_from_gguf, "tokenizer.ggml.model", r"the GGUF file's tokenizer is \('other', 'smollm'\), but only .* is read"),
+        (
+            tokenizer_from_gguf,
+            "tokenizer.ggml.model",
+            r"the GGUF file's tokenizer is \('other', 'smollm'\), but only .* is read",
+        ),
     ],
 )
-def test_another_architecture_or_tokenizer_is_refused(read: Callable[[GGUFFile], Any], key: str, refused: str, file: GGUFFile) -> None:
+def test_another_architecture_or_tokenizer_is_refused(
+    read: Callable[[GGUFFile], Any], key: str, refused: str, file: GGUFFile
+) -> None:
     with pytest.raises(ConfigError, match=refused):
         read(dataclasses.replace(file, metadata={**file.metadata, key: "other"}))
 

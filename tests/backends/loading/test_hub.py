@@ -54,7 +54,9 @@ def test_what_is_not_here_is_downloaded_if_the_hub_answers(answers: Callable[[bo
     read, calls = reader(True)
     assert hub.local_first(ON_THE_HUB, read) == "downloaded"
     assert calls == [True, False]
-    with pytest.raises(ConfigError, match=r"model 'mine' could not be loaded: no such file \(hint: give the local folder"):
+    with pytest.raises(
+        ConfigError, match=r"model 'mine' could not be loaded: no such file \(hint: give the local folder"
+    ):
         hub.local_first(ON_THE_HUB, reader(True, False)[0])
     answers(False)
     read, calls = reader(True)

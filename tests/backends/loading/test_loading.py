@@ -95,7 +95,9 @@ def test_bfloat16_is_refused_where_the_cpu_has_no_instructions_for_it(
     assert "bfloat16" in TransformersBackend.from_record(record, device="cpu", dtype="bfloat16").identity
 
 
-def test_a_saved_folder_loads_quietly_and_gives_the_same_results(make_tiny: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_saved_folder_loads_quietly_and_gives_the_same_results(
+    make_tiny: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     from tts.backends.transformers.backend import TransformersBackend
 
     record = saved(make_tiny, tmp_path)
@@ -138,7 +140,9 @@ def test_what_cannot_be_loaded_is_one_line(tmp_path: Path, monkeypatch: pytest.M
 def test_a_configuration_without_a_longest_path_is_refused() -> None:
     from tts.backends.loading.longest import longest_path
 
-    with pytest.raises(ConfigError, match=r"names no longest path \(max_position_embeddings\), but the reader needs one"):
+    with pytest.raises(
+        ConfigError, match=r"names no longest path \(max_position_embeddings\), but the reader needs one"
+    ):
         longest_path(transformers.BloomConfig(), "the reader", "take another")
 
 
@@ -161,7 +165,8 @@ def test_smollm2_answers_through_its_template(smollm2: Any) -> None:
     assert record.sha256 in smollm2.identity
     ids = smollm2._renderer.prompt(QUESTION)
     assert smollm2.count(QUESTION) == len(ids) == 40
-    assert smollm2._renderer.text("a  12\n\n3") == (81, 256, 33, 34, 1116, 35)  # numbers fall into digits, and blanks stay whole
+    # numbers fall into digits, and blanks stay whole
+    assert smollm2._renderer.text("a  12\n\n3") == (81, 256, 33, 34, 1116, 35)
     (sample,) = greedy(smollm2, QUESTION, 1, size=8)
     assert sample.text == "12 + 30 = "
     (sample,) = greedy(smollm2, "1, 2, 3, 4, 5,", 1, size=6)
@@ -186,10 +191,23 @@ def test_smollm2_is_what_transformers_own_reader_makes_of_the_file(smollm2: Any)
     weights = theirs.state_dict()
     assert ours.state_dict().keys() == weights.keys()
     assert all(torch.equal(tensor, weights[name]) for name, tensor in ours.state_dict().items())
-    for field in ("head_dim", "rope_parameters", "rms_norm_eps", "max_position_embeddings", "eos_token_id", "vocab_size"):
+    for field in (
+        "head_dim",
+        "rope_parameters",
+        "rms_norm_eps",
+        "max_position_embeddings",
+        "eos_token_id",
+        "vocab_size",
+    ):
         assert getattr(ours.config, field) == getattr(theirs.config, field)
     tokenizer = transformers.AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
-    for text in ("Hello world 12+34 = 46", "It's  fine   ok\n \n x", " leading", "é漢字🙂 abc", "<|im_start|>user\nhi<|im_end|>\n"):
+    for text in (
+        "Hello world 12+34 = 46",
+        "It's  fine   ok\n \n x",
+        " leading",
+        "é漢字🙂 abc",
+        "<|im_start|>user\nhi<|im_end|>\n",
+    ):
         assert list(smollm2._renderer.text(text)) == tokenizer.encode(text)
     turns = [{"role": "user", "content": "hi"}]
     assert (

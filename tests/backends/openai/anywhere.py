@@ -1,4 +1,6 @@
-"""The toy's server behind every address, as a proxy is: any prompt is one of its sums. It stands in for the servers of documents."""
+"""The toy's server behind every address, as a proxy is: any prompt is one of its sums. It stands in for the servers of
+documents.
+"""
 
 from __future__ import annotations
 

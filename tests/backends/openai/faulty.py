@@ -1,4 +1,6 @@
-"""Ten thousand calls of which a third go wrong, and what must hold of them: for a slow test, and for a benchmark that prints it."""
+"""Ten thousand calls of which a third go wrong, and what must hold of them: for a slow test, and for a benchmark that
+prints it.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,8 @@ from tts.randomness import hash64
 
 REFUSED = {"429": "RateLimited", "500": "ServerError", "503": "Unavailable", "close": "ConnectionLost"}
 BROKEN = {
-    "reset": "ConnectionLost", "cut": "ConnectionLost", "json": "BadReply", "empty": "NoChoice", "none": "NoContent", "extra": "WrongCount",
-    "twice": "DuplicateChoice", "hang": "TimedOut", "drip": "TooSlow", "error": "ServerError",
+    "reset": "ConnectionLost", "cut": "ConnectionLost", "json": "BadReply", "empty": "NoChoice", "none": "NoContent",
+    "extra": "WrongCount", "twice": "DuplicateChoice", "hang": "TimedOut", "drip": "TooSlow", "error": "ServerError",
 }  # fmt: skip
 SLOW = ("hang", "drip")  # which only take long
 SHARE = 30  # of a hundred calls
@@ -30,9 +32,11 @@ class Faulty:
     """What came of it.
 
     Attributes:
-        calls, given: that the server took, and the faults it gave, by name. found: faults that the backend typed, by kind.
-        written, lossy, charged: tokens that the server wrote, those of them in replies whose connection it reset (of which the last may
-            not have arrived), and those that are booked. failures: rows that failed or were mended, by kind. most_open: connections.
+        calls, given: that the server took, and the faults it gave, by name. found: faults that the backend typed, by
+            kind.
+        written, lossy, charged: tokens that the server wrote, those of them in replies whose connection it reset (of
+            which the last may not have arrived), and those that are booked. failures: rows that failed or were mended,
+            by kind. most_open: connections.
     """
 
     calls: int = 0
@@ -62,7 +66,9 @@ def run_faulty(num_problems: int) -> Faulty:
 
     async def run(url: str) -> None:
         backend = on(url, timeouts)
-        for end in await solved([make_run(problem, Budget(tokens=LIMIT), "best_of_n | majority", backend) for problem in problems]):
+        for end in await solved(
+            [make_run(problem, Budget(tokens=LIMIT), "best_of_n | majority", backend) for problem in problems]
+        ):
             assert end.solution.error is None
             assert end.search is not None
             check_books(end.search)

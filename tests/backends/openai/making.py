@@ -20,8 +20,8 @@ LONG = " + ".join("1" * 60)
 WARM = Sampling(temperature=1.0)
 QUICK = Timeouts(wait_s=0.001)
 FULL: dict[str, Any] = {
-    "model": "toy", "mode": "tokens", "streams": True, "usage": True, "cached": True, "logprobs": True, "seeds": True, "stops": True,
-    "filters": True,
+    "model": "toy", "mode": "tokens", "streams": True, "usage": True, "cached": True, "logprobs": True, "seeds": True,
+    "stops": True, "filters": True,
 }  # fmt: skip
 
 
@@ -33,10 +33,14 @@ def on(
     thoughts: ThoughtMarks | None = None,
     **found: Any,
 ) -> OpenAIBackend:
-    return OpenAIBackend(Capabilities(root=f"{url}/v1", **(FULL | found)), key=key, timeouts=timeouts, context=context, thoughts=thoughts)
+    return OpenAIBackend(
+        Capabilities(root=f"{url}/v1", **(FULL | found)), key=key, timeouts=timeouts, context=context, thoughts=thoughts
+    )
 
 
-def using(server: ToyServer, check: Callable[[OpenAIBackend], Awaitable[Any]], timeouts: Timeouts = QUICK, **found: Any) -> Any:
+def using(
+    server: ToyServer, check: Callable[[OpenAIBackend], Awaitable[Any]], timeouts: Timeouts = QUICK, **found: Any
+) -> Any:
     """Run a check on a backend of a server; afterwards no connection and no task may be left."""
     server.prompts = (*server.prompts, PROMPT, LONG)
 
@@ -70,7 +74,13 @@ async def until(true: Callable[[], bool]) -> None:
 
 
 async def drawn(
-    backend: OpenAIBackend, count: int, *, prompt: str = PROMPT, cap: int = 60, stop: StopCondition | None = None, sampling: Sampling = WARM
+    backend: OpenAIBackend,
+    count: int,
+    *,
+    prompt: str = PROMPT,
+    cap: int = 60,
+    stop: StopCondition | None = None,
+    sampling: Sampling = WARM,
 ) -> list[Sample]:
     rows = await asked(backend, count, prompt=prompt, cap=cap, stop=stop, sampling=sampling)
     return await samples_of(rows)
@@ -82,7 +92,13 @@ async def samples_of(rows: Any) -> list[Sample]:
 
 
 async def asked(
-    backend: OpenAIBackend, count: int, *, prompt: str = PROMPT, cap: int = 60, stop: StopCondition | None = None, sampling: Sampling = WARM
+    backend: OpenAIBackend,
+    count: int,
+    *,
+    prompt: str = PROMPT,
+    cap: int = 60,
+    stop: StopCondition | None = None,
+    sampling: Sampling = WARM,
 ) -> Any:
     handle = (await backend.open([prompt]))[0].value
     rows = tuple(Row(child_stream(5, 0, j), 0, cap) for j in range(count))

@@ -29,7 +29,9 @@ class Asked:
 
 
 class Saying:
-    """The server. `say` gives the bytes of a reply, its head included, in pieces; the connection is closed behind it."""
+    """The server. `say` gives the bytes of a reply, its head included, in pieces; the connection is closed behind
+    it.
+    """
 
     def __init__(self, say: Callable[[Asked], Iterable[bytes] | AsyncIterator[bytes]]) -> None:
         self.say = say
@@ -87,7 +89,9 @@ async def dripping(*pieces: bytes, end: bytes = b" ", pause_s: float = 0.005) ->
 
 
 def row(*pieces: bytes, endless: Any = None, key: Key | None = None, **found: Any) -> tuple[Sample, Saying]:
-    """Return what is made of a chat's reply of these bytes, asked for once, and the server; `endless`: what gives them instead."""
+    """Return what is made of a chat's reply of these bytes, asked for once, and the server; `endless`: what gives them
+    instead.
+    """
     server = Saying(lambda _asked: pieces if endless is None else endless)
 
     async def draw(url: str) -> Sample:

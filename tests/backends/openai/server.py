@@ -1,7 +1,8 @@
-"""A server that speaks the OpenAI API, with the toy model behind it: real HTTP on this machine, and as faulty as it is told to be.
+"""A server that speaks the OpenAI API, with the toy model behind it: real HTTP on this machine, and as faulty as it is
+told to be.
 
-It counts what it generates, by call, so that tests can hold a backend's books equal to it. Every feature that servers have or lack
-is a flag; every way to go wrong is a fault that a test names for each call.
+It counts what it generates, by call, so that tests can hold a backend's books equal to it. Every feature that servers
+have or lack is a flag; every way to go wrong is a fault that a test names for each call.
 """
 
 from __future__ import annotations
@@ -31,13 +32,16 @@ from tts.tasks.base import find_stop
 __all__ = ["ASSISTANT", "FAULTS", "Served", "ToyServer", "serving"]
 ASSISTANT = "\n<assistant>\n"
 FAULTS = (
-    "429", "500", "503", "close", "reset", "cut", "json", "empty", "none", "extra", "twice", "hang", "drip", "usage", "error",
+    "429", "500", "503", "close", "reset", "cut", "json", "empty", "none", "extra", "twice", "hang", "drip", "usage",
+    "error",
 )  # fmt: skip
 _WORDS = "I think. "  # of a thought, a token each
 
 
 def thought_of(tokens: int, form: str, content: str) -> dict[str, Any]:
-    """Return the members of a whole message that show a thought of so many tokens; `form`: the field, "content", or "" for none."""
+    """Return the members of a whole message that show a thought of so many tokens; `form`: the field, "content", or ""
+    for none.
+    """
     if form == "content":
         return {"content": f"<think>{_WORDS * tokens}</think>{content}"}
     return {form: _WORDS * tokens} if form else {}
@@ -59,15 +63,19 @@ def told_usage(read: int, generated: int, hidden: int, cached: int | None) -> di
 
 @dataclass
 class Served:
-    """What the server did for one call: tokens it generated, whether its reply was whole, and the fault it was told to have."""
+    """What the server did for one call: tokens it generated, whether its reply was whole, and the fault it was told to
+    have.
+    """
 
     generated: int = 0
     whole: bool = False
     fault: str = ""
 
 
-Token = tuple[str, float, Mapping[str, float]]  # its log-probability, and the log-probabilities of all that might stand there
-Shown = tuple[str, str, float, str | None, Mapping[str, float]]  # the token, the text shown of it, how the row ends with it
+# its log-probability, and the log-probabilities of all that might stand there
+Token = tuple[str, float, Mapping[str, float]]
+# the token, the text shown of it, how the row ends with it
+Shown = tuple[str, str, float, str | None, Mapping[str, float]]
 
 
 @dataclass(kw_only=True)
@@ -75,7 +83,8 @@ class ToyServer:
     """The server's features, and what it recorded.
 
     Args:
-        prompts: texts that are whole prompts: what stands behind one is a path. fault: which one a call has, by its number and body.
+        prompts: texts that are whole prompts: what stands behind one is a path. fault: which one a call has, by its
+            number and body.
         pause_s: between tokens. waits_s: what 429 asks for.
     """
 
@@ -98,7 +107,8 @@ class ToyServer:
     filters: bool = True
     tempers: bool = True
     reasoning: int = 0  # tokens thought apart before each reply
-    shown_as: str = "reasoning_content"  # the field of thoughts, "reasoning", "content" for text between marks, or "" for none
+    # the field of thoughts, "reasoning", "content" for text between marks, or "" for none
+    shown_as: str = "reasoning_content"
     efforts: bool = True  # takes reasoning_effort
     thinking: Sequence[str] = ()  # fields by which thoughts are limited or left out, of tts.backends.openai.thinking
     late: int = 0  # tokens by which a limited thought ends late
@@ -133,7 +143,7 @@ class ToyServer:
         self.words: dict[int, str] = {}
         self.calls = self.writing = self.most_writing = self.refused = 0
 
-    # HTTP -----------------------------------------------------------------------------------------------------------------------
+    # HTTP -------------------------------------------------------------------------------------------------------------
 
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.open += 1
@@ -152,18 +162,27 @@ class ToyServer:
 
     async def one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-        method, path = head[0].split(" ")[0], urlsplit(head[0].split(" ")[1]).path  # of a whole address, for clients of a proxy
+        # of a whole address, for clients of a proxy
+        method, path = head[0].split(" ")[0], urlsplit(head[0].split(" ")[1]).path
         headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:] if line)}
         body = json.loads(await reader.readexactly(int(headers.get("content-length", 0))) or b"null")
         self.headers.append(headers)
-        if self.key and headers.get("authorization") != f"Bearer {self.key}" and not (self.shows_models and path == "/v1/models"):
+        if (
+            self.key
+            and headers.get("authorization") != f"Bearer {self.key}"
+            and not (self.shows_models and path == "/v1/models")
+        ):
             told = headers.get("authorization", "none")
-            return self.plain(writer, 401, {"error": {"message": f"Incorrect API key provided: {told}", "code": "invalid_api_key"}})
+            return self.plain(
+                writer, 401, {"error": {"message": f"Incorrect API key provided: {told}", "code": "invalid_api_key"}}
+            )
         if method == "GET":
             return self.plain(writer, *self.got(path))
         try:
             if path == "/tokenize" and self.ids:
-                return self.plain(writer, 200, {"tokens": self.encoded(self.text_of(body)), "max_model_len": self.context})
+                return self.plain(
+                    writer, 200, {"tokens": self.encoded(self.text_of(body)), "max_model_len": self.context}
+                )
             if (path == "/v1/completions" and self.completions) or (path == "/v1/chat/completions" and self.chat):
                 return await self.write(reader, writer, body, chat="chat" in path)
         except ConfigError as failure:
@@ -177,16 +196,25 @@ class ToyServer:
             return self.list_reply or (200, {"object": "list", "data": listed})
         if path == "/metrics" and self.metrics:
             return 200, self.metrics.encode()
-        return (200, {"version": self.version}) if path == "/version" and self.version else (404, {"detail": "Not Found"})
+        return (
+            (200, {"version": self.version}) if path == "/version" and self.version else (404, {"detail": "Not Found"})
+        )
 
     def plain(self, writer: asyncio.StreamWriter, status: int, told: Any, *more: str) -> bool:
         content = told if isinstance(told, bytes) else json.dumps(told).encode()
         kept = (*more, *self.limit_headers)
-        lines = [f"HTTP/1.1 {status} X", "Content-Type: application/json", f"Content-Length: {len(content)}", *kept, "", ""]
+        lines = [
+            f"HTTP/1.1 {status} X",
+            "Content-Type: application/json",
+            f"Content-Length: {len(content)}",
+            *kept,
+            "",
+            "",
+        ]
         writer.write("\r\n".join(lines).encode() + content)
         return True
 
-    # The model ------------------------------------------------------------------------------------------------------------------
+    # The model --------------------------------------------------------------------------------------------------------
 
     def encoded(self, text: str) -> list[int]:
         ids = []
@@ -204,7 +232,9 @@ class ToyServer:
                 return said + ASSISTANT + self.opens
             path = self.opens + last["content"]
             return (
-                said + ASSISTANT + path if self.continues and body.get("continue_final_message") else f"{said}{ASSISTANT}{path}{ASSISTANT}"
+                said + ASSISTANT + path
+                if self.continues and body.get("continue_final_message")
+                else f"{said}{ASSISTANT}{path}{ASSISTANT}"
             )
         prompt = body["prompt"]
         if isinstance(prompt, list):
@@ -229,13 +259,17 @@ class ToyServer:
             handle.write(token)
         filters = {name: body.get(name) or 0 for name in ("top_k", "min_p") if self.filters}
         sampling = Sampling(
-            temperature=body.get("temperature", 1.0), top_p=body.get("top_p", 1.0), **{k: max(0, v) for k, v in filters.items()}
+            temperature=body.get("temperature", 1.0),
+            top_p=body.get("top_p", 1.0),
+            **{k: max(0, v) for k, v in filters.items()},
         )
         seeded = self.seeds and body.get("seed") is not None
         streams = [hash64("seeded", body["seed"], i) if seeded else hash64("row", self.calls, i) for i in range(count)]
         made = []
         for stream in streams:
-            asked = self.toy.sample(SampleRequest(handle, (Row(stream, handle.num_tokens, cap),), sampling, StopCondition()))
+            asked = self.toy.sample(
+                SampleRequest(handle, (Row(stream, handle.num_tokens, cap),), sampling, StopCondition())
+            )
             sample = await asked.row(0)
             tokens = tokens_of(sample.text) + [""] * (sample.finish == "eos")
             assert len(tokens) == len(sample.logprobs)
@@ -265,7 +299,7 @@ class ToyServer:
             shown.append((token, token, logprob, last, law))
         return shown or [("", "", 0.0, "length", {})]
 
-    # Replies --------------------------------------------------------------------------------------------------------------------
+    # Replies ----------------------------------------------------------------------------------------------------------
 
     async def write(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, body: Any, *, chat: bool) -> bool:
         if self.most_at_once is not None and self.writing >= self.most_at_once:
@@ -278,23 +312,31 @@ class ToyServer:
         finally:
             self.writing -= 1
 
-    async def written(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, body: Any, *, chat: bool) -> bool:
+    async def written(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, body: Any, *, chat: bool
+    ) -> bool:
         self.calls += 1
         self.bodies.append(body)
         fault = self.fault(self.calls, body)
         served = Served(fault=fault)
         self.served.append(served)
         if fault in ("429", "500", "503"):
-            return self.plain(writer, int(fault), {"error": {"message": "as it was told"}}, f"Retry-After: {self.waits_s}")
+            return self.plain(
+                writer, int(fault), {"error": {"message": "as it was told"}}, f"Retry-After: {self.waits_s}"
+            )
         if fault == "close":
             return False
         self.check(body)
         text, cap = self.text_of(body), body.get(self.cap_name, 500 if chat else 16)
         if self.longest is not None and cap > self.longest:
-            raise ConfigError(f"{self.cap_name} is too large: {cap}. This model supports at most {self.longest} completion tokens")
+            raise ConfigError(
+                f"{self.cap_name} is too large: {cap}. This model supports at most {self.longest} completion tokens"
+            )
         read = len(tokens_of(text))
         if self.context is not None and read + cap > self.context:
-            raise ConfigError(f"This model's maximum context length is {self.context} tokens, but {read} + {cap} were asked for")
+            raise ConfigError(
+                f"This model's maximum context length is {self.context} tokens, but {read} + {cap} were asked for"
+            )
         count = body.get("n", 1) if self.n else 1
         cap = 1000 if self.ignores_cap else cap
         if body.get("echo") and self.echo:
@@ -364,7 +406,9 @@ class ToyServer:
         if count > 1 and not body.get("temperature", 1.0):
             raise ConfigError(f"n must be 1 when using greedy sampling, got {count}.")
         if self.most is not None and count > self.most:
-            raise ConfigError(f"Invalid 'n': integer above maximum value. Expected a value <= {self.most}, but got {count} instead.")
+            raise ConfigError(
+                f"Invalid 'n': integer above maximum value. Expected a value <= {self.most}, but got {count} instead."
+            )
 
     async def gone(self, reader: asyncio.StreamReader) -> None:
         with suppress(ConnectionError):
@@ -380,11 +424,18 @@ class ToyServer:
         made |= {("delta" if delta else "message"): {"role": "assistant", "content": text}} if chat else {"text": text}
         shown = shown if self.shows_end else [one for one in shown if one[0]]
         if self.logprobs and body.get("logprobs") is not None and body["logprobs"] is not False:
-            tops = [list(one[4].items())[: body.get("top_logprobs", 0) if chat else body["logprobs"]] if self.tops else [] for one in shown]
+            tops = [
+                list(one[4].items())[: body.get("top_logprobs", 0) if chat else body["logprobs"]] if self.tops else []
+                for one in shown
+            ]
             if chat:
                 made["logprobs"] = {
                     "content": [
-                        {"token": one[0], "logprob": one[2], "top_logprobs": [{"token": text, "logprob": p} for text, p in top]}
+                        {
+                            "token": one[0],
+                            "logprob": one[2],
+                            "top_logprobs": [{"token": text, "logprob": p} for text, p in top],
+                        }
                         for one, top in zip(shown, tops, strict=True)
                     ]
                 }
@@ -397,7 +448,9 @@ class ToyServer:
             made["token_ids"] = [token_id(one[0]) for one in shown]
         return made
 
-    def whole(self, writer: asyncio.StreamWriter, body: Any, rows: Any, read: int, hidden: int, served: Served, *, chat: bool) -> bool:
+    def whole(
+        self, writer: asyncio.StreamWriter, body: Any, rows: Any, read: int, hidden: int, served: Served, *, chat: bool
+    ) -> bool:
         choices = [self.choice(body, i, row, chat=chat, delta=False) for i, row in enumerate(rows)]
         for choice in choices if hidden else ():
             choice["message"] |= thought_of(hidden, self.shown_as, choice["message"]["content"])
@@ -405,10 +458,20 @@ class ToyServer:
         return self.plain(writer, 200, {"choices": choices, "usage": self.used(read, served.generated, hidden)})
 
     async def stream(  # noqa: C901 - the faults, where they happen
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, body: Any, rows: Any, read: int, hidden: int, served: Served,
-        *, chat: bool,
-    ) -> bool:  # fmt: skip
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n")
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        body: Any,
+        rows: Any,
+        read: int,
+        hidden: int,
+        served: Served,
+        *,
+        chat: bool,
+    ) -> bool:
+        writer.write(
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n"
+        )
 
         def say(event: Any) -> None:
             data = b"data: " + (event if isinstance(event, bytes) else json.dumps(event).encode()) + b"\n\n"
@@ -437,7 +500,17 @@ class ToyServer:
             await asyncio.sleep(0.2 if fault == "drip" else self.pause_s)
         if fault in ("extra", "twice"):
             say(
-                {"choices": [self.choice(body, len(rows) if fault == "extra" else 0, [("9", "9", 0.0, "stop", {})], chat=chat, delta=True)]}
+                {
+                    "choices": [
+                        self.choice(
+                            body,
+                            len(rows) if fault == "extra" else 0,
+                            [("9", "9", 0.0, "stop", {})],
+                            chat=chat,
+                            delta=True,
+                        )
+                    ]
+                }
             )
         used = self.used(read, served.generated, hidden)
         if fault == "usage":

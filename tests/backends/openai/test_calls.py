@@ -31,8 +31,12 @@ from tts.types import Message
 UNSEEN: dict[str, Any] = {"mode": "text", "logprobs": False}
 
 
-@pytest.mark.parametrize(("shows", "usage", "exact"), [({}, True, True), ({}, False, True), (UNSEEN, True, True), (UNSEEN, False, False)])
-def test_a_row_is_charged_what_is_reported_or_seen_and_without_either_all_it_was_granted(shows: Any, usage: bool, exact: bool) -> None:
+@pytest.mark.parametrize(
+    ("shows", "usage", "exact"), [({}, True, True), ({}, False, True), (UNSEEN, True, True), (UNSEEN, False, False)]
+)
+def test_a_row_is_charged_what_is_reported_or_seen_and_without_either_all_it_was_granted(
+    shows: Any, usage: bool, exact: bool
+) -> None:
     server = ToyServer(usage=usage)
 
     async def check(backend: OpenAIBackend) -> None:
@@ -69,12 +73,16 @@ def test_rows_with_one_cap_share_a_call_where_no_seed_tells_them_apart(shows: di
     using(server, check, seeds=False, n=True, **shows)
 
 
-@pytest.mark.parametrize(("fault", "kind"), [("extra", "WrongCount"), ("twice", "DuplicateChoice"), ("empty", "NoChoice")])
+@pytest.mark.parametrize(
+    ("fault", "kind"), [("extra", "WrongCount"), ("twice", "DuplicateChoice"), ("empty", "NoChoice")]
+)
 def test_a_shared_call_with_wrong_choices_draws_its_rows_again_and_no_others(fault: str, kind: str) -> None:
     async def check(backend: OpenAIBackend) -> None:
         handle = (await backend.open([PROMPT]))[0].value
         rows = tuple(Row(j, 0, cap) for j, cap in enumerate([50, 50, 50, 40]))
-        samples = await samples_of(backend.sample(SampleRequest(handle, rows, Sampling(temperature=1.0), StopCondition())))
+        samples = await samples_of(
+            backend.sample(SampleRequest(handle, rows, Sampling(temperature=1.0), StopCondition()))
+        )
         assert [sample.error.partition(":")[0] for sample in samples] == [kind, kind, kind, ""]
         assert all(sample.text for sample in samples)  # each was drawn again by a call of its own
         assert sorted(body.get("n", 1) for body in server.bodies) == [1, 1, 1, 1, 3]
@@ -138,9 +146,17 @@ def test_thoughts_without_a_report_are_charged_all_that_was_granted(logprobs: bo
         ({"prompt_tokens": 5, "completion_tokens": 7}, (5, 7, None, 0)),
         ({"prompt_tokens": 5, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 4}}, (5, 7, 4, 0)),
         ({"prompt_tokens": 5, "completion_tokens": 7, "prompt_tokens_details": None}, (5, 7, None, 0)),
-        ({"prompt_tokens": 5, "completion_tokens": 7, "completion_tokens_details": {"reasoning_tokens": 3}}, (5, 7, None, 3)),
         (
-            {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 15, "completion_tokens_details": {"reasoning_tokens": 3}},
+            {"prompt_tokens": 5, "completion_tokens": 7, "completion_tokens_details": {"reasoning_tokens": 3}},
+            (5, 7, None, 3),
+        ),
+        (
+            {
+                "prompt_tokens": 5,
+                "completion_tokens": 7,
+                "total_tokens": 15,
+                "completion_tokens_details": {"reasoning_tokens": 3},
+            },
             (5, 10, None, 3),  # a server that reports thoughts beside what was said
         ),
         ({"prompt_tokens": 5, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 9}}, None),
@@ -151,10 +167,27 @@ def test_thoughts_without_a_report_are_charged_all_that_was_granted(logprobs: bo
         ({"input_tokens": 5, "output_tokens": 7, "total_tokens": 12}, (5, 7, None, 0)),
         ({"input_tokens": 5, "output_tokens": 7, "input_tokens_details": {"cached_tokens": 4}}, (5, 7, 4, 0)),
         ({"input_tokens": 5, "output_tokens": 7, "output_tokens_details": {"reasoning_tokens": 3}}, (5, 7, None, 3)),
-        ({"input_tokens": 5, "output_tokens": 7, "cache_read_input_tokens": 90, "cache_creation_input_tokens": 5}, (100, 7, 90, 0)),
-        ({"prompt_tokens": 100, "completion_tokens": 7, "cache_read_input_tokens": 90, "cache_creation_input_tokens": 5}, (100, 7, 90, 0)),
-        ({"prompt_tokens": 9, "completion_tokens": 7, "prompt_cache_hit_tokens": 6, "prompt_cache_miss_tokens": 3}, (9, 7, 6, 0)),
-        ({"prompt_tokens": 9, "completion_tokens": 7, "prompt_cache_hit_tokens": 10, "prompt_cache_miss_tokens": 3}, None),
+        (
+            {"input_tokens": 5, "output_tokens": 7, "cache_read_input_tokens": 90, "cache_creation_input_tokens": 5},
+            (100, 7, 90, 0),
+        ),
+        (
+            {
+                "prompt_tokens": 100,
+                "completion_tokens": 7,
+                "cache_read_input_tokens": 90,
+                "cache_creation_input_tokens": 5,
+            },
+            (100, 7, 90, 0),
+        ),
+        (
+            {"prompt_tokens": 9, "completion_tokens": 7, "prompt_cache_hit_tokens": 6, "prompt_cache_miss_tokens": 3},
+            (9, 7, 6, 0),
+        ),
+        (
+            {"prompt_tokens": 9, "completion_tokens": 7, "prompt_cache_hit_tokens": 10, "prompt_cache_miss_tokens": 3},
+            None,
+        ),
         ({"prompt_tokens": True, "completion_tokens": 7}, None),
         ({"completion_tokens": 7}, None),
         ("much", None),
@@ -177,7 +210,14 @@ def test_parts_sum_to_the_whole_and_pass_no_cap(rows: list[tuple[int, int]], tot
 
 @pytest.mark.parametrize(
     "event",
-    [{}, {"choices": None}, {"choices": [5]}, {"choices": [{"index": "0"}]}, {"choices": [{"index": 0, "text": 5}]}, {"choices": {"0": 1}}],
+    [
+        {},
+        {"choices": None},
+        {"choices": [5]},
+        {"choices": [{"index": "0"}]},
+        {"choices": [{"index": 0, "text": 5}]},
+        {"choices": {"0": 1}},
+    ],
 )
 def test_what_is_no_reply(event: Any) -> None:
     with pytest.raises(ServerError, match="BadReply"):
@@ -216,9 +256,11 @@ def test_paths_go_on_by_the_tokens_that_they_are() -> None:
         for name in ("score", "hidden", "value", "next_logprobs"):
             with pytest.raises(CapabilityError, match=name):
                 await {
-                    "score": lambda: backend.score([first], ["x"]), "hidden": lambda: backend.hidden([first]),
-                    "value": lambda: backend.value([first], "h"), "next_logprobs": lambda: backend.next_logprobs([first], ["x"], ["y"]),
-                }[name]()  # fmt: skip
+                    "score": lambda: backend.score([first], ["x"]),
+                    "hidden": lambda: backend.hidden([first]),
+                    "value": lambda: backend.value([first], "h"),
+                    "next_logprobs": lambda: backend.next_logprobs([first], ["x"], ["y"]),
+                }[name]()
 
     using(server, check, context=200)
 
@@ -231,7 +273,10 @@ def test_a_path_that_fills_the_context_ends_at_once_and_costs_nothing() -> None:
         backend._limit = len(handle.ids) + 4
         [near] = await backend.extend([handle], [TokenizedText.of((4, 4))])
         [full] = await backend.extend([handle], [TokenizedText.of((4, 4, 4, 4))])
-        requests = [SampleRequest(reply.value.handle, (Row(1, 2, 60),), Sampling(), StopCondition(), "") for reply in (near, full)]
+        requests = [
+            SampleRequest(reply.value.handle, (Row(1, 2, 60),), Sampling(), StopCondition(), "")
+            for reply in (near, full)
+        ]
         [cut], [none] = [await samples_of(backend.sample(request)) for request in requests]
         assert [body["max_tokens"] for body in server.bodies] == [2]
         assert cut.num_tokens <= 2
@@ -286,7 +331,9 @@ def test_a_text_without_its_tokens_contradicts_what_was_found() -> None:
 def test_a_key_that_is_refused_later_is_told_with_how_to_give_one() -> None:
     async def check(backend: OpenAIBackend) -> None:
         [sample] = await drawn(backend, 1)
-        assert sample.error.startswith("KeyRefused: status 401: Incorrect API key provided: none; put it into the environment variable")
+        assert sample.error.startswith(
+            "KeyRefused: status 401: Incorrect API key provided: none; put it into the environment variable"
+        )
         assert sample.num_tokens == 0
 
     using(ToyServer(key="another"), check, mode="text")
@@ -297,7 +344,9 @@ def test_a_tokenizer_that_never_answers_is_given_up() -> None:
         backend = on(url)
         backend._open_client()
         backend._timeouts = dataclasses.replace(backend._timeouts, connect_s=0.02)
-        with pytest.raises(EngineError, match=r"does not give the tokens of a text: TimedOut: no word within 0\.02 s") as failed:
+        with pytest.raises(
+            EngineError, match=r"does not give the tokens of a text: TimedOut: no word within 0\.02 s"
+        ) as failed:
             await backend.open([PROMPT])
         assert failed.value.kind == "TimedOut"
         await backend.close()
@@ -356,14 +405,18 @@ def test_the_most_likely_tokens_give_the_law_drawn_from_and_its_spread(mode: str
         toy = ToyBackend(ToyLanguage(accuracy=0.4, mute=0.2))
         for temperature in (1.0, 0.5, 0.0):
             sampling = Sampling(temperature=temperature)
-            request = SampleRequest(opened.value, (Row(3, 0, 40),), sampling, StopCondition(), spreads=True, sampling_logprobs=True)
+            request = SampleRequest(
+                opened.value, (Row(3, 0, 40),), sampling, StopCondition(), spreads=True, sampling_logprobs=True
+            )
             asked = backend.sample(request)
             await asked.drain()
             [sample] = asked.samples
             assert sample is not None
             assert len(sample.sampling_logprobs) == len(sample.spreads) == len(sample.logprobs) > 5
             laws = [[math.log(p) for _, p in toy.language.outcomes()], [math.log(0.2), math.log(0.8)]]
-            for by_sampling, logprob, spread in zip(sample.sampling_logprobs, sample.logprobs, sample.spreads, strict=True):
+            for by_sampling, logprob, spread in zip(
+                sample.sampling_logprobs, sample.logprobs, sample.spreads, strict=True
+            ):
                 if logprob == 0.0:
                     assert by_sampling == spread.entropy == 0.0
                     continue
@@ -378,7 +431,9 @@ def test_the_most_likely_tokens_give_the_law_drawn_from_and_its_spread(mode: str
 def test_a_server_that_shows_no_likely_tokens_where_it_was_said_to_gives_none() -> None:
     async def check(backend: OpenAIBackend) -> None:
         [opened] = await backend.open([PROMPT])
-        asked = backend.sample(SampleRequest(opened.value, (Row(3, 0, 40),), WARM, StopCondition(), spreads=True, sampling_logprobs=True))
+        asked = backend.sample(
+            SampleRequest(opened.value, (Row(3, 0, 40),), WARM, StopCondition(), spreads=True, sampling_logprobs=True)
+        )
         await asked.drain()
         [sample] = asked.samples
         assert sample is not None

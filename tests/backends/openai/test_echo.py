@@ -1,4 +1,6 @@
-"""Log-probabilities of prompts from a server: what a reply must show, and how prompts and servers are refused that do not."""
+"""Log-probabilities of prompts from a server: what a reply must show, and how prompts and servers are refused that do
+not.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,9 @@ def test_a_prompt_that_passes_the_context_is_refused_here_or_by_the_server() -> 
     server = ToyServer(context=size)  # which needs room for one more token
 
     async def by_server(backend: OpenAIBackend) -> None:
-        with pytest.raises(PromptTooLong, match="refuses the prompt: status 400: This model's maximum context length is"):
+        with pytest.raises(
+            PromptTooLong, match="refuses the prompt: status 400: This model's maximum context length is"
+        ):
             await backend.prompt_logprobs([PROMPT])
 
     async def here(backend: OpenAIBackend) -> None:
@@ -89,7 +93,9 @@ def test_a_server_that_shows_no_prompts_is_not_asked() -> None:
         assert server.bodies == []
 
     async def broken(backend: OpenAIBackend) -> None:
-        with pytest.raises(EngineError, match="does not read a prompt: BadReply: 1 log-probabilities for a prompt of 7 tokens") as failed:
+        with pytest.raises(
+            EngineError, match="does not read a prompt: BadReply: 1 log-probabilities for a prompt of 7 tokens"
+        ) as failed:
             await backend.prompt_logprobs([PROMPT])
         assert failed.value.kind == "BadReply"
 

@@ -1,4 +1,6 @@
-"""A server that fails in every way: what a row is then, what it is charged, and that nothing is lost, doubled or leaked."""
+"""A server that fails in every way: what a row is then, what it is charged, and that nothing is lost, doubled or
+leaked.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,11 @@ def test_a_call_that_was_refused_before_it_began_is_made_again_and_costs_nothing
         assert backend.errors == {REFUSED[fault]: 2}
         assert {sample.error.partition(":")[0] for sample in samples} == {"", REFUSED[fault]}
         assert len(server.served) == 6
-        assert sum(sample.num_tokens for sample in samples) == backend.counters.generated_tokens == sum(s.generated for s in server.served)
+        assert (
+            sum(sample.num_tokens for sample in samples)
+            == backend.counters.generated_tokens
+            == sum(s.generated for s in server.served)
+        )
 
     using(server, check)
 
@@ -46,7 +52,8 @@ def test_a_reply_that_breaks_is_drawn_again_within_its_grant_and_harms_no_other(
         assert mended.estimated
         assert mended.num_tokens <= 60
         made, [broken] = sum(one.generated for one in server.served), [one for one in server.served if one.fault]
-        lossy = broken.generated if fault in ("reset", "drip") else 0  # a connection that is reset loses what was on its way
+        # a connection that is reset loses what was on its way
+        lossy = broken.generated if fault in ("reset", "drip") else 0
         assert made - lossy <= sum(sample.num_tokens for sample in samples) <= made
         assert backend.counters.generated_tokens == sum(sample.num_tokens for sample in samples)
         assert backend.errors == {BROKEN[fault]: 1}
@@ -75,7 +82,8 @@ def test_a_report_that_cannot_be_is_no_report(shows: dict[str, object], charged:
     async def check(backend: OpenAIBackend) -> None:
         [sample] = await drawn(backend, 1)
         assert sample.finish == "eos"  # the text is whole
-        assert sample.num_tokens == (min(60, len(sample.text) + 1) if charged else len(sample.token_ids))  # by its bytes, or what is seen
+        # by its bytes, or what is seen
+        assert sample.num_tokens == (min(60, len(sample.text) + 1) if charged else len(sample.token_ids))
         assert sample.estimated
 
     using(ToyServer(fault=told_at(["usage"])), check, **shows)
@@ -86,7 +94,9 @@ def test_a_server_that_never_recovers_fails_its_rows_and_charges_nothing() -> No
 
     async def check(backend: OpenAIBackend) -> None:
         samples = await drawn(backend, 3)
-        assert {(sample.finish, sample.num_tokens, sample.error.partition(":")[0]) for sample in samples} == {("error", 0, "Unavailable")}
+        assert {(sample.finish, sample.num_tokens, sample.error.partition(":")[0]) for sample in samples} == {
+            ("error", 0, "Unavailable")
+        }
         assert len(server.served) == 3 * QUICK.tries
         assert backend.counters.prompt_tokens == 0
 
@@ -141,7 +151,9 @@ def test_a_path_that_is_whole_before_the_server_knows_is_cut_and_the_server_stop
 
 def test_failed_rows_are_counted_by_kind_are_no_candidates_and_are_made_good_within_the_budget() -> None:
     kinds = ["cut", "json", "empty", "none", "twice", "error"]
-    server = ToyServer(prompts=[PROMPT], fault=lambda number, _body: kinds[number % 20] if number % 20 < len(kinds) else "")
+    server = ToyServer(
+        prompts=[PROMPT], fault=lambda number, _body: kinds[number % 20] if number % 20 < len(kinds) else ""
+    )
 
     async def check(backend: OpenAIBackend) -> None:
         [end] = await solved([make_run(PROMPT, Budget(samples=60), "best_of_n | majority", backend)])
@@ -151,7 +163,8 @@ def test_failed_rows_are_counted_by_kind_are_no_candidates_and_are_made_good_wit
         check_books(search)
         assert sum(backend.errors.values()) == sum(bool(one.fault) for one in server.served) > 10
         assert set(solution.failures) <= set(backend.errors)
-        assert 10 < sum(solution.failures.values()) <= sum(backend.errors.values())  # a row counts once, by its last fault
+        # a row counts once, by its last fault
+        assert 10 < sum(solution.failures.values()) <= sum(backend.errors.values())
         assert len(solution.candidates) == 60
         assert all(candidate.trajectory.text for candidate in solution.candidates)
         assert not solution.reproducible
@@ -182,7 +195,11 @@ def test_calls_at_once_are_no_more_than_was_allowed() -> None:
         ("This model's maximum context length is 4096 tokens, but 5000 were asked for", True),
         ("max_tokens is too large: 9000. This model supports at most 4096 completion tokens", True),
         ("max_tokens must be at least 1, got -3.", True),
-        ("Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.", False),
+        (
+            "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' "
+            "instead.",
+            False,
+        ),
         ("Unrecognized request argument supplied: max_completion_tokens", False),
         ("Invalid value for temperature", False),
     ],

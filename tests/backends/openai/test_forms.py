@@ -22,7 +22,7 @@ from tts.errors import shown
 END = delta("4", "stop")
 DEEP = b"[" * 100_000
 
-# Streams ----------------------------------------------------------------------------------------------------------------------------
+# Streams --------------------------------------------------------------------------------------------------------------
 
 
 def fed(*pieces: bytes) -> list[bytes]:
@@ -30,13 +30,22 @@ def fed(*pieces: bytes) -> list[bytes]:
     return [data for piece in pieces for data in events.fed(piece)] + events.rest()
 
 
-STREAM = event(delta("a")) + b": a comment\n\n" + b"event: message\nid: 3\n" + event(END) + event(used(3, 2)) + event(b"[DONE]")
+STREAM = (
+    event(delta("a"))
+    + b": a comment\n\n"
+    + b"event: message\nid: 3\n"
+    + event(END)
+    + event(used(3, 2))
+    + event(b"[DONE]")
+)
 DATA = [json.dumps(one).encode() for one in (delta("a"), END, used(3, 2))] + [b"[DONE]"]
 
 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, len(STREAM)), max_size=8), st.sampled_from([b"\n", b"\r\n", b"\r"]), st.booleans())
-def test_a_stream_is_the_same_however_it_is_cut_and_whichever_its_line_ends(cuts: list[int], end: bytes, mark: bool) -> None:
+def test_a_stream_is_the_same_however_it_is_cut_and_whichever_its_line_ends(
+    cuts: list[int], end: bytes, mark: bool
+) -> None:
     stream = b"\xef\xbb\xbf" * mark + STREAM.replace(b"\n", end)
     edges = [0, *sorted(cuts), len(stream)]
     assert fed(*(stream[a:b] for a, b in itertools.pairwise(edges))) == DATA
@@ -107,7 +116,7 @@ def test_forms_that_are_bad(pieces: list[Any], kind: str) -> None:
     assert (sample.finish, sample.error.partition(":")[0]) == ("error", kind)
 
 
-# Characters that are divided --------------------------------------------------------------------------------------------------------
+# Characters that are divided ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -135,7 +144,7 @@ def test_texts_of_tokens_and_requests_have_whole_characters() -> None:
     assert json.loads(encoded({"prompt": "\ud83d\ude00 \ud83d"})) == {"prompt": "\U0001f600 \ufffd"}
 
 
-# Errors -----------------------------------------------------------------------------------------------------------------------------
+# Errors ---------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -146,7 +155,11 @@ def test_texts_of_tokens_and_requests_have_whole_characters() -> None:
         ({"error": {"message": "wait", "type": "rate_limit_error", "code": None}}, "RateLimited", 429),
         ({"error": {"message": "later", "status": 503}}, "Unavailable", 503),
         ({"error": "Model is overloaded", "error_type": "overloaded"}, "Unavailable", 503),
-        ({"error": {"message": "no", "type": "invalid_request_error", "code": "context_length_exceeded"}}, "Refused", 400),
+        (
+            {"error": {"message": "no", "type": "invalid_request_error", "code": "context_length_exceeded"}},
+            "Refused",
+            400,
+        ),
         ({"error": {"message": "no", "code": "invalid_api_key"}}, "Refused", 401),
         ({"error": {"message": "boom", "code": 500}}, "ServerError", 500),
         ({"error": "boom"}, "ServerError", 500),
@@ -188,7 +201,7 @@ def test_what_is_asked_to_wait(header: str, least: float, most: float) -> None:
     assert least <= retry_after({"retry-after": header}) <= most
 
 
-# Garbage ----------------------------------------------------------------------------------------------------------------------------
+# Garbage --------------------------------------------------------------------------------------------------------------
 
 ANY = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from(["stop", "\ud83d", 10**400]),
@@ -202,7 +215,9 @@ def some(*names: str, inner: st.SearchStrategy[Any] = ANY) -> st.SearchStrategy[
     return st.dictionaries(st.sampled_from(names), inner) | ANY
 
 
-TOLD = some("content", "reasoning_content", "refusal", "tokens", "token_logprobs", "logprob", "token", "code", "message", "type")
+TOLD = some(
+    "content", "reasoning_content", "refusal", "tokens", "token_logprobs", "logprob", "token", "code", "message", "type"
+)
 CHOICE = some("index", "delta", "message", "text", "finish_reason", "logprobs", "token_ids", inner=TOLD | st.just(0))
 EVENT = some("choices", "usage", "error", "object", "code", inner=st.lists(CHOICE, max_size=3) | TOLD)
 
@@ -244,7 +259,8 @@ def test_numbers_without_end_are_no_log_probabilities() -> None:
     for value in (10**400, -(10**400), math.nan, True, None):
         reply = ServerReply(1)
         reply.take({"choices": [{"index": 0, "text": "a", "logprobs": {"tokens": ["a"], "token_logprobs": [value]}}]})
-        assert all(math.isnan(one) or one == 0.0 for one in reply.choices[0].logprobs)  # a NaN leaves its row without any
+        # a NaN leaves its row without any
+        assert all(math.isnan(one) or one == 0.0 for one in reply.choices[0].logprobs)
 
 
 def test_what_is_nested_too_deeply_is_shown_too() -> None:
@@ -256,7 +272,7 @@ def test_what_is_nested_too_deeply_is_shown_too() -> None:
     assert str(fault).endswith(": too long to write")
 
 
-# What does not end ------------------------------------------------------------------------------------------------------------------
+# What does not end ----------------------------------------------------------------------------------------------------
 
 
 def test_a_reply_without_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,7 +292,7 @@ def test_an_error_that_drips_is_told_as_far_as_it_came(monkeypatch: pytest.Monke
     assert time.monotonic() - began < 5
 
 
-# The key ----------------------------------------------------------------------------------------------------------------------------
+# The key --------------------------------------------------------------------------------------------------------------
 
 SECRET = 'sk-"of\\nobody-0123456789abcdefghijklmnopqrstuvwxyz'
 QUOTED = json.dumps(SECRET)

@@ -1,4 +1,6 @@
-"""A server is probed once: what it can do is kept on disk, declared by a record, or assumed; and servers that list no models."""
+"""A server is probed once: what it can do is kept on disk, declared by a record, or assumed; and servers that list no
+models.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +86,9 @@ def test_whole_numbers_stay_whole_on_disk() -> None:
         kept = access.kept.read()
     assert found.neutral
     assert kept is not None
-    assert [(name, value, type(value)) for name, value in kept.neutral] == [(name, value, type(value)) for name, value in found.neutral]
+    assert [(name, value, type(value)) for name, value in kept.neutral] == [
+        (name, value, type(value)) for name, value in found.neutral
+    ]
 
 
 def test_another_version_is_probed_again() -> None:
@@ -148,7 +152,9 @@ def test_a_damaged_file_is_probed_again(content: str) -> None:
         assert asked(server, url) == 1
 
 
-def test_a_folder_that_cannot_be_written_is_no_reason_to_stop(users_files: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_folder_that_cannot_be_written_is_no_reason_to_stop(
+    users_files: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     users_files.write_text("a file")
     server = ToyServer()
     with serving(server) as url:
@@ -166,14 +172,28 @@ def test_a_prompt_that_is_too_long_contradicts_nothing() -> None:
         assert ServerAccess.of(record).kept.read() is not None
 
 
-# Without a probe --------------------------------------------------------------------------------------------------------------------
+# Without a probe ------------------------------------------------------------------------------------------------------
 
 
 def test_without_a_probe_plain_chat_is_used_and_nothing_else_is_asked() -> None:
     server = ToyServer(prompts=(PROMPT,))
     with serving(server) as url:
         result = CliRunner().invoke(
-            app, ["solve", PROMPT, "--url", url, "--model", "toy", "--task", "arithmetic", "--budget", "samples=2", "--no-probe", "--json"]
+            app,
+            [
+                "solve",
+                PROMPT,
+                "--url",
+                url,
+                "--model",
+                "toy",
+                "--task",
+                "arithmetic",
+                "--budget",
+                "samples=2",
+                "--no-probe",
+                "--json",
+            ],
         )
     assert result.exit_code == 0, result.stderr
     assert len(json.loads(result.stdout)["candidates"]) == 2
@@ -222,7 +242,7 @@ def test_what_a_probe_spent_is_printed_once() -> None:
     assert logging.getLogger("tts.servers").handlers == []
 
 
-# Servers that list no models --------------------------------------------------------------------------------------------------------
+# Servers that list no models ------------------------------------------------------------------------------------------
 
 UNLISTED: list[tuple[int, Any]] = [
     (500, {"error": "the hub cannot be reached"}),  # transformers serve without internet
@@ -255,7 +275,9 @@ def test_a_gateway_whose_chat_is_at_the_url_itself_is_found() -> None:
     assert dict(found.lines())["model"] == "toy (served: no list of models)"
 
 
-@pytest.mark.parametrize("say", [lambda _: whole(b"<html>a proxy's page</html>"), lambda _: whole({"detail": "Not Found"}, 404)])
+@pytest.mark.parametrize(
+    "say", [lambda _: whole(b"<html>a proxy's page</html>"), lambda _: whole({"detail": "Not Found"}, 404)]
+)
 def test_a_page_of_a_proxy_is_no_server(say: Callable[[Asked], Any]) -> None:
     with serving(Saying(say)) as url:
         result = CliRunner().invoke(app, ["solve", PROMPT, "--url", url, "--model", "toy"])
@@ -266,7 +288,10 @@ def test_a_page_of_a_proxy_is_no_server(say: Callable[[Asked], Any]) -> None:
 
 
 def test_a_server_without_a_list_that_wants_a_key_says_so() -> None:
-    with serving(ToyServer(key="sk-abcdefghijkl", list_reply=None)) as url, pytest.raises(ConfigError, match="requires a key"):
+    with (
+        serving(ToyServer(key="sk-abcdefghijkl", list_reply=None)) as url,
+        pytest.raises(ConfigError, match="requires a key"),
+    ):
         ServerAccess.of(registry.resolve("toy", url)).capabilities()
 
 

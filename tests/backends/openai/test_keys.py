@@ -30,7 +30,9 @@ def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def told(*arguments: str) -> tuple[int, str]:
-    result = CliRunner().invoke(app, ["solve", PROMPT, "--model", "toy", "--task", "arithmetic", "--budget", "samples=1", *arguments])
+    result = CliRunner().invoke(
+        app, ["solve", PROMPT, "--model", "toy", "--task", "arithmetic", "--budget", "samples=1", *arguments]
+    )
     return result.exit_code, result.stderr
 
 
@@ -49,7 +51,10 @@ def test_the_key_of_others_is_named_and_not_sent(url: str, monkeypatch: pytest.M
     code, error = told("--url", url)
     assert code == 2
     assert "Incorrect API key provided: none" in error
-    assert "OPENAI_API_KEY is set, but is not sent unless --key-from OPENAI_API_KEY, or the record's key_variable, says so" in error
+    assert (
+        "OPENAI_API_KEY is set, but is not sent unless --key-from OPENAI_API_KEY, or the record's key_variable, says so"
+        in error
+    )
     assert told("--url", url, "--key-from", "OPENAI_API_KEY")[0] == 0
     monkeypatch.setenv("TTS_API_KEY", "sk-another-key-0123")
     assert "OPENAI_API_KEY" not in told("--url", url)[1]
@@ -61,7 +66,7 @@ def test_a_variable_that_is_named_and_not_set_is_told(url: str) -> None:
     assert "the variable OPENAI_API_KEY was named for the key, but holds none" in error
 
 
-# Headers and queries ----------------------------------------------------------------------------------------------------------------
+# Headers and queries --------------------------------------------------------------------------------------------------
 
 
 def gateway(asked: Asked) -> Any:

@@ -41,12 +41,14 @@ def good(asked: Asked) -> Answer:
     return NONE
 
 
-def probed(say: Callable[[Asked], Answer], timeout_s: float = 2.0, key: Key | None = None, model: str = "toy") -> Capabilities:
+def probed(
+    say: Callable[[Asked], Answer], timeout_s: float = 2.0, key: Key | None = None, model: str = "toy"
+) -> Capabilities:
     with serving(Saying(say)) as url:
         return probe_server(url, model, key or Key(), timeout_s=timeout_s)
 
 
-# What hangs, or does not end --------------------------------------------------------------------------------------------------------
+# What hangs, or does not end ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("endless", [b": a comment\n\n", event(delta("x "))])
@@ -74,7 +76,9 @@ def test_pages_that_never_end_are_not_read_to_their_end() -> None:
     def say(asked: Asked) -> Answer:
         if asked.path == "/version":
             return whole({"version": "0.32.0"})
-        return dripping(head("text/plain"), end=b"# a line\n", pause_s=0.001) if asked.path == "/metrics" else good(asked)
+        return (
+            dripping(head("text/plain"), end=b"# a line\n", pause_s=0.001) if asked.path == "/metrics" else good(asked)
+        )
 
     began = time.monotonic()
     assert probed(say, 0.2).seed_note.startswith("not tried")
@@ -125,7 +129,7 @@ def test_a_name_that_nobody_resolves_and_addresses_that_nobody_answers(monkeypat
             one.close()
 
 
-# What a server says -----------------------------------------------------------------------------------------------------------------
+# What a server says ---------------------------------------------------------------------------------------------------
 
 SECRET = "sk-of-nobody-0123456789abcdefghijklmnopqrstuvwxyz"
 
@@ -182,7 +186,11 @@ def unlisted(chat: Callable[[Asked], Answer]) -> Callable[[Asked], Answer]:
 
 
 def test_a_model_that_no_list_names_is_found_by_a_chat() -> None:
-    limited = unlisted(lambda asked: whole({"error": "max_tokens is not supported"}, 400) if "max_tokens" in asked.body else good(asked))
+    limited = unlisted(
+        lambda asked: (
+            whole({"error": "max_tokens is not supported"}, 400) if "max_tokens" in asked.body else good(asked)
+        )
+    )
     found = probed(limited)
     assert (found.model, found.served, found.mode, found.cap_name) == ("toy", (), "chat", "max_completion_tokens")
     with pytest.raises(ConfigError, match="refuses access: it requires a key, and none was sent"):
@@ -190,11 +198,16 @@ def test_a_model_that_no_list_names_is_found_by_a_chat() -> None:
 
 
 @pytest.mark.parametrize(
-    ("known", "same"), [({"served": ("toy",)}, False), ({"version": "1.0", "served": ("toy",)}, False), ({"served": ()}, True)]
+    ("known", "same"),
+    [({"served": ("toy",)}, False), ({"version": "1.0", "served": ("toy",)}, False), ({"served": ()}, True)],
 )
-def test_a_server_that_shows_neither_version_nor_list_is_the_same_only_where_it_showed_none(known: dict[str, Any], same: bool) -> None:
+def test_a_server_that_shows_neither_version_nor_list_is_the_same_only_where_it_showed_none(
+    known: dict[str, Any], same: bool
+) -> None:
     with serving(Saying(lambda _: NONE)) as url:
-        assert check_reachable(Capabilities(root=f"{url}/v1", model="toy", mode="chat", **known), url, Key(), 2.0) == same
+        assert (
+            check_reachable(Capabilities(root=f"{url}/v1", model="toy", mode="chat", **known), url, Key(), 2.0) == same
+        )
 
 
 def test_a_key_stands_in_no_finding() -> None:
@@ -209,13 +222,34 @@ def test_a_key_stands_in_no_finding() -> None:
 
 
 @settings(deadline=None)
-@given(st.sampled_from(["/v1/models", "/version", "/metrics", "/v1/chat/completions", "/v1/completions", "/tokenize"]), st.data())
+@given(
+    st.sampled_from(["/v1/models", "/version", "/metrics", "/v1/chat/completions", "/v1/completions", "/tokenize"]),
+    st.data(),
+)
 def test_no_garbage_makes_an_untyped_error(path: str, data: st.DataObject) -> None:
     garbage = st.sampled_from(
-        [b"", b"{}", b"[]", b"5", b"null", b"\xff", b"[" * 5000, b'"\\ud83d"', b'{"data": [{}]}', b'{"data": [{"id": "\\ud83d"}]}',
-         b'{"data": {"id": "toy"}}', b'{"data": [{"id": "toy", "max_model_len": 1e999}]}', b'{"tokens": [1, "a"]}', b'{"tokens": {}}',
-         b'{"choices": []}', b'{"choices": [[]]}', b'{"version": {"a": [null]}}', b'{"error": {"code": 418}}', b'{"error": [5]}']
-    )  # fmt: skip
+        [
+            b"",
+            b"{}",
+            b"[]",
+            b"5",
+            b"null",
+            b"\xff",
+            b"[" * 5000,
+            b'"\\ud83d"',
+            b'{"data": [{}]}',
+            b'{"data": [{"id": "\\ud83d"}]}',
+            b'{"data": {"id": "toy"}}',
+            b'{"data": [{"id": "toy", "max_model_len": 1e999}]}',
+            b'{"tokens": [1, "a"]}',
+            b'{"tokens": {}}',
+            b'{"choices": []}',
+            b'{"choices": [[]]}',
+            b'{"version": {"a": [null]}}',
+            b'{"error": {"code": 418}}',
+            b'{"error": [5]}',
+        ]
+    )
     given_ = data.draw(garbage), data.draw(st.sampled_from([200, 200, 204, 299, 400, 401, 500]))
     try:
         found = probed(lambda asked: whole(*given_) if asked.path == path else good(asked), 2.0, model="")
@@ -236,7 +270,9 @@ def test_no_depth_of_nesting_makes_an_untyped_error(depth: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["nowhere.pem", "empty.pem"])
-def test_a_file_of_authorities_that_cannot_be_read_is_named(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_of_authorities_that_cannot_be_read_is_named(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "empty.pem").write_text("nothing")
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / name))
     with pytest.raises(ConfigError, match=r"SSL_CERT_FILE is .*, but must be a file of certificates"):
@@ -257,7 +293,7 @@ def test_a_server_that_writes_always_the_same_obeys_no_filter_that_can_be_seen()
         assert dict(probe_server(url, "toy", Key()).lines())["top_k, min_p"] == "obeyed"
 
 
-# Urls -------------------------------------------------------------------------------------------------------------------------------
+# Urls -----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("url", [" http://a:1", "http://a:1\n", "\thttp://a:1/ ", "http://a:1//", "http://a:1/v1/"])
@@ -290,7 +326,14 @@ def test_what_is_no_url_has_a_hint(url: str, hint: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["http://me:hunter2@[::1", "me:hunter2@host:80", "http:/me:hunter2@host", "http://a?key=hunter2", "http://a#hunter2"]
+    "url",
+    [
+        "http://me:hunter2@[::1",
+        "me:hunter2@host:80",
+        "http:/me:hunter2@host",
+        "http://a?key=hunter2",
+        "http://a#hunter2",
+    ],
 )
 def test_a_secret_in_a_url_is_not_shown(url: str) -> None:
     with pytest.raises(ConfigError) as caught:

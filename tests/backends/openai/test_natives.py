@@ -1,4 +1,6 @@
-"""Tools, JSON schemas and pictures where a server takes them: found by the probe, sent by chats, and read into the path."""
+"""Tools, JSON schemas and pictures where a server takes them: found by the probe, sent by chats, and read into the
+path.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from tts.models.registry import ModelRecord
 from tts.tasks.json import JsonTask
 from tts.types import AnswerForm, Message, Picture, ToolCall, ToolOffer, ToolResult
 
-PIXEL = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+PIXEL = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="  # noqa: E501
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 LOOKED = Picture(PIXEL)
 
@@ -47,7 +49,10 @@ def test_a_probe_does_not_find_what_a_server_passes_over(lacks: str, monkeypatch
 
     def without(body: dict[str, Any]) -> dict[str, Any]:
         turns = [
-            {**turn, "content": "one" if lacks == "image_url" and not isinstance(turn["content"], str) else turn["content"]}
+            {
+                **turn,
+                "content": "one" if lacks == "image_url" and not isinstance(turn["content"], str) else turn["content"],
+            }
             for turn in body["messages"]
         ]
         return {name: turns if name == "messages" else value for name, value in body.items() if name != lacks}
@@ -63,12 +68,18 @@ def test_a_probe_does_not_find_what_a_server_passes_over(lacks: str, monkeypatch
 
 
 OFFER = ToolOffer(
-    (json.dumps({"type": "function", "function": {"name": "weather", "parameters": CITY}}),), '"auto"', False, "You may call weather."
+    (json.dumps({"type": "function", "function": {"name": "weather", "parameters": CITY}}),),
+    '"auto"',
+    False,
+    "You may call weather.",
 )
 ASKED = (
     Message.of("system", ("Be brief.\n\n", OFFER)),
     Message("user", "Oslo?"),
-    Message.of("assistant", ("I look.", ToolCall("weather", '{"city": "Oslo"}', "c1"), ToolCall("weather", '{"city": "Rome"}', "c2"))),
+    Message.of(
+        "assistant",
+        ("I look.", ToolCall("weather", '{"city": "Oslo"}', "c1"), ToolCall("weather", '{"city": "Rome"}', "c2")),
+    ),
     Message.of("user", (ToolResult("c1", "rain"), ToolResult("c2", "sun"), "\n\n", "And now?")),
 )
 
@@ -127,7 +138,10 @@ def test_pieces_of_calls_are_put_together(stream: bool) -> None:
     if stream:
         reply.take({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]})
     assert reply.error(0) is None
-    assert "".join(reply.choices[0].pieces) == '\n<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
+    assert (
+        "".join(reply.choices[0].pieces)
+        == '\n<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
+    )
 
 
 def test_arguments_that_are_no_json_are_no_call() -> None:
@@ -151,7 +165,7 @@ def test_a_form_has_no_text() -> None:
     assert Message.of("user", ("Where?", AnswerForm("{}"))).content == "Where?"
 
 
-# Pictures ---------------------------------------------------------------------------------------------------------------------------
+# Pictures -------------------------------------------------------------------------------------------------------------
 
 
 def seen() -> list[Message]:
@@ -163,7 +177,13 @@ def test_a_picture_reaches_a_model_that_takes_it() -> None:
     with serving_script(says("A point.")) as upstream:
         by_parts = tts.solve(seen(), 400, model=record(upstream.url), strategy="single", seed=1)
         written = [
-            {"role": "user", "content": [{"type": "text", "text": "What is it?"}, {"type": "image_url", "image_url": {"url": PIXEL}}]}
+            {
+                "role": "user",
+                "content": [
+                    {"type": "text", "text": "What is it?"},
+                    {"type": "image_url", "image_url": {"url": PIXEL}},
+                ],
+            }
         ]
         by_mappings = tts.solve(written, 400, model=record(upstream.url), strategy="single", seed=1)
         first, second = upstream.bodies[-2]["messages"], upstream.bodies[-1]["messages"]
@@ -174,14 +194,17 @@ def test_a_picture_reaches_a_model_that_takes_it() -> None:
 
 
 def test_pictures_differ_by_their_digests() -> None:
-    one, other = (Message.of("user", ("?", Picture(url))) for url in ("data:image/png;base64,AA==", "data:image/png;base64,AQ=="))
+    one, other = (
+        Message.of("user", ("?", Picture(url))) for url in ("data:image/png;base64,AA==", "data:image/png;base64,AQ==")
+    )
     assert one.content != other.content
     assert one.content.startswith("?[picture ")
 
 
 def test_a_picture_is_refused_by_name_before_anything_is_spent() -> None:
     with pytest.raises(
-        CapabilityError, match="the prompt has a picture, but the model of the role 'policy' on the backend 'toy' reads text alone"
+        CapabilityError,
+        match="the prompt has a picture, but the model of the role 'policy' on the backend 'toy' reads text alone",
     ):
         tts.solve(seen(), 400, model="toy")
 

@@ -174,7 +174,9 @@ def test_a_server_that_takes_few_calls_gets_few_and_every_row_is_written() -> No
 
 
 def test_stated_limits_are_kept_from_the_first_call() -> None:
-    server = ToyServer(ids=False, limit_headers=("x-ratelimit-remaining-requests: 2", "x-ratelimit-limit-requests: 60"), pause_s=0.001)
+    server = ToyServer(
+        ids=False, limit_headers=("x-ratelimit-remaining-requests: 2", "x-ratelimit-limit-requests: 60"), pause_s=0.001
+    )
     with serving(server) as url:
         found = ServerAccess.of(registry.resolve("toy", url)).probed()
     assert found.limited

@@ -1,4 +1,6 @@
-"""Which parameters a server takes: temperature and top_p apart, neutral values one by one, in few requests; spellings of a url; notes."""
+"""Which parameters a server takes: temperature and top_p apart, neutral values one by one, in few requests; spellings
+of a url; notes.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,11 @@ class Choosy(ToyServer):
         super().check(body)
         found = [name for name in self.refused if name in body]
         if found:
-            raise ConfigError(f"Unrecognized request arguments supplied: {', '.join(found[: self.named])}" if self.names else "Bad request")
+            raise ConfigError(
+                f"Unrecognized request arguments supplied: {', '.join(found[: self.named])}"
+                if self.names
+                else "Bad request"
+            )
         if self.apart and {"temperature", "top_p"} <= body.keys():
             raise ConfigError("`temperature` and `top_p` cannot both be specified for this model. Please use only one.")
 
@@ -120,17 +126,34 @@ def test_what_is_sent_has_the_law_that_was_asked_for_or_is_refused(
 @pytest.mark.parametrize("names", [True, False])
 @pytest.mark.parametrize(
     "refused",
-    [(), ("repeat_penalty",), ("min_p",), ("top_k", "repeat_penalty"), ("top_k", "min_p", "repetition_penalty", "repeat_penalty")],
+    [
+        (),
+        ("repeat_penalty",),
+        ("min_p",),
+        ("top_k", "repeat_penalty"),
+        ("top_k", "min_p", "repetition_penalty", "repeat_penalty"),
+    ],
 )
 def test_every_neutral_value_is_sent_that_is_taken(refused: tuple[str, ...], names: bool) -> None:
     found, _ = found_at(choosy(*refused, names=names, **HOSTED))
-    assert {name for name, _ in found.neutral} == {"top_k", "min_p", "repetition_penalty", "repeat_penalty"} - set(refused)
+    assert {name for name, _ in found.neutral} == {"top_k", "min_p", "repetition_penalty", "repeat_penalty"} - set(
+        refused
+    )
     assert found.filters == (not {"top_k", "min_p"} & set(refused))
 
 
 def test_a_plain_server_is_probed_by_few_requests() -> None:
     for server in (
-        choosy("top_k", "min_p", "repetition_penalty", "repeat_penalty", "continue_final_message", "seed", "logprobs", **HOSTED),
+        choosy(
+            "top_k",
+            "min_p",
+            "repetition_penalty",
+            "repeat_penalty",
+            "continue_final_message",
+            "seed",
+            "logprobs",
+            **HOSTED,
+        ),
         choosy("repeat_penalty", "min_p", "top_k", "repetition_penalty", names=True, reasoning=3, **HOSTED),
     ):
         server.named = 9
@@ -143,18 +166,26 @@ def test_a_plain_server_is_probed_by_few_requests() -> None:
 def test_a_model_that_thinks_is_probed_by_few_requests_on_a_server_that_takes_everything(thought: int) -> None:
     server = choosy(reasoning=thought)
     found, cost = found_at(server)
-    assert (found.mode, found.reasoning, found.n, found.efforts, found.seeds, found.filters) == ("chat", True, True, True, True, True)
+    assert (found.mode, found.reasoning, found.n, found.efforts, found.seeds, found.filters) == (
+        "chat",
+        True,
+        True,
+        True,
+        True,
+        True,
+    )
     assert {name for name, _ in found.neutral} == {"top_k", "min_p", "repetition_penalty", "repeat_penalty"}
     assert cost.requests <= 18, [sorted(body) for body in server.bodies]
 
 
-# Spellings, and the note --------------------------------------------------------------------------------------------------------------
+# Spellings, and the note ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("one", "other", "same"),
     [
-        ("http://localhost:8000", "http://localhost:8000/v1", True), ("http://localhost:8000", "http://127.0.0.1:8000/", True),
+        ("http://localhost:8000", "http://localhost:8000/v1", True),
+        ("http://localhost:8000", "http://127.0.0.1:8000/", True),
         ("HTTP://Example.COM/v1", "http://example.com:80/v1/", True), ("https://a.b:443//v1", "https://a.b/v1", True),
         ("https://a.b/API/v1", "https://a.b/api/v1", False), ("http://a.b:443", "https://a.b:443", False),
         ("http://localhost.example:1", "http://127.0.0.1.example:1", False), ("http://a:1", "http://a:2", False),

@@ -42,8 +42,8 @@ def _no_key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 WHOLE = {
-    "mode": "tokens", "streams": True, "usage": True, "cached": True, "logprobs": True, "seeds": True, "n": True, "stops": True,
-    "filters": True, "tempers": True, "reasoning": False, "template": True, "context": None,
+    "mode": "tokens", "streams": True, "usage": True, "cached": True, "logprobs": True, "seeds": True, "n": True,
+    "stops": True, "filters": True, "tempers": True, "reasoning": False, "template": True, "context": None,
     "tops": False,
 }  # fmt: skip
 
@@ -106,7 +106,8 @@ def test_a_server_that_takes_one_temperature_and_no_row_without_limit_is_asked_f
 
 
 @pytest.mark.parametrize(
-    ("version", "blocks", "risky"), [("0.32.0", 32, True), ("0.32.0", 128, True), ("0.32.0", 16, False), ("0.33.1", 128, False)]
+    ("version", "blocks", "risky"),
+    [("0.32.0", 32, True), ("0.32.0", 128, True), ("0.32.0", 16, False), ("0.33.1", 128, False)],
 )
 def test_seeds_are_not_tried_where_they_may_end_the_server(version: str, blocks: int, risky: bool) -> None:
     page = f'vllm:cache_config_info{{mamba_block_size="None",block_size="{blocks}",engine="0"}} 1.0'
@@ -136,12 +137,14 @@ def test_the_only_model_needs_no_name() -> None:
         assert probe_server(f"{url}/v1/", "", Key()).model == "the one"
 
 
-# Mistakes ---------------------------------------------------------------------------------------------------------------------------
+# Mistakes -------------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
 def answering(reply: bytes | None, *, endless: bool = False) -> Iterator[str]:
-    """A server that answers each connection with these bytes, or, for None, never; `endless`: and goes on with spaces."""
+    """A server that answers each connection with these bytes, or, for None, never; `endless`: and goes on with
+    spaces.
+    """
     with socket.create_server(("127.0.0.1", 0)) as listening:
         kept: list[socket.socket] = []
 
@@ -194,7 +197,10 @@ def page(content: bytes, kind: bytes = b"text/html") -> bytes:
         (page(b'{"data": [1, 2]}', b"application/json"), "does not answer as an OpenAI-compatible server does"),
         (b"SSH-2.0-OpenSSH_9.6\r\n", "cannot be reached"),
         (page(b"{}").replace(b"Content-Type", b"Content-Encoding: gzip\r\nContent-Type"), "its encoding is broken"),
-        (b"HTTP/1.1 307 Moved\r\nLocation: http://127.0.0.1:9/\r\nContent-Length: 0\r\n\r\n", "does not answer as an OpenAI-compatible"),
+        (
+            b"HTTP/1.1 307 Moved\r\nLocation: http://127.0.0.1:9/\r\nContent-Length: 0\r\n\r\n",
+            "does not answer as an OpenAI-compatible",
+        ),
     ],
 )
 def test_another_kind_of_server_is_refused_in_one_line_with_a_hint(reply: bytes, says: str) -> None:
@@ -220,7 +226,11 @@ def test_of_hundreds_of_models_some_are_named_and_the_nearest_is_hinted_at() -> 
     with serving(ToyServer(model=names[0], others=names[1:])) as url:
         error, hint = told("--url", url, "--model", "org/model-2777")
     assert error.endswith("org/model-10, org/model-11 and 288 others")
-    assert hint == "hint: for example --model org/model-277; a name of your own: tts models add NAME --url URL --served-as org/model-277"
+    assert (
+        hint
+        == "hint: for example --model org/model-277; a name of your own: tts models add NAME --url URL --served-as "
+        "org/model-277"
+    )
 
 
 def test_of_a_gateway_the_model_without_a_search_is_hinted_at() -> None:
@@ -240,7 +250,10 @@ def test_a_model_that_is_not_served_names_those_that_are() -> None:
     with serving(ToyServer(model="org/served")) as url:
         error, hint = told("--url", url, "--model", "org/other")
     assert error == f"error: the model is org/other, but {url} serves org/served"
-    assert hint == "hint: for example --model org/served; a name of your own: tts models add NAME --url URL --served-as org/served"
+    assert (
+        hint == "hint: for example --model org/served; a name of your own: tts models add NAME --url URL --served-as "
+        "org/served"
+    )
 
 
 @pytest.mark.parametrize(
@@ -309,16 +322,30 @@ async def drawn_and_closed(url: str) -> list[Sample]:
         await backend.close()
 
 
-# The key ----------------------------------------------------------------------------------------------------------------------------
+# The key --------------------------------------------------------------------------------------------------------------
 
 
-def test_the_key_is_sent_and_stands_nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_key_is_sent_and_stands_nowhere(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG)
     (held := tmp_path / "key").write_text(f"{SECRET}\n")
     trace = tmp_path / "trace.json"
     server = ToyServer(key=SECRET)
     with serving(server) as url:
-        command = ["solve", PROMPT, "--url", url, "--model", "toy", "--budget", "samples=3", "--json", "--trace", str(trace)]
+        command = [
+            "solve",
+            PROMPT,
+            "--url",
+            url,
+            "--model",
+            "toy",
+            "--budget",
+            "samples=3",
+            "--json",
+            "--trace",
+            str(trace),
+        ]
         for name, value in ((KEY_VARIABLE, SECRET), (KEY_FILE_VARIABLE, str(held))):
             monkeypatch.setenv(name, value)
             result = CliRunner().invoke(app, command)
@@ -349,8 +376,12 @@ def test_a_key_that_is_wanted_only_where_something_is_written_is_told() -> None:
     assert KEY_VARIABLE in hint
 
 
-@pytest.mark.parametrize(("given", "says"), [("two words", "has characters that no key has"), ("ключ", "has characters that no key has")])
-def test_what_cannot_be_a_key_is_refused(given: str, says: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("given", "says"), [("two words", "has characters that no key has"), ("ключ", "has characters that no key has")]
+)
+def test_what_cannot_be_a_key_is_refused(
+    given: str, says: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv(KEY_VARIABLE, given)
     with pytest.raises(ConfigError, match=says) as refused:
         Key.find()
@@ -361,7 +392,7 @@ def test_what_cannot_be_a_key_is_refused(given: str, says: str, monkeypatch: pyt
         Key.find(variable="OF_NOBODY")
 
 
-# The doctor -------------------------------------------------------------------------------------------------------------------------
+# The doctor -----------------------------------------------------------------------------------------------------------
 
 
 def test_the_doctor_prints_the_findings_and_what_works() -> None:
@@ -369,7 +400,14 @@ def test_the_doctor_prints_the_findings_and_what_works() -> None:
         result = CliRunner().invoke(app, ["doctor", "--url", url])
     assert result.exit_code == 0
     text = " ".join(result.stdout.split())
-    for part in ("plain chat: whole solutions only", "512 tokens", "best_of_n", "beam (steps)", f"{url}/v1", "served: toy"):
+    for part in (
+        "plain chat: whole solutions only",
+        "512 tokens",
+        "best_of_n",
+        "beam (steps)",
+        f"{url}/v1",
+        "served: toy",
+    ):
         assert part in text
     result = CliRunner().invoke(app, ["doctor", "--model", "toy"])
     assert result.exit_code == 2

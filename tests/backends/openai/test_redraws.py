@@ -1,4 +1,6 @@
-"""What is asked again, and how: in smaller calls, for shorter rows, later, or not at all where the budget pays one reading."""
+"""What is asked again, and how: in smaller calls, for shorter rows, later, or not at all where the budget pays one
+reading.
+"""
 
 from __future__ import annotations
 
@@ -105,12 +107,17 @@ def test_what_a_broken_call_cost_is_paid_where_its_rows_are_given_up_before_they
 
     async def check(backend: OpenAIBackend) -> None:
         rows = await asked(backend, 4)
-        await rows.row(0)  # which is known in the turn in which the calls for the broken ones are made, and before they begin
+        # which is known in the turn in which the calls for the broken ones are made, and before they begin
+        await rows.row(0)
         rows.cancel()
         samples = await samples_of(rows)
         assert [sample.finish for sample in samples] == ["eos", "cancelled", "eos", "cancelled"]
         assert len(server.bodies) == 1
-        assert sum(sample.num_tokens for sample in samples) == backend.counters.generated_tokens == server.served[0].generated
+        assert (
+            sum(sample.num_tokens for sample in samples)
+            == backend.counters.generated_tokens
+            == server.served[0].generated
+        )
 
     using(server, check, **SHARED)
 
@@ -208,7 +215,9 @@ def test_what_broken_replies_cost_is_no_part_of_the_path() -> None:
     async def check(backend: OpenAIBackend) -> None:
         [end] = await solved([make_run(PROMPT, Budget(samples=1), "best_of_n | majority", backend)])
         [candidate] = end.solution.candidates
-        assert candidate.trajectory.num_tokens == len(candidate.trajectory.token_ids) < end.solution.usage.generated_tokens
+        assert (
+            candidate.trajectory.num_tokens == len(candidate.trajectory.token_ids) < end.solution.usage.generated_tokens
+        )
         assert end.search is not None
         check_books(end.search)
 
@@ -216,7 +225,9 @@ def test_what_broken_replies_cost_is_no_part_of_the_path() -> None:
 
 
 @pytest.mark.parametrize("limit", [{"usd": 0.01}, {"flops": 20_000}])
-def test_where_reading_is_paid_for_a_broken_reply_is_drawn_again_with_a_grant_of_its_own(limit: dict[str, float]) -> None:
+def test_where_reading_is_paid_for_a_broken_reply_is_drawn_again_with_a_grant_of_its_own(
+    limit: dict[str, float],
+) -> None:
     server = ToyServer(fault=lambda number, _body: "none" if number % 3 else "")
 
     async def check(backend: OpenAIBackend) -> None:

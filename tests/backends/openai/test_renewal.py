@@ -1,4 +1,6 @@
-"""A server that was started anew as another one: the first contradiction drops what was kept, and the search goes on by a new probe."""
+"""A server that was started anew as another one: the first contradiction drops what was kept, and the search goes on by
+a new probe.
+"""
 
 from __future__ import annotations
 
@@ -129,7 +131,9 @@ def test_declared_capabilities_are_no_reason_to_probe() -> None:
     assert len(server.headers) == len(server.bodies)
 
 
-def test_rows_that_are_given_up_while_a_refusing_server_is_probed_again_cost_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_rows_that_are_given_up_while_a_refusing_server_is_probed_again_cost_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     begun, over = threading.Event(), threading.Event()
 
     def probe() -> Capabilities:

@@ -1,4 +1,6 @@
-"""Odd replies of real servers: parts, missing reports, errors with status 200, quotas, what a message tells; and several servers."""
+"""Odd replies of real servers: parts, missing reports, errors with status 200, quotas, what a message tells; and
+several servers.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ def message(content: Any, finish: str = "stop", usage: Any = None, **more: Any) 
     return whole({"choices": [choice], **({"usage": usage} if usage is not None else {})})
 
 
-# Contents in parts ----------------------------------------------------------------------------------------------------------------
+# Contents in parts ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -47,7 +49,11 @@ def message(content: Any, finish: str = "stop", usage: Any = None, **more: Any) 
         ({"type": "text", "text": "ab"}, "", "ab"),
         ([*THOUGHT, {"type": "text", "text": "4"}], "hm so", "4"),
         ([{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "4"}], "hm", "4"),
-        ([{"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]}, {"type": "text", "text": "4"}], "hm", "4"),
+        (
+            [{"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]}, {"type": "text", "text": "4"}],
+            "hm",
+            "4",
+        ),
         ([{"type": "redacted_thinking", "data": "x"}, {"type": "text", "text": "4"}], "", "4"),
         ([], "", ""),
     ],
@@ -85,7 +91,7 @@ def test_a_content_that_is_no_text_is_named(content: Any) -> None:
     assert "image_url" in sample.error or "4" in sample.error
 
 
-# Charges without a report ---------------------------------------------------------------------------------------------------------
+# Charges without a report ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -113,12 +119,17 @@ def test_a_row_without_a_report_is_charged_its_bytes_and_one_unless_it_may_hide_
     ("shows", "cause"),
     [
         ({}, "the server reports no tokens: rows are charged a token for each byte, and one"),
-        ({"reasoning": True}, "the server reports no tokens, and the model may think unseen: rows are charged all that was granted"),
+        (
+            {"reasoning": True},
+            "the server reports no tokens, and the model may think unseen: rows are charged all that was granted",
+        ),
     ],
 )
 def test_a_solution_says_why_it_is_charged_by_estimates(shows: dict[str, Any], cause: str) -> None:
     with serving(Saying(lambda _: message("The answer is 4."))) as url:
-        record = ModelRecord(name="toy", backend="openai", url=url, capabilities=tuple({"mode": "chat", **shows}.items()))
+        record = ModelRecord(
+            name="toy", backend="openai", url=url, capabilities=tuple({"mode": "chat", **shows}.items())
+        )
         with tts.Solver(record, task="math", strategy="best_of_n(n=2) | majority") as solver:
             found = solver.solve("What is 2 + 2?", 400)
     assert found.answer == "4"
@@ -137,14 +148,16 @@ def test_rows_of_one_call_that_share_a_report_say_so() -> None:
 
 
 def test_a_report_is_no_cause_of_a_warning() -> None:
-    with serving(Saying(lambda _: message("The answer is 4.", usage={"prompt_tokens": 9, "completion_tokens": 6}))) as url:
+    with serving(
+        Saying(lambda _: message("The answer is 4.", usage={"prompt_tokens": 9, "completion_tokens": 6}))
+    ) as url:
         record = ModelRecord(name="toy", backend="openai", url=url, capabilities=(("mode", "chat"), ("usage", True)))
         with tts.Solver(record, task="math", strategy="best_of_n(n=2) | majority") as solver:
             found = solver.solve("What is 2 + 2?", 400)
     assert not any("charged" in warning for warning in found.warnings)
 
 
-# Cache writes ---------------------------------------------------------------------------------------------------------------------
+# Cache writes ---------------------------------------------------------------------------------------------------------
 
 
 def test_what_is_written_to_a_cache_is_read_from_every_spelling() -> None:
@@ -177,14 +190,16 @@ def test_cache_writes_without_a_price_are_told_in_budgets_of_dollars() -> None:
     cases: list[tuple[dict[str, Any], bool]] = [({}, True), ({"usd_cache_write": "3.75"}, False)]
     for more, told in cases:
         with serving(Saying(lambda _: message("The answer is 4.", usage=usage))) as url:
-            record = ModelRecord(name="t", backend="openai", url=url, capabilities=(("mode", "chat"), ("usage", True)), **priced, **more)
+            record = ModelRecord(
+                name="t", backend="openai", url=url, capabilities=(("mode", "chat"), ("usage", True)), **priced, **more
+            )
             with tts.Solver(record, task="math", strategy="best_of_n(n=1) | majority") as solver:
                 found = solver.solve("What is 2 + 2?", tts.Budget(usd=0.1, samples=1))
         assert any("give usd_cache_write" in warning for warning in found.warnings) is told
         assert found.usage.usd == pytest.approx((9 * (3 if told else 3.75) + 6 * 15) / 1e6)
 
 
-# Errors with status 200, and quotas -----------------------------------------------------------------------------------------------
+# Errors with status 200, and quotas -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -192,7 +207,12 @@ def test_cache_writes_without_a_price_are_told_in_budgets_of_dollars() -> None:
     [
         ({"error": {"message": "This model's maximum context length is 4096 tokens"}}, "Refused", 400, False),
         ({"error": "prompt is too long: 9000 tokens"}, "Refused", 400, False),
-        ({"error": {"message": "You exceeded your current quota", "type": "insufficient_quota"}}, "QuotaExceeded", 429, False),
+        (
+            {"error": {"message": "You exceeded your current quota", "type": "insufficient_quota"}},
+            "QuotaExceeded",
+            429,
+            False,
+        ),
         ({"error": {"message": "Insufficient Balance"}}, "QuotaExceeded", 500, False),
         ({"error": {"message": "Rate limit reached. Please try again in 20s."}}, "RateLimited", 429, True),
         ({"message": "Overloaded", "code": 529}, "ServerError", 529, True),
@@ -202,7 +222,7 @@ def test_cache_writes_without_a_price_are_told_in_budgets_of_dollars() -> None:
         ({"error": {"message": "Error code: 401 - Incorrect API key"}}, "Refused", 401, False),
         ({"success": False, "message": "who knows"}, "ServerError", 500, True),
     ],
-)  # fmt: skip
+)
 def test_an_error_with_status_200_is_read_by_its_text(told: Any, kind: str, status: int, again: bool) -> None:
     error = event_error(told, 0.0, Key(), began=False)
     assert error is not None
@@ -226,10 +246,11 @@ def test_a_reply_is_no_error() -> None:
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [
-        ("Please try again in 7m12s. Visit …", 432.0), ("try again in 350ms", 0.35), ("Please retry after 6 seconds", 6.0),
-        ("Quota resets in 1 day, 2 hours", 93600.0), ("wait 90 minutes", 5400.0), ("exhausted until 2026-01-01T00:08:20Z", 500.0),
-        ("available on 2026-01-01 00:08:20 UTC", 500.0), ("until 2026-01-01T01:08:20+01:00", 500.0), ("resets 2090-01-01", 604800.0),
-        ("limit 200, used 200", 0.0), ("try again later", 0.0), ("until 2026-99-99", 0.0), ("", 0.0),
+        ("Please try again in 7m12s. Visit …", 432.0), ("try again in 350ms", 0.35),
+        ("Please retry after 6 seconds", 6.0), ("Quota resets in 1 day, 2 hours", 93600.0), ("wait 90 minutes", 5400.0),
+        ("exhausted until 2026-01-01T00:08:20Z", 500.0), ("available on 2026-01-01 00:08:20 UTC", 500.0),
+        ("until 2026-01-01T01:08:20+01:00", 500.0), ("resets 2090-01-01", 604800.0), ("limit 200, used 200", 0.0),
+        ("try again later", 0.0), ("until 2026-99-99", 0.0), ("", 0.0),
     ],
 )  # fmt: skip
 def test_the_wait_that_a_text_states_is_read(text: str, seconds: float) -> None:
@@ -244,7 +265,9 @@ def test_a_quota_until_a_time_is_one_line_and_one_request(status: int) -> None:
         record = ModelRecord(name="toy", backend="openai", url=url, capabilities=(("mode", "chat"), ("usage", True)))
         with tts.Solver(record, task="math", strategy="best_of_n(n=6) | majority") as solver:
             for _ in range(2):
-                with pytest.raises(tts.EngineError, match=f"^every row failed: QuotaExceeded: (status {status}: )?{cause}$"):
+                with pytest.raises(
+                    tts.EngineError, match=f"^every row failed: QuotaExceeded: (status {status}: )?{cause}$"
+                ):
                     solver.solve("What is 2 + 2?", 4000)
     assert len(server.asked) <= 6  # the first round of calls is sent at once; none after it
 
@@ -296,14 +319,27 @@ def test_a_message_has_the_cause(content: bytes, cause: str) -> None:
 def test_an_error_within_a_choice_is_the_error_of_the_call() -> None:
     sample, _ = row(
         head(),
-        event({"choices": [{"index": 0, "delta": {}, "error": {"code": 502, "message": "upstream gone"}, "finish_reason": "error"}]}),
+        event(
+            {
+                "choices": [
+                    {
+                        "index": 0,
+                        "delta": {},
+                        "error": {"code": 502, "message": "upstream gone"},
+                        "finish_reason": "error",
+                    }
+                ]
+            }
+        ),
     )
     assert sample.error == "ServerError: upstream gone"
 
 
 def test_a_prompt_that_has_no_room_is_one_kind_at_any_status() -> None:
     for status in (200, 400):
-        sample, _ = row(*whole({"error": {"message": "input length exceeds the context window"}}, status), streams=False)
+        sample, _ = row(
+            *whole({"error": {"message": "input length exceeds the context window"}}, status), streams=False
+        )
         assert sample.error.startswith("NoRoom: ")
         assert "input length exceeds the context window" in sample.error
         assert not sample.num_tokens
@@ -332,13 +368,19 @@ def test_what_a_server_without_text_says_stands_in_the_refusal() -> None:
 
 def test_a_reply_of_many_parts_is_no_more_than_its_text() -> None:
     reply = ServerReply(1)
-    reply.take({"choices": [{"index": 0, "message": {"content": [{"type": "text", "text": "a"}] * 3}, "finish_reason": "stop"}]})
+    reply.take(
+        {
+            "choices": [
+                {"index": 0, "message": {"content": [{"type": "text", "text": "a"}] * 3}, "finish_reason": "stop"}
+            ]
+        }
+    )
     assert reply.choices[0].pieces == ["aaa"]
     assert Capabilities(root="r", model="m", mode="chat").tempers
     assert ToyServer().tempers
 
 
-# Several servers of one model ----------------------------------------------------------------------------------------------------
+# Several servers of one model -----------------------------------------------------------------------------------------
 
 USED = {"prompt_tokens": 9, "completion_tokens": 2}
 
@@ -364,10 +406,14 @@ def replying(*statuses: int) -> Saying:
     return Saying(say)
 
 
-def samples_at(urls: list[str], count: int, check: Callable[[OpenAIBackend], Any] = lambda _: None, **timeouts: Any) -> Any:
+def samples_at(
+    urls: list[str], count: int, check: Callable[[OpenAIBackend], Any] = lambda _: None, **timeouts: Any
+) -> Any:
     async def draw() -> Any:
         found = Capabilities(root=f"{urls[0]}/v1", model="toy", mode="chat", usage=True)
-        backend = OpenAIBackend(found, timeouts=dataclasses.replace(QUICK, **timeouts), others=[f"{url}/v1" for url in urls[1:]])
+        backend = OpenAIBackend(
+            found, timeouts=dataclasses.replace(QUICK, **timeouts), others=[f"{url}/v1" for url in urls[1:]]
+        )
         made = []
         for _ in range(count):
             made += await drawn(backend, 1)
@@ -419,7 +465,10 @@ def test_where_all_fail_the_tries_are_those_of_one_server() -> None:
 
 
 def test_paths_by_tokens_go_on_at_the_other_server() -> None:
-    servers = [ToyServer(prompts=[PROMPT], fault=lambda number, _body: "503" if number == 1 else ""), ToyServer(prompts=[PROMPT])]
+    servers = [
+        ToyServer(prompts=[PROMPT], fault=lambda number, _body: "503" if number == 1 else ""),
+        ToyServer(prompts=[PROMPT]),
+    ]
     for word in (PROMPT, *"0123456789+-= A:\n"):
         servers[1].encoded(word)
 
@@ -435,7 +484,7 @@ def test_paths_by_tokens_go_on_at_the_other_server() -> None:
     assert all(sample.text and sample.finish in ("eos", "length") for sample in samples)
 
 
-# At the start -----------------------------------------------------------------------------------------------------------------------
+# At the start ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_server_that_is_dead_at_the_start_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
@@ -463,7 +512,7 @@ def test_each_server_fails_over_to_the_next_of_its_list() -> None:
     assert access.other_roots("http://c:1") == ("http://a:1", "http://b:1/v1")
 
 
-# The rule ---------------------------------------------------------------------------------------------------------------------------
+# The rule -------------------------------------------------------------------------------------------------------------
 
 
 def test_rests_double_and_end_with_a_call_that_works() -> None:

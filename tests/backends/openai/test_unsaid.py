@@ -1,4 +1,6 @@
-"""What a server does not say outright: hidden thoughts, trimmed messages, work behind a lost connection, and that it is gone."""
+"""What a server does not say outright: hidden thoughts, trimmed messages, work behind a lost connection, and that it is
+gone.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +100,9 @@ def test_a_server_that_is_gone_fails_rows_at_once_when_it_was_waited_for_long_en
         url = f"http://127.0.0.1:{nobody.getsockname()[1]}"
 
         async def check() -> None:
-            backend = on(url, dataclasses.replace(QUICK, longest_wait_s=0.2, wait_s=0.2, tries=8), mode="chat", logprobs=False)
+            backend = on(
+                url, dataclasses.replace(QUICK, longest_wait_s=0.2, wait_s=0.2, tries=8), mode="chat", logprobs=False
+            )
             [first] = await drawn(backend, 1)
             assert first.error.startswith("ConnectionFailed")
             tried, began = backend.errors["ConnectionFailed"], time.monotonic()
@@ -137,7 +141,14 @@ def test_what_a_server_does_to_the_law_by_default_is_switched_off_as_far_as_it_c
 @pytest.mark.parametrize("at", [1, 6, 13, len(SECRET) - 1])
 def test_a_key_that_is_split_over_events_is_hidden(at: int) -> None:
     pieces = [f"so {SECRET[:at]}", f"{SECRET[at:]} it is"]
-    sample, _ = row(head(), event(delta(pieces[0])), event(delta(pieces[1], "stop")), event(used(3, 9)), event(b"[DONE]"), key=Key(SECRET))
+    sample, _ = row(
+        head(),
+        event(delta(pieces[0])),
+        event(delta(pieces[1], "stop")),
+        event(used(3, 9)),
+        event(b"[DONE]"),
+        key=Key(SECRET),
+    )
     assert sample.text == "so *** it is"
     assert SECRET not in sample.handle.text
 
@@ -146,12 +157,17 @@ TOLD = f"it is {SECRET}, or {SECRET[:9]}\nno more"
 
 
 def telling(asked: Asked) -> list[bytes]:
-    """Go on with a fixed text behind what a request shows of it, a token a character; what was hidden in it counts as shown."""
+    """Go on with a fixed text behind what a request shows of it, a token a character; what was hidden in it counts as
+    shown.
+    """
     shown = re.sub(r"[sk\-of]*\*\*\*", SECRET, asked.body["prompt"].removeprefix("1 + 1"))
     cap = asked.body["max_tokens"]
     text, finish = TOLD[len(shown) : len(shown) + cap], "length" if len(shown) + cap < len(TOLD) else "stop"
     return whole(
-        {"choices": [{"index": 0, "text": text, "finish_reason": finish}], "usage": {"prompt_tokens": 5, "completion_tokens": len(text)}}
+        {
+            "choices": [{"index": 0, "text": text, "finish_reason": finish}],
+            "usage": {"prompt_tokens": 5, "completion_tokens": len(text)},
+        }
     )
 
 
@@ -206,7 +222,10 @@ def test_rows_of_which_nothing_was_seen_are_charged_by_what_is_limited(limit: di
         record = ModelRecord(name="scripted", backend="openai", url=served.url, options=(("probe", "never"),))
         try:
             found = tts.solve(
-                "2 + 2", tts.Budget(samples=4, **limit), model=record, strategy="best_of_n(n=4) | first_finish(k=2) | majority"
+                "2 + 2",
+                tts.Budget(samples=4, **limit),
+                model=record,
+                strategy="best_of_n(n=4) | first_finish(k=2) | majority",
             )
         finally:
             late.set()

@@ -37,7 +37,9 @@ class Letters:
 
 def test_a_template_that_refuses_a_question_still_has_its_marks() -> None:
     renderer = Renderer(Letters(), frozenset({0}))
-    with pytest.raises(ConfigError, match="the model's chat template refuses the messages: the first role must be system"):
+    with pytest.raises(
+        ConfigError, match="the model's chat template refuses the messages: the first role must be system"
+    ):
         renderer.prompt((Message("user", "?"),))
     assert renderer.thoughts() == ThoughtMarks("<think>\n", "\n</think>\n\n")
     assert renderer.thoughts(ThoughtMarks("[", "]")) == ThoughtMarks("[", "]")
@@ -47,7 +49,10 @@ def test_a_vocabulary_that_only_looks_byte_level_is_decoded_by_its_tokenizer() -
     kind = type("ByteLevel", (), {})
     tokenizer = Letters()
     tokenizer.backend_tokenizer = SimpleNamespace(
-        decoder=kind(), get_added_tokens_decoder=dict, get_vocab_size=lambda **_: 2, id_to_token=lambda token: ("a", "語")[token]
+        decoder=kind(),
+        get_added_tokens_decoder=dict,
+        get_vocab_size=lambda **_: 2,
+        id_to_token=lambda token: ("a", "語")[token],
     )
     assert Renderer(tokenizer, frozenset()).decode([ord("語")]) == "語"
     tokenizer.backend_tokenizer.id_to_token = lambda token: ("a", "b")[token]

@@ -1,4 +1,6 @@
-"""Step boundaries inside and across tokens, characters of several bytes, and how pieces join: on a model that writes a given text."""
+"""Step boundaries inside and across tokens, characters of several bytes, and how pieces join: on a model that writes a
+given text.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ async def pieces(backend: Any, handle: Any, stop: StopCondition, *, size: int = 
     found: list[Sample] = []
     text = ""
     while not found or found[-1].finish not in ("eos", "answer"):
-        rows = backend.sample(SampleRequest(handle, (Row(1, sum(s.num_tokens for s in found), size),), GREEDY, stop, text))
+        rows = backend.sample(
+            SampleRequest(handle, (Row(1, sum(s.num_tokens for s in found), size),), GREEDY, stop, text)
+        )
         sample = await rows.row(0)
         found.append(sample)
         text += sample.text
@@ -44,7 +48,9 @@ def run(maker: Callable[..., Any], script: str, stop: StopCondition, *, size: in
 
 @pytest.mark.parametrize("size", [1, 2, 3, 200])
 @pytest.mark.parametrize("stops", [("\n\n",), ("\n", "\n\n"), ("ab", "b\n\n", "é"), ("漢字",), ("the",)])
-def test_pieces_are_those_of_the_task_and_join_to_the_text(make_scripted: Any, stops: tuple[str, ...], size: int) -> None:
+def test_pieces_are_those_of_the_task_and_join_to_the_text(
+    make_scripted: Any, stops: tuple[str, ...], size: int
+) -> None:
     script = "the cab\n\nand é\n\n\nmore 漢字 text\n🙂the end"
     found = run(make_scripted, script, StopCondition(stops, at_step=True), size=size)
     assert "".join(sample.text for sample in found) == script
@@ -65,13 +71,17 @@ def test_a_boundary_inside_a_token_leaves_the_rest_to_the_next_row(make_tiny: Ca
     async def main() -> None:
         (reply,) = await backend.open(["the cat"])
         handle, text = reply.value, ""
-        plain = await backend.sample(SampleRequest(handle, (Row(3, 0, 300),), Sampling(temperature=0.8), StopCondition())).row(0)
+        plain = await backend.sample(
+            SampleRequest(handle, (Row(3, 0, 300),), Sampling(temperature=0.8), StopCondition())
+        ).row(0)
         token = next(t for t in plain.token_ids if len(renderer.decode([t])) > 1 and renderer.decode([t]).isascii())
         stop = StopCondition((renderer.decode([token])[0],), at_step=True)
         tokens: list[int] = []
         carried = 0
         while True:
-            rows = backend.sample(SampleRequest(handle, (Row(3, len(tokens), 300 - len(tokens)),), Sampling(temperature=0.8), stop, text))
+            rows = backend.sample(
+                SampleRequest(handle, (Row(3, len(tokens), 300 - len(tokens)),), Sampling(temperature=0.8), stop, text)
+            )
             sample = await rows.row(0)
             tokens += sample.token_ids
             text += sample.text
@@ -108,8 +118,12 @@ def test_a_carry_that_is_a_whole_step_takes_no_token(make_scripted: Any) -> None
     async def main() -> None:
         backend, prompt = make_scripted("xyz")
         (reply,) = await backend.open([prompt])
-        handle = backend._keep(dataclasses.replace(path := backend._states[reply.value], text=path.text._replace(carry="\nb")))
-        first = await backend.sample(SampleRequest(handle, (Row(1, 0, 9),), GREEDY, StopCondition(("\n",), at_step=True), "a\n")).row(0)
+        handle = backend._keep(
+            dataclasses.replace(path := backend._states[reply.value], text=path.text._replace(carry="\nb"))
+        )
+        first = await backend.sample(
+            SampleRequest(handle, (Row(1, 0, 9),), GREEDY, StopCondition(("\n",), at_step=True), "a\n")
+        ).row(0)
         assert (first.text, first.finish, first.num_tokens) == ("\n", "stop", 0)
         second = await backend.sample(
             SampleRequest(first.handle, (Row(1, 0, 9),), GREEDY, StopCondition(("\n",), at_step=True), "a\n\n")
@@ -137,7 +151,9 @@ def test_unfinished_characters_wait_and_an_end_gives_them_out() -> None:
 
 
 def test_a_space_between_two_pieces_is_kept() -> None:
-    """Tokenizers of the SentencePiece kind drop the space that opens a text, so every token is decoded behind its forerunner."""
+    """Tokenizers of the SentencePiece kind drop the space that opens a text, so every token is decoded behind its
+    forerunner.
+    """
     words = {0: "▁the", 1: "▁cat", 2: "s"}
 
     def decode(ids: Any) -> str:

@@ -1,4 +1,6 @@
-"""What is asked of the transformers backend while it decodes: it joins between two steps, ends alone, and leaves nothing behind."""
+"""What is asked of the transformers backend while it decodes: it joins between two steps, ends alone, and leaves
+nothing behind.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def make_endless(make_tiny: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("tokens", [150, pytest.param(990, marks=pytest.mark.slow)])
-def test_what_arrives_while_rows_decode_waits_for_none_of_them_and_changes_no_bit(make_endless: Callable[..., Any], tokens: int) -> None:
+def test_what_arrives_while_rows_decode_waits_for_none_of_them_and_changes_no_bit(
+    make_endless: Callable[..., Any], tokens: int
+) -> None:
     backend, rows = make_endless(), [dataclasses.replace(row, max_tokens=min(row.max_tokens, tokens)) for row in LONG]
     shorts = [Row(31, 0, 3), Row(32, 0, 9)]
 

@@ -41,7 +41,9 @@ def test_counters_are_the_sum_of_what_was_reported(make_tiny: Callable[..., Any]
         everything = [*row_sets, doomed]
         assert backend.counters.prompt_tokens == sum(reply.computed for reply in replies)
         assert backend.counters.generated_tokens == sum(sample.num_tokens for sample in samples)
-        assert backend.counters.reused_tokens == sum(x.reused for x in replies) + sum(rows.reused_tokens or 0 for rows in everything)
+        assert backend.counters.reused_tokens == sum(x.reused for x in replies) + sum(
+            rows.reused_tokens or 0 for rows in everything
+        )
 
     asyncio.run(main())
 
@@ -105,7 +107,10 @@ def test_a_prompt_beyond_the_context_is_refused_before_anything_is_computed(make
 def test_messages_pass_through_the_template_and_text_does_not(make_tiny: Callable[..., Any]) -> None:
     turns = (Message("system", "be brief"), Message("user", "the cat"))
     with_template, without = make_tiny(), make_tiny(template=None)
-    assert with_template._renderer.decode(with_template._renderer.prompt(turns)) == "system: be brief\nuser: the cat\nassistant: "
+    assert (
+        with_template._renderer.decode(with_template._renderer.prompt(turns))
+        == "system: be brief\nuser: the cat\nassistant: "
+    )
     assert without._renderer.decode(without._renderer.prompt(turns)) == "be brief\n\nthe cat"
     assert with_template._renderer.decode(with_template._renderer.prompt("the cat")) == "the cat"
     refusing = make_tiny(template="{{ raise_exception('no system turn') }}")

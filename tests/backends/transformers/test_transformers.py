@@ -50,7 +50,9 @@ def test_greedy_equals_the_librarys_own_greedy_decoding(tiny: Any) -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize(("stream", "sizes"), [pytest.param(1, [1], marks=pytest.mark.slow), (2, [7, 1, 40]), (3, [255, 1])])
+@pytest.mark.parametrize(
+    ("stream", "sizes"), [pytest.param(1, [1], marks=pytest.mark.slow), (2, [7, 1, 40]), (3, [255, 1])]
+)
 def test_a_path_sampled_in_pieces_is_the_path_sampled_at_once(tiny: Any, stream: int, sizes: Sequence[int]) -> None:
     async def main() -> None:
         (handle,) = await opened(tiny, PROMPTS[0])
@@ -100,7 +102,9 @@ def test_long_rows_are_those_of_a_plain_pass(tiny: Any) -> None:
 def test_the_text_of_a_path_is_what_its_tokens_decode_to(tiny: Any) -> None:
     async def main() -> None:
         (handle,) = await opened(tiny, PROMPTS[0])
-        samples = await drained(start(tiny, handle, *(Row(stream, 0, 600 if stream % 2 else 30) for stream in range(20))))
+        samples = await drained(
+            start(tiny, handle, *(Row(stream, 0, 600 if stream % 2 else 30) for stream in range(20)))
+        )
         assert {sample.finish for sample in samples} == {"eos", "length"}
         for sample in samples:
             decoded = tiny._renderer.decode(sample.token_ids)
@@ -204,7 +208,10 @@ def test_scores_are_next_logprobs_and_a_plain_pass(tiny: Any) -> None:
             want = [float(plain[len(prefix) - 1 + i, token]) for i, token in enumerate(ids)]
             assert scored.value == pytest.approx(want, abs=1e-4)
             names = [tiny._renderer.decode([token]) for token in ids]
-            steps = [(await tiny.next_logprobs([state], ["".join(names[:i])], [name]))[0].value[0] for i, name in enumerate(names)]
+            steps = [
+                (await tiny.next_logprobs([state], ["".join(names[:i])], [name]))[0].value[0]
+                for i, name in enumerate(names)
+            ]
             assert steps == pytest.approx(want, abs=1e-4)
             assert float(scored.value.sum()) == pytest.approx(sum(want), abs=1e-3)
 
@@ -229,7 +236,10 @@ def test_extending_is_the_same_as_having_opened_it(tiny: Any) -> None:
         (short, whole) = await opened(tiny, "12 + ", "12 + 12 =")
         (reply,) = await tiny.extend([short], ["12 ="])
         assert reply.value.token_ids == tiny._renderer.text("12 =")
-        extended, direct = await drained(start(tiny, reply.value.handle, Row(1, 0, 30))), await drained(start(tiny, whole, Row(1, 0, 30)))
+        extended, direct = (
+            await drained(start(tiny, reply.value.handle, Row(1, 0, 30))),
+            await drained(start(tiny, whole, Row(1, 0, 30))),
+        )
         assert extended[0].token_ids == direct[0].token_ids
         assert extended[0].logprobs == pytest.approx(direct[0].logprobs, abs=1e-4)
         hidden = [reply.value for reply in await tiny.hidden([reply.value.handle, whole])]

@@ -1,4 +1,6 @@
-"""What stands in for vLLM in quick tests: an engine with a law of its own, in a thread of its own, that remembers blocks of prompts."""
+"""What stands in for vLLM in quick tests: an engine with a law of its own, in a thread of its own, that remembers
+blocks of prompts.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,8 @@ class FakeEngine:
     """Writes by a law of the last three tokens.
 
     Args:
-        vocab: tokens. fault: called with a row's tokens so far before each; what it raises breaks the row, what it returns, if not None,
-            is the token's log-probability.
+        vocab: tokens. fault: called with a row's tokens so far before each; what it raises breaks the row, what it
+            returns, if not None, is the token's log-probability.
     """
 
     def __init__(self, vocab: int, fault: Callable[[Sequence[int]], float | None] = lambda _: None) -> None:
@@ -71,12 +73,19 @@ class FakeEngine:
                 token = self._drawn(path, number, settings.get("extra_args"))
                 law = log_softmax(self._logits(path))
                 path.append(token)
-                told_of = (*np.argsort(-law)[: settings.get("logprobs") or 0].tolist(), *settings.get("logprob_token_ids", ()))
+                told_of = (
+                    *np.argsort(-law)[: settings.get("logprobs") or 0].tolist(),
+                    *settings.get("logprob_token_ids", ()),
+                )
                 laws = {one: SimpleNamespace(logprob=law[one]) for one in (token, *told_of)}
                 if told is not None:
                     laws[token].logprob = told
                 told_top = settings.get("prompt_logprobs")
-                scores = None if told_top is None else [None, *(self._scored(ids, at, told_top) for at in range(1, len(ids)))]
+                scores = (
+                    None
+                    if told_top is None
+                    else [None, *(self._scored(ids, at, told_top) for at in range(1, len(ids)))]
+                )
                 some = SimpleNamespace(token_ids=[token], logprobs=[laws])
                 yield SimpleNamespace(outputs=[some], num_cached_tokens=cached, prompt_logprobs=scores)
                 if token in settings.get("stop_token_ids", ()):
@@ -104,7 +113,9 @@ class FakeEngine:
 
     def _scored(self, ids: Sequence[int], at: int, top: int) -> Any:
         law = log_softmax(self._logits(ids[:at]))
-        return {one: SimpleNamespace(logprob=law[one]) for one in (ids[at], *np.argsort(-law, kind="stable")[:top].tolist())}
+        return {
+            one: SimpleNamespace(logprob=law[one]) for one in (ids[at], *np.argsort(-law, kind="stable")[:top].tolist())
+        }
 
     def close(self) -> None:
         async def end() -> None:

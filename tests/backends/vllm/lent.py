@@ -1,4 +1,6 @@
-"""One vLLM for all tests of a session, since it takes minutes to start: each test is lent a backend of its own on it."""
+"""One vLLM for all tests of a session, since it takes minutes to start: each test is lent a backend of its own on
+it.
+"""
 
 from __future__ import annotations
 

@@ -23,7 +23,9 @@ LAWS = st.builds(
 
 @settings(deadline=None)
 @given(laws=st.lists(LAWS, min_size=1, max_size=4), seed=st.integers(0, 2**31), ties=st.booleans())
-def test_rows_of_different_laws_draw_what_the_reference_draws_from_each_alone(laws: list[Sampling], seed: int, ties: bool) -> None:
+def test_rows_of_different_laws_draw_what_the_reference_draws_from_each_alone(
+    laws: list[Sampling], seed: int, ties: bool
+) -> None:
     from tts.backends.vllm.draw import drawn
 
     rng = np.random.default_rng(seed)

@@ -43,7 +43,12 @@ def test_a_checksum_changes_with_any_file_and_weights_are_counted(tmp_path: Path
 @pytest.mark.parametrize(
     ("record", "answers", "cause", "reads"),
     [
-        (ModelRecord(name="m", backend="vllm", source="folder", location="m"), True, "model 'm' could not be loaded: no file", [True]),
+        (
+            ModelRecord(name="m", backend="vllm", source="folder", location="m"),
+            True,
+            "model 'm' could not be loaded: no file",
+            [True],
+        ),
         (HUB, False, "model 'm' is not in the local cache, and .* does not answer", [True]),
         (HUB, True, "model 'm' could not be loaded: no file", [True, False]),
     ],
@@ -79,6 +84,8 @@ def test_a_vllm_that_does_not_start_is_told_in_one_line(monkeypatch: pytest.Monk
         raise ImportError("libcudart.so.12: cannot open\nand more")
 
     monkeypatch.setattr(engine.importlib, "import_module", broken)
-    with pytest.raises(ConfigError, match=r"vLLM is installed, but cannot be imported: libcudart\.so\.12: cannot open") as refused:
+    with pytest.raises(
+        ConfigError, match=r"vLLM is installed, but cannot be imported: libcudart\.so\.12: cannot open"
+    ) as refused:
         engine.imported("vllm")
     assert "and more" not in str(refused.value)

@@ -41,7 +41,12 @@ def using(check: Callable[[Any, Any], Awaitable[Any]], **options: Any) -> Any:
 
 
 async def asked(
-    backend: Any, count: int, cap: int = 20, stop: StopCondition | None = None, sampling: Sampling = WARM, handle: Any = None
+    backend: Any,
+    count: int,
+    cap: int = 20,
+    stop: StopCondition | None = None,
+    sampling: Sampling = WARM,
+    handle: Any = None,
 ) -> Any:
     handle = handle or (await backend.open([PROMPT]))[0].value
     rows = tuple(Row(child_stream(3, 0, j), 0, cap) for j in range(count))
@@ -112,7 +117,9 @@ def test_the_spread_is_that_of_the_most_likely_tokens_whichever_was_drawn() -> N
     async def check(backend: Any, engine: Any) -> None:
         [opened] = await backend.open([PROMPT])
         rows = tuple(Row(child_stream(3, 0, j), 0, 12) for j in range(8))
-        asked = backend.sample(SampleRequest(opened.value, rows, Sampling(temperature=3.0), StopCondition(), spreads=True))
+        asked = backend.sample(
+            SampleRequest(opened.value, rows, Sampling(temperature=3.0), StopCondition(), spreads=True)
+        )
         await asked.drain()
         unlikely = 0
         for sample in asked.samples:
@@ -156,7 +163,11 @@ def test_a_row_that_is_given_up_ends_in_vllm_and_pays_for_its_input() -> None:
 
 @pytest.mark.parametrize(
     ("fault", "says"),
-    [(broken, "vLLM failed: EngineDeadError: it is gone"), (lambda _: math.nan, "no law"), (lambda _: -math.inf, "no law")],
+    [
+        (broken, "vLLM failed: EngineDeadError: it is gone"),
+        (lambda _: math.nan, "no law"),
+        (lambda _: -math.inf, "no law"),
+    ],
 )
 def test_what_breaks_a_row_is_that_rows_error(fault: Callable[[Sequence[int]], float | None], says: str) -> None:
     async def check(backend: Any, engine: Any) -> None:

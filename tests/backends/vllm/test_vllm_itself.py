@@ -1,4 +1,6 @@
-"""vLLM beside the transformers backend on the same weights, in float32. Slow: vLLM takes minutes to start on two cores."""
+"""vLLM beside the transformers backend on the same weights, in float32. Slow: vLLM takes minutes to start on two
+cores.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 
 @pytest.mark.parametrize("model", ["pocket", "smollm2"])
-def test_greedy_paths_are_those_of_the_transformers_backend_but_for_ties(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_greedy_paths_are_those_of_the_transformers_backend_but_for_ties(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     compare(lent(model), model, capsys)
 
 
@@ -53,7 +57,13 @@ def test_an_adapter_is_what_its_weights_added_to_the_models_are(tmp_path: Path) 
             (merged / path.name).write_bytes(path.read_bytes())
     save_file(weights, merged / "model.safetensors", metadata={"format": "pt"})
     save_file(adapter, lora / "adapter_model.safetensors", metadata={"format": "pt"})
-    settings = {"peft_type": "LORA", "r": rank, "lora_alpha": alpha, "target_modules": ["q_proj", "v_proj"], "task_type": "CAUSAL_LM"}
+    settings = {
+        "peft_type": "LORA",
+        "r": rank,
+        "lora_alpha": alpha,
+        "target_modules": ["q_proj", "v_proj"],
+        "task_type": "CAUSAL_LM",
+    }
     (lora / "adapter_config.json").write_text(json.dumps(settings))
 
     adapted, plain = lent("pocket", lora=str(lora)), lent("pocket")
@@ -102,7 +112,11 @@ def test_an_engine_ends_with_a_process_that_is_killed(tmp_path: Path) -> None:
 
 
 def children(process: int) -> list[int]:
-    return [int(one) for thread in Path(f"/proc/{process}/task").iterdir() for one in (thread / "children").read_text().split()]
+    return [
+        int(one)
+        for thread in Path(f"/proc/{process}/task").iterdir()
+        for one in (thread / "children").read_text().split()
+    ]
 
 
 class Watched:
@@ -129,7 +143,8 @@ def test_a_beam_search_reuses_four_fifths_of_what_whole_blocks_allow(capsys: pyt
 
     backend = lent("pocket")
     backend._engine = watched = Watched(backend._engine)  # type: ignore[assignment]
-    told = " ".join(f"Anna has {7 * i % 90} apples and gives {i} away." for i in range(1, 8))  # a prompt of several blocks
+    # a prompt of several blocks
+    told = " ".join(f"Anna has {7 * i % 90} apples and gives {i} away." for i in range(1, 8))
 
     def digits(problem: Any, solution: str) -> float:
         del problem
@@ -143,5 +158,8 @@ def test_a_beam_search_reuses_four_fifths_of_what_whole_blocks_allow(capsys: pyt
     read = sum(size for size, _ in watched.seen)
     assert (solution.usage.prompt_tokens, solution.usage.reused_tokens) == (read - reused, reused)
     with capsys.disabled():
-        sys.stdout.write(f"\nbeam: {len(watched.seen)} requests, {read} tokens, {reused} reused: {reused / whole:.0%} of whole blocks\n")
+        sys.stdout.write(
+            f"\nbeam: {len(watched.seen)} requests, {read} tokens, {reused} reused: {reused / whole:.0%} of whole "
+            "blocks\n"
+        )
     assert reused > 0.8 * whole

@@ -10,7 +10,16 @@ SOURCE = "def add(a, b):\n    return a - b\n\n\ndef top(a, b):\n    return a if 
 
 
 def git(folder: Path, *arguments: str) -> str:
-    who = ("-c", "user.name=user", "-c", "user.email=user@localhost", "-c", "init.defaultBranch=main", "-c", "protocol.file.allow=always")
+    who = (
+        "-c",
+        "user.name=user",
+        "-c",
+        "user.email=user@localhost",
+        "-c",
+        "init.defaultBranch=main",
+        "-c",
+        "protocol.file.allow=always",
+    )
     return subprocess.run(["git", *who, *arguments], cwd=folder, check=True, capture_output=True, text=True).stdout
 
 
@@ -24,7 +33,9 @@ def snapshot(folder: Path) -> str:
         about = path.lstat()
         changed = 0 if "objects" in path.parts else about.st_mtime_ns
         digest.update(f"{path} {about.st_mode} {changed}\n".encode())
-        digest.update(str(path.readlink()).encode() if path.is_symlink() else path.read_bytes() if path.is_file() else b"")
+        digest.update(
+            str(path.readlink()).encode() if path.is_symlink() else path.read_bytes() if path.is_file() else b""
+        )
     return digest.hexdigest()
 
 

@@ -44,7 +44,12 @@ def patches(solution: tts.Solution) -> list[str | None]:
 def is_empty(workspace: tts.Workspace) -> bool:
     """Whether a workspace keeps nothing but its root."""
     store = workspace.store
-    left = [path for name in ("forks", "scratch", "indexes") if (store.folder / name).is_dir() for path in (store.folder / name).iterdir()]
+    left = [
+        path
+        for name in ("forks", "scratch", "indexes")
+        if (store.folder / name).is_dir()
+        for path in (store.folder / name).iterdir()
+    ]
     return store.states() == [store.root.commit] and left == []
 
 
@@ -75,7 +80,9 @@ def test_a_row_in_pieces_is_the_row_at_once(repo):
         whole = await draw(opened.value, 0, 100)
         handle, text, used = opened.value, "", 0
         while True:
-            piece = await draw(handle, used, sizes[used % len(sizes)], StopCondition(PatchTask.step_stop, at_step=at_step))
+            piece = await draw(
+                handle, used, sizes[used % len(sizes)], StopCondition(PatchTask.step_stop, at_step=at_step)
+            )
             assert piece.finish in ("length", "stop", "eos")
             text, used, handle = text + piece.text, used + piece.num_tokens, piece.handle
             if piece.finish == "eos":
@@ -111,8 +118,10 @@ class WorkspaceProgram(Program):
 
 _OPS = st.tuples(
     st.sampled_from(["expand", "expand", "complete", "rollout", "keep", "finish", "open"]),
-    st.integers(0, 7), st.integers(0, 3), st.integers(0, 40),
-)  # fmt: skip
+    st.integers(0, 7),
+    st.integers(0, 3),
+    st.integers(0, 40),
+)
 _LIMITS = st.fixed_dictionaries(
     {},
     optional={
@@ -135,7 +144,15 @@ def priced(tmp_path_factory):
 
 def check_program(workspace, ops, limits, seed):
     clock = time.perf_counter if "seconds" in limits else None
-    run = make_run("Fix it.", tts.Budget(**limits), WorkspaceProgram(ops=tuple(ops)), workspace, seed=seed, task="patch", clock=clock)
+    run = make_run(
+        "Fix it.",
+        tts.Budget(**limits),
+        WorkspaceProgram(ops=tuple(ops)),
+        workspace,
+        seed=seed,
+        task="patch",
+        clock=clock,
+    )
     before = workspace.counters.generated_tokens
     end = searched(run)
     if end.search is not None:
@@ -159,10 +176,14 @@ def test_no_budget_is_passed_in_a_thousand_programs(priced, ops, limits, seed):
     check_program(priced, ops, limits, seed)
 
 
-@pytest.mark.parametrize("strategy", ["best_of_n | majority", "beam(n=2) | majority", "particle_filter(n=2) | majority", "ab_mcts"])
+@pytest.mark.parametrize(
+    "strategy", ["best_of_n | majority", "beam(n=2) | majority", "particle_filter(n=2) | majority", "ab_mcts"]
+)
 def test_strategies_stay_within_each_unit(priced, strategy):
     for limits in ({"tokens": 60}, {"samples": 3}, {"usd": 50e-6}, {"seconds": 1.5}):
-        solution = tts.solve("Fix it.", limits, backend=priced, strategy=strategy, verifier=lambda _, text: text.count("add.py:2:"))
+        solution = tts.solve(
+            "Fix it.", limits, backend=priced, strategy=strategy, verifier=lambda _, text: text.count("add.py:2:")
+        )
         spent = solution.usage
         assert spent.tokens <= limits.get("tokens", spent.tokens)
         assert spent.samples <= limits.get("samples", spent.samples)
@@ -171,12 +192,14 @@ def test_strategies_stay_within_each_unit(priced, strategy):
         assert is_empty(priced)
 
 
-# Agents of one's own ---------------------------------------------------------------------------------------------------------------
+# Agents of one's own --------------------------------------------------------------------------------------------------
 
 
 def solve_by(repo, agent: str, **limits) -> tts.Solution:
     with tts.Workspace(repo, agent=agent) as workspace:
-        found = tts.solve("Fix\nit.", tts.Budget(samples=2, **limits), backend=workspace, strategy="best_of_n(n=2) | majority")
+        found = tts.solve(
+            "Fix\nit.", tts.Budget(samples=2, **limits), backend=workspace, strategy="best_of_n(n=2) | majority"
+        )
         assert is_empty(workspace)
     return found
 
@@ -190,7 +213,8 @@ def test_a_program_gets_its_task_and_an_environment_of_its_own(repo, tmp_path, m
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     agent = script(
-        tmp_path / "own", 'env > seen.txt; ls -A "$HOME" >> seen.txt; cat "$TTS_PROMPT_FILE" - > task.txt; echo "seed $TTS_SEED"'
+        tmp_path / "own",
+        'env > seen.txt; ls -A "$HOME" >> seen.txt; cat "$TTS_PROMPT_FILE" - > task.txt; echo "seed $TTS_SEED"',
     )
     found = solve_by(repo, agent)
     assert not found.reproducible
@@ -206,7 +230,8 @@ def test_commits_of_an_agent_count_and_the_repository_stays(repo, tmp_path):
     before = {path: path.read_bytes() for path in repo.rglob("*") if path.is_file()}
     who = "git -c user.name=a -c user.email=b"
     agent = script(
-        tmp_path / "own", f"echo one > one; {who} add one; {who} commit -qm one; git checkout -qb side; git stash -u; echo two > two"
+        tmp_path / "own",
+        f"echo one > one; {who} add one; {who} commit -qm one; git checkout -qb side; git stash -u; echo two > two",
     )
     assert {"+one", "+two"} <= set(str(solve_by(repo, agent).answer).splitlines())
     assert {path: path.read_bytes() for path in repo.rglob("*") if path.is_file()} == before
@@ -214,7 +239,9 @@ def test_commits_of_an_agent_count_and_the_repository_stays(repo, tmp_path):
 
 def test_nothing_of_an_agent_outlives_it(repo, tmp_path):
     mark = "86411"  # seconds, which nobody else sleeps
-    agent = script(tmp_path / "own", f"setsid sleep {mark} & (setsid sh -c 'sleep {mark} & sleep {mark}' &) ; echo a > a; exit 0")
+    agent = script(
+        tmp_path / "own", f"setsid sleep {mark} & (setsid sh -c 'sleep {mark} & sleep {mark}' &) ; echo a > a; exit 0"
+    )
     assert solve_by(repo, agent).answer is not None
     assert running(f"sleep {mark}") == []
 
@@ -235,7 +262,10 @@ def test_a_deadline_ends_agents_and_keeps_what_they_have(repo, tmp_path):
     [
         ("echo it is broken; exit 3", "AgentFailed: it ended with exit code 3: it is broken"),
         ("yes", "AgentOutput: it printed more than 64 MiB"),
-        ("git init -q sub; cd sub; git -c user.name=a -c user.email=b commit -q --allow-empty -m a", "another repository in 'sub'"),
+        (
+            "git init -q sub; cd sub; git -c user.name=a -c user.email=b commit -q --allow-empty -m a",
+            "another repository in 'sub'",
+        ),
         ("""echo '{"tokens": -1}' > $TTS_REPORT_FILE""", "AgentReport: it reports '-1' tokens"),
         ("""echo '{"status": "turn"}' > $TTS_REPORT_FILE""", "AgentReport: it reports the status 'turn'"),
         ("cat < /dev/tty", "AgentFailed: it ended with exit code 2: "),
@@ -257,7 +287,11 @@ def test_an_agent_without_a_change_has_no_answer(repo, tmp_path):
 
 def test_what_is_no_agent_is_refused(repo, tmp_path):
     (tmp_path / "plain").write_text("")
-    for agent, line in (("toi", "did you mean toy"), (f"command:{tmp_path}/plain", "no program"), ("command:", "no program")):
+    for agent, line in (
+        ("toi", "did you mean toy"),
+        (f"command:{tmp_path}/plain", "no program"),
+        ("command:", "no program"),
+    ):
         with pytest.raises(tts.ConfigError, match=line):
             tts.Workspace(repo, agent=agent)
     with pytest.raises(tts.ConfigError, match="jobs is 0"):
@@ -285,7 +319,9 @@ def test_a_plan_by_steps_needs_an_agent_that_goes_on(repo, tmp_path):
         tts.Workspace(repo, agent=script(tmp_path / "own", "true")) as workspace,
         pytest.raises(tts.CapabilityError, match="'steps'"),
     ):
-        tts.solve("Fix it.", FEW, backend=workspace, strategy="beam(n=2) | majority", verifier=lambda _, text: len(text))
+        tts.solve(
+            "Fix it.", FEW, backend=workspace, strategy="beam(n=2) | majority", verifier=lambda _, text: len(text)
+        )
 
 
 def test_a_program_that_goes_on_is_searched_by_steps(repo, tmp_path):
@@ -298,16 +334,28 @@ def test_a_program_that_goes_on_is_searched_by_steps(repo, tmp_path):
     )
     agent = tts.backends.workspace.agents.Agent("counter", (name.removeprefix("command:"),), resumes=True)
     with tts.Workspace(repo, agent=agent) as workspace:
-        found = tts.solve("Go.", tts.Budget(samples=4), backend=workspace, strategy="beam(n=2) | best", verifier=lambda _, text: len(text))
+        found = tts.solve(
+            "Go.",
+            tts.Budget(samples=4),
+            backend=workspace,
+            strategy="beam(n=2) | best",
+            verifier=lambda _, text: len(text),
+        )
         assert is_empty(workspace)
-    lines = [line.removeprefix("+").split() for line in str(found.answer).splitlines() if line[:1] == "+" and line[1:2].isdigit()]
+    lines = [
+        line.removeprefix("+").split()
+        for line in str(found.answer).splitlines()
+        if line[:1] == "+" and line[1:2].isdigit()
+    ]
     assert [line[0] for line in lines] == ["1", "2", "3"]
     assert len({line[1] for line in lines}) == 3
     assert found.candidates[0].trajectory.full_text.count("turn ") == 3
 
 
 def test_patches_with_equal_changes_vote_together(repo, tmp_path):
-    agent = script(tmp_path / "own", "if [ $((TTS_SEED % 2)) = 0 ]; then printf 'a \\r\\n' > a; else printf 'a\\n' > a; fi")
+    agent = script(
+        tmp_path / "own", "if [ $((TTS_SEED % 2)) = 0 ]; then printf 'a \\r\\n' > a; else printf 'a\\n' > a; fi"
+    )
     with tts.Workspace(repo, agent=agent) as workspace:
         found = tts.solve("Go.", tts.Budget(samples=6), backend=workspace, strategy=VOTE)
     assert len({candidate.answer for candidate in found.candidates}) == 2
@@ -322,14 +370,16 @@ while True:
         for seed in range(3):
             tts.solve("Fix it.", tts.Budget(samples=4), backend=workspace, strategy="best_of_n(n=4) | majority", seed=seed)
             print(seed, flush=True)
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.parametrize("moments", [3, pytest.param(50, marks=pytest.mark.slow)])
 def test_a_killed_search_leaves_the_repository_as_it_was_and_no_agent(repo, tmp_path, monkeypatch, moments):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     before, random_, mark, own = snapshot(repo), random.Random(46), f"86413.{os.getpid()}", str(tmp_path / "own")
-    agent = script(tmp_path / "own", f"git stash -u; echo $TTS_SEED > a; setsid sleep {mark} & sleep 0.0$((TTS_SEED % 9))")
+    agent = script(
+        tmp_path / "own", f"git stash -u; echo $TTS_SEED > a; setsid sleep {mark} & sleep 0.0$((TTS_SEED % 9))"
+    )
     for _ in range(moments):
         process = subprocess.Popen([sys.executable, "-c", ENDLESS, str(repo), agent], stdout=subprocess.PIPE)
         assert process.stdout is not None
@@ -341,7 +391,8 @@ def test_a_killed_search_leaves_the_repository_as_it_was_and_no_agent(repo, tmp_
         process.stdout.close()
         assert snapshot(repo) == before
         until = time.monotonic() + 30
-        while running(own) and time.monotonic() < until:  # the processes above the agents have the agent's path in their arguments
+        # the processes above the agents have the agent's path in their arguments
+        while running(own) and time.monotonic() < until:
             time.sleep(0.05)
         assert running(own) == []
         assert running(f"sleep {mark}") == []

@@ -70,7 +70,9 @@ def test_no_patch_and_none_that_passes_are_told(tts, repo, tmp_path):
     result = tts("patch", "Go.", "-n", "2", "--repo", str(repo), "--agent", script(tmp_path / "own", "true"))
     assert (result.exit_code, result.stdout) == (1, "")
     assert "none of 2 runs has a patch" in result.stderr
-    result = tts("patch", *FIX[:1], *FIX[5:], "--repo", str(repo), "--agent", script(tmp_path / "own", "echo a > a"), "-n", "2")
+    result = tts(
+        "patch", *FIX[:1], *FIX[5:], "--repo", str(repo), "--agent", script(tmp_path / "own", "echo a > a"), "-n", "2"
+    )
     assert (result.exit_code, result.stdout) == (1, "")
     assert "has a patch that passes the tests" in result.stderr
 

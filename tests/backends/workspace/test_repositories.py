@@ -38,7 +38,9 @@ def add_task(data: Path, name: str, wrong: str = "a - b", right: str = "2 + 3", 
     (folder / "repo" / f"{name}.py").write_text(f"def {name}(a, b):\n    return {wrong}\n")
     test = f"from {name} import {name}\n\ndef test_{name}():\n    assert {name}(2, 3) == {right}\n"
     (folder / "repo" / f"test_{name}.py").write_text(test)
-    (folder / "hidden" / "test_hidden.py").write_text(test.replace("2, 3", "7, 7").replace("2 + 3", "14").replace("2 * 3", "49"))
+    (folder / "hidden" / "test_hidden.py").write_text(
+        test.replace("2, 3", "7, 7").replace("2 + 3", "14").replace("2 * 3", "49")
+    )
     return folder
 
 
@@ -52,7 +54,9 @@ def data(tmp_path) -> Path:
 def test_each_prompt_is_solved_in_its_own_repository(data):
     with Repositories(data, agent="toy") as backend:
         found = [
-            tts.solve(f"Fix {name}.py", tts.Budget(samples=3), backend=backend, verifier="tests", strategy="best_of_n | best")
+            tts.solve(
+                f"Fix {name}.py", tts.Budget(samples=3), backend=backend, verifier="tests", strategy="best_of_n | best"
+            )
             for name in ("add", "times")
         ]
         assert "+    return a + b" in (found[0].answer or "")
@@ -71,7 +75,9 @@ def test_a_repository_with_git_is_taken_at_its_revision(tmp_path):
     (folder / "clone" / "add.py").unlink()
     git(folder / "clone", "commit", "--quiet", "-a", "-m", "gone")
     with Repositories(tmp_path / "data", agent="toy") as backend:
-        found = tts.solve("Fix add.py", tts.Budget(samples=4), backend=backend, verifier="tests", strategy="best_of_n | best")
+        found = tts.solve(
+            "Fix add.py", tts.Budget(samples=4), backend=backend, verifier="tests", strategy="best_of_n | best"
+        )
     assert "add.py" in (found.answer or "")
 
 
@@ -86,7 +92,10 @@ def test_a_study_needs_permission_and_judges_by_hidden_tests(data, tmp_path, mon
     shown = CliRunner().invoke(app, ["show", "patches", "--json"])
     (point,) = json.loads(shown.stdout)
     assert point["accuracy"]["value"] == 0.5
-    assert {one.cell.problem: one.right for one in tts.Study.stored("patches").results()} == {"add": True, "times": False}
+    assert {one.cell.problem: one.right for one in tts.Study.stored("patches").results()} == {
+        "add": True,
+        "times": False,
+    }
 
 
 def test_a_patch_is_right_if_hidden_tests_pass_too(data):
@@ -96,7 +105,9 @@ def test_a_patch_is_right_if_hidden_tests_pass_too(data):
         problem, _ = datasets.load(str(data))
     task = tts.tasks.get(problem.task)
     with Repositories(data, agent="toy") as backend:
-        found = tts.solve("Fix add.py", tts.Budget(samples=3), backend=backend, verifier="tests", strategy="best_of_n | best")
+        found = tts.solve(
+            "Fix add.py", tts.Budget(samples=3), backend=backend, verifier="tests", strategy="best_of_n | best"
+        )
     assert found.candidates[0].scores["main"] == 1.0
     assert task.decide(found.answer, problem.answer) is None
     with allow_commands():

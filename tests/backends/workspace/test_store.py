@@ -105,9 +105,17 @@ def test_no_object_of_the_repository_is_copied(repo, folder):
         fork = store.fork(store.root)
         (fork.path / "a").write_text("a")
         store.commit(fork)
-        mine = [path for path in (store.folder / "states.git" / "objects").rglob("*") if path.is_file() and path.parent.name != "info"]
+        mine = [
+            path
+            for path in (store.folder / "states.git" / "objects").rglob("*")
+            if path.is_file() and path.parent.name != "info"
+        ]
         assert len(mine) == 3  # one file, one tree, one commit
-        assert not [path for path in (fork.path / ".git" / "objects").rglob("*") if path.is_file() and path.parent.name != "info"]
+        assert not [
+            path
+            for path in (fork.path / ".git" / "objects").rglob("*")
+            if path.is_file() and path.parent.name != "info"
+        ]
 
 
 def test_what_is_released_is_gone(repo, folder):
@@ -138,8 +146,13 @@ def test_keys_forget_spaces_at_line_ends_and_nothing_else(repo, folder):
     with StateStore(repo, folder=folder) as store:
         right = "def add(a, b):\n    return a + b\n"
         same = patch_key("")
-        assert key(right) == key(right.replace("b\n", "b  \n")) == key(right.rstrip()) == key(right.replace("\n", "\r\n"))
-        assert len({same, key(right), key(right.replace("    ", "  ")), key(right, 0o755), key(right + "\n\nadd(1, 2)\n")}) == 5
+        assert (
+            key(right) == key(right.replace("b\n", "b  \n")) == key(right.rstrip()) == key(right.replace("\n", "\r\n"))
+        )
+        assert (
+            len({same, key(right), key(right.replace("    ", "  ")), key(right, 0o755), key(right + "\n\nadd(1, 2)\n")})
+            == 5
+        )
         assert key("def add(a, b): \n    return a - b") == key("def add(a, b):\r\n    return a - b\r\n") == same
         fork = store.fork(store.root)
         (fork.path / "data.bin").write_bytes(bytes(range(256)) + b" ")
@@ -147,7 +160,12 @@ def test_keys_forget_spaces_at_line_ends_and_nothing_else(repo, folder):
 
 
 def test_a_patch_is_text_whatever_is_in_its_files(repo, folder):
-    contents = {"latin.txt": b"caf\xe9\n", "late.txt": b"a" * 9000 + b"\0\n", "dos.txt": b"one\r\ntwo\r\n", "empty": b""}
+    contents = {
+        "latin.txt": b"caf\xe9\n",
+        "late.txt": b"a" * 9000 + b"\0\n",
+        "dos.txt": b"one\r\ntwo\r\n",
+        "empty": b"",
+    }
     with StateStore(repo, folder=folder) as store:
         fork = store.fork(store.root)
         for name, content in contents.items():
@@ -164,7 +182,11 @@ def test_settings_of_a_fork_do_not_run(repo, folder):
     mark = folder.parent / "ran"
     with StateStore(repo, folder=folder) as store:
         fork = store.fork(store.root)
-        for name, value in (("filter.x.clean", f"touch {mark}"), ("core.fsmonitor", f"touch {mark}"), ("diff.external", f"touch {mark}")):
+        for name, value in (
+            ("filter.x.clean", f"touch {mark}"),
+            ("core.fsmonitor", f"touch {mark}"),
+            ("diff.external", f"touch {mark}"),
+        ):
             git(fork.path, "config", name, value)
         (fork.path / ".gitattributes").write_text("* filter=x diff=x\n")
         (fork.path / "a").write_text("a")

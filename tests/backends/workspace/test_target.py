@@ -1,4 +1,6 @@
-"""`Solution.patch` and `Solution.apply`: what is written where nothing has changed since the start, and what is refused."""
+"""`Solution.patch` and `Solution.apply`: what is written where nothing has changed since the start, and what is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +92,9 @@ def test_changes_that_belong_to_the_root_are_no_later_ones(user, tmp_path):
     assert (user / "add.py").read_text() == f"{FIXED}# mine\n"
 
 
-@pytest.mark.parametrize(("patch", "line"), [("no patch", "not applied: git apply failed"), ("", "not applied: git apply failed")])
+@pytest.mark.parametrize(
+    ("patch", "line"), [("no patch", "not applied: git apply failed"), ("", "not applied: git apply failed")]
+)
 def test_what_is_no_patch_is_refused(user, store, patch, line):
     refuse(store, patch, user, line)
 
@@ -116,7 +120,9 @@ def test_a_solution_applies_its_patch_after_the_workspace_was_closed(tmp_path):
     folder.mkdir()
     (folder / "add.py").write_text("def add(a, b):\n    return a - b\n")
     with tts.Workspace(folder, agent="toy") as workspace:
-        solution = tts.solve("Fix add.py", tts.Budget(samples=2), backend=workspace, strategy="best_of_n(n=2) | majority")
+        solution = tts.solve(
+            "Fix add.py", tts.Budget(samples=2), backend=workspace, strategy="best_of_n(n=2) | majority"
+        )
     assert solution.patch == solution.answer
     assert solution.patch is not None
     solution.apply()

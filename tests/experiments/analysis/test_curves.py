@@ -21,32 +21,59 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(0)
 
 
-def result(problem: str, samples: int, *, right: bool | None, seed: int = 0, cost: int | None = None, **changes: object) -> Result:
+def result(
+    problem: str, samples: int, *, right: bool | None, seed: int = 0, cost: int | None = None, **changes: object
+) -> Result:
     cell = Cell(
-        key=f"{problem}/{samples}/{seed}", dataset="sums", problem=problem, model="toy", setting="a1b2c3d4e5f6", strategy=MAJORITY,
-        budget={"samples": samples}, seed=seed,
-    )  # fmt: skip
+        key=f"{problem}/{samples}/{seed}",
+        dataset="sums",
+        problem=problem,
+        model="toy",
+        setting="a1b2c3d4e5f6",
+        strategy=MAJORITY,
+        budget={"samples": samples},
+        seed=seed,
+    )
     own = {name: changes.pop(name) for name in tuple(changes) if name in Cell.__dataclass_fields__}
     usage = Usage(generated_tokens=cost or 10 * samples, samples=samples, flops=None, usd=0.0)
-    plain = Result(cell=dataclasses.replace(cell, **own), answer="1", right=right, confidence=1.0, stopped_by="samples drawn", usage=usage)
+    plain = Result(
+        cell=dataclasses.replace(cell, **own),
+        answer="1",
+        right=right,
+        confidence=1.0,
+        stopped_by="samples drawn",
+        usage=usage,
+    )
     return dataclasses.replace(plain, **changes)
 
 
 def curve(costs: list[float], means: list[float], *, label: str = "a", num_problems: int = 200, seed: int = 0) -> Curve:
-    """A curve whose problems each have a threshold: exactly the stated share is solved at each point, in an order of its own."""
+    """A curve whose problems each have a threshold: exactly the stated share is solved at each point, in an order of
+    its own.
+    """
     order = np.random.default_rng(seed).permutation(num_problems) / num_problems
     shares = (order[None, :] < np.asarray(means)[:, None] - 1e-9).astype(float)
     return Curve(
-        label=label, dataset="sums", model="toy", costs={"tokens": np.asarray(costs, float)}, accuracy=accuracies(shares, rng()),
-        shares=shares, problems=[str(i) for i in range(num_problems)], seeds=[0],
-    )  # fmt: skip
+        label=label,
+        dataset="sums",
+        model="toy",
+        costs={"tokens": np.asarray(costs, float)},
+        accuracy=accuracies(shares, rng()),
+        shares=shares,
+        problems=[str(i) for i in range(num_problems)],
+        seeds=[0],
+    )
 
 
 def test_a_point_is_the_mean_over_problems_of_their_means_over_seeds():
     results = [
-        result("p", 1, right=True, seed=0), result("p", 1, right=False, seed=1), result("p", 1, right=False, seed=2, cost=40),
-        result("q", 1, right=True), result("q", 4, right=True), result("p", 4, right=True),
-    ]  # fmt: skip
+        result("p", 1, right=True, seed=0),
+        result("p", 1, right=False, seed=1),
+        result("p", 1, right=False, seed=2, cost=40),
+        result("q", 1, right=True),
+        result("q", 4, right=True),
+        result("p", 4, right=True),
+    ]
     (found,) = curves_of(iter(results), rng=rng())
     assert [estimate.value for estimate in found.accuracy] == pytest.approx([(1 / 3 + 1) / 2, 1.0])
     assert found.shares == pytest.approx(np.array([[1 / 3, 1], [1, 1]]))
@@ -54,15 +81,20 @@ def test_a_point_is_the_mean_over_problems_of_their_means_over_seeds():
     assert found.costs["generated_tokens"] == pytest.approx([(20 + 10) / 2, 40])
     assert found.costs["samples"] == pytest.approx([1, 4])
     assert [estimate.num for estimate in found.accuracy] == [2, 2]
-    assert set(AXES) - set(found.costs) == {"flops", "kv_bytes", "path_tokens"}  # unknown for one result is unknown for the line
+    # unknown for one result is unknown for the line
+    assert set(AXES) - set(found.costs) == {"flops", "kv_bytes", "path_tokens"}
 
 
 def test_what_ran_differently_is_never_averaged():
     results = [
-        result("p", 1, right=True), result("p", 1, right=False, model="other"), result("p", 1, right=False, setting="ffff"),
-        result("p", 1, right=True, verifiers={"main": "process", "guide": "probe"}), result("p", 1, right=True, strategy=WEIGHTED),
-        result("p", 1, right=True, budget={"tokens": 50}), result("p", 1, right=True, dataset="words"),
-    ]  # fmt: skip
+        result("p", 1, right=True),
+        result("p", 1, right=False, model="other"),
+        result("p", 1, right=False, setting="ffff"),
+        result("p", 1, right=True, verifiers={"main": "process", "guide": "probe"}),
+        result("p", 1, right=True, strategy=WEIGHTED),
+        result("p", 1, right=True, budget={"tokens": 50}),
+        result("p", 1, right=True, dataset="words"),
+    ]
     found = curves_of(results, rng=rng())
     assert [one.label for one in found] == [
         f"{MAJORITY}, on toy, with verifier none, by samples, setting a1b2c3d4",
@@ -86,7 +118,10 @@ def test_budgets_that_made_no_difference_are_one_point():
     (pooled,) = curves_of(once, rng=rng())
     assert [point.value for point in pooled.accuracy] == [pytest.approx(2 / 3)]
     assert pooled.costs["samples"].tolist() == [1]
-    cut = [dataclasses.replace(one, stopped_by="budget: samples") if one.cell.budget == once[0].cell.budget else one for one in once]
+    cut = [
+        dataclasses.replace(one, stopped_by="budget: samples") if one.cell.budget == once[0].cell.budget else one
+        for one in once
+    ]
     (kept,) = curves_of(cut, rng=rng())
     assert len(kept.accuracy) == 2
 
@@ -100,7 +135,10 @@ def test_groups_are_curves_of_their_own_only_where_asked_for():
     results = [result("p", 1, right=True, group="2 steps"), result("q", 1, right=False, group="3 steps")]
     assert [one.group for one in curves_of(results, rng=rng())] == [None]
     found = curves_of(results, rng=rng(), by_group=True)
-    assert [(one.group, one.label, one.accuracy[0].value) for one in found] == [("2 steps", MAJORITY, 1.0), ("3 steps", MAJORITY, 0.0)]
+    assert [(one.group, one.label, one.accuracy[0].value) for one in found] == [
+        ("2 steps", MAJORITY, 1.0),
+        ("3 steps", MAJORITY, 0.0),
+    ]
 
 
 def test_failed_runs_are_counted_and_in_no_point():
@@ -110,7 +148,9 @@ def test_failed_runs_are_counted_and_in_no_point():
 
 
 def test_what_saw_the_reference_answer_is_an_oracle():
-    found = curves_of([result("p", 1, right=True), result("p", 1, right=True, strategy=WEIGHTED, oracle=True)], rng=rng())
+    found = curves_of(
+        [result("p", 1, right=True), result("p", 1, right=True, strategy=WEIGHTED, oracle=True)], rng=rng()
+    )
     assert [one.role for one in found] == ["strategy", "oracle"]
 
 
@@ -123,14 +163,18 @@ def test_an_allocator_and_what_it_is_held_against_are_drawn_as_references():
 
 
 def test_an_unfinished_study_has_points_on_different_problems():
-    (found,) = curves_of([result("p", 1, right=True), result("q", 1, right=False), result("p", 2, right=True)], rng=rng())
+    (found,) = curves_of(
+        [result("p", 1, right=True), result("q", 1, right=False), result("p", 2, right=True)], rng=rng()
+    )
     assert [estimate.num for estimate in found.accuracy] == [2, 1]
     assert found.shares == pytest.approx(np.array([[1, 0], [1, np.nan]]), nan_ok=True)
 
 
 def test_accuracy_is_refused_where_answers_are_missing():
     results = [result("p", 1, right=True), result("q", 1, right=None), result("r", 1, right=None)]
-    with pytest.raises(ConfigError, match="without a reference answer: 2 of data set 'sums'; accuracy is unknown for them"):
+    with pytest.raises(
+        ConfigError, match="without a reference answer: 2 of data set 'sums'; accuracy is unknown for them"
+    ):
         curves_of(results, rng=rng())
 
 
@@ -191,7 +235,8 @@ def test_a_curve_that_is_shifted_in_cost_gains_that_factor():
     assert found is not None
     assert found.accuracy == pytest.approx(0.8)
     assert found.ratio.value == pytest.approx(2.5)
-    assert (found.ratio.low, found.ratio.high) == pytest.approx((2.5, 2.5))  # the same problems are solved at each point
+    # the same problems are solved at each point
+    assert (found.ratio.low, found.ratio.high) == pytest.approx((2.5, 2.5))
     assert not found.at_least
     back = gain(base, curve([40, 80, 160, 320], [0.2, 0.4, 0.6, 0.8]), "tokens", rng=rng(), accuracy=0.5)
     assert back is not None
@@ -221,9 +266,15 @@ def test_there_is_no_gain_at_an_accuracy_that_is_not_reached():
 def test_order_of_points_and_problems_does_not_matter():
     base, other = curve([100, 200, 400], [0.2, 0.4, 0.6]), curve([50, 100, 200], [0.2, 0.4, 0.6], seed=1)
     turned = Curve(
-        label="a", dataset="sums", model="toy", costs={"tokens": other.costs["tokens"][::-1]}, accuracy=other.accuracy[::-1],
-        shares=other.shares[::-1, ::-1], problems=other.problems[::-1], seeds=[0],
-    )  # fmt: skip
+        label="a",
+        dataset="sums",
+        model="toy",
+        costs={"tokens": other.costs["tokens"][::-1]},
+        accuracy=other.accuracy[::-1],
+        shares=other.shares[::-1, ::-1],
+        problems=other.problems[::-1],
+        seeds=[0],
+    )
     straight, again = (gain(one, base, "tokens", rng=rng()) for one in (other, turned))
     assert straight is not None
     assert again is not None
@@ -297,14 +348,21 @@ def test_an_accuracy_of_zero_is_no_gain():
 
 
 def test_each_group_is_compared_within_itself():
-    curves = [dataclasses.replace(curve([1, 2], [0.2, 0.4], label=label), group=group) for group in ("x", "y") for label in ("a", "b")]
+    curves = [
+        dataclasses.replace(curve([1, 2], [0.2, 0.4], label=label), group=group)
+        for group in ("x", "y")
+        for label in ("a", "b")
+    ]
     assert [(one.label, one.group) for one in compare(curves, "a", "tokens", rng=rng())] == [("b", "x"), ("b", "y")]
 
 
 def test_a_strategy_is_a_baseline_for_curves_that_were_run_alike():
     made = [
         dataclasses.replace(
-            curve([1, 2], [0.2, 0.4], label=f"{strategy}, {model}, by {units}"), strategy=strategy, model=model, units=units
+            curve([1, 2], [0.2, 0.4], label=f"{strategy}, {model}, by {units}"),
+            strategy=strategy,
+            model=model,
+            units=units,
         )
         for units in ("samples", "tokens")
         for model in ("x", "y")
@@ -326,6 +384,8 @@ def test_a_baseline_that_nothing_is_called_by_is_refused():
         compare([curve([1, 2], [0.2, 0.4])], "aa", "tokens", rng=rng())
 
 
-@pytest.mark.parametrize(("value", "text"), [(0.0042, "0.0042"), (12, "12"), (1500, "1.5k"), (2e7, "20M"), (3.456e12, "3.46T")])
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.0042, "0.0042"), (12, "12"), (1500, "1.5k"), (2e7, "20M"), (3.456e12, "3.46T")]
+)
 def test_costs_are_written_short(value: float, text: str):
     assert amount(value) == text

@@ -25,7 +25,8 @@ def test_a_study_of_pools_becomes_a_model_that_survives_its_file():
     results = live("best_of_n", 8, sums(24))
     model = PerformanceData.of(results).fitted(model="toy", task="arithmetic", source="sums")
     assert model.problems == 24
-    assert list(model.curves) == ["best_of_n | majority", "best_of_n | weighted"]  # scores cost as much as samples, and bring less
+    # scores cost as much as samples, and bring less
+    assert list(model.curves) == ["best_of_n | majority", "best_of_n | weighted"]
     for curve in model.curves.values():
         assert curve.sizes.tolist() == [1, 2, 4, 8]
         assert (np.diff(curve.sizes) > 0).all()
@@ -95,9 +96,16 @@ def test_what_a_search_was_allowed_is_kept_beside_what_it_spent():
     assert text.startswith("beam")
     dearest = max(one.usage.tokens for one in search)
     assert dearest * 1.25 < 900
-    assert found.limits[text] == pytest.approx([dearest * 1.25 / found.tokens]), "no problem needed all that it was allowed"
-    tight = [dataclasses.replace(one, cell=dataclasses.replace(one.cell, budget={"tokens": float(dearest)})) for one in search]
-    assert PerformanceData.of([*live("best_of_n", 4, problems), *tight]).limits[text] == pytest.approx([dearest / found.tokens])
+    assert found.limits[text] == pytest.approx([dearest * 1.25 / found.tokens]), (
+        "no problem needed all that it was allowed"
+    )
+    tight = [
+        dataclasses.replace(one, cell=dataclasses.replace(one.cell, budget={"tokens": float(dearest)}))
+        for one in search
+    ]
+    assert PerformanceData.of([*live("best_of_n", 4, problems), *tight]).limits[text] == pytest.approx(
+        [dearest / found.tokens]
+    )
     assert (found.limits[text] >= found.shares[text][0]).all()
     counted = PerformanceData.of([*live("best_of_n", 4, problems), *live("beam(n=2, branching=2)", 4, problems)])
     assert counted.limits == {}, "samples are no tokens"
@@ -110,7 +118,9 @@ def test_a_search_that_stops_early_on_easy_problems_costs_more_on_hard_ones():
     share = [np.mean([one.right is True for one in pool.drawn or ()]) for pool in pools]
     cost = np.where(share < np.median(share), 400, 100)
     search = [
-        dataclasses.replace(one, usage=dataclasses.replace(one.usage, generated_tokens=int(each), verifier_tokens=0, prompt_tokens=0))
+        dataclasses.replace(
+            one, usage=dataclasses.replace(one.usage, generated_tokens=int(each), verifier_tokens=0, prompt_tokens=0)
+        )
         for one, each in zip(search, cost, strict=True)
     ]
     data = PerformanceData.of([*pools, *search])
@@ -118,7 +128,9 @@ def test_a_search_that_stops_early_on_easy_problems_costs_more_on_hard_ones():
     [searched] = [curve for curve in curves.values() if curve.costs is not None]
     assert searched.costs.shape == searched.accuracy.shape
     assert searched.costs[2, 0] > 1.5 * searched.costs[-3, 0]
-    kept = dataclasses.replace(data.fitted(model="toy", task="arithmetic", source="sums"), curves={**curves}, population=population)
+    kept = dataclasses.replace(
+        data.fitted(model="toy", task="arithmetic", source="sums"), curves={**curves}, population=population
+    )
     read = PerformanceModel.from_json(kept.to_json())
     for text, curve in read.curves.items():
         found = read.cost(text)
@@ -149,7 +161,10 @@ def test_auto_is_none_of_the_strategies_that_it_chooses_among():
 
 def test_budgets_of_thoughts_are_plans_of_a_performance_model(tmp_path):
     """A model that thinks over and over what one round of 12 tokens has found."""
-    problems = [dataclasses.replace(one, prompt=f"{i} + 7 - {i % 5}", answer=str(i + 7 - i % 5)) for i, one in enumerate(sums(24))]
+    problems = [
+        dataclasses.replace(one, prompt=f"{i} + 7 - {i % 5}", answer=str(i + 7 - i % 5))
+        for i, one in enumerate(sums(24))
+    ]
     language = ToyLanguage(accuracy=0.8, thoughts=True, again=0.9, better=1.0)
     results = live("best_of_n", 4, problems, verifier=None, language=language)
     for samples in (1, 4, 16):
@@ -188,7 +203,9 @@ def test_models_beside_the_policy_are_compared_by_what_they_cost():
     assert large.sizes == pytest.approx([10, 20], rel=0.1), "in samples of the policy, which writes as long"
     assert large.accuracy.min() > 0.95
     assert next(iter(fitted.curves)) == "best_of_n | majority"
-    assert PerformanceData.of(results, unit="tokens").shares["best_of_n(writer='large') | majority"][0] == pytest.approx([1, 2], rel=0.1)
+    assert PerformanceData.of(results, unit="tokens").shares["best_of_n(writer='large') | majority"][
+        0
+    ] == pytest.approx([1, 2], rel=0.1)
 
 
 def test_models_without_prices_are_not_compared_in_dollars():

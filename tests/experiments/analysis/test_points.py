@@ -52,7 +52,10 @@ def test_the_table_says_it_in_words(points):
     assert ["live" in row for row in rows] == [True] * 2 + [False] * 4
     assert ["replayed, exact" in row for row in rows] == [False] * 2 + [True] * 3 + [False]
     assert f"replayed, ± {100 * points[5].drawing_error:.1f} % by drawing" in rows[5]
-    shown = f"{100 * points[1].accuracy.value:.1f} % [{100 * points[1].accuracy.low:.1f}, {100 * points[1].accuracy.high:.1f}]"
+    shown = (
+        f"{100 * points[1].accuracy.value:.1f} % [{100 * points[1].accuracy.low:.1f}, "
+        f"{100 * points[1].accuracy.high:.1f}]"
+    )
     assert rows[1].endswith(shown)
 
 

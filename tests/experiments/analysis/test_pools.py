@@ -47,7 +47,9 @@ def test_what_was_not_scored_has_no_score_and_cost_nothing():
     for result in live("best_of_n(n=6) | best_of_majority", 6):
         assert sum(one.verifier_tokens for one in result.drawn) == result.usage.verifier_tokens
         counts = [sum(other.answer_class == one.answer_class for other in result.drawn) for one in result.drawn]
-        most = max((count for one, count in zip(result.drawn, counts, strict=True) if one.answer_class is not None), default=0)
+        most = max(
+            (count for one, count in zip(result.drawn, counts, strict=True) if one.answer_class is not None), default=0
+        )
         for one, count in zip(result.drawn, counts, strict=True):
             frequent = one.answer_class is not None and count >= min(3, most)
             assert bool(one.scores) <= frequent
@@ -107,7 +109,9 @@ def test_a_class_is_judged_by_its_first_writing():
             return super().decide(a, b)
 
     problem = Problem("3 + 4 - 2", answer="5", id="a")
-    with Solver(ToyBackend(ToyLanguage(accuracy=0.8)), {}, task="arithmetic", strategy="best_of_n(n=20) | majority") as solver:
+    with Solver(
+        ToyBackend(ToyLanguage(accuracy=0.8)), {}, task="arithmetic", strategy="best_of_n(n=20) | majority"
+    ) as solver:
         drawn = record_candidates(solver.solve(problem, Budget(samples=20)), Counting(), problem)
     assert 1 < Counting.judged == len({one.answer_class for one in drawn}) < len(drawn)
 
@@ -159,7 +163,10 @@ def test_a_study_without_a_pool_is_refused_with_the_reasons(results):
     with pytest.raises(ConfigError) as refused:
         pools_of([dataclasses.replace(result, drawn=None) for result in results[:3]])
     assert refused.value.cause == "the study has no pool of samples: 3 did not record their candidates"
-    assert refused.value.hint == "name one (tts sample keeps it as STUDY-pool), draw one, or record the candidates of best_of_n"
+    assert (
+        refused.value.hint
+        == "name one (tts sample keeps it as STUDY-pool), draw one, or record the candidates of best_of_n"
+    )
     with pytest.raises(ConfigError, match="there are no results"):
         pools_of([])
 
@@ -171,7 +178,9 @@ def test_a_score_that_the_verifier_did_not_know_is_kept_as_unknown():
 
 def test_an_oracle_is_marked(results):
     problem = sums(1)[0]
-    with Solver(ToyBackend(), "checker", task="arithmetic", strategy="best_of_n(n=2) | weighted", allow_oracle=True) as solver:
+    with Solver(
+        ToyBackend(), "checker", task="arithmetic", strategy="best_of_n(n=2) | weighted", allow_oracle=True
+    ) as solver:
         result = result_of(problem, solver.solve(problem, Budget(samples=2)), {"samples": 2}, "checker")
     assert pools_of([result]).pools[0].oracle
     assert not pools_of(results).pools[0].oracle
@@ -182,7 +191,8 @@ def test_has(results):
     assert pool.has("main")
     assert not pool.has("other")
     lacking = dataclasses.replace(
-        pool, drawn=(*pool.drawn, RecordedSample(answer=None, answer_class=None, right=False, status="finished", tokens=1))
+        pool,
+        drawn=(*pool.drawn, RecordedSample(answer=None, answer_class=None, right=False, status="finished", tokens=1)),
     )
     assert not lacking.has("main")
 
@@ -191,7 +201,14 @@ def study_of(*strategies: str) -> StudyConfig:
     problems = {"dataset": "arithmetic", "limit": 2}
     budgets = [{"tokens": 100}, {"samples": 2}]
     return study_config(
-        {"name": "a", "models": "toy", "problems": problems, "strategies": list(strategies), "budgets": budgets, "seeds": 2}
+        {
+            "name": "a",
+            "models": "toy",
+            "problems": problems,
+            "strategies": list(strategies),
+            "budgets": budgets,
+            "seeds": 2,
+        }
     )
 
 

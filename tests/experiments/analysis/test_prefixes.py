@@ -28,7 +28,10 @@ def pool(seed: int, num: int = 14) -> ProblemPool:
     rng = np.random.default_rng(seed)
     kinds = rng.choice([None, 0, 1, 2, 3], num, p=[0.1, 0.4, 0.25, 0.15, 0.1])
     return written(
-        *((kind, float(score), int(tokens)) for kind, score, tokens in zip(kinds, rng.random(num), rng.integers(1, 9, num), strict=True))
+        *(
+            (kind, float(score), int(tokens))
+            for kind, score, tokens in zip(kinds, rng.random(num), rng.integers(1, 9, num), strict=True)
+        )
     )
 
 
@@ -76,11 +79,18 @@ def test_samples_that_are_written_at_once_cost_no_more_than_the_last_one_that_is
     search = RecordedSearch(of, parse("best_of_n | first_finish(k=3) | majority"))
     two, six = search.prefixes(range(6), [2, 6])
     assert (two.stopped_by, two.samples, two.generated_tokens, two.path_tokens) == ("done", 2, 60, 50)
-    assert (six.stopped_by, six.samples, six.generated_tokens, six.path_tokens) == ("first finish", 6, 20 + 10 + 20 + 20 + 20 + 20, 20)
+    assert (six.stopped_by, six.samples, six.generated_tokens, six.path_tokens) == (
+        "first finish",
+        6,
+        20 + 10 + 20 + 20 + 20 + 20,
+        20,
+    )
     assert (six.answer, six.right) == ("answer 1", False)  # of 10, 20 and 20 tokens: 1, 1, 2
 
 
 def test_a_pool_without_counts_of_tokens_is_refused_by_a_rule_that_needs_them():
     of = written((0, 1.0, 0), (1, 1.0, 0))
-    with pytest.raises(ConfigError, match="first_finish orders samples by their tokens, but those of the problem 'p' have no counts"):
+    with pytest.raises(
+        ConfigError, match="first_finish orders samples by their tokens, but those of the problem 'p' have no counts"
+    ):
         RecordedSearch(of, parse("best_of_n | first_finish | majority")).run([0, 1])

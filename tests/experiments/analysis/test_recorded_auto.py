@@ -26,7 +26,13 @@ def texts() -> list[list[str]]:
 @pytest.fixture(scope="module")
 def pool() -> tts.Pool:
     rows = [
-        {"problem": f"problem {i}", "prompt": f"What? ({i})", "reference": "0", "text": of, "tokens": [10 + j for j in range(SAMPLES)]}
+        {
+            "problem": f"problem {i}",
+            "prompt": f"What? ({i})",
+            "reference": "0",
+            "text": of,
+            "tokens": [10 + j for j in range(SAMPLES)],
+        }
         for i, of in enumerate(texts())
     ]
     return tts.Pool.from_rows(rows, task="text")
@@ -124,7 +130,9 @@ def test_a_strategy_that_is_neither_is_refused(pool: tts.Pool):
 
 def test_a_pool_that_is_used_up_has_no_further_sample():
     backend = RecordedBackend({"p": written((0, None), (None, None))}, {"p": [1, 0]})
-    rows = backend.sample(SampleRequest(("p", None, 0), (Row(0, 0, 4), Row(1, 0, 10), Row(2, 0, 10)), Sampling(), StopCondition()))
+    rows = backend.sample(
+        SampleRequest(("p", None, 0), (Row(0, 0, 4), Row(1, 0, 10), Row(2, 0, 10)), Sampling(), StopCondition())
+    )
 
     async def drawn() -> list[Sample]:
         return [await rows.row(i) for i in range(3)]

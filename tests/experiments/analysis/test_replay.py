@@ -59,7 +59,9 @@ def test_the_first_n_samples_come_to_what_a_live_run_of_n_does(drawn, selected):
     max_tokens, pools = drawn
     problems = sums(8 if max_tokens is None else 4)
     pools = [pool for pool in pools if pool.cell.problem in {problem.id for problem in problems}]
-    by_key = {(pool.cell.problem, pool.cell.seed): RecordedSearch(pool, parse(f"best_of_n | {selected}")) for pool in pools}
+    by_key = {
+        (pool.cell.problem, pool.cell.seed): RecordedSearch(pool, parse(f"best_of_n | {selected}")) for pool in pools
+    }
     replayed = only(replay(pools, [f"best_of_n | {selected}"], SIZES, first=True))
     for point, n in enumerate(SIZES):
         results = live(f"best_of_n(n={n}) | {selected}", n, problems, max_tokens=max_tokens)
@@ -69,7 +71,10 @@ def test_the_first_n_samples_come_to_what_a_live_run_of_n_does(drawn, selected):
             assert outcome.generated_tokens == result.usage.generated_tokens
             assert outcome.verifier_tokens == pytest.approx(result.usage.verifier_tokens)
             assert outcome.stopped_by == result.stopped_by
-        by_problem = {problem.id: [result.right for result in results if result.cell.problem == problem.id] for problem in problems}
+        by_problem = {
+            problem.id: [result.right for result in results if result.cell.problem == problem.id]
+            for problem in problems
+        }
         assert dict(zip(replayed.curve.problems, replayed.curve.shares[point], strict=True)) == {
             problem: sum(right) / len(SEEDS) for problem, right in by_problem.items()
         }
@@ -106,9 +111,15 @@ def test_means_in_closed_form_are_those_over_all_orders_of_live_selections(pool,
     for point, n in enumerate(sizes):
         outcomes = [recorded.run(order) for order in permutations(range(len(pool.drawn)), n)]
         assert curve.shares[point, 0] == pytest.approx(np.mean([outcome.right for outcome in outcomes]), abs=1e-12)
-        assert curve.costs["generated_tokens"][point] == pytest.approx(np.mean([outcome.generated_tokens for outcome in outcomes]))
-        assert curve.costs["verifier_tokens"][point] == pytest.approx(np.mean([outcome.verifier_tokens for outcome in outcomes]))
-        assert curve.costs["path_tokens"][point] == pytest.approx(np.mean([outcome.path_tokens for outcome in outcomes]))
+        assert curve.costs["generated_tokens"][point] == pytest.approx(
+            np.mean([outcome.generated_tokens for outcome in outcomes])
+        )
+        assert curve.costs["verifier_tokens"][point] == pytest.approx(
+            np.mean([outcome.verifier_tokens for outcome in outcomes])
+        )
+        assert curve.costs["path_tokens"][point] == pytest.approx(
+            np.mean([outcome.path_tokens for outcome in outcomes])
+        )
         assert curve.costs["samples"][point] == n
 
 
@@ -147,7 +158,8 @@ def test_a_stop_rule_is_averaged_over_orders_of_all_samples():
 
 
 @pytest.mark.parametrize(
-    "selected", ["posterior | majority", "unanimous(window=2) | majority", "reasc | majority", "best_of_majority", "borda"]
+    "selected",
+    ["posterior | majority", "unanimous(window=2) | majority", "reasc | majority", "best_of_majority", "borda"],
 )
 @pytest.mark.parametrize("pool", [WRITTEN[0], WRITTEN[1], WRITTEN[4]])
 def test_means_are_those_over_all_orders_and_not_over_subsets_in_recorded_order(pool, selected):
@@ -162,7 +174,9 @@ def test_means_are_those_over_all_orders_and_not_over_subsets_in_recorded_order(
 
 @pytest.mark.parametrize("selected", ["weighted", "best_of_majority", "unanimous(window=2) | majority"])
 def test_drawn_orders_come_to_the_mean_over_all_within_their_error(drawn, selected):
-    """Seven samples have 840 ordered subsets of four: 20 are drawn, 840 are all. Four standard errors, once in 16,000."""
+    """Seven samples have 840 ordered subsets of four: 20 are drawn, 840 are all. Four standard errors, once in
+    16,000.
+    """
     _, pools = drawn
     some = only(replay(pools, [f"best_of_n | {selected}"], [4], draws=20, seed=1))
     every = only(replay(pools, [f"best_of_n | {selected}"], [4], draws=840))
@@ -172,9 +186,14 @@ def test_drawn_orders_come_to_the_mean_over_all_within_their_error(drawn, select
 
 
 def test_the_error_is_that_of_a_mean_over_pools():
-    """Two problems, one of which two seeds tell: (s1^2 / 4 + s2^2 / 4 + s3^2) / 4, and each pool has an error of its own draws."""
+    """Two problems, one of which two seeds tell: (s1^2 / 4 + s2^2 / 4 + s3^2) / 4, and each pool has an error of its
+    own draws.
+    """
     pool = written(*[(i % 2, 0.1 * i) for i in range(9)])
-    pools = [dataclasses.replace(pool, cell=dataclasses.replace(pool.cell, problem=p, seed=s)) for p, s in (("a", 0), ("a", 1), ("b", 0))]
+    pools = [
+        dataclasses.replace(pool, cell=dataclasses.replace(pool.cell, problem=p, seed=s))
+        for p, s in (("a", 0), ("a", 1), ("b", 0))
+    ]
     each = [float(only(replay([one], ["best_of_n | best_of_majority"], [5], draws=100)).errors[0]) for one in pools]
     assert min(each) > 0
     together = only(replay(pools, ["best_of_n | best_of_majority"], [5], draws=100)).errors[0]
@@ -198,13 +217,18 @@ def test_the_same_seed_gives_the_same_curve_whatever_else_is_replayed(drawn):
 def test_coverage_is_pass_at_k(drawn):
     _, pools = drawn
     curve = only(replay(pools, [COVERAGE], SIZES)).curve
-    right = [[sum(bool(one.right) for one in pool.drawn) for pool in pools if pool.cell.problem == problem] for problem in curve.problems]
+    right = [
+        [sum(bool(one.right) for one in pool.drawn) for pool in pools if pool.cell.problem == problem]
+        for problem in curve.problems
+    ]
     for point, n in enumerate(SIZES):
         assert curve.shares[point] == pytest.approx(pass_at_k(7, right, n).mean(axis=1))
     assert curve.label == COVERAGE
     assert curve.role == "oracle"
     first = only(replay(pools, [COVERAGE], [3], first=True)).curve
-    assert first.accuracy[0].value == pytest.approx(np.mean([any(one.right for one in pool.drawn[:3]) for pool in pools]))
+    assert first.accuracy[0].value == pytest.approx(
+        np.mean([any(one.right for one in pool.drawn[:3]) for pool in pools])
+    )
 
 
 def test_within_tokens_a_run_ends_before_the_sample_that_does_not_fit():
@@ -222,7 +246,8 @@ def test_within_tokens_a_run_ends_before_the_sample_that_does_not_fit():
 def test_within_tokens_scores_count_where_the_selection_may_ask_for_them():
     pool = written(*[(0, 0.5, 10)] * 10)
     costs = {
-        selected: only(replay([pool], [f"best_of_n | {selected}"], [40], unit="tokens")).curve.costs for selected in ("majority", "best")
+        selected: only(replay([pool], [f"best_of_n | {selected}"], [40], unit="tokens")).curve.costs
+        for selected in ("majority", "best")
     }
     assert costs["majority"]["samples"].tolist() == [4.0]
     assert costs["best"]["samples"].tolist() == [2.0]
@@ -237,7 +262,12 @@ def test_a_budget_that_pays_no_sample_solves_nothing():
 
 def test_no_point_of_tokens_costs_more_than_it_may(drawn):
     _, pools = drawn
-    for strategy in (COVERAGE, "best_of_n | majority", "best_of_n | best_of_majority", "best_of_n | unanimous(window=2) | weighted"):
+    for strategy in (
+        COVERAGE,
+        "best_of_n | majority",
+        "best_of_n | best_of_majority",
+        "best_of_n | unanimous(window=2) | weighted",
+    ):
         replayed = only(replay(pools, [strategy], [30, 60, 100], unit="tokens", draws=10))
         assert (replayed.curve.costs["tokens"] <= [30, 60, 100]).all()
 
@@ -274,7 +304,9 @@ def test_problems_without_a_reference_are_left_out():
     for found, alone in zip(replay([known, unknown], plans, [1, 2]), replay([known], plans, [1, 2]), strict=True):
         assert found.curve.problems == ["known"]
         assert found.curve.shares.tolist() == alone.curve.shares.tolist()
-    with pytest.raises(ConfigError, match="all 1 pools are of problems without a reference answer, such as 'unknown'") as refused:
+    with pytest.raises(
+        ConfigError, match="all 1 pools are of problems without a reference answer, such as 'unknown'"
+    ) as refused:
         replay([unknown], [COVERAGE], [1])
     assert refused.value.hint == "give the problems answers, or samples their verdicts"
 
@@ -282,7 +314,11 @@ def test_problems_without_a_reference_are_left_out():
 @pytest.mark.parametrize(
     ("strategy", "cause"),
     [
-        ("single", "strategy is 'single', but what is replayed is pass@k, pass^k, random choice, best_of_n without its n, or auto"),
+        (
+            "single",
+            "strategy is 'single', but what is replayed is pass@k, pass^k, random choice, best_of_n without its n, or "
+            "auto",
+        ),
         (
             "best_of_n(n=4) | majority",
             f"strategy is 'best_of_n(n=4) | majority', but {REPLAYED}",
@@ -291,12 +327,18 @@ def test_problems_without_a_reference_are_left_out():
             "best_of_n(temperature=0.5) | majority",
             "strategy is 'best_of_n(temperature=0.5) | majority', but no pool was drawn by best_of_n(temperature=0.5)",
         ),
-        ("best_of_n | best", "the selection scores with the role 'main', but the pool of problem 'p' lacks such scores"),
+        (
+            "best_of_n | best",
+            "the selection scores with the role 'main', but the pool of problem 'p' lacks such scores",
+        ),
         (
             "best_of_n | weighted(verifier='other')",
             "the selection scores with the role 'other', but the pool of problem 'p' lacks such scores",
         ),
-        ("best_of_n | best_of_majority", "the selection scores with the role 'main', but the pool of problem 'p' lacks such scores"),
+        (
+            "best_of_n | best_of_majority",
+            "the selection scores with the role 'main', but the pool of problem 'p' lacks such scores",
+        ),
     ],
 )
 def test_what_cannot_be_replayed_is_refused(strategy, cause):
@@ -343,7 +385,8 @@ class Waiting(Majority):
 
 
 @pytest.mark.parametrize(
-    ("selection", "cause"), [(Curious(), "uses 'hidden' of a search"), (Waiting(), "waits for something else than scores")]
+    ("selection", "cause"),
+    [(Curious(), "uses 'hidden' of a search"), (Waiting(), "waits for something else than scores")],
 )
 def test_a_selection_that_needs_more_than_scores_is_refused(selection, cause):
     with pytest.raises(ConfigError, match=cause) as refused:
@@ -387,7 +430,10 @@ def test_groups_have_curves_of_their_own_where_they_are_asked_for():
     pools = [written((i % 2, 0.5), problem=f"p{i}", group=f"{i % 2} operations") for i in range(4)]
     assert only(replay(pools, [COVERAGE], [1])).curve.accuracy[0].value == 0.5
     found = replay(pools, [COVERAGE], [1], by_group=True)
-    assert [(one.curve.group, one.curve.accuracy[0].value) for one in found] == [("0 operations", 1.0), ("1 operations", 0.0)]
+    assert [(one.curve.group, one.curve.accuracy[0].value) for one in found] == [
+        ("0 operations", 1.0),
+        ("1 operations", 0.0),
+    ]
 
 
 def test_curves_say_what_they_are():
@@ -404,4 +450,7 @@ def test_curves_say_what_they_are():
 
 def test_what_an_oracle_scored_is_an_oracle_where_its_scores_are_used():
     pool = dataclasses.replace(written((0, 0.5)), oracle=True)
-    assert [one.curve.role for one in replay([pool], ["best_of_n | best", "best_of_n | majority"], [1])] == ["oracle", "strategy"]
+    assert [one.curve.role for one in replay([pool], ["best_of_n | best", "best_of_n | majority"], [1])] == [
+        "oracle",
+        "strategy",
+    ]

@@ -28,11 +28,17 @@ def drawn_from(samples: list[Steps], factor: int = 1) -> list[RecordedSample]:
     tokens = [len(steps) for steps in samples]
     return [
         RecordedSample(
-            answer=None, answer_class=None, right=False, status="finished", tokens=size, verifier_tokens=factor * (size - shared),
-            like=like, shared=shared,
+            answer=None,
+            answer_class=None,
+            right=False,
+            status="finished",
+            tokens=size,
+            verifier_tokens=factor * (size - shared),
+            like=like,
+            shared=shared,
         )
         for size, (like, shared) in zip(tokens, shared_beginnings(samples, tokens), strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def distinct(samples: list[Steps]) -> int:
@@ -58,7 +64,9 @@ def test_the_mean_cost_is_that_over_all_subsets(samples):
 
 def test_where_nothing_is_shared_costs_are_sums():
     drawn = [
-        RecordedSample(answer=None, answer_class=None, right=False, status="finished", tokens=i + 1, verifier_tokens=2 * i)
+        RecordedSample(
+            answer=None, answer_class=None, right=False, status="finished", tokens=i + 1, verifier_tokens=2 * i
+        )
         for i in range(4)
     ]
     assert cost_of(drawn, [1, 3]) == 8
@@ -71,7 +79,9 @@ def test_a_sample_is_like_the_first_that_has_most_steps_in_common():
 
 
 def test_a_pool_of_the_embedded_pair_costs_what_its_process_model_read():
-    """The first n samples against a live run of n. Of shared steps tokens are known by their share of the text: to one in ten here."""
+    """The first n samples against a live run of n. Of shared steps tokens are known by their share of the text: to one
+    in ten here.
+    """
     pytest.importorskip("torch")
     from tts import tasks
     from tts.experiments.datasets import load
@@ -83,7 +93,17 @@ def test_a_pool_of_the_embedded_pair_costs_what_its_process_model_read():
     for place, problem in enumerate(problems):
         drawn = record_candidates(live[8][place], task, problem)
         assert any(one.like is not None for one in drawn)
-        cell = Cell(key="", dataset="", problem="", model="", setting="", verifiers={"main": "process"}, strategy="", budget={}, seed=0)
+        cell = Cell(
+            key="",
+            dataset="",
+            problem="",
+            model="",
+            setting="",
+            verifiers={"main": "process"},
+            strategy="",
+            budget={},
+            seed=0,
+        )
         recorded = RecordedSearch(ProblemPool(cell=cell, law=BestOfN(), drawn=drawn), parse("best_of_n | best"))
         costs = [recorded.run(range(n)).verifier_tokens for n in sizes]
         measured = [live[n][place].usage.verifier_tokens for n in sizes]

@@ -29,7 +29,9 @@ def run(problem: int, seed: int = 0, *, right: bool | None = True, error: str | 
 
 
 def test_accuracy_is_over_problems_however_many_runs_each_has():
-    """A study that was cut off, or whose runs failed here and there, has as many runs of a problem as happened to be finished."""
+    """A study that was cut off, or whose runs failed here and there, has as many runs of a problem as happened to be
+    finished.
+    """
     right = {0: [True, True, False], 1: [False, False, False], 2: [True, True, True], 3: [True]}
     (row,) = rows_of(*(run(i, seed, right=value) for i, values in right.items() for seed, value in enumerate(values)))
     assert row.accuracy == clustered_mean([2 / 3, 0, 1, 1], rng=np.random.default_rng(0), bounds=(0, 1))
@@ -73,22 +75,44 @@ def test_the_table_says_what_curves_say():
         ]
         (curve,) = curves_of(runs, rng=np.random.default_rng(0))
         rows = sorted(rows_of(*runs), key=lambda row: row.budget["samples"])
-        assert [row.accuracy for row in rows] == [curve.accuracy[i] for i in np.argsort(curve.costs["samples"], kind="stable")]
+        assert [row.accuracy for row in rows] == [
+            curve.accuracy[i] for i in np.argsort(curve.costs["samples"], kind="stable")
+        ]
 
 
 def test_what_is_spent_is_summed():
     usages = [
         Usage(
-            prompt_tokens=1, reused_tokens=2, generated_tokens=3, cancelled_tokens=4, verifier_tokens=5, flops=6, usd=0.5, seconds=1.5,
+            prompt_tokens=1,
+            reused_tokens=2,
+            generated_tokens=3,
+            cancelled_tokens=4,
+            verifier_tokens=5,
+            flops=6,
+            usd=0.5,
+            seconds=1.5,
             work_seconds=2.5,
         ),
         Usage(
-            prompt_tokens=10, generated_tokens=30, truncated_tokens=8, verifier_tokens=50, flops=10**20, usd=0.25, seconds=1,
+            prompt_tokens=10,
+            generated_tokens=30,
+            truncated_tokens=8,
+            verifier_tokens=50,
+            flops=10**20,
+            usd=0.25,
+            seconds=1,
             work_seconds=1,
         ),
-    ]  # fmt: skip
+    ]
     (row,) = rows_of(*(run(i, usage=usage, lost_tokens=7) for i, usage in enumerate(usages)))
-    sums = (row.prompt_tokens, row.reused_tokens, row.generated_tokens, row.cancelled_tokens, row.verifier_tokens, row.lost_tokens)
+    sums = (
+        row.prompt_tokens,
+        row.reused_tokens,
+        row.generated_tokens,
+        row.cancelled_tokens,
+        row.verifier_tokens,
+        row.lost_tokens,
+    )
     assert sums == (11, 2, 33, 4, 55, 14)
     assert row.truncated_tokens == 8
     assert (row.flops, row.usd, row.seconds, row.work_seconds) == (10**20 + 6, 0.75, 2.5, 3.5)
@@ -111,7 +135,9 @@ def test_missing_answers_refuse_accuracy_with_the_reason_and_nothing_else():
 
 def test_failed_runs_are_counted_by_kind_and_not_as_wrong():
     errors = ["EngineError: every row failed", "EngineError: lost", "VerifierError: broke"]
-    (row,) = rows_of(run(0), run(1, right=False), *(run(2 + i, error=error, stopped_by="failed") for i, error in enumerate(errors)))
+    (row,) = rows_of(
+        run(0), run(1, right=False), *(run(2 + i, error=error, stopped_by="failed") for i, error in enumerate(errors))
+    )
     assert (row.accuracy.value, row.accuracy.num, row.problems, row.runs, row.failed) == (0.5, 2, 5, 5, 3)
     assert dict(row.errors) == {"EngineError": 2, "VerifierError": 1}
     assert dict(row.stops) == {"failed": 3, "samples drawn": 2}
@@ -123,7 +149,10 @@ def test_where_every_run_failed_there_is_no_accuracy():
 
 
 def test_stops_and_failures_are_counted_the_most_frequent_first():
-    runs = [run(i, stopped_by=stop, failures={"lost": 2, "b": i}) for i, stop in enumerate(["b", "a", "unanimous", "unanimous"])]
+    runs = [
+        run(i, stopped_by=stop, failures={"lost": 2, "b": i})
+        for i, stop in enumerate(["b", "a", "unanimous", "unanimous"])
+    ]
     (row,), (turned,) = rows_of(*runs), rows_of(*reversed(runs))
     assert list(row.stops.items()) == list(turned.stops.items()) == [("unanimous", 2), ("a", 1), ("b", 1)]
     assert list(row.failures.items()) == [("lost", 8), ("b", 6)]
@@ -137,7 +166,10 @@ def test_notes_say_what_holds_of_any_run():
 
 def test_rows_of_a_strategy_go_by_budget_however_they_came_in():
     found = rows_of(
-        *(run(0, of={"strategy": name, "budget": {"tokens": tokens}}) for name, tokens in (("b", 9), ("a", 9), ("b", 4), ("a", 20)))
+        *(
+            run(0, of={"strategy": name, "budget": {"tokens": tokens}})
+            for name, tokens in (("b", 9), ("a", 9), ("b", 4), ("a", 20))
+        )
     )
     assert [(row.strategy, row.budget["tokens"]) for row in found] == [("b", 4), ("b", 9), ("a", 9), ("a", 20)]
 
@@ -184,7 +216,8 @@ def test_columns_that_a_restart_changes_are_those_of_time_and_lost_work():
 def test_the_text_says_once_what_is_the_same_in_all_rows():
     small = [run(i, right=i > 4, of={"budget": {"tokens": 1000}}) for i in range(10)]
     large = [
-        run(i, right=i > 2, usage=Usage(generated_tokens=123_456, flops=2 * 10**12), of={"budget": {"tokens": 20000}}) for i in range(10)
+        run(i, right=i > 2, usage=Usage(generated_tokens=123_456, flops=2 * 10**12), of={"budget": {"tokens": 20000}})
+        for i in range(10)
     ]
     above, below = as_text(rows_of(*small, *large)).split("\n\n")
     facts = [line.split(maxsplit=1) for line in above.splitlines()]
@@ -231,7 +264,11 @@ def test_a_table_without_results_says_so():
 
 
 def test_json_and_csv_have_every_column():
-    rows = rows_of(run(0, failures={"lost": 1}), run(1, right=False), run(0, right=None, usage=Usage(flops=None), of={"model": "\ud800"}))
+    rows = rows_of(
+        run(0, failures={"lost": 1}),
+        run(1, right=False),
+        run(0, right=None, usage=Usage(flops=None), of={"model": "\ud800"}),
+    )
     first, second = json.loads(as_json(rows))
     assert list(first) == [f.name for f in dataclasses.fields(TableRow)]
     assert first["accuracy"]["value"] == 0.5
@@ -241,7 +278,12 @@ def test_json_and_csv_have_every_column():
     assert [float(flat[0][f"accuracy{end}"]) for end in ("", "_low", "_high")] == [
         first["accuracy"][end] for end in ("value", "low", "high")
     ]
-    assert (flat[0]["failures"], flat[1]["accuracy"], flat[1]["flops"], flat[0]["budget"]) == ('{"lost": 1}', "", "", '{"tokens": 100}')
+    assert (flat[0]["failures"], flat[1]["accuracy"], flat[1]["flops"], flat[0]["budget"]) == (
+        '{"lost": 1}',
+        "",
+        "",
+        '{"tokens": 100}',
+    )
 
 
 def test_no_interval_is_a_point():
@@ -259,7 +301,9 @@ def test_no_cell_of_a_table_is_a_formula():
 
 def test_reasons_with_numbers_are_counted_by_kind_and_others_as_they_are():
     reasons = [f"settled: another sample would add {i / 1000}, below the price 0.001" for i in range(4)]
-    rows = rows_of(*(run(i, stopped_by=reason) for i, reason in enumerate([*reasons, "budget: tokens", "sprt: no difference"])))
+    rows = rows_of(
+        *(run(i, stopped_by=reason) for i, reason in enumerate([*reasons, "budget: tokens", "sprt: no difference"]))
+    )
     (line,) = (line for line in as_text(rows).splitlines() if line.startswith("stopped by"))
     assert line.split(maxsplit=2)[2] == "4 settled, 1 budget: tokens, 1 sprt: no difference"
     assert set(reasons) < set(rows[0].stops)  # the other forms have them whole

@@ -30,7 +30,11 @@ def test_every_data_set_of_every_file_is_in_the_table():
     for file in folder.glob("*.py"):
         if file.stem not in HELPERS:
             module = f"tts.experiments.datasets.{file.stem}"
-            here = {f"{module}:{name}" for name, value in vars(importlib.import_module(module)).items() if isinstance(value, DataSet)}
+            here = {
+                f"{module}:{name}"
+                for name, value in vars(importlib.import_module(module)).items()
+                if isinstance(value, DataSet)
+            }
             assert here
             found |= here
     assert set(DATASETS.entries.values()) == found
@@ -67,7 +71,11 @@ def test_problems_are_whole_and_can_be_asked(name: str):
 
 def test_a_smaller_limit_gives_the_first(name: str):
     quick = QUICK[name]
-    assert load(name, limit=25, **quick)[:9] == load(name, limit=9, **quick) == load(name, limit=9, seed=0, split="test", **quick)
+    assert (
+        load(name, limit=25, **quick)[:9]
+        == load(name, limit=9, **quick)
+        == load(name, limit=9, seed=0, split="test", **quick)
+    )
 
 
 def test_another_seed_gives_others_and_a_problem_keeps_its_id(name: str):
@@ -155,7 +163,10 @@ def test_data_sets_are_checked_for_what_they_promise():
         (Problem("1 + 3", answer="4"), "problem 0 of two has no id"),
         (Problem("1 + 3", answer="4", id="a"), "the id 'a' of two is in one already"),
         (Problem("1 +  2", answer="3", id="b"), "the problem 'b' of two is 'a' of one again"),
-        (Problem("one and two", answer="3", id="b", metadata={"identity": "1 + 2"}), "the problem 'b' of two is 'a' of one again"),
+        (
+            Problem("one and two", answer="3", id="b", metadata={"identity": "1 + 2"}),
+            "the problem 'b' of two is 'a' of one again",
+        ),
     ):
         with pytest.raises(ConfigError) as failure:
             check({"one": [good], "two": [bad]})
@@ -169,7 +180,9 @@ def test_what_another_package_gives_is_checked():
             load("acme", count=2)
         with pytest.raises(ConfigError, match=r"parameter of the data set 'acme' is 'counts'.*did you mean count"):
             load("acme", counts=2)
-        with pytest.raises(ConfigError, match=r"the data set 'bare' is a function, but must be a tts\.experiments\.datasets\.DataSet"):
+        with pytest.raises(
+            ConfigError, match=r"the data set 'bare' is a function, but must be a tts\.experiments\.datasets\.DataSet"
+        ):
             load("bare", count=2)
 
 

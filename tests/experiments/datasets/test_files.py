@@ -101,7 +101,9 @@ def test_bad_rows_are_named_and_do_not_stop_the_rest(tmp_path: Path):
     assert [problem.text for problem in problems] == ["1 + 1?", "2 + 2?"]
     assert message.startswith(f"mine.jsonl: rows left out: {len(bad)}. line 2: it is no JSON: ")
     for number, reason in enumerate(bad.values(), 2):
-        assert f"line {number}: {reason}" in message or reason in message.split(f"line {number}: ")[1].split("; line")[0]
+        assert (
+            f"line {number}: {reason}" in message or reason in message.split(f"line {number}: ")[1].split("; line")[0]
+        )
 
 
 def test_bad_rows_of_csv(tmp_path: Path):
@@ -120,8 +122,10 @@ def test_bad_rows_of_csv(tmp_path: Path):
     problems, message = left_out(written(tmp_path, lines, "mine.csv"))
     assert [problem.text for problem in problems] == ["1 + 1?", "two\nlines", "3 + 3?"]
     assert message == (
-        "mine.csv: rows left out: 5. line 3: its values are 1, but the header has 2 columns; line 4: its values are 3, but the header has "
-        "2 columns; line 5: its problem has characters that are no UTF-8; line 8: it is no CSV: ',' expected after '\"'; "
+        "mine.csv: rows left out: 5. line 3: its values are 1, but the header has 2 columns; line 4: its values are "
+        "3, but the header has "
+        "2 columns; line 5: its problem has characters that are no UTF-8; line 8: it is no CSV: ',' expected after "
+        "'\"'; "
         "line 10: it is no CSV: unexpected end of data"
     )
 
@@ -147,7 +151,15 @@ def test_fields_have_other_names(tmp_path: Path):
 def test_numbers_are_written_as_they_are(tmp_path: Path):
     answers = [0.5, -3, 1e300, 12345678901234567890, "007", " x ", ""]
     problems = load("file", path=written(tmp_path, [{"problem": str(i), "answer": a} for i, a in enumerate(answers)]))
-    assert [problem.answer for problem in problems] == ["0.5", "-3", str(int(1e300)), "12345678901234567890", "007", "x", None]
+    assert [problem.answer for problem in problems] == [
+        "0.5",
+        "-3",
+        str(int(1e300)),
+        "12345678901234567890",
+        "007",
+        "x",
+        None,
+    ]
 
 
 def test_a_limit_takes_the_first_and_a_seed_draws_an_order(tmp_path: Path):
@@ -175,9 +187,21 @@ def test_ids_of_problems_without_one_do_not_depend_on_the_file_s_order(tmp_path:
     [
         ([], {}, "mine.jsonl has no problem, but must have one"),
         (["", "{"], {}, "mine.jsonl has no problem, but must have one; line 2: it is no JSON"),
-        ([{"problem": "1", "id": "a"}, {"problem": "2", "id": "a"}], {}, "mine.jsonl, line 2: the id 'a' is that of line 1 already, but"),
-        ([{"problem": "1", "id": "a"}, {"problem": "1", "id": "a"}], {}, "mine.jsonl, line 2: the id 'a' is that of line 1 already, but"),
-        (ROWS, {"fields": {"answer": "gold"}}, "field of mine.jsonl is 'gold', but no field of mine.jsonl has that name"),
+        (
+            [{"problem": "1", "id": "a"}, {"problem": "2", "id": "a"}],
+            {},
+            "mine.jsonl, line 2: the id 'a' is that of line 1 already, but",
+        ),
+        (
+            [{"problem": "1", "id": "a"}, {"problem": "1", "id": "a"}],
+            {},
+            "mine.jsonl, line 2: the id 'a' is that of line 1 already, but",
+        ),
+        (
+            ROWS,
+            {"fields": {"answer": "gold"}},
+            "field of mine.jsonl is 'gold', but no field of mine.jsonl has that name",
+        ),
         (ROWS, {"fields": {"id": "ids"}}, "did you mean id?"),
         (
             ROWS,
@@ -213,7 +237,9 @@ def test_paths_that_are_no_file_are_refused(tmp_path: Path):
 
 
 @pytest.mark.skipif(not FOLDER, reason="TTS_DATA_DIR does not name a folder of problems")
-@pytest.mark.parametrize(("name", "count"), [("gsm8k_train", 7473), ("gsm8k_test_a", 660), ("math500_a", 250), ("aime24", 30)])
+@pytest.mark.parametrize(
+    ("name", "count"), [("gsm8k_train", 7473), ("gsm8k_test_a", 660), ("math500_a", 250), ("aime24", 30)]
+)
 def test_public_problems_are_read_whole(name: str, count: int):
     path = Path(FOLDER or ".") / f"{name}.jsonl"
     if not path.is_file():
@@ -223,7 +249,7 @@ def test_public_problems_are_read_whole(name: str, count: int):
     assert all(problem.answer and problem.metadata["solution"] for problem in problems)
 
 
-# Usual columns ----------------------------------------------------------------------------------------------------------------------
+# Usual columns --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("problem", ["problem", "question", "prompt", "input"])
@@ -234,8 +260,14 @@ def test_usual_columns_need_no_names(problem: str, answer: str, tmp_path: Path) 
 
 
 def test_of_several_usual_columns_the_first_is_taken_and_the_rest_is_metadata(tmp_path: Path) -> None:
-    [found] = load("file", path=written(tmp_path, [{"input": "x", "problem": "1 + 1?", "solution": "as one adds", "answer": "2"}]))
-    assert (found.prompt, found.answer, dict(found.metadata)) == ("1 + 1?", "2", {"input": "x", "solution": "as one adds"})
+    [found] = load(
+        "file", path=written(tmp_path, [{"input": "x", "problem": "1 + 1?", "solution": "as one adds", "answer": "2"}])
+    )
+    assert (found.prompt, found.answer, dict(found.metadata)) == (
+        "1 + 1?",
+        "2",
+        {"input": "x", "solution": "as one adds"},
+    )
 
 
 def test_a_row_without_any_of_them_is_named(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""The Hub itself is not asked here: `datasets` reads folders in the Hub's own layout, with rows as they are published."""
+"""The Hub itself is not asked here: `datasets` reads folders in the Hub's own layout, with rows as they are
+published.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,16 @@ MATH500 = [
         "unique_id": "test/algebra/1.json",
     }
 ]
-AIME24 = [{"id": 60, "problem": "Find $n$.", "solution": "Look.", "answer": "204", "url": "https://example.org/1", "year": "2024"}]
+AIME24 = [
+    {
+        "id": 60,
+        "problem": "Find $n$.",
+        "solution": "Look.",
+        "answer": "204",
+        "url": "https://example.org/1",
+        "year": "2024",
+    }
+]
 AMC23 = [{"id": 0, "question": "How many miles?", "answer": "27", "url": "https://example.org/2"}]
 GPQA = [
     {
@@ -94,7 +105,12 @@ def test_gsm8k(published: Path):
 
 def test_math500_aime24_and_amc23(published: Path):
     problem = only("math500", write(published, "test", MATH500))
-    assert (problem.text, problem.answer, problem.id, problem.task) == ("What is $1+1$?", "2", "math500/test/algebra/1.json", "math")
+    assert (problem.text, problem.answer, problem.id, problem.task) == (
+        "What is $1+1$?",
+        "2",
+        "math500/test/algebra/1.json",
+        "math",
+    )
     assert problem.metadata == {"level": 1, "subject": "Algebra", "solution": r"It is $\boxed{2}$."}
     problem = only("aime24", write(published / "aime", "train", AIME24))
     assert (problem.text, problem.answer, problem.id, problem.task) == ("Find $n$.", "204", "aime24/60", "math")
@@ -137,7 +153,11 @@ def test_humaneval_is_records_that_cannot_be_checked(published: Path):
 
 
 def test_bad_rows_are_named_and_do_not_stop_the_rest(published: Path):
-    bad = [{"question": "No mark?", "answer": "5"}, {"question": "No number?", "answer": "5 ####"}, {"question": " ", "answer": "#### 5"}]
+    bad = [
+        {"question": "No mark?", "answer": "5"},
+        {"question": "No number?", "answer": "5 ####"},
+        {"question": " ", "answer": "#### 5"},
+    ]
     with pytest.warns(RowsLeftOut) as caught:
         problems = load("gsm8k", path=write(published, "test", [*bad, GSM8K[0], GSM8K[0]]))
     assert [problem.answer for problem in problems] == ["5"]
@@ -154,7 +174,13 @@ def test_any_data_set_is_read_by_its_fields(published: Path):
     (published / "README.md").write_text(card, encoding="utf-8")
     given = {"path": path, "split": "dev", "fields": {"problem": "q", "answer": "a", "id": "n"}}
     [problem] = load("hub", **given, config="sums", task="math")
-    assert (problem.text, problem.answer, problem.id, problem.task, problem.metadata) == ("1 + 1?", "2", "5", "math", {"hard": True})
+    assert (problem.text, problem.answer, problem.id, problem.task, problem.metadata) == (
+        "1 + 1?",
+        "2",
+        "5",
+        "math",
+        {"hard": True},
+    )
     with pytest.raises(ConfigError, match="cannot be loaded: ValueError: BuilderConfig 'products' not found"):
         load("hub", **given, config="products")
     with pytest.raises(ConfigError, match=r"field of .* is 'b', but no field"):
@@ -171,7 +197,11 @@ def test_what_cannot_be_loaded_is_one_line_with_a_cure(published: Path):
         ),
         ("gsm8k", {"path": path, "split": "train"}, "(train) cannot be loaded: ValueError: Unknown split"),
         ("gsm8k", {"path": str(published / "none")}, "cannot be loaded: "),
-        ("math500", {"path": path}, "has no problem, but must have one; row 1: it has no field 'problem', only 'question', 'answer'"),
+        (
+            "math500",
+            {"path": path},
+            "has no problem, but must have one; row 1: it has no field 'problem', only 'question', 'answer'",
+        ),
         ("hub", {}, "path is not given, but the data set 'hub' needs one"),
     ):
         with pytest.raises(ConfigError) as failure:
@@ -211,4 +241,6 @@ def test_real_rows_of_math500_and_aime24_are_read(published: Path):
     assert {problem.metadata["level"] for problem in problems} <= {1, 2, 3, 4, 5}
     rows = local("aime24.jsonl")
     problems = load("aime24", path=write(published / "aime", "train", rows))
-    assert [(problem.text, problem.answer) for problem in problems] == [(row["problem"], str(row["answer"])) for row in rows]
+    assert [(problem.text, problem.answer) for problem in problems] == [
+        (row["problem"], str(row["answer"])) for row in rows
+    ]

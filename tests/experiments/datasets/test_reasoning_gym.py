@@ -70,7 +70,10 @@ def test_a_smaller_limit_gives_the_first_and_another_seed_others():
     ("parameters", "message"),
     [
         ({}, "generator is not given, but the data set 'reasoning_gym' needs one"),
-        ({"generator": "countdwn"}, "generator is 'countdwn', but no generator has that name (hint: did you mean countdown"),
+        (
+            {"generator": "countdwn"},
+            "generator is 'countdwn', but no generator has that name (hint: did you mean countdown",
+        ),
         ({"generator": "composite"}, "generator is 'composite', but no generator has that name"),
         (
             {"generator": "chain_sum", "config": {"min_term": 2}},
@@ -83,7 +86,10 @@ def test_a_smaller_limit_gives_the_first_and_another_seed_others():
         ),
         ({"generator": "coin_flip", "limit": 1000}, "limit is 1000, but the generator 'coin_flip' made only "),
         ({"generator": "chain_sum", "limit": 0}, "limit is 0, but must be a whole number of at least 1"),
-        ({"generator": "chain_sum", "seed": 2**32}, "seed is 4294967296, but must be a whole number from 0 to 2**32 - 1"),
+        (
+            {"generator": "chain_sum", "seed": 2**32},
+            "seed is 4294967296, but must be a whole number from 0 to 2**32 - 1",
+        ),
         ({"generators": "chain_sum"}, "did you mean generator?"),
     ],
 )
@@ -94,9 +100,12 @@ def test_what_is_no_generator_is_refused(parameters: dict[str, Any], message: st
 
 
 @pytest.mark.parametrize(
-    ("failure", "why"), [(TimeoutError(), "it took more than 600 seconds"), (WorkerDiedError("it died with -9"), "it died with -9")]
+    ("failure", "why"),
+    [(TimeoutError(), "it took more than 600 seconds"), (WorkerDiedError("it died with -9"), "it died with -9")],
 )
-def test_a_generator_that_fails_is_named_and_its_process_ends(monkeypatch: pytest.MonkeyPatch, failure: Exception, why: str):
+def test_a_generator_that_fails_is_named_and_its_process_ends(
+    monkeypatch: pytest.MonkeyPatch, failure: Exception, why: str
+):
     process = mock.Mock(**{"ask.side_effect": failure})
     monkeypatch.setattr("tts.experiments.datasets.reasoning_gym.worker", lambda: process)
     with pytest.raises(EngineError, match=f"the generator 'chain_sum' of reasoning-gym failed: {why}"):
@@ -105,7 +114,9 @@ def test_a_generator_that_fails_is_named_and_its_process_ends(monkeypatch: pytes
 
 
 def test_every_start_makes_the_same_problems_from_sets_of_words(request: pytest.FixtureRequest):
-    """These generators go through sets of texts, whose order is another one in every process unless the hash is fixed."""
+    """These generators go through sets of texts, whose order is another one in every process unless the hash is
+    fixed.
+    """
     alone = load("reasoning_gym", generator="ransom_note", limit=5)
     request.getfixturevalue("shared")
     assert load("reasoning_gym", generator="ransom_note", limit=5) == alone

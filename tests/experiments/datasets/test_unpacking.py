@@ -172,7 +172,11 @@ def test_a_footer_that_states_less_than_its_pages_have_deceives_nobody(tmp_path,
 
     path = tmp_path / "rows.parquet"
     parquet.write_table(
-        pa.table({"problem": ["a", "x" * BOMB]}), path, compression="zstd", use_dictionary=dictionary, write_statistics=False
+        pa.table({"problem": ["a", "x" * BOMB]}),
+        path,
+        compression="zstd",
+        use_dictionary=dictionary,
+        write_statistics=False,
     )
     true = parquet.ParquetFile(path).metadata.row_group(0).column(0).total_uncompressed_size
     state(path, true, 100)
@@ -211,7 +215,9 @@ def test_columns_that_share_their_pages_are_refused(tmp_path):
     from pyarrow import parquet
 
     path = tmp_path / "rows.parquet"
-    parquet.write_table(pa.table({"problem": [str(i) for i in range(20_000)]}), path, compression="none", use_dictionary=False)
+    parquet.write_table(
+        pa.table({"problem": [str(i) for i in range(20_000)]}), path, compression="none", use_dictionary=False
+    )
     true = parquet.ParquetFile(path).metadata.row_group(0).column(0).total_compressed_size
     state(path, true, 4 * true)
     with pytest.raises(ConfigError, match=r"rows\.parquet: it is damaged: its columns have more bytes than the file"):
@@ -225,8 +231,19 @@ def test_the_headers_of_pages_state_what_is_unpacked(tmp_path, compression, vers
     from pyarrow import parquet
 
     path = tmp_path / "rows.parquet"
-    table = pa.table({"problem": ["a" * i for i in range(2000)], "parts": [["x", "y" * i] for i in range(2000)], "n": list(range(2000))})
-    settings = {"compression": compression, "data_page_version": version, "row_group_size": 700, "data_page_size": 10_000}
+    table = pa.table(
+        {
+            "problem": ["a" * i for i in range(2000)],
+            "parts": [["x", "y" * i] for i in range(2000)],
+            "n": list(range(2000)),
+        }
+    )
+    settings = {
+        "compression": compression,
+        "data_page_version": version,
+        "row_group_size": 700,
+        "data_page_size": 10_000,
+    }
     parquet.write_table(table, path, write_statistics=False, **settings)
     metadata = parquet.ParquetFile(path).metadata
     with path.open("rb") as content:
@@ -253,7 +270,10 @@ def test_a_damaged_parquet_file_is_read_or_refused_in_one_line(tmp_path, count):
     from pyarrow import parquet
 
     path, draw = tmp_path / "rows.parquet", np.random.default_rng(7)
-    rows = [{"problem": f"q{i % 50}", "parts": ["a", None, str(i)], "of": {"a": "b" * (i % 9)}, "x": i / 7} for i in range(300)]
+    rows = [
+        {"problem": f"q{i % 50}", "parts": ["a", None, str(i)], "of": {"a": "b" * (i % 9)}, "x": i / 7}
+        for i in range(300)
+    ]
     parquet.write_table(pa.Table.from_pylist(rows), path, compression="zstd")
     whole, refusals = path.read_bytes(), list[str]()
     for _ in range(count):
@@ -268,7 +288,9 @@ def test_a_file_that_ends_the_process_that_reads_it_is_one_line(tmp_path, monkey
     reader = [sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"]
     monkeypatch.setattr("tts.experiments.datasets.parquet.python_command", lambda module: reader)
     (tmp_path / "rows.parquet").write_bytes(b"PAR1")
-    with pytest.raises(ConfigError, match=r"rows\.parquet is no Parquet file that can be read: pyarrow ended the process") as refused:
+    with pytest.raises(
+        ConfigError, match=r"rows\.parquet is no Parquet file that can be read: pyarrow ended the process"
+    ) as refused:
         load(path=str(tmp_path / "rows.parquet"))
     assert "\n" not in str(refused.value)
 
@@ -277,7 +299,9 @@ def test_the_process_that_reads_a_file_names_no_code(tmp_path, monkeypatch):
     pytest.importorskip("pyarrow")
     body = pickle.dumps(("row", "row 1", {"problem": print}))
     reader = f"import sys; sys.stdout.buffer.write({len(body).to_bytes(LENGTH_BYTES, 'little') + body!r})"
-    monkeypatch.setattr("tts.experiments.datasets.parquet.python_command", lambda module: [sys.executable, "-c", reader])
+    monkeypatch.setattr(
+        "tts.experiments.datasets.parquet.python_command", lambda module: [sys.executable, "-c", reader]
+    )
     with pytest.raises(pickle.UnpicklingError, match=r"builtins\.print is no plain value"):
         list(read_parquet(tmp_path / "rows.parquet"))
 
@@ -295,7 +319,10 @@ except MemoryError:
 """
     command = [sys.executable, "-c", told]
     assert (
-        subprocess.run(command, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, check=False, timeout=LIMIT_S).returncode == 7
+        subprocess.run(
+            command, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, check=False, timeout=LIMIT_S
+        ).returncode
+        == 7
     )
 
 
@@ -304,14 +331,24 @@ def test_values_of_each_type_come_out_of_the_process(tmp_path):
     from pyarrow import parquet
 
     row = {
-        "problem": "q", "i": 1 << 60, "x": 0.5, "b": True, "raw": b"\xff", "of": {"a": None, "parts": ["x"]}, "d": decimal.Decimal("1.50"),
-        "day": datetime.date(2026, 1, 2), "at": datetime.datetime(2026, 1, 2, 3, 4, 5, 6), "long": datetime.timedelta(seconds=3),
-    }  # fmt: skip
+        "problem": "q",
+        "i": 1 << 60,
+        "x": 0.5,
+        "b": True,
+        "raw": b"\xff",
+        "of": {"a": None, "parts": ["x"]},
+        "d": decimal.Decimal("1.50"),
+        "day": datetime.date(2026, 1, 2),
+        "at": datetime.datetime(2026, 1, 2, 3, 4, 5, 6),
+        "long": datetime.timedelta(seconds=3),
+    }
     zoned = pa.array([1], pa.timestamp("us", tz="UTC"))
     times = pa.array([1 << 62, 0], pa.timestamp("us"))  # the first is after the last year of Python
     table = pa.Table.from_pylist([row]).append_column("zoned", zoned)
     parquet.write_table(table, tmp_path / "rows.parquet")
-    assert list(read_parquet(tmp_path / "rows.parquet")) == [("row 1", {**row, "zoned": "1970-01-01 00:00:00.000001+00:00"})]
+    assert list(read_parquet(tmp_path / "rows.parquet")) == [
+        ("row 1", {**row, "zoned": "1970-01-01 00:00:00.000001+00:00"})
+    ]
     parquet.write_table(pa.table({"problem": ["q", "p"], "at": times}), tmp_path / "late.parquet")
     (_, bad), (_, good) = read_parquet(tmp_path / "late.parquet")
     assert isinstance(bad, BadRow)
@@ -335,7 +372,13 @@ def test_rows_within_the_bound_are_read_as_written(tmp_path):
     from pyarrow import parquet
 
     rows = [
-        {"problem": f"q{i}", "text": "x" * 20_000, "parts": ["a", None, str(i)], "of": {"a": "b" if i % 2 else None, "n": [i]}, "x": i / 7}
+        {
+            "problem": f"q{i}",
+            "text": "x" * 20_000,
+            "parts": ["a", None, str(i)],
+            "of": {"a": "b" if i % 2 else None, "n": [i]},
+            "x": i / 7,
+        }
         for i in range(600)
     ]
     parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")

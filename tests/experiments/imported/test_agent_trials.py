@@ -21,7 +21,9 @@ def samples(pool: Any) -> list[Any]:
 def test_a_job_of_harbor_is_a_pool_with_tokens_dollars_and_rewards(tmp_path):
     job = tmp_path / "job"
     trial(job, "dates__b", 0.0, started_at="2026-01-02T03:04:06")
-    trial(job, "dates__c", started_at="2026-01-02T03:04:05", final={"total_completion_tokens": 71, "total_cost_usd": 0.04})
+    trial(
+        job, "dates__c", started_at="2026-01-02T03:04:05", final={"total_completion_tokens": 71, "total_cost_usd": 0.04}
+    )
     trial(job, "years__a", task="years")
     (job / "result.json").write_text(json.dumps({"id": "job", "n_total_trials": 3}))
     pool = tts.Pool.from_files(job)
@@ -45,7 +47,12 @@ def test_a_reward_between_0_and_1_is_a_score_and_others_have_their_names(tmp_pat
 
 def test_a_trial_that_failed_is_left_out_unless_it_was_only_late(tmp_path):
     trial(tmp_path, "a")
-    late = {"exception_type": "AgentTimeoutError", "exception_message": "", "exception_traceback": "", "occurred_at": "2026-01-02"}
+    late = {
+        "exception_type": "AgentTimeoutError",
+        "exception_message": "",
+        "exception_traceback": "",
+        "occurred_at": "2026-01-02",
+    }
     trial(tmp_path, "b", 0.0, exception_info=late)
     trial(tmp_path, "c", exception_info={**late, "exception_type": "DockerError"}, verifier_result=None)
     pool = tts.Pool.from_files(tmp_path)
@@ -54,7 +61,12 @@ def test_a_trial_that_failed_is_left_out_unless_it_was_only_late(tmp_path):
 
 
 def test_costs_are_those_of_the_result_where_the_trajectory_states_none(tmp_path):
-    log = {"schema_version": "ATIF-v1.4", "session_id": "a", "agent": {"name": "own", "version": "1"}, "steps": [atif_step(1, "Done.")]}
+    log = {
+        "schema_version": "ATIF-v1.4",
+        "session_id": "a",
+        "agent": {"name": "own", "version": "1"},
+        "steps": [atif_step(1, "Done.")],
+    }
     (one,) = samples(tts.Pool.from_files(trial(tmp_path, "a", log=log)))
     assert (one.tokens, one.usd) == (99, 0.5)
 
@@ -62,11 +74,16 @@ def test_costs_are_those_of_the_result_where_the_trajectory_states_none(tmp_path
 def test_equal_patches_of_mini_swe_agent_vote_together(tmp_path):
     for run, new in enumerate(("new  ", "other", "new")):
         trajectory(tmp_path / str(run) / "astropy-1" / "astropy-1.traj.json", diff(new), instance_id="astropy-1")
-    trajectory(tmp_path / "3" / "astropy-1" / "astropy-1.traj.json", None, status="LimitsExceeded", instance_id="astropy-1")
+    trajectory(
+        tmp_path / "3" / "astropy-1" / "astropy-1.traj.json", None, status="LimitsExceeded", instance_id="astropy-1"
+    )
     pool = tts.Pool.from_files(tmp_path)
     assert [(one.answer_class, one.status, one.tokens, one.usd) for one in samples(pool)] == [
-        (0, "finished", 30, 0.25), (1, "finished", 30, 0.25), (0, "finished", 30, 0.25), (None, "truncated", 30, 0.25),
-    ]  # fmt: skip
+        (0, "finished", 30, 0.25),
+        (1, "finished", 30, 0.25),
+        (0, "finished", 30, 0.25),
+        (None, "truncated", 30, 0.25),
+    ]
     assert samples(pool)[1].answer == diff("other")
     assert "8 steps of agents" in pool.report.lines()
 
@@ -126,7 +143,10 @@ def test_a_trial_of_another_form_is_refused_by_its_file(tmp_path, broken, line):
 @pytest.mark.parametrize(
     ("broken", "line"),
     [
-        ({"trajectory_format": "mini-swe-agent-2"}, "its trajectory_format is 'mini-swe-agent-2', but must begin with mini-swe-agent-1"),
+        (
+            {"trajectory_format": "mini-swe-agent-2"},
+            "its trajectory_format is 'mini-swe-agent-2', but must begin with mini-swe-agent-1",
+        ),
         ({"messages": None}, "its messages is None, but must be a list of objects"),
         ({"messages": []}, "neither an instance_id nor a message of the user"),
         ({"submission": 5}, "its submission is 5, but must be a text"),
@@ -141,7 +161,10 @@ def test_a_trajectory_of_another_form_is_refused_by_its_file(tmp_path, broken, l
 
 
 def test_a_folder_without_trials_is_refused(tmp_path):
-    for form, line in (("atif", "it has no trial of Harbor"), ("mini-swe-agent", "it has no trajectory of mini-swe-agent")):
+    for form, line in (
+        ("atif", "it has no trial of Harbor"),
+        ("mini-swe-agent", "it has no trajectory of mini-swe-agent"),
+    ):
         with pytest.raises(ConfigError, match=line):
             tts.Pool.from_files(tmp_path, form=form)
     path = trial(tmp_path, "a")

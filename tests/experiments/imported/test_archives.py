@@ -36,7 +36,9 @@ def test_members_that_are_compressed_with_zstandard_are_read(tmp_path, monkeypat
         write_log(path, compression=zipfile.ZIP_STORED)
     path.write_bytes(_marked(path.read_bytes(), method=93))
     if broken:
-        with pytest.raises(ConfigError, match=r"log\.eval: it is damaged: samples/2_epoch_1\.json cannot be decompressed"):
+        with pytest.raises(
+            ConfigError, match=r"log\.eval: it is damaged: samples/2_epoch_1\.json cannot be decompressed"
+        ):
             tts.Pool.from_inspect(path)
     else:
         assert tts.Pool.from_inspect(path).report.samples == 4

@@ -24,10 +24,27 @@ from tts.search.plan import parse
 from tts.verifiers.code import sandbox
 
 ROWS = [
-    {"problem": "a", "prompt": "1 + 1?", "reference": "2", "text": ["so #### 2", "#### 3", "?"], "scores": [0.5, 0.25, None]},
-    {"problem": "b/1", "prompt": "2 + 2?", "reference": "4", "text": ["#### 4", "#### 4.0", "#### 5"], "scores": [0.5, 0.2, 0.1]},
-]  # fmt: skip
-FILES = {"samples": "out.jsonl", "lm-eval": "samples_sums_2026-01-02T03-04-05.678.jsonl", "inspect": "log.json", "inspect eval": "log.eval"}
+    {
+        "problem": "a",
+        "prompt": "1 + 1?",
+        "reference": "2",
+        "text": ["so #### 2", "#### 3", "?"],
+        "scores": [0.5, 0.25, None],
+    },
+    {
+        "problem": "b/1",
+        "prompt": "2 + 2?",
+        "reference": "4",
+        "text": ["#### 4", "#### 4.0", "#### 5"],
+        "scores": [0.5, 0.2, 0.1],
+    },
+]
+FILES = {
+    "samples": "out.jsonl",
+    "lm-eval": "samples_sums_2026-01-02T03-04-05.678.jsonl",
+    "inspect": "log.json",
+    "inspect eval": "log.eval",
+}
 STRATEGIES, SIZES = ("pass@k", "best_of_n | majority", "best_of_n | posterior | majority"), (1, 2, 3)
 
 
@@ -55,7 +72,9 @@ def test_what_was_exported_is_imported_with_the_same_figures(study: Study, tmp_p
     assert study.export(path, form.partition(" ")[0]) == 2
     again = tts.Pool.from_files(path)
     for first in (True, False):
-        assert_equal(study.replay(STRATEGIES, SIZES, first=first), again.replay(STRATEGIES, SIZES, first=first), first=first)
+        assert_equal(
+            study.replay(STRATEGIES, SIZES, first=first), again.replay(STRATEGIES, SIZES, first=first), first=first
+        )
     if form != "lm-eval":  # which has no place for tokens and scores
         assert [[each.tokens for each in one.drawn] for one in again.problems] == [[3, 4, 5]] * 2
         by_score = ["best_of_n | best", "best_of_n | weighted"]
@@ -65,12 +84,17 @@ def test_what_was_exported_is_imported_with_the_same_figures(study: Study, tmp_p
 @pytest.mark.parametrize("form", FILES)
 def test_answers_alone_come_back_with_the_same_figures(tmp_path: Path, form: str):
     """The answer stands for the text, and is no text that the task would have to read."""
-    rows = [{"problem": "a", "reference": "2", "answer": ["2", "1/2", None, "2"]}, {"problem": "b", "reference": "x", "answer": ["3"] * 4}]
+    rows = [
+        {"problem": "a", "reference": "2", "answer": ["2", "1/2", None, "2"]},
+        {"problem": "b", "reference": "x", "answer": ["3"] * 4},
+    ]
     study = tts.Pool.from_rows(rows, name="sums").save(tmp_path / "store.sqlite")
     study.export(path := tmp_path / FILES[form], form.partition(" ")[0])
     again = tts.Pool.from_files(path)
     assert [[each.answer for each in one.drawn] for one in again.problems] == [["2", "1/2", None, "2"], ["3"] * 4]
-    assert_equal(study.replay(STRATEGIES, (1, 2, 4), first=True), again.replay(STRATEGIES, (1, 2, 4), first=True), first=True)
+    assert_equal(
+        study.replay(STRATEGIES, (1, 2, 4), first=True), again.replay(STRATEGIES, (1, 2, 4), first=True), first=True
+    )
 
 
 def test_a_pool_of_our_own_comes_back_with_the_same_figures(tmp_path: Path):
@@ -88,13 +112,21 @@ def test_a_pool_of_our_own_comes_back_with_the_same_figures(tmp_path: Path):
     for sizes in ((1, 2), (4, 6)):
         for first in (True, False):
             assert_equal(replay(own, plans, sizes, first=first), again.replay(plans, sizes, first=first), first=first)
-    before, after = replay(own, plans, (60, 150), unit="tokens", first=True), again.replay(plans, (60, 150), unit="tokens", first=True)
+    before, after = (
+        replay(own, plans, (60, 150), unit="tokens", first=True),
+        again.replay(plans, (60, 150), unit="tokens", first=True),
+    )
     assert_equal(before, after, first=True)
 
 
 def test_scores_of_shared_steps_cost_the_same_after_a_round_trip(tmp_path: Path):
     """A verifier that reads shared steps once reads less of two samples than of each alone."""
-    drawn = {"tokens": [10, 10, 12, 8], "verifier_tokens": [10, 4, 7, 8], "like": [None, 0, 1, None], "shared": [0, 6, 5, 0]}
+    drawn = {
+        "tokens": [10, 10, 12, 8],
+        "verifier_tokens": [10, 4, 7, 8],
+        "like": [None, 0, 1, None],
+        "shared": [0, 6, 5, 0],
+    }
     row = {
         "problem": "p",
         "reference": "1",
@@ -104,17 +136,29 @@ def test_scores_of_shared_steps_cost_the_same_after_a_round_trip(tmp_path: Path)
         "same": [None, 0, None, 2],
     }
     first = tts.Pool.from_rows([row], name="tree")
-    assert [(one.like, one.shared, one.same) for one in first.problems[0].drawn] == [(None, 0, None), (0, 6, 0), (1, 5, None), (None, 0, 2)]
+    assert [(one.like, one.shared, one.same) for one in first.problems[0].drawn] == [
+        (None, 0, None),
+        (0, 6, 0),
+        (1, 5, None),
+        (None, 0, 2),
+    ]
     first.save(tmp_path / "store.sqlite").export(tmp_path / "out.jsonl", "samples")
     again = tts.Pool.from_files(tmp_path / "out.jsonl")
-    unjudged = tuple(dataclasses.replace(one, given=None) for one in again.problems[0].drawn)  # the form states our verdicts
+    # the form states our verdicts
+    unjudged = tuple(dataclasses.replace(one, given=None) for one in again.problems[0].drawn)
     assert unjudged == first.problems[0].drawn
     for options in ({}, {"first": True}):
-        assert_equal(first.replay(["best_of_n | best"] * 2, SIZES, **options), again.replay(["best_of_n | best"] * 2, SIZES, **options))
+        assert_equal(
+            first.replay(["best_of_n | best"] * 2, SIZES, **options),
+            again.replay(["best_of_n | best"] * 2, SIZES, **options),
+        )
 
 
 def test_an_id_with_half_a_character_is_exported(tmp_path: Path):
-    results = [dataclasses.replace(one, cell=dataclasses.replace(one.cell, problem="\ud800")) for one in live("best_of_n(n=2)", 2)[:1]]
+    results = [
+        dataclasses.replace(one, cell=dataclasses.replace(one.cell, problem="\ud800"))
+        for one in live("best_of_n(n=2)", 2)[:1]
+    ]
     export_samples([(one, {}) for one in results], tmp_path / "log.eval", "inspect", "one")
     with zipfile.ZipFile(tmp_path / "log.eval") as archive:
         assert "samples/\ufffd_epoch_1.json" in archive.namelist()
@@ -180,10 +224,14 @@ def test_a_pool_keeps_the_scores_of_all_verifiers_and_the_outcomes_of_tests(tmp_
         pytest.skip(reason)
     store = tmp_path / "store.sqlite"
     study = tts.Study(
-        name="programs", models={"programs": {"backend": f"{__name__}:programs"}}, task="text",
-        problems={"dataset": "tests.experiments.places:plain"}, strategies=["best_of_n | majority"], budgets={"samples": 1},
+        name="programs",
+        models={"programs": {"backend": f"{__name__}:programs"}},
+        task="text",
+        problems={"dataset": "tests.experiments.places:plain"},
+        strategies=["best_of_n | majority"],
+        budgets={"samples": 1},
         verifiers={"main": r"code(tests='assert f(1) == 2\nassert f(2) == 3')", "short": f"{__name__}:brevity"},
-    )  # fmt: skip
+    )
     study.sample(6, store, progress=False)
     with Store(store) as kept:
         drawn = [one for result in kept.results(kept.find("programs-pool").id) for one in result.drawn or ()]
@@ -201,4 +249,5 @@ def test_a_pool_keeps_the_scores_of_all_verifiers_and_the_outcomes_of_tests(tmp_
         for place, (one, name) in enumerate(zip((fails, passes, passes), "abc", strict=True))
     ]
     pool = dataclasses.replace(written((0, 1.0)), drawn=tuple(three))
-    assert RecordedSearch(pool, parse("best_of_n | codet")).run(range(3)).answer == "b"  # it agrees with "c" on both tests
+    # it agrees with "c" on both tests
+    assert RecordedSearch(pool, parse("best_of_n | codet")).run(range(3)).answer == "b"

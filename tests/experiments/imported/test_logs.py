@@ -1,4 +1,6 @@
-"""Logs of lm-evaluation-harness and Inspect, in the forms that both write. Where they are installed, the logs are theirs."""
+"""Logs of lm-evaluation-harness and Inspect, in the forms that both write. Where they are installed, the logs are
+theirs.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,8 @@ def document(number: int, texts: list[str], filtered: list[Any], **more: Any) ->
     return {
         "doc_id": number, "doc": {"q": f"{number} + {number}?"}, "target": f"twice it is\n#### {2 * number}",
         "arguments": {"gen_args_0": {"arg_0": f"{number} + {number}?", "arg_1": {"until": ["Q:"]}}}, "resps": [texts],
-        "filtered_resps": filtered, "filter": "strict-match", "metrics": ["exact_match"], "doc_hash": "d", "prompt_hash": "p",
-        "target_hash": "t", "exact_match": 1.0, **more,
+        "filtered_resps": filtered, "filter": "strict-match", "metrics": ["exact_match"], "doc_hash": "d",
+        "prompt_hash": "p", "target_hash": "t", "exact_match": 1.0, **more,
     }  # fmt: skip
 
 
@@ -61,11 +63,15 @@ def test_an_id_with_half_a_character_is_named(lines, tmp_path):
         tts.Pool.from_inspect(write_log(tmp_path / "log.json", [sample("\ud800", 1, "4", "C")]))
 
 
-@pytest.mark.parametrize(("target", "right"), [(None, True), ({}, True), (["2", "3"], True), (["3"], False), (3, False)])
+@pytest.mark.parametrize(
+    ("target", "right"), [(None, True), ({}, True), (["2", "3"], True), (["3"], False), (3, False)]
+)
 def test_without_a_single_target_the_verdict_of_the_source_counts(lines, target, right):
     pool = tts.Pool.from_lm_eval(lines({**document(1, ["#### 2"], ["2"]), "target": target}))
     assert drawn(pool) == [("2", right, True)]
-    assert ("1 documents have no single target, so that the verdicts of the source count" in pool.report.lines()) is right
+    assert (
+        "1 documents have no single target, so that the verdicts of the source count" in pool.report.lines()
+    ) is right
 
 
 @pytest.mark.parametrize(("filtered", "answer"), [([None], None), ([math.nan], None), ([{"a": 1}], "2"), ([7], "7")])
@@ -87,11 +93,16 @@ def test_a_single_response_has_the_answer_and_the_verdict_of_its_filter(lines):
 
 
 def test_of_several_filters_one_is_read(lines):
-    rows = [document(1, ["2 or 3"], ["[invalid]"], exact_match=0.0), document(1, ["2 or 3"], ["3"], filter="flexible", exact_match=0.0)]
+    rows = [
+        document(1, ["2 or 3"], ["[invalid]"], exact_match=0.0),
+        document(1, ["2 or 3"], ["3"], filter="flexible", exact_match=0.0),
+    ]
     path = lines(*rows)
     first = tts.Pool.from_lm_eval(path)
     assert drawn(first) == [(None, False, False)]
-    told = "1 documents of the filter 'strict-match', of strict-match with 0.0 % right by the source, flexible with 0.0 %"
+    told = (
+        "1 documents of the filter 'strict-match', of strict-match with 0.0 % right by the source, flexible with 0.0 %"
+    )
     assert any(line.startswith(told) for line in first.report.lines())
     assert drawn(tts.Pool.from_lm_eval(path, filter="flexible")) == [("3", False, False)]
     with pytest.raises(ConfigError, match=r"filter of samples_sums_.* is 'flexibel'.*did you mean flexible\?"):
@@ -107,14 +118,20 @@ def test_repeats_are_samples_and_a_filter_that_joins_them_leaves_the_texts(lines
 
 
 def test_a_file_for_each_run_adds_its_samples(lines):
-    paths = [lines(document(1, [f"#### {n}"], [str(n)]), name=f"samples_sums_2026-01-0{n}T03-04-05.678.jsonl") for n in (2, 3)]
+    paths = [
+        lines(document(1, [f"#### {n}"], [str(n)]), name=f"samples_sums_2026-01-0{n}T03-04-05.678.jsonl")
+        for n in (2, 3)
+    ]
     assert [answer for answer, _, _ in drawn(tts.Pool.from_files(*paths))] == ["2", "3"]
 
 
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        (document(1, [["-1.0", "True"]], [["-1.0", "True"]]), "line 1: its resps are .* must be the texts of one request"),
+        (
+            document(1, [["-1.0", "True"]], [["-1.0", "True"]]),
+            "line 1: its resps are .* must be the texts of one request",
+        ),
         ({"doc_id": 1, "resps": [["x"]], "filtered_resps": ["x"]}, "line 1: it has no target"),
         ([1], "item 1: it is no JSON object"),
     ],
@@ -143,9 +160,19 @@ def sample(name: Any, epoch: int, text: str, grade: Any, **more: Any) -> dict[st
 
 
 SAMPLES = [
-    sample("a", 1, "ANSWER: 4", "C"), sample(2, 1, "ANSWER: 5", "I"), sample("a", 2, "ANSWER: 3", "I"), sample(2, 2, "ANSWER: 4.0", "I"),
-]  # fmt: skip
-HEADER = {"version": 2, "status": "success", "eval": {"task": "sums", "model": "openai/small"}, "plan": {}, "results": {}, "stats": {}}
+    sample("a", 1, "ANSWER: 4", "C"),
+    sample(2, 1, "ANSWER: 5", "I"),
+    sample("a", 2, "ANSWER: 3", "I"),
+    sample(2, 2, "ANSWER: 4.0", "I"),
+]
+HEADER = {
+    "version": 2,
+    "status": "success",
+    "eval": {"task": "sums", "model": "openai/small"},
+    "plan": {},
+    "results": {},
+    "stats": {},
+}
 
 
 def write_log(path: Path, samples: Any = SAMPLES, compression: int = zipfile.ZIP_DEFLATED, **header: Any) -> Path:
@@ -175,7 +202,12 @@ def test_epochs_are_samples_of_one_problem(tmp_path, name):
 
 
 def test_answers_and_scores_of_other_scorers(tmp_path):
-    grades = {"choice": {"value": "C", "answer": "4"}, "judge": {"value": 0.7}, "helper": {"value": "P"}, "none": {"value": float("nan")}}
+    grades = {
+        "choice": {"value": "C", "answer": "4"},
+        "judge": {"value": 0.7},
+        "helper": {"value": "P"},
+        "none": {"value": float("nan")},
+    }
     path = write_log(tmp_path / "log.json", [sample("a", 1, "It is B.", "I", scores=grades)])
     pool = tts.Pool.from_inspect(path)
     assert drawn(pool) == [("4", True, True)]
@@ -197,7 +229,9 @@ def test_content_in_parts_and_a_cut_answer(tmp_path):
     output = {
         "choices": [
             {
-                "message": {"content": [{"type": "reasoning", "reasoning": "hm"}, {"type": "text", "text": "ANSWER: 4"}]},
+                "message": {
+                    "content": [{"type": "reasoning", "reasoning": "hm"}, {"type": "text", "text": "ANSWER: 4"}]
+                },
                 "stop_reason": "max_tokens",
             }
         ]
@@ -253,7 +287,9 @@ def test_a_sample_of_another_form_is_named(tmp_path, name, broken):
 
 
 def test_a_score_of_inspect_that_is_not_finite_is_unknown(tmp_path):
-    pool = tts.Pool.from_inspect(write_log(tmp_path / "log.json", [{**SAMPLES[0], "scores": {"match": {"value": math.inf}}}]))
+    pool = tts.Pool.from_inspect(
+        write_log(tmp_path / "log.json", [{**SAMPLES[0], "scores": {"match": {"value": math.inf}}}])
+    )
     assert (pool.problems[0].drawn[0].given, dict(pool.problems[0].drawn[0].scores)) == (None, {})
 
 
@@ -274,15 +310,22 @@ def test_a_log_that_states_no_version_is_refused(tmp_path, name, monkeypatch):
 @pytest.mark.parametrize("count", [-5, True, 3.5])
 def test_a_count_of_tokens_that_is_none_is_named(tmp_path, count):
     output = {**SAMPLES[1]["output"], "usage": {"output_tokens": count}}
-    for broken in ({"output": output}, {"output": {**output, "usage": None}, "model_usage": {"m": {"output_tokens": count}}}):
+    for broken in (
+        {"output": output},
+        {"output": {**output, "usage": None}, "model_usage": {"m": {"output_tokens": count}}},
+    ):
         path = write_log(tmp_path / "log.json", [SAMPLES[0], {**SAMPLES[1], **broken}])
-        with pytest.raises(ConfigError, match=r"log\.json, sample 2: its output_tokens is .*, but must be a whole number of at least 0"):
+        with pytest.raises(
+            ConfigError, match=r"log\.json, sample 2: its output_tokens is .*, but must be a whole number of at least 0"
+        ):
             tts.Pool.from_files(path)
 
 
 def test_a_log_with_fewer_samples_than_its_results_is_cut(tmp_path):
     path = write_log(tmp_path / "log.eval", results={"completed_samples": 5})
-    with pytest.raises(ConfigError, match=r"log\.eval: it has 4 samples, but its results are of 5: it is cut or damaged"):
+    with pytest.raises(
+        ConfigError, match=r"log\.eval: it has 4 samples, but its results are of 5: it is cut or damaged"
+    ):
         tts.Pool.from_files(path)
     assert tts.Pool.from_files(write_log(path, results={"completed_samples": 4})).report.samples == 4
 
@@ -318,7 +361,8 @@ def test_an_output_without_a_text_is_empty(tmp_path):
 
 def test_logs_of_two_models_are_no_pool(tmp_path):
     paths = [
-        write_log(tmp_path / f"{model}.json", [sample(model, 1, "4", "C")], eval={"task": "t", "model": model}) for model in ("a", "b")
+        write_log(tmp_path / f"{model}.json", [sample(model, 1, "4", "C")], eval={"task": "t", "model": model})
+        for model in ("a", "b")
     ]
     with pytest.raises(ConfigError, match="the logs are of the models a and b"):
         tts.Pool.from_files(*paths)
@@ -330,7 +374,13 @@ def test_a_large_object_is_read_item_by_item(monkeypatch, size):
     monkeypatch.setattr("tts.experiments.imported.json_stream._CHUNK", size)
     given = {"a": [1, 2], "samples": [{"x": "y" * 50}, 12, '}]"', []], "n": 3.25, "empty": {}, "samples2": None}
     found = list(JsonStream(io.StringIO(json.dumps(given, indent=1)), "log.json").members("samples"))
-    expected = [("a", [1, 2]), *(("samples", one) for one in given["samples"]), ("n", 3.25), ("empty", {}), ("samples2", None)]
+    expected = [
+        ("a", [1, 2]),
+        *(("samples", one) for one in given["samples"]),
+        ("n", 3.25),
+        ("empty", {}),
+        ("samples2", None),
+    ]
     assert found == expected
     for text in ("", "[1]", '{"a": 1', '{"samples": [1, 2', '{"a" 1}', '{"samples": [1 2]}'):
         with pytest.raises(ValueError, match=r"."):
@@ -355,10 +405,16 @@ def test_logs_that_inspect_itself_wrote(tmp_path, monkeypatch):
     outputs = [ModelOutput.from_content("mockllm/model", f"Thinking.\nANSWER: {n}") for n in (4, 5, 4)]
     for form in ("json", "eval"):
         task = inspect_ai.Task(
-            dataset=[Sample(input="2 + 2?", target="4", id="a")], solver=generate(), scorer=match(), epochs=3, name="sums"
+            dataset=[Sample(input="2 + 2?", target="4", id="a")],
+            solver=generate(),
+            scorer=match(),
+            epochs=3,
+            name="sums",
         )
         model = get_model("mockllm/model", custom_outputs=iter(list(outputs)))
-        inspect_ai.eval(task, model=model, log_format=form, log_dir=str(tmp_path / form), display="none", max_connections=1)
+        inspect_ai.eval(
+            task, model=model, log_format=form, log_dir=str(tmp_path / form), display="none", max_connections=1
+        )
         (path,) = (tmp_path / form).iterdir()
         pool = tts.Pool.from_files(path)
         assert sorted(drawn(pool)) == [("4", True, True), ("4", True, True), ("5", False, False)]
@@ -366,6 +422,10 @@ def test_logs_that_inspect_itself_wrote(tmp_path, monkeypatch):
 
 def test_the_prompt_of_a_single_message_is_its_content(tmp_path):
     def prompt_tokens(given: Any) -> float:
-        return tts.Pool.from_inspect(write_log(tmp_path / "log.json", [sample("a", 1, "4", "C", input=given)])).problems[0].prompt_tokens
+        return (
+            tts.Pool.from_inspect(write_log(tmp_path / "log.json", [sample("a", 1, "4", "C", input=given)]))
+            .problems[0]
+            .prompt_tokens
+        )
 
     assert prompt_tokens([{"role": "user", "content": "What is 2 + 2?"}]) == prompt_tokens("What is 2 + 2?") == 4

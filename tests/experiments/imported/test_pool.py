@@ -65,8 +65,22 @@ def test_rows_of_several_problems_are_grouped_in_order():
 
 def test_a_list_a_problem_is_the_same_as_a_row_a_sample():
     lists = [
-        {"problem": "a", "prompt": "1 + 1?", "reference": "2", "answer": ["2", "2.0", ""], "scores": [0.9, 0.8, None], "tokens": [5, 6, 9]},
-        {"problem": "b", "prompt": "2 + 2?", "reference": "4", "answer": ["5", "4", 5], "scores": [0.2, 0.7, 0.1], "tokens": [7, 8, 4]},
+        {
+            "problem": "a",
+            "prompt": "1 + 1?",
+            "reference": "2",
+            "answer": ["2", "2.0", ""],
+            "scores": [0.9, 0.8, None],
+            "tokens": [5, 6, 9],
+        },
+        {
+            "problem": "b",
+            "prompt": "2 + 2?",
+            "reference": "4",
+            "answer": ["5", "4", 5],
+            "scores": [0.2, 0.7, 0.1],
+            "tokens": [7, 8, 4],
+        },
     ]
     by_list, by_row = tts.Pool.from_rows(lists), tts.Pool.from_rows(ROWS)
     for one, other in zip(by_list.problems, by_row.problems, strict=True):
@@ -97,11 +111,16 @@ def test_verdicts_alone_give_coverage():
 
 
 def test_given_verdicts_are_kept_and_differences_are_told():
-    rows = [{"problem": "p", "reference": "1/2", "answer": answer, "correct": answer == "1/2"} for answer in ("0.5", "1/2", "3")]
+    rows = [
+        {"problem": "p", "reference": "1/2", "answer": answer, "correct": answer == "1/2"}
+        for answer in ("0.5", "1/2", "3")
+    ]
     ours = tts.Pool.from_rows(rows)
     assert [(one.right, one.given) for one in ours.problems[0].drawn] == [(True, False), (True, True), (False, False)]
     assert (ours.report.differ, ours.report.judged) == (1, 3)
-    assert ours.report.differences == ["row 1: the answer '0.5' is right by the reference '1/2', but wrong by the source"]
+    assert ours.report.differences == [
+        "row 1: the answer '0.5' is right by the reference '1/2', but wrong by the source"
+    ]
     theirs = tts.Pool.from_rows(rows, verdicts="given")
     assert [one.right for one in theirs.problems[0].drawn] == [False, True, False]
 
@@ -122,7 +141,10 @@ def test_tokens_are_counted_by_a_named_tokenizer():
 
 
 def test_step_scores_and_scores_of_several_verifiers():
-    rows = [{"problem": "p", "reference": "1", "answer": str(n % 2), "prm": [0.5, 0.1 * n], "rm": float(n)} for n in range(4)]
+    rows = [
+        {"problem": "p", "reference": "1", "answer": str(n % 2), "prm": [0.5, 0.1 * n], "rm": float(n)}
+        for n in range(4)
+    ]
     pool = tts.Pool.from_rows(rows, fields={"scores": {"main": "prm", "judge": "rm"}})
     first = pool.problems[0].drawn[1]
     assert (dict(first.steps), dict(first.scores)) == ({"main": (0.5, 0.1)}, {"main": 0.1, "judge": 1.0})
@@ -139,13 +161,18 @@ def test_a_dot_reaches_into_a_field():
 
 
 def test_csv_and_parquet_have_the_same_samples_as_json_lines(tmp_path, write):
-    rows = [{**row, "answer": str(row["answer"]), "prompt": row.get("prompt"), "reference": row.get("reference")} for row in ROWS]
+    rows = [
+        {**row, "answer": str(row["answer"]), "prompt": row.get("prompt"), "reference": row.get("reference")}
+        for row in ROWS
+    ]
     plain = tts.Pool.from_jsonl(write(*rows))
     with (tmp_path / "rows.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, rows[0])
         writer.writeheader()
         writer.writerows({name: "" if value is None else value for name, value in row.items()} for row in rows)
-    assert [repr(one.drawn) for one in tts.Pool.from_csv(tmp_path / "rows.csv").problems] == [repr(one.drawn) for one in plain.problems]
+    assert [repr(one.drawn) for one in tts.Pool.from_csv(tmp_path / "rows.csv").problems] == [
+        repr(one.drawn) for one in plain.problems
+    ]
     pa = pytest.importorskip("pyarrow")
     from pyarrow import parquet
 
@@ -157,7 +184,10 @@ def test_csv_and_parquet_have_the_same_samples_as_json_lines(tmp_path, write):
 def test_a_saved_pool_replays_to_the_same_figures(tmp_path):
     pool = tts.Pool.from_rows(ROWS, name="sums")
     study = pool.save(tmp_path / "store.sqlite")
-    strategies, sizes = ["pass@k", "best_of_n | majority", "best_of_n | weighted", "best_of_n | unanimous(window=2)"], [1, 2, 3]
+    strategies, sizes = (
+        ["pass@k", "best_of_n | majority", "best_of_n | weighted", "best_of_n | unanimous(window=2)"],
+        [1, 2, 3],
+    )
     stored, own = study.replay(strategies, sizes), pool.replay(strategies, sizes)
     assert [one.curve.accuracy for one in stored] == [one.curve.accuracy for one in own]
     assert [one.curve.costs["tokens"].tolist() for one in stored] == [one.curve.costs["tokens"].tolist() for one in own]
@@ -174,37 +204,83 @@ def test_a_saved_pool_replays_to_the_same_figures(tmp_path):
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ({"problem": "p", "respnse": "x"}, "rows.jsonl, line 2: it has neither text, answer nor correct, only 'problem', 'respnse'"),
+        (
+            {"problem": "p", "respnse": "x"},
+            "rows.jsonl, line 2: it has neither text, answer nor correct, only 'problem', 'respnse'",
+        ),
         (
             {"problem": "p", "respnse": "x"},
             "only 'problem', 'respnse'; name a field by --field text=respnse, in Python by fields={'text': 'respnse'}",
         ),
-        ({"problem": "p", "predicton": 3}, "name a field by --field answer=predicton, in Python by fields={'answer': 'predicton'}"),
+        (
+            {"problem": "p", "predicton": 3},
+            "name a field by --field answer=predicton, in Python by fields={'answer': 'predicton'}",
+        ),
         ({"problem": "p"}, "only 'problem'; name a field by --field text=…, in Python"),
         ({"answer": "1"}, "rows.jsonl, line 2: it has neither a problem nor a prompt"),
-        ({"problem": "p", "answer": "1", "scores": math.inf}, "rows.jsonl, line 2: its score by 'main' is inf, no finite number"),
+        (
+            {"problem": "p", "answer": "1", "scores": math.inf},
+            "rows.jsonl, line 2: its score by 'main' is inf, no finite number",
+        ),
         ({"problem": "p", "answer": "1", "scores": True}, "a verdict; name its field as correct"),
         ({"problem": "p", "answer": "1", "scores": "high"}, "rows.jsonl, line 2: its score by 'main' is 'high'"),
-        ({"problem": "p", "answer": "1", "tokens": -2}, "rows.jsonl, line 2: its tokens is -2, but must be a whole number"),
+        (
+            {"problem": "p", "answer": "1", "tokens": -2},
+            "rows.jsonl, line 2: its tokens is -2, but must be a whole number",
+        ),
         ({"problem": "p", "answer": "1", "correct": "maybe"}, "rows.jsonl, line 2: its correct is 'maybe'"),
-        ({"problem": "p", "answer": ["1"], "tokens": [1, 2]}, "rows.jsonl, line 2: its lists are of different lengths: answer 1, tokens 2"),
-        ({"problem": "q", "sample": 1, "answer": "1"}, "rows.jsonl, line 2: the sample 1 of problem 'q' is that of rows.jsonl, line 1"),
-        ({"problem": "q", "answer": "1", "reference": "2"}, "rows.jsonl, line 2: the reference of problem 'q' is '2', but '1'"),
+        (
+            {"problem": "p", "answer": ["1"], "tokens": [1, 2]},
+            "rows.jsonl, line 2: its lists are of different lengths: answer 1, tokens 2",
+        ),
+        (
+            {"problem": "q", "sample": 1, "answer": "1"},
+            "rows.jsonl, line 2: the sample 1 of problem 'q' is that of rows.jsonl, line 1",
+        ),
+        (
+            {"problem": "q", "answer": "1", "reference": "2"},
+            "rows.jsonl, line 2: the reference of problem 'q' is '2', but '1'",
+        ),
         ({"problem": "p", "answer": "1", "scores": 10**400}, "rows.jsonl, line 2: its score by 'main' is 1"),
         ({"problem": "p", "answer": []}, "rows.jsonl, line 2: its lists are empty, but a problem must have a sample"),
         ([1, 2], "rows.jsonl, line 2: it is no JSON object"),
-        ({"problem": "p", "answer": "1", "steps": {"main": 0.1}}, "rows.jsonl, line 2: its steps by 'main' is 0.1, but must be a list"),
-        ({"problem": "p", "answer": "1", "scores": {"": 1}}, "rows.jsonl, line 2: its scores has the verifier role '', but a role must"),
-        ({"problem": "p", "answer": "1", "scores": {"\ud800": 1}}, "line 2: its scores has the verifier role '\\ud800', but a role must"),
-        ({"problem": "p", "answer": "1", "like": 0}, "rows.jsonl, line 2: its like is 0, but must be the place of an earlier sample"),
-        ({"problem": "p", "answer": "1", "tokens": 3, "shared": 2}, "rows.jsonl, line 2: its shared is 2, but it has 3 tokens and like is"),
+        (
+            {"problem": "p", "answer": "1", "steps": {"main": 0.1}},
+            "rows.jsonl, line 2: its steps by 'main' is 0.1, but must be a list",
+        ),
+        (
+            {"problem": "p", "answer": "1", "scores": {"": 1}},
+            "rows.jsonl, line 2: its scores has the verifier role '', but a role must",
+        ),
+        (
+            {"problem": "p", "answer": "1", "scores": {"\ud800": 1}},
+            "line 2: its scores has the verifier role '\\ud800', but a role must",
+        ),
+        (
+            {"problem": "p", "answer": "1", "like": 0},
+            "rows.jsonl, line 2: its like is 0, but must be the place of an earlier sample",
+        ),
+        (
+            {"problem": "p", "answer": "1", "tokens": 3, "shared": 2},
+            "rows.jsonl, line 2: its shared is 2, but it has 3 tokens and like is",
+        ),
         ({"problem": "p", "text": 5}, "rows.jsonl, line 2: its text is 5, but must be a text"),
-        ({"problem": "p", "answer": "1", "scores": "[0.5"}, "rows.jsonl, line 2: its scores is '[0.5', but must be a number or JSON"),
-        ({"problem": "p", "answer": "1", "written_tests": "[1"}, "line 2: its written_tests is '[1', but must be a list of texts"),
-        ({"problem": "p", "answer": ["1", "2"], "scores": {"main": [1]}}, "rows.jsonl, line 2: its lists are of different lengths"),
+        (
+            {"problem": "p", "answer": "1", "scores": "[0.5"},
+            "rows.jsonl, line 2: its scores is '[0.5', but must be a number or JSON",
+        ),
+        (
+            {"problem": "p", "answer": "1", "written_tests": "[1"},
+            "line 2: its written_tests is '[1', but must be a list of texts",
+        ),
+        (
+            {"problem": "p", "answer": ["1", "2"], "scores": {"main": [1]}},
+            "rows.jsonl, line 2: its lists are of different lengths",
+        ),
         (
             {"problem": "p", "answer": ["1", "2"], "scores": {"main": [1, 2], "judge": [1]}},
-            "rows.jsonl, line 2: it has {'main': [1, 2], 'judge': [1]} beside lists of samples, but must have a list for each role",
+            "rows.jsonl, line 2: it has {'main': [1, 2], 'judge': [1]} beside lists of samples, but must have a list "
+            "for each role",
         ),
     ],
 )
@@ -217,16 +293,25 @@ def test_a_bad_row_is_named_by_file_and_line(write, row: Mapping[str, Any], said
 
 def test_two_pools_of_one_name_are_told_apart(tmp_path):
     store = tmp_path / "store.sqlite"
-    first, second = (tts.Pool.from_rows([{"problem": "p", "reference": "1", "answer": [answer]}], name="mine") for answer in "12")
+    first, second = (
+        tts.Pool.from_rows([{"problem": "p", "reference": "1", "answer": [answer]}], name="mine") for answer in "12"
+    )
     first.save(store)
-    with pytest.warns(NamedAlike, match="the name 'mine' was that of study 1, which stays; it is now named by that number"):
+    with pytest.warns(
+        NamedAlike, match="the name 'mine' was that of study 1, which stays; it is now named by that number"
+    ):
         second.save(store)
     with pytest.warns(
-        NamedAlike, match="as study 1, and nothing was added; the name is that of study 2, so that these samples are named by 1"
+        NamedAlike,
+        match="as study 1, and nothing was added; the name is that of study 2, so that these samples are named by 1",
     ):
         again = first.save(store)
     by_name, by_number = (tts.Study.stored(each, store=store) for each in ("mine", "1"))
-    assert [one.replay(["pass@k"], [1])[0].curve.accuracy[0].value for one in (by_name, by_number, again)] == [0.0, 1.0, 1.0]
+    assert [one.replay(["pass@k"], [1])[0].curve.accuracy[0].value for one in (by_name, by_number, again)] == [
+        0.0,
+        1.0,
+        1.0,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -247,7 +332,9 @@ def test_a_setting_that_is_none_is_named(settings, said):
 
 def test_rows_of_numpy_and_tuples_are_those_of_python():
     plain = [{"problem": 1, "answer": ["1", "2"], "scores": [0.5, 0.25], "tokens": [3, 4], "correct": [True, False]}]
-    arrays = [{"problem": np.int64(1), **{name: np.array(value) for name, value in plain[0].items() if name != "problem"}}]
+    arrays = [
+        {"problem": np.int64(1), **{name: np.array(value) for name, value in plain[0].items() if name != "problem"}}
+    ]
     tuples = [{name: tuple(value) if isinstance(value, list) else value for name, value in plain[0].items()}]
     expected = tts.Pool.from_rows(plain).problems[0].drawn
     assert [tts.Pool.from_rows(rows).problems[0].drawn for rows in (arrays, tuples)] == [expected, expected]
@@ -255,9 +342,10 @@ def test_rows_of_numpy_and_tuples_are_those_of_python():
 
 @pytest.mark.parametrize("column", ["prompt", "text", "answer", "note"])
 def test_a_cell_of_csv_that_is_no_utf8_is_named(tmp_path, column):
-    (tmp_path / "rows.csv").write_bytes(b"problem,answer,prompt,text,note\n" + b"p,1,x,y,z\n".replace(
-        {"prompt": b"x", "text": b"y", "answer": b"1", "note": b"z"}[column], b"caf\xe9"
-    ))  # fmt: skip
+    (tmp_path / "rows.csv").write_bytes(
+        b"problem,answer,prompt,text,note\n"
+        + b"p,1,x,y,z\n".replace({"prompt": b"x", "text": b"y", "answer": b"1", "note": b"z"}[column], b"caf\xe9")
+    )
     with pytest.raises(ConfigError, match=rf"rows\.csv, line 2: its {column} is no UTF-8"):
         tts.Pool.from_csv(tmp_path / "rows.csv")
 
@@ -292,7 +380,9 @@ def test_problems_without_a_reference_are_left_out_and_counted():
 def test_a_file_that_ends_in_the_middle_of_a_line(write):
     path = write({"problem": "p", "answer": "1"}, {"problem": "p", "answer": "2"})
     path.write_bytes(path.read_bytes()[:-8])
-    with pytest.raises(ConfigError, match=r"rows\.jsonl, line 2: it is no JSON, and the file ends in the middle of this line"):
+    with pytest.raises(
+        ConfigError, match=r"rows\.jsonl, line 2: it is no JSON, and the file ends in the middle of this line"
+    ):
         tts.Pool.from_jsonl(path)
 
 
@@ -327,7 +417,14 @@ def test_the_recorded_pool_with_rewards_has_its_known_figures():
     folder = os.environ.get("TTS_DATA_DIR")
     if not folder or not (path := Path(folder, "pools", "qwen25math", "math_cot_100_n8_rm.jsonl")).exists():
         pytest.skip("TTS_DATA_DIR has no pools/qwen25math")
-    fields = {"problem": "idx", "text": "code", "answer": "pred", "reference": "gt", "correct": "score", "scores": "pred_score"}
+    fields = {
+        "problem": "idx",
+        "text": "code",
+        "answer": "pred",
+        "reference": "gt",
+        "correct": "score",
+        "scores": "pred_score",
+    }
     pool = tts.Pool.from_jsonl(path, fields=fields, verdicts="given")
     assert accuracy(pool, "pass@k", 1) == pytest.approx(0.910, abs=1e-9)
     assert accuracy(pool, "pass@k", 8) == pytest.approx(0.96)
@@ -341,7 +438,13 @@ def test_a_large_file_is_imported_in_bounded_memory(tmp_path):
     path = tmp_path / "large.jsonl"
     with path.open("w") as file:
         for number in range(3000):
-            row = {"problem": number % 500, "reference": "3", "text": f"{text} {number}", "answer": str(number % 5), "tokens": 400}
+            row = {
+                "problem": number % 500,
+                "reference": "3",
+                "text": f"{text} {number}",
+                "answer": str(number % 5),
+                "tokens": 400,
+            }
             file.write(json.dumps(row) + "\n")
     assert path.stat().st_size > 24 << 20
     source, facts = Source(), SourceFacts()
@@ -376,7 +479,9 @@ def test_a_large_table_is_read_in_bounded_memory(tmp_path):
     assert most < 8 << 20
 
 
-@pytest.mark.parametrize(("correct", "best", "vote"), [((True, False), [1, 1], [1, 1]), ((False, True), [0, 1], [0, 0])])
+@pytest.mark.parametrize(
+    ("correct", "best", "vote"), [((True, False), [1, 1], [1, 1]), ((False, True), [0, 1], [0, 0])]
+)
 def test_of_two_verdicts_on_one_answer_that_of_the_chosen_sample_counts(
     correct: tuple[bool, bool], best: list[int], vote: list[int]
 ) -> None:
@@ -396,7 +501,9 @@ class FaultyTask(tts.Task):
         return text
 
 
-def test_a_fault_of_a_task_on_one_text_is_that_sample_s_own(write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch):
+def test_a_fault_of_a_task_on_one_text_is_that_sample_s_own(
+    write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setitem(tts.tasks.TABLE.entries, "faulty", f"{__name__}:FaultyTask")
     path = write(*({"problem": "a", "text": text, "reference": "2"} for text in ("2", "bad", "2")))
     facts = SourceFacts()
@@ -404,5 +511,6 @@ def test_a_fault_of_a_task_on_one_text_is_that_sample_s_own(write: Callable[...,
         (one,) = found
         assert [sample.answer for sample in one.result.drawn or ()] == ["2", None, "2"]
     assert [line for line in found.report.lines() if "OverflowError" in line] == [
-        "the task 'faulty' failed in extract on a text of the model, so that candidate has no answer (OverflowError: too large)"
+        "the task 'faulty' failed in extract on a text of the model, so that candidate has no answer (OverflowError: "
+        "too large)"
     ]

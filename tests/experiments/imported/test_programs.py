@@ -14,7 +14,12 @@ from tts.verifiers.code import sandbox
 from tts.verifiers.code.verifier import Code
 
 TEXTS = ["```python\ndef f(x):\n    return x + 1\n```", "def f(x):\n    return x", "def f(x):\n    return x"]
-ROW: dict[str, Any] = {"problem": "p", "prompt": "Add one.", "tests": "assert f(1) == 2\nassert f(5) == 6", "text": TEXTS}
+ROW: dict[str, Any] = {
+    "problem": "p",
+    "prompt": "Add one.",
+    "tests": "assert f(1) == 2\nassert f(5) == 6",
+    "text": TEXTS,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +58,12 @@ def test_tests_that_are_no_python_are_named(tmp_path: Path):
         tts.Pool.from_rows([{**ROW, "tests": "assert ("}], programs=str(tmp_path / "verdicts.sqlite"), task="text")
 
 
-SUMS = ["def f(x):\n    return x + 1", "def f(x):\n    return 1 + x", "def f(x):\n    return 2 * x", "def f(x):\n    while x < 3: pass"]
+SUMS = [
+    "def f(x):\n    return x + 1",
+    "def f(x):\n    return 1 + x",
+    "def f(x):\n    return 2 * x",
+    "def f(x):\n    while x < 3: pass",
+]
 WRITTEN = ["assert f(1) == 2", "assert f(2) == 3", "assert f(1) == 2", "assert f(2) == 4", "assert nothing"]
 
 
@@ -68,7 +78,10 @@ def test_written_tests_give_outcomes_and_are_replayed_at_all_sizes(tmp_path: Pat
     # a test counts as often as it is listed; what is no test of anything passes nowhere
     assert [one.steps["tests"] for one in drawn] == [(1, 1, 1, 0, 0), (1, 1, 1, 0, 0), (1, 0, 1, 1, 0), (0, 0, 0, 0, 0)]
     assert [one.scores["tests"] for one in drawn] == [0.6, 0.6, 0.6, 0.0]
-    curves = {one.curve.label: [each.value for each in one.curve.accuracy] for one in pool.replay(sizes=[1, 2, 3, 4], draws=2000)}
+    curves = {
+        one.curve.label: [each.value for each in one.curve.accuracy]
+        for one in pool.replay(sizes=[1, 2, 3, 4], draws=2000)
+    }
     assert list(curves) == ["pass@k", "random choice", "best_of_n | majority", "best_of_n | codet(verifier='tests')"]
     # the doubling program ties with one right one, and loses to both; the endless one loses to each
     found = curves["best_of_n | codet(verifier='tests')"]
@@ -85,12 +98,16 @@ def test_written_tests_that_cannot_be_are_named(tmp_path: Path):
         agreed(tmp_path, written_tests="assert f")
     with pytest.raises(ConfigError, match=r"row 1: its written_tests is .*, but must be a list of texts"):
         agreed(tmp_path, written_tests=["assert f(1) == 2", 3])
-    with pytest.raises(ConfigError, match="row 1: it has scores of the role 'tests', which is that of its written tests"):
+    with pytest.raises(
+        ConfigError, match="row 1: it has scores of the role 'tests', which is that of its written tests"
+    ):
         agreed(tmp_path, scores={"tests": [0.1, 0.2, 0.3, 0.4]})
 
 
 def test_without_a_file_of_verdicts_no_written_test_runs():
-    pool = tts.Pool.from_rows([{"problem": "p", "text": SUMS, "written_tests": WRITTEN, "correct": [1, 1, 0, 0]}], task="text")
+    pool = tts.Pool.from_rows(
+        [{"problem": "p", "text": SUMS, "written_tests": WRITTEN, "correct": [1, 1, 0, 0]}], task="text"
+    )
     with pytest.raises(ConfigError, match="lacks such scores"):
         pool.replay(["best_of_n | codet(verifier='tests')"], [2])
 

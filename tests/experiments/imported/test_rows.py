@@ -62,7 +62,9 @@ def test_replayed_curves_are_a_table():
 @pytest.mark.parametrize("field", ["tokens", "verifier_tokens", "like", "shared", "same"])
 @pytest.mark.parametrize("count", [1e300, 1 << 63, (1 << 40) + 1, "9" * 5000, str(1 << 63)])
 def test_counts_that_no_model_reaches_are_refused_by_field_and_row(field: str, count: float | str) -> None:
-    with pytest.raises(ConfigError, match=rf"^row 2: its {field} is .*, but must be (at most 1,099,511,627,776|a whole number)") as caught:
+    with pytest.raises(
+        ConfigError, match=rf"^row 2: its {field} is .*, but must be (at most 1,099,511,627,776|a whole number)"
+    ) as caught:
         tts.Pool.from_rows([{"problem": "a", "answer": "1"}, {"problem": "a", "answer": "1", field: count}])
     assert len(str(caught.value)) < 300
 
@@ -70,11 +72,16 @@ def test_counts_that_no_model_reaches_are_refused_by_field_and_row(field: str, c
 @pytest.mark.parametrize(
     ("last", "cut"),
     [
-        *((text, True) for text in ('{"answer": "3', '{"answer": 3', '{"answer": tr', '{"answer": -', '{"answer":', "{")),
+        *(
+            (text, True)
+            for text in ('{"answer": "3', '{"answer": 3', '{"answer": tr', '{"answer": -', '{"answer":', "{")
+        ),
         *((text, False) for text in ("answer", '{"answer": 3}}', "{'answer': 3}", '{"answer": 3,}', "[" * 100_000)),
     ],
 )
-def test_a_file_ends_in_the_middle_of_a_line_only_where_more_text_could_make_it_json(tmp_path: Path, last: str, cut: bool) -> None:
+def test_a_file_ends_in_the_middle_of_a_line_only_where_more_text_could_make_it_json(
+    tmp_path: Path, last: str, cut: bool
+) -> None:
     file = tmp_path / "rows.jsonl"
     file.write_text('{"problem": "a", "answer": "1"}\n' + last)
     with pytest.raises(ConfigError, match="line 2: it is no JSON") as caught:

@@ -47,7 +47,9 @@ def line(pool: tts.Pool, begin: str) -> str:
 
 
 def harness(number: int, text: str, filtered: str | None = None, **more: Any) -> dict[str, Any]:
-    return document(number, [text], [text if filtered is None else filtered], **{"target": "4", "filter": "none", **more})
+    return document(
+        number, [text], [text if filtered is None else filtered], **{"target": "4", "filter": "none", **more}
+    )
 
 
 @pytest.mark.parametrize("filtered", ["So it is \\boxed{4}.", "  So it is \\boxed{4}.\n", "SO IT IS \\BOXED{4}."])
@@ -65,11 +67,16 @@ def test_an_answer_that_is_the_whole_text_stands_only_where_its_filter_extracts_
 
 
 def test_the_best_known_metric_gives_the_verdict_and_others_are_told(write):
-    rows = [harness(n, f"\\boxed{{{n}}}", metrics=["exact_match", "math_verify"], exact_match=0, math_verify=int(n == 4)) for n in (3, 4)]
+    rows = [
+        harness(n, f"\\boxed{{{n}}}", metrics=["exact_match", "math_verify"], exact_match=0, math_verify=int(n == 4))
+        for n in (3, 4)
+    ]
     path = write(*rows)
     pool = tts.Pool.from_files(path, verdicts="given")
     assert [right(pool, n) for n in (0, 1)] == [[False], [True]]
-    assert "1 verdicts by 'exact_match' differ from those by 'math_verify', which count (--metric)" in pool.report.lines()
+    assert (
+        "1 verdicts by 'exact_match' differ from those by 'math_verify', which count (--metric)" in pool.report.lines()
+    )
     named = tts.Pool.from_files(path, verdicts="given", metric="exact_match")
     assert [right(named, n) for n in (0, 1)] == [[False], [False]]
     with pytest.raises(ConfigError, match=r"metric of rows\.jsonl is 'exact_mtch'.*did you mean exact_match\?"):
@@ -84,11 +91,16 @@ def test_a_metric_that_is_no_verdict_is_refused_where_it_is_named_and_else_not_r
 
 
 def without_filter(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name not in ("filter", "metrics", "prompt_hash", "target_hash")}
+    return {
+        name: value for name, value in row.items() if name not in ("filter", "metrics", "prompt_hash", "target_hash")
+    }
 
 
 def test_copies_of_a_document_in_files_that_name_no_filter_are_not_samples(write):
-    blocks = [[harness(n, "so #### 4 or 7", found, exact_match=int(found == "4")) for n in (1, 2)] for found in ("[invalid]", "4")]
+    blocks = [
+        [harness(n, "so #### 4 or 7", found, exact_match=int(found == "4")) for n in (1, 2)]
+        for found in ("[invalid]", "4")
+    ]
     path = write(*(without_filter(row) for block in blocks for row in block))
     assert repr(tts.Pool.from_files(path)) == "Pool('rows', 2 problems, 2 samples)"
     assert right(tts.Pool.from_files(path)) == [False]
@@ -113,7 +125,14 @@ def test_the_first_versions_write_one_array(tmp_path):
 
 @pytest.mark.parametrize(
     ("target", "told"),
-    [("['2', '3']", None), ("['4']", True), ("[4, 5]", False), ("None", None), ("so\n#### 4", True), ("\\boxed{4}", True)],
+    [
+        ("['2', '3']", None),
+        ("['4']", True),
+        ("[4, 5]", False),
+        ("None", None),
+        ("so\n#### 4", True),
+        ("\\boxed{4}", True),
+    ],
 )
 def test_a_target_in_pythons_form_is_no_reference_unless_it_is_one_text(write, target, told):
     row = {**harness(1, "\\boxed{4}", target=target), "exact_match": 0.5}
@@ -121,7 +140,14 @@ def test_a_target_in_pythons_form_is_no_reference_unless_it_is_one_text(write, t
 
 
 def test_files_of_lmms_eval_are_read(write):
-    shared = {"doc_id": 3, "input": "2 + 2?", "target": "4", "doc_hash": "h", "token_counts": [{"output_tokens": 7}], "exact_match": 1.0}
+    shared = {
+        "doc_id": 3,
+        "input": "2 + 2?",
+        "target": "4",
+        "doc_hash": "h",
+        "token_counts": [{"output_tokens": 7}],
+        "exact_match": 1.0,
+    }
     name = "20260102_030405_samples_sums.jsonl"
     unfiltered = tts.Pool.from_files(write({**shared, "filtered_resps": "<think>5</think> \\boxed{4}"}, name=name))
     assert (answers(unfiltered), right(unfiltered), unfiltered.problems[0].cell.problem) == (["4"], [True], "sums/3")
@@ -142,7 +168,10 @@ def test_files_of_lmms_eval_are_read(write):
 
 
 def test_texts_that_were_named_win_over_a_column_that_nobody_named(write):
-    rows = [{"problem": "p", "reference": "4", "said": text, "pred": pred} for text, pred in zip(BOXED, ("4", "4", "7"), strict=True)]
+    rows = [
+        {"problem": "p", "reference": "4", "said": text, "pred": pred}
+        for text, pred in zip(BOXED, ("4", "4", "7"), strict=True)
+    ]
     pool = tts.Pool.from_files(write(*rows), fields={"text": "said"})
     assert (answers(pool), right(pool)) == (["4", "5", "4"], [True, False, True])
     assert "2 of 3 answers of the source are not those that the task extracts:" in pool.report.lines()
@@ -150,7 +179,9 @@ def test_texts_that_were_named_win_over_a_column_that_nobody_named(write):
     assert "an answer to compare from 'pred'" in line(pool, "read: ")
     named = tts.Pool.from_files(write(*rows), fields={"text": "said", "answer": "pred"})
     assert answers(named) == ["4", "4", "7"]
-    assert "  rows.jsonl, line 2: the task extracts '5', the source has '4'; the source's counts" in named.report.lines()
+    assert (
+        "  rows.jsonl, line 2: the task extracts '5', the source has '4'; the source's counts" in named.report.lines()
+    )
 
 
 @pytest.mark.parametrize("text", ["completion", "response", "output", "text"])
@@ -162,9 +193,13 @@ def test_a_column_of_predictions_never_replaces_extraction_in_silence(text, colu
 
 
 def test_a_field_named_answer_beside_texts_is_refused_where_it_may_be_the_reference(write):
-    for row in ({"problem": "p", "text": BOXED[0], "answer": "4"}, {"problem": "p", "completions": BOXED, "answer": "4"}):
+    for row in (
+        {"problem": "p", "text": BOXED[0], "answer": "4"},
+        {"problem": "p", "completions": BOXED, "answer": "4"},
+    ):
         with pytest.raises(
-            ConfigError, match=r"line 1: it has texts and a field 'answer'.*--field reference=answer or --field answer=answer"
+            ConfigError,
+            match=r"line 1: it has texts and a field 'answer'.*--field reference=answer or --field answer=answer",
         ):
             tts.Pool.from_files(write(row))
         pool = tts.Pool.from_files(write(row), fields={"reference": "answer"})
@@ -174,7 +209,15 @@ def test_a_field_named_answer_beside_texts_is_refused_where_it_may_be_the_refere
 
 
 def test_one_value_is_of_no_sample_of_a_list():
-    row = {"problem": "p", "reference": "4", "text": BOXED, "prediction": "4", "score": 0.7, "tokens": 500, "correct": True}
+    row = {
+        "problem": "p",
+        "reference": "4",
+        "text": BOXED,
+        "prediction": "4",
+        "score": 0.7,
+        "tokens": 500,
+        "correct": True,
+    }
     pool = tts.Pool.from_rows([row])
     assert (right(pool), pool.report.tokens, pool.report.scored) == ([True, False, True], {"estimated": 3}, {})
     assert [one.given for one in pool.problems[0].drawn] == [None] * 3
@@ -194,8 +237,9 @@ def test_a_meaning_can_have_no_field():
 def test_the_report_says_which_field_was_read_and_which_was_not():
     pool = tts.Pool.from_rows([{"id": 1, "question": "2 + 2?", "gold": "4", "completion": BOXED[0], "level": 3}])
     assert pool.report.lines()[1:3] == [
-        "read: problem from 'id', prompt from 'question', text from 'completion', reference from 'gold'", "not read: 'level'"
-    ]  # fmt: skip
+        "read: problem from 'id', prompt from 'question', text from 'completion', reference from 'gold'",
+        "not read: 'level'",
+    ]
 
 
 @pytest.mark.parametrize("field", ["gt_answer", "gold_answer", "answer_ref", "answers_expected", "ground_truth"])
@@ -227,7 +271,9 @@ def test_the_final_answer_of_a_worked_solution_is_the_reference():
 def test_an_import_of_which_the_task_finds_nothing_right_is_refused_until_someone_chose(write):
     rows = [{"problem": n, "text": BOXED[0], "reference": "Paris", "correct": True} for n in range(3)]
     with pytest.raises(
-        ConfigError, match=r"the task 'text' finds none of the 3 samples right that the source calls right.*the answer '.*' is wrong"
+        ConfigError,
+        match=r"the task 'text' finds none of the 3 samples right that the source calls right.*the answer '.*' is "
+        r"wrong",
     ) as no:
         tts.Pool.from_files(write(*rows))
     assert "--verdicts given" in no.value.hint
@@ -264,7 +310,11 @@ def test_arrays_and_objects_of_rows_are_read(tmp_path, rows):
         ('{"a": 1}', None, r"rows\.json: it has no list of objects; it is no log of Inspect"),
         ('{"a": [{"x": 1}]}', "b", r"member of rows\.json is 'b'"),
         ('[{"problem": "p", "answer": "4"}, 3]', None, r"rows\.json, item 2: it is no JSON object"),
-        ('[{"problem": "p", "answer": "4"}', None, r"rows\.json: it is no whole JSON array: it ends too early \(after item 1\)"),
+        (
+            '[{"problem": "p", "answer": "4"}',
+            None,
+            r"rows\.json: it is no whole JSON array: it ends too early \(after item 1\)",
+        ),
     ],
 )
 def test_json_without_rows_is_named(tmp_path, text, rows, said):
@@ -279,7 +329,10 @@ def test_json_without_rows_is_named(tmp_path, text, rows, said):
         ("choices.0.message.content", None),
         ("choices.*.message.content", None),
         ("choices.3.message.content", "the list has 1 items, counted from 0"),
-        ("choices.message.content", r"'choices' is a list; name choices\.0\.message\.content for its first item, choices\.\*\.message"),
+        (
+            "choices.message.content",
+            r"'choices' is a list; name choices\.0\.message\.content for its first item, choices\.\*\.message",
+        ),
         ("choices.0.mesage.content", "it has no field 'choices.0.mesage.content'; did you mean message"),
         ("choices.0.message.content.text", "it has no field"),
     ],
@@ -303,17 +356,18 @@ def test_a_pickle_is_never_read(tmp_path):
 # Layouts of well-known programs
 
 SEARCH_AND_LEARN = {
-    "problem": "2 + 2?", "solution": "…", "answer": "4", "subject": "Algebra", "level": 1, "unique_id": "test/algebra/1.json",
-    "completions": BOXED, "scores": [[0.5, 0.9], [0.4, 0.2], [0.7]], "pred": BOXED[0], "completion_tokens": [9, 8, 7],
-    "agg_scores": [0.9, 0.2, 0.7], "pred_maj@1": "\\boxed{4}",
+    "problem": "2 + 2?", "solution": "…", "answer": "4", "subject": "Algebra", "level": 1,
+    "unique_id": "test/algebra/1.json", "completions": BOXED, "scores": [[0.5, 0.9], [0.4, 0.2], [0.7]],
+    "pred": BOXED[0], "completion_tokens": [9, 8, 7], "agg_scores": [0.9, 0.2, 0.7], "pred_maj@1": "\\boxed{4}",
 }  # fmt: skip
 QWEN = {
-    "idx": 7, "question": "2 + 2?", "gt_cot": "…", "gt": "4", "solution": "…", "answer": "4", "code": BOXED, "pred": ["4", "5", "4"],
-    "report": [None] * 3, "score": [True, False, True], "pred_score": [1.5, -2.0, 0.5], "response": BOXED,
+    "idx": 7, "question": "2 + 2?", "gt_cot": "…", "gt": "4", "solution": "…", "answer": "4", "code": BOXED,
+    "pred": ["4", "5", "4"], "report": [None] * 3, "score": [True, False, True], "pred_score": [1.5, -2.0, 0.5],
+    "response": BOXED,
 }  # fmt: skip
 MONKEYS = {
-    "prompt": "Q: 2 + 2?\nA:", "question": "2 + 2?", "samples": BOXED, "gt_answer": "They add.\n#### 4", "is_corrects": [True, False, True],
-    "orig_dset_idx": 5, "orig_dset_split": "test",
+    "prompt": "Q: 2 + 2?\nA:", "question": "2 + 2?", "samples": BOXED, "gt_answer": "They add.\n#### 4",
+    "is_corrects": [True, False, True], "orig_dset_idx": 5, "orig_dset_split": "test",
 }  # fmt: skip
 TRACES = [
     {
@@ -327,9 +381,23 @@ TRACES = [
     }
     for text in BOXED
 ]
-DEEPCONF = {"question_id": 3, "run_id": "r", "question": "2 + 2?", "ground_truth": "4", "voted_answer": "4", "is_voted_correct": True}
-OFFLINE = {**DEEPCONF, "all_traces": [{name: value for name, value in one.items() if name != "min_conf"} for one in TRACES]}
-ONLINE = {**DEEPCONF, "warmup_traces": TRACES[:1], "final_traces": [{**TRACES[1], "stop_reason": "gconf_threshold"}, TRACES[2]]}
+DEEPCONF = {
+    "question_id": 3,
+    "run_id": "r",
+    "question": "2 + 2?",
+    "ground_truth": "4",
+    "voted_answer": "4",
+    "is_voted_correct": True,
+}
+OFFLINE = {
+    **DEEPCONF,
+    "all_traces": [{name: value for name, value in one.items() if name != "min_conf"} for one in TRACES],
+}
+ONLINE = {
+    **DEEPCONF,
+    "warmup_traces": TRACES[:1],
+    "final_traces": [{**TRACES[1], "stop_reason": "gconf_threshold"}, TRACES[2]],
+}
 
 
 @pytest.mark.parametrize(
@@ -339,14 +407,26 @@ ONLINE = {**DEEPCONF, "warmup_traces": TRACES[:1], "final_traces": [{**TRACES[1]
         ({**SEARCH_AND_LEARN, "completion_tokens": -1}, "search-and-learn", None, [0.9, 0.2, 0.7]),
         ({**SEARCH_AND_LEARN, "completion_tokens": [-1, -1, -1]}, "search-and-learn", None, [0.9, 0.2, 0.7]),
         (QWEN, "Qwen2.5-Math", None, [1.5, -2.0, 0.5]),
-        ({name: value for name, value in QWEN.items() if name not in ("pred_score", "response")}, "Qwen2.5-Math", None, None),
+        (
+            {name: value for name, value in QWEN.items() if name not in ("pred_score", "response")},
+            "Qwen2.5-Math",
+            None,
+            None,
+        ),
         (MONKEYS, "large_language_monkeys", None, None),
-        ({name: value for name, value in MONKEYS.items() if name != "is_corrects"}, "large_language_monkeys", None, None),
+        (
+            {name: value for name, value in MONKEYS.items() if name != "is_corrects"},
+            "large_language_monkeys",
+            None,
+            None,
+        ),
         (OFFLINE, "DeepConf", [9, 9, 9], None),
         (ONLINE, "DeepConf", [9, 9, 9], [15.5, 15.5, 15.5]),
     ],
-)  # fmt: skip
-def test_rows_of_well_known_programs_need_no_options(write, row: Mapping[str, Any], layout: str, tokens: Any, scores: Any):
+)
+def test_rows_of_well_known_programs_need_no_options(
+    write, row: Mapping[str, Any], layout: str, tokens: Any, scores: Any
+):
     pool = tts.Pool.from_files(write(row))
     (one,) = pool.problems
     assert (right(pool), answers(pool)) == ([True, False, True], ["4", "5", "4"])
@@ -370,8 +450,17 @@ def test_the_table_of_large_language_monkeys_is_read(tmp_path):
 
 
 def batch(number: int, *texts: str, **more: Any) -> dict[str, Any]:
-    choices = [{"index": i, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"} for i, text in enumerate(texts)]
-    body = {"id": "c", "object": "chat.completion", "model": "m", "choices": choices, "usage": {"completion_tokens": 9, "prompt_tokens": 5}}
+    choices = [
+        {"index": i, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+        for i, text in enumerate(texts)
+    ]
+    body = {
+        "id": "c",
+        "object": "chat.completion",
+        "model": "m",
+        "choices": choices,
+        "usage": {"completion_tokens": 9, "prompt_tokens": 5},
+    }
     response = {"status_code": 200, "request_id": "r", "body": body}
     return {"id": f"b{number}", "custom_id": f"p{number}", "response": response, "error": None, **more}
 
@@ -388,7 +477,10 @@ def test_the_output_of_a_batch_is_read_and_failed_requests_are_counted(write):
 def test_the_output_of_a_batch_of_responses_is_read(write):
     output = [
         {"type": "reasoning", "summary": []},
-        {"type": "message", "content": [{"type": "output_text", "text": "so "}, {"type": "output_text", "text": "\\boxed{4}"}]},
+        {
+            "type": "message",
+            "content": [{"type": "output_text", "text": "so "}, {"type": "output_text", "text": "\\boxed{4}"}],
+        },
     ]
     body = {"object": "response", "output": output, "usage": {"output_tokens": 12}, "incomplete_details": None}
     pool = tts.Pool.from_files(write(batch(1, response={"status_code": 200, "body": body})))
@@ -406,7 +498,11 @@ def test_every_layout_is_told_by_the_report_and_documented():
 def test_no_answer_is_extracted_from_a_thought(name):
     marks = THOUGHTS[name]
     assert marks is not None
-    texts = [f"{marks.open}maybe \\boxed{{5}}{marks.close} The answer is 4", f"{marks.open}maybe \\boxed{{5}}", "\\boxed{4}"]
+    texts = [
+        f"{marks.open}maybe \\boxed{{5}}{marks.close} The answer is 4",
+        f"{marks.open}maybe \\boxed{{5}}",
+        "\\boxed{4}",
+    ]
     pool = tts.Pool.from_rows([{"problem": "p", "reference": "4", "text": texts}], thoughts=name)
     assert answers(pool) == ["4", None, "4"]
     assert "1 samples end within their thought, and have no answer" in pool.report.lines()
@@ -424,7 +520,9 @@ def test_marks_that_were_not_given_are_told():
         in pool.report.lines()
     )
     assert answers(tts.Pool.from_rows([row], thoughts="[r] [/r]")) == ["5", "4"]
-    assert answers(tts.Pool.from_rows([{"problem": "p", "text": "<think>\\boxed{5}</think> The answer is 4"}], thoughts="none")) == ["5"]
+    assert answers(
+        tts.Pool.from_rows([{"problem": "p", "text": "<think>\\boxed{5}</think> The answer is 4"}], thoughts="none")
+    ) == ["5"]
     with pytest.raises(ConfigError, match="marks of thoughts is 'thnk'") as refused:
         tts.Pool.from_rows([row], thoughts="thnk")
     assert "or two marks and a space" in refused.value.hint
@@ -435,7 +533,10 @@ def test_marks_that_were_not_given_are_told():
 
 def test_samples_in_folders_are_read_with_their_long_texts(tmp_path):
     whole = sample("a/1", 1, "ANSWER: 4", "C")
-    shell = {**sample("a/1", 2, "attachment://2", "I", input=[{"role": "user", "content": "attachment://0"}]), "message_refs": [[0, 1]]}
+    shell = {
+        **sample("a/1", 2, "attachment://2", "I", input=[{"role": "user", "content": "attachment://0"}]),
+        "message_refs": [[0, 1]],
+    }
     shell["output"]["completion"], shell["scores"] = "attachment://2", {"match": {"value": "I", "answer": "5"}}
     path = tmp_path / "log.eval"
 
@@ -464,7 +565,9 @@ VERSIONS = sorted(LOGS.glob("lm_eval_*/*.jsonl"))
 
 @pytest.mark.parametrize("path", VERSIONS, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_files_of_the_harness_have_their_right_accuracies(path: Path):
-    """By hand: three of four replies are right. `strict-match` of GSM8K finds two and one of them, as the harness counted itself."""
+    """By hand: three of four replies are right. `strict-match` of GSM8K finds two and one of them, as the harness
+    counted itself.
+    """
     is_text, has_filters = "triviaqa" in path.name, "gsm8k" in path.name
     second = {"filter": "flexible-extract" if "0.4.13" in path.parent.name else "2"} if has_filters else {}
     pool = tts.Pool.from_files(path, task="text" if is_text else "math", **second)
@@ -473,9 +576,9 @@ def test_files_of_the_harness_have_their_right_accuracies(path: Path):
     if has_filters:
         strict = tts.Pool.from_files(path)
         assert sum(one.drawn[0].right is True for one in strict.problems) == (1 if "zeroshot" in path.name else 2)
-        assert "flexible-extract with 75.0 % right by the source" in str(strict.report.lines()) or "2 with 75.0 %" in str(
+        assert "flexible-extract with 75.0 % right by the source" in str(
             strict.report.lines()
-        )
+        ) or "2 with 75.0 %" in str(strict.report.lines())
 
 
 def test_there_are_six_tasks_and_three_versions():

@@ -15,23 +15,43 @@ from tts.types import Usage
 RESULTS = [
     result(cell(0, group="2 operations"), 12, failures={"lost": 1}, seconds_at=1.5),
     result(
-        cell(1, verifiers={"main": "process"}), answer='a "b",\nc\ud800', right=None, confidence=float("nan"),
-        error="EngineError: it broke", usage=Usage(generated_tokens=3, flops=10**25, usd=None, reused_tokens=None, kv_bytes_per_token=96),
+        cell(1, verifiers={"main": "process"}),
+        answer='a "b",\nc\ud800',
+        right=None,
+        confidence=float("nan"),
+        error="EngineError: it broke",
+        usage=Usage(generated_tokens=3, flops=10**25, usd=None, reused_tokens=None, kv_bytes_per_token=96),
         drawn=(
             RecordedSample(
-                answer="4", answer_class=0, right=True, status="finished", tokens=3, scores={"main": 0.5}, steps={"main": (0.5,)}
+                answer="4",
+                answer_class=0,
+                right=True,
+                status="finished",
+                tokens=3,
+                scores={"main": 0.5},
+                steps={"main": (0.5,)},
             ),
         ),
     ),
-]  # fmt: skip
+]
 
 
 def test_json_lines(tmp_path):
     assert export(RESULTS, tmp_path / "x.jsonl") == 2
     first, second = map(json.loads, (tmp_path / "x.jsonl").read_text("ascii").splitlines())
-    assert (first["key"], first["budget"], first["right"], first["generated_tokens"]) == ("key 0", {"tokens": 100}, True, 12)
+    assert (first["key"], first["budget"], first["right"], first["generated_tokens"]) == (
+        "key 0",
+        {"tokens": 100},
+        True,
+        12,
+    )
     assert (first["failures"], first["drawn"], first["group"]) == ({"lost": 1}, None, "2 operations")
-    assert (second["answer"], second["right"], second["confidence"], second["usd"]) == ('a "b",\nc\ud800', None, None, None)
+    assert (second["answer"], second["right"], second["confidence"], second["usd"]) == (
+        'a "b",\nc\ud800',
+        None,
+        None,
+        None,
+    )
     assert (second["flops"], second["drawn"][0]["steps"]) == (10**25, {"main": [0.5]})
 
 
@@ -39,7 +59,12 @@ def test_csv(tmp_path):
     assert export(iter(RESULTS), str(tmp_path / "x.CSV")) == 2
     with (tmp_path / "x.CSV").open(encoding="utf-8", newline="") as file:
         first, second = csv.DictReader(file)
-    assert (first["key"], json.loads(first["budget"]), first["right"], first["error"]) == ("key 0", {"tokens": 100}, "True", "")
+    assert (first["key"], json.loads(first["budget"]), first["right"], first["error"]) == (
+        "key 0",
+        {"tokens": 100},
+        "True",
+        "",
+    )
     assert (second["answer"], second["flops"], second["reused_tokens"]) == ('a "b",\nc\\ud800', str(10**25), "")
     assert json.loads(second["drawn"])[0]["tokens"] == 3
 
@@ -47,9 +72,9 @@ def test_csv(tmp_path):
 @pytest.mark.parametrize(
     ("answer", "written"),
     [
-        ("=HYPERLINK(0)", "'=HYPERLINK(0)"), ("+1+cmd|' /C calc'!A0", "'+1+cmd|' /C calc'!A0"), ("-2+3", "'-2+3"), ("@SUM(1)", "'@SUM(1)"),
-        (" =1", "' =1"), ("\t=1", "'\t=1"), ("\uff1d1", "'\uff1d1"), ("-7", "-7"), ("+1.5e-3", "+1.5e-3"), ("x=1", "x=1"), ("", ""),
-        ("-x", "'-x"),
+        ("=HYPERLINK(0)", "'=HYPERLINK(0)"), ("+1+cmd|' /C calc'!A0", "'+1+cmd|' /C calc'!A0"), ("-2+3", "'-2+3"),
+        ("@SUM(1)", "'@SUM(1)"), (" =1", "' =1"), ("\t=1", "'\t=1"), ("\uff1d1", "'\uff1d1"), ("-7", "-7"),
+        ("+1.5e-3", "+1.5e-3"), ("x=1", "x=1"), ("", ""), ("-x", "'-x"),
     ],
 )  # fmt: skip
 def test_no_cell_is_a_formula(tmp_path, answer, written):
@@ -67,13 +92,25 @@ def test_parquet(tmp_path, monkeypatch):
     assert export(RESULTS, tmp_path / "x.parquet") == 2
     found = parquet.read_table(tmp_path / "x.parquet")
     kinds = {name: str(found.schema.field(name).type) for name in found.column_names}
-    assert {kinds[name] for name in ("seed", "generated_tokens", "kv_bytes_per_token", "lost_tokens", "reused_tokens")} == {"int64"}
+    assert {
+        kinds[name] for name in ("seed", "generated_tokens", "kv_bytes_per_token", "lost_tokens", "reused_tokens")
+    } == {"int64"}
     assert {kinds[name] for name in ("confidence", "flops", "usd", "seconds")} == {"double"}
     assert {kinds[name] for name in ("right", "oracle", "estimated")} == {"bool"}
     assert {kinds[name] for name in ("key", "budget", "failures", "warnings", "drawn", "group")} == {"string"}
     first, second = found.to_pylist()
-    assert (first["right"], first["flops"], json.loads(first["failures"]), first["drawn"]) == (True, 0.0, {"lost": 1}, None)
-    assert (second["right"], second["confidence"], second["flops"], second["answer"]) == (None, None, 1e25, 'a "b",\nc\\ud800')
+    assert (first["right"], first["flops"], json.loads(first["failures"]), first["drawn"]) == (
+        True,
+        0.0,
+        {"lost": 1},
+        None,
+    )
+    assert (second["right"], second["confidence"], second["flops"], second["answer"]) == (
+        None,
+        None,
+        1e25,
+        'a "b",\nc\\ud800',
+    )
     assert json.loads(second["drawn"])[0]["scores"] == {"main": 0.5}
 
 
@@ -94,7 +131,9 @@ def test_another_ending_is_refused(tmp_path):
 
 def test_parquet_without_pyarrow_names_the_cure(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(MissingDependency, match=r"needs the optional dependency pyarrow.*pip install 'test-time-search\[experiments\]'"):
+    with pytest.raises(
+        MissingDependency, match=r"needs the optional dependency pyarrow.*pip install 'test-time-search\[experiments\]'"
+    ):
         export(RESULTS, tmp_path / "x.parquet")
 
 
@@ -118,5 +157,7 @@ def test_a_file_is_replaced_only_when_all_is_written(tmp_path):
 
 
 def test_a_place_that_is_not_there_is_one_line(tmp_path):
-    with pytest.raises(TTSError, match=r"x\.csv cannot be written: No such file or directory \(hint: name another file"):
+    with pytest.raises(
+        TTSError, match=r"x\.csv cannot be written: No such file or directory \(hint: name another file"
+    ):
         export(RESULTS, tmp_path / "folder" / "x.csv")

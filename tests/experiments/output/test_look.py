@@ -44,9 +44,14 @@ def test_a_damaged_palette_is_refused_in_one_line_and_one_that_cannot_be_written
 
 def test_styles_labels_limits_and_titles_are_those_that_are_given() -> None:
     look = Look(
-        style={"a": {"color": "#123456", "linewidth": 4}}, labels={"a": "Ours"}, xlim=(10, 1000), ylim=(0.1, 0.9), xlabel="cost",
-        ylabel="solved", size=(7, 3),
-    )  # fmt: skip
+        style={"a": {"color": "#123456", "linewidth": 4}},
+        labels={"a": "Ours"},
+        xlim=(10, 1000),
+        ylim=(0.1, 0.9),
+        xlabel="cost",
+        ylabel="solved",
+        size=(7, 3),
+    )
     figure = plots.draw([curve("a"), curve("b")], front=False, look=look)
     [panel] = figure.axes
     assert (panel.lines[0].get_color(), panel.lines[0].get_linewidth()) == ("#123456", 4)
@@ -64,7 +69,10 @@ def test_a_single_column_is_narrow_and_small(tmp_path: Path) -> None:
     panels = plots.draw([curve("a"), curve("a", dataset="other")], look=Look(single_column=True))
     assert panels.get_size_inches()[0] == pytest.approx(3.19)
     assert len({round(panel.get_position().x0, 6) for panel in panels.axes}) == 1
-    plots.save(plots.draw([curve("a"), curve("b")], look=Look(single_column=True, legend="inside"), captioned=False), tmp_path / "a.pdf")
+    plots.save(
+        plots.draw([curve("a"), curve("b")], look=Look(single_column=True, legend="inside"), captioned=False),
+        tmp_path / "a.pdf",
+    )
     box = re.search(rb"/MediaBox \[([^]]*)\]", (tmp_path / "a.pdf").read_bytes())
     assert box is not None
     assert float(box[1].split()[2]) <= 3.35 * 72  # points: it fits the column without being made smaller
@@ -87,7 +95,9 @@ def test_a_legend_below_axes_of_ones_own_is_below_the_axis_label(size: tuple[flo
 def test_the_legend_is_where_it_is_asked_for(place: Any) -> None:
     shown = words(svg(curve("first"), curve("second"), look=Look(legend=place), front=False))
     assert {"first", "second"} <= set(shown)
-    assert not {"first", "second"} & set(words(svg(curve("first"), curve("second"), look=Look(legend="none"), front=False)))
+    assert not {"first", "second"} & set(
+        words(svg(curve("first"), curve("second"), look=Look(legend="none"), front=False))
+    )
 
 
 def test_many_lines_are_named_at_their_ends_and_names_do_not_meet() -> None:
@@ -172,7 +182,9 @@ def test_lines_of_one_strategy_have_its_colour_and_differ_otherwise() -> None:
     palette = Palette()
     alone = plots.draw([line("vote", "vote"), line("best", "best")], front=False, palette=palette)
     several = plots.draw(
-        [line("best", "best, small"), line("best", "best, large"), line("vote", "vote, small")], front=False, palette=palette
+        [line("best", "best, small"), line("best", "best, large"), line("vote", "vote, small")],
+        front=False,
+        palette=palette,
     )
     vote, best = (one.get_color() for one in alone.axes[0].lines)
     assert [one.get_color() for one in several.axes[0].lines] == [best, best, vote]

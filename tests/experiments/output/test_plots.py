@@ -24,9 +24,15 @@ def curve(label: str, factor: float = 1.0, **changes) -> Curve:
     samples = np.array([1.0, 2, 4, 8])
     shares = (rng.random(60)[None, :] < 0.2 + 0.1 * np.log2(samples)[:, None] + factor / 20).astype(float)
     plain = Curve(
-        label=label, dataset="sums", model="toy", costs={"samples": samples, "tokens": 60 * samples * factor, "usd": 0 * samples},
-        accuracy=accuracies(shares, rng), shares=shares, problems=[str(i) for i in range(60)], seeds=[0, 1],
-    )  # fmt: skip
+        label=label,
+        dataset="sums",
+        model="toy",
+        costs={"samples": samples, "tokens": 60 * samples * factor, "usd": 0 * samples},
+        accuracy=accuracies(shares, rng),
+        shares=shares,
+        problems=[str(i) for i in range(60)],
+        seeds=[0, 1],
+    )
     return dataclasses.replace(plain, **changes)
 
 
@@ -39,7 +45,9 @@ def words(text: str) -> list[str]:
 
 
 def test_a_figure_says_on_what_it_stands():
-    text = " ".join(words(svg(curve("majority"), curve("weighted", 2, verifier="process", kind="replayed"), title="Sums")))
+    text = " ".join(
+        words(svg(curve("majority"), curve("weighted", 2, verifier="process", kind="replayed"), title="Sums"))
+    )
     for part in ("Sums", "majority", "weighted", "Pareto front", "accuracy", "tokens per problem, verifier included"):
         assert part in text
     assert "sums: 60 problems · 2 seeds · model: toy · verifiers: none, process" in text
@@ -76,13 +84,18 @@ def test_references_that_dashes_cannot_tell_apart_look_as_other_lines_do():
     few, many = [curve(f"f{i}", role="allocator") for i in range(5)], [curve(f"m{i}", role="uniform") for i in range(7)]
     figure = plots.draw([*few, *many, curve("s")], front=False)
     lines = [line for line in figure.axes[0].lines if len(line.get_xdata()) == 4 and line.get_linestyle() != "None"]
-    looks = {(line.get_color(), line.get_marker(), str(line.get_linestyle()), str(line._unscaled_dash_pattern)) for line in lines}
+    looks = {
+        (line.get_color(), line.get_marker(), str(line.get_linestyle()), str(line._unscaled_dash_pattern))
+        for line in lines
+    }
     assert len(looks) == len(lines) == 13
     assert [line.get_color() == "#000000" for line in lines] == [True] * 5 + [False] * 8
 
 
 def test_replayed_points_are_hollow_and_references_are_black_or_grey():
-    figure = plots.draw([curve("a"), curve("b", kind="replayed"), curve("o", role="oracle"), curve("u", role="uniform")], front=False)
+    figure = plots.draw(
+        [curve("a"), curve("b", kind="replayed"), curve("o", role="oracle"), curve("u", role="uniform")], front=False
+    )
     a, b, oracle, uniform = (line for line in figure.axes[0].lines if len(line.get_xdata()) == 4)
     assert a.get_markerfacecolor() == a.get_color()
     assert b.get_markerfacecolor() == "white"
@@ -93,7 +106,9 @@ def test_replayed_points_are_hollow_and_references_are_black_or_grey():
 def test_oracles_are_named_and_told_apart():
     oracles = [curve(label, role="oracle") for label in ("pass@k", "best")]
     assert {"pass@k (oracle)", "best (oracle)"} <= set(words(svg(*oracles)))
-    first, second = (str(line.get_linestyle()) + str(line._unscaled_dash_pattern) for line in plots.draw(oracles).axes[0].lines)
+    first, second = (
+        str(line.get_linestyle()) + str(line._unscaled_dash_pattern) for line in plots.draw(oracles).axes[0].lines
+    )
     assert first != second
 
 
@@ -116,7 +131,9 @@ def test_the_band_is_the_interval():
 def test_the_labels_of_accuracy_are_their_heights(high: float):
     (panel,) = plots.draw([curve("a")]).axes
     panel.set_ylim(0.0, high)
-    for height, label in zip(panel.get_yticks(), panel.yaxis.get_major_formatter().format_ticks(panel.get_yticks()), strict=True):
+    for height, label in zip(
+        panel.get_yticks(), panel.yaxis.get_major_formatter().format_ticks(panel.get_yticks()), strict=True
+    ):
         assert float(label.removesuffix(" %")) == pytest.approx(100 * height, abs=1e-6)
 
 
@@ -128,7 +145,11 @@ def test_the_front_is_marked_on_its_points():
 
 
 def test_small_multiples_share_their_axes_and_styles():
-    curves = [curve(label, group=group) for group in ("10 steps", "2 steps", "3 steps", "4 steps", "1 step") for label in ("a", "b")]
+    curves = [
+        curve(label, group=group)
+        for group in ("10 steps", "2 steps", "3 steps", "4 steps", "1 step")
+        for label in ("a", "b")
+    ]
     figure = plots.draw(curves, front=False)
     titles = [panel.get_title(loc="left") for panel in figure.axes]
     assert titles == [f"{name} (60 problems)" for name in ("1 step", "2 steps", "3 steps", "4 steps", "10 steps")]
@@ -169,7 +190,8 @@ def test_labels_are_text_and_never_markup():
 
 
 @pytest.mark.parametrize(
-    ("x", "cause"), [("token", "did you mean tokens"), ("flops", "no curve of 1 has it.*known here: samples, tokens, usd")]
+    ("x", "cause"),
+    [("token", "did you mean tokens"), ("flops", "no curve of 1 has it.*known here: samples, tokens, usd")],
 )
 def test_an_axis_that_nothing_has_is_refused(x: str, cause: str):
     with pytest.raises(ConfigError, match=cause):

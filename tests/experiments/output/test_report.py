@@ -31,11 +31,20 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     """A study that was run on the toy."""
     config = configured(
         {
-            "name": "toy sums", "models": "toy",
-            "problems": {"dataset": "arithmetic", "limit": 4, "group_by": "operations", "operators": "+-", "parentheses": False},
-            "strategies": [VOTE, ONE], "budgets": [{"samples": [1, 8]}], "record": {"traces": 2},
+            "name": "toy sums",
+            "models": "toy",
+            "problems": {
+                "dataset": "arithmetic",
+                "limit": 4,
+                "group_by": "operations",
+                "operators": "+-",
+                "parentheses": False,
+            },
+            "strategies": [VOTE, ONE],
+            "budgets": [{"samples": [1, 8]}],
+            "record": {"traces": 2},
         }
-    )  # fmt: skip
+    )
     with PreparedStudy(config) as prepared, Store(tmp_path_factory.mktemp("study") / "store.sqlite") as store:
         run(prepared, store)
         yield store
@@ -103,7 +112,7 @@ const change = async (select, value) => {
   log.wide = document.documentElement.scrollWidth - window.innerWidth;
   document.body.dataset.log = JSON.stringify(log);
 })();
-"""
+"""  # noqa: E501
 
 
 @in_browser
@@ -130,7 +139,14 @@ def test_figures_trees_and_their_controls_work(html: str, tmp_path: Path) -> Non
     assert log["alone"] == [True, True]
     assert log["pair"] == [False, False]
     assert log["wide"] <= 0
-    for words in ("toy sums", "16 of 16 done", "Compared with", VOTE, "accuracy [95 %]", "arithmetic: 4 problems · 1 seed · model: toy"):
+    for words in (
+        "toy sums",
+        "16 of 16 done",
+        "Compared with",
+        VOTE,
+        "accuracy [95 %]",
+        "arithmetic: 4 problems · 1 seed · model: toy",
+    ):
         assert words in page.text
     size, count = colours(tmp_path / "page.png")
     assert size == (1400, 2400)
@@ -153,7 +169,9 @@ def test_every_drawing_has_ids_of_its_own(html: str) -> None:
     assert len(ids) == len(set(ids)) > 100
 
 
-def test_searches_of_named_problems_are_shown_and_only_they_are_read(opened: Store, html: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_searches_of_named_problems_are_shown_and_only_they_are_read(
+    opened: Store, html: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A study may have kept more than fits into memory."""
     searches = data_of(html)
     problems = list(dict.fromkeys(search["problem"] for search in searches))
@@ -205,7 +223,9 @@ def result(problem: str, **changes) -> Result:
         budget={"tokens": 9},
         seed=0,
     )
-    plain = Result(cell=cell, answer="1", right=True, confidence=1.0, stopped_by="done", usage=Usage(generated_tokens=5))
+    plain = Result(
+        cell=cell, answer="1", right=True, confidence=1.0, stopped_by="done", usage=Usage(generated_tokens=5)
+    )
     return dataclasses.replace(plain, **changes)
 
 

@@ -35,13 +35,20 @@ class Thinker(FunctionBackend):
 @pytest.fixture
 def study(tmp_path: Path) -> tts.Study:
     """A study of a model that thinks, on a file, in which only texts are recorded."""
-    rows = [{"id": name, "problem": prompt, "answer": answer} for (name, prompt), answer in zip(PROMPTS.items(), ("7", "10"), strict=True)]
+    rows = [
+        {"id": name, "problem": prompt, "answer": answer}
+        for (name, prompt), answer in zip(PROMPTS.items(), ("7", "10"), strict=True)
+    ]
     (tmp_path / "problems.jsonl").write_text("\n".join(map(json.dumps, rows)))
     made = tts.Study(
-        name="written", models={"mine": {"backend": f"{__name__}:Thinker"}}, task="math",
+        name="written",
+        models={"mine": {"backend": f"{__name__}:Thinker"}},
+        task="math",
         problems={"dataset": str(tmp_path / "problems.jsonl")},
-        strategies=["best_of_n | majority", "single"], budgets=[{"samples": 2}], seeds=2,
-    )  # fmt: skip
+        strategies=["best_of_n | majority", "single"],
+        budgets=[{"samples": 2}],
+        seeds=2,
+    )
     made.run(tmp_path / "store.sqlite", progress=False)
     return made
 
@@ -59,7 +66,12 @@ def test_tables_have_a_row_for_each_sample(study: tts.Study, tmp_path: Path, end
     assert {row["text"] for row in rows} == {"The answer is \\boxed{7}."}
     assert {row["thought"] for row in rows} == {THOUGHT}
     assert {str(row["tokens"]) for row in rows} == {"12"}
-    assert [int(row["sample"]) for row in rows if row["problem"] == "one" and row["strategy"].startswith("best")] == [0, 1, 0, 1]
+    assert [int(row["sample"]) for row in rows if row["problem"] == "one" and row["strategy"].startswith("best")] == [
+        0,
+        1,
+        0,
+        1,
+    ]
     assert {str(row["correct"]) for row in rows if row["problem"] == "one"} == {"True"}
     assert json.loads(rows[0]["budget"]) == {"samples": 2}
 
@@ -67,9 +79,14 @@ def test_tables_have_a_row_for_each_sample(study: tts.Study, tmp_path: Path, end
 def test_a_study_without_samples_is_named(tmp_path: Path) -> None:
     (tmp_path / "problems.jsonl").write_text('{"problem": "3 + 4", "answer": "7"}')
     made = tts.Study(
-        name="bare", models="toy", problems={"dataset": str(tmp_path / "problems.jsonl")}, task="arithmetic", strategies="single",
-        budgets=[60], record={"candidates": False, "texts": False},
-    )  # fmt: skip
+        name="bare",
+        models="toy",
+        problems={"dataset": str(tmp_path / "problems.jsonl")},
+        task="arithmetic",
+        strategies="single",
+        budgets=[60],
+        record={"candidates": False, "texts": False},
+    )
     made.run(tmp_path / "store.sqlite", progress=False)
     with pytest.raises(ConfigError, match="no result of the study 'bare' has recorded samples"):
         made.export(tmp_path / "samples.csv", "samples")
@@ -94,9 +111,13 @@ def test_rows_have_all_that_was_written_and_all_that_says_by_whom(study: tts.Stu
 
 def test_scores_are_in_the_rows(tmp_path: Path) -> None:
     made = tts.Study(
-        name="scored", models="toy", problems={"dataset": "arithmetic", "limit": 2}, strategies=["best_of_n | best"],
-        budgets=[{"samples": 3}], verifiers={"main": "toy(error=0.2)"},
-    )  # fmt: skip
+        name="scored",
+        models="toy",
+        problems={"dataset": "arithmetic", "limit": 2},
+        strategies=["best_of_n | best"],
+        budgets=[{"samples": 3}],
+        verifiers={"main": "toy(error=0.2)"},
+    )
     made.run(tmp_path / "store.sqlite", progress=False)
     made.export(tmp_path / "rows.jsonl", "samples")
     for line in (tmp_path / "rows.jsonl").read_text().splitlines():
@@ -107,9 +128,13 @@ def test_scores_are_in_the_rows(tmp_path: Path) -> None:
 
 def test_texts_that_are_not_wanted_are_not_kept_and_the_error_says_how_they_are(tmp_path: Path) -> None:
     made = tts.Study(
-        name="bare", models="toy", problems={"dataset": "arithmetic", "limit": 1}, strategies=["single"], budgets=[100],
+        name="bare",
+        models="toy",
+        problems={"dataset": "arithmetic", "limit": 1},
+        strategies=["single"],
+        budgets=[100],
         record={"texts": False},
-    )  # fmt: skip
+    )
     made.run(tmp_path / "store.sqlite", progress=False)
     with Store.existing(tmp_path / "store.sqlite") as store:
         assert not any(store.source(result.cell.key) for result in store.results(store.find().id))
@@ -125,7 +150,9 @@ def test_texts_go_with_failed_results_that_run_again(study: tts.Study) -> None:
         result = next(iter(store.results(found.id)))
         assert store.source(result.cell.key) is not None
         with store._writing() as db:
-            db.execute("UPDATE results SET failed = 1 WHERE cell = (SELECT id FROM cells WHERE key = ?)", (result.cell.key,))
+            db.execute(
+                "UPDATE results SET failed = 1 WHERE cell = (SELECT id FROM cells WHERE key = ?)", (result.cell.key,)
+            )
         assert store.forget_failed(found.id) == 1
         assert store.source(result.cell.key) is None
 
@@ -135,7 +162,9 @@ def test_the_command_writes_the_page(study: tts.Study, tmp_path: Path) -> None:
 
     from tts.cli.app import app
 
-    done = CliRunner().invoke(app, ["show", "written", "--samples", str(tmp_path / "page.html"), "--store", str(study.store)])
+    done = CliRunner().invoke(
+        app, ["show", "written", "--samples", str(tmp_path / "page.html"), "--store", str(study.store)]
+    )
     assert done.stdout == f"12 samples in {tmp_path / 'page.html'}\n"
     page = (tmp_path / "page.html").read_text()
     assert "default-src 'none'" in page
@@ -176,7 +205,7 @@ log.none = [rows(), $("detail").textContent];
 type("");
 log.wide = document.documentElement.scrollWidth - window.innerWidth;
 document.body.dataset.log = JSON.stringify(log);
-"""
+"""  # noqa: E501
 
 
 @in_browser
@@ -207,8 +236,16 @@ def test_texts_of_others_stay_texts(study: tts.Study, tmp_path: Path) -> None:
 
     def hostile(result: Any, body: bytes | None) -> Sampled:
         found, source = with_texts(result, body)
-        texts, cell = [ATTACK + ODD] * len(source["texts"]), dataclasses.replace(found.cell, strategy=ATTACK, problem=ATTACK)
-        return dataclasses.replace(found, cell=cell, answer=ATTACK), {**source, "texts": texts, "prompt": ATTACK, "thoughts": texts}
+        texts, cell = (
+            [ATTACK + ODD] * len(source["texts"]),
+            dataclasses.replace(found.cell, strategy=ATTACK, problem=ATTACK),
+        )
+        return dataclasses.replace(found, cell=cell, answer=ATTACK), {
+            **source,
+            "texts": texts,
+            "prompt": ATTACK,
+            "thoughts": texts,
+        }
 
     with Store.existing(study.store) as store:
         pool = [hostile(result, store.source(result.cell.key)) for result in store.results(store.find().id)]
@@ -229,7 +266,10 @@ def test_long_lists_are_drawn_in_pieces(study: tts.Study, tmp_path: Path) -> Non
     with Store.existing(study.store) as store:
         pool = [with_texts(result, store.source(result.cell.key)) for result in store.results(store.find().id)]
     made, count = samples_page("long", pool * 30)
-    script = "document.getElementById('more').click(); document.body.dataset.log = document.querySelectorAll('[data-sample]').length"
+    script = (
+        "document.getElementById('more').click(); document.body.dataset.log = "
+        "document.querySelectorAll('[data-sample]').length"
+    )
     page = open_page(with_script(made, script), tmp_path, size="1000,800")
     assert count == 360
     assert page.body["data-log"] == "200"

@@ -21,9 +21,13 @@ from tts.trace.export.forms import FORMS
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> tts.Study:
     made = tts.Study(
-        name="sums", models="toy", verifiers="toy(error=0.2)", problems={**SUMS, "limit": 3},
-        strategies=["best_of_n | majority", "particle_filter(n=3) | weighted"], budgets={"samples": [6]},
-    )  # fmt: skip
+        name="sums",
+        models="toy",
+        verifiers="toy(error=0.2)",
+        problems={**SUMS, "limit": 3},
+        strategies=["best_of_n | majority", "particle_filter(n=3) | weighted"],
+        budgets={"samples": [6]},
+    )
     made.run(tmp_path_factory.mktemp("store") / "store.sqlite", progress=False)
     return made
 
@@ -44,7 +48,10 @@ def test_every_form_is_written_and_the_store_stays_as_it_was(form: str, study: t
     assert written.rows == len(rows_of(tmp_path / "rows.jsonl")) > 0
     assert written.searches == 6
     assert study.export(tmp_path / "rows.jsonl", form) == written.rows
-    assert "| licence | CC0 |" in (tmp_path / "rows.md").read_text() or "| study | sums |" in (tmp_path / "rows.md").read_text()
+    assert (
+        "| licence | CC0 |" in (tmp_path / "rows.md").read_text()
+        or "| study | sums |" in (tmp_path / "rows.md").read_text()
+    )
     assert contents(study.store) == keys
 
 
@@ -54,7 +61,10 @@ def test_searches_are_drawn_again_as_they_were_and_the_cost_is_said_first(
     with caplog.at_level(logging.INFO, logger="tts.runs"):
         study.export_training(tmp_path / "rows.jsonl", "tokens", strategy="particle_filter(n=3) | weighted")
     spent = sum(result.usage.tokens for result in study.results() if result.cell.strategy.startswith("particle"))
-    assert f"3 searches are drawn again from their seeds; they cost {spent:,} tokens when they were first drawn" in caplog.text
+    assert (
+        f"3 searches are drawn again from their seeds; they cost {spent:,} tokens when they were first drawn"
+        in caplog.text
+    )
     rows = rows_of(tmp_path / "rows.jsonl")
     study.export(tmp_path / "samples.jsonl", "samples")
     texts = {
@@ -64,7 +74,9 @@ def test_searches_are_drawn_again_as_they_were_and_the_cost_is_said_first(
         for text in row["text"]
     }
     assert {(row["problem"], row["text"]) for row in rows} == texts
-    assert all(len(row["ids"]) == len(row["logprobs"]) == len(row["sampling_logprobs"]) == len(row["mask"]) for row in rows)
+    assert all(
+        len(row["ids"]) == len(row["logprobs"]) == len(row["sampling_logprobs"]) == len(row["mask"]) for row in rows
+    )
 
 
 def test_scores_of_steps_are_those_of_the_search(study: tts.Study, tmp_path: Path) -> None:
@@ -80,14 +92,21 @@ def test_recorded_texts_have_the_prompt_that_the_model_read(tmp_path: Path) -> N
     (tmp_path / "problems.jsonl").write_text("\n".join(map(json.dumps, rows)))
     for texts in (True, False):
         made = tts.Study(
-            name=f"written {texts}", models={"mine": {"backend": f"{__name__}:Sayer"}}, task="math", record={"texts": texts},
-            problems={"dataset": str(tmp_path / "problems.jsonl")}, strategies="single", budgets={"samples": [1]},
-        )  # fmt: skip
+            name=f"written {texts}",
+            models={"mine": {"backend": f"{__name__}:Sayer"}},
+            task="math",
+            record={"texts": texts},
+            problems={"dataset": str(tmp_path / "problems.jsonl")},
+            strategies="single",
+            budgets={"samples": [1]},
+        )
         made.run(tmp_path / "store.sqlite", progress=False)
         made.export_training(tmp_path / "rows.jsonl", "trl-sft")
         (row,) = rows_of(tmp_path / "rows.jsonl")
         asked = tasks.get("math").prompt(tts.Problem("What is 3 + 4?"))
-        assert row["prompt"] == [{"role": turn.role, "content": turn.content} for turn in asked if isinstance(turn, tts.Message)]
+        assert row["prompt"] == [
+            {"role": turn.role, "content": turn.content} for turn in asked if isinstance(turn, tts.Message)
+        ]
         assert row["completion"] == [{"role": "assistant", "content": "The answer is \\boxed{7}."}]
         with pytest.raises(ConfigError, match="the model 'mine' gives no token ids, but the form needs them"):
             made.export_training(tmp_path / "x.jsonl", "tokens")
@@ -106,10 +125,14 @@ def test_imported_samples_have_texts_but_no_tokens(study: tts.Study, tmp_path: P
         tmp_path / "samples.jsonl",
         "samples",
     )
-    tts.Pool.from_rows(rows_of(tmp_path / "samples.jsonl")[:1], name="pool", task="arithmetic").save(tmp_path / "pool.sqlite")
+    tts.Pool.from_rows(rows_of(tmp_path / "samples.jsonl")[:1], name="pool", task="arithmetic").save(
+        tmp_path / "pool.sqlite"
+    )
     imported = tts.Study.stored(store=tmp_path / "pool.sqlite")
     assert imported.export_training(tmp_path / "sft.jsonl", "trl-kto").rows > 0
-    with pytest.raises(ConfigError, match="the form tokens needs token ids, but the samples of the study 'pool' were imported without"):
+    with pytest.raises(
+        ConfigError, match="the form tokens needs token ids, but the samples of the study 'pool' were imported without"
+    ):
         imported.export_training(tmp_path / "x.jsonl", "tokens")
 
 
@@ -127,10 +150,16 @@ def test_what_a_study_cannot_export_is_named(study: tts.Study, tmp_path: Path) -
 
 def test_several_models_need_a_name(tmp_path: Path) -> None:
     two = tts.Study(
-        name="two", models={"a": "toy", "b": "pocket"}, task="arithmetic", problems={**SUMS, "limit": 1},
-        strategies="single", budgets={"samples": [1]},
-    )  # fmt: skip
+        name="two",
+        models={"a": "toy", "b": "pocket"},
+        task="arithmetic",
+        problems={**SUMS, "limit": 1},
+        strategies="single",
+        budgets={"samples": [1]},
+    )
     two.run(tmp_path / "store.sqlite", progress=False)
-    with pytest.raises(ConfigError, match="the searches are of the models 'a' and 'b', but a file has the tokens of one"):
+    with pytest.raises(
+        ConfigError, match="the searches are of the models 'a' and 'b', but a file has the tokens of one"
+    ):
         two.export_training(tmp_path / "rows.jsonl", "trl-kto")
     assert two.export_training(tmp_path / "rows.jsonl", "trl-kto", model="a").rows == 1

@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from tts.backends.openai.batch_book import MOST_BYTES, MOST_REQUESTS, BatchBook, BatchRequest, parse_reply, split_requests
+from tts.backends.openai.batch_book import (
+    MOST_BYTES,
+    MOST_REQUESTS,
+    BatchBook,
+    BatchRequest,
+    parse_reply,
+    split_requests,
+)
 
 ROOT, CHAT = "http://127.0.0.1:1/v1", "/chat/completions"
 
@@ -49,7 +56,11 @@ REFUSED = {"error": {"message": "no such parameter", "type": "invalid_request_er
     [
         ({"response": {"status_code": 200, "body": {"choices": []}}, "error": None}, 200, ""),
         ({"response": {"status_code": 400, "body": REFUSED}, "error": None}, 400, ""),
-        ({"response": {"status_code": 400, "body": None}, "error": {"error": {"message": "bad", "code": 400}}}, 400, ""),
+        (
+            {"response": {"status_code": 400, "body": None}, "error": {"error": {"message": "bad", "code": 400}}},
+            400,
+            "",
+        ),
         ({"response": {"status_code": 429, "body": REFUSED}}, 0, "RateLimited"),
         ({"response": {"status_code": 500, "body": None}}, 0, "ServerError"),
         ({"response": {"status_code": 401, "body": REFUSED}}, 0, "Refused"),
@@ -68,7 +79,9 @@ def test_a_line_of_replies_is_a_reply_or_an_error_by_kind(told: Any, status: int
     assert (error.kind if error else "") == kind
 
 
-@pytest.mark.parametrize("line", [b"", b"no JSON", b"[]", b"7", b'{"custom_id": 7}', b'{"response": {}}', b"[" * 100_000])
+@pytest.mark.parametrize(
+    "line", [b"", b"no JSON", b"[]", b"7", b'{"custom_id": 7}', b'{"response": {}}', b"[" * 100_000]
+)
 def test_a_line_that_is_no_reply_has_no_key(line: bytes) -> None:
     key, reply, error = parse_reply(line)
     assert (key, reply) == ("", None)
@@ -84,7 +97,9 @@ def test_a_book_reads_new_files_and_notes_what_is_wanted(tmp_path: Path) -> None
     assert book.write_requests() == []
     line = {"custom_id": one.key, "response": {"status_code": 200, "body": {"choices": [7]}}}
     path.with_name("x.output.jsonl").write_text(f"garbage\n\n{json.dumps(line)}\n")
-    path.with_name("y.errors.jsonl").write_text(json.dumps({"custom_id": two.key, "error": {"code": "batch_expired"}}) + "\n")
+    path.with_name("y.errors.jsonl").write_text(
+        json.dumps({"custom_id": two.key, "error": {"code": "batch_expired"}}) + "\n"
+    )
     assert one.key not in book
     book.refresh()
     assert one.key in book

@@ -1,4 +1,6 @@
-"""Pools and studies that batches answer: the same table as a live run's, whatever breaks on the way, and each request paid once."""
+"""Pools and studies that batches answer: the same table as a live run's, whatever breaks on the way, and each request
+paid once.
+"""
 
 from __future__ import annotations
 
@@ -133,7 +135,10 @@ def test_requests_without_a_reply_are_told_by_kind_and_asked_again(place: Place)
     place.server.fault = lambda number: {3: 429, 4: 429, 7: 500}.get(number, 0)
     ran = place.sample("--batch")
     assert ran.exit_code == 1
-    assert "3 requests ended without a reply (2 RateLimited, 1 ServerError); the same command asks for them again" in ran.stderr
+    assert (
+        "3 requests ended without a reply (2 RateLimited, 1 ServerError); the same command asks for them again"
+        in ran.stderr
+    )
     assert place.sample("--batch").exit_code == 0
     assert len(place.server.batches) == 2
     assert len(place.server.batches[1].lines) == 3
@@ -164,7 +169,9 @@ def test_a_batch_that_expires_keeps_what_it_has(place: Place) -> None:
 
 
 def test_a_batch_that_fails_as_a_whole_says_why_and_may_be_sent_again(place: Place) -> None:
-    place.server.fails = {"data": [{"code": "token_limit_exceeded", "message": "Enqueued token limit reached", "line": None}]}
+    place.server.fails = {
+        "data": [{"code": "token_limit_exceeded", "message": "Enqueued token limit reached", "line": None}]
+    }
     for number in (1, 2):
         ran = place.sample("--batch")
         assert ran.exit_code == 1
@@ -177,7 +184,12 @@ def test_a_batch_that_fails_as_a_whole_says_why_and_may_be_sent_again(place: Pla
 
 
 def test_strange_lines_in_a_file_of_errors_are_left_out(place: Place) -> None:
-    unknown = {"id": "x", "custom_id": "nobody's", "response": None, "error": {"code": "batch_expired", "message": "late"}}
+    unknown = {
+        "id": "x",
+        "custom_id": "nobody's",
+        "response": None,
+        "error": {"code": "batch_expired", "message": "late"},
+    }
     place.server.strange = [unknown, unknown, b"no JSON\n", {"custom_id": 7}]
     ran = place.sample("--batch")
     assert ran.exit_code == 0, ran.stderr
@@ -188,7 +200,12 @@ def test_strange_lines_in_a_file_of_errors_are_left_out(place: Place) -> None:
 def test_a_batch_whose_creation_was_not_answered_is_found_by_its_key(place: Place) -> None:
     for _ in range(3):  # other batches, so that the list has several pages
         place.server.of_batches("POST", ["files"], {}, {"Content-Type": "x; boundary=b"}, _OTHER)
-        body = {"input_file_id": list(place.server.files)[-1], "endpoint": "/v1/x", "completion_window": "24h", "metadata": None}
+        body = {
+            "input_file_id": list(place.server.files)[-1],
+            "endpoint": "/v1/x",
+            "completion_window": "24h",
+            "metadata": None,
+        }
         place.server.of_batches("POST", ["batches"], {}, {}, json.dumps(body).encode())
 
     def lose(name: str) -> None:
@@ -230,7 +247,10 @@ def test_batches_have_prices_of_their_own(place: Place) -> None:
     assert "usd_in of model 'toy' is 1, but usd_batch_in, the price of batches, is not given" in ran.stderr
     assert "half of 1/M on most servers" in ran.stderr
     assert not place.server.batches
-    halves = [f"--model-option=usd_batch_{name}={price}/M" for name, price in (("in", "0.5"), ("reused", "0.25"), ("out", "2"))]
+    halves = [
+        f"--model-option=usd_batch_{name}={price}/M"
+        for name, price in (("in", "0.5"), ("reused", "0.25"), ("out", "2"))
+    ]
     ran = place.sample("--batch", *prices, *halves)
     assert ran.exit_code == 0, ran.stderr
     with Store(place.folder / ".tts/store.sqlite") as store:
@@ -282,7 +302,9 @@ def test_a_study_is_cancelled_and_resumed(place: Place) -> None:
         ("strategies=auto", "the strategy auto"),
     ],
 )
-def test_what_decides_by_earlier_replies_is_refused_by_name_before_anything_is_spent(place: Place, change: str, said: str) -> None:
+def test_what_decides_by_earlier_replies_is_refused_by_name_before_anything_is_spent(
+    place: Place, change: str, said: str
+) -> None:
     ran = place.tts("run", "study.yaml", "--batch", "--set", change)
     assert ran.exit_code == 2
     assert said in ran.stderr
@@ -308,7 +330,8 @@ def test_files_without_a_server_are_answered_by_another_program(place: Place) ->
     assert written.exit_code == 0, written.stderr
     [file] = (place.folder / "files").glob("*.requests.jsonl")
     assert written.stdout.startswith(
-        f"vllm run-batch -i files/{file.name} -o files/{file.name.replace('requests', 'output')} --served-model-name toy"
+        f"vllm run-batch -i files/{file.name} -o files/{file.name.replace('requests', 'output')} --served-model-name "
+        "toy"
     )
     again = place.sample("--batch-files", "files")
     assert again.stdout == written.stdout
@@ -317,7 +340,9 @@ def test_files_without_a_server_are_answered_by_another_program(place: Place) ->
             asked_for = json.loads(line)
             told = place.server.client.post(place.url + asked_for["url"], json=asked_for["body"]).json()
             reply = {"id": "vllm-1", "custom_id": asked_for["custom_id"], "error": None}
-            output.write(json.dumps({**reply, "response": {"status_code": 200, "request_id": "vllm-2", "body": told}}) + "\n")
+            output.write(
+                json.dumps({**reply, "response": {"status_code": 200, "request_id": "vllm-2", "body": told}}) + "\n"
+            )
     read = place.sample("--batch-files", "files")
     assert read.exit_code == 0, read.stderr
     assert not place.server.batches
@@ -333,7 +358,8 @@ def started(folder: Path, *arguments: str) -> Generator[subprocess.Popen[str]]:
         process.kill()
 
 
-@pytest.mark.parametrize("problems", [10, pytest.param(100, marks=pytest.mark.slow)])  # a hundred, or a thousand requests
+# a hundred, or a thousand requests
+@pytest.mark.parametrize("problems", [10, pytest.param(100, marks=pytest.mark.slow)])
 def test_a_batch_that_is_killed_five_times_ends_in_the_same_table_and_is_paid_once(place: Place, problems: int) -> None:
     place.study(limit=problems)
     command = ("sample", "study.yaml", "--n", "10", "--batch")

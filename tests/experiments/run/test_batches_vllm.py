@@ -48,8 +48,12 @@ def test_vllm_answers_the_files_of_a_pool(tmp_path: Path, monkeypatch: pytest.Mo
         command = ["vllm.entrypoints.openai.run_batch" if part == _SERVER else part for part in wanted.command]
         done = subprocess.run(
             [*command, "-i", str(requests), "-o", str(output)],
-            env={**os.environ, **wanted.environment, "HF_HUB_OFFLINE": "1"}, capture_output=True, text=True, timeout=STARTS_S, check=False,
-        )  # fmt: skip
+            env={**os.environ, **wanted.environment, "HF_HUB_OFFLINE": "1"},
+            capture_output=True,
+            text=True,
+            timeout=STARTS_S,
+            check=False,
+        )
     assert done.returncode == 0, done.stderr[-2000:]
     lines = [json.loads(line) for line in output.read_text().splitlines()]
     assert [line["response"]["status_code"] for line in lines] == [200] * 6

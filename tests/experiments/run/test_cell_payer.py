@@ -1,4 +1,6 @@
-"""Studies that an account pays: cells have their own budgets or stay open, and never a result that the account cut short."""
+"""Studies that an account pays: cells have their own budgets or stay open, and never a result that the account cut
+short.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,13 @@ SUMS = {"dataset": "arithmetic", "operators": "+-", "parentheses": False, "opera
 
 
 def study(**more: Any) -> tts.Study:
-    settings = {"name": "sums", "models": "toy", "problems": SUMS, "strategies": ["best_of_n | majority"], "budgets": {"samples": [1, 8]}}
+    settings = {
+        "name": "sums",
+        "models": "toy",
+        "problems": SUMS,
+        "strategies": ["best_of_n | majority"],
+        "budgets": {"samples": [1, 8]},
+    }
     return tts.Study(**{**settings, **more})
 
 
@@ -51,7 +59,9 @@ def test_cells_that_an_account_cannot_pay_stay_open_for_the_next_run(tmp_path: P
         )  # fmt: skip
 
 
-def test_cells_that_share_a_limit_are_whole_or_stay_open_and_say_that_timing_decided(tmp_path: Path, whole: dict[str, Result]) -> None:
+def test_cells_that_share_a_limit_are_whole_or_stay_open_and_say_that_timing_decided(
+    tmp_path: Path, whole: dict[str, Result]
+) -> None:
     paid, flags = study(), set[bool]()
     for _ in range(9):
         account = tts.Account(tts.Budget(tokens=1200))

@@ -16,11 +16,17 @@ from tts.experiments.study.record import Cell
 
 def expected(config: StudyConfig, earlier: EarlierResults | None = None) -> list[RowForecast]:
     with PreparedStudy(config) as prepared:
-        return forecast(prepared.cells(), prepared.executor.settings, earlier or EarlierResults(), slots=prepared.executor.slots)
+        return forecast(
+            prepared.cells(), prepared.executor.settings, earlier or EarlierResults(), slots=prepared.executor.slots
+        )
 
 
 def test_without_results_it_goes_by_budgets_and_typical_lengths():
-    config = toy(limit=5, strategies="best_of_n | majority", budgets=[{"samples": 4}, 90, {"samples": 1, "tokens": 10}, {"flops": 10**6}])
+    config = toy(
+        limit=5,
+        strategies="best_of_n | majority",
+        budgets=[{"samples": 4}, 90, {"samples": 1, "tokens": 10}, {"flops": 10**6}],
+    )
     with PreparedStudy(config) as prepared:
         (setting,) = prepared.executor.settings.values()
     samples, tokens, both, flops = expected(config)
@@ -33,7 +39,12 @@ def test_without_results_it_goes_by_budgets_and_typical_lengths():
 
 
 def test_what_verifiers_read_is_in_it():
-    budgets = [{"samples": 4}, {"generated_tokens": 100}, {"samples": 4, "verifier_tokens": 10}, {"samples": 4, "tokens": 60}]
+    budgets = [
+        {"samples": 4},
+        {"generated_tokens": 100},
+        {"samples": 4, "verifier_tokens": 10},
+        {"samples": 4, "tokens": 60},
+    ]
     budgets += [{"generated_tokens": 50, "verifier_tokens": 20}, {"samples": 4, "verifier_calls": 1}]
     strategies = ["best_of_n | majority", "best_of_n | weighted", "particle_filter | best"]
     rows = expected(toy(limit=5, strategies=strategies, budgets=budgets))  # the toy verifier reads each token once
@@ -56,12 +67,17 @@ def test_what_verifiers_read_is_in_it():
         ("toy", "best_of_n | best_of_majority", None),  # it asks about some candidates alone
         ("judge(max_tokens=8)", "best_of_n | best", None),  # its bound has room for prompts and replies of any length
         ("judge(max_tokens=8)", "best_of_n | majority", 0),
-        ("ensemble(members=[\"self_evaluation(question='Right?', yes='1', no='2')\", 'confidence'])", "best_of_n | best", 6),
+        (
+            "ensemble(members=[\"self_evaluation(question='Right?', yes='1', no='2')\", 'confidence'])",
+            "best_of_n | best",
+            6,
+        ),
         ("ensemble(members=['judge(max_tokens=8)', 'judge(max_tokens=9)'])", "best_of_n | best", None),
         ("confidence", "best_of_n | best", 0),
         ("checker", "best_of_n | best_of_majority", 0),
         ("self_evaluation(question='Right?', yes='1', no='2')", "best_of_n | best", 6),
-        ("self_evaluation(question='Right?', yes='1', no='2')", "particle_filter | best", None),  # once a step, however many there are
+        # once a step, however many there are
+        ("self_evaluation(question='Right?', yes='1', no='2')", "particle_filter | best", None),
     ],
 )
 def test_what_a_verifier_will_cost_is_said_where_it_is_known(verifier: str, strategy: str, tokens: int | None):
@@ -75,18 +91,43 @@ def test_what_a_verifier_will_cost_is_said_where_it_is_known(verifier: str, stra
 
 def test_dollars_are_those_of_both_models():
     setting = Setting(
-        task="t", typical_tokens=20, identity={}, sampling={}, verifiers={"main": "v"}, strategies={"s": "s"},
-        scoring={"s": ScoringCost(10, 0.5)}, usd_per_token=0.1,
-    )  # fmt: skip
-    cell = Cell(key="k", dataset="d", problem="p", model="m", setting=setting.digest, strategy="s", budget={"samples": 3}, seed=0)
-    for scoring, usd, tokens in ((ScoringCost(10, 0.5), 3 * 2 + 3 * 0.5, 90), (ScoringCost(10, None), None, 90), (None, None, 60)):
+        task="t",
+        typical_tokens=20,
+        identity={},
+        sampling={},
+        verifiers={"main": "v"},
+        strategies={"s": "s"},
+        scoring={"s": ScoringCost(10, 0.5)},
+        usd_per_token=0.1,
+    )
+    cell = Cell(
+        key="k",
+        dataset="d",
+        problem="p",
+        model="m",
+        setting=setting.digest,
+        strategy="s",
+        budget={"samples": 3},
+        seed=0,
+    )
+    for scoring, usd, tokens in (
+        (ScoringCost(10, 0.5), 3 * 2 + 3 * 0.5, 90),
+        (ScoringCost(10, None), None, 90),
+        (None, None, 60),
+    ):
         changed = dataclasses.replace(setting, scoring={"s": scoring})
         (row,) = forecast([cell], {("m", None): changed}, EarlierResults(), slots=1)
-        assert (row.usd, row.tokens, row.whole) == (None if usd is None else pytest.approx(usd), tokens, scoring is not None)
+        assert (row.usd, row.tokens, row.whole) == (
+            None if usd is None else pytest.approx(usd),
+            tokens,
+            scoring is not None,
+        )
 
 
 def test_a_limit_on_seconds_is_the_time_where_none_was_measured():
-    (row,) = expected(toy(limit=6, concurrency=3, strategies="best_of_n | majority", budgets={"seconds": 5, "samples": 4}))
+    (row,) = expected(
+        toy(limit=6, concurrency=3, strategies="best_of_n | majority", budgets={"seconds": 5, "samples": 4})
+    )
     assert row.seconds == 6 * 5 / 3
 
 

@@ -62,7 +62,9 @@ def test_a_study_is_run_as_the_solver_would_solve_each(store: Store):
             verifier="toy(error=0.2)",
         )
         assert (result.answer, result.stopped_by) == (alone.answer, alone.stopped_by)
-        assert dataclasses.replace(result.usage, seconds=0, work_seconds=0) == dataclasses.replace(alone.usage, seconds=0, work_seconds=0)
+        assert dataclasses.replace(result.usage, seconds=0, work_seconds=0) == dataclasses.replace(
+            alone.usage, seconds=0, work_seconds=0
+        )
         assert result.right is (alone.answer == problem.answer)
 
 
@@ -79,8 +81,9 @@ def test_what_is_there_is_not_paid_for_again(store: Store, monkeypatch: pytest.M
     renamed = go(toy(models={"my toy": "toy"}, problems=grouped, name="renamed"), store)
     assert (renamed.counts.done, calls) == (16, [])
     assert {(one.cell.dataset, one.cell.model, one.cell.group) for one in results(store, renamed)} == {
-        ("sums", "my toy", "2 operations"), ("sums", "my toy", "4 operations")
-    }  # fmt: skip
+        ("sums", "my toy", "2 operations"),
+        ("sums", "my toy", "4 operations"),
+    }
     assert final(results(store, go(toy(limit=4), store))) == before
     more = go(toy(limit=5), store)
     assert more.study != first.study
@@ -166,10 +169,16 @@ def test_the_time_left_follows_tokens_not_cells():
     progress = Progress(total=20, done=0, left=left, clock=lambda: next(seconds))
     for _ in range(10):
         progress.add(
-            Result(cell=small, answer="1", right=True, confidence=1.0, stopped_by="done", usage=Usage(generated_tokens=100))
-        )  # fmt: skip
+            Result(
+                cell=small, answer="1", right=True, confidence=1.0, stopped_by="done", usage=Usage(generated_tokens=100)
+            )
+        )
     assert "10 of 20 · 1.0 a second · 17 min left" in progress.line()
-    progress.add(Result(cell=large, answer="1", right=True, confidence=1.0, stopped_by="done", usage=Usage(generated_tokens=1_000)))
+    progress.add(
+        Result(
+            cell=large, answer="1", right=True, confidence=1.0, stopped_by="done", usage=Usage(generated_tokens=1_000)
+        )
+    )
     assert " · 2 min left" in progress.line()
     assert left.expected(9) == 9_000
 
@@ -186,8 +195,12 @@ def test_a_store_counts_unfinished_cells_by_row(store: Store):
 
 def test_a_problem_that_fails_is_a_result_and_no_reason_for_others_to(store: Store, tmp_path: Path):
     file = tmp_path / "sums.jsonl"
-    file.write_text('{"problem": "1 + 2", "answer": "3"}\n{"problem": "no sum"}\n{"problem": "2 + 2"}\n', encoding="utf-8")
-    config = toy(problems={"dataset": "file", "path": str(file)}, task="arithmetic", strategies="single", budgets={"samples": 1})
+    file.write_text(
+        '{"problem": "1 + 2", "answer": "3"}\n{"problem": "no sum"}\n{"problem": "2 + 2"}\n', encoding="utf-8"
+    )
+    config = toy(
+        problems={"dataset": "file", "path": str(file)}, task="arithmetic", strategies="single", budgets={"samples": 1}
+    )
     ended = go(config, store)
     assert (ended.counts.done, ended.counts.failed) == (2, 1)
     right, failed, unknown = results(store, ended)
@@ -204,8 +217,12 @@ def test_a_problem_that_fails_is_a_result_and_no_reason_for_others_to(store: Sto
 def test_where_nothing_works_a_run_gives_up(store: Store, tmp_path: Path):
     file = tmp_path / "none.jsonl"
     file.write_text("".join(f'{{"problem": "no sum of {i}"}}\n' for i in range(90)), encoding="utf-8")
-    config = toy(problems={"dataset": "file", "path": str(file)}, strategies="single", budgets={"samples": 1}, concurrency=10)
-    with pytest.raises(TTSError, match=r"the first \d+ cells all failed, the last one with ConfigError: the problem is 'no sum") as caught:
+    config = toy(
+        problems={"dataset": "file", "path": str(file)}, strategies="single", budgets={"samples": 1}, concurrency=10
+    )
+    with pytest.raises(
+        TTSError, match=r"the first \d+ cells all failed, the last one with ConfigError: the problem is 'no sum"
+    ) as caught:
         go(config, store)
     assert "--retry-failed" in caught.value.hint
     (study,) = store.studies()
@@ -222,7 +239,11 @@ def test_candidates_and_whole_searches_are_kept_where_asked_for(store: Store):
     assert len(traced) == 4
     for result in traced:
         trace = Trace.from_json((store.trace(result.cell.key) or b"").decode())
-        assert (trace.answer, trace.strategy, trace.usage.tokens) == (result.answer, result.cell.strategy, result.usage.tokens)
+        assert (trace.answer, trace.strategy, trace.usage.tokens) == (
+            result.answer,
+            result.cell.strategy,
+            result.usage.tokens,
+        )
     assert all(result.drawn is None for result in results(store, go(toy(limit=2), store)))
 
 
@@ -298,7 +319,15 @@ class Scripted:
         if isinstance(said, Exception):
             raise said
         return CellResult(
-            Result(cell=cell, answer="1", right=True, confidence=1.0, stopped_by="done", usage=Usage(generated_tokens=7), seconds_at=1.0)
+            Result(
+                cell=cell,
+                answer="1",
+                right=True,
+                confidence=1.0,
+                stopped_by="done",
+                usage=Usage(generated_tokens=7),
+                seconds_at=1.0,
+            )
         )
 
     async def spent(self) -> Mapping[str, int]:
@@ -434,13 +463,19 @@ def test_progress_says_rate_time_left_spend_accuracy_and_failures():
     for right, error in ((True, None), (False, None), (None, "EngineError: no: reason"), (True, None), (None, None)):
         progress.add(
             Result(
-                cell=cell, answer="1", right=right, confidence=1.0, stopped_by="done", error=error,
+                cell=cell,
+                answer="1",
+                right=right,
+                confidence=1.0,
+                stopped_by="done",
+                error=error,
                 usage=Usage(generated_tokens=1000, usd=0.5),
             )
-        )  # fmt: skip
+        )
     assert (
         progress.line()
-        == "15 of 40 · 15.0 a minute · 2 min left · 5,000 tokens · $2.50 · 66.7% of the new ones right · failed: 1 EngineError"
+        == "15 of 40 · 15.0 a minute · 2 min left · 5,000 tokens · $2.50 · 66.7% of the new ones right · failed: 1 "
+        "EngineError"
     )
 
 
@@ -449,7 +484,9 @@ def test_results_of_a_study_are_those_of_its_cells(tmp_path: Path, monkeypatch: 
     with Store(tmp_path / "store.sqlite") as store:
         (result,) = results_of(config, store)
         assert (result.cell.strategy, result.usage.samples) == ("best_of_n | majority", 1)
-        monkeypatch.setattr("tts.experiments.run.runner.run", lambda *_, **__: RunSummary(1, store.counts(1), interrupted=True))
+        monkeypatch.setattr(
+            "tts.experiments.run.runner.run", lambda *_, **__: RunSummary(1, store.counts(1), interrupted=True)
+        )
         with pytest.raises(KeyboardInterrupt, match="the study 'toy' was stopped; finished cells are kept"):
             results_of(config, store)
 

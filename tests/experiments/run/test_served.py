@@ -22,7 +22,15 @@ from tts.experiments.store.store import Store
 def test_a_killed_study_of_a_served_name_comes_to_the_same_table(tmp_path: Path) -> None:
     with serving(ToyServer(model="gpt-4o-mini", pause_s=0.001)) as url:
         models = {"srv": {"model": "gpt-4o-mini", "url": url, "usd_in": "0.15/M", "usd_out": "0.60/M"}}
-        config = toy(models=models, task="arithmetic", verifiers="none", strategies="best_of_n | majority", limit=6, seeds=2, concurrency=4)
+        config = toy(
+            models=models,
+            task="arithmetic",
+            verifiers="none",
+            strategies="best_of_n | majority",
+            limit=6,
+            seeds=2,
+            concurrency=4,
+        )
         plain = json.dumps({**config.resolved(), "concurrency": config.concurrency})
         with Store(tmp_path / "unbroken.sqlite") as store, PreparedStudy(config) as prepared:
             unbroken = final(store.results(run(prepared, store).study))
@@ -45,14 +53,28 @@ def test_cells_that_no_server_took_stay_open_and_the_same_command_runs_them(tmp_
     gone = mock.AsyncMock(side_effect=ServerError("ConnectionFailed", "nobody is there"))
     with serving(ToyServer(model="srv")) as url, Store(tmp_path / "store.sqlite") as store:
         models = {"srv": {"model": "srv", "url": url}}
-        config = toy(models=models, task="arithmetic", verifiers="none", strategies="best_of_n | majority", limit=limit, concurrency=4)
+        config = toy(
+            models=models,
+            task="arithmetic",
+            verifiers="none",
+            strategies="best_of_n | majority",
+            limit=limit,
+            concurrency=4,
+        )
         with PreparedStudy(config) as prepared, mock.patch.object(HttpClient, "_once", gone):
             if limit < 25:
                 ended = run(prepared, store)
-                assert (ended.counts.done, ended.counts.failed, ended.counts.pending, ended.unpaid) == (0, 0, 2 * limit, 2 * limit)
+                assert (ended.counts.done, ended.counts.failed, ended.counts.pending, ended.unpaid) == (
+                    0,
+                    0,
+                    2 * limit,
+                    2 * limit,
+                )
                 assert "ConnectionFailed" in ended.not_reached
             else:
-                with pytest.raises(TTSError, match=r"took no request of \d+ cells: EngineError: .*ConnectionFailed") as refused:
+                with pytest.raises(
+                    TTSError, match=r"took no request of \d+ cells: EngineError: .*ConnectionFailed"
+                ) as refused:
                     run(prepared, store)
                 assert refused.value.hint == "what is done is kept; once the server answers, the same command goes on"
         with PreparedStudy(config) as prepared:

@@ -1,4 +1,6 @@
-"""Columns of stores that no store wrote: each is one line that names its table, its row and the cure, and takes bounded memory."""
+"""Columns of stores that no store wrote: each is one line that names its table, its row and the cure, and takes bounded
+memory.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,11 @@ def path(tmp_path: Path) -> Path:
     path = tmp_path / "store.sqlite"
     recorded = RecordedSample(answer="1", answer_class=0, right=True, status="finished", tokens=3)
     with Store(path) as store:
-        store.adopt("mine", {"configuration": {"imported": {"task": "math"}}}, [(result(cell(1), drawn=(recorded,)), zlib.compress(b"{}"))])
+        store.adopt(
+            "mine",
+            {"configuration": {"imported": {"task": "math"}}},
+            [(result(cell(1), drawn=(recorded,)), zlib.compress(b"{}"))],
+        )
     return path
 
 
@@ -99,7 +105,9 @@ def test_what_unpacks_to_gigabytes_takes_bounded_memory(path: Path, monkeypatch:
 @pytest.mark.parametrize(
     ("table", "column"), [("studies", "configuration"), ("studies", "name"), ("runs", "snapshot"), ("results", "body")]
 )
-def test_a_text_that_is_longer_than_a_row_may_be_is_one_line(path: Path, monkeypatch: pytest.MonkeyPatch, table: str, column: str) -> None:
+def test_a_text_that_is_longer_than_a_row_may_be_is_one_line(
+    path: Path, monkeypatch: pytest.MonkeyPatch, table: str, column: str
+) -> None:
     put(path, table, column, " " * (2 << 20))
     monkeypatch.setenv("TTS_LARGEST_ROW", "1")
 

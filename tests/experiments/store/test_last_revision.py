@@ -1,8 +1,9 @@
 """A store that an earlier revision wrote (a89fcf3, store version 3, result version 4) is read, replayed and merged.
 
-`last_revision.sql.gz` is its dump: the finished study "whole", the pool "whole-pool", and "cut", a study that was killed while it held
-two cells. `last_revision.json` has the settings of "whole", and the tables that the earlier revision printed,
-but for the replayed stop rule: that revision took subsets in the recorded order alone, and the table has the mean over all orders.
+`last_revision.sql.gz` is its dump: the finished study "whole", the pool "whole-pool", and "cut", a study that was
+killed while it held two cells. `last_revision.json` has the settings of "whole", and the tables that the earlier
+revision printed, but for the replayed stop rule: that revision took subsets in the recorded order alone, and the table
+has the mean over all orders.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ from tts.experiments.store.store import Store
 
 FILES = Path(__file__).parent
 WRITTEN: dict[str, Any] = json.loads((FILES / "last_revision.json").read_text(encoding="utf-8"))
-SETTINGS: dict[str, dict[str, Any]] = {"whole": WRITTEN["settings"], "cut": {**WRITTEN["settings"], "name": "cut", "seeds": [5, 6]}}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "whole": WRITTEN["settings"],
+    "cut": {**WRITTEN["settings"], "name": "cut", "seeds": [5, 6]},
+}
 WIDE = 500  # characters of a line: that revision divided no table
 LOST = 25  # tokens of each of the two cells that were held, as the last heartbeat told
 
@@ -39,7 +43,9 @@ def path(tmp_path: Path) -> Path:
 def stored_bodies(path: Path) -> dict[str, tuple[Any, ...]]:
     """Return what is written of each result, by key."""
     with sqlite3.connect(path) as db:
-        rows = db.execute("SELECT key, results.body, drawn, trace FROM results JOIN cells ON id = cell LEFT JOIN traces USING (cell)")
+        rows = db.execute(
+            "SELECT key, results.body, drawn, trace FROM results JOIN cells ON id = cell LEFT JOIN traces USING (cell)"
+        )
         found = {key: tuple(rest) for key, *rest in rows}
     db.close()
     return found
@@ -66,7 +72,9 @@ def test_its_pool_is_replayed_to_what_was_printed(path: Path) -> None:
     assert as_text(points_of(replayed), WIDE) == WRITTEN["texts"]["replay"]
 
 
-def test_a_study_of_an_earlier_result_version_runs_anew_beside_what_is_stored(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_study_of_an_earlier_result_version_runs_anew_beside_what_is_stored(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Results changed with version 5: nothing of version 4 is taken for them, and nothing of it is lost."""
     before = stored_bodies(path)
     study = tts.Study(**SETTINGS["whole"])
@@ -91,10 +99,19 @@ def test_a_killed_study_of_an_earlier_version_is_run_whole(path: Path, tmp_path:
     assert len(after) == len(before) + 32
     fresh = tts.Study(**SETTINGS["cut"])
     fresh.run(tmp_path / "fresh.sqlite", progress=False)
-    kept = ("strategy", "budget", "setting", "accuracy", "prompt_tokens", "generated_tokens", "verifier_tokens", "stops")
+    kept = (
+        "strategy",
+        "budget",
+        "setting",
+        "accuracy",
+        "prompt_tokens",
+        "generated_tokens",
+        "verifier_tokens",
+        "stops",
+    )
     assert [[getattr(row, name) for name in kept] for row in study.rows()] == [
         [getattr(row, name) for name in kept] for row in fresh.rows()
-    ]  # fmt: skip
+    ]
 
 
 def test_a_stored_study_is_resumed_from_its_own_configuration(path: Path) -> None:

@@ -43,15 +43,35 @@ def study(store) -> int:
 
 def test_results_come_back_as_they_were(store):
     drawn = RecordedSample(
-        answer="\ud800", answer_class=0, right=None, status="finished", tokens=7, verifier_tokens=5,
-        scores={"main": math.nan, "other": 0.1}, steps={"main": (0.25, math.nan)},
-    )  # fmt: skip
+        answer="\ud800",
+        answer_class=0,
+        right=None,
+        status="finished",
+        tokens=7,
+        verifier_tokens=5,
+        scores={"main": math.nan, "other": 0.1},
+        steps={"main": (0.25, math.nan)},
+    )
     usage = Usage(1, None, *range(3, 9), flops=10**30, usd=None, seconds=0.1, kv_bytes_per_token=3, estimated=True)
     odd = result(
-        cell(group="four\n", problem="\x00\ud800'", seed=-(2**70), verifiers={"main": "checker"}, budget={"tokens": 3, "usd": 0.1}),
-        answer=None, right=None, error="Error: é", failures={"lost": 2}, warnings=("one", "two"), reproducible=False, oracle=True,
-        seconds_at=5.5, usage=usage, drawn=(drawn, dataclasses.replace(drawn, answer=None, answer_class=None, scores={}, steps={})),
-    )  # fmt: skip
+        cell(
+            group="four\n",
+            problem="\x00\ud800'",
+            seed=-(2**70),
+            verifiers={"main": "checker"},
+            budget={"tokens": 3, "usd": 0.1},
+        ),
+        answer=None,
+        right=None,
+        error="Error: é",
+        failures={"lost": 2},
+        warnings=("one", "two"),
+        reproducible=False,
+        oracle=True,
+        seconds_at=5.5,
+        usage=usage,
+        drawn=(drawn, dataclasses.replace(drawn, answer=None, answer_class=None, scores={}, steps={})),
+    )
     plain = [result(cell(1)), result(cell(2), right=False, drawn=())]
     study = store.begin("n", {"configuration": 1})
     store.add(study, [each.cell for each in (odd, *plain)])
@@ -69,7 +89,9 @@ def test_confidence_that_is_unknown_stays_unknown(store, study):
 
 def test_other_problems_or_models_are_another_study(store):
     def begun(data, weights="w"):
-        return store.begin("a", {"configuration": 1, "data": {"sums": {"sha256": data}}, "models": {"m": {"weights": weights}}})
+        return store.begin(
+            "a", {"configuration": 1, "data": {"sums": {"sha256": data}}, "models": {"m": {"weights": weights}}}
+        )
 
     first = begun("old")
     assert begun("old") == first
@@ -133,7 +155,9 @@ def test_to_lease_and_to_finish_take_no_longer_however_many_cells_wait_or_are_do
         for number in range(size, 2 * size - 20):
             store.finish(f"{study}", result(cell(number)))
         found.append(steps_of(store, lambda study=study: store.lease(study, f"{study}", 10)))
-        found.append(steps_of(store, lambda size=size, study=study: store.finish(f"{study}", result(cell(2 * size - 1)))))
+        found.append(
+            steps_of(store, lambda size=size, study=study: store.finish(f"{study}", result(cell(2 * size - 1))))
+        )
     assert max(found) <= 20, found
 
 
@@ -282,7 +306,9 @@ def test_results_may_be_finished_while_others_are_read(store, monkeypatch):
 
 def test_an_infinite_score_is_kept_as_unknown(store, study):
     """JSON has no infinity; a score that cannot be written must not end a run."""
-    drawn = RecordedSample(answer="4", answer_class=0, right=True, status="finished", tokens=1, scores={"main": -math.inf})
+    drawn = RecordedSample(
+        answer="4", answer_class=0, right=True, status="finished", tokens=1, scores={"main": -math.inf}
+    )
     store.finish("w", result(cell(1), drawn=(drawn,)))
     (kept,) = store.results(study)
     assert kept.drawn is not None
@@ -300,7 +326,11 @@ def test_stores_of_shards_are_merged(store, study, tmp_path):
         other.beat("v", {"key 2": 7})
         other.release("v", ["key 2"])
         for number in (1, 2, 4):
-            other.finish("v", result(cell(number, strategy="single") if number == 4 else cell(number), 100 + number), b"%d" % number)
+            other.finish(
+                "v",
+                result(cell(number, strategy="single") if number == 4 else cell(number), 100 + number),
+                b"%d" % number,
+            )
         before = list(other.results(same))
         assert (store.merge(other.path), store.merge(other.path)) == (2, 0)
         assert list(other.results(same)) == before
@@ -348,7 +378,9 @@ def test_the_default_is_in_the_working_directory():
 
 @pytest.mark.parametrize("seed", range(10))
 def test_every_token_is_counted_once(store, study, clock, seed):
-    """Law: whatever workers do, and die of, what they said they spent is in a result or lost, and in one of them alone."""
+    """Law: whatever workers do, and die of, what they said they spent is in a result or lost, and in one of them
+    alone.
+    """
     rng = np.random.default_rng(seed)
     running: dict[tuple[str, str], int] = {}  # what a worker has spent on a cell; gone when it is at it no more
     noted: dict[tuple[str, str], int] = {}  # what it last said of it
@@ -392,7 +424,9 @@ def large(of: int, **given: Any) -> Result:
 
 def test_what_no_command_would_read_again_is_left_out_with_a_line_and_the_rest_is_kept(store, study, monkeypatch):
     monkeypatch.setenv("TTS_LARGEST_ROW", "1")
-    with pytest.warns(LargeRow, match=r"the list of candidates of the problem 'sums/0' was not stored: .* TTS_LARGEST_ROW=256"):
+    with pytest.warns(
+        LargeRow, match=r"the list of candidates of the problem 'sums/0' was not stored: .* TTS_LARGEST_ROW=256"
+    ):
         assert store.finish("w", large(0), b"t" * 5000)
     with pytest.warns(LargeRow, match="the search of the problem 'sums/1' was not stored"):
         assert store.finish("w", large(1, drawn=None), b"t" * (1 << 20))
@@ -422,6 +456,8 @@ def test_a_row_of_just_the_bound_is_read_again(store, study, monkeypatch):
 
 def test_an_import_of_a_row_that_is_too_large_changes_nothing(store, monkeypatch):
     monkeypatch.setenv("TTS_LARGEST_ROW", "1")
-    with pytest.raises(ConfigError, match=r"the list of candidates of the problem 'sums/1' was not stored.*nothing was added"):
+    with pytest.raises(
+        ConfigError, match=r"the list of candidates of the problem 'sums/1' was not stored.*nothing was added"
+    ):
         store.adopt("mine", {"configuration": {}}, [(result(cell(0)), b""), (large(1), b"")])
     assert store.studies() == []

@@ -48,7 +48,10 @@ def begun(path, cells: int) -> int:
 def test_what_is_no_store_is_refused_and_left_as_it_is(path):
     for content in (b"a text of some length, and no database" * 9, b"short"):
         path.write_bytes(content)
-        with pytest.raises(ConfigError, match=r"store\.sqlite is a file of another kind, no store \(hint: name another file with --store"):
+        with pytest.raises(
+            ConfigError,
+            match=r"store\.sqlite is a file of another kind, no store \(hint: name another file with --store",
+        ):
             Store(path)
         assert path.read_bytes() == content
     assert list(path.parent.iterdir()) == [path]
@@ -70,7 +73,10 @@ def test_a_store_of_another_version_is_refused_and_left_as_it_is(path):
         other.execute(f"PRAGMA user_version = {VERSION + 1}")
     other.close()
     content = path.read_bytes()
-    message = rf"is of version {VERSION + 1}, but this release reads version {VERSION} \(hint: name another file with --store, or read this"
+    message = (
+        rf"is of version {VERSION + 1}, but this release reads version {VERSION} \(hint: name another file with "
+        r"--store, or read this"
+    )
     with pytest.raises(ConfigError, match=message):
         Store(path)
     assert path.read_bytes() == content
@@ -84,7 +90,9 @@ def test_an_empty_file_becomes_a_store(path):
 
 
 def test_a_store_that_must_be_there_is_not_made(path):
-    with pytest.raises(ConfigError, match=r"is not there \(hint: name the file of your runs with --store, or make one with tts run\)"):
+    with pytest.raises(
+        ConfigError, match=r"is not there \(hint: name the file of your runs with --store, or make one with tts run\)"
+    ):
         Store.existing(path)
     assert not path.exists()
 
@@ -119,7 +127,9 @@ def test_a_damaged_file_is_one_line(path):
     content[4096:] = b"\xff" * (len(content) - 4096)
     path.write_bytes(content)
     with (
-        pytest.raises(TTSError, match=r"the file is damaged; .*\(hint: name another file with --store, or put back a copy"),
+        pytest.raises(
+            TTSError, match=r"the file is damaged; .*\(hint: name another file with --store, or put back a copy"
+        ),
         Store(path) as store,
     ):
         store.counts(1)
@@ -137,7 +147,9 @@ def test_a_full_disk_is_one_line_and_loses_nothing(path):
                 store.finish("w", result(cell(number)), b"x" * 2000)
                 done.append(number)
 
-        with pytest.raises(TTSError, match=r"the disk is full; what was finished is kept \(hint: make room, then run the same"):
+        with pytest.raises(
+            TTSError, match=r"the disk is full; what was finished is kept \(hint: make room, then run the same"
+        ):
             fill()
         assert 0 < len(done) < 100
         store._connection.execute("PRAGMA max_page_count = 1000000")
@@ -165,7 +177,10 @@ def test_a_locked_file_is_one_line(path, monkeypatch):
     monkeypatch.setattr("tts.experiments.store.schema.WAIT_S", 0.01)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    with Store(path) as store, pytest.raises(TTSError, match=r"another process has kept it locked .*\(hint: end that process"):
+    with (
+        Store(path) as store,
+        pytest.raises(TTSError, match=r"another process has kept it locked .*\(hint: end that process"),
+    ):
         store.finish("w", result(cell()))
     other.close()
 
@@ -225,7 +240,9 @@ def test_threads_share_a_store(path):
 def test_a_process_that_is_killed_keeps_what_it_finished(path):
     study, told = begun(path, 3000), []
     for name in "ab":
-        with subprocess.Popen([sys.executable, "-c", WORK, str(path), name], stdout=subprocess.PIPE, text=True) as process:
+        with subprocess.Popen(
+            [sys.executable, "-c", WORK, str(path), name], stdout=subprocess.PIPE, text=True
+        ) as process:
             told += [process.stdout.readline().strip() for _ in range(40)]
             process.send_signal(signal.SIGKILL)
             told += process.stdout.read().splitlines()
@@ -251,15 +268,21 @@ def test_what_is_kept_is_json_that_others_can_read(path):
     assert json.loads(body, parse_constant=pytest.fail)["confidence"] is None
 
 
-# Checks ------------------------------------------------------------------------------------------------------------------------------
+# Checks ---------------------------------------------------------------------------------------------------------------
 
 
 def finished(path, cells: int, *, traced: bool = True) -> None:
     study = begun(path, cells)
     with Store(path) as store:
         for leased in store.lease(study, "worker", cells):
-            drawn = (RecordedSample(answer="4", answer_class=0, right=True, status="finished", tokens=3, scores={}, steps={}),)
-            assert store.finish("worker", result(leased, drawn=drawn, answer="an answer of some length"), b"a trace" if traced else None)
+            drawn = (
+                RecordedSample(
+                    answer="4", answer_class=0, right=True, status="finished", tokens=3, scores={}, steps={}
+                ),
+            )
+            assert store.finish(
+                "worker", result(leased, drawn=drawn, answer="an answer of some length"), b"a trace" if traced else None
+            )
 
 
 def checked(path) -> StoreCheck:
@@ -306,7 +329,11 @@ def test_any_overwritten_page_of_results_is_found(path):
         (size,) = db.execute("PRAGMA page_size").fetchone()
     db.close()
     content = path.read_bytes()
-    pages = [place for place in range(len(content) // size) if content[place * size : (place + 1) * size].count(b"an answer of some") > 1]
+    pages = [
+        place
+        for place in range(len(content) // size)
+        if content[place * size : (place + 1) * size].count(b"an answer of some") > 1
+    ]
     assert len(pages) > 5
     for place in pages:
         middle = place * size + size // 2

@@ -24,7 +24,9 @@ budgets: [{samples: [1, 2]}, 500]
 seeds: 2
 sampling: {temperature: 0.5}
 """
-KEYS = "name, models, problems, task, strategies, budgets, seeds, verifiers, sampling, allow_oracle, record, concurrency"
+KEYS = (
+    "name, models, problems, task, strategies, budgets, seeds, verifiers, sampling, allow_oracle, record, concurrency"
+)
 
 
 @pytest.fixture
@@ -66,20 +68,50 @@ def test_a_model_goes_before_the_study():
 @pytest.mark.parametrize(
     ("before", "after", "cause", "hint"),
     [
-        ("budgets:", "budgtes:", "key of the study is 'budgtes', but no key of the study has that name", "did you mean budgets?"),
+        (
+            "budgets:",
+            "budgtes:",
+            "key of the study is 'budgtes', but no key of the study has that name",
+            "did you mean budgets?",
+        ),
         ("name: first\n", "", "name is missing, but must be given", f"keys: {KEYS}"),
-        ("limit:", "limti:", "'limti', but no key of the problems of 'arithmetic' has that name", "did you mean limit or split?"),
-        ("arithmetic", "arithmetc", "problems: data set is 'arithmetc', but no data set has that name", "did you mean arithmetic"),
+        (
+            "limit:",
+            "limti:",
+            "'limti', but no key of the problems of 'arithmetic' has that name",
+            "did you mean limit or split?",
+        ),
+        (
+            "arithmetic",
+            "arithmetc",
+            "problems: data set is 'arithmetc', but no data set has that name",
+            "did you mean arithmetic",
+        ),
         ("limit: 20", "limit: '20'", "problems[0].limit is '20', but must be a valid integer", ""),
         ("limit: 20", "limit: 0", "problems[0].limit is 0, but must be greater than or equal to 1", ""),
         ("majority", "majorty", "stop rule or selection is 'majorty'", "did you mean majority"),
-        ("samples", "sample", "budgets: budget unit is 'sample', but no budget unit has that name", "did you mean samples?"),
-        ("500", "-5", "budgets: budget tokens is -5, but must be a whole number of at least 1", "the nearest valid value is 1"),
+        (
+            "samples",
+            "sample",
+            "budgets: budget unit is 'sample', but no budget unit has that name",
+            "did you mean samples?",
+        ),
+        (
+            "500",
+            "-5",
+            "budgets: budget tokens is -5, but must be a whole number of at least 1",
+            "the nearest valid value is 1",
+        ),
         ("[1, 2]", "[1, 1]", "budgets: budgets has {'samples': 1} twice, but each may be there once", "leave one out"),
         ("[1, 2]}, 500", "[]}", "budgets is [], but must have at least 1 item", ""),
         ("weighted", "majority", "strategies: strategies has best_of_n | majority twice", "leave one out"),
         ("temperature", "temprature", "parameter of the sampling is 'temprature'", "did you mean temperature?"),
-        ("temperature: 0.5", "temperature: -1", "sampling: temperature is -1, but must be a number between 0 and 100", ""),
+        (
+            "temperature: 0.5",
+            "temperature: -1",
+            "sampling: temperature is -1, but must be a number between 0 and 100",
+            "",
+        ),
         ("seeds: 2", "record: {trace: 1}", "key of record is 'trace', but no key of record", "did you mean traces?"),
         (
             "models: toy",
@@ -89,7 +121,12 @@ def test_a_model_goes_before_the_study():
         ),
         ("seeds: 2", "name: again", "line 2 has name twice, but each may be there once", "leave one out"),
         ("name: first", "name: [x", "this is no YAML at line 3, column 7", "texts with : or # need quotes"),
-        ("name: first", "name: \x00", "this is no YAML: unacceptable character #x0000: special characters are not allowed", ""),
+        (
+            "name: first",
+            "name: \x00",
+            "this is no YAML: unacceptable character #x0000: special characters are not allowed",
+            "",
+        ),
         ("models: toy", "models: 3", "models is 3, but must be a valid dictionary", ""),
         ("models: toy", "models: {a: 3}", "models.a", ""),
         (TEXT, "just text", "a study is a mapping of keys to values, such as name: first", ""),
@@ -144,7 +181,8 @@ def test_what_the_command_line_sets_goes_before_the_file(file: Path, override: s
 def test_what_is_set_below_a_list_is_meant_for_each(file: Path):
     file.write_text(
         TEXT.replace(
-            "{dataset: arithmetic, limit: 20, split: validation, group_by: operations}", "[{dataset: arithmetic}, {dataset: countdown}]"
+            "{dataset: arithmetic, limit: 20, split: validation, group_by: operations}",
+            "[{dataset: arithmetic}, {dataset: countdown}]",
         )
     )
     assert [one.limit for one in read_study(file, ["problems.limit=3"]).problems] == [3, 3]
@@ -167,7 +205,8 @@ def test_a_malformed_setting_is_refused(file: Path, override: str, cause: str):
 
 MANY = f"[{', '.join(map(str, range(1, 101)))}]"
 BOMB = "\n".join(
-    f"{name}: &{name} [{', '.join(f'*{before}' for _ in range(9))}]" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+    f"{name}: &{name} [{', '.join(f'*{before}' for _ in range(9))}]"
+    for before, name in zip("abcdefgh", "bcdefghi", strict=True)
 )
 
 
@@ -181,7 +220,10 @@ BOMB = "\n".join(
         ("budgets: 9\nseeds: 1000000000", "seeds: seeds is 1000000000, but must be from 1 to 1,000,000"),
         (f"budgets: {{samples: {MANY}, tokens: {MANY}}}\nseeds: 100000", "the study has 1,000,000,000 cells"),
         (f"budgets: {'[' * 100_000}{']' * 100_000}", "nested more than 20 levels deep at line 5"),
-        ("budgets:\n" + "\n".join(" " * depth + "a:" for depth in range(1, 2000)), "nested more than 20 levels deep at line 25"),
+        (
+            "budgets:\n" + "\n".join(" " * depth + "a:" for depth in range(1, 2000)),
+            "nested more than 20 levels deep at line 25",
+        ),
         (f"a: &a [x, x]\n{BOMB}\nbudgets: *i", "the YAML has more than 1,000,000 values"),
         (f"budgets: 9\nseeds: {'9' * 5000}", "this is no YAML: Exceeds the limit (4300 digits)"),
         ("budgets: 9\nseeds: 2024-99-99", "this is no YAML: month must be in 1..12"),
@@ -211,7 +253,10 @@ def test_the_cells_of_all_problems_are_counted_before_a_model_is_loaded():
             "seeds": 400_000,
         }
     )
-    with pytest.raises(ConfigError, match=r"the study has 12,000,000 cells \(30 problems x 1 models x 1 strategies x 1 budgets x 400,000"):
+    with pytest.raises(
+        ConfigError,
+        match=r"the study has 12,000,000 cells \(30 problems x 1 models x 1 strategies x 1 budgets x 400,000",
+    ):
         PreparedStudy(config)
 
 
@@ -229,6 +274,8 @@ def test_a_data_set_may_be_named_by_a_text_alone():
     plain = {"name": "x", "models": "toy", "strategies": ["single"], "budgets": [9]}
     named = study_config({**plain, "problems": ["arithmetic", {"dataset": "countdown", "limit": 3}]})
     assert [(one.dataset, one.limit) for one in named.problems] == [("arithmetic", None), ("countdown", 3)]
-    assert study_config({**plain, "problems": "arithmetic"}) == study_config({**plain, "problems": {"dataset": "arithmetic"}})
+    assert study_config({**plain, "problems": "arithmetic"}) == study_config(
+        {**plain, "problems": {"dataset": "arithmetic"}}
+    )
     with pytest.raises(ConfigError, match=r"problems\[0\] is 3, but must be"):
         study_config({**plain, "problems": 3})

@@ -13,9 +13,15 @@ from tts.experiments.study.grid import Setting, cells, digest, load_problems, sh
 from tts.types import Message
 
 SETTING = Setting(
-    task="arithmetic", typical_tokens=20, identity={"policy": "toy"}, sampling={"temperature": 0.8}, verifiers={"main": "toy"},
-    strategies={"best_of_n | majority": "best_of_n | majority", "best_of_n | best": "best_of_n | best"}, scoring={}, usd_per_token=None,
-)  # fmt: skip
+    task="arithmetic",
+    typical_tokens=20,
+    identity={"policy": "toy"},
+    sampling={"temperature": 0.8},
+    verifiers={"main": "toy"},
+    strategies={"best_of_n | majority": "best_of_n | majority", "best_of_n | best": "best_of_n | best"},
+    scoring={},
+    usd_per_token=None,
+)
 SETTINGS = {("toy", "pocket"): SETTING}
 
 
@@ -122,7 +128,10 @@ def test_the_selection_that_nobody_named_is_named():
     (setting,) = executor.settings.values()
     assert setting.strategies == {"best_of_n": "best_of_n | weighted"}
     executor.close()
-    with pytest.raises(ConfigError, match=r"the strategies 'best_of_n' and 'best_of_n \| weighted' are both 'best_of_n \| weighted' here"):
+    with pytest.raises(
+        ConfigError,
+        match=r"the strategies 'best_of_n' and 'best_of_n \| weighted' are both 'best_of_n \| weighted' here",
+    ):
         LocalExecutor(config := toy(strategies=["best_of_n", "best_of_n | weighted"]), load_problems(config))
 
 
@@ -132,7 +141,10 @@ def test_the_selection_that_nobody_named_is_named():
         ({"verifiers": "none"}, "scores with the role 'main', but no verifier has it"),
         ({"verifiers": "checker"}, "sees the reference answer, but an oracle needs permission"),
         ({"budgets": {"usd": 1}}, "has no rate for it"),
-        ({"models": {"toy": {"model": "toy", "options": {"device": "cpu"}}}}, "option of the backend 'toy' is 'device', but no option"),
+        (
+            {"models": {"toy": {"model": "toy", "options": {"device": "cpu"}}}},
+            "option of the backend 'toy' is 'device', but no option",
+        ),
         ({"models": "tyo"}, "model is 'tyo', but no model has that name"),
     ],
 )

@@ -22,8 +22,16 @@ def test_a_snapshot_says_what_was_run_with_what():
     assert json.loads(json.dumps(taken)) == taken
     assert taken["configuration"] == config.resolved()
     assert taken["versions"]["numpy"] == numpy.__version__
-    assert taken["models"] == {"toy": {"policy": tts.solver.solver.Solver("toy").prepared("1 + 1", 9).backends["policy"].identity}}
-    told = {"dataset": "arithmetic", "source": "generated here, without end", "licence": "Apache-2.0", "note": "", "problems": 6}
+    assert taken["models"] == {
+        "toy": {"policy": tts.solver.solver.Solver("toy").prepared("1 + 1", 9).backends["policy"].identity}
+    }
+    told = {
+        "dataset": "arithmetic",
+        "source": "generated here, without end",
+        "licence": "Apache-2.0",
+        "note": "",
+        "problems": 6,
+    }
     assert {**told, "sha256": snapshot.data_checksum(prepared.problems["arithmetic"])} == taken["data"]["arithmetic"]
     assert taken["machine"]["cores"] >= 1
 

@@ -31,7 +31,9 @@ UNBOUNDED = "confidence(measure='logprob')"
 
 
 def pool(number: int, *samples: tuple[Any, ...], **given: Any) -> Result:
-    """Return a problem's pool: for each sample its class (None: no answer; 0 is right), its score (None: not asked), tokens, steps."""
+    """Return a problem's pool: for each sample its class (None: no answer; 0 is right), its score (None: not asked),
+    tokens, steps.
+    """
     drawn: list[RecordedSample] = []
     for kind, score, *rest in samples:
         tokens, steps = (*rest, *(10, ())[len(rest) :])
@@ -39,7 +41,13 @@ def pool(number: int, *samples: tuple[Any, ...], **given: Any) -> Result:
         scores, by_step = ({}, {}) if score is None else ({"main": score}, {"main": steps} if steps else {})
         drawn.append(
             RecordedSample(
-                answer=answer, answer_class=kind, right=kind == 0, status="finished", tokens=tokens, scores=scores, steps=by_step
+                answer=answer,
+                answer_class=kind,
+                right=kind == 0,
+                status="finished",
+                tokens=tokens,
+                scores=scores,
+                steps=by_step,
             )
         )
     usual = {"strategy": "best_of_n", "budget": {"samples": len(drawn)}, "verifiers": {"main": "toy"}}
@@ -58,7 +66,9 @@ def chosen(results: Sequence[Result], **given: Any) -> SelectionEffect:
 
 
 def many(law, problems: int = 30, size: int = 8, seed: int = 0) -> list[Result]:
-    """Return pools whose samples are right by chance, scored (and, where it says so, made so long) by a law of whether they are."""
+    """Return pools whose samples are right by chance, scored (and, where it says so, made so long) by a law of whether
+    they are.
+    """
     rng = np.random.default_rng(seed)
     made = []
     for number in range(problems):
@@ -94,12 +104,19 @@ def test_steps_are_held_against_the_answer_position_by_position() -> None:
 def test_each_way_of_making_steps_one_is_measured_and_one_is_gone_by() -> None:
     samples = [(0, 0.9, 10, (0.1, 0.9)), (1, 0.3, 10, (0.6, 0.3)), (0, 0.2, 10, (0.8, 0.2))]
     found = told([pool(0, *samples)], aggregate="min").measures
-    assert {name: each.value for name, each in found.aggregations.items()} == {"last": 0.5, "min": 0.0, "prod": 0.0, "mean": 1.0}
+    assert {name: each.value for name, each in found.aggregations.items()} == {
+        "last": 0.5,
+        "min": 0.0,
+        "prod": 0.0,
+        "mean": 1.0,
+    }
     assert found.quality.auc.value == 0.0
 
 
 def by_subsets(samples: Sequence[tuple[Any, ...]], size: int) -> tuple[float, float]:
-    """Return the mean score and the accuracy of the highest known score among those with an answer, over all subsets in all orders."""
+    """Return the mean score and the accuracy of the highest known score among those with an answer, over all subsets in
+    all orders.
+    """
     proxies, right = [], []
     for subset in itertools.permutations(samples, size):
         answered = [(score, kind) for kind, score in subset if kind is not None]
@@ -161,7 +178,9 @@ def test_advice_says_what_the_intervals_say() -> None:
 
     assert told(many(perfect)).advice.startswith(("Choose by its highest score", "Let it weigh votes"))
     assert "cannot be told from chance within a problem" in told(many(coin)).advice
-    assert told(many(upside_down)).advice.startswith("Do not use it: within a problem it puts wrong solutions before right ones")
+    assert told(many(upside_down)).advice.startswith(
+        "Do not use it: within a problem it puts wrong solutions before right ones"
+    )
     assert told(many(lambda good, rng: (0.55 + 0.1 * good,))).advice.count("its scores are no frequencies") == 1
     assert "unknown, since no problem has both right and wrong candidates" in told([pool(0, (0, 0.5), (0, 0.6))]).advice
     seen = told([pool(0, (0, 0.5), (1, 0.6), verifiers={"main": "checker"})]).advice
@@ -224,8 +243,10 @@ def test_what_is_unknown_says_why() -> None:
     assert alike["length"] == "scores or lengths do not vary"
 
 
-WITHOUT = result(cell(2, strategy="best_of_n", budget={"samples": 1}, verifiers={"main": "toy"}), drawn=(
-    RecordedSample(answer="3", answer_class=0, right=None, status="finished", tokens=5, scores={"main": 0.5}),))  # fmt: skip
+WITHOUT = result(
+    cell(2, strategy="best_of_n", budget={"samples": 1}, verifiers={"main": "toy"}),
+    drawn=(RecordedSample(answer="3", answer_class=0, right=None, status="finished", tokens=5, scores={"main": 0.5}),),
+)
 
 
 def test_what_is_not_looked_at_is_counted() -> None:
@@ -239,9 +260,13 @@ def test_what_is_not_looked_at_is_counted() -> None:
 
 def test_searches_are_looked_at_where_there_is_no_pool_each_by_itself() -> None:
     samples = [(0, 0.5), (1, 0.2), (0, 0.4)]
-    searches = [pool(i, *samples, strategy="beam(n=4) | weighted", budget={"tokens": 100 * (1 + i % 2)}) for i in range(24)]
+    searches = [
+        pool(i, *samples, strategy="beam(n=4) | weighted", budget={"tokens": 100 * (1 + i % 2)}) for i in range(24)
+    ]
     found = verifier_report(searches, lambda key: None).verdicts
-    assert [verdict.scored.strategy for verdict in found] == [f"beam(n=4) | weighted within tokens={100 * i}" for i in (1, 2)]
+    assert [verdict.scored.strategy for verdict in found] == [
+        f"beam(n=4) | weighted within tokens={100 * i}" for i in (1, 2)
+    ]
     assert all(verdict.selection is None for verdict in found)
     assert "not independent samples" in found[0].measures.unknown["best of N"]
     assert "what choosing by it gains is unknown: the candidates are not independent" in found[0].advice
@@ -254,7 +279,11 @@ def test_searches_are_looked_at_where_there_is_no_pool_each_by_itself() -> None:
         ([], {}, "none of the study's 0 results recorded its candidates"),
         ([result(cell(0))], {}, "none of the study's 1 results recorded its candidates"),
         ([pool(0, (0, None))], {}, "no verifier scored any of the recorded candidates"),
-        ([pool(0, (0, 0.5))], {"role": "final"}, "no verifier of the role 'final' scored any .*; there are scores by main"),
+        (
+            [pool(0, (0, 0.5))],
+            {"role": "final"},
+            "no verifier of the role 'final' scored any .*; there are scores by main",
+        ),
         ([pool(0, (0, math.nan))], {}, "none of the 1 scores of candidates with a reference answer is known"),
         ([WITHOUT], {}, "none of the 1 recorded candidates is of a problem with a reference answer"),
     ],
@@ -268,8 +297,14 @@ def test_steps_are_held_against_themselves_where_the_search_was_recorded() -> No
     problem = Problem("7 + 5 - 3 + 6", answer="15", id="0")
     with Solver(ToyBackend(ToyLanguage(accuracy=0.6)), "toy(error=0.2)", task="arithmetic") as solver:
         solution = solver.solve(problem, Budget(samples=6), strategy="best_of_n | weighted")
-    texts = [one.trajectory.full_text.splitlines(keepends=True) for one in sorted(solution.candidates, key=lambda one: one.index)]
-    scores = [solution.trace.nodes[one.trajectory.node].scores["main"] for one in sorted(solution.candidates, key=lambda one: one.index)]
+    texts = [
+        one.trajectory.full_text.splitlines(keepends=True)
+        for one in sorted(solution.candidates, key=lambda one: one.index)
+    ]
+    scores = [
+        solution.trace.nodes[one.trajectory.node].scores["main"]
+        for one in sorted(solution.candidates, key=lambda one: one.index)
+    ]
     kinds = [0 if one.answer == "15" else 1 for one in sorted(solution.candidates, key=lambda one: one.index)]
     recorded = pool(0, *((kind, said[-1], 10, said) for kind, said in zip(kinds, scores, strict=True)))
     (verdict,) = verifier_report([recorded], {"key 0": solution.trace.to_json().encode()}.get).verdicts
@@ -289,13 +324,25 @@ def test_steps_are_held_against_themselves_where_the_search_was_recorded() -> No
         ("text", "3 + 4", "3 + 4 = 7\n", None),
     ],
 )
-def test_steps_have_labels_where_their_task_can_check_them(task: str, problem: str, text: str, labels: list[bool] | None) -> None:
+def test_steps_have_labels_where_their_task_can_check_them(
+    task: str, problem: str, text: str, labels: list[bool] | None
+) -> None:
     root = TraceNode(0, None, "solve", "policy", problem, 3, "active", "0" * 16)
     end = TraceNode(1, 0, "solve", "policy", text, 5, "finished", "0" * 16, candidate=0)
     trace = Trace(
-        problem=problem, task=task, model="m", strategy="s", seed=0, answer=None, confidence=0.0, stopped_by="done", budget="",
-        nodes=(root, end), calls=(), usage=Usage(),
-    )  # fmt: skip
+        problem=problem,
+        task=task,
+        model="m",
+        strategy="s",
+        seed=0,
+        answer=None,
+        confidence=0.0,
+        stopped_by="done",
+        budget="",
+        nodes=(root, end),
+        calls=(),
+        usage=Usage(),
+    )
     gold = step_gold({"recorded": trace.to_json().encode()}.get)
     assert gold("recorded", 0) == labels
     assert gold("another", 0) is None

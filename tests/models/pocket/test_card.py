@@ -1,4 +1,6 @@
-"""The card tells what was measured: its tables are the evaluation's, and problems drawn just now come out as it says."""
+"""The card tells what was measured: its tables are the evaluation's, and problems drawn just now come out as it
+says.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,10 @@ def test_what_ships_is_small_and_is_what_its_checksums_say() -> None:
     assert {f"{model}/model.safetensors" for model in ("policy", "process", "countdown", "reader")} <= set(sums)
     assert {f"heads/{head}.safetensors" for head in ("probe", "process", "reach", "likelihood")} <= set(sums)
     assert sum((HOME / name).stat().st_size for name in sums) < 24 * 2**20
-    assert sums["policy/model.safetensors"] == hashlib.sha256((HOME / "policy" / "model.safetensors").read_bytes()).hexdigest()
+    assert (
+        sums["policy/model.safetensors"]
+        == hashlib.sha256((HOME / "policy" / "model.safetensors").read_bytes()).hexdigest()
+    )
 
 
 def test_the_shipped_folder_has_the_same_logits_in_transformers() -> None:
@@ -46,7 +51,8 @@ def test_the_shipped_folder_has_the_same_logits_in_transformers() -> None:
     model = transformers.AutoModelForCausalLM.from_pretrained(HOME / "policy", dtype=torch.float32)
     tokenizer = transformers.AutoTokenizer.from_pretrained(HOME / "policy")
     items = [
-        problems.draw_item(problems.Cell(kind, size), "test", 1, 0) for kind, size in (("plain-2", 3), ("worded-2", 6), ("countdown", 3))
+        problems.draw_item(problems.Cell(kind, size), "test", 1, 0)
+        for kind, size in (("plain-2", 3), ("worded-2", 6), ("countdown", 3))
     ]
     prompts = [f"{item.problem.text}\n" for item in items]
     texts = ["".join(f"{step}\n" for step in item.worked) for item in items]
@@ -68,9 +74,13 @@ def test_the_shipped_folder_has_the_same_logits_in_transformers() -> None:
         np.testing.assert_allclose(ours, theirs, atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize("operations", [2, *(pytest.param(operations, marks=pytest.mark.slow) for operations in (1, 4, 6))])
+@pytest.mark.parametrize(
+    "operations", [2, *(pytest.param(operations, marks=pytest.mark.slow) for operations in (1, 4, 6))]
+)
 def test_problems_that_nobody_has_seen_come_out_as_the_card_says(operations: int) -> None:
-    """Drawn with a seed of this moment; within four standard errors of both measurements, so that one run in 15,000 fails by chance."""
+    """Drawn with a seed of this moment; within four standard errors of both measurements, so that one run in 15,000
+    fails by chance.
+    """
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
     pytest.importorskip("numba")
@@ -78,7 +88,11 @@ def test_problems_that_nobody_has_seen_come_out_as_the_card_says(operations: int
     seed = secrets.randbits(32)
     items = [problems.draw_item(problems.Cell("plain-2", operations), "test", seed, index) for index in range(60)]
     found = tts.solve_many(
-        [item.problem for item in items], each=tts.Budget(samples=4), strategy="best_of_n(n=4) | majority", verifier={}, seed=seed
+        [item.problem for item in items],
+        each=tts.Budget(samples=4),
+        strategy="best_of_n(n=4) | majority",
+        verifier={},
+        seed=seed,
     )
     assert not any(solution.error for solution in found)
     right = [
@@ -87,4 +101,6 @@ def test_problems_that_nobody_has_seen_come_out_as_the_card_says(operations: int
     ]
     told = next(row for row in MEASURED["tables"]["accuracy"]["rows"] if row["operations"] == operations)["pass_1"]
     error = math.hypot(np.std(right, ddof=1) / math.sqrt(len(right)), (told["high"] - told["low"]) / (2 * 1.96))
-    assert abs(np.mean(right) - told["value"]) <= 4 * error + 0.01, f"seed {seed}: {np.mean(right):.3f}, the card says {told}"
+    assert abs(np.mean(right) - told["value"]) <= 4 * error + 0.01, (
+        f"seed {seed}: {np.mean(right):.3f}, the card says {told}"
+    )

@@ -17,7 +17,9 @@ from tts.tasks.arithmetic.expression import numbers, parse, value
 
 for module in ("torch", "transformers", "numba"):
     pytest.importorskip(module)
-pytestmark = pytest.mark.skipif(not (SHIPPED / CHECKSUMS).is_file(), reason="the shipped models are not in this checkout")
+pytestmark = pytest.mark.skipif(
+    not (SHIPPED / CHECKSUMS).is_file(), reason="the shipped models are not in this checkout"
+)
 
 BEAM = "beam(n=4, branching=4) | weighted"
 
@@ -30,14 +32,20 @@ def pair() -> Iterator[tts.Solver]:
 
 
 @pytest.mark.parametrize("strategy", [None, BEAM, "a_star(branching=4, goals=1) | best"])
-def test_a_countdown_without_a_solution_ends_within_its_budget_and_is_proven_by_nobody(pair: tts.Solver, strategy: str | None) -> None:
+def test_a_countdown_without_a_solution_ends_within_its_budget_and_is_proven_by_nobody(
+    pair: tts.Solver, strategy: str | None
+) -> None:
     found = pair.solve("Reach 99 with 1 1 1 1.", tts.Budget(generated_tokens=120), strategy=strategy)
     assert found.error is None
     assert found.usage.generated_tokens <= 120
-    assert found.answer is None or value(parse(found.answer)) != 99 or sorted(numbers(parse(found.answer))) != [1, 1, 1, 1]
+    assert (
+        found.answer is None or value(parse(found.answer)) != 99 or sorted(numbers(parse(found.answer))) != [1, 1, 1, 1]
+    )
     with tts.Solver("pocket", "rules", task="countdown") as ruled:
         end = ruled.solve(
-            "Reach 99 with 1 1 1 1.", tts.Budget(generated_tokens=120), strategy="best_of_n | score_threshold(threshold=1) | best"
+            "Reach 99 with 1 1 1 1.",
+            tts.Budget(generated_tokens=120),
+            strategy="best_of_n | score_threshold(threshold=1) | best",
         )
     assert all(candidate.scores["main"] == 0 for candidate in end.candidates)
     assert end.stopped_by != "score_threshold"
@@ -62,7 +70,9 @@ def test_five_numbers_are_searched_as_four_are(pair: tts.Solver) -> None:
 
 
 def test_a_negative_target_is_refused_in_one_line_before_anything_is_spent(pair: tts.Solver) -> None:
-    with pytest.raises(ConfigError, match=r"the problem is 'Reach -3 with 3 5\.', but the task 'countdown' reads only") as refused:
+    with pytest.raises(
+        ConfigError, match=r"the problem is 'Reach -3 with 3 5\.', but the task 'countdown' reads only"
+    ) as refused:
         pair.solve("Reach -3 with 3 5.", 200)
     assert "\n" not in str(refused.value)
 
@@ -81,10 +91,18 @@ def test_a_process_model_of_another_policy_s_tokens_is_refused_in_one_line(tmp_p
     vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
     (other / "tokenizer.json").write_text(json.dumps(tokenizer))
     critic = dataclasses.replace(
-        get("pocket-countdown"), name="another", source="folder", location=str(other), readout=str(SHIPPED / "heads/reach.safetensors")
+        get("pocket-countdown"),
+        name="another",
+        source="folder",
+        location=str(other),
+        readout=str(SHIPPED / "heads/reach.safetensors"),
     )
-    with pytest.raises(ConfigError, match="is 'another', whose tokenizer differs, but both must have the same") as refused:
-        tts.Solver(dataclasses.replace(get("pocket"), process_model=critic, process_models=())).solve("Reach 8 with 4 4.", 100)
+    with pytest.raises(
+        ConfigError, match="is 'another', whose tokenizer differs, but both must have the same"
+    ) as refused:
+        tts.Solver(dataclasses.replace(get("pocket"), process_model=critic, process_models=())).solve(
+            "Reach 8 with 4 4.", 100
+        )
     assert "\n" not in str(refused.value)
 
 
@@ -97,5 +115,7 @@ def test_a_readout_of_another_size_is_refused_in_one_line(tmp_path: Path) -> Non
         readout=str(SHIPPED / "heads/process.safetensors"),  # of the other process model
     )
     with pytest.raises(ConfigError, match=r"has a weight of shape .*192.*, but the hidden size is 128") as refused:
-        tts.Solver(dataclasses.replace(get("pocket"), process_model=critic, process_models=())).solve("Reach 8 with 4 4.", 100)
+        tts.Solver(dataclasses.replace(get("pocket"), process_model=critic, process_models=())).solve(
+            "Reach 8 with 4 4.", 100
+        )
     assert "\n" not in str(refused.value)

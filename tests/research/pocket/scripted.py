@@ -1,4 +1,6 @@
-"""A policy whose every probability is known: it works problems out line by line and slips at a stated rate. Tokens are characters."""
+"""A policy whose every probability is known: it works problems out line by line and slips at a stated rate. Tokens are
+characters.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,8 @@ class ScriptedPolicy(Backend):
 
     Args:
         slips: the probability that a step's result is wrong. solutions: of countdowns, by text.
-        fixes, breaks: the probabilities that a wrong attempt in the prompt is put right, and that a right one is not repeated.
+        fixes, breaks: the probabilities that a wrong attempt in the prompt is put right, and that a right one is not
+            repeated.
         heads: readings of a path's last line by name, given whether all lines so far are right.
     """
 
@@ -110,7 +113,8 @@ class ScriptedPolicy(Backend):
             results = [done(step) for step in self._solutions[state.problem]]
             return "".join(lines) + f"A: {results[-1]}\n"
         work(read(state.problem).expression)
-        answer = steps(read(state.problem).expression)[-1].result + off  # a slip is never made good, not even by a factor of 0
+        # a slip is never made good, not even by a factor of 0
+        answer = steps(read(state.problem).expression)[-1].result + off
         return "".join(lines) + f"A: {answer}\n"
 
     def follow(self, state: Written, text: str) -> list[bool]:
@@ -124,7 +128,9 @@ class ScriptedPolicy(Backend):
     async def value(self, handles: Sequence[Any], head: str) -> list[Reply[Any]]:
         return [Reply(np.array([self._heads[head](right) for right in self.follow(h, h.text)]), 0) for h in handles]
 
-    async def next_logprobs(self, handles: Sequence[Any], texts: Sequence[str], tokens: Sequence[str]) -> list[Reply[Any]]:
+    async def next_logprobs(
+        self, handles: Sequence[Any], texts: Sequence[str], tokens: Sequence[str]
+    ) -> list[Reply[Any]]:
         assert set(texts) <= {RESTART}
         assert tuple(tokens) == (YES, NO)
         chances = [0.9 if all(self.follow(h, h.text.rpartition("\n")[0])) else 0.2 for h in handles]

@@ -56,7 +56,9 @@ def test_a_state_has_a_right_attempt_right_solutions_and_slips_all_judged_exactl
     slips = [verdict for verdicts in last for verdict in verdicts[8:]]
     assert len(slips) == 120
     assert np.mean(slips) < 0.2  # a slip that meets what was right is none
-    assert [branch.lines for branch in attempt_state(ATTEMPTED, 0, 3).branches] == [branch.lines for branch in made[3].branches]
+    assert [branch.lines for branch in attempt_state(ATTEMPTED, 0, 3).branches] == [
+        branch.lines for branch in made[3].branches
+    ]
 
 
 def test_problems_are_of_the_train_split_and_the_stage_must_have_run(tmp_path: Path) -> None:
@@ -137,6 +139,10 @@ def test_refine_settle_and_calibrate_go_on_from_each_other(tmp_path: Path, monke
     assert command.main(["calibrate", "--out", str(tmp_path)]) == 2
     assert "hint: run the stage judge or refine there first" in capsys.readouterr().err
     for stage, minutes in (("attempts", "0.04"), ("refine", "0.006"), ("settle", "0.006"), ("calibrate", "0.01")):
-        assert command.main([stage, "--out", str(tmp_path), "--minutes", minutes, "--seed", "0", "--device", "cpu"]) == 0
-    assert (tmp_path / "settled" / "model.safetensors").read_bytes() == (tmp_path / "countdown" / "model.safetensors").read_bytes()
+        assert (
+            command.main([stage, "--out", str(tmp_path), "--minutes", minutes, "--seed", "0", "--device", "cpu"]) == 0
+        )
+    assert (tmp_path / "settled" / "model.safetensors").read_bytes() == (
+        tmp_path / "countdown" / "model.safetensors"
+    ).read_bytes()
     assert {path.name for path in (tmp_path / "heads").iterdir()} == {"reach.safetensors"}

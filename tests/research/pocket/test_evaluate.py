@@ -18,7 +18,19 @@ from research.pocket.evaluate.accuracy import accuracy_tables, vote
 from research.pocket.evaluate.held_out import pairs_of
 from research.pocket.evaluate.intervals import Intervals, Observed
 from research.pocket.evaluate.pools import Attempt, Pool
-from research.pocket.evaluate.problems import MAIN, OTHERS, PAIRS, SET_SEED, Cell, Item, Sets, draw_item, draw_sets, tells, unseen
+from research.pocket.evaluate.problems import (
+    MAIN,
+    OTHERS,
+    PAIRS,
+    SET_SEED,
+    Cell,
+    Item,
+    Sets,
+    draw_item,
+    draw_sets,
+    tells,
+    unseen,
+)
 from research.pocket.evaluate.rendering import markdown, plain, shown
 from research.pocket.evaluate.restarting import observations
 from research.pocket.evaluate.revising import revision_tables
@@ -40,7 +52,9 @@ def item(size: int = 2, index: int = 0) -> Item:
     return draw_item(Cell("plain-2", size), "validation", 1, index)
 
 
-def attempt(answer: str | None, *, right: bool = False, weight: float = math.nan, restart: float = math.nan, **more: Any) -> Attempt:
+def attempt(
+    answer: str | None, *, right: bool = False, weight: float = math.nan, restart: float = math.nan, **more: Any
+) -> Attempt:
     return Attempt((f"A: {answer}\n",), answer, right, readings={"process": (weight,)}, restart=restart, **more)
 
 
@@ -48,7 +62,7 @@ def column(table: Table, key: str) -> list[Any]:
     return [row[list(table.columns).index(key)] for row in table.rows]
 
 
-# The sets -------------------------------------------------------------------------------------------------------------------------
+# The sets -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("split", ["test", "validation"])
@@ -99,7 +113,7 @@ def test_half_of_the_pairs_are_new_to_a_model_and_the_others_could_have_been() -
     assert {unseen(step) == held_out(step) for step in asked if not countdown.may_have(step)} == {True}
 
 
-# Accuracy -------------------------------------------------------------------------------------------------------------------------
+# Accuracy -------------------------------------------------------------------------------------------------------------
 
 
 def test_the_answer_of_most_weight_is_chosen_and_the_first_of_equals() -> None:
@@ -117,7 +131,9 @@ def test_accuracy_by_hand() -> None:
     right, wrong = attempt("1", right=True), attempt("2")
     pools = [Pool(item(), (right,) * n + (wrong,) * (16 - n), greedy=right if n else wrong) for n in (0, 8, 16)]
     main, others = accuracy_tables(pools, [], Intervals())
-    values = {key: entry.value for key, entry in zip(main.columns, main.rows[0], strict=True) if isinstance(entry, Estimate)}
+    values = {
+        key: entry.value for key, entry in zip(main.columns, main.rows[0], strict=True) if isinstance(entry, Estimate)
+    }
     assert main.rows[0][:2] == [2, 3]
     assert values["greedy"] == pytest.approx(2 / 3)
     assert values["pass_1"] == pytest.approx(0.5)
@@ -128,7 +144,7 @@ def test_accuracy_by_hand() -> None:
     assert not others.rows
 
 
-# Known policies -------------------------------------------------------------------------------------------------------------------
+# Known policies -------------------------------------------------------------------------------------------------------
 
 
 @lru_cache
@@ -171,7 +187,9 @@ def test_the_accuracy_of_a_known_policy_is_found() -> None:
         p = (1 - SLIP) ** size
         samples = 2 * 64 + 4 * 16
         assert near(first, p, samples)
-        assert four.value == pytest.approx(1 - (1 - p) ** 4, abs=4 * 4 * (1 - p) ** 3 * math.sqrt(p * (1 - p) / samples) + 0.02)
+        assert four.value == pytest.approx(
+            1 - (1 - p) ** 4, abs=4 * 4 * (1 - p) ** 3 * math.sqrt(p * (1 - p) / samples) + 0.02
+        )
         assert (deep.value, deep.num, greedy.value, greedy.high) == (1, 2, 1, 1)
         assert first.value in first
     assert column(table, "problems") == [6] * 10
@@ -194,7 +212,9 @@ def test_a_perfect_verifier_and_one_that_knows_nothing() -> None:
     assert column(by_position, "position")[-2] == "answer line"
     assert column(by_position, "leads_auc")[-2].value == pytest.approx(1)
     assert column(by_position, "leads_auc_within")[-2].value == pytest.approx(1)
-    for share, *aucs in zip(*(column(by_position, key)[:-2] for key in ("leads_share", "leads_auc", "leads_auc_within")), strict=True):
+    for share, *aucs in zip(
+        *(column(by_position, key)[:-2] for key in ("leads_share", "leads_auc", "leads_auc_within")), strict=True
+    ):
         assert share < 0.9  # a right beginning may still go wrong, which nobody can see there
         assert all(0.5 < auc.value < 1 for auc in aucs)
     final = found["final_answer"]
@@ -218,9 +238,13 @@ def test_a_line_leads_where_its_sample_ends_right_and_is_right_by_itself() -> No
         if first.result in (second.left, second.right)
     )
     lines = (f"{slipped}\n", f"{follows}\n", f"A: {follows.result}\n")
-    pool = Pool(two, (Attempt(lines, str(follows.result), right=False, readings={"process": (0.1, 0.2, 0.3)}), attempt(None)))
+    pool = Pool(
+        two, (Attempt(lines, str(follows.result), right=False, readings={"process": (0.1, 0.2, 0.3)}), attempt(None))
+    )
     if two.judge(lines)[1]:  # the slip went where the second step takes it
-        assert [(line.number, line.final, line.readings["process"], line.leads, line.right) for line in lines_of([pool])[:3]] == [
+        assert [
+            (line.number, line.final, line.readings["process"], line.leads, line.right) for line in lines_of([pool])[:3]
+        ] == [
             (1, False, 0.1, False, False),
             (2, False, 0.2, False, True),
             (3, True, 0.3, False, True),
@@ -232,7 +256,8 @@ def test_a_line_leads_where_its_sample_ends_right_and_is_right_by_itself() -> No
 def test_a_verifier_that_knows_only_how_hard_problems_are_knows_nothing_within_them() -> None:
     right, wrong = ([attempt(answer, right=answer == "1", weight=weight) for answer in "12"] for weight in (0.9, 0.1))
     pools = [
-        Pool(item(index=i), (one,) * many + (other,) * (4 - many)) for i, (one, other, many) in enumerate([(*right, 3), (*wrong, 1)] * 8)
+        Pool(item(index=i), (one,) * many + (other,) * (4 - many))
+        for i, (one, other, many) in enumerate([(*right, 3), (*wrong, 1)] * 8)
     ]
     found = {table.name: table for table in verifier_tables(pools, [], Intervals())}
     for name, row, key in (("process_by_position", 6, "leads_auc"), ("final_answer", 0, "auc")):
@@ -325,13 +350,15 @@ def test_one_seed_gives_one_evaluation_and_fewer_samples_are_the_beginning() -> 
 def test_samples_at_the_cap_are_unfinished_and_counted() -> None:
     pools = draw_pools(policy(), drawn_sets(), dataclasses.replace(SIZES, max_tokens=20), verifiers=(), seed=3)  # type: ignore[arg-type]
     found = tables(pools)
-    unfinished, unanswered, samples = (sum(column(found["drawn"], key)) for key in ("unfinished", "unanswered", "samples"))
+    unfinished, unanswered, samples = (
+        sum(column(found["drawn"], key)) for key in ("unfinished", "unanswered", "samples")
+    )
     assert 0 < unfinished == unanswered < samples
     assert column(found["accuracy"], "pass_1")[-1].value == 0
     assert not any(pool.revisions for pool in pools.main[-6:])
 
 
-# Printing -------------------------------------------------------------------------------------------------------------------------
+# Printing -------------------------------------------------------------------------------------------------------------
 
 
 def test_entries_as_people_read_them() -> None:
@@ -343,10 +370,15 @@ def test_entries_as_people_read_them() -> None:
 
 
 def test_tables_for_documents_and_programs() -> None:
-    table = Table("one", "Title", "Note.", {"a": "A", "b": "B"}, [["x", Estimate(0.5, 0.25, 0.75, 0.95, 9)], ["y", math.nan]])
+    table = Table(
+        "one", "Title", "Note.", {"a": "A", "b": "B"}, [["x", Estimate(0.5, 0.25, 0.75, 0.95, 9)], ["y", math.nan]]
+    )
     assert markdown([table]) == "**Title**\n\n| A | B |\n| :-- | --: |\n| x | 0.50 [0.25, 0.75] |\n| y | – |\n\nNote.\n"
     rows = plain([table])["one"]["rows"]  # type: ignore[index]
-    assert rows == [{"a": "x", "b": {"value": 0.5, "low": 0.25, "high": 0.75, "level": 0.95, "num": 9}}, {"a": "y", "b": None}]
+    assert rows == [
+        {"a": "x", "b": {"value": 0.5, "low": 0.25, "high": 0.75, "level": 0.95, "num": 9}},
+        {"a": "y", "b": None},
+    ]
 
 
 def test_the_pairs_are_of_two_operations() -> None:

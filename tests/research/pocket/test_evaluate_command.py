@@ -34,11 +34,26 @@ def candidate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from research.pocket.train.tokenizer import build
 
     folder, tokenizer, random = tmp_path_factory.mktemp("pair"), build(), torch.Generator().manual_seed(0)
-    shape = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 1, "num_key_value_heads": 1}
+    shape = {
+        "hidden_size": 64,
+        "intermediate_size": 64,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 1,
+        "num_key_value_heads": 1,
+    }
     for name in ("policy", "process"):
-        ids = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+        ids = {
+            "bos_token_id": tokenizer.bos_token_id,
+            "eos_token_id": tokenizer.eos_token_id,
+            "pad_token_id": tokenizer.pad_token_id,
+        }
         config = transformers.LlamaConfig(
-            vocab_size=len(tokenizer), head_dim=64, max_position_embeddings=1024, tie_word_embeddings=True, **shape, **ids
+            vocab_size=len(tokenizer),
+            head_dim=64,
+            max_position_embeddings=1024,
+            tie_word_embeddings=True,
+            **shape,
+            **ids,
         )
         model = transformers.LlamaForCausalLM(config)
         for weight in model.parameters():
@@ -47,7 +62,10 @@ def candidate(tmp_path_factory: pytest.TempPathFactory) -> Path:
         tokenizer.save_pretrained(folder / name)
     (folder / "heads").mkdir()
     for name in ("probe", "process"):
-        save_file({"weight": torch.randn(64, generator=random), "bias": torch.zeros(1)}, folder / "heads" / f"{name}.safetensors")
+        save_file(
+            {"weight": torch.randn(64, generator=random), "bias": torch.zeros(1)},
+            folder / "heads" / f"{name}.safetensors",
+        )
     return folder
 
 
@@ -60,7 +78,18 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    small = Sizes(problems=1, samples=2, deep=0, deep_samples=2, others=1, pairs=2, pair_samples=1, cut=1, revised=1, max_tokens=24)
+    small = Sizes(
+        problems=1,
+        samples=2,
+        deep=0,
+        deep_samples=2,
+        others=1,
+        pairs=2,
+        pair_samples=1,
+        cut=1,
+        revised=1,
+        max_tokens=24,
+    )
     monkeypatch.setattr("research.pocket.evaluate.run.QUICK", small)
 
 
@@ -79,22 +108,34 @@ def test_the_command_measures_a_candidate(candidate: Path, small: None, capsys: 
     assert "Accuracy by number of operations" in run(capsys, *options)
 
 
-def test_what_a_candidate_lacks_is_left_out(candidate: Path, small: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_candidate_lacks_is_left_out(
+    candidate: Path, small: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     alone = json.loads(run(capsys, "--policy", candidate / "policy", "--json"))["tables"]
     assert {"accuracy", "self_evaluation"} <= set(alone)
     assert not {"process_by_position", "probe_by_position", "final_answer"} & set(alone)
-    probed = json.loads(run(capsys, "--policy", candidate / "policy", "--heads", candidate / "heads", "--json"))["tables"]
+    probed = json.loads(run(capsys, "--policy", candidate / "policy", "--heads", candidate / "heads", "--json"))[
+        "tables"
+    ]
     assert "probe_by_position" in probed
     assert "process_by_position" not in probed
     assert alone["accuracy"]["rows"][0]["pass_1"] == probed["accuracy"]["rows"][0]["pass_1"]
-    assert json.loads(run(capsys, "--policy", candidate / "policy", "--heads", tmp_path, "--json"))["tables"].keys() == alone.keys()
+    assert (
+        json.loads(run(capsys, "--policy", candidate / "policy", "--heads", tmp_path, "--json"))["tables"].keys()
+        == alone.keys()
+    )
 
 
-def test_mistakes_are_told_before_anything_is_drawn(candidate: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_are_told_before_anything_is_drawn(
+    candidate: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for arguments, told in (
         (("--process", candidate), "without a policy"),
         (("--policy", tmp_path / "none"), "is no folder"),
-        (("--policy", candidate / "policy", "--process", candidate / "process", "--heads", tmp_path), "process.safetensors is missing"),
+        (
+            ("--policy", candidate / "policy", "--process", candidate / "process", "--heads", tmp_path),
+            "process.safetensors is missing",
+        ),
         (("--policy", tmp_path), "could not be loaded"),
         (("--problems", 0), "problems is 0"),
         (("--samples", 0), "samples is 0"),

@@ -25,7 +25,12 @@ def rows(count: int) -> list[dict[str, object]]:
         a, b = i % 8 + 2, i % 6 + 1
         step, good = (f"{a} + {b} = {a + b}", True) if i % 2 else (f"{a} - {b} = {a - b}", False)
         made.append(
-            {"prompt": f"Reach {i % 40 + 1} with {a} {b}.\n", "completions": [step], "labels": [good], "soft_labels": [float(good)]}
+            {
+                "prompt": f"Reach {i % 40 + 1} with {a} {b}.\n",
+                "completions": [step],
+                "labels": [good],
+                "soft_labels": [float(good)],
+            }
         )
     return made
 

@@ -27,7 +27,9 @@ def pools(readings: Sequence[tuple[bool, float]], count: int = 30) -> list[Pool]
     return [Pool(ITEM, tuple(Sampled(right, reading, -1.0) for right, reading in readings)) for _ in range(count)]
 
 
-@pytest.mark.parametrize(("readings", "met"), [([(True, 0.9), (False, 0.1)] * 4, True), ([(True, 0.1), (False, 0.1)] * 4, False)])
+@pytest.mark.parametrize(
+    ("readings", "met"), [([(True, 0.9), (False, 0.1)] * 4, True), ([(True, 0.1), (False, 0.1)] * 4, False)]
+)
 def test_samples_must_be_ranked_within_problems(readings: Sequence[tuple[bool, float]], met: bool) -> None:
     process, free, _ = gates.auc_of_samples(pools(readings), INTERVALS)
     assert process.met is met
@@ -46,7 +48,12 @@ def test_the_gates_are_of_the_process_model_that_the_pair_scores_by() -> None:
 
 @pytest.mark.parametrize(("good", "met"), [(0.8, True), (0.2, False)])
 def test_steps_must_be_ranked_within_states(good: float, met: bool) -> None:
-    steps = [StepRead(2 * i + d, i, d, good if leads else 0.5, leads) for i in range(30) for d in (0, 1) for leads in (True, False)]
+    steps = [
+        StepRead(2 * i + d, i, d, good if leads else 0.5, leads)
+        for i in range(30)
+        for d in (0, 1)
+        for leads in (True, False)
+    ]
     found = gates.auc_of_steps(steps, INTERVALS)
     assert [gate.met for gate in found] == [met, None, None]
     assert "60 states" in found[0].found
@@ -93,7 +100,10 @@ def test_problems_are_fresh_and_of_the_test_split() -> None:
 
 
 def test_the_ladder_tells_one_sample_and_any_of_them_by_rung() -> None:
-    rungs = {3: pools([(True, 0.5), (False, 0.5)], 2), 4: [*pools([(False, 0.5)] * 2, 1), *pools([(True, 0.5), (False, 0.5)], 1)]}
+    rungs = {
+        3: pools([(True, 0.5), (False, 0.5)], 2),
+        4: [*pools([(False, 0.5)] * 2, 1), *pools([(True, 0.5), (False, 0.5)], 1)],
+    }
     found = gates.ladder(rungs)
     assert found.found == "3: 0.500, 1.000 of 2; 4: 0.250, 0.500 of 2"
     assert found.met is None

@@ -1,4 +1,6 @@
-"""Reinforcement learning on rollouts: the loss by hand and by TRL, the batch, and one step that raises what was rewarded."""
+"""Reinforcement learning on rollouts: the loss by hand and by TRL, the batch, and one step that raises what was
+rewarded.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,10 @@ from tts.solver.rollouts import Rollouts
 
 
 def test_the_loss_is_that_of_the_paper() -> None:
-    logprobs, before = torch.tensor([[-1.0, -2.0, -9.0], [-0.5, -1.0, -1.5]]), torch.tensor([[-1.2, -1.5, 0.0], [-1.5, -1.0, -1.4]])
+    logprobs, before = (
+        torch.tensor([[-1.0, -2.0, -9.0], [-0.5, -1.0, -1.5]]),
+        torch.tensor([[-1.2, -1.5, 0.0], [-1.5, -1.0, -1.4]]),
+    )
     advantages, mask = [2.0, -1.0], [[1.0, 1.0, 0.0], [1.0, 1.0, 1.0]]
     rows = []
     for i, advantage in enumerate(advantages):
@@ -52,7 +57,9 @@ def test_a_batch_has_groups_with_a_difference_alone() -> None:
     taught = [group for group in found.groups if group.variance > 0]
     assert len(batch["ids"]) == sum(len(group.rollouts) for group in taught)
     assert len({len(group.rollouts) for group in found.groups}) > 1, "groups of several sizes"
-    assert batch["shares"].tolist() == pytest.approx([1 / sum(len(group.rollouts) for group in found.groups)] * len(batch["ids"]))
+    assert batch["shares"].tolist() == pytest.approx(
+        [1 / sum(len(group.rollouts) for group in found.groups)] * len(batch["ids"])
+    )
     at = 0
     for group in taught:
         for one, advantage in zip(group.rollouts, group.advantages().tolist(), strict=True):
@@ -75,8 +82,13 @@ def small_batch(count: int = 4, prompt: int = 3, length: int = 6) -> dict[str, t
     for at in range(count):
         mask[at, prompt : prompt + length - at] = 1
     before = -3 + 0.5 * torch.rand(count, prompt + length, generator=generator)
-    return {"ids": ids, "mask": mask, "before": before * mask, "advantages": torch.tensor([0.9, -0.9, 0.7, -0.7]),
-            "shares": torch.full((count,), 1 / count)}  # fmt: skip
+    return {
+        "ids": ids,
+        "mask": mask,
+        "before": before * mask,
+        "advantages": torch.tensor([0.9, -0.9, 0.7, -0.7]),
+        "shares": torch.full((count,), 1 / count),
+    }
 
 
 def test_a_step_raises_what_was_rewarded() -> None:
@@ -85,11 +97,15 @@ def test_a_step_raises_what_was_rewarded() -> None:
 
     def logprobs() -> torch.Tensor:
         with torch.no_grad():
-            found = torch.log_softmax(model(input_ids=batch["ids"]).logits[:, :-1], dim=-1).gather(-1, batch["ids"][:, 1:, None])[..., 0]
+            found = torch.log_softmax(model(input_ids=batch["ids"]).logits[:, :-1], dim=-1).gather(
+                -1, batch["ids"][:, 1:, None]
+            )[..., 0]
         return (found * batch["mask"][:, 1:]).sum(dim=1)
 
     with torch.no_grad():
-        now = torch.log_softmax(model(input_ids=batch["ids"]).logits[:, :-1], dim=-1).gather(-1, batch["ids"][:, 1:, None])[..., 0]
+        now = torch.log_softmax(model(input_ids=batch["ids"]).logits[:, :-1], dim=-1).gather(
+            -1, batch["ids"][:, 1:, None]
+        )[..., 0]
     batch["before"] = torch.cat([torch.zeros(len(now), 1), now], dim=1)
     first = logprobs()
     take_step(model, torch.optim.SGD(model.parameters(), lr=0.05), batch)
@@ -113,7 +129,9 @@ def test_other_sizes_get_no_more_tokens_than_equal_groups() -> None:
     totals = np.diff([one["tokens"] for one in equal]).astype(int).tolist()
     assert min(totals) > 0
     signal = list(train("signal", totals, 4, seed=0))
-    assert all(0 < spent <= total for spent, total in zip(np.diff([one["tokens"] for one in signal]), totals, strict=True))
+    assert all(
+        0 < spent <= total for spent, total in zip(np.diff([one["tokens"] for one in signal]), totals, strict=True)
+    )
 
 
 @pytest.mark.slow
@@ -125,14 +143,21 @@ def test_the_loss_on_equal_groups_is_that_of_trl(tmp_path: Path) -> None:
     model.save_pretrained(tmp_path / "model")
     tokenizer.save_pretrained(tmp_path / "model")
     batch = small_batch()
-    (tmp_path / "batch.json").write_text(json.dumps({**{name: values.tolist() for name, values in batch.items()}, "prompt": 3}))
+    (tmp_path / "batch.json").write_text(
+        json.dumps({**{name: values.tolist() for name, values in batch.items()}, "prompt": 3})
+    )
     done = subprocess.run(
         [python, str(Path(__file__).with_name("trl_loss.py")), str(tmp_path / "model"), str(tmp_path / "batch.json")],
-        capture_output=True, text=True, check=False, env={**os.environ, **OFFLINE, "PYTHONPATH": ""},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **OFFLINE, "PYTHONPATH": ""},
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     theirs = json.loads(done.stdout.splitlines()[-1])
-    logprobs = torch.log_softmax(model(input_ids=batch["ids"]).logits[:, :-1], dim=-1).gather(-1, batch["ids"][:, 1:, None])[..., 0]
+    logprobs = torch.log_softmax(model(input_ids=batch["ids"]).logits[:, :-1], dim=-1).gather(
+        -1, batch["ids"][:, 1:, None]
+    )[..., 0]
     loss = policy_loss(logprobs, batch["before"][:, 1:], batch["advantages"], batch["mask"][:, 1:])
     loss.backward()
     norm = gradient_norm(model)

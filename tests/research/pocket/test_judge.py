@@ -40,7 +40,9 @@ def brute(numbers: tuple[int, ...]) -> set[int]:
 @pytest.mark.parametrize("numbers", [(7,), (3, 3), (17, 22), (1, 4, 25), (2, 2, 9), (5, 11, 18, 24), (1, 1, 1, 1)])
 def test_the_solver_finds_what_every_expression_comes_to(numbers: tuple[int, ...]) -> None:
     values = brute(numbers)
-    assert [target for target in range(1, 100) if reachable(numbers, target)] == sorted(value for value in values if 1 <= value <= 99)
+    assert [target for target in range(1, 100) if reachable(numbers, target)] == sorted(
+        value for value in values if 1 <= value <= 99
+    )
 
 
 def test_steps_are_right_and_leave_what_they_should() -> None:
@@ -128,8 +130,12 @@ def test_ranking_compares_the_lines_of_one_state_alone() -> None:
 
 def test_batches_are_of_each_kind_at_their_shares() -> None:
     kinds = [judge.number_of(step) for step in range(1000)]
-    assert [number for kind, number in kinds if kind == "pocket"] == list(range(sum(kind == "pocket" for kind, _ in kinds)))
-    assert [number for kind, number in kinds if kind == "countdown"] == list(range(sum(kind == "countdown" for kind, _ in kinds)))
+    assert [number for kind, number in kinds if kind == "pocket"] == list(
+        range(sum(kind == "pocket" for kind, _ in kinds))
+    )
+    assert [number for kind, number in kinds if kind == "countdown"] == list(
+        range(sum(kind == "countdown" for kind, _ in kinds))
+    )
     assert np.mean([kind == "countdown" for kind, _ in kinds[:200]]) == pytest.approx(judge.SHARES[0][1], abs=0.01)
     assert np.mean([kind == "countdown" for kind, _ in kinds[200:450]]) == pytest.approx(judge.SHARES[1][1], abs=0.01)
 

@@ -45,7 +45,9 @@ def test_careless_solutions_follow_from_their_slips_and_show_no_pair_that_is_hel
         assert "".join(line.written for line in right) == problem.worked
         lines = careless(problem, rng, 1.0)
         assert len(lines) == len(right)
-        assert not any(held_out(step) for line in lines for step in (read_step(line.written), read_step(line.wanted)) if step)
+        assert not any(
+            held_out(step) for line in lines for step in (read_step(line.written), read_step(line.wanted)) if step
+        )
         slips += sum(line.written != line.wanted for line in lines)
         assert lines[-1].written == f"A: {read_step(lines[-2].written).result}\n"
         (apart,), (together,) = (
@@ -56,7 +58,9 @@ def test_careless_solutions_follow_from_their_slips_and_show_no_pair_that_is_hel
     assert 150 < slips < 350
 
 
-def test_the_policys_examples_ask_for_a_restart_where_there_is_a_slip_and_end_revisions_in_the_worked_solution(tokenizer) -> None:
+def test_the_policys_examples_ask_for_a_restart_where_there_is_a_slip_and_end_revisions_in_the_worked_solution(
+    tokenizer,
+) -> None:
     kinds = {"worked": 0, "question": 0, "revision": 0}
     for i in range(300):
         example, problem = policy_stage.mixed(2, i), asked(2, i, shares=EVEN_TOKENS)
@@ -90,6 +94,9 @@ def test_a_solution_of_the_policys_own_is_judged_by_what_was_written_before() ->
     ]
     cut = judged(problem, "2 + 3 = 5\n4 - 5")  # another operator, and no token is cut
     assert [(one.text, one.written) for one in cut[1:]] == [("2 + 3 = 5\n", True), ("4", True), (" - 5", False)]
-    assert [(one.text, one.right) for one in judged(problem, "2 + 3 = 5\n4 * ")[1:]] == [("2 + 3 = 5\n", True), ("4 * ", True)]
+    assert [(one.text, one.right) for one in judged(problem, "2 + 3 = 5\n4 * ")[1:]] == [
+        ("2 + 3 = 5\n", True),
+        ("4 * ", True),
+    ]
     other = Asked("Reach 6 with 2 3.\n", "", "countdown", "2 * 3")
     assert [one.right for one in judged(other, "2 * 3 = 6\nA: 6\n")] == [None, None]

@@ -1,5 +1,7 @@
 # ruff: noqa: E402 - what needs torch is imported where torch is
-"""The training code: data that is a function of its number, a loop that resumes to the same weights, stages that fit together."""
+"""The training code: data that is a function of its number, a loop that resumes to the same weights, stages that fit
+together.
+"""
 
 from __future__ import annotations
 
@@ -106,7 +108,10 @@ def test_batches_hold_every_example_once_and_label_the_completion_only(tokenizer
             assert torch.equal(ids[learned], labels[learned])
             assert ids[learned][-1] == tokenizer.eos_token_id
             assert ids[0] == tokenizer.bos_token_id
-            texts.append(tokenizer.decode(ids[~learned & (ids != tokenizer.pad_token_id)][1:]) + tokenizer.decode(ids[learned][:-1]))
+            texts.append(
+                tokenizer.decode(ids[~learned & (ids != tokenizer.pad_token_id)][1:])
+                + tokenizer.decode(ids[learned][:-1])
+            )
     wanted = ["".join(piece.text for piece in worked(0, i)[:-1]) for i in range(64)]
     assert sorted(texts) == sorted(wanted)
     again = Batches(tokenizer, partial(worked, 0), tokens=300, average=75, seed=0)
@@ -135,7 +140,9 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_weights(tokenizer, tmp_path:
     with pytest.raises(KeyboardInterrupt):
         _losses(tokenizer, tmp_path / "stopped", stop_at=4)
     resumed, again = _losses(tokenizer, tmp_path / "stopped")
-    assert all(torch.equal(a, b) for a, b in zip(whole.state_dict().values(), resumed.state_dict().values(), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(whole.state_dict().values(), resumed.state_dict().values(), strict=True)
+    )
     assert again["validation_loss"] == found["validation_loss"] < 5.0  # from ln 330 = 5.8
     assert (tmp_path / "stopped" / "loss.csv").read_text().count("\n") == 2
 
@@ -143,7 +150,8 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_weights(tokenizer, tmp_path:
 def test_the_best_is_kept_where_that_is_asked_for_and_a_run_that_went_on_knows_it(tmp_path: Path) -> None:
     model = torch.nn.ModuleDict({"layers": torch.nn.Linear(4, 4)})
     recipe = Recipe(tokens=256, minutes=256 * 600 / 400_000, matrix_rate=0.01, rate=1e-3, save_every=200)
-    weights, asked_for = list[torch.Tensor](), iter([3.0, 1.0, 2.0, 0.0])  # of steps 200, 400 and 600, and of what is kept
+    # of steps 200, 400 and 600, and of what is kept
+    weights, asked_for = list[torch.Tensor](), iter([3.0, 1.0, 2.0, 0.0])
 
     def go(stop_at: int | None = None) -> None:
         def loss_of(step: int):
@@ -210,7 +218,10 @@ def test_questions_carry_the_judgement_of_their_solution(tokenizer) -> None:
     batch = self_eval.questions(tokenizer, solved, 16, 0, 0)
     right = batch.judged.right
     assert right.shape == batch.ids.shape
-    prompt, size = len(tokenizer(problem.prompt)["input_ids"]), len(tokenizer.encode(problem.worked, add_special_tokens=False))
+    prompt, size = (
+        len(tokenizer(problem.prompt)["input_ids"]),
+        len(tokenizer.encode(problem.worked, add_special_tokens=False)),
+    )
     assert (right[:, :prompt] < 0).all()
     answer = 1 + len(problem.answer)  # tokens of the answer line behind "A: ", its newline among them
     found = {tuple(row[row >= 0].tolist()) for row in right}
@@ -262,18 +273,25 @@ def test_samples_are_kept_as_they_are_made_and_are_not_mixed_with_those_of_anoth
 
 def test_prefixes_are_valued_up_to_a_little_behind_the_first_error() -> None:
     problem = Asked(
-        "1 + 2 + 3 + 4 + 5 + 6 + 7\n", "1 + 2 = 3\n3 + 3 = 6\n6 + 4 = 10\n10 + 5 = 15\n15 + 6 = 21\n21 + 7 = 28\nA: 28\n", "pocket", "28"
+        "1 + 2 + 3 + 4 + 5 + 6 + 7\n",
+        "1 + 2 = 3\n3 + 3 = 6\n6 + 4 = 10\n10 + 5 = 15\n15 + 6 = 21\n21 + 7 = 28\nA: 28\n",
+        "pocket",
+        "28",
     )
     assert len(rollouts._open_prefixes(problem, problem.worked)) == 6  # all but the whole
     slipped = problem.worked.replace("3 + 3 = 6", "3 + 3 = 7").replace("6 + 4", "7 + 4")
-    assert rollouts._open_prefixes(problem, slipped) == ["".join(slipped.splitlines(keepends=True)[:i]) for i in (1, 2, 3, 4)]
+    assert rollouts._open_prefixes(problem, slipped) == [
+        "".join(slipped.splitlines(keepends=True)[:i]) for i in (1, 2, 3, 4)
+    ]
 
 
 def test_readings_stand_at_the_newlines_that_have_a_value(tokenizer) -> None:
     problem = asked(0, 2)
     lines = problem.worked.count("\n")
     values = tuple(None if i == 0 else i / lines for i in range(lines))
-    found = prm.readings(tokenizer, [Valued(problem, problem.worked, values), Valued(problem, problem.worked, (1.0,) * lines)])
+    found = prm.readings(
+        tokenizer, [Valued(problem, problem.worked, values), Valued(problem, problem.worked, (1.0,) * lines)]
+    )
     assert found.values.tolist() == pytest.approx([*values[1:], *[1.0] * lines])
     assert {tokenizer.decode([token]) for token in found.solutions.ids[found.at]} == {"\n"}
     assert found.at[1][-1] == len(tokenizer.encode(problem.prompt + problem.worked)) - 1
@@ -297,7 +315,8 @@ def test_what_ships_has_checksums_and_a_run_that_lacks_a_stage_does_not_ship(tok
     for model in ("policy", "process", "countdown", "reader"):
         save(policy, tokenizer, run / model)
     with pytest.raises(
-        ConfigError, match=r"lacks heads/probe.safetensors, heads/process.safetensors, heads/reach.safetensors, heads/likelihood"
+        ConfigError,
+        match=r"lacks heads/probe.safetensors, heads/process.safetensors, heads/reach.safetensors, heads/likelihood",
     ):
         shipping.run(run, package=package)
     for head in ("probe", "process", "reach"):
@@ -306,7 +325,9 @@ def test_what_ships_has_checksums_and_a_run_that_lacks_a_stage_does_not_ship(tok
     shipping.run(run, package=package)
     sums = json.loads((package / "checksums.json").read_text())
     assert sorted(sums) == sorted(
-        str(path.relative_to(package)) for path in package.rglob("*") if path.is_file() and path.name != "checksums.json"
+        str(path.relative_to(package))
+        for path in package.rglob("*")
+        if path.is_file() and path.name != "checksums.json"
     )
     save_head(torch.ones(192), torch.zeros(1), tmp_path / "later" / "heads" / "reach.safetensors")
     shipping.run(tmp_path / "later", package=package)  # of one stage: what else there is stays
@@ -369,7 +390,9 @@ def test_a_reader_is_calibrated_by_samples_of_the_shipped_policy(tmp_path: Path,
     assert command.main(["odds", "--out", str(tmp_path)]) == 2
     assert "hint: run the stage reader there first" in capsys.readouterr().err
     for stage, minutes in (("reader", "0.02"), ("odds", "0.2")):
-        assert command.main([stage, "--out", str(tmp_path), "--minutes", minutes, "--seed", "0", "--device", "cpu"]) == 0
+        assert (
+            command.main([stage, "--out", str(tmp_path), "--minutes", minutes, "--seed", "0", "--device", "cpu"]) == 0
+        )
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert found["scale"] > 0
     assert found["validation_loss"] < found["loss_before"]
@@ -378,10 +401,14 @@ def test_a_reader_is_calibrated_by_samples_of_the_shipped_policy(tmp_path: Path,
 
 @pytest.mark.slow
 def test_a_reduced_run_learns_and_its_stages_fit_together(tmp_path: Path) -> None:
-    """`policy --minutes 5` reaches a modest accuracy on sums it has not seen, far above the 1 in 100 of a guess; the rest follows."""
+    """`policy --minutes 5` reaches a modest accuracy on sums it has not seen, far above the 1 in 100 of a guess; the
+    rest follows.
+    """
 
     def go(stage: str, minutes: str) -> None:
-        assert command.main([stage, "--out", str(tmp_path), "--minutes", minutes, "--seed", "0", "--device", "cpu"]) == 0
+        assert (
+            command.main([stage, "--out", str(tmp_path), "--minutes", minutes, "--seed", "0", "--device", "cpu"]) == 0
+        )
 
     go("policy", "5")
     rng = generator(0, 0, "reduced")

@@ -1,4 +1,6 @@
-"""What apportionment must hold for any scores: the sum is exact, better nodes get no fewer, and its limits are its names'."""
+"""What apportionment must hold for any scores: the sum is exact, better nodes get no fewer, and its limits are its
+names'.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def test_among_equals_the_earlier_is_served_first() -> None:
 
 @given(scores=SCORES, total=st.integers(0, 300), temperature=st.sampled_from([1e-6, 0.01, 0.2, 1.0, 1e6]))
 @settings(deadline=None)
-def test_the_sum_is_exact_and_a_better_node_gets_no_less_than_a_worse_one(scores: list[float], total: int, temperature: float) -> None:
+def test_the_sum_is_exact_and_a_better_node_gets_no_less_than_a_worse_one(
+    scores: list[float], total: int, temperature: float
+) -> None:
     counts = shares(scores, total, temperature)
     assert sum(counts) == total
     assert min(counts) >= 0

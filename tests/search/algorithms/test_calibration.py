@@ -41,7 +41,8 @@ def true_risk(error: Error, threshold: float, *, votes: bool) -> float:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if place < 2 else [pytest.mark.slow]) for place, name in enumerate(POPULATIONS)]
+    "name",
+    [pytest.param(name, marks=[] if place < 2 else [pytest.mark.slow]) for place, name in enumerate(POPULATIONS)],
 )
 def test_the_true_risk_exceeds_the_level_in_at_most_a_share_delta_of_calibrations(name: str) -> None:
     error, votes = POPULATIONS[name], name.startswith("votes")
@@ -93,10 +94,13 @@ def test_more_problems_answer_more() -> None:
             right = rng.random(count) >= 0.3 * (1 - confidence)
             shares.append(0.0)
             with suppress(ConfigError):
-                shares[-1] = 1 - calibrate_chain([confidence], [right], np.arange(count) % 3 == 0, LEVEL, DELTA).thresholds[0]
+                shares[-1] = (
+                    1 - calibrate_chain([confidence], [right], np.arange(count) % 3 == 0, LEVEL, DELTA).thresholds[0]
+                )
         answered.append(float(np.mean(shares)))
     assert answered == sorted(answered)
-    assert answered[-1] == pytest.approx(2 / 3, abs=0.08)  # from c on, answers are wrong .15 (1 - c) of the time: c = 1/3 at best
+    # from c on, answers are wrong .15 (1 - c) of the time: c = 1/3 at best
+    assert answered[-1] == pytest.approx(2 / 3, abs=0.08)
 
 
 def test_a_link_without_an_answer_passes_the_problem_on() -> None:
@@ -109,7 +113,9 @@ def test_a_link_without_an_answer_passes_the_problem_on() -> None:
 
 def test_too_few_problems_and_levels_out_of_reach_say_what_would_do() -> None:
     few = np.arange(30) % 3 == 0
-    with pytest.raises(ConfigError, match=r"risk is 0\.1, but 30 problems are too few .* calibrate on 33 problems at least"):
+    with pytest.raises(
+        ConfigError, match=r"risk is 0\.1, but 30 problems are too few .* calibrate on 33 problems at least"
+    ):
         calibrate_chain([np.ones(30)], [np.ones(30)], few, LEVEL, DELTA)
     enough = np.arange(33) % 3 == 0
     assert calibrate_chain([np.ones(33)], [np.ones(33)], enough, LEVEL, DELTA).bound <= LEVEL
@@ -117,14 +123,18 @@ def test_too_few_problems_and_levels_out_of_reach_say_what_would_do() -> None:
     with pytest.raises(ConfigError, match=r"no threshold keeps it: .* more problems would not help; name a risk above"):
         calibrate_chain([np.ones(300)], [rng.random(300) < 0.5], many, LEVEL, DELTA)
     right = np.arange(300) % 13 > 0  # one in thirteen is wrong
-    with pytest.raises(ConfigError, match=r"with that share of wrong answers, about (\d+) problems would do") as refusal:
+    with pytest.raises(
+        ConfigError, match=r"with that share of wrong answers, about (\d+) problems would do"
+    ) as refusal:
         calibrate_chain([np.ones(300)], [right], many, LEVEL, DELTA)
     need = int(str(refusal.value).partition("about ")[2].split()[0])
     right = np.arange(need) % 13 > 0
     assert calibrate_chain([np.ones(need)], [right], np.arange(need) % 3 == 0, LEVEL, DELTA).bound <= LEVEL
 
 
-@pytest.mark.parametrize(("name", "numbers"), [("risk", (0, 0.1)), ("risk", (1, 0.1)), ("delta", (0.1, 0)), ("delta", (0.1, 1.5))])
+@pytest.mark.parametrize(
+    ("name", "numbers"), [("risk", (0, 0.1)), ("risk", (1, 0.1)), ("delta", (0.1, 0)), ("delta", (0.1, 1.5))]
+)
 def test_numbers_out_of_range_are_refused(name: str, numbers: tuple[float, float]) -> None:
     with pytest.raises(ConfigError, match=f"{name} is .*but must be"):
         calibrate_chain([np.ones(60)], [np.ones(60)], np.arange(60) % 3 == 0, *numbers)

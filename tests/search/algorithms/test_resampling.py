@@ -1,4 +1,6 @@
-"""Resampling is unbiased, no scheme scatters more than multinomial where that is proved, and no edge of floating point breaks it."""
+"""Resampling is unbiased, no scheme scatters more than multinomial where that is proved, and no edge of floating point
+breaks it.
+"""
 
 from __future__ import annotations
 

@@ -16,7 +16,9 @@ from tts.search.selections.best_of_majority import BestOfMajority
 from tts.search.selections.majority import Majority
 
 ANSWERS = st.lists(st.sampled_from("abcdef"), min_size=1, max_size=20)
-REWARDS = st.permutations([0.05, 0.2, 0.35, 0.6, 0.8, 0.95]).map(lambda values: dict(zip("abcdef", values, strict=True)))
+REWARDS = st.permutations([0.05, 0.2, 0.35, 0.6, 0.8, 0.95]).map(
+    lambda values: dict(zip("abcdef", values, strict=True))
+)
 
 
 def chosen(selection: Selection, answers: list[str], rewards: dict[str, float]) -> Selected:
@@ -26,7 +28,9 @@ def chosen(selection: Selection, answers: list[str], rewards: dict[str, float]) 
 
 @given(answers=ANSWERS, rewards=REWARDS)
 @settings(deadline=None)
-def test_a_threshold_of_at_most_one_sample_gives_best_of_n_over_distinct_answers(answers: list[str], rewards: dict[str, float]) -> None:
+def test_a_threshold_of_at_most_one_sample_gives_best_of_n_over_distinct_answers(
+    answers: list[str], rewards: dict[str, float]
+) -> None:
     alpha = 1 / len(answers)
     assert chosen(BestOfMajority(alpha=alpha), answers, rewards).answers == chosen(Best(), answers, rewards).answers
     ranked = sorted(set(answers), key=rewards.__getitem__, reverse=True)
@@ -35,26 +39,38 @@ def test_a_threshold_of_at_most_one_sample_gives_best_of_n_over_distinct_answers
 
 @given(answers=ANSWERS, rewards=REWARDS)
 @settings(deadline=None)
-def test_a_threshold_that_only_the_most_frequent_passes_gives_the_majority(answers: list[str], rewards: dict[str, float]) -> None:
+def test_a_threshold_that_only_the_most_frequent_passes_gives_the_majority(
+    answers: list[str], rewards: dict[str, float]
+) -> None:
     counts = sorted(Counter(answers).values(), reverse=True)
     if len(counts) > 1 and counts[0] == counts[1]:
         return
     for alpha in (counts[0] / len(answers), (counts[0] - 0.5) / len(answers)):
-        assert chosen(BestOfMajority(alpha=alpha), answers, rewards).answers == chosen(Majority(), answers, rewards).answers
+        assert (
+            chosen(BestOfMajority(alpha=alpha), answers, rewards).answers
+            == chosen(Majority(), answers, rewards).answers
+        )
 
 
 @given(answers=ANSWERS, rewards=REWARDS)
 @settings(deadline=None)
-def test_by_default_an_answer_needs_three_votes_and_three_percent_of_them(answers: list[str], rewards: dict[str, float]) -> None:
+def test_by_default_an_answer_needs_three_votes_and_three_percent_of_them(
+    answers: list[str], rewards: dict[str, float]
+) -> None:
     alpha = max(0.03, 3 / len(answers))
-    assert chosen(BestOfMajority(), answers, rewards).answers == chosen(BestOfMajority(alpha=min(1.0, alpha)), answers, rewards).answers
+    assert (
+        chosen(BestOfMajority(), answers, rewards).answers
+        == chosen(BestOfMajority(alpha=min(1.0, alpha)), answers, rewards).answers
+    )
 
 
 @pytest.mark.parametrize("times", [1, 4, 50])
 def test_by_default_two_votes_never_win_and_neither_do_two_percent_of_many(times: int) -> None:
     rewards = {"a": 0.2, "b": 0.95, "c": 0.99}
     assert chosen(BestOfMajority(), [*"aaabbbcc"], rewards).answers == ("b",)
-    assert chosen(BestOfMajority(), ["a"] * 93 * times + ["b"] * 5 * times + ["c"] * 2 * times, rewards).answers == ("b",)
+    assert chosen(BestOfMajority(), ["a"] * 93 * times + ["b"] * 5 * times + ["c"] * 2 * times, rewards).answers == (
+        "b",
+    )
 
 
 @given(answers=ANSWERS, rewards=REWARDS, alpha=st.sampled_from([None, 0.0, 0.1, 0.25, 0.5]))
@@ -69,7 +85,9 @@ def test_the_answers_for_a_smaller_k_are_the_first_of_those_for_a_greater(
 
 @given(answers=ANSWERS, rewards=REWARDS, alpha=st.sampled_from([0.1, 0.25, 0.5]), outlier=st.sampled_from([0.0, 1.0]))
 @settings(deadline=None)
-def test_rewards_of_rare_answers_change_nothing(answers: list[str], rewards: dict[str, float], alpha: float, outlier: float) -> None:
+def test_rewards_of_rare_answers_change_nothing(
+    answers: list[str], rewards: dict[str, float], alpha: float, outlier: float
+) -> None:
     counts = Counter(answers)
     rare = {answer for answer in "abcdef" if counts[answer] < alpha * len(answers)}
     if not set(answers) - rare:

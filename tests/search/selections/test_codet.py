@@ -43,7 +43,9 @@ def chosen(answers: Sequence[str | None], outcomes: Sequence[Sequence[float] | N
 
 
 def test_it_is_the_score_of_the_paper_by_brute_force() -> None:
-    """Every pair of a program and a test that it passes, as the paper states it: the consensus set of a pair, of all its solutions."""
+    """Every pair of a program and a test that it passes, as the paper states it: the consensus set of a pair, of all
+    its solutions.
+    """
     rng = np.random.default_rng(3)
     for _ in range(200):
         n, count = int(rng.integers(1, 8)), int(rng.integers(1, 5))
@@ -71,7 +73,9 @@ def test_a_group_outweighs_one_program_that_passes_more() -> None:
 
 
 def test_an_unknown_outcome_is_no_pass_and_what_has_no_answer_has_no_vote() -> None:
-    assert chosen(["a", "b", None], [(NAN, 1, 1), (0, 1, 1), (1, 1, 1)]).ranked[0].weight == pytest.approx(math.sqrt(2) * 2)
+    assert chosen(["a", "b", None], [(NAN, 1, 1), (0, 1, 1), (1, 1, 1)]).ranked[0].weight == pytest.approx(
+        math.sqrt(2) * 2
+    )
     assert chosen(["a", "b"], [None, (1, 0)]).answers == ("b",)
     assert chosen(["a", "b"], [(0, 0), (0, 0)]).confidence == 0.0
 
@@ -122,7 +126,10 @@ def test_outcomes_that_are_none_are_one_test_of_a_live_search_too() -> None:
 
     with tts.Solver("toy", Odd(), strategy="best_of_n(n=2) | codet") as solver:
         found = solver.solve("1 + 2", tts.Budget(samples=2))
-    assert any(line.startswith("codet goes by outcomes of tests, 0 or 1, but the role 'main' has other scores") for line in found.warnings)
+    assert any(
+        line.startswith("codet goes by outcomes of tests, 0 or 1, but the role 'main' has other scores")
+        for line in found.warnings
+    )
 
 
 def test_its_text_form_and_bad_parameters() -> None:
@@ -132,7 +139,9 @@ def test_its_text_form_and_bad_parameters() -> None:
 
 
 def test_samples_without_outcomes_are_refused_with_the_cure() -> None:
-    with pytest.raises(ConfigError, match="scores with the role 'tests', but the pool of problem 'p' lacks such scores") as refused:
+    with pytest.raises(
+        ConfigError, match="scores with the role 'tests', but the pool of problem 'p' lacks such scores"
+    ) as refused:
         replay([written((0, None), (0, None))], ["best_of_n | codet(verifier='tests')"], [2])
     assert refused.value.hint == "import programs with the field written_tests and --programs FILE"
     assert "\n" not in str(refused.value.cause)

@@ -44,7 +44,12 @@ def written(answers: Sequence[str], texts: Sequence[str]) -> list[Candidate]:
     for one, text in zip(candidates(answers), texts, strict=True):
         t = one.trajectory
         made.append(
-            Candidate(Trajectory(t.parent, text, (), (), t.status, t.stream, t.node, 1, 1), one.answer, one.answer_class, one.index)
+            Candidate(
+                Trajectory(t.parent, text, (), (), t.status, t.stream, t.node, 1, 1),
+                one.answer,
+                one.answer_class,
+                one.index,
+            )
         )
     return made
 
@@ -59,7 +64,10 @@ class TestBorda:
     @pytest.mark.parametrize("change", [lambda s: s**3, math.log, lambda s: 5 * s - 9])
     def test_only_the_order_counts(self, change: Any) -> None:
         for exponent in (0.3, 0.7, 1.2, 3.0):
-            plain, bent = chosen(Borda(exponent=exponent)), chosen(Borda(exponent=exponent), scores=[change(s) for s in SCORES])
+            plain, bent = (
+                chosen(Borda(exponent=exponent)),
+                chosen(Borda(exponent=exponent), scores=[change(s) for s in SCORES]),
+            )
             assert alike(plain, bent)
 
     def test_votes_by_hand(self) -> None:
@@ -151,7 +159,9 @@ class TestRpc:
 @pytest.mark.parametrize(
     ("named", "role", "warns"), [("process", "main", True), ("confidence", "main", False), ("process", "judge", False)]
 )
-def test_another_score_than_the_papers_is_told_unless_its_role_is_named(kind: Any, named: str, role: str, *, warns: bool) -> None:
+def test_another_score_than_the_papers_is_told_unless_its_role_is_named(
+    kind: Any, named: str, role: str, *, warns: bool
+) -> None:
     of = candidates(ANSWERS)
     search = ScoredSearch(SCORES, of)
     search.scoring.get = lambda _: SimpleNamespace(name=named, range=(0.0, 1.0))
@@ -165,13 +175,17 @@ class TestSelective:
         assert alike(chosen(Selective()), chosen(Majority()))
         refused = chosen(Selective(threshold=1.5, by="borda"))
         assert refused.answers == ()
-        assert refused.abstained == "no answer is given: the confidence is " + f"{refused.confidence:.3g}, but 1.5 is wanted"
+        assert (
+            refused.abstained
+            == "no answer is given: the confidence is " + f"{refused.confidence:.3g}, but 1.5 is wanted"
+        )
 
     def test_coverage_falls_with_the_threshold(self) -> None:
         rng = np.random.Generator(np.random.Philox(2))
         pools = [[str(x) for x in rng.integers(0, 3, 7)] for _ in range(40)]
         answered = [
-            sum(bool(chosen(Selective(threshold=t), pool, [0.5] * 7).answers) for pool in pools) for t in (0, 0.3, 0.45, 0.6, 0.9, 1.1)
+            sum(bool(chosen(Selective(threshold=t), pool, [0.5] * 7).answers) for pool in pools)
+            for t in (0, 0.3, 0.45, 0.6, 0.9, 1.1)
         ]
         assert answered == sorted(answered, reverse=True)
         assert answered[0] == 40
@@ -199,11 +213,15 @@ class TestSelective:
 
     def test_a_solution_without_an_answer_says_why(self) -> None:
         model = ToyBackend(ToyLanguage(accuracy=0.3))
-        unsure = tts.solve("3 + 4 - 2 + 9", tts.Budget(samples=8), model=model, strategy="best_of_n(n=8) | selective(threshold=0.9)")
+        unsure = tts.solve(
+            "3 + 4 - 2 + 9", tts.Budget(samples=8), model=model, strategy="best_of_n(n=8) | selective(threshold=0.9)"
+        )
         assert unsure.answer is None
         assert unsure.abstained in unsure.warnings
         assert not any("no answer was found" in line for line in unsure.warnings)
-        sure = tts.solve("3 + 4 - 2 + 9", tts.Budget(samples=8), model=model, strategy="best_of_n(n=8) | selective(threshold=0.01)")
+        sure = tts.solve(
+            "3 + 4 - 2 + 9", tts.Budget(samples=8), model=model, strategy="best_of_n(n=8) | selective(threshold=0.01)"
+        )
         assert sure.answer is not None
         assert sure.abstained == ""
 

@@ -22,7 +22,9 @@ from tts.verifiers.toy import ToyVerifier
 
 
 class Asked:
-    """A model that answers 3, 4, 5, … in turn, and as a judge names a solution by a rule; it keeps the prompts of the judge."""
+    """A model that answers 3, 4, 5, … in turn, and as a judge names a solution by a rule; it keeps the prompts of the
+    judge.
+    """
 
     def __init__(self, rule: Any, answers: Sequence[int] = (3, 4, 5, 4)) -> None:
         self.rule, self.answers, self.prompts, self.drawn = rule, answers, list[str](), 0
@@ -38,10 +40,16 @@ class Asked:
 
 
 def solved(
-    model: Asked, selection: str = "genselect", budget: tts.Budget | None = None, judge: str = "judge(votes=1)", n: int = 4
+    model: Asked,
+    selection: str = "genselect",
+    budget: tts.Budget | None = None,
+    judge: str = "judge(votes=1)",
+    n: int = 4,
 ) -> tts.Solution:
     limits = budget or tts.Budget(samples=40)
-    return tts.solve("What is 3 + 4?", limits, backend=model, task="math", verifier=judge, strategy=f"best_of_n(n={n}) | {selection}")
+    return tts.solve(
+        "What is 3 + 4?", limits, backend=model, task="math", verifier=judge, strategy=f"best_of_n(n={n}) | {selection}"
+    )
 
 
 def test_the_named_candidate_wins_and_the_two_orders_are_each_others_reverse() -> None:
@@ -66,7 +74,11 @@ def test_replies_for_one_answer_are_added_up() -> None:
 
     def rule(shown: list[str]) -> int:
         seen.append(len(seen))
-        return [i for i, one in enumerate(shown, 1) if one == "4"][len(seen) % 2] if len(seen) < 4 else shown.index("3") + 1
+        return (
+            [i for i, one in enumerate(shown, 1) if one == "4"][len(seen) % 2]
+            if len(seen) < 4
+            else shown.index("3") + 1
+        )
 
     found = solved(Asked(rule, answers=(3, 4, 5, 4)), judge="judge(votes=2)")
     assert (found.answer, found.confidence) == ("4", 0.75)
@@ -122,7 +134,9 @@ def test_its_cost_is_held_with_the_samples_and_no_budget_is_passed() -> None:
 
 
 def test_a_verifier_that_chooses_among_no_lists_is_refused() -> None:
-    with pytest.raises(tts.ConfigError, match="the selection genselect compares candidates, but the verifier 'toy' cannot"):
+    with pytest.raises(
+        tts.ConfigError, match="the selection genselect compares candidates, but the verifier 'toy' cannot"
+    ):
         tts.solve("3 + 4 - 2", 400, model="toy", verifier="toy", strategy="best_of_n(n=4) | genselect")
 
 
@@ -135,12 +149,14 @@ def test_a_verifier_that_only_compares_is_refused_before_anything_is_spent() -> 
         def traits(self) -> Traits:
             return Traits(comparison=PairComparison(self.compare, pair_bound=0))
 
-    with pytest.raises(tts.ConfigError, match="the selection genselect compares candidates, but the verifier 'toy' cannot"):
+    with pytest.raises(
+        tts.ConfigError, match="the selection genselect compares candidates, but the verifier 'toy' cannot"
+    ):
         tts.solve("3 + 4 - 2", 400, model="toy", verifier=Compares(), strategy="best_of_n(n=4) | genselect")
     assert tts.solve("3 + 4 - 2", 400, model="toy", verifier=Compares(), strategy="best_of_n(n=4) | swiss").answer
 
 
-# Selections by length -------------------------------------------------------------------------------------------------------------------
+# Selections by length -------------------------------------------------------------------------------------------------
 
 
 def lengthened(answers: Sequence[str | None], lengths: Sequence[int]) -> list[Candidate]:
@@ -169,6 +185,9 @@ def test_the_k_shortest_vote_and_the_last_places_are_shared_by_those_of_one_leng
 def test_they_are_replayed_by_recorded_tokens() -> None:
     rows = [{"problem": "p", "reference": "1", "answer": ["1", "2", "2", "1"], "tokens": [5, 50, 60, 7]}]
     pool = tts.Pool.from_rows(rows, name="mine", task="text")
-    shares = {c.curve.label: c.curve.shares[0, 0] for c in pool.replay(["best_of_n | shortest(k=2)", "best_of_n | last_finish"], [4])}
+    shares = {
+        c.curve.label: c.curve.shares[0, 0]
+        for c in pool.replay(["best_of_n | shortest(k=2)", "best_of_n | last_finish"], [4])
+    }
     assert shares == {"best_of_n | shortest(k=2)": 1.0, "best_of_n | last_finish": 0.0}
     assert not math.isnan(sum(shares.values()))

@@ -26,7 +26,9 @@ def chosen(selection: Selection, answers: list[str | None], scores: list[float])
     return asyncio.run(selection.select(of, ScoredSearch(scores, of)))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("scores", [[0.1, 0.5, 0.3], [0.5, 0.5, 0.3, 0.9], [0.2] * 4, [0.7], [3.0, -1.0, math.nan, -1.0, 2.0]])
+@pytest.mark.parametrize(
+    "scores", [[0.1, 0.5, 0.3], [0.5, 0.5, 0.3, 0.9], [0.2] * 4, [0.7], [3.0, -1.0, math.nan, -1.0, 2.0]]
+)
 @pytest.mark.parametrize("m", [1, 2, 3, 4])
 def test_it_is_the_law_of_all_bootstrap_samples(scores: list[float], m: int) -> None:
     known = [i for i, score in enumerate(scores) if not math.isnan(score)]
@@ -57,7 +59,10 @@ def test_a_subset_of_one_is_a_majority_vote(scored: list[tuple[str, int]]) -> No
 @settings(deadline=None)
 def test_a_large_subset_is_best_of_n(answers: list[str], seed: int) -> None:
     scores = np.random.default_rng(seed).permutation(len(answers)) / len(answers)  # no two alike
-    assert chosen(MajorityOfBests(subset=10_000), answers, scores.tolist()).answers == chosen(Best(), answers, scores.tolist()).answers
+    assert (
+        chosen(MajorityOfBests(subset=10_000), answers, scores.tolist()).answers
+        == chosen(Best(), answers, scores.tolist()).answers
+    )
 
 
 def test_one_high_score_decides_less_than_many_good_ones() -> None:

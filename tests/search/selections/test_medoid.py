@@ -59,7 +59,10 @@ def test_with_a_threshold_it_is_the_middle_of_the_largest_cluster() -> None:
 def test_by_words_it_says_so() -> None:
     written = [*TEXTS]
     solution = tts.solve(
-        "Write.", tts.Budget(samples=4), backend=lambda ask: tts.Answer(written.pop(0), tokens=6), strategy="best_of_n(n=4) | medoid"
+        "Write.",
+        tts.Budget(samples=4),
+        backend=lambda ask: tts.Answer(written.pop(0), tokens=6),
+        strategy="best_of_n(n=4) | medoid",
     )
     assert solution.answer == TEXTS[2]  # nearest to the others by its trigrams
     assert 0.25 < solution.confidence < 1
@@ -76,7 +79,9 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.asked.append((self.path, self.headers.get("Authorization"), body))
-        data = [{"index": i, "embedding": [1.0 + text.count("a"), text.count("b")]} for i, text in enumerate(body["input"])]
+        data = [
+            {"index": i, "embedding": [1.0 + text.count("a"), text.count("b")]} for i, text in enumerate(body["input"])
+        ]
         told = (
             {"data": data[::-1], "usage": {"prompt_tokens": 7 * len(data)}}
             if self.status == 200
@@ -108,9 +113,11 @@ def test_an_endpoint_is_asked_once_and_its_tokens_are_booked(server: Any, monkey
     monkeypatch.setenv("TTS_EMBEDDINGS_KEY", "secret-of-the-embedder")
     written = ["aaa", "aab", "bbb", "ab"]
     solution = tts.solve(
-        "Write.", tts.Budget(samples=4), backend=lambda ask: tts.Answer(written.pop(0), tokens=6),
+        "Write.",
+        tts.Budget(samples=4),
+        backend=lambda ask: tts.Answer(written.pop(0), tokens=6),
         strategy=f"best_of_n(n=4) | medoid(embedder=\"endpoint(url='{url}', model='m')\")",
-    )  # fmt: skip
+    )
     [(path, key, body)] = handler.asked
     assert (path, key, body["model"]) == ("/v1/embeddings", "Bearer secret-of-the-embedder", "m")
     assert solution.answer == "ab"
@@ -125,9 +132,11 @@ def test_an_endpoint_that_fails_leaves_words_and_says_why(server: Any) -> None:
     handler.status = 404
     written = [*TEXTS]
     solution = tts.solve(
-        "Write.", tts.Budget(samples=4), backend=lambda ask: tts.Answer(written.pop(0), tokens=6),
+        "Write.",
+        tts.Budget(samples=4),
+        backend=lambda ask: tts.Answer(written.pop(0), tokens=6),
         strategy=f"best_of_n(n=4) | medoid(embedder=\"endpoint(url='{url}', model='m')\")",
-    )  # fmt: skip
+    )
     assert solution.answer == TEXTS[2]  # nearest to the others by its trigrams
     assert solution.error is None
     assert any("no such model" in line and "compared words" in line for line in solution.warnings)
@@ -138,7 +147,10 @@ def test_a_budget_in_dollars_refuses_an_endpoint_before_anything_is_spent(server
     record = tts.models.registry.ModelRecord(name="toy", backend="toy", task="arithmetic", usd_in=1, usd_out=1)
     with pytest.raises(ConfigError, match=r"limits usd, but what the embedder .* costs in them is not known"):
         tts.solve(
-            "1 + 2", tts.Budget(usd=1), model=record, strategy=f"best_of_n(n=2) | medoid(embedder=\"endpoint(url='{url}', model='m')\")"
+            "1 + 2",
+            tts.Budget(usd=1),
+            model=record,
+            strategy=f"best_of_n(n=2) | medoid(embedder=\"endpoint(url='{url}', model='m')\")",
         )
     assert handler.asked == []
 

@@ -1,4 +1,6 @@
-"""Computation that grows with the candidates: beside the event loop, within the time that is left, and with a plain vote otherwise."""
+"""Computation that grows with the candidates: beside the event loop, within the time that is left, and with a plain
+vote otherwise.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,10 @@ def test_solutions_that_are_shown_are_found_without_comparing_all(monkeypatch):
     made = tts.solve("What?", tts.Budget(samples=9), backend=few, task="math", strategy="best_of_n | majority")
     candidates = sorted(made.candidates, key=lambda c: c.index)
     strategy = semantic_entropy.SemanticEntropy(shown=5)
-    votes = {kind: [c for c in candidates if c.answer_class == kind] for kind in dict.fromkeys(c.answer_class for c in candidates)}
+    votes = {
+        kind: [c for c in candidates if c.answer_class == kind]
+        for kind in dict.fromkeys(c.answer_class for c in candidates)
+    }
     firsts = [of_kind[0] for of_kind in sorted(votes.values(), key=len, reverse=True)]
     others = [c for c in candidates if not any(c is one for one in firsts)]
 
@@ -100,7 +105,13 @@ def test_long_texts_are_embedded_beside_the_event_loop(monkeypatch):
     monkeypatch.setattr(embedding.HashedNgrams, "vectors", watched)
     for words in (1, 5000):
         long = partial(wordy, words)
-        tts.solve("What?", tts.Budget(samples=2), backend=long, task="text", strategy="best_of_n(n=2) | medoid(embedder='ngrams')")
+        tts.solve(
+            "What?",
+            tts.Budget(samples=2),
+            backend=long,
+            task="text",
+            strategy="best_of_n(n=2) | medoid(embedder='ngrams')",
+        )
     assert [name == "tts-function" for name in threads] == [False, True]
 
 

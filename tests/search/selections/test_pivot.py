@@ -1,4 +1,6 @@
-"""The pivot tournament against brute force, at its exact number of comparisons, and with what the budget holds for it."""
+"""The pivot tournament against brute force, at its exact number of comparisons, and with what the budget holds for
+it.
+"""
 
 from __future__ import annotations
 
@@ -104,7 +106,9 @@ def test_without_a_known_match_it_is_the_majority_and_unknown_ones_are_left_out(
 
 
 def test_with_a_noisy_judge_it_is_right_more_often_than_a_knockout() -> None:
-    """The best of eight is preferred with a chance of .75 in each comparison; both have the same verdicts on pairs that both ask for."""
+    """The best of eight is preferred with a chance of .75 in each comparison; both have the same verdicts on pairs that
+    both ask for.
+    """
     rng, runs, right = np.random.default_rng(4), 1500, {"pivot": 0, "knockout": 0}
     for _ in range(runs):
         table = np.full((8, 8), 0.5)
@@ -122,7 +126,9 @@ def test_with_a_noisy_judge_it_is_right_more_often_than_a_knockout() -> None:
 
 
 @pytest.mark.parametrize("plan", ["pivot(k=1)", "pivot(k=3)"])
-@pytest.mark.parametrize("limits", [{"verifier_calls": 16}, {"tokens": 900}, {"verifier_tokens": 170}], ids=lambda one: next(iter(one)))
+@pytest.mark.parametrize(
+    "limits", [{"verifier_calls": 16}, {"tokens": 900}, {"verifier_tokens": 170}], ids=lambda one: next(iter(one))
+)
 def test_all_comparisons_are_in_the_budget(plan: str, limits: dict[str, int]) -> None:
     end = run(f"best_of_n | {plan}", **limits)
     found = sorted(end.solution.candidates, key=lambda c: c.index)

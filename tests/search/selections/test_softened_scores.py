@@ -1,4 +1,6 @@
-"""Softmax of confidences within a question, and the law of pessimistic best-of-N: their ends, and their definitions by other means."""
+"""Softmax of confidences within a question, and the law of pessimistic best-of-N: their ends, and their definitions by
+other means.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,14 @@ SCORED = st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 50)), min_si
 REWARDS = st.lists(st.floats(0, 1, width=32), min_size=1, max_size=20)
 
 
-def chosen(selection: Selection, answers: list[str | None], scores: list[float], bounds: tuple[float, float] = (0.0, 1.0)) -> Selected:
+def chosen(
+    selection: Selection, answers: list[str | None], scores: list[float], bounds: tuple[float, float] = (0.0, 1.0)
+) -> Selected:
     of = candidates(answers)
     return asyncio.run(selection.select(of, ScoredSearch(scores, of, bounds)))  # type: ignore[arg-type]
 
 
-# The softmax of confidences -----------------------------------------------------------------------------------------------------------
+# The softmax of confidences -------------------------------------------------------------------------------------------
 
 
 @given(scored=SCORED, temperature=st.sampled_from([0.05, 0.3, 1.0, 4.0]))
@@ -65,7 +69,7 @@ def test_only_differences_of_scores_count_and_no_range_is_needed() -> None:
     assert far.answers == ("b",)
 
 
-# Pessimistic best-of-N -----------------------------------------------------------------------------------------------------------------
+# Pessimistic best-of-N ------------------------------------------------------------------------------------------------
 
 
 @given(rewards=REWARDS, beta=st.sampled_from([0.003, 0.05, 0.4, 3.0]))
@@ -90,7 +94,9 @@ def test_the_law_maximizes_the_score_less_the_chi_squared_divergence(beta: float
         return float(-(law @ scores) + beta / 2 * ((len(law) * law - 1) ** 2).mean())
 
     start = np.full(6, 1 / 6)
-    found = minimize(loss, start, bounds=[(0, 1)] * 6, constraints={"type": "eq", "fun": lambda law: law.sum() - 1}, tol=1e-14)
+    found = minimize(
+        loss, start, bounds=[(0, 1)] * 6, constraints={"type": "eq", "fun": lambda law: law.sum() - 1}, tol=1e-14
+    )
     assert pessimistic_law(scores, beta) == pytest.approx(found.x, abs=1e-4)
 
 
@@ -125,4 +131,6 @@ def test_a_draw_is_of_the_law(draws: int) -> None:
         assert found.ranked[0].answer == found.answers[0]
         counts[found.answers[0]] += 1
     for answer, chance in expected.items():
-        assert counts[answer] / draws == pytest.approx(chance, abs=4 * math.sqrt(max(chance * (1 - chance), 1e-9) / draws) + 1e-12)
+        assert counts[answer] / draws == pytest.approx(
+            chance, abs=4 * math.sqrt(max(chance * (1 - chance), 1e-9) / draws) + 1e-12
+        )

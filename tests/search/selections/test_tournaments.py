@@ -43,7 +43,9 @@ class Judged(ScoredSearch):
         self.table, self.most, self.pairs = table, most, 0
         self.scoring.compare = self._by_table
 
-    async def _by_table(self, pairs: Sequence[tuple[Trajectory, Trajectory]], role: str, problem: Problem) -> list[float]:
+    async def _by_table(
+        self, pairs: Sequence[tuple[Trajectory, Trajectory]], role: str, problem: Problem
+    ) -> list[float]:
         said = []
         for a, b in pairs:
             said.append(float(self.table[a.stream, b.stream]) if self.most is None or self.pairs < self.most else NAN)
@@ -57,7 +59,9 @@ def preferences(count: int, rng: np.random.Generator) -> np.ndarray:
     return one + np.tril(1 - one.T, -1)
 
 
-def chosen(selection: Any, answers: Sequence[str | None], table: Any, most: int | None = None) -> tuple[Selected, Judged]:
+def chosen(
+    selection: Any, answers: Sequence[str | None], table: Any, most: int | None = None
+) -> tuple[Selected, Judged]:
     search = Judged(table, most)
     return asyncio.run(selection.select(candidates(answers), search)), search
 
@@ -66,7 +70,9 @@ def bracket(entrants: list[int], table: np.ndarray, answers: Sequence[str]) -> i
     """Return the winner, round by round, as the paper's box has it."""
     while len(entrants) > 1:
         entrants = [
-            pair[0] if len(pair) == 1 or answers[pair[0]] == answers[pair[1]] or table[pair[0], pair[1]] > 0.5 else pair[1]
+            pair[0]
+            if len(pair) == 1 or answers[pair[0]] == answers[pair[1]] or table[pair[0], pair[1]] > 0.5
+            else pair[1]
             for pair in (entrants[i : i + 2] for i in range(0, len(entrants), 2))
         ]
     return entrants[0]
@@ -96,7 +102,9 @@ def test_a_knockout_of_different_answers_takes_one_comparison_less_than_there_ar
 
 
 def test_a_right_solution_survives_a_noisy_judge_with_the_chance_of_the_paper() -> None:
-    """One of 2^r candidates is right, and wins a match with chance p: it wins all r with p^r, which the confidence is for such a judge."""
+    """One of 2^r candidates is right, and wins a match with chance p: it wins all r with p^r, which the confidence is
+    for such a judge.
+    """
     p, r = 0.8, 3
     table = np.full((2**r, 2**r), 0.5)
     table[5, :], table[:, 5] = p, 1 - p
@@ -155,14 +163,16 @@ def test_comparisons_that_the_budget_does_not_pay_are_unknown() -> None:
     assert cut.ranked[0].index == min(finalists)  # the final is unknown, and goes to the first
 
 
-# With a budget ---------------------------------------------------------------------------------------------------------------------
+# With a budget --------------------------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Compares(ToyVerifier):
     """Prefers the smaller answer; a pair may cost ten tokens, and costs none."""
 
-    async def compare(self, problem: Problem, pairs: Sequence[tuple[Trajectory, Trajectory]], calls: Calls) -> list[float]:
+    async def compare(
+        self, problem: Problem, pairs: Sequence[tuple[Trajectory, Trajectory]], calls: Calls
+    ) -> list[float]:
         return [1.0 if _answer(a) < _answer(b) else 0.0 for a, b in pairs]
 
     @property
@@ -183,7 +193,9 @@ def run(plan: str, **limits: int) -> Solved:
 
 
 @pytest.mark.parametrize("plan", ["knockout", "league(opponents=1)", "league(opponents=3)"])
-@pytest.mark.parametrize("limits", [{"verifier_calls": 12}, {"tokens": 700}, {"verifier_tokens": 130}], ids=lambda one: next(iter(one)))
+@pytest.mark.parametrize(
+    "limits", [{"verifier_calls": 12}, {"tokens": 700}, {"verifier_tokens": 130}], ids=lambda one: next(iter(one))
+)
 def test_all_comparisons_of_a_tournament_are_in_the_budget(plan: str, limits: dict[str, int]) -> None:
     end = run(f"best_of_n | {plan}", **limits)
     found = end.solution.candidates
@@ -209,7 +221,9 @@ class Says(Compares):
 
     said: Any = 1.0
 
-    async def compare(self, problem: Problem, pairs: Sequence[tuple[Trajectory, Trajectory]], calls: Calls) -> list[float]:
+    async def compare(
+        self, problem: Problem, pairs: Sequence[tuple[Trajectory, Trajectory]], calls: Calls
+    ) -> list[float]:
         if isinstance(self.said, BaseException):
             raise self.said
         return [self.said] * len(pairs)
@@ -255,12 +269,14 @@ def test_a_comparison_that_cannot_be_paid_or_whose_model_fails_is_unknown() -> N
 
 def test_a_verifier_that_cannot_compare_is_refused() -> None:
     for plan in ("knockout", "league"):
-        end = searched(make_run("3 + 4", 100, f"best_of_n(n=2) | {plan}", ToyBackend(), verifiers={"main": ToyVerifier()}))
+        end = searched(
+            make_run("3 + 4", 100, f"best_of_n(n=2) | {plan}", ToyBackend(), verifiers={"main": ToyVerifier()})
+        )
         assert isinstance(end.solution, ConfigError)
         assert "compares candidates, but the verifier" in str(end.solution)
 
 
-# Swiss ----------------------------------------------------------------------------------------------------------------------------------
+# Swiss ----------------------------------------------------------------------------------------------------------------
 
 
 def swiss_by_the_box(count: int, table: np.ndarray, pairs: Sequence[tuple[int, int]], floor: float) -> list[float]:
@@ -344,7 +360,9 @@ def test_what_the_budget_does_not_pay_is_left_out_and_without_one_comparison_it_
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_swiss_tournament_at_two_matches_is_right_more_often_than_a_knockout_with_a_noisy_judge(seed: int) -> None:
-    """One right of 16; the judge is right with .7 about it and a coin else: knockout .7^4 = .24, and more matches find it more often."""
+    """One right of 16; the judge is right with .7 about it and a coin else: knockout .7^4 = .24, and more matches find
+    it more often.
+    """
     rng = np.random.default_rng(seed)
     swiss = knockout = 0
     runs = 300

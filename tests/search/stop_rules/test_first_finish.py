@@ -37,7 +37,9 @@ def finish_order(solution: tts.Solution) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize(("n", "k"), [(8, 1), (8, 4), (5, 5), (16, 3)])
-def test_on_the_engine_it_is_the_first_k_of_n_by_tokens_and_what_was_written_is_charged(n: int, k: int, seed: int) -> None:
+def test_on_the_engine_it_is_the_first_k_of_n_by_tokens_and_what_was_written_is_charged(
+    n: int, k: int, seed: int
+) -> None:
     plan = f"best_of_n(n={n}, temperature=1.0)"
     whole = countdown(20_000, strategy=f"{plan} | majority", seed=seed)
     found = countdown(20_000, strategy=f"{plan} | first_finish(k={k}) | majority", seed=seed)
@@ -47,18 +49,27 @@ def test_on_the_engine_it_is_the_first_k_of_n_by_tokens_and_what_was_written_is_
     assert [one.trajectory.full_text for one in sorted(found.candidates, key=lambda one: one.index)] == texts
     kth, lengths = first[-1][0], [tokens for tokens, _ in finish_order(whole)]
     written = found.usage.generated_tokens + found.usage.cancelled_tokens
-    assert sum(min(length, kth) for length in lengths) <= written <= sum(min(length, kth + max(PIECE, kth // PIECE)) for length in lengths)
+    assert (
+        sum(min(length, kth) for length in lengths)
+        <= written
+        <= sum(min(length, kth + max(PIECE, kth // PIECE)) for length in lengths)
+    )
     assert found.usage.samples == n
     assert found.stopped_by == "first finish"
 
 
 @pytest.mark.parametrize(
-    "limits", [{"tokens": 60}, {"tokens": 150}, {"tokens": 400}, {"generated_tokens": 90}, {"samples": 3}, {"flops": 6e8}]
+    "limits",
+    [{"tokens": 60}, {"tokens": 150}, {"tokens": 400}, {"generated_tokens": 90}, {"samples": 3}, {"flops": 6e8}],
 )
 @pytest.mark.parametrize("seed", range(4))
 def test_every_budget_holds_and_pays_at_least_one_solution(limits: dict[str, Any], seed: int) -> None:
-    found = countdown(Budget(**limits), strategy="best_of_n(n=8, temperature=1.0) | first_finish(k=2) | majority", seed=seed)
-    again = countdown(Budget(**limits), strategy="best_of_n(n=8, temperature=1.0) | first_finish(k=2) | majority", seed=seed)
+    found = countdown(
+        Budget(**limits), strategy="best_of_n(n=8, temperature=1.0) | first_finish(k=2) | majority", seed=seed
+    )
+    again = countdown(
+        Budget(**limits), strategy="best_of_n(n=8, temperature=1.0) | first_finish(k=2) | majority", seed=seed
+    )
     assert all(found.remaining[unit] >= 0 for unit in limits)
     plain = countdown(Budget(**limits), strategy="best_of_n(n=8, temperature=1.0) | majority", seed=seed)
     ends = [any(one.trajectory.status == "finished" for one in each.candidates) for each in (plain, found)]
@@ -68,7 +79,9 @@ def test_every_budget_holds_and_pays_at_least_one_solution(limits: dict[str, Any
 
 def test_its_books_are_the_backends_own_counts() -> None:
     backend = ToyBackend()
-    found = solve(make_run("3 + 4 - 2 + 9", Budget(tokens=2000), "best_of_n(n=8) | first_finish(k=3) | majority", backend))
+    found = solve(
+        make_run("3 + 4 - 2 + 9", Budget(tokens=2000), "best_of_n(n=8) | first_finish(k=3) | majority", backend)
+    )
     usage, counters = found.usage, backend.counters
     assert counters.generated_tokens == usage.generated_tokens + usage.cancelled_tokens
     assert counters.prompt_tokens == usage.prompt_tokens
@@ -86,7 +99,9 @@ def test_it_is_the_same_beside_other_problems() -> None:
 
 
 def order_mean(lengths: Sequence[int], n: int, k: int) -> tuple[float, float]:
-    """Return mean and deviation of the k-th shortest of n draws, by the law of order statistics: P(X_(k) <= x) is a binomial tail."""
+    """Return mean and deviation of the k-th shortest of n draws, by the law of order statistics: P(X_(k) <= x) is a
+    binomial tail.
+    """
     values = np.unique(lengths)
     shares = np.searchsorted(np.sort(lengths), values, side="right") / len(lengths)
     tail = [math.fsum(comb(n, j) * share**j * (1 - share) ** (n - j) for j in range(k, n + 1)) for share in shares]
@@ -114,7 +129,9 @@ def test_a_function_model_is_ordered_by_the_tokens_that_it_reports_and_charged_i
         time.sleep(0.01 * (len(told) - number))  # the last call ends first
         return Answer(f"A: {told[number]}", tokens=told[number])
 
-    found = tts.solve("?", 2000, backend=FunctionBackend(write), task="math", strategy="best_of_n(n=6) | first_finish(k=3) | majority")
+    found = tts.solve(
+        "?", 2000, backend=FunctionBackend(write), task="math", strategy="best_of_n(n=6) | first_finish(k=3) | majority"
+    )
     assert lengths_of(found) == [10, 20, 30]
     assert found.usage.generated_tokens + found.usage.cancelled_tokens == sum(told)
 
@@ -134,13 +151,19 @@ def test_on_a_server_solutions_are_taken_as_they_arrive_and_the_others_are_cance
 
     with serving_script(script) as upstream:
         found = tts.solve(
-            "hello", 3000, model="scripted", url=upstream.url, strategy="best_of_n(n=6) | first_finish(k=3) | majority", max_tokens=50
+            "hello",
+            3000,
+            model="scripted",
+            url=upstream.url,
+            strategy="best_of_n(n=6) | first_finish(k=3) | majority",
+            max_tokens=50,
         )
         assert not done.is_set()
         done.set()
     texts = {one.trajectory.full_text for one in found.candidates}
     assert len(texts) == len(found.candidates) == 3
-    assert texts.isdisjoint({"A: 0", "A: 1", "A: 2"})  # a connection that breaks on a busy machine is sent again, with a further number
+    # a connection that breaks on a busy machine is sent again, with a further number
+    assert texts.isdisjoint({"A: 0", "A: 1", "A: 2"})
     assert found.usage.samples == 6
     assert not found.reproducible
 

@@ -1,4 +1,6 @@
-"""Pandora's index: its gain by another integral, its order, and what it is worth beside the best rule that knows the law."""
+"""Pandora's index: its gain by another integral, its order, and what it is worth beside the best rule that knows the
+law.
+"""
 
 from __future__ import annotations
 
@@ -19,20 +21,29 @@ from tts.types import Candidate
 
 
 def scored(scores: list[float], answers: list[str | None] | None = None) -> list[Candidate]:
-    return [dataclasses.replace(c, scores={"main": s}) for c, s in zip(candidates(answers or ["a"] * len(scores)), scores, strict=True)]
+    return [
+        dataclasses.replace(c, scores={"main": s})
+        for c, s in zip(candidates(answers or ["a"] * len(scores)), scores, strict=True)
+    ]
 
 
-@pytest.mark.parametrize(("best", "median", "mean", "reference"), [(1.0, 1.0, 0.5, 2.0), (3.0, 1.0, 0.5, 2.0), (0.4, 0.1, 2.0, 0.05)])
+@pytest.mark.parametrize(
+    ("best", "median", "mean", "reference"), [(1.0, 1.0, 0.5, 2.0), (3.0, 1.0, 0.5, 2.0), (0.4, 0.1, 2.0, 0.05)]
+)
 def test_the_gain_is_the_integral_over_the_tail(best: float, median: float, mean: float, reference: float) -> None:
     def utility(x: float) -> float:
         return x / (x + reference)
 
-    found, _ = quad(lambda x: (utility(x) - utility(best)) * 0.5 * math.exp(-(x - median) / mean) / mean, best, best + 60 * mean)
+    found, _ = quad(
+        lambda x: (utility(x) - utility(best)) * 0.5 * math.exp(-(x - median) / mean) / mean, best, best + 60 * mean
+    )
     assert tail_gain(best, median, mean, reference) == pytest.approx(found, rel=1e-4)
 
 
 def test_stopping_at_a_small_gain_is_stopping_above_the_index() -> None:
-    """The index t solves E[(u(X) - t)+] = cost; the gain at the best is at most the cost where u(best) is at least t."""
+    """The index t solves E[(u(X) - t)+] = cost; the gain at the best is at most the cost where u(best) is at least
+    t.
+    """
     median, mean, reference, cost = 1.0, 0.7, 4.0, 0.01
 
     def gain_at(utility: float) -> float:
@@ -72,7 +83,9 @@ def test_a_dearer_sample_stops_earlier_and_equal_scores_stop_at_once() -> None:
 
 @repeats(150, 1500, "problems")
 def test_it_earns_almost_what_the_rule_earns_that_knows_the_law(problems: int) -> None:
-    """Rewards have an exponential tail of the problem's own scale; the utility is the chance against the best of 100, less 0.002 each."""
+    """Rewards have an exponential tail of the problem's own scale; the utility is the chance against the best of 100,
+    less 0.002 each.
+    """
     rng, cost, most = np.random.default_rng(11), 0.002, 100
     rule = Pandora(price=cost, least=8, horizon=most)
     earned = {"rule": [], "known": [], "all": [], "least": []}
@@ -90,7 +103,10 @@ def test_it_earns_almost_what_the_rule_earns_that_knows_the_law(problems: int) -
         for name, count in (("rule", end), ("known", first), ("all", most), ("least", 8)):
             earned[name].append(running[count - 1] - paid[count - 1])
     means = {name: float(np.mean(values)) for name, values in earned.items()}
-    error = {name: float(np.std(np.subtract(earned["known"], values))) / math.sqrt(problems) for name, values in earned.items()}
+    error = {
+        name: float(np.std(np.subtract(earned["known"], values))) / math.sqrt(problems)
+        for name, values in earned.items()
+    }
     assert means["rule"] >= means["known"] - 0.03 - 3 * error["rule"]  # what learning the law costs
     assert means["rule"] > means["all"] + 0.02 - 3 * error["all"]
 

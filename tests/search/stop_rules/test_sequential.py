@@ -1,4 +1,6 @@
-"""The oracles of sequential stop rules: exact error rates by counting all ways of votes, integrals, and draws from stated models."""
+"""The oracles of sequential stop rules: exact error rates by counting all ways of votes, integrals, and draws from
+stated models.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def scored(answers: Sequence[str | None], scores: Sequence[float]) -> list[Candi
 
 
 def ends(rule: StopRule, chances: Sequence[float], most: int) -> dict[str, float]:
-    """Return the exact chance that a rule ends by each reason and leader within so many votes, by counting all ways of votes."""
+    """Return the exact chance that a rule ends by each reason and leader within so many votes, by counting all ways of
+    votes.
+    """
     found: dict[str, float] = defaultdict(float)
     verdicts: dict[tuple[int, ...], StopDecision | None] = {}
     reached = {(0,) * len(chances): 1.0}
@@ -71,8 +75,12 @@ def ends(rule: StopRule, chances: Sequence[float], most: int) -> dict[str, float
 
 
 @pytest.mark.parametrize("rule", TESTS, ids=str)
-@pytest.mark.parametrize("chances", [(0.5, 0.5), (0.6, 0.4), (0.4, 0.3, 0.3), (1 / 3, 1 / 3, 1 / 3), (0.3, 0.25, 0.25, 0.2)])
-def test_a_sequential_test_errs_at_most_as_often_as_it_states(rule: SPRT | MixtureSPRT, chances: tuple[float, ...]) -> None:
+@pytest.mark.parametrize(
+    "chances", [(0.5, 0.5), (0.6, 0.4), (0.4, 0.3, 0.3), (1 / 3, 1 / 3, 1 / 3), (0.3, 0.25, 0.25, 0.2)]
+)
+def test_a_sequential_test_errs_at_most_as_often_as_it_states(
+    rule: SPRT | MixtureSPRT, chances: tuple[float, ...]
+) -> None:
     found = ends(rule, chances, 40 if len(chances) < 4 else 24)
     bound = (len(chances) - 1) * rule.alpha / (1 - rule.beta)
     likeliest = max(chances)
@@ -141,7 +149,9 @@ def test_a_large_prior_is_computed_without_loss() -> None:
     # near one half the ratio is exp(2 delta lead), with delta the mean distance from one half: sqrt(1 / (4 pi prior))
     prior = 1e6
     for lead in (1, 2, 3, 5):
-        assert log_mixture_ratio(lead, 0, prior) == pytest.approx(2 * lead * math.sqrt(1 / (4 * math.pi * prior)), rel=2e-3)
+        assert log_mixture_ratio(lead, 0, prior) == pytest.approx(
+            2 * lead * math.sqrt(1 / (4 * math.pi * prior)), rel=2e-3
+        )
 
 
 @pytest.mark.parametrize("parameters", [{"alpha": 0.6, "beta": 0.5}, {"alpha": 0.0}, {"beta": 1.0}])
@@ -153,13 +163,15 @@ def test_error_rates_of_no_test_are_refused(parameters: dict[str, float]) -> Non
         SPRT(share=0.5)
 
 
-# Confidence -------------------------------------------------------------------------------------------------------------------------
+# Confidence -----------------------------------------------------------------------------------------------------------
 
 
 def by_hand(kinds: Sequence[int], scores: Sequence[float], answers: int) -> dict[int, float]:
     """Return the posterior over all possible answers, one product for each."""
     products = {
-        answer: math.prod(score if kind == answer else (1 - score) / (answers - 1) for kind, score in zip(kinds, scores, strict=True))
+        answer: math.prod(
+            score if kind == answer else (1 - score) / (answers - 1) for kind, score in zip(kinds, scores, strict=True)
+        )
         for answer in range(answers)
     }
     return {answer: product / sum(products.values()) for answer, product in products.items()}
@@ -237,7 +249,8 @@ def test_reasc_weighs_as_the_integral_says(scores: list[float], data: st.DataObj
     answers = [data.draw(st.sampled_from("ab")) for _ in scores]
     rule = ReASC(mean=0.2, spread=1.5)
     weights = {
-        name: sum(max(1.0, math.exp(0.7 * (s - 0.2) / 1.5)) for a, s in zip(answers, scores, strict=True) if a == name) for name in "ab"
+        name: sum(max(1.0, math.exp(0.7 * (s - 0.2) / 1.5)) for a, s in zip(answers, scores, strict=True) if a == name)
+        for name in "ab"
     }
     first, second = max(weights.values()), min(weights.values())
     above, whole = (integrate.quad(lambda x: x**first * (1 - x) ** second, low, 1)[0] for low in (0.5, 0))
@@ -257,18 +270,20 @@ def test_the_calibration_is_the_plain_way() -> None:
     rule = ReASC.calibrated(scores, right, precision=0.9)
     assert (rule.mean, rule.spread) == pytest.approx((3.0, math.sqrt(2)))
     assert rule.gate == 4.0  # above the mean of the right ones, 11 / 3
-    assert ReASC.calibrated(scores, [True] * 5).gate == 3.0  # the lowest score is precise, but below the mean of the right ones
+    # the lowest score is precise, but below the mean of the right ones
+    assert ReASC.calibrated(scores, [True] * 5).gate == 3.0
     assert ReASC.calibrated(scores, [False] * 5).gate is None
     with pytest.raises(ConfigError, match="scores"):
         ReASC.calibrated([1.0, math.nan], [True, False])
 
 
-# In searches ------------------------------------------------------------------------------------------------------------------------
+# In searches ----------------------------------------------------------------------------------------------------------
 
 
 @repeats(2, 6, "seeds")
 @pytest.mark.parametrize(
-    "rule", ["sprt(share=0.9, beta=0.05)", "mixture_sprt(prior=1, beta=0.05)", "cges(answers=3)", "reasc(mean=0.3, gate=0.99)"]
+    "rule",
+    ["sprt(share=0.9, beta=0.05)", "mixture_sprt(prior=1, beta=0.05)", "cges(answers=3)", "reasc(mean=0.3, gate=0.99)"],
 )
 def test_rows_that_run_ahead_never_change_where_it_stops(rule: str, seeds: int) -> None:
     backend = ToyBackend(ToyLanguage(accuracy=0.6, slips=((1, 0.5), (2, 0.5))))

@@ -30,11 +30,13 @@ def votes(*counts: int) -> list[str]:
     return [answer for answer, count in zip("abcdef", counts, strict=False) for _ in range(count)]
 
 
-def draw(plan: str, language: ToyLanguage = COIN, budget: Budget | None = None, seed: int = 0, **more: object) -> Solution:
+def draw(
+    plan: str, language: ToyLanguage = COIN, budget: Budget | None = None, seed: int = 0, **more: object
+) -> Solution:
     return solve(make_run("3 + 4", budget or Budget(samples=40), plan, ToyBackend(language), seed=seed, **more))  # type: ignore[arg-type]
 
 
-# Posterior of the majority ----------------------------------------------------------------------------------------------------------
+# Posterior of the majority --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("counts", [(4, 0), (6, 1), (8, 2), (9, 3)])
@@ -77,15 +79,18 @@ def test_the_posterior_saves_samples_and_chooses_as_the_vote_of_all_would(proble
     early, full = ends[:problems], ends[problems:]
     assert np.mean([len(s.candidates) for s in early]) < 40 / 5
     # at an agreement of .95 and more a problem
-    assert np.mean([a.answer == b.answer for a, b in zip(early, full, strict=True)]) > 0.95 - 3 * math.sqrt(0.05 * 0.95 / problems)
+    assert np.mean([a.answer == b.answer for a, b in zip(early, full, strict=True)]) > 0.95 - 3 * math.sqrt(
+        0.05 * 0.95 / problems
+    )
     assert {s.stopped_by for s in early} <= {"posterior", "done"}
 
 
-# Answers in a row -------------------------------------------------------------------------------------------------------------------
+# Answers in a row -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("answers", "stops_at"), [("abba", None), ("abbb", 4), ("aaa", 3), ("aabaabaaa", 9), (["a", "a", None, "a"], None), ([None] * 5, None)]
+    ("answers", "stops_at"),
+    [("abba", None), ("abbb", 4), ("aaa", 3), ("aabaabaaa", 9), (["a", "a", None, "a"], None), ([None] * 5, None)],
 )
 def test_three_equal_answers_in_a_row(answers: list[str | None], stops_at: int | None) -> None:
     of = candidates(list(answers))
@@ -102,7 +107,7 @@ def test_one_in_a_row_is_the_first_answer_and_a_long_row_takes_all() -> None:
     assert len(draw("best_of_n(n=20) | in_a_row(k=21)").candidates) == 20
 
 
-# Entropy ----------------------------------------------------------------------------------------------------------------------------
+# Entropy --------------------------------------------------------------------------------------------------------------
 
 
 def test_entropy_is_none_where_all_agree_and_greatest_where_all_differ() -> None:
@@ -127,7 +132,7 @@ def test_entropy_and_posterior_do_not_depend_on_names_and_order(answers: list[st
         assert len(verdicts) == 1
 
 
-# Scores -----------------------------------------------------------------------------------------------------------------------------
+# Scores ---------------------------------------------------------------------------------------------------------------
 
 
 def test_the_first_good_score_stops_and_nothing_is_drawn_behind_it() -> None:

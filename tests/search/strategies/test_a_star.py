@@ -97,7 +97,9 @@ def test_one_continuation_is_one_plain_sample_and_is_not_scored() -> None:
     for seed in range(6):
         for width in (1, 3):
             mine, plain = ended(f"a_star(goals=1, branching=1, width={width}) | majority", seed), ended("single", seed)
-            assert [c.trajectory.full_text for c in mine.solution.candidates] == [c.trajectory.full_text for c in plain.solution.candidates]
+            assert [c.trajectory.full_text for c in mine.solution.candidates] == [
+                c.trajectory.full_text for c in plain.solution.candidates
+            ]
             assert "main" not in mine.search.scoring.asked
 
 
@@ -115,13 +117,22 @@ def test_ties_go_to_lower_h_then_deeper_then_newest() -> None:
     at = expanded(runs[0])
     assert [t.depth for t in at] == list(range(len(at)))  # deeper first, where all are alike
     for t in at[1:]:
-        siblings = [s.node for s in runs[0].search.tree.nodes if s.parent is t.parent and (s.node, "main") in runs[0].search.tree.scores]
+        siblings = [
+            s.node
+            for s in runs[0].search.tree.nodes
+            if s.parent is t.parent and (s.node, "main") in runs[0].search.tree.scores
+        ]
         assert t.node == max(siblings)
     # with consistent costs f is the greatest h of a path here: .5 for a, b, c and d
     script = {"": ("a\n", "b\n"), "b\n": ("c\n", "d\n")}
     scores = table({"a": 0.5, "b": 0.5, "c": 0.875, "d": 0.5, "A: 0": 0.0})
-    end = searched(make_run("1 + 1", AMPLE, "a_star(goals=1, branching=2, edge_cost='consistent')", Scripted(script), verifiers=scores))
-    assert [t.text for t in expanded(end)] == ["", "b\n", "c\n", "d\n", "a\n"]  # the newest; of lower h, though older; deeper
+    end = searched(
+        make_run(
+            "1 + 1", AMPLE, "a_star(goals=1, branching=2, edge_cost='consistent')", Scripted(script), verifiers=scores
+        )
+    )
+    # the newest; of lower h, though older; deeper
+    assert [t.text for t in expanded(end)] == ["", "b\n", "c\n", "d\n", "a\n"]
 
 
 def test_the_goal_test_is_on_taking_a_state_not_on_making_it() -> None:
@@ -136,17 +147,23 @@ def test_the_goal_test_is_on_taking_a_state_not_on_making_it() -> None:
 def test_by_default_it_ends_at_the_first_solution_and_says_what_is_left() -> None:
     script = {"": ("A: 1\n", "a\n"), "a\n": ("A: 2\n", "b\n")}
     scores = table({"A: 1": 0.5, "a": 0.9, "A: 2": 0.8, "b": 0.3})
-    run = make_run("1 + 1", Budget(tokens=1000, verifier_calls=50), "a_star(branching=2)", Scripted(script), verifiers=scores)
+    run = make_run(
+        "1 + 1", Budget(tokens=1000, verifier_calls=50), "a_star(branching=2)", Scripted(script), verifiers=scores
+    )
     end = searched(run)
     assert str(end.solution.strategy) == "a_star(branching=2) | best"
     left = {unit: f"{amount:,.0f}" for unit, amount in end.search.account.unspent().items()}
     rest = f"{left['tokens']} tokens and {left['verifier_calls']} verifier_calls"
     assert end.solution.warnings == (f"a_star ended at its first solution with {rest} left; goals=None goes on",)
-    unlimited = searched(make_run("1 + 1", Budget(seconds=1000), "a_star(branching=2)", Scripted(script), verifiers=scores))
+    unlimited = searched(
+        make_run("1 + 1", Budget(seconds=1000), "a_star(branching=2)", Scripted(script), verifiers=scores)
+    )
     assert unlimited.solution.warnings == ()
 
 
-@pytest.mark.parametrize(("plan", "selection"), [("a_star", "best"), ("a_star(goals=2)", "weighted"), ("a_star(goals=None)", "weighted")])
+@pytest.mark.parametrize(
+    ("plan", "selection"), [("a_star", "best"), ("a_star(goals=2)", "weighted"), ("a_star(goals=None)", "weighted")]
+)
 def test_one_goal_is_chosen_by_score_and_several_are_weighed(plan: str, selection: str) -> None:
     assert str(parse(plan).strategy.default_selection(verified=True)) == selection
     assert str(parse(plan).strategy.default_selection(verified=False)) == "majority"
@@ -163,11 +180,17 @@ def test_several_states_may_be_expanded_in_one_call() -> None:
 def test_at_its_limit_it_gives_the_best_solution_in_the_frontier_or_completes_the_best_state() -> None:
     script = {"": ("A: 1\n", "a\n", "A: 3\n")}
     scores = table({"A: 1": 0.3, "a": 0.9, "A: 3": 0.4, "A: 0": 0.1})
-    solution = solve(make_run("1 + 1", AMPLE, "a_star(goals=1, branching=3, expansions=1)", Scripted(script), verifiers=scores))
+    solution = solve(
+        make_run("1 + 1", AMPLE, "a_star(goals=1, branching=3, expansions=1)", Scripted(script), verifiers=scores)
+    )
     assert [c.answer for c in solution.candidates] == ["3"]
-    more = solve(make_run("1 + 1", AMPLE, "a_star(goals=None, branching=3, expansions=1)", Scripted(script), verifiers=scores))
+    more = solve(
+        make_run("1 + 1", AMPLE, "a_star(goals=None, branching=3, expansions=1)", Scripted(script), verifiers=scores)
+    )
     assert [c.answer for c in more.candidates] == ["3", "1"]
-    completed = solve(make_run("1 + 1", AMPLE, "a_star(branching=2, expansions=1)", Scripted({"": ("a\n", "b\n")}), verifiers=scores))
+    completed = solve(
+        make_run("1 + 1", AMPLE, "a_star(branching=2, expansions=1)", Scripted({"": ("a\n", "b\n")}), verifiers=scores)
+    )
     assert [c.trajectory.full_text for c in completed.candidates] == ["a\nA: 0\n"]
 
 
@@ -176,7 +199,9 @@ def test_where_the_budget_ends_it_the_best_solution_in_the_frontier_is_the_candi
     script = {"": ("A: 1\n", "a\n"), "a\n": ("A: 2\n", "b\n"), "b\n": ("c\n",)}
     scores = table({"A: 1": 0.5, "a": 0.95, "A: 2": 0.4, "b": 0.9}, otherwise=0.85)
     endless = Scripted(script, always=("d\n", "e\n"))
-    solution = solve(make_run("1 + 1", Budget(verifier_calls=30), "a_star(goals=1, branching=2)", endless, verifiers=scores))
+    solution = solve(
+        make_run("1 + 1", Budget(verifier_calls=30), "a_star(goals=1, branching=2)", endless, verifiers=scores)
+    )
     assert solution.stopped_by == "budget: verifier_calls"
     assert [c.answer for c in solution.candidates] == ["1"]  # f = .5 + .5; of the other: .05 + .55 + .6
     assert solution.usage.verifier_calls <= 30
@@ -184,7 +209,11 @@ def test_where_the_budget_ends_it_the_best_solution_in_the_frontier_is_the_candi
 
 def test_copies_among_continuations_are_dropped_and_not_scored() -> None:
     script = {"": ("a\n", "a\n", "b\n"), "a\n": ("A: 1\n",), "b\n": ("A: 2\n",)}
-    end = searched(make_run("1 + 1", AMPLE, "a_star(goals=1, branching=3)", Scripted(script), verifiers=table({"a": 0.4, "b": 0.9})))
+    end = searched(
+        make_run(
+            "1 + 1", AMPLE, "a_star(goals=1, branching=3)", Scripted(script), verifiers=table({"a": 0.4, "b": 0.9})
+        )
+    )
     assert [call.rows for call in end.search.account.ledger.calls if call.kind == "score"] == [2, 1]
     assert end.solution.answer == "2"
 

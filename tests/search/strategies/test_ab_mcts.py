@@ -25,7 +25,13 @@ PROBLEM = "10 - 7 + 5 - 20"
 
 
 def grow(
-    plan: str, seed: int = 0, *, error: float = 0.2, verifiers: object = None, budget: Budget | None = None, **models: object
+    plan: str,
+    seed: int = 0,
+    *,
+    error: float = 0.2,
+    verifiers: object = None,
+    budget: Budget | None = None,
+    **models: object,
 ) -> Solved:
     run = make_run(
         PROBLEM,
@@ -47,7 +53,7 @@ def draws(count: int, of: object, *args: object) -> np.ndarray:
     return np.array([of(*args, rng) for _ in range(count)])
 
 
-# Posteriors -------------------------------------------------------------------------------------------------------------------------
+# Posteriors -----------------------------------------------------------------------------------------------------------
 
 
 def test_the_normal_posterior_is_that_of_the_formula() -> None:
@@ -71,10 +77,16 @@ def test_beta_draws_have_the_mean_and_variance_of_the_posterior() -> None:
 
 
 def mixed_moments(arms: list[list[float]]) -> list[tuple[float, float]]:
-    """Return mean and variance of the next score of each arm, and of a new one, by importance sampling from the prior."""
+    """Return mean and variance of the next score of each arm, and of a new one, by importance sampling from the
+    prior.
+    """
     rng = np.random.Generator(np.random.Philox(key=9))
     count = 400_000
-    mu, between, within = rng.normal(0.5, 0.2, count), np.abs(rng.normal(0, 0.2, count)), np.abs(rng.normal(0, 0.3, count))
+    mu, between, within = (
+        rng.normal(0.5, 0.2, count),
+        np.abs(rng.normal(0, 0.2, count)),
+        np.abs(rng.normal(0, 0.3, count)),
+    )
     levels = mu[:, None] + between[:, None] * rng.normal(size=(count, len(arms)))
     log = np.zeros(count)
     for j, arm in enumerate(arms):
@@ -86,7 +98,10 @@ def mixed_moments(arms: list[list[float]]) -> list[tuple[float, float]]:
     places = [*levels.T, mu]
     spreads = [within**2] * len(arms) + [within**2 + between**2]
     means = [float(weights @ place) for place in places]
-    return [(mean, float(weights @ (spread + (place - mean) ** 2))) for mean, place, spread in zip(means, places, spreads, strict=True)]
+    return [
+        (mean, float(weights @ (spread + (place - mean) ** 2)))
+        for mean, place, spread in zip(means, places, spreads, strict=True)
+    ]
 
 
 @repeats(1500, 6000, "count")
@@ -109,8 +124,9 @@ def test_mixed_draws_have_the_moments_of_the_posterior(arms: list[list[float]], 
         assert found[:, j].var() == pytest.approx(variance, rel=0.12 * wider)
 
 
-# P(new) of treequest 0.3.3 (AB-MCTS-M, before anything is skipped): the mean over chains of 5,000 draws, four a fit, of as many fits as
-# bring its standard error below 0.007. Where all scores of every arm are equal it has no stable value: its posterior has no finite mass.
+# P(new) of treequest 0.3.3 (AB-MCTS-M, before anything is skipped): the mean over chains of 5,000 draws, four a fit, of
+# as many fits as bring its standard error below 0.007. Where all scores of every arm are equal it has no stable value:
+# its posterior has no finite mass.
 TREEQUEST: list[tuple[list[list[float]], float]] = [
     ([[0.5, 0.5, 0.5, 0.5], [0.6, 0.4], [0.1]], 0.2875),
     ([[0.2, 0.9], [0.4]], 0.3378),
@@ -133,7 +149,7 @@ def test_a_new_child_is_as_likely_as_in_the_reference(arms: list[list[float]], k
     assert (draws[:, -1] >= draws[:, :-1].max(1)).mean() == pytest.approx(known, abs=0.02)
 
 
-# The tree ---------------------------------------------------------------------------------------------------------------------------
+# The tree -------------------------------------------------------------------------------------------------------------
 
 
 def test_a_score_is_an_observation_of_new_of_its_arm_and_of_all_above() -> None:
@@ -172,7 +188,9 @@ def test_it_writes_n_solutions_wider_and_deeper(posterior: str) -> None:
 def test_it_is_nested_in_n_and_one_is_a_plain_sample(posterior: str) -> None:
     long = [c.trajectory.full_text for c in grow(f"ab_mcts(n=9, posterior='{posterior}')").search.candidates]
     for n in (1, 4, 7):
-        assert [c.trajectory.full_text for c in grow(f"ab_mcts(n={n}, posterior='{posterior}')").search.candidates] == long[:n]
+        assert [
+            c.trajectory.full_text for c in grow(f"ab_mcts(n={n}, posterior='{posterior}')").search.candidates
+        ] == long[:n]
     assert long[:1] == [c.trajectory.full_text for c in grow("single(temperature=1.0)").search.candidates]
 
 
@@ -233,7 +251,9 @@ def test_the_mixed_posterior_chooses_among_models_by_a_fit_over_models() -> None
     assert law[0] > law[2] > law[1]
 
 
-@pytest.mark.parametrize(("posterior", "deeper"), [("normal", True), ("normal", False), ("beta", True), ("beta", False), ("mixed", True)])
+@pytest.mark.parametrize(
+    ("posterior", "deeper"), [("normal", True), ("normal", False), ("beta", True), ("beta", False), ("mixed", True)]
+)
 def test_good_scores_below_draw_it_deeper_and_bad_ones_wider(posterior: str, deeper: bool) -> None:
     strategy, root = AbMcts(posterior=posterior), AnswerNode()
     first, second = ((0.1, 0.2), (0.9, 0.8)) if deeper else ((0.9, 0.8), (0.1, 0.2))

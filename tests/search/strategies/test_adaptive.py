@@ -32,7 +32,13 @@ NOISY = {"main": ToyVerifier(error=0.2)}
 def draw(plan: str, seed: int = 0, budget: Budget | None = None, **more: object) -> Solution:
     end = searched(
         make_run(
-            PROBLEM, budget or Budget(samples=60), plan, ToyBackend(LANGUAGE), seed=seed, verifiers=more.pop("verifiers", NOISY), **more
+            PROBLEM,
+            budget or Budget(samples=60),
+            plan,
+            ToyBackend(LANGUAGE),
+            seed=seed,
+            verifiers=more.pop("verifiers", NOISY),
+            **more,
         )
     )  # type: ignore[arg-type]
     assert end.search is not None
@@ -45,7 +51,7 @@ def texts(solution: Solution) -> list[str]:
     return [c.trajectory.full_text for c in sorted(solution.candidates, key=lambda c: c.index)]
 
 
-# Adaptive sampling ----------------------------------------------------------------------------------------------------------------
+# Adaptive sampling ----------------------------------------------------------------------------------------------------
 
 
 def test_a_threshold_of_zero_takes_one_sample_which_is_the_plain_one() -> None:
@@ -71,7 +77,12 @@ def test_a_constant_score_takes_one_sample_or_all() -> None:
 def test_samples_never_fall_as_the_threshold_rises() -> None:
     graded = {"main": FunctionVerifier(lambda problem, text: (hash_of(text) % 100) / 100)}
     means = [
-        np.mean([len(draw(f"adaptive(n=8, threshold={threshold})", seed, verifiers=graded).candidates) for seed in range(12)])
+        np.mean(
+            [
+                len(draw(f"adaptive(n=8, threshold={threshold})", seed, verifiers=graded).candidates)
+                for seed in range(12)
+            ]
+        )
         for threshold in (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
     ]
     assert means == sorted(means)
@@ -105,7 +116,7 @@ def test_left_out_n_is_what_the_budget_pays() -> None:
     assert solution.stopped_by == "budget: samples"
 
 
-# Its threshold from a calibration set ---------------------------------------------------------------------------------------------
+# Its threshold from a calibration set ---------------------------------------------------------------------------------
 
 SCORES = arrays(np.float64, st.tuples(st.integers(1, 12), st.integers(1, 8)), elements=st.floats(0, 1))
 
@@ -126,11 +137,16 @@ def test_the_threshold_is_the_greatest_that_keeps_to_the_wanted_mean(scores: np.
 def test_mean_samples_is_what_the_strategy_takes() -> None:
     graded = {"main": FunctionVerifier(lambda problem, text: (hash_of(text) % 100) / 100)}
     rows = [
-        [c.scores["main"] for c in sorted(draw("best_of_n(n=8) | best", seed, verifiers=graded).candidates, key=lambda c: c.index)]
+        [
+            c.scores["main"]
+            for c in sorted(draw("best_of_n(n=8) | best", seed, verifiers=graded).candidates, key=lambda c: c.index)
+        ]
         for seed in range(10)
     ]
     threshold = threshold_for(np.array(rows), 3.0)
-    taken = [len(draw(f"adaptive(n=8, threshold={threshold!r})", seed, verifiers=graded).candidates) for seed in range(10)]
+    taken = [
+        len(draw(f"adaptive(n=8, threshold={threshold!r})", seed, verifiers=graded).candidates) for seed in range(10)
+    ]
     assert np.mean(taken) == pytest.approx(mean_samples(np.array(rows), threshold))
     assert np.mean(taken) <= 3.0
 
@@ -149,13 +165,16 @@ def test_scores_that_are_all_unknown_and_means_that_cannot_be_had_are_refused() 
     assert threshold_for(np.array([[math.nan, 0.4], [0.3, 0.5]]), 2.0) == 0.5
 
 
-# Early pruning --------------------------------------------------------------------------------------------------------------------
+# Early pruning --------------------------------------------------------------------------------------------------------
 
 
 def test_without_pruning_it_is_best_of_n() -> None:
     for seed in range(6):
         for tokens in (3, 6, 100):
-            pruned, plain = draw(f"early_pruning(n=5, pruned=0.0, tokens={tokens})", seed), draw("best_of_n(n=5) | best", seed)
+            pruned, plain = (
+                draw(f"early_pruning(n=5, pruned=0.0, tokens={tokens})", seed),
+                draw("best_of_n(n=5) | best", seed),
+            )
             assert sorted(texts(pruned)) == sorted(texts(plain))
             assert pruned.usage.generated_tokens == plain.usage.generated_tokens
 

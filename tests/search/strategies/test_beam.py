@@ -44,15 +44,21 @@ def test_without_branching_it_is_best_of_n() -> None:
             )
             assert sorted(texts(beam.solution)) == sorted(texts(plain.solution))
             assert beam.solution.answer == plain.solution.answer
-            assert [call.rows for call in beam.search.account.ledger.calls if call.kind == "score"] == [n]  # the selection's alone
+            # the selection's alone
+            assert [call.rows for call in beam.search.account.ledger.calls if call.kind == "score"] == [n]
 
 
 @pytest.mark.parametrize("duplicates", ["drop", "keep"])
 def test_a_constant_verifier_keeps_the_plain_sample(duplicates: str) -> None:
     for seed in range(20):
         plan = f"beam(n=4, branching=2, duplicates='{duplicates}')"
-        mine = solve(make_run(TEXT, AMPLE, plan, ToyBackend(LAW), seed=seed, verifiers={"main": ToyVerifier(error=0.5)}))
-        assert mine.candidates[0].trajectory.full_text == texts(solve(make_run(TEXT, AMPLE, "single", ToyBackend(LAW), seed=seed)))[0]
+        mine = solve(
+            make_run(TEXT, AMPLE, plan, ToyBackend(LAW), seed=seed, verifiers={"main": ToyVerifier(error=0.5)})
+        )
+        assert (
+            mine.candidates[0].trajectory.full_text
+            == texts(solve(make_run(TEXT, AMPLE, "single", ToyBackend(LAW), seed=seed)))[0]
+        )
 
 
 def law_of_the_last(runs: int) -> float:
@@ -79,7 +85,11 @@ def test_under_a_constant_verifier_a_final_path_follows_the_models_law_in_many_r
 
 @pytest.mark.parametrize(("n", "branching", "kept"), [(8, 4, 2), (6, 4, 2), (5, 5, 1), (3, 8, 1), (7, 2, 4)])
 def test_every_level_has_n_beams_and_n_over_m_of_them_are_kept(n: int, branching: int, kept: int) -> None:
-    end = searched(make_run(TEXT, AMPLE, f"beam(n={n}, branching={branching}, duplicates='keep')", ToyBackend(LAW), verifiers=hashed()))
+    end = searched(
+        make_run(
+            TEXT, AMPLE, f"beam(n={n}, branching={branching}, duplicates='keep')", ToyBackend(LAW), verifiers=hashed()
+        )
+    )
     made, parents = Counter[int](), defaultdict[int, set[int]](set)
     for t in end.search.tree.nodes[1:]:
         made[t.depth] += 1
@@ -87,7 +97,9 @@ def test_every_level_has_n_beams_and_n_over_m_of_them_are_kept(n: int, branching
     assert set(made.values()) == {n}
     assert [len(parents[depth]) for depth in sorted(parents)] == [1] + [kept] * (len(parents) - 1)
     for depth in list(made)[:-1]:  # and it is the best that are kept
-        scores = {t.node: end.search.tree.scores[t.node, "main"].whole for t in end.search.tree.nodes[1:] if t.depth == depth}
+        scores = {
+            t.node: end.search.tree.scores[t.node, "main"].whole for t in end.search.tree.nodes[1:] if t.depth == depth
+        }
         assert parents[depth + 1] == set(sorted(scores, key=lambda node: -scores[node])[:kept])  # type: ignore[operator]
     assert len(end.search.tree.kept) == max(made)
 
@@ -95,7 +107,11 @@ def test_every_level_has_n_beams_and_n_over_m_of_them_are_kept(n: int, branching
 def test_the_lookahead_draws_nothing_that_a_path_would_draw() -> None:
     for seed in range(5):
         none, far = (
-            texts(solve(make_run(TEXT, AMPLE, plan, ToyBackend(LAW), seed=seed, verifiers={"main": ToyVerifier(error=0.5)})))
+            texts(
+                solve(
+                    make_run(TEXT, AMPLE, plan, ToyBackend(LAW), seed=seed, verifiers={"main": ToyVerifier(error=0.5)})
+                )
+            )
             for plan in ("beam(n=4, branching=2)", "beam(n=4, branching=2, lookahead=2)")
         )
         assert none == far
@@ -109,10 +125,13 @@ def final_only(problem: Problem, text: str) -> float:
 @repeats(40, 100)
 def test_paths_are_scored_at_the_end_of_their_lookahead(runs: int) -> None:
     verifiers = {"main": FunctionVerifier(final_only)}
-    # greedy writing is right from a right prefix on. With it one of four is right at each of three steps: (1 - .4^4)^3 = .925;
-    # without it two steps are plain and the best of four ends: .6^2 (1 - .4^4) = .351. Standard error at most sqrt(.25 / runs)
+    # greedy writing is right from a right prefix on. With it one of four is right at each of three steps: (1 - .4^4)^3
+    # = .925; without it two steps are plain and the best of four ends: .6^2 (1 - .4^4) = .351. Standard error at most
+    # sqrt(.25 / runs)  # noqa: ERA001
     for lookahead, expected in ((4, 0.925), (0, 0.351)):
-        right = [s.answer == "14" for s in many(f"beam(n=4, branching=4, lookahead={lookahead})", runs, verifiers=verifiers)]
+        right = [
+            s.answer == "14" for s in many(f"beam(n=4, branching=4, lookahead={lookahead})", runs, verifiers=verifiers)
+        ]
         assert np.mean(right) == pytest.approx(expected, abs=3 * math.sqrt(0.25 / runs))
 
 
@@ -144,7 +163,8 @@ def test_finished_paths_leave_the_beam_and_compete_at_the_end() -> None:
     low = table({"A: 1": 0.1, "a": 0.9, "b": 0.8, "c": 0.2, "A: 2": 0.7, "A: 3": 0.6})
     solution = solve(make_run("1 + 1", AMPLE, "beam(n=4, branching=2)", Scripted(script), verifiers=low))
     assert solution.answer == "2"
-    assert Counter(c.answer for c in solution.candidates) == {"2": 2, "3": 2}  # the first n of five, by score: 1 is the worst
+    # the first n of five, by score: 1 is the worst
+    assert Counter(c.answer for c in solution.candidates) == {"2": 2, "3": 2}
     high = table({"A: 1": 0.95, "a": 0.9, "b": 0.8, "c": 0.2, "A: 2": 0.7, "A: 3": 0.6})
     again = solve(make_run("1 + 1", AMPLE, "beam(n=4, branching=2)", Scripted(script), verifiers=high))
     assert again.answer == "1"
@@ -161,7 +181,9 @@ def test_the_trace_marks_what_was_dropped_and_not_the_way_to_a_solution() -> Non
 
 def test_a_path_that_never_ends_is_ended_at_the_last_step() -> None:
     endless = Scripted({}, always=("x\n", "y\n"))
-    end = searched(make_run("1 + 1", Budget(tokens=2000), "beam(n=2, branching=2, max_steps=5)", endless, verifiers=hashed()))
+    end = searched(
+        make_run("1 + 1", Budget(tokens=2000), "beam(n=2, branching=2, max_steps=5)", endless, verifiers=hashed())
+    )
     assert max(t.depth for t in end.search.tree.nodes) == 5
     assert end.solution.error is None
     assert {c.trajectory.status for c in end.solution.candidates} == {"truncated"}

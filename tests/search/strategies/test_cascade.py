@@ -1,4 +1,6 @@
-"""Cascades: who is asked, at what price, and how often they are right, by an exact law; models that are missing are refused."""
+"""Cascades: who is asked, at what price, and how often they are right, by an exact law; models that are missing are
+refused.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,10 @@ from tts.types import Problem, Solution
 from tts.verifiers.function import FunctionVerifier
 
 SMALL, LARGE = 0.6, 0.9  # chances of a right answer, where a wrong one is always the same
-CHEAP, DEAR = Rates(flops=2, usd_in=0, usd_reused=0, usd_out=10**9), Rates(flops=2, usd_in=0, usd_reused=0, usd_out=25 * 10**9)
+CHEAP, DEAR = (
+    Rates(flops=2, usd_in=0, usd_reused=0, usd_out=10**9),
+    Rates(flops=2, usd_in=0, usd_reused=0, usd_out=25 * 10**9),
+)
 
 
 def model(chance: float, rates: Rates) -> FunctionBackend:
@@ -39,11 +44,21 @@ def model(chance: float, rates: Rates) -> FunctionBackend:
     return backend
 
 
-def solved(plan: str, seed: int = 0, verifier: Callable[[Problem, str], float] | None = None, **budget: Any) -> Solution:
+def solved(
+    plan: str, seed: int = 0, verifier: Callable[[Problem, str], float] | None = None, **budget: Any
+) -> Solution:
     verifiers = {} if verifier is None else {"main": FunctionVerifier(verifier)}
     given = Budget(**budget or {"samples": 99})
     end = searched(
-        make_run("3 + 4", given, plan, model(SMALL, CHEAP), seed=seed, verifiers=verifiers, models={"large": model(LARGE, DEAR)})
+        make_run(
+            "3 + 4",
+            given,
+            plan,
+            model(SMALL, CHEAP),
+            seed=seed,
+            verifiers=verifiers,
+            models={"large": model(LARGE, DEAR)},
+        )
     )
     assert end.search is not None
     check_books(end.search)
@@ -84,7 +99,10 @@ def test_only_the_models_that_are_asked_are_paid_and_only_the_last_one_votes() -
             assert solution.stopped_by == "the model 'policy' has the score 1.00, which reaches its threshold 1"
         else:
             assert solution.usage.usd == pytest.approx(2 * 2 * 1e-6 + 3 * 2 * 25e-6)
-            assert solution.answer == Counter(c.answer for c in solution.candidates if c.trajectory.model == "large").most_common(1)[0][0]
+            assert (
+                solution.answer
+                == Counter(c.answer for c in solution.candidates if c.trajectory.model == "large").most_common(1)[0][0]
+            )
         seen["large" in asked] += 1
     assert len(seen) == 2
 
@@ -92,7 +110,9 @@ def test_only_the_models_that_are_asked_are_paid_and_only_the_last_one_votes() -
 def test_a_verifier_says_who_is_sure() -> None:
     sure = solved("cascade(samples=[1, 1], thresholds=[0.5], verifier='main')", verifier=lambda problem, text: 0.5)
     unsure = solved("cascade(samples=[1, 1], thresholds=[0.5], verifier='main')", verifier=lambda problem, text: 0.49)
-    unknown = solved("cascade(samples=[1, 1], thresholds=[0.0], verifier='main')", verifier=lambda problem, text: math.nan)
+    unknown = solved(
+        "cascade(samples=[1, 1], thresholds=[0.0], verifier='main')", verifier=lambda problem, text: math.nan
+    )
     assert [s.usage.samples for s in (sure, unsure, unknown)] == [1, 2, 2]
 
 
@@ -135,7 +155,9 @@ def test_models_of_different_kinds_write_from_the_same_prompt() -> None:
 def test_a_role_without_a_model_is_refused_before_anything_is_spent() -> None:
     policy = ToyBackend()
     for plan in ("cascade", "ab_mcts(n=4, writers=['policy', 'large'])"):
-        with pytest.raises(ConfigError, match="writes with the role 'large', but no model has it; those that have one: policy"):
+        with pytest.raises(
+            ConfigError, match="writes with the role 'large', but no model has it; those that have one: policy"
+        ):
             tts.solve("3 + 4", 100, model=policy, strategy=plan, verifier=lambda problem, text: 0.5, task="math")
     assert policy.counters.prompt_tokens == 0
 

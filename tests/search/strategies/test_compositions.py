@@ -1,4 +1,6 @@
-"""Self-refine, tree of thoughts and mixture of agents: what each model is shown, and how often they are right, by exact laws."""
+"""Self-refine, tree of thoughts and mixture of agents: what each model is shown, and how often they are right, by exact
+laws.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def answered(text: str) -> list[int]:
 def solved(plan: str, say: Callable[[str, float], str], seed: int = 0, others: Any = None, **budget: Any) -> Solution:
     """Solve with a model that is a function of its prompt's text and a draw in [0, 1)."""
     model = FunctionBackend(lambda ask: say(text_of(ask), np.random.default_rng(ask.seed).random()))
-    run = make_run("What is 3 + 4?", Budget(**budget or {"samples": 10**3}), plan, model, seed=seed, models=others or {})
+    run = make_run(
+        "What is 3 + 4?", Budget(**budget or {"samples": 10**3}), plan, model, seed=seed, models=others or {}
+    )
     end = searched(dataclasses.replace(run, task=get("math")))
     assert end.search is not None
     check_books(end.search)
@@ -50,7 +54,7 @@ def solved(plan: str, say: Callable[[str, float], str], seed: int = 0, others: A
     return end.solution
 
 
-# Self-refine ---------------------------------------------------------------------------------------------------------------------
+# Self-refine ----------------------------------------------------------------------------------------------------------
 
 
 def counting(text: str, draw: float) -> str:
@@ -66,14 +70,20 @@ def counting(text: str, draw: float) -> str:
 def test_a_chain_goes_on_until_nothing_is_wrong(rounds: int, last: str, samples: int) -> None:
     solution = solved(f"self_refine(n=1, rounds={rounds})", counting)
     assert solution.answer == last
-    assert solution.usage.samples == samples, "a solution, then a critique and a solution each, and the critique that ends it"
-    assert [c.answer for c in sorted(solution.candidates, key=lambda c: c.index)] == [str(i) for i in range(int(last) + 1)]
+    assert solution.usage.samples == samples, (
+        "a solution, then a critique and a solution each, and the critique that ends it"
+    )
+    assert [c.answer for c in sorted(solution.candidates, key=lambda c: c.index)] == [
+        str(i) for i in range(int(last) + 1)
+    ]
     assert solution.confidence == 1.0, "what was refined has no vote"
 
 
 @repeats(60, 200)
 def test_refining_is_right_as_often_as_the_exact_law_says(runs: int) -> None:
-    """A wrong solution is always found wrong, and mended with a chance q: after r rounds 1 - (1 - p)(1 - q)^r are right."""
+    """A wrong solution is always found wrong, and mended with a chance q: after r rounds 1 - (1 - p)(1 - q)^r are
+    right.
+    """
     p, q, rounds = 0.3, 0.4, 2
 
     def say(text: str, draw: float) -> str:
@@ -127,7 +137,11 @@ def test_praise_in_passing_ends_no_chain(critique: str) -> None:
 def test_a_right_solution_keeps_its_vote_when_its_critique_says_that_there_is_none() -> None:
     def say(text: str, draw: float) -> str:
         assert "correct what is wrong" not in text, "no solution is written anew"
-        return "Each step is as it should be. There is none." if "Name the first step that is wrong" in text else "\\boxed{7}"
+        return (
+            "Each step is as it should be. There is none."
+            if "Name the first step that is wrong" in text
+            else "\\boxed{7}"
+        )
 
     solution = solved("self_refine(n=2)", say)
     assert (solution.answer, solution.confidence, solution.usage.samples) == ("7", 1.0, 4)
@@ -148,7 +162,7 @@ def test_a_stop_text_ends_a_chain_wherever_it_stands() -> None:
     assert solved("self_refine(n=1, rounds=2)", say).usage.samples == 5
 
 
-# Mixture of agents ---------------------------------------------------------------------------------------------------------------
+# Mixture of agents ----------------------------------------------------------------------------------------------------
 
 
 def test_each_layer_sees_what_the_layer_before_wrote() -> None:
@@ -173,7 +187,9 @@ def test_each_layer_sees_what_the_layer_before_wrote() -> None:
 
 @repeats(60, 200)
 def test_a_mixture_is_right_as_often_as_the_exact_law_says(runs: int) -> None:
-    """An aggregator that knows a right solution when it sees one: one of three is right with the chance 1 - (1 - p)^3."""
+    """An aggregator that knows a right solution when it sees one: one of three is right with the chance 1 - (1 -
+    p)^3.
+    """
     p = 0.3
 
     def say(text: str, draw: float) -> str:
@@ -190,7 +206,7 @@ def test_samples_left_out_are_what_the_budget_pays_and_fused_solutions_alone_vot
     assert {c.answer for c in solution.candidates} == {"2"}
 
 
-# Tree of thoughts ----------------------------------------------------------------------------------------------------------------
+# Tree of thoughts -----------------------------------------------------------------------------------------------------
 
 
 class Valuing(ToyBackend):
@@ -203,7 +219,9 @@ class Valuing(ToyBackend):
     async def open(self, prompts: Sequence[Prompt]) -> list[Reply[Any]]:
         replies = await super().open(["1 + 1" if not isinstance(prompt, str) else prompt for prompt in prompts])
         self.asked += [
-            (reply.value, p[-1].content.split("Steps:")[1]) for reply, p in zip(replies, prompts, strict=True) if not isinstance(p, str)
+            (reply.value, p[-1].content.split("Steps:")[1])
+            for reply, p in zip(replies, prompts, strict=True)
+            if not isinstance(p, str)
         ]
         return replies
 
@@ -216,7 +234,9 @@ class Valuing(ToyBackend):
         rows = RowSet(request)
         for index in range(len(request.rows)):
             self.counters.generated_tokens += 1
-            rows.resolve(index, Sample("It is sure." if right else "Impossible", (), (), "eos", request.handle.child(), 1))
+            rows.resolve(
+                index, Sample("It is sure." if right else "Impossible", (), (), "eos", request.handle.child(), 1)
+            )
         return rows
 
 
@@ -244,7 +264,10 @@ def test_values_are_asked_for_once_a_state_and_weigh_the_vote() -> None:
     weights = {c.answer: c.trajectory for c in end.solution.candidates}
     assert len(weights) > 1
     for c in end.solution.candidates:
-        right = all(eval(left) == int(value) for left, value in re.findall(r"(-?\d+ [+-] \d+) = (-?\d+)", c.trajectory.full_text))
+        right = all(
+            eval(left) == int(value)
+            for left, value in re.findall(r"(-?\d+ [+-] \d+) = (-?\d+)", c.trajectory.full_text)
+        )
         assert c.weight == pytest.approx(2 * (20.0 if right else 0.001))
 
 
@@ -253,7 +276,7 @@ def test_the_last_label_of_a_reply_counts() -> None:
     assert [value_of(reply) for reply in replies] == [20.0, 0.001, 1.0, 1.0, 1.0]
 
 
-# What is refused -----------------------------------------------------------------------------------------------------------------
+# What is refused ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

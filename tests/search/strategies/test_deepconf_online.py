@@ -28,7 +28,9 @@ CONSTANT = FunctionVerifier(lambda problem, text: 0.5)
 
 
 def run(plan: str, verifier: Verifier = LOWEST, seed: int = 0, budget: int = 500, most: int | None = None) -> Solved:
-    made = make_run(PROBLEM, Budget(samples=budget), plan, ToyBackend(LANGUAGE), seed=seed, verifiers={"main": verifier})
+    made = make_run(
+        PROBLEM, Budget(samples=budget), plan, ToyBackend(LANGUAGE), seed=seed, verifiers={"main": verifier}
+    )
     end = searched(dataclasses.replace(made, sampling=Sampling(max_tokens=most)))
     assert end.search is not None
     assert end.solution.error is None
@@ -50,12 +52,17 @@ def test_where_nothing_is_below_the_threshold_it_is_best_of_n(width: int) -> Non
         online = run(f"deepconf_online(n=9, warmup=3, consensus=2, tokens=4, width={width})", CONSTANT, seed)
         plain = run("best_of_n(n=9) | deepconf(keep=100)", CONSTANT, seed)
         assert texts(online) == texts(plain)
-        assert (online.solution.answer, online.solution.confidence) == (plain.solution.answer, plain.solution.confidence)
+        assert (online.solution.answer, online.solution.confidence) == (
+            plain.solution.answer,
+            plain.solution.confidence,
+        )
         assert online.solution.usage.generated_tokens == plain.solution.usage.generated_tokens
 
 
 def test_what_is_stopped_is_what_a_whole_trace_is_below_the_threshold_for() -> None:
-    """The same votes as of whole traces, for fewer tokens: a lowest group that is too low in a part is too low in the whole."""
+    """The same votes as of whole traces, for fewer tokens: a lowest group that is too low in a part is too low in the
+    whole.
+    """
     saved = 0
     for seed in range(6):
         online = run("deepconf_online(n=24, warmup=8, keep=40, consensus=2, tokens=3)", seed=seed)

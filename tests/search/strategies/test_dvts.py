@@ -43,11 +43,15 @@ def test_a_subtree_does_not_depend_on_the_others() -> None:
         wide = [t.full_text for t in in_subtrees(found("dvts(n=12, branching=4)", seed))]
         assert len(wide) == 12
         for groups in (1, 2):
-            assert [t.full_text for t in in_subtrees(found(f"dvts(n={4 * groups}, branching=4)", seed))] == wide[: 4 * groups]
+            assert [t.full_text for t in in_subtrees(found(f"dvts(n={4 * groups}, branching=4)", seed))] == wide[
+                : 4 * groups
+            ]
 
 
 def in_subtrees(solution: Solution) -> list[Any]:
-    """Return the final paths in the order that the strategy gave them: that of the subtrees, whose roots' children are in order."""
+    """Return the final paths in the order that the strategy gave them: that of the subtrees, whose roots' children are
+    in order.
+    """
     return sorted((c.trajectory for c in solution.candidates), key=lambda t: (t.path[1].node, t.node))
 
 
@@ -65,7 +69,8 @@ def test_a_subtree_goes_on_from_its_best_path_and_closes_when_that_one_has_ended
     script = {"": ("a\n", "A: 1\n"), "a\n": ("A: 2\n", "b\n"), "a\nb\n": ("A: 3\n", "A: 4\n")}
     low = table({"A: 1": 0.4, "a": 0.9, "A: 2": 0.3, "b": 0.8, "A: 3": 0.2, "A: 4": 0.1})
     solution = solve(make_run("1 + 1", AMPLE, "dvts(n=2, branching=2)", Scripted(script), verifiers=low))
-    assert [c.answer for c in sorted(solution.candidates, key=lambda c: c.index)] == ["3", "4"]  # earlier levels are left behind
+    # earlier levels are left behind
+    assert [c.answer for c in sorted(solution.candidates, key=lambda c: c.index)] == ["3", "4"]
     ended = table({"A: 1": 0.95, "a": 0.9})
     first = solve(make_run("1 + 1", AMPLE, "dvts(n=2, branching=2)", Scripted(script), verifiers=ended))
     assert [c.answer for c in first.candidates] == ["1"]  # its sibling had not ended
@@ -73,7 +78,10 @@ def test_a_subtree_goes_on_from_its_best_path_and_closes_when_that_one_has_ended
 
 def test_among_equals_the_first_is_chosen() -> None:
     for seed in range(10):
-        mine, plain = found("dvts(n=4, branching=4)", seed, verifiers={"main": ToyVerifier(error=0.5)}), found("single", seed)
+        mine, plain = (
+            found("dvts(n=4, branching=4)", seed, verifiers={"main": ToyVerifier(error=0.5)}),
+            found("single", seed),
+        )
         assert mine.candidates[0].trajectory.full_text == texts(plain)[0]
 
 

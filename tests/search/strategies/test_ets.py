@@ -1,4 +1,6 @@
-"""The oracles of efficient tree search (algorithm A7): its integer program against all subsets, and its searches against REBASE."""
+"""The oracles of efficient tree search (algorithm A7): its integer program against all subsets, and its searches
+against REBASE.
+"""
 
 from __future__ import annotations
 
@@ -60,13 +62,16 @@ def subsets(count: int) -> list[NDArray[np.bool_]]:
     return [np.array(one) for one in itertools.product([False, True], repeat=count) if any(one)]
 
 
-@given(program=programs(), charge=st.sampled_from([0.0, 0.3, 1.0, 2.0, 30.0]), bonus=st.sampled_from([0.0, 0.5, 1.5, 30.0]))
+@given(
+    program=programs(), charge=st.sampled_from([0.0, 0.3, 1.0, 2.0, 30.0]), bonus=st.sampled_from([0.0, 0.5, 1.5, 30.0])
+)
 @settings(deadline=None)
 def test_the_program_finds_what_trying_all_subsets_finds(program: Any, charge: float, bonus: float) -> None:
     tree, rewards, kinds = program
     kept = best_leaves(tree, rewards, charge, kinds if bonus else None, bonus, PLENTY_S)
     assert isinstance(kept, KeptLeaves)
-    assert (kept.nodes == ancestors(tree, kept.leaves)).all()  # no ancestor without a leaf, no leaf without its ancestors
+    # no ancestor without a leaf, no leaf without its ancestors
+    assert (kept.nodes == ancestors(tree, kept.leaves)).all()
     leaf_gains, node_gains = gains(tree, rewards, charge)
 
     def worth(leaves: NDArray[np.bool_]) -> float:
@@ -105,7 +110,7 @@ def test_a_program_out_of_time_says_so() -> None:
     assert "ime limit" in out
 
 
-# Clusters -------------------------------------------------------------------------------------------------------------------------
+# Clusters -------------------------------------------------------------------------------------------------------------
 
 
 def test_clusters_join_what_is_near_and_are_numbered_as_they_appear() -> None:
@@ -123,11 +128,13 @@ def test_vectors_without_a_direction_are_a_cluster_of_their_own() -> None:
     assert clusters(vectors, 0.05).tolist() == [0, 1, 0, 1]
 
 
-# Searches -------------------------------------------------------------------------------------------------------------------------
+# Searches -------------------------------------------------------------------------------------------------------------
 
 
 def ended(plan: str, seed: int = 0, verifiers: Any = None, **more: Any) -> Solved:
-    return searched(make_run(TEXT, AMPLE, plan, ToyBackend(LAW), seed=seed, verifiers=verifiers or hashed(seed), **more))
+    return searched(
+        make_run(TEXT, AMPLE, plan, ToyBackend(LAW), seed=seed, verifiers=verifiers or hashed(seed), **more)
+    )
 
 
 def nodes(end: Solved) -> list[Any]:
@@ -173,7 +180,10 @@ def test_the_tree_of_live_nodes_costs_what_keeping_them_keeps_alive() -> None:
     end = ended("rebase(n=10)", 3)
     live = [t for t in end.search.tree.nodes if t.depth == 3]
     tree = tree_of(live, in_tokens=True)
-    assert tree.leaf_costs.sum() + tree.node_costs.sum() == end.search.tree.distinct_tokens(live) - end.search.rows.sizes.root_tokens
+    assert (
+        tree.leaf_costs.sum() + tree.node_costs.sum()
+        == end.search.tree.distinct_tokens(live) - end.search.rows.sizes.root_tokens
+    )
     assert ancestors(tree, np.ones(len(live), dtype=bool)).all()
     plain = tree_of(live, in_tokens=False)
     assert len(plain.node_costs) == len({node.node for t in live for node in t.path[:-1]})
@@ -196,7 +206,8 @@ def test_its_own_work_is_booked_apart() -> None:
 
 def test_an_embedder_is_named_or_the_solvers() -> None:
     same = [
-        ended(f"ets(n=8{more})", 2, **given) for more, given in (("", {}), (", embedder='ngrams'", {}), ("", {"embedder": HashedNgrams()}))
+        ended(f"ets(n=8{more})", 2, **given)
+        for more, given in (("", {}), (", embedder='ngrams'", {}), ("", {"embedder": HashedNgrams()}))
     ]
     assert nodes(same[0]) == nodes(same[1]) == nodes(same[2])
     with pytest.raises(ConfigError, match="embedder is 'ngram'"):

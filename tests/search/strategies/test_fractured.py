@@ -1,4 +1,6 @@
-"""The oracles of fractured sampling (algorithm B8): counts, prefixes, and on the toy language what is answered behind a cut."""
+"""The oracles of fractured sampling (algorithm B8): counts, prefixes, and on the toy language what is answered behind a
+cut.
+"""
 
 from __future__ import annotations
 
@@ -40,12 +42,16 @@ def reasoning(text: str) -> list[str]:
 @pytest.mark.parametrize("language", [PLAIN, THINKS], ids=["plain", "thinking"])
 def test_one_depth_and_one_answer_are_plain_sampling(language: ToyLanguage) -> None:
     for seed in range(4):
-        assert texts(search("fractured(n=4, depths=1)", seed, language)) == texts(search("best_of_n(n=4)", seed, language))
+        assert texts(search("fractured(n=4, depths=1)", seed, language)) == texts(
+            search("best_of_n(n=4)", seed, language)
+        )
 
 
 @pytest.mark.parametrize("language", [PLAIN, THINKS], ids=["plain", "thinking"])
 @pytest.mark.parametrize(("n", "depths", "answers"), [(2, 1, 3), (2, 4, 1), (3, 3, 2), (1, 5, 2)])
-def test_there_are_n_traces_times_depths_times_answers(language: ToyLanguage, n: int, depths: int, answers: int) -> None:
+def test_there_are_n_traces_times_depths_times_answers(
+    language: ToyLanguage, n: int, depths: int, answers: int
+) -> None:
     end = search(f"fractured(n={n}, depths={depths}, answers={answers})", language=language)
     assert len(end.search.candidates) == n * depths * answers == end.solution.usage.samples
     assert texts(end)[:n] == texts(search(f"best_of_n(n={n})", language=language))  # the traces are plain samples
@@ -85,7 +91,9 @@ def test_further_answers_of_a_whole_thought_are_its_own() -> None:
 
 @repeats(50, 150)
 def test_behind_a_cut_a_solution_goes_on_by_the_law_of_the_model(runs: int) -> None:
-    """A plain toy has no thought to end: behind the cue it goes on where it was, with the law of the steps that are left."""
+    """A plain toy has no thought to end: behind the cue it goes on where it was, with the law of the steps that are
+    left.
+    """
     right, expected, variance = 0, 0.0, 0.0
     for seed in range(runs):
         trace, cut = texts(search("fractured(n=1, depths=2)", seed))

@@ -34,13 +34,15 @@ def texts(end: Solved) -> list[str]:
 
 
 def shown(end: Solved) -> list[tuple[str, tuple[str, ...]]]:
-    """Return kind and solutions of each prompt that was opened, in order; each is written twice, to count it and to read it."""
+    """Return kind and solutions of each prompt that was opened, in order; each is written twice, to count it and to
+    read it.
+    """
     task = end.search.task
     assert isinstance(task, RevisingTask)
     return task.prompted
 
 
-# Recursive self-aggregation ---------------------------------------------------------------------------------------------------------
+# Recursive self-aggregation -------------------------------------------------------------------------------------------
 
 
 def test_one_population_is_self_consistency() -> None:
@@ -110,7 +112,9 @@ def test_a_subset_larger_than_the_population_is_refused() -> None:
 @pytest.mark.parametrize(
     "plan", ["recursive_self_aggregation(n=4, rounds=2)", "pacore(widths=[4])", "recursive_self_aggregation", "pacore"]
 )
-def test_a_task_without_the_prompt_is_refused_before_anything_is_read(plan: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_without_the_prompt_is_refused_before_anything_is_read(
+    plan: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from tts import tasks
 
     monkeypatch.setitem(tasks.TABLE.entries, "arithmetic", "tts.tasks.arithmetic.task:ArithmeticTask")
@@ -140,7 +144,9 @@ def test_where_the_budget_ends_a_population_it_votes_with_the_one_before() -> No
     assert sorted(c.index for c in end.solution.candidates) == list(range(4, 10))
 
 
-@pytest.mark.parametrize(("plan", "units", "sizes"), [("", 100, [10] * 10), ("", 9, [4, 4, 1]), ("rounds=3", 30, [10, 10, 10])])
+@pytest.mark.parametrize(
+    ("plan", "units", "sizes"), [("", 100, [10] * 10), ("", 9, [4, 4, 1]), ("rounds=3", 30, [10, 10, 10])]
+)
 def test_sizes_left_out_are_what_the_budget_pays(plan: str, units: int, sizes: list[int]) -> None:
     end = search(f"recursive_self_aggregation({plan})", budget=Budget(samples=units))
     assert len(end.search.candidates) == units
@@ -152,7 +158,7 @@ def test_sizes_left_out_are_what_the_budget_pays(plan: str, units: int, sizes: l
         assert all(Counter(next(sets)) <= population for _ in range(size))
 
 
-# PaCoRe -----------------------------------------------------------------------------------------------------------------------------
+# PaCoRe ---------------------------------------------------------------------------------------------------------------
 
 
 def test_every_round_reads_all_messages_of_the_round_before_and_the_last_trajectory_answers() -> None:

@@ -12,16 +12,26 @@ from tts.verifiers.toy import ToyVerifier
 
 TEXT = " + ".join(map(str, range(1, 13)))
 LAW = ToyLanguage(accuracy=0.6)
-PLANS = ("beam(n=16)", "dvts(n=16)", "rebase(n=16)", "ets(n=16)", "a_star(goals=1, branching=16)", "beam(n=7, branching=3)")
+PLANS = (
+    "beam(n=16)",
+    "dvts(n=16)",
+    "rebase(n=16)",
+    "ets(n=16)",
+    "a_star(goals=1, branching=16)",
+    "beam(n=7, branching=3)",
+)
 
 
 @pytest.mark.parametrize("plan", PLANS)
 def test_prefixes_are_read_once_by_a_process_model(plan: str) -> None:
-    end = searched(make_run(TEXT, Budget(tokens=10**6), plan, ToyBackend(LAW), verifiers={"main": ToyVerifier(error=0.2)}))
+    end = searched(
+        make_run(TEXT, Budget(tokens=10**6), plan, ToyBackend(LAW), verifiers={"main": ToyVerifier(error=0.2)})
+    )
     tree = end.search.tree
     written = sum(tree.own_tokens(tree.nodes[node]) for node, role in tree.scores if role == "main")
     assert written > 300
-    assert end.solution.usage.verifier_tokens <= 1.1 * written  # rescoring whole prefixes would be about six times as much
+    # rescoring whole prefixes would be about six times as much
+    assert end.solution.usage.verifier_tokens <= 1.1 * written
 
 
 @pytest.mark.parametrize("step", ["", "on\n"])
@@ -46,7 +56,9 @@ def test_a_path_that_never_ends_is_given_up(plan: str, step: str) -> None:
     assert len(end.search.tree.nodes) < 200
 
 
-@pytest.mark.parametrize("plan", ["adaptive", "auto", "auto | weighted", "best_of_n", "early_pruning", "answer_convergence"])
+@pytest.mark.parametrize(
+    "plan", ["adaptive", "auto", "auto | weighted", "best_of_n", "early_pruning", "answer_convergence"]
+)
 @pytest.mark.parametrize("budget", [Budget(tokens=300), Budget(tokens=300, seconds=60), Budget(seconds=60)], ids=str)
 def test_solutions_without_a_token_end_the_search_though_no_limit_does(plan: str, budget: Budget) -> None:
     """The model ends each solution at once, with the finish of a step; the clock of a simulation stands still."""
@@ -92,8 +104,14 @@ def test_sizes_that_are_left_out_fit_the_budget(plan: str, tokens: int) -> None:
 @pytest.mark.parametrize("plan", ["beam", "dvts", "rebase", "ets"])
 @pytest.mark.parametrize("more", range(0, 200, 20))
 def test_what_is_held_for_the_steps_of_a_path_pays_the_score_of_its_end(plan: str, more: int) -> None:
-    """A path of width 1 is not scored before it ends; the states of its steps are given up meanwhile, but not what is held for them."""
-    end = searched(make_run("3 + 4 - 2 + 9", 600 + more, f"{plan} | best", ToyBackend(LAW), verifiers={"main": ToyVerifier(error=0.2)}))
+    """A path of width 1 is not scored before it ends; the states of its steps are given up meanwhile, but not what is
+    held for them.
+    """
+    end = searched(
+        make_run(
+            "3 + 4 - 2 + 9", 600 + more, f"{plan} | best", ToyBackend(LAW), verifiers={"main": ToyVerifier(error=0.2)}
+        )
+    )
     assert len(end.solution.candidates) > 1
     assert [c for c in end.solution.candidates if not c.scores["main"] >= 0] == []
 
@@ -102,6 +120,8 @@ def test_what_is_held_for_the_steps_of_a_path_pays_the_score_of_its_end(plan: st
     ("plan", "candidates"), [("phi_decoding(n=2, beams=2, branching=2)", 2), ("mcts(n=4, width=2, value='rollout')", 4)]
 )
 def test_deep_paths_are_written_to_their_ends(plan: str, candidates: int) -> None:
-    end = searched(make_run(TEXT, Budget(tokens=10**6), plan, ToyBackend(LAW), verifiers={"main": ToyVerifier(error=0.2)}))
+    end = searched(
+        make_run(TEXT, Budget(tokens=10**6), plan, ToyBackend(LAW), verifiers={"main": ToyVerifier(error=0.2)})
+    )
     assert end.solution.stopped_by == "done"
     assert len(end.solution.candidates) >= candidates

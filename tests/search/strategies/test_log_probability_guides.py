@@ -1,4 +1,6 @@
-"""The oracles of phi-decoding (algorithm B7), Guided by Gut (B5) and MUR (B24): laws of their steps on the toy, enumerated."""
+"""The oracles of phi-decoding (algorithm B7), Guided by Gut (B5) and MUR (B24): laws of their steps on the toy,
+enumerated.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,11 @@ LINE = 6  # tokens of a line, of which one is drawn
 
 def runs(plan: str, count: int, **more: Any) -> list[Solved]:
     backend = ToyBackend(LANGUAGE)
-    ends = asyncio.run(solved([make_run(Problem(PROBLEM, id=f"p{i}"), Budget(samples=300), plan, backend, **more) for i in range(count)]))
+    ends = asyncio.run(
+        solved(
+            [make_run(Problem(PROBLEM, id=f"p{i}"), Budget(samples=300), plan, backend, **more) for i in range(count)]
+        )
+    )
     for end in ends:
         assert end.solution.error is None
         assert end.search is not None
@@ -82,16 +88,19 @@ def best_of(count: int) -> dict[int, float]:
 def test_one_path_of_one_candidate_is_a_plain_sample(plan: str) -> None:
     for seed in range(6):
         texts = [
-            solve(make_run(PROBLEM, 900, p, ToyBackend(LANGUAGE), seed=seed)).candidates[0].trajectory.full_text for p in (plan, "single")
+            solve(make_run(PROBLEM, 900, p, ToyBackend(LANGUAGE), seed=seed)).candidates[0].trajectory.full_text
+            for p in (plan, "single")
         ]
         assert texts[0] == texts[1]
 
 
-# Phi-decoding ---------------------------------------------------------------------------------------------------------------------
+# Phi-decoding ---------------------------------------------------------------------------------------------------------
 
 
 def phi_law() -> dict[int, float]:
-    """Return the law of a first step, drawn of two by the log-probability of one more step behind each, in one group."""
+    """Return the law of a first step, drawn of two by the log-probability of one more step behind each, in one
+    group.
+    """
     law: defaultdict[int, float] = defaultdict(float)
     for (a, pa), (b, pb), (_, fa), (_, fb) in itertools.product(OUTCOMES.items(), repeat=4):
         gain = [math.exp(math.log(f) / LINE / 0.1) for f in (fa, fb)]
@@ -103,15 +112,23 @@ def phi_law() -> dict[int, float]:
 
 @repeats(100, 300, "count")
 def test_foresight_of_one_step_alone_follows_the_law_of_the_model(count: int) -> None:
-    """What comes next is independent of the step's slip, so that the gain is: the law is the model's, whatever the weights."""
+    """What comes next is independent of the step's slip, so that the gain is: the law is the model's, whatever the
+    weights.
+    """
     plan = "phi_decoding(n=1, beams=1, branching=2, clusters=1, deviations=99, foresight=1, least=0, most=1)"
     law = phi_law()
     assert law == pytest.approx(OUTCOMES)
-    check_law(Counter(offsets(end.solution.candidates[0].trajectory.full_text)[0] for end in runs(plan, count)), law, best_of(2))
+    check_law(
+        Counter(offsets(end.solution.candidates[0].trajectory.full_text)[0] for end in runs(plan, count)),
+        law,
+        best_of(2),
+    )
 
 
 def last_law() -> dict[int, float]:
-    """Return the law of the last result: the continuation is the answer, which is sure, and the advantage is over the step before."""
+    """Return the law of the last result: the continuation is the answer, which is sure, and the advantage is over the
+    step before.
+    """
     law: defaultdict[int, float] = defaultdict(float)
     for (a, pa), (b, pb) in itertools.product(OUTCOMES.items(), repeat=2):
         kept = [a] if pa > pb else [b] if pb > pa else [a, b]  # above the mean less no deviation
@@ -122,7 +139,9 @@ def last_law() -> dict[int, float]:
 
 @repeats(80, 200, "count")
 def test_steps_below_the_mean_are_left_out(count: int) -> None:
-    plan = "phi_decoding(n=1, beams=1, branching=2, clusters=1, deviations=0, foresight=1, least=0, most=2, agreement=1)"
+    plan = (
+        "phi_decoding(n=1, beams=1, branching=2, clusters=1, deviations=0, foresight=1, least=0, most=2, agreement=1)"
+    )
     law = last_law()
     assert law == pytest.approx(best_of(2))
     seen = Counter(offsets(end.solution.candidates[0].trajectory.full_text)[0] for end in runs(plan, count))
@@ -151,7 +170,7 @@ def test_a_continuation_is_worth_its_mean_log_probability() -> None:
     assert continued(step, step) == pytest.approx(-2.0)
 
 
-# Guided by Gut --------------------------------------------------------------------------------------------------------------------
+# Guided by Gut --------------------------------------------------------------------------------------------------------
 
 
 @repeats(80, 200, "count")
@@ -185,11 +204,13 @@ def test_its_candidates_have_their_confidence_as_scores() -> None:
         assert weights[solution.answer] == max(weights.values())
 
 
-# MUR ------------------------------------------------------------------------------------------------------------------------------
+# MUR ------------------------------------------------------------------------------------------------------------------
 
 
 def mur_law(gamma: float, momentum: float, branching: int) -> dict[tuple[int, int], float]:
-    """Return the law of both results: the second is the likeliest of several where it is less certain than the mean allows."""
+    """Return the law of both results: the second is the likeliest of several where it is less certain than the mean
+    allows.
+    """
     law: defaultdict[tuple[int, int], float] = defaultdict(float)
     others = best_of(branching - 1)
     for (a, pa), (b, pb) in itertools.product(OUTCOMES.items(), repeat=2):
@@ -205,12 +226,20 @@ def mur_law(gamma: float, momentum: float, branching: int) -> dict[tuple[int, in
 @repeats(120, 300, "count")
 @pytest.mark.parametrize(("gamma", "momentum"), [(1.0, 0.2), (1e6, 0.9)])
 def test_uncertain_steps_are_the_best_of_several(gamma: float, momentum: float, count: int) -> None:
-    law, plain = mur_law(gamma, momentum, 4), {(a, b): OUTCOMES[a] * OUTCOMES[b] for a, b in itertools.product(OUTCOMES, repeat=2)}
+    law, plain = (
+        mur_law(gamma, momentum, 4),
+        {(a, b): OUTCOMES[a] * OUTCOMES[b] for a, b in itertools.product(OUTCOMES, repeat=2)},
+    )
     if gamma > 1:
         assert law == pytest.approx({(a, b): OUTCOMES[a] * best_of(4)[b] for a, b in law})
     ends = runs(f"mur(n=1, branching=4, gamma={gamma}, momentum={momentum})", count)
-    check_law(Counter(offsets(end.solution.candidates[0].trajectory.full_text) for end in ends), law, {key: plain[key] for key in law})
-    assert all(len([t for t in end.search.tree.nodes if t.depth == 1]) == 1 for end in ends if end.search)  # the first step never is
+    check_law(
+        Counter(offsets(end.solution.candidates[0].trajectory.full_text) for end in ends),
+        law,
+        {key: plain[key] for key in law},
+    )
+    # the first step never is
+    assert all(len([t for t in end.search.tree.nodes if t.depth == 1]) == 1 for end in ends if end.search)
 
 
 @repeats(80, 200, "count")

@@ -23,7 +23,12 @@ PROBLEM = "10 - 7 + 5 - 20"
 
 def grow(plan: str, seed: int = 0, verifiers: Any = None, backend: Any = None, samples: int = 400) -> Solved:
     run = make_run(
-        PROBLEM, Budget(samples=samples), plan, backend or ToyBackend(LANGUAGE), seed=seed, verifiers=verifiers or {"main": ToyVerifier()}
+        PROBLEM,
+        Budget(samples=samples),
+        plan,
+        backend or ToyBackend(LANGUAGE),
+        seed=seed,
+        verifiers=verifiers or {"main": ToyVerifier()},
     )
     end = searched(run)
     assert end.solution.error is None
@@ -43,7 +48,8 @@ def test_a_perfect_verifier_without_exploration_writes_nothing_behind_a_wrong_st
     for seed in range(10):
         end = grow("mcts(n=12, width=8, exploration=0.0)", seed)
         nodes = end.search.tree.nodes
-        first_end = next((t.node for t in nodes if t.status == "finished"), len(nodes))  # behind it, right children are used up
+        # behind it, right children are used up
+        first_end = next((t.node for t in nodes if t.status == "finished"), len(nodes))
         parents = {t.parent.node: t.parent for t in nodes[:first_end] if t.parent is not None}
         scores = [end.search.scoring.scores_of(t).steps for t in parents.values() if t.parent is not None]
         assert len(scores) >= 3
@@ -52,7 +58,10 @@ def test_a_perfect_verifier_without_exploration_writes_nothing_behind_a_wrong_st
 
 def test_the_first_rounds_do_not_depend_on_how_many_follow() -> None:
     nodes = [
-        [(t.text, t.stream) for t in grow(f"mcts(n={n}, width=3)", verifiers={"main": ToyVerifier(error=0.3)}).search.tree.nodes]
+        [
+            (t.text, t.stream)
+            for t in grow(f"mcts(n={n}, width=3)", verifiers={"main": ToyVerifier(error=0.3)}).search.tree.nodes
+        ]
         for n in (3, 9)
     ]
     assert nodes[1][: 1 + 3 * 3] == nodes[0][: 1 + 3 * 3]
@@ -68,12 +77,18 @@ def test_every_round_adds_its_width_and_every_child_is_scored() -> None:
 def test_a_width_of_one_is_one_plain_sample() -> None:
     for seed in range(5):
         one, plain = grow("mcts(n=99, width=1)", seed), grow("single", seed)
-        assert [c.trajectory.full_text for c in one.solution.candidates] == [c.trajectory.full_text for c in plain.solution.candidates]
+        assert [c.trajectory.full_text for c in one.solution.candidates] == [
+            c.trajectory.full_text for c in plain.solution.candidates
+        ]
         assert one.solution.stopped_by == "done"
 
 
 def test_it_ends_where_every_path_has_ended() -> None:
-    end = grow("mcts(n=99, width=2, max_steps=3)", backend=EndsAtRandom(), verifiers={"main": FunctionVerifier(lambda problem, text: 0.5)})
+    end = grow(
+        "mcts(n=99, width=2, max_steps=3)",
+        backend=EndsAtRandom(),
+        verifiers={"main": FunctionVerifier(lambda problem, text: 0.5)},
+    )
     assert end.solution.stopped_by == "done"
     leaves = [t for t in end.search.tree.nodes if t.parent is not None and end.search.tree.children_of(t) == 0]
     assert len(leaves) > 2
@@ -84,7 +99,8 @@ def test_it_ends_where_every_path_has_ended() -> None:
 def test_equal_values_spread_the_visits_and_exploration_widens_the_tree() -> None:
     constant = {"main": FunctionVerifier(lambda problem, text: 0.5)}
     depths = {
-        c: [t.depth for t in grow(f"mcts(n=6, width=2, exploration={c})", verifiers=constant).search.tree.nodes[:13]] for c in (0.0, 5.0)
+        c: [t.depth for t in grow(f"mcts(n=6, width=2, exploration={c})", verifiers=constant).search.tree.nodes[:13]]
+        for c in (0.0, 5.0)
     }
     assert max(depths[0.0]) > max(depths[5.0])
 

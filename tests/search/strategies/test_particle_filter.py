@@ -29,11 +29,15 @@ CONSTANT = {"main": ToyVerifier(error=0.5)}
 PLANS = ("particle_filter(n=3)", "particle_filter(n=3, resampling='systematic')")
 
 
-def first_answers(plan: str, count: int, problem: str, verifiers: dict[str, Any], selection: str = "majority") -> Counter[str | None]:
+def first_answers(
+    plan: str, count: int, problem: str, verifiers: dict[str, Any], selection: str = "majority"
+) -> Counter[str | None]:
     """Return the answers of one particle of each of many filters: those of one filter share ancestors."""
     backend = ToyBackend(LANGUAGE)
     runs = [
-        make_run(Problem(problem, id=f"p{i}"), Budget(samples=60), f"{plan} | {selection}", backend, verifiers=verifiers)
+        make_run(
+            Problem(problem, id=f"p{i}"), Budget(samples=60), f"{plan} | {selection}", backend, verifiers=verifiers
+        )
         for i in range(count)
     ]
     ends = asyncio.run(solved(runs))
@@ -47,7 +51,8 @@ def check_law(seen: Counter[str | None], law: dict[str | None, float]) -> None:
     counts = [seen[answer] for answer in common] + [total - sum(seen[answer] for answer in common)] * (rest > 1e-9)
     expected = [law[answer] * total for answer in common] + [rest * total] * (rest > 1e-9)
     assert set(seen) <= set(law)
-    assert stats.chisquare(counts, expected).pvalue > 1e-3  # one in a thousand seeds would fail by chance; the seed is fixed
+    # one in a thousand seeds would fail by chance; the seed is fixed
+    assert stats.chisquare(counts, expected).pvalue > 1e-3
 
 
 @pytest.mark.slow
@@ -66,14 +71,16 @@ def test_one_particle_is_one_plain_sample(budget: Budget) -> None:
         texts = [
             [
                 c.trajectory.full_text
-                for c in solve(make_run("10 - 7 + 5 - 20", budget, plan, ToyBackend(LANGUAGE), seed=seed, verifiers=CONSTANT)).candidates
+                for c in solve(
+                    make_run("10 - 7 + 5 - 20", budget, plan, ToyBackend(LANGUAGE), seed=seed, verifiers=CONSTANT)
+                ).candidates
             ]
             for plan in ("particle_filter(n=1)", "single")
         ]
         assert texts[0] == texts[1]
 
 
-# Weights --------------------------------------------------------------------------------------------------------------------------
+# Weights --------------------------------------------------------------------------------------------------------------
 
 
 def test_particles_are_drawn_by_the_odds_of_their_scores() -> None:
@@ -81,7 +88,8 @@ def test_particles_are_drawn_by_the_odds_of_their_scores() -> None:
     weights = known_weights(to_log_odds(scores, (0.0, 1.0)))
     assert softmax(weights) == pytest.approx([0.815, 0.136, 0.039, 0.010], abs=5e-4)
     assert weights == pytest.approx(np.log(scores / (1 - scores)))
-    assert known_weights(to_log_odds(np.array([18.0, 12.0]), (0.0, 20.0))) == pytest.approx(weights[:2])  # any range is mapped to [0, 1]
+    # any range is mapped to [0, 1]
+    assert known_weights(to_log_odds(np.array([18.0, 12.0]), (0.0, 20.0))) == pytest.approx(weights[:2])
 
 
 def test_sure_scores_are_clipped_and_unknown_ones_weigh_the_mean() -> None:
@@ -98,9 +106,10 @@ def test_an_unbounded_score_is_a_log_odds_as_it_is() -> None:
     assert np.isfinite(weights).all()
 
 
-# The target -----------------------------------------------------------------------------------------------------------------------
+# The target -----------------------------------------------------------------------------------------------------------
 
-SCORES = {(True, True): 0.7, (True, False): 0.2, (False, True): 0.6, (False, False): 0.3}  # r(x_1:2), by which results are right
+# r(x_1:2), by which results are right
+SCORES = {(True, True): 0.7, (True, False): 0.2, (False, True): 0.6, (False, False): 0.3}
 
 
 def judged(problem: Problem, text: str) -> float:
@@ -122,7 +131,9 @@ def asked_of(line: str) -> int:
 
 
 def _target(*, divided: bool) -> dict[tuple[bool, bool], float]:
-    """Return the law of (first step right, second step right): p(x_1) odds(x_1) p(x_2 | x_1) odds(x_1:2), or divided by odds(x_1)."""
+    """Return the law of (first step right, second step right): p(x_1) odds(x_1) p(x_2 | x_1) odds(x_1:2), or divided by
+    odds(x_1).
+    """
     mass: dict[tuple[bool, bool], float] = {}
     for first, second in itertools.product((True, False), repeat=2):
         r1, r2 = 0.8 if first else 0.4, SCORES[first, second]
@@ -149,12 +160,13 @@ def test_many_particles_follow_the_product_of_the_levels_potentials(n: int) -> N
         lines = candidate.trajectory.full_text.splitlines()
         seen[result_of(lines[0]) == asked_of(lines[0]), result_of(lines[1]) == asked_of(lines[1])] += 1
     wanted, other = _target(divided=False), _target(divided=True)
-    # twice resampled with an effective sample size above n / 2: standard error at most 2 sqrt(.25 / (n / 2)), .026 of 3000
+    # twice resampled with an effective sample size above n / 2: standard error at most 2 sqrt(.25 / (n / 2)), .026 of
+    # 3000
     assert all(abs(seen[key] / n - p) < 0.05 * math.sqrt(3000 / n) for key, p in wanted.items())
     assert max(abs(wanted[key] - p) for key, p in other.items()) > 0.12, "the test could not tell the two targets apart"
 
 
-# What becomes of particles --------------------------------------------------------------------------------------------------------
+# What becomes of particles --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("finished", [0.999999, 0.000001])
@@ -165,7 +177,14 @@ def test_a_finished_particle_multiplies_or_dies_in_later_resamplings(finished: f
     verifiers = {"main": FunctionVerifier(worth)}
     for seed in range(10):
         end = searched(
-            make_run("3 + 4", Budget(samples=300), "particle_filter(n=6, max_steps=6)", EndsAtRandom(), seed=seed, verifiers=verifiers)
+            make_run(
+                "3 + 4",
+                Budget(samples=300),
+                "particle_filter(n=6, max_steps=6)",
+                EndsAtRandom(),
+                seed=seed,
+                verifiers=verifiers,
+            )
         )
         assert end.solution.error is None
         assert end.search is not None
@@ -183,17 +202,28 @@ def test_a_perfect_verifier_brings_many_particles_to_the_right_answer() -> None:
     backend = ToyBackend(ToyLanguage(accuracy=0.5, slips=((1, 1.0),)))
     problem = "10 - 7 + 5 - 20"
     runs = [
-        make_run(Problem(problem, id=f"p{i}"), Budget(samples=200), "particle_filter(n=8)", backend, verifiers={"main": ToyVerifier()})
+        make_run(
+            Problem(problem, id=f"p{i}"),
+            Budget(samples=200),
+            "particle_filter(n=8)",
+            backend,
+            verifiers={"main": ToyVerifier()},
+        )
         for i in range(60)
     ]
     right = [end.solution.answer == "-12" for end in asyncio.run(solved(runs))]
-    # each of three steps goes on if one of 8 particles is right: (1 - 2^-8)^3 = .988; best-of-8 would have 1 - (7/8)^8 = .656
+    # each of three steps goes on if one of 8 particles is right: (1 - 2^-8)^3 = .988; best-of-8 would have 1 - (7/8)^8
+    # = .656
     assert np.mean(right) >= 0.93
 
 
 def test_a_budget_of_few_samples_keeps_every_ancestor_before_it_pays_for_copies() -> None:
     run = make_run(
-        "10 - 7 + 5 - 20", Budget(samples=4), "particle_filter(n=4, resampling='systematic')", ToyBackend(LANGUAGE), verifiers=CONSTANT
+        "10 - 7 + 5 - 20",
+        Budget(samples=4),
+        "particle_filter(n=4, resampling='systematic')",
+        ToyBackend(LANGUAGE),
+        verifiers=CONSTANT,
     )
     end = searched(run)
     assert len(end.solution.candidates) == 4
@@ -203,7 +233,11 @@ def test_a_budget_of_few_samples_keeps_every_ancestor_before_it_pays_for_copies(
 def test_the_dead_are_pruned_and_their_state_is_released() -> None:
     end = searched(
         make_run(
-            "10 - 7 + 5 - 20", Budget(samples=90), "particle_filter(n=6)", ToyBackend(LANGUAGE), verifiers={"main": ToyVerifier(error=0.1)}
+            "10 - 7 + 5 - 20",
+            Budget(samples=90),
+            "particle_filter(n=6)",
+            ToyBackend(LANGUAGE),
+            verifiers={"main": ToyVerifier(error=0.1)},
         )
     )
     finished = {c.trajectory.node for c in end.solution.candidates}
@@ -218,6 +252,8 @@ def test_a_sharp_weight_temperature_keeps_the_best_and_a_flat_one_keeps_all() ->
     verifiers = {"main": ToyVerifier(error=0.3)}
     for tau, expected in ((0.001, 1), (1e6, 8)):
         plan = f"particle_filter(n=8, resampling='systematic', weight_temperature={tau})"
-        end = searched(make_run("10 - 7 + 5 - 20", Budget(samples=400), plan, ToyBackend(LANGUAGE), verifiers=verifiers))
+        end = searched(
+            make_run("10 - 7 + 5 - 20", Budget(samples=400), plan, ToyBackend(LANGUAGE), verifiers=verifiers)
+        )
         first = {c.trajectory.path[1].node for c in end.solution.candidates}
         assert (len(first) == expected) or (tau == 0.001 and len(first) < 4)

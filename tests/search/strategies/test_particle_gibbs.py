@@ -28,7 +28,9 @@ NOISY = {"main": ToyVerifier(error=0.2)}
 
 
 def swept(plan: str, seed: int = 0, verifiers: Any = None, samples: int = 400, problem: str = PROBLEM) -> Solved:
-    end = searched(make_run(problem, Budget(samples=samples), plan, ToyBackend(LANGUAGE), seed=seed, verifiers=verifiers or NOISY))
+    end = searched(
+        make_run(problem, Budget(samples=samples), plan, ToyBackend(LANGUAGE), seed=seed, verifiers=verifiers or NOISY)
+    )
     assert end.solution.error is None
     assert end.search is not None
     check_books(end.search)
@@ -40,7 +42,7 @@ def nodes(end: Solved) -> list[tuple[str, int]]:
     return [(t.text, t.stream) for t in end.search.tree.nodes]
 
 
-# One method is another ------------------------------------------------------------------------------------------------------------
+# One method is another ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -62,11 +64,16 @@ def test_seed_for_seed(plan: str, same: str) -> None:
 def test_one_particle_is_one_plain_sample_or_one_a_chain(plan: str) -> None:
     for seed in range(4):
         texts = [c.trajectory.full_text for c in sorted(swept(plan, seed).solution.candidates, key=lambda c: c.index)]
-        assert texts[0] == solve(make_run(PROBLEM, 500, "single", ToyBackend(LANGUAGE), seed=seed)).candidates[0].trajectory.full_text
+        assert (
+            texts[0]
+            == solve(make_run(PROBLEM, 500, "single", ToyBackend(LANGUAGE), seed=seed))
+            .candidates[0]
+            .trajectory.full_text
+        )
         assert len(texts) == (2 if "tempering" in plan else 1)
 
 
-# The reference --------------------------------------------------------------------------------------------------------------------
+# The reference --------------------------------------------------------------------------------------------------------
 
 
 def test_the_second_sweep_has_one_free_particle_less() -> None:
@@ -85,7 +92,9 @@ def test_copies_of_the_reference_go_on_from_its_first_steps() -> None:
         for t in end.search.tree.nodes:
             if t.parent is not None and t.parent.depth >= 1:
                 siblings = [s for s in end.search.tree.nodes if s.parent is t.parent]
-                copies += t is not siblings[0] and any(t.parent in c.path for c in finished.values()) and t.node > before
+                copies += (
+                    t is not siblings[0] and any(t.parent in c.path for c in finished.values()) and t.node > before
+                )
         for path in finished.values():  # the text of a path is what its nodes wrote, whatever became of its copies
             assert path.full_text == "".join(node.text for node in path.path[1:])
     assert copies > 5
@@ -102,7 +111,8 @@ def test_all_or_the_last_sweeps_particles_are_returned() -> None:
 def first_of_the_last_sweep(plan: str, count: int, problem: str) -> Counter[str | None]:
     backend = ToyBackend(LANGUAGE)
     runs = [
-        make_run(Problem(problem, id=f"p{i}"), Budget(samples=99), f"{plan} | majority", backend, verifiers=CONSTANT) for i in range(count)
+        make_run(Problem(problem, id=f"p{i}"), Budget(samples=99), f"{plan} | majority", backend, verifiers=CONSTANT)
+        for i in range(count)
     ]
     ends = asyncio.run(solved(runs))
     return Counter(max(end.solution.candidates, key=lambda c: c.index).answer for end in ends)
@@ -116,25 +126,36 @@ def test_under_a_constant_verifier_what_is_found_follows_the_law_of_the_model(pl
 
 @pytest.mark.parametrize(
     ("plan", "free"),
-    [("particle_filter", 31), ("particle_gibbs", 7), ("particle_gibbs(sweeps=8)", 3), ("parallel_tempering(chains=4, sweeps=2)", 3)],
+    [
+        ("particle_filter", 31),
+        ("particle_gibbs", 7),
+        ("particle_gibbs(sweeps=8)", 3),
+        ("parallel_tempering(chains=4, sweeps=2)", 3),
+    ],
 )
 def test_sizes_left_out_are_shared_over_the_sweeps_and_what_is_left_is_searched_again(plan: str, free: int) -> None:
     # a typical solution is 4 steps of 16 tokens, written and scored; this one is 21
     end = searched(make_run(PROBLEM, 16 * 4 * (16 + 16), plan, ToyBackend(LANGUAGE), verifiers=NOISY))
     calls = [call for call in end.search.account.ledger.calls if call.kind == "expand"]
-    assert [call.rows for call in calls[:2]] == [1, free]  # a plain solution first, whose length says how many the budget pays
+    # a plain solution first, whose length says how many the budget pays
+    assert [call.rows for call in calls[:2]] == [1, free]
     assert end.solution.stopped_by == "budget: tokens"
     assert end.solution.usage.tokens > 0.8 * 16 * 4 * 32
     alone = searched(make_run(PROBLEM, Budget(samples=1), plan, ToyBackend(LANGUAGE), verifiers=NOISY))
     assert len(alone.solution.candidates) == 1
 
 
-# Tempering ------------------------------------------------------------------------------------------------------------------------
+# Tempering ------------------------------------------------------------------------------------------------------------
 
 
 def test_the_swap_ratio_is_that_of_the_tempered_targets() -> None:
     assert swap_chance(3.0, -2.0, 1.5, 1.5) == 1.0  # equal temperatures
-    for hot, cold, t_hot, t_cold in ((0.3, 1.2, 4.0, 1.0), (1.2, 0.3, 4.0, 1.0), (-2.0, 2.0, 2.0, 0.5), (2.0, -2.0, 2.0, 0.5)):
+    for hot, cold, t_hot, t_cold in (
+        (0.3, 1.2, 4.0, 1.0),
+        (1.2, 0.3, 4.0, 1.0),
+        (-2.0, 2.0, 2.0, 0.5),
+        (2.0, -2.0, 2.0, 0.5),
+    ):
         ratio = math.exp(cold / t_hot + hot / t_cold) / math.exp(hot / t_hot + cold / t_cold)
         assert swap_chance(hot, cold, t_hot, t_cold) == pytest.approx(min(1.0, ratio))
     assert swap_chance(5.0, 0.0, 4.0, 1.0) == 1.0  # the better find goes to the colder chain
@@ -153,7 +174,7 @@ def test_chains_keep_their_references_alive_for_one_another() -> None:
         assert len(end.solution.candidates) >= 9
 
 
-# Annealing ------------------------------------------------------------------------------------------------------------------------
+# Annealing ------------------------------------------------------------------------------------------------------------
 
 VECTOR = to_log_odds(np.array([0.9, 0.6, 0.3, 0.1]), (0.0, 1.0))
 
@@ -166,7 +187,11 @@ def test_the_temperatures_of_the_vector() -> None:
 
 
 @example(weights=[0.0] * 5, progress=2.0, annealing="entropy")
-@given(weights=st.lists(st.floats(-20, 20), min_size=1, max_size=9), progress=st.floats(0, 3), annealing=st.sampled_from(ANNEALINGS))
+@given(
+    weights=st.lists(st.floats(-20, 20), min_size=1, max_size=9),
+    progress=st.floats(0, 3),
+    annealing=st.sampled_from(ANNEALINGS),
+)
 @settings(deadline=None)
 def test_a_temperature_is_never_below_one(weights: list[float], progress: float, annealing: str) -> None:
     temperature = annealed(np.array(weights), progress, annealing)
@@ -181,11 +206,20 @@ def test_annealing_keeps_more_first_steps_alive_than_particle_filtering_does() -
     for plan in ("particle_filter(n=12, resampling='systematic')", "entropic_particle_filter(n=12, horizon=40)"):
         ends = [
             searched(
-                make_run(PROBLEM, Budget(samples=400), plan, ToyBackend(language), seed=seed, verifiers={"main": ToyVerifier(error=0.01)})
+                make_run(
+                    PROBLEM,
+                    Budget(samples=400),
+                    plan,
+                    ToyBackend(language),
+                    seed=seed,
+                    verifiers={"main": ToyVerifier(error=0.01)},
+                )
             )
             for seed in range(15)
         ]
-        second = [{t.parent.node for t in end.search.tree.nodes if t.depth == 2 and t.parent} for end in ends if end.search]
+        second = [
+            {t.parent.node for t in end.search.tree.nodes if t.depth == 2 and t.parent} for end in ends if end.search
+        ]
         kept[plan] = float(np.mean([len(parents) for parents in second]))
     plain, annealed_ = kept.values()
     assert annealed_ > plain + 1

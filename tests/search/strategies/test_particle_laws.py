@@ -1,4 +1,6 @@
-"""The laws of particle methods under a verifier that is not constant, enumerated: particle Gibbs sweep by sweep, and all new weights."""
+"""The laws of particle methods under a verifier that is not constant, enumerated: particle Gibbs sweep by sweep, and
+all new weights.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,8 @@ def log_odds(state: State) -> float:
 
 
 class Enumerated:
-    """Two particles, of which the last may be a reference, by their definition: a step, a weight, and maybe a resampling, three times.
+    """Two particles, of which the last may be a reference, by their definition: a step, a weight, and maybe a
+    resampling, three times.
 
     Args:
         target, twist, below: as `ParticleMethod` has them; the third step is the answer, which changes no score.
@@ -136,7 +139,10 @@ def references(plan: str, count: int, last: int, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(tts.search.strategies.particle_gibbs, "drawn", recording)
     backend = ToyBackend(LANGUAGE)
-    runs = [make_run(Problem(PROBLEM, id=f"p{i}"), Budget(samples=99), plan, backend, verifiers=VERIFIED) for i in range(count)]
+    runs = [
+        make_run(Problem(PROBLEM, id=f"p{i}"), Budget(samples=99), plan, backend, verifiers=VERIFIED)
+        for i in range(count)
+    ]
     for end in asyncio.run(solved(runs)):
         assert end.solution.error is None
         check_books(end.search)  # type: ignore[arg-type]
@@ -146,7 +152,9 @@ def references(plan: str, count: int, last: int, monkeypatch: pytest.MonkeyPatch
 
 @repeats(120, 300)
 @pytest.mark.parametrize("case", [pytest.param(case, marks=[pytest.mark.slow] * (case != CASES[0])) for case in CASES])
-def test_particle_gibbs_follows_its_exact_law(case: tuple[str, float, float], runs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_particle_gibbs_follows_its_exact_law(
+    case: tuple[str, float, float], runs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     target, twist, below = case
     plan = f"particle_gibbs(n=2, sweeps=3, target='{target}', twist={twist}, resample_below={below}) | majority"
     law = Enumerated(*case).law(3)
@@ -164,12 +172,20 @@ def test_many_particles_follow_the_odds_of_whole_solutions_where_these_are_the_t
     wanted, levels = Enumerated("last", 1.0, 1.0).posterior(), Enumerated("levels", 1.0, 1.0).posterior()
     # twice resampled with an effective sample size above n / 2: standard error at most 2 sqrt(.25 / 500) = .045
     assert all(abs(seen[state] / n - p) < 0.09 for state, p in wanted.items())
-    assert max(abs(wanted[state] - p) for state, p in levels.items()) > 0.2, "the test could not tell the two targets apart"
+    assert max(abs(wanted[state] - p) for state, p in levels.items()) > 0.2, (
+        "the test could not tell the two targets apart"
+    )
 
 
 def test_without_resampling_no_particle_has_copies() -> None:
     end = searched(
-        make_run(PROBLEM, Budget(samples=99), "particle_filter(n=6, resample_below=0)", ToyBackend(LANGUAGE), verifiers=VERIFIED)
+        make_run(
+            PROBLEM,
+            Budget(samples=99),
+            "particle_filter(n=6, resample_below=0)",
+            ToyBackend(LANGUAGE),
+            verifiers=VERIFIED,
+        )
     )
     assert end.solution.usage.samples == 6
     assert end.search is not None

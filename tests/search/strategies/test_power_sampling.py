@@ -23,7 +23,8 @@ from tts.types import Trajectory
 LANGUAGE = ToyLanguage(accuracy=0.5, mute=0.2)  # texts without an answer are one token shorter
 PROBLEM = "3 + 4 - 2"
 LONGEST = 4  # letters of a text of the small language
-LAWS: Mapping[str, Mapping[str, float]] = {  # of the letter after each; what b leads to is surer than what a, likelier at first, leads to
+# of the letter after each; what b leads to is surer than what a, likelier at first, leads to
+LAWS: Mapping[str, Mapping[str, float]] = {
     "": {"a": 0.6, "b": 0.4},
     "a": {"a": 0.3, "b": 0.25, "c": 0.25, "": 0.2},
     "b": {"b": 0.85, "a": 0.05, "": 0.1},
@@ -55,7 +56,9 @@ def kernel(states: list[Text], alpha: float) -> NDArray[np.float64]:
 
 
 def chain_law(alpha: float, block: int, moves: int) -> dict[Text, float]:
-    """Return the exact law of a chain: blocks, with moves behind each that does not end the text, then moves among whole texts."""
+    """Return the exact law of a chain: blocks, with moves behind each that does not end the text, then moves among
+    whole texts.
+    """
     law: dict[Text, float] = {(): 1.0}
     limit, longest = 0, LONGEST + 1
     while any(text not in TEXTS for text in law) and limit < longest:
@@ -101,7 +104,8 @@ def check_fit(seen: Counter[str], law: dict[Text, float]) -> None:
     expected = [by_text[text] * total for text in common]
     expected.append(total - sum(expected))
     assert set(seen) <= set(by_text)
-    assert stats.chisquare(counts, expected).pvalue > 1e-3  # one seed in a thousand would fail by chance; the seed is fixed
+    # one seed in a thousand would fail by chance; the seed is fixed
+    assert stats.chisquare(counts, expected).pvalue > 1e-3
 
 
 def test_the_oracle_is_a_law_whose_moves_keep_the_power() -> None:
@@ -166,14 +170,17 @@ def test_long_texts_come_all_of_the_way_from_p_to_its_power(length: int, chains:
     letters = {"a": 0.4, "b": 0.3, "c": 0.2, "d": 0.1}
     law = np.log(list(letters.values()))
     plan = f"power_sampling(alpha=4, block={math.ceil(length / 4)}, chains={chains})"
-    backend = Letters(lambda text: letters if len(text) < length - 1 else {"": 1.0})  # independent letters: p^4 is that of each
+    # independent letters: p^4 is that of each
+    backend = Letters(lambda text: letters if len(text) < length - 1 else {"": 1.0})
     end = searched(make_run("write", Budget(samples=10**6), plan, backend))
     assert end.search is not None
     check_books(end.search)
     powered = np.exp(4 * law) / np.exp(4 * law).sum()
     plain, sharp = float(np.exp(law) @ law), float(powered @ law)
     written = chains * (length - 1)
-    seen = sum(value for c in end.solution.candidates for piece in c.trajectory.path for value in piece.logprobs) / written
+    seen = (
+        sum(value for c in end.solution.candidates for piece in c.trajectory.path for value in piece.logprobs) / written
+    )
     error = math.sqrt(float(powered @ (law - sharp) ** 2) / written)
     assert error < 0.03 * (sharp - plain), "the test could not tell the laws apart"
     assert abs(seen - sharp) < 4 * error, f"{(seen - plain) / (sharp - plain):.2f} of the way"
@@ -190,13 +197,19 @@ def test_every_proposal_is_charged_and_the_dead_are_dropped() -> None:
     assert len(end.solution.candidates) == 3
     live = {node for t in end.solution.candidates for node in t.trajectory.path}
     assert not {t.node for t in live} & tree.pruned
-    rejected = [t for t in tree.nodes if t.status == "finished" and t.node not in {c.trajectory.node for c in end.solution.candidates}]
+    rejected = [
+        t
+        for t in tree.nodes
+        if t.status == "finished" and t.node not in {c.trajectory.node for c in end.solution.candidates}
+    ]
     assert rejected
     assert {t.node for t in rejected} <= tree.pruned
 
 
 def test_chains_that_a_limit_keeps_from_beginning_have_not_failed() -> None:
-    solution = searched(make_run(PROBLEM, Budget(tokens=300), "power_sampling(chains=1000)", ToyBackend(LANGUAGE))).solution
+    solution = searched(
+        make_run(PROBLEM, Budget(tokens=300), "power_sampling(chains=1000)", ToyBackend(LANGUAGE))
+    ).solution
     assert (solution.stopped_by, solution.failures) == ("budget: tokens", {})
     assert solution.candidates
 
@@ -206,7 +219,9 @@ def test_chains_that_the_budget_cuts_are_candidates_only_where_none_is_whole() -
     assert [c.index for c in short.solution.candidates] == [0]
     assert short.solution.stopped_by == "budget: samples"
     plan = "power_sampling(moves=5, block=100)"
-    ten, twelve = (searched(make_run(PROBLEM, Budget(samples=n), plan, ToyBackend(LANGUAGE))).solution for n in (12, 17))
+    ten, twelve = (
+        searched(make_run(PROBLEM, Budget(samples=n), plan, ToyBackend(LANGUAGE))).solution for n in (12, 17)
+    )
     assert [len(s.candidates) for s in (ten, twelve)] == [2, 2]  # a chain is six samples
     assert [c.trajectory.full_text for c in ten.candidates] == [c.trajectory.full_text for c in twelve.candidates]
 
@@ -219,7 +234,9 @@ def test_without_a_block_a_plain_solution_shows_how_long_a_quarter_is_and_has_no
     assert len(chains) == 3
     assert first.weight == 0.0
     assert all(c.weight != 0.0 for c in chains)
-    plain, block, *_ = [call.usage.generated_tokens for call in end.search.account.ledger.calls if call.kind == "expand"]
+    plain, block, *_ = [
+        call.usage.generated_tokens for call in end.search.account.ledger.calls if call.kind == "expand"
+    ]
     assert plain == first.trajectory.num_tokens
     assert block == 3 * math.ceil(plain / 4), "a quarter of what was seen, and not of the task's constant"
     alone = searched(make_run(PROBLEM, Budget(samples=2), "power_sampling", ToyBackend(LANGUAGE))).solution

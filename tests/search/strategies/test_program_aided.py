@@ -34,7 +34,9 @@ def block(program: str) -> str:
 
 
 class Writer:
-    """A model that writes a block for each program in turn, then what the last output says; `babbles`: what it writes behind a block."""
+    """A model that writes a block for each program in turn, then what the last output says; `babbles`: what it writes
+    behind a block.
+    """
 
     def __init__(self, programs: Sequence[str], babbles: str = "", *, ends: bool = False) -> None:
         self.programs, self.babbles, self.ends = programs, babbles, ends
@@ -62,9 +64,9 @@ def run(writer: Writer, plan: str = "program_aided(n=1)", budget: Any = 20_000) 
 def test_the_model_goes_on_behind_what_its_program_prints(ends: bool, babbles: str) -> None:
     writer = Writer(["print(6 * 7)"], babbles, ends=ends)
     (only,) = run(writer).solution.candidates
-    assert only.trajectory.full_text == HEAD + block("print(6 * 7)") + babbles.replace("It prints 5, I guess.\n\nSo it is 5.", "") + (
-        "```output\n42\n```\nSo it is 42."
-    )
+    assert only.trajectory.full_text == HEAD + block("print(6 * 7)") + babbles.replace(
+        "It prints 5, I guess.\n\nSo it is 5.", ""
+    ) + ("```output\n42\n```\nSo it is 42.")
 
 
 def test_its_prompt_asks_for_programs_and_else_says_what_the_task_says() -> None:
@@ -135,7 +137,9 @@ def numbered() -> Any:
 
 
 @pytest.mark.parametrize("cores", [1, 3])
-def test_different_programs_run_side_by_side_and_show_what_they_would_alone(monkeypatch: pytest.MonkeyPatch, cores: int) -> None:
+def test_different_programs_run_side_by_side_and_show_what_they_would_alone(
+    monkeypatch: pytest.MonkeyPatch, cores: int
+) -> None:
     """Each waits until as many run as there are cores, so that the first that began is not the first to end."""
     from tts.verifiers.code.verifier import Code
 
@@ -166,8 +170,12 @@ def test_different_programs_run_side_by_side_and_show_what_they_would_alone(monk
         assert text.endswith(f"```output\n{number}\n```\nSo it is {number}.")
     monkeypatch.setattr(Code, "outcome", outcome)
     monkeypatch.setattr("os.cpu_count", lambda: 1)
-    alone = searched(make_run("How much is it?", Budget(samples=4), "program_aided(n=4)", numbered(), task="text")).solution
-    assert [c.trajectory.full_text for c in alone.candidates] == [c.trajectory.full_text for c in end.solution.candidates]
+    alone = searched(
+        make_run("How much is it?", Budget(samples=4), "program_aided(n=4)", numbered(), task="text")
+    ).solution
+    assert [c.trajectory.full_text for c in alone.candidates] == [
+        c.trajectory.full_text for c in end.solution.candidates
+    ]
     assert alone.usage.tokens == end.solution.usage.tokens
 
 
@@ -200,7 +208,11 @@ def test_bad_parameters_are_refused(text: str, message: str) -> None:
 
 
 def test_with_time_alone_it_comes_to_an_answer() -> None:
-    solution = solve(make_run("How much?", Budget(seconds=5), "program_aided(n=2)", FunctionBackend(Writer(["print(2)"])), task="text"))
+    solution = solve(
+        make_run(
+            "How much?", Budget(seconds=5), "program_aided(n=2)", FunctionBackend(Writer(["print(2)"])), task="text"
+        )
+    )
     assert solution.answer == solution.candidates[0].answer
     assert "So it is 2." in solution.candidates[0].trajectory.full_text
 

@@ -82,7 +82,9 @@ def test_a_constant_verifier_makes_independent_samples_of_it() -> None:
 def test_scores_of_any_range_balance_alike() -> None:
     unit = hashed()["main"]
     stretched = FunctionVerifier(lambda problem, text: 20 * unit.fn(problem, text) - 10, range=(-10.0, 10.0))  # type: ignore[operator]
-    assert texts(found("rebase(n=8)", verifiers={"main": unit})) == texts(found("rebase(n=8)", verifiers={"main": stretched}))
+    assert texts(found("rebase(n=8)", verifiers={"main": unit})) == texts(
+        found("rebase(n=8)", verifiers={"main": stretched})
+    )
 
 
 def test_a_path_at_the_depth_cap_runs_to_its_end() -> None:
@@ -102,7 +104,9 @@ def test_its_answer_is_a_weighted_vote() -> None:
         return {"A: 1": 0.9, "A: 2": 0.5}.get(text.strip(), 0.5)
 
     script = {"": ("A: 1\n", "A: 2\n", "A: 2\n")}
-    solution = solve(make_run("1 + 1", AMPLE, "rebase(n=3)", Scripted(script), verifiers={"main": FunctionVerifier(score)}))
+    solution = solve(
+        make_run("1 + 1", AMPLE, "rebase(n=3)", Scripted(script), verifiers={"main": FunctionVerifier(score)})
+    )
     assert solution.strategy == "rebase(n=3) | weighted"
     assert solution.answer == "2"  # .5 + .5 against .9
 

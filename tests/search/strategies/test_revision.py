@@ -29,7 +29,14 @@ PROBLEM = "3 + 4 - 2"
 
 def revise(plan: str, seed: int = 0, language: ToyLanguage = LANGUAGE, budget: Budget | None = None) -> Solved:
     end = searched(
-        make_run(PROBLEM, budget or Budget(samples=50), plan, ToyBackend(language), seed=seed, verifiers={"main": ToyVerifier(error=0.1)})
+        make_run(
+            PROBLEM,
+            budget or Budget(samples=50),
+            plan,
+            ToyBackend(language),
+            seed=seed,
+            verifiers={"main": ToyVerifier(error=0.1)},
+        )
     )
     assert end.search is not None
     assert end.solution.error is None
@@ -71,7 +78,12 @@ def test_each_chain_sees_its_own_attempts_and_is_one_group() -> None:
 
 
 def test_a_reviser_that_changes_nothing_gives_one_answer_at_every_position() -> None:
-    answers = [c.answer for c in revise("sequential_revision(chains=2, length=5)", language=ToyLanguage(accuracy=1.0)).solution.candidates]
+    answers = [
+        c.answer
+        for c in revise(
+            "sequential_revision(chains=2, length=5)", language=ToyLanguage(accuracy=1.0)
+        ).solution.candidates
+    ]
     assert answers == ["5"] * 10
 
 
@@ -79,7 +91,10 @@ def test_an_attempt_that_the_task_does_not_show_begins_the_chain_anew() -> None:
     end = revise("sequential_revision(chains=1, length=4)", language=ToyLanguage(mute=1.0))
     assert len(end.solution.candidates) == 4
     assert shown(end) == []
-    assert any("earlier solutions were not shown: an attempt has no answer" in warning for warning in end.solution.trace.warnings)
+    assert any(
+        "earlier solutions were not shown: an attempt has no answer" in warning
+        for warning in end.solution.trace.warnings
+    )
 
 
 def test_a_task_without_revisions_is_refused_before_anything_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,13 +106,22 @@ def test_a_task_without_revisions_is_refused_before_anything_is_drawn(monkeypatc
     assert isinstance(end.solution, ConfigError)
     assert "revise" in str(end.solution)
     assert backend.counters.prompt_tokens == backend.counters.generated_tokens == 0
-    fine = searched(make_run(PROBLEM, Budget(samples=9), "sequential_revision(chains=2, length=1)", ToyBackend(LANGUAGE)))
+    fine = searched(
+        make_run(PROBLEM, Budget(samples=9), "sequential_revision(chains=2, length=1)", ToyBackend(LANGUAGE))
+    )
     assert fine.solution.error is None
 
 
 @pytest.mark.parametrize(
     ("plan", "units", "sizes"),
-    [("", 16, (4, 4)), ("", 1, (1, 1)), ("", 10, (3, 3)), ("chains=2", 9, (2, 4)), ("length=4", 9, (2, 4)), ("length=8", 3, (1, 8))],
+    [
+        ("", 16, (4, 4)),
+        ("", 1, (1, 1)),
+        ("", 10, (3, 3)),
+        ("chains=2", 9, (2, 4)),
+        ("length=4", 9, (2, 4)),
+        ("length=8", 3, (1, 8)),
+    ],
 )
 def test_sizes_left_out_share_the_budget(plan: str, units: int, sizes: tuple[int, int]) -> None:
     chains, length = sizes
@@ -116,7 +140,7 @@ def test_the_budget_ends_chains_at_equal_length() -> None:
     assert max(lengths.values()) - min(lengths.values()) <= 1
 
 
-# Choosing among chains ------------------------------------------------------------------------------------------------------------
+# Choosing among chains ------------------------------------------------------------------------------------------------
 
 
 def grouped(chains: Sequence[str]) -> list[Candidate]:
@@ -157,7 +181,7 @@ def test_without_scores_it_is_a_flat_vote() -> None:
     assert selected.confidence == pytest.approx(0.6)
 
 
-# Feedback ---------------------------------------------------------------------------------------------------------------------------
+# Feedback -------------------------------------------------------------------------------------------------------------
 
 
 def repair(
@@ -171,7 +195,9 @@ def repair(
         return "def double(x): return x * 2" if "it is 9" in str(ask.prompt) else "def double(x): return x ** 2"
 
     tested = "code(tests='assert double(3) == 6', sandbox='none')"
-    found = tts.solve("Double a number.", tts.Budget(samples=budget), backend=model, task="text", verifier=tested, strategy=plan)
+    found = tts.solve(
+        "Double a number.", tts.Budget(samples=budget), backend=model, task="text", verifier=tested, strategy=plan
+    )
     return found, asked
 
 
@@ -208,4 +234,6 @@ def test_a_long_note_is_cut_and_hidden_tests_take_a_permission() -> None:
     assert max(seen) < 6000
     problem = tts.Problem("Double a number.", answer="assert double(3) == 6")
     with pytest.raises(ConfigError, match="allow_oracle"):
-        tts.solve(problem, tts.Budget(samples=9), backend=model, task="text", verifier="code(sandbox='none')", strategy=plan)
+        tts.solve(
+            problem, tts.Budget(samples=9), backend=model, task="text", verifier="code(sandbox='none')", strategy=plan
+        )

@@ -21,7 +21,11 @@ LEVEL = "3" + " + 0" * 12  # whose running value is 3 from the first step to the
 
 
 def search(
-    plan: str, seed: int = 0, language: ToyLanguage = LANGUAGE, problem: str = "10 - 7 + 5 - 20", budget: Budget | None = None
+    plan: str,
+    seed: int = 0,
+    language: ToyLanguage = LANGUAGE,
+    problem: str = "10 - 7 + 5 - 20",
+    budget: Budget | None = None,
 ) -> Solved:
     end = searched(make_run(problem, budget or Budget(samples=200), plan, ToyBackend(language), seed=seed))
     assert end.solution.error is None
@@ -34,7 +38,7 @@ def texts(end: Solved) -> list[str]:
     return [c.trajectory.full_text for c in sorted(end.solution.candidates, key=lambda c: c.index)]
 
 
-# Answer convergence: a probe of one token has the toy say its running value ---------------------------------------------------------
+# Answer convergence: a probe of one token has the toy say its running value -------------------------------------------
 
 
 def test_without_convergence_the_traces_are_the_plain_samples() -> None:
@@ -80,7 +84,7 @@ def test_traces_are_written_until_the_budget_ends() -> None:
     assert end.solution.answer == "3"
 
 
-# Semantic entropy -------------------------------------------------------------------------------------------------------------------
+# Semantic entropy -----------------------------------------------------------------------------------------------------
 
 
 def rounds_of(end: Solved) -> int:
@@ -155,5 +159,8 @@ def test_a_round_sized_by_its_budget_has_two_answers_that_may_disagree() -> None
     for units, n in ((1, 1), (2, 2), (5, 2), (8, 2), (20, 5)):
         calls = search("semantic_entropy(rounds=4)", 0, budget=Budget(samples=units)).search.account.ledger.calls
         assert next(call.rows for call in calls if call.kind == "expand") == n
-    drawn = [search("semantic_entropy(rounds=4)", seed, budget=Budget(samples=5)).solution.usage.samples for seed in range(20)]
+    drawn = [
+        search("semantic_entropy(rounds=4)", seed, budget=Budget(samples=5)).solution.usage.samples
+        for seed in range(20)
+    ]
     assert min(drawn) == 2 < max(drawn)

@@ -39,7 +39,9 @@ def model(seen: list[str] | None = None, words: int = 3) -> Callable[[Ask], Answ
 
 
 def solved(plan: str, seed: int = 0, seen: list[str] | None = None, **budget: Any) -> Solution:
-    end = searched(make_run("3 + 4", Budget(**budget or {"samples": 10**4}), plan, FunctionBackend(model(seen)), seed=seed))
+    end = searched(
+        make_run("3 + 4", Budget(**budget or {"samples": 10**4}), plan, FunctionBackend(model(seen)), seed=seed)
+    )
     assert end.search is not None
     check_books(end.search)
     assert end.solution.error is None
@@ -47,16 +49,24 @@ def solved(plan: str, seed: int = 0, seen: list[str] | None = None, **budget: An
 
 
 def exact(n: int, votes: int, *, best: bool) -> float:
-    """Return the chance of the right answer by going through all outcomes: the sums of weights, or the first greatest score."""
+    """Return the chance of the right answer by going through all outcomes: the sums of weights, or the first greatest
+    score.
+    """
     total = 0.0
-    of = {right: [math.comb(votes, k) * p**k * (1 - p) ** (votes - k) for k in range(votes + 1)] for right, p in YES.items()}
+    of = {
+        right: [math.comb(votes, k) * p**k * (1 - p) ** (votes - k) for k in range(votes + 1)]
+        for right, p in YES.items()
+    }
     for rights in itertools.product((True, False), repeat=n):
         for yes in itertools.product(range(votes + 1), repeat=n):
             chance = math.prod((SOLVES if r else 1 - SOLVES) * of[r][k] for r, k in zip(rights, yes, strict=True))
             if best:
                 total += chance * rights[max(range(n), key=lambda i: (yes[i], -i))]
                 continue
-            weights = {r: sum((k + 0.5) / (votes + 1) for s, k in zip(rights, yes, strict=True) if s == r) for r in (True, False)}
+            weights = {
+                r: sum((k + 0.5) / (votes + 1) for s, k in zip(rights, yes, strict=True) if s == r)
+                for r in (True, False)
+            }
             tied = math.isclose(weights[True], weights[False])
             total += chance * (rights[0] if tied else weights[True] > weights[False])
     return total
@@ -64,7 +74,8 @@ def exact(n: int, votes: int, *, best: bool) -> float:
 
 @repeats(100, 400)
 @pytest.mark.parametrize(
-    ("n", "votes", "best"), [(2, 1, False), *(pytest.param(3, 2, best, marks=pytest.mark.slow) for best in (False, True))]
+    ("n", "votes", "best"),
+    [(2, 1, False), *(pytest.param(3, 2, best, marks=pytest.mark.slow) for best in (False, True))],
 )
 def test_it_is_right_as_often_as_the_exact_law_says(n: int, votes: int, best: bool, runs: int) -> None:
     p = exact(n, votes, best=best)
@@ -101,7 +112,9 @@ def test_a_solution_that_was_drawn_to_learn_its_length_is_one_of_the_n(n: int) -
 
 def test_the_split_follows_its_law() -> None:
     assert [SelfVerification(law=(1.0, 0.5)).split(units) for units in (1, 2, 16, 100)] == [0, 1, 4, 10]
-    assert [SelfVerification(law=(1.0, 0.39)).split(units) for units in (2, 30, 1000)] == [1, 4, 15], "the paper's exponent"
+    assert [SelfVerification(law=(1.0, 0.39)).split(units) for units in (2, 30, 1000)] == [1, 4, 15], (
+        "the paper's exponent"
+    )
     assert SelfVerification(law=(0.0, 1.0)).split(1000) == 0
     few, many = (solved("self_verification(law=[1.0, 0.5])", samples=samples) for samples in (16, 144))
     for solution, votes in ((few, 4), (many, 12)):
@@ -114,7 +127,9 @@ def test_the_split_follows_its_law() -> None:
 def test_without_a_law_nothing_is_verified_and_a_warning_says_so() -> None:
     mine, plain = solved("self_verification(n=5)"), solved("best_of_n(n=5) | majority")
     assert (mine.answer, mine.usage.samples) == (plain.answer, 5)
-    assert mine.warnings == ("nothing was verified, for want of a measured law; give law=[scale, exponent], or verifications",)
+    assert mine.warnings == (
+        "nothing was verified, for want of a measured law; give law=[scale, exponent], or verifications",
+    )
     assert solved("self_verification(n=5, verifications=0)").warnings == ()
     filled = solved("self_verification", samples=20)
     assert (filled.usage.samples, len(filled.candidates)) == (20, 20)
@@ -142,7 +157,9 @@ def test_solutions_whose_verification_fills_the_context_vote_as_they_are() -> No
 def test_another_model_may_verify() -> None:
     seen: list[str] = []
     models = {"policy": FunctionBackend(model()), "second": FunctionBackend(model(seen))}
-    with tts.Solver(models, task="arithmetic", strategy="self_verification(n=3, verifications=2, checker='second')") as solver:
+    with tts.Solver(
+        models, task="arithmetic", strategy="self_verification(n=3, verifications=2, checker='second')"
+    ) as solver:
         solution = solver.solve("3 + 4", tts.Budget(samples=100))
         assert solution.error is None
         assert len(seen) == 6

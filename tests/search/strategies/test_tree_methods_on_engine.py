@@ -1,4 +1,6 @@
-"""Tree methods on our engine with a process model: a prefix is read once, and steps are embedded by the policy's own states."""
+"""Tree methods on our engine with a process model: a prefix is read once, and steps are embedded by the policy's own
+states.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def solved_on_engine(plan: str) -> tuple[Solved, int]:
     backend: Any = pair.shared_engine()
     stats = backend.reward_models["process"].runner.stats
     before = stats.prefill_computed
-    end = searched(make_run("3 + 4 - 2 + 9", Budget(tokens=40_000), plan, backend, verifiers={"main": ProcessVerifier()}))
+    end = searched(
+        make_run("3 + 4 - 2 + 9", Budget(tokens=40_000), plan, backend, verifiers={"main": ProcessVerifier()})
+    )
     assert end.solution.error is None
     check_books(end.search)
     return end, stats.prefill_computed - before

@@ -1,4 +1,6 @@
-"""The oracles of SpecReason (algorithm B11) and of switching by entropy: laws of two toy models that write one path, enumerated."""
+"""The oracles of SpecReason (algorithm B11) and of switching by entropy: laws of two toy models that write one path,
+enumerated.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,10 @@ def writers(end: Solved) -> list[list[str]]:
 
 def answers(plan: str, count: int) -> Counter[str | None]:
     policy, draft = ToyBackend(LARGE), ToyBackend(SMALL)
-    runs = [make_run(Problem(PROBLEM, id=f"p{i}"), Budget(samples=99), plan, policy, models={"draft": draft}) for i in range(count)]
+    runs = [
+        make_run(Problem(PROBLEM, id=f"p{i}"), Budget(samples=99), plan, policy, models={"draft": draft})
+        for i in range(count)
+    ]
     return Counter(end.solution.answer for end in asyncio.run(solved(runs)))
 
 
@@ -53,12 +58,15 @@ def check_law(seen: Counter[str | None], law: dict[str | None, float], other: di
     counts = [seen[answer] for answer in common] + [total - sum(seen[answer] for answer in common)] * (rest > 1e-9)
     expected = [law[answer] * total for answer in common] + [rest * total] * (rest > 1e-9)
     assert set(seen) <= set(law)
-    assert stats.chisquare(counts, expected).pvalue > 1e-3  # one seed in a thousand would fail by chance; the seed is fixed
+    # one seed in a thousand would fail by chance; the seed is fixed
+    assert stats.chisquare(counts, expected).pvalue > 1e-3
     assert sum(abs(law.get(a, 0) - p) for a, p in other.items()) / 2 > 0.15, "the test could not tell the laws apart"
 
 
 def spec_law(threshold: float) -> dict[str | None, float]:
-    """Return the law of answers: a drafted result is kept where its grade is at least the threshold; it is the value, but 0 at the end."""
+    """Return the law of answers: a drafted result is kept where its grade is at least the threshold; it is the value,
+    but 0 at the end.
+    """
     law: dict[int, float] = {FIRST: 1.0}
     for place, change in enumerate(CHANGES):
         after: defaultdict[int, float] = defaultdict(float)
@@ -77,7 +85,11 @@ def spec_law(threshold: float) -> dict[str | None, float]:
 @repeats(100, 300)
 @pytest.mark.parametrize("threshold", [6.0, pytest.param(8.0, marks=pytest.mark.slow)])
 def test_drafts_are_kept_by_their_grade_and_else_rewritten(threshold: float, runs: int) -> None:
-    check_law(answers(f"spec_reason(n=1, threshold={threshold}, {ASKED})", runs), spec_law(threshold), LARGE.answer_distribution(PROBLEM))
+    check_law(
+        answers(f"spec_reason(n=1, threshold={threshold}, {ASKED})", runs),
+        spec_law(threshold),
+        LARGE.answer_distribution(PROBLEM),
+    )
 
 
 @pytest.mark.parametrize(("threshold", "model", "language"), [(0, "draft", SMALL), (10, "policy", LARGE)])
@@ -101,15 +113,19 @@ def test_fewer_drafts_are_kept_above_a_greater_threshold() -> None:
 
 
 def test_the_first_steps_are_the_policys() -> None:
-    assert writers(run(f"spec_reason(n=2, threshold=0, first=2, {ASKED})")) == [["policy", "policy", "draft", "draft"]] * 2
+    assert (
+        writers(run(f"spec_reason(n=2, threshold=0, first=2, {ASKED})")) == [["policy", "policy", "draft", "draft"]] * 2
+    )
 
 
 def test_both_models_and_every_question_are_charged() -> None:
     end = run(f"spec_reason(n=1, threshold=10, {ASKED})")
     calls = end.search.account.ledger.calls  # type: ignore[union-attr]
     assert Counter((c.kind, c.model) for c in calls if c.kind in ("expand", "ask")) == {
-        ("expand", "draft"): 4, ("expand", "policy"): 4, ("ask", "policy"): 4
-    }  # fmt: skip
+        ("expand", "draft"): 4,
+        ("expand", "policy"): 4,
+        ("ask", "policy"): 4,
+    }
     assert end.solution.usage.generated_tokens == 2 * (6 + 6 + 6 + 3)
     assert end.solution.usage.verifier_calls == 4
 
@@ -119,7 +135,8 @@ def test_a_model_reads_only_what_is_new_to_it() -> None:
     graded = run(f"spec_reason(n=1, threshold=1, {ASKED})")
     assert writers(graded) == [["draft", "draft", "policy", "policy"]]
     read = [c.usage.prompt_tokens for c in graded.search.account.ledger.calls if c.kind in ("open", "extend")]  # type: ignore[union-attr]
-    # both read the prompt; the policy the four drafts, of which the last is "A: 5", and the draft's model the step that was rewritten
+    # both read the prompt; the policy the four drafts, of which the last is "A: 5", and the draft's model the step that
+    # was rewritten
     assert sum(read) == end.solution.usage.prompt_tokens + (6 + 6 + 6 + 2) + 6
 
 
@@ -129,11 +146,13 @@ def test_grades_of_the_chances_of_digits() -> None:
     assert grades_of(p, "mean").tolist() == pytest.approx([8.0, 0.0, 3.0])
 
 
-# Switching ------------------------------------------------------------------------------------------------------------------------
+# Switching ------------------------------------------------------------------------------------------------------------
 
 
 def switched_law(threshold: float) -> dict[str | None, float]:
-    """Return the law of answers: a line of six tokens, of which one is drawn, hands over by its surprisal, whoever wrote it."""
+    """Return the law of answers: a line of six tokens, of which one is drawn, hands over by its surprisal, whoever
+    wrote it.
+    """
     law: dict[tuple[int, bool], float] = {(FIRST, False): 1.0}
     for change in CHANGES:
         after: defaultdict[tuple[int, bool], float] = defaultdict(float)
@@ -150,7 +169,11 @@ def switched_law(threshold: float) -> dict[str | None, float]:
 @repeats(100, 300)
 def test_an_uncertain_step_hands_over_to_the_policy(runs: int) -> None:
     threshold = 0.17  # -ln .4 / 6 = .153, -ln .3 / 6 = .201
-    check_law(answers(f"entropy_switching(n=1, threshold={threshold})", runs), switched_law(threshold), LARGE.answer_distribution(PROBLEM))
+    check_law(
+        answers(f"entropy_switching(n=1, threshold={threshold})", runs),
+        switched_law(threshold),
+        LARGE.answer_distribution(PROBLEM),
+    )
     for c in run(f"entropy_switching(n=20, threshold={threshold})").solution.candidates:
         first, *later = c.trajectory.path[1:]
         assert first.model == "draft"
@@ -163,11 +186,14 @@ def test_the_draft_writes_alone_where_no_step_is_uncertain_and_the_policy_from_t
     assert writers(run("entropy_switching(n=2, threshold=0)")) == [["draft", "policy", "policy", "policy"]] * 2
 
 
-@pytest.mark.parametrize("plan", ["entropy_switching(n=1, threshold=0.1, draft='policy')", "spec_reason(n=1, threshold=0, draft='policy')"])
+@pytest.mark.parametrize(
+    "plan", ["entropy_switching(n=1, threshold=0.1, draft='policy')", "spec_reason(n=1, threshold=0, draft='policy')"]
+)
 def test_where_both_models_are_one_a_solution_is_a_plain_sample(plan: str) -> None:
     for seed in range(5):
         texts = [
-            solve(make_run(PROBLEM, 500, p, ToyBackend(LARGE), seed=seed)).candidates[0].trajectory.full_text for p in (plan, "single")
+            solve(make_run(PROBLEM, 500, p, ToyBackend(LARGE), seed=seed)).candidates[0].trajectory.full_text
+            for p in (plan, "single")
         ]
         assert texts[0] == texts[1]
 
@@ -197,7 +223,7 @@ def test_the_entropy_of_a_law_is_found_from_tokens_drawn_at_any_temperature(temp
         assert plain < known - 4 * error, "the plain mean is too low"
 
 
-# Roles ----------------------------------------------------------------------------------------------------------------------------
+# Roles ----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["spec_reason", "entropy_switching"])
@@ -216,15 +242,22 @@ def test_what_the_drafts_model_lacks_is_refused_before_anything_is_spent() -> No
 
     policy = ToyBackend(LARGE)
     with pytest.raises(CapabilityError, match="role 'draft', needs the capability 'logprobs'"):
-        solve(make_run(PROBLEM, 300, "entropy_switching(n=1)", policy, models={"draft": FunctionBackend(lambda ask: "A: 5")}))
+        solve(
+            make_run(
+                PROBLEM, 300, "entropy_switching(n=1)", policy, models={"draft": FunctionBackend(lambda ask: "A: 5")}
+            )
+        )
     assert policy.counters.prompt_tokens == 0
 
 
 def test_the_models_may_have_different_tokenizers() -> None:
     from tts.backends.function import Answer, FunctionBackend
 
-    draft = FunctionBackend(lambda ask: Answer("3 + 4 = 8\n" if not ask.text else "8 - 2 = 7\n", tokens=2))  # its tokens are words
-    run_ = make_run("3 + 4 - 2", 2000, f"spec_reason(n=1, threshold=8, {ASKED})", ToyBackend(LARGE), models={"draft": draft})
+    # its tokens are words
+    draft = FunctionBackend(lambda ask: Answer("3 + 4 = 8\n" if not ask.text else "8 - 2 = 7\n", tokens=2))
+    run_ = make_run(
+        "3 + 4 - 2", 2000, f"spec_reason(n=1, threshold=8, {ASKED})", ToyBackend(LARGE), models={"draft": draft}
+    )
     solution = solve(run_)
     assert solution.error is None
     (candidate,) = solution.candidates

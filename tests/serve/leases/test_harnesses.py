@@ -72,7 +72,9 @@ def run_away(harness: str) -> Scripted:
 
 def solve(harness: str, repo: Path, model: Scripted, account: tts.Account) -> tts.Solution:
     with tts.Workspace(repo, agent=harness, model=model) as workspace:
-        return tts.solve("Fix the sum in add.py", account, backend=workspace, verifier=TESTS, strategy="best_of_n(n=1) | best")
+        return tts.solve(
+            "Fix the sum in add.py", account, backend=workspace, verifier=TESTS, strategy="best_of_n(n=1) | best"
+        )
 
 
 @pytest.mark.slow
@@ -115,18 +117,31 @@ def test_planted_keys_are_used_by_no_call(harness, repo, tmp_path, monkeypatch):
         (home / name).write_text(text)
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "WORKSPACE_KEY", "CODEX_API_KEY", "AIDER_OPENAI_API_KEY"):
+    for name in (
+        "OPENAI_API_KEY",
+        "ANTHROPIC_API_KEY",
+        "ANTHROPIC_AUTH_TOKEN",
+        "WORKSPACE_KEY",
+        "CODEX_API_KEY",
+        "AIDER_OPENAI_API_KEY",
+    ):
         monkeypatch.setenv(name, PLANTED)
-    monkeypatch.setattr(Keys, "client", lambda keys, authorization: sent.append(authorization) or client(keys, authorization))
+    monkeypatch.setattr(
+        Keys, "client", lambda keys, authorization: sent.append(authorization) or client(keys, authorization)
+    )
     model = script(harness, MEND)
     found = solve(harness, repo, model, tts.Account(tts.Budget(samples=1)))
     assert found.candidates[0].scores["main"] == 1
     assert len(sent) >= len(model.calls) >= 1
-    assert len({one for one in sent if one is not None}) == 1  # one agent looks first, without a key, whether the url can be reached
+    # one agent looks first, without a key, whether the url can be reached
+    assert len({one for one in sent if one is not None}) == 1
     assert PLANTED not in str(sent)
 
 
 def test_a_harness_that_is_not_installed_is_named_with_its_cure(repo, monkeypatch):
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    with pytest.raises(tts.ConfigError, match=r"agent is 'aider', but its program 'aider' is not found on PATH .*pip install aider-chat"):
+    with pytest.raises(
+        tts.ConfigError,
+        match=r"agent is 'aider', but its program 'aider' is not found on PATH .*pip install aider-chat",
+    ):
         tts.Workspace(repo, agent="aider", model="toy")

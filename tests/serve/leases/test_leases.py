@@ -44,12 +44,14 @@ def run_away(prompt: str) -> str:
     return "echo 1 >> more"
 
 
-def solve(repo: Path, model: Scripted, agent: str, limits: dict[str, float], *, strategy: str = VOTE, jobs: int = 4) -> tts.Solution:
+def solve(
+    repo: Path, model: Scripted, agent: str, limits: dict[str, float], *, strategy: str = VOTE, jobs: int = 4
+) -> tts.Solution:
     with tts.Workspace(repo, agent=agent, model=model, jobs=jobs) as workspace:
         return tts.solve("Fix it.", tts.Budget(**limits), backend=workspace, strategy=strategy)
 
 
-# Spend ----------------------------------------------------------------------------------------------------------------------------
+# Spend ----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("limits", [{}, {"usd": 0.01}, {"tokens": 300}, {"generated_tokens": 300}, {"flops": 10_000}])
@@ -71,7 +73,12 @@ def test_a_runaway_is_stopped_by_its_lease_within_one_call(repo, tmp_path, unit,
     found = solve(repo, model, talker(tmp_path, after=after), {"samples": 3, unit: limit})
     check_ledger(found, model)
     spent = found.usage
-    amount = {"usd": spent.usd, "flops": spent.flops, "tokens": spent.tokens, "generated_tokens": spent.generated_tokens}[unit]
+    amount = {
+        "usd": spent.usd,
+        "flops": spent.flops,
+        "tokens": spent.tokens,
+        "generated_tokens": spent.generated_tokens,
+    }[unit]
     assert limit / 2 < amount <= limit
     assert [one.trajectory.status for one in found.candidates] == ["truncated"] * 3
     assert all("+1" in str(one.answer).splitlines() for one in found.candidates)  # what it has counts
@@ -106,7 +113,7 @@ def test_a_deadline_ends_calls_under_way(repo, tmp_path):
     assert found.usage.generated_tokens + found.usage.cancelled_tokens <= 500
 
 
-# What a lease is ------------------------------------------------------------------------------------------------------------------
+# What a lease is ------------------------------------------------------------------------------------------------------
 
 
 class Watched:
@@ -125,7 +132,14 @@ class Watched:
 
 def test_a_lease_is_what_is_left_divided_by_the_rows_still_to_run(repo, tmp_path, monkeypatch):
     watched, model = Watched(monkeypatch), Scripted(mend)
-    solve(repo, model, talker(tmp_path), {"samples": 4, "generated_tokens": 400}, strategy="best_of_n(n=4) | majority", jobs=2)
+    solve(
+        repo,
+        model,
+        talker(tmp_path),
+        {"samples": 4, "generated_tokens": 400},
+        strategy="best_of_n(n=4) | majority",
+        jobs=2,
+    )
     assert [one["generated_tokens"] for one in watched.lent] == [100, 100, 190, 190]  # a row takes 10 tokens
     watched.lent.clear()
     solve(repo, Scripted(mend), talker(tmp_path), {"samples": 3}, jobs=1)
@@ -176,7 +190,7 @@ def test_no_limit_is_passed(repo, tmp_path, limits, script, jobs):
     check_ledger(found, model)
 
 
-# Keys -----------------------------------------------------------------------------------------------------------------------------
+# Keys -----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -227,7 +241,12 @@ def test_a_call_is_refused_once_the_lease_is_used_up_and_a_second_one_stops_the_
     stopped, lease = threading.Event(), door.lend({"generated_tokens": 4}, 1)
     lease.stop = stopped.set
     assert not lease.is_used_up
-    assert ask(lease).json()["choices"][0] | {"message": None} == {"index": 0, "message": None, "finish_reason": "stop", "logprobs": None}
+    assert ask(lease).json()["choices"][0] | {"message": None} == {
+        "index": 0,
+        "message": None,
+        "finish_reason": "stop",
+        "logprobs": None,
+    }
     cut = ask(lease)
     assert cut.json()["choices"][0]["finish_reason"] == "length"
     assert cut.json()["usage"]["completion_tokens"] == 1
@@ -249,7 +268,10 @@ def test_all_three_wires_are_paid_by_the_lease_and_nothing_else_is_offered(door)
     reply = ask(lease, "/v1/messages", {"model": "scripted", "max_tokens": 50, "messages": [said]})
     assert reply.json()["content"] == [{"type": "text", "text": "one two three"}]
     with httpx.stream(
-        "POST", f"{lease.url}/v1/chat/completions", json={**CHAT, "stream": True}, headers={"authorization": f"Bearer {lease.key}"}
+        "POST",
+        f"{lease.url}/v1/chat/completions",
+        json={**CHAT, "stream": True},
+        headers={"authorization": f"Bearer {lease.key}"},
     ) as lines:
         assert "data: [DONE]" in list(lines.iter_lines())
     assert ask(lease, body={**CHAT, "tts": {"strategy": "best_of_n(n=4) | majority"}}).status_code == 200
@@ -296,7 +318,7 @@ def test_the_gateway_of_a_forgotten_workspace_ends(repo, tmp_path):
     assert not thread.is_alive()
 
 
-# Environment and mistakes ---------------------------------------------------------------------------------------------------------
+# Environment and mistakes ---------------------------------------------------------------------------------------------
 
 
 def test_keys_of_the_user_reach_no_agent(repo, tmp_path, monkeypatch):
@@ -357,8 +379,12 @@ trust_usage: {{passes: [OWN_KEY], tokens: usage.output, message: said}}
 
 
 @pytest.mark.parametrize(("told", "tokens"), [("20", 20), ("1000", 50), ("none", 50)])
-def test_a_harness_with_its_own_login_counts_by_its_own_report_as_an_estimate(repo, tmp_path, monkeypatch, told, tokens):
-    """It gets the variables that its record names, and no others of the user's. What it does not tell counts as all that it may take."""
+def test_a_harness_with_its_own_login_counts_by_its_own_report_as_an_estimate(
+    repo, tmp_path, monkeypatch, told, tokens
+):
+    """It gets the variables that its record names, and no others of the user's. What it does not tell counts as all
+    that it may take.
+    """
     monkeypatch.setenv("OWN_KEY", "own")
     monkeypatch.setenv("OPENAI_API_KEY", "planted")
     program = tmp_path / "own"
@@ -387,7 +413,10 @@ def test_a_harness_with_its_own_login_counts_by_its_own_report_as_an_estimate(re
         ("name: a\ncommand: [a]\nfiles: {../a: '{url}{key}'}", "below the home"),
         ("name: a\ncommand: [a, '{key}']\ntrust_usage: {passes: [A], tokens: a}", "trust_usage is given"),
         ("name: a\ncommand: [a]\ntrust_usage: true", "trust_usage"),
-        ("name: a\ncommand: [no-such-program, '{url}', '{key}']\ninstall: pip install it", "'no-such-program' is not found on PATH"),
+        (
+            "name: a\ncommand: [no-such-program, '{url}', '{key}']\ninstall: pip install it",
+            "'no-such-program' is not found on PATH",
+        ),
         ("name: !!python/object/apply:os.system [a]\ncommand: [a]", "is no YAML"),
     ],
 )
@@ -408,5 +437,8 @@ def test_what_does_not_fit_together_is_refused_before_anything_runs(repo, tmp_pa
         tts.Workspace(repo, agent=mine, model="pockt")
     with pytest.raises(tts.ConfigError, match="a record that cannot be read"):
         tts.Workspace(repo, agent="none.yaml", model="pocket")
-    with tts.Workspace(repo, agent=mine, model=Scripted(mend, usd=False)) as workspace, pytest.raises(tts.ConfigError, match="usd"):
+    with (
+        tts.Workspace(repo, agent=mine, model=Scripted(mend, usd=False)) as workspace,
+        pytest.raises(tts.ConfigError, match="usd"),
+    ):
         tts.solve("Fix it.", tts.Budget(usd=1), backend=workspace, strategy="single")

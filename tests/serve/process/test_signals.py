@@ -40,7 +40,12 @@ def status(client: httpx.Client, key: str) -> int:
 def test_keys_are_read_again_at_sighup(tmp_path, workers):
     keys = tmp_path / "keys.txt"
     keys.write_text(f"anna {KEY}\n")
-    config = {"models": {"process": PROCESS}, "keys": str(keys), "operators": ["anna"], "store": str(tmp_path / "store")}
+    config = {
+        "models": {"process": PROCESS},
+        "keys": str(keys),
+        "operators": ["anna"],
+        "store": str(tmp_path / "store"),
+    }
     with (
         server(tmp_path, config, "--workers", str(workers)) as found,
         clients(found, workers, {"authorization": f"Bearer {KEY}"}) as by_process,
@@ -51,7 +56,12 @@ def test_keys_are_read_again_at_sighup(tmp_path, workers):
         wait_until(lambda: all((status(one, KEY), status(one, OTHER)) == (401, 200) for one in asked))
         keys.write_text("bert short\n")
         found.process.send_signal(signal.SIGHUP)
-        wait_until(lambda: found.log.read_text().count("the keys were not read again, and stay as they are: line 1 of the keys") == workers)
+        wait_until(
+            lambda: (
+                found.log.read_text().count("the keys were not read again, and stay as they are: line 1 of the keys")
+                == workers
+            )
+        )
         assert "short" not in found.log.read_text()
         assert {(status(one, KEY), status(one, OTHER)) for one in asked} == {(401, 200)}
 
@@ -67,12 +77,17 @@ def is_alive(process: int) -> bool:
 @pytest.mark.parametrize("model", ["process", pytest.param("held", marks=pytest.mark.slow)])
 def test_workers_end_where_their_supervisor_is_killed(tmp_path, model):
     """Also one that a part keeps from reacting to anything."""
-    config = {"models": {"process": PROCESS, "held": {"backend": "tests.serve.parts:held"}}, "store": str(tmp_path / "store")}
+    config = {
+        "models": {"process": PROCESS, "held": {"backend": "tests.serve.parts:held"}},
+        "store": str(tmp_path / "store"),
+    }
     with server(tmp_path, config, "--workers", "2") as found, clients(found, 2) as by_process:
         if model == "held":
             body = {"model": "held", "messages": QUESTION}
             with pytest.raises(httpx.ReadTimeout):
-                next(iter(by_process.values())).post("chat/completions", json=body, timeout=httpx.Timeout(LIMIT_S, read=1.0))
+                next(iter(by_process.values())).post(
+                    "chat/completions", json=body, timeout=httpx.Timeout(LIMIT_S, read=1.0)
+                )
         os.kill(found.process.pid, signal.SIGKILL)
         wait_until(lambda: not any(map(is_alive, by_process)))
         with pytest.raises(httpx.ConnectError):
@@ -96,7 +111,9 @@ def test_a_server_ends_with_its_terminal(tmp_path, workers):
     master, terminal = os.openpty()
     arguments = ["serve", "--port", "0", "--config", str(config), "--workers", str(workers)]
     command = [sys.executable, "-c", ON_A_TERMINAL, *arguments]
-    with subprocess.Popen(command, stdin=terminal, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+    with subprocess.Popen(
+        command, stdin=terminal, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
         os.close(terminal)
         try:
             assert process.stdout is not None

@@ -23,7 +23,10 @@ from tests.serve.wire.started import clients, server
 from tests.support.guard import LIMIT_S
 from tts.backends.function import Answer, Ask
 
-MODELS = {name: {"backend": f"tests.serve.parts:{name}", "strategy": "single"} for name in ("process", "forever", "texts", "objects")}
+MODELS = {
+    name: {"backend": f"tests.serve.parts:{name}", "strategy": "single"}
+    for name in ("process", "forever", "texts", "objects")
+}
 ANNA, BERT = ({"authorization": f"Bearer key-of-{name}-0123456789"} for name in ("anna", "bert"))
 
 
@@ -73,14 +76,19 @@ def test_a_response_that_another_worker_runs_is_found_and_cancelled_by_its_key_a
     body = {"model": "forever", "input": "3 + 4", "stream": True, "metadata": {"a": "b"}}
     with one.stream("POST", "responses", json=body) as stream:
         lines = stream.iter_lines()
-        opening = json.loads(next(line for line in lines if line.startswith("data: ")).removeprefix("data: "))["response"]
+        opening = json.loads(next(line for line in lines if line.startswith("data: ")).removeprefix("data: "))[
+            "response"
+        ]
         path = f"responses/{opening['id']}"
         assert other.get(path).json() == opening
         following = {"model": "texts", "input": "and?", "previous_response_id": opening["id"]}
         assert other.post("responses", json=following).json()["error"]["code"] == "in_progress"
         for reply in (other.get(path, headers=BERT), other.post(f"{path}/cancel", json={}, headers=BERT)):
             assert (reply.status_code, reply.json()["error"]["code"]) == (404, "response_not_found")
-        assert other.post("responses", json=following, headers=BERT).json()["error"]["code"] == "previous_response_not_found"
+        assert (
+            other.post("responses", json=following, headers=BERT).json()["error"]["code"]
+            == "previous_response_not_found"
+        )
         assert other.post(f"{path}/cancel", json={}).json() == {**opening, "status": "cancelled"}
         list(lines)
     for client in workers:
@@ -99,7 +107,11 @@ def test_a_response_is_continued_and_dropped_at_another_worker_by_its_key_alone(
         assert client.get(path, headers=BERT).status_code == client.delete(path, headers=BERT).status_code == 404
     second = other.post("responses", json=following).json()
     items = one.get(f"responses/{second['id']}/input_items").json()["data"]
-    assert [item["content"][0]["text"] for item in reversed(items)] == ["How is the weather?", "It is sunny.", "And tomorrow?"]
+    assert [item["content"][0]["text"] for item in reversed(items)] == [
+        "How is the weather?",
+        "It is sunny.",
+        "And tomorrow?",
+    ]
     assert other.delete(path).json()["deleted"]
     assert one.get(path).status_code == 404
 
@@ -107,7 +119,9 @@ def test_a_response_is_continued_and_dropped_at_another_worker_by_its_key_alone(
 def test_any_worker_shows_the_counts_of_all(workers):
     def count(client: httpx.Client) -> int:
         lines = client.get(str(client.base_url).replace("/v1/", "/metrics")).text.splitlines()
-        return sum(int(line.rpartition(" ")[2]) for line in lines if line.startswith('tts_searches_total{model="objects"'))
+        return sum(
+            int(line.rpartition(" ")[2]) for line in lines if line.startswith('tts_searches_total{model="objects"')
+        )
 
     for client, times in zip(workers, (2, 3), strict=True):
         for _ in range(times):
@@ -136,9 +150,14 @@ async def ask_until_answered(http: httpx.AsyncClient, url: str) -> tuple[int, st
 @pytest.mark.parametrize("kills", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.slow)])
 def test_workers_serve_what_an_account_pays_and_lose_nothing_where_one_is_killed(tmp_path, count, kills):
-    """Requests of ten tokens on an account that pays two in five. What a killed worker held counts as spent, and a restart knows it all."""
+    """Requests of ten tokens on an account that pays two in five. What a killed worker held counts as spent, and a
+    restart knows it all.
+    """
     paid = count * 4 // 10
-    models = {"ten": {"backend": "tests.serve.process.test_workers:ten", "strategy": "single", "budget": 10}, "process": MODELS["process"]}
+    models = {
+        "ten": {"backend": "tests.serve.process.test_workers:ten", "strategy": "single", "budget": 10},
+        "process": MODELS["process"],
+    }
     limits = {"searches": 64, "queue": 2 * count}
     accounts = {"crowd": {"budget": 10 * paid, "keys": ["anyone"]}}
     config = {"models": models, "store": str(tmp_path / "store"), "limits": limits, "accounts": accounts}

@@ -1,4 +1,6 @@
-"""Keys as accounts: other units than tokens, accounts that keys share, totals by key and period, and what a restart leaves."""
+"""Keys as accounts: other units than tokens, accounts that keys share, totals by key and period, and what a restart
+leaves.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,13 @@ class Serving:
         keys = folder / "keys.txt"
         keys.write_text("".join(f"{name} key-of-{name}-0123456789\n" for name in NAMES))
         models = {"ten": PRICED}
-        self.config = {"models": models, "keys": str(keys), "operators": ["olga"], "store": str(folder / "store"), **settings}
+        self.config = {
+            "models": models,
+            "keys": str(keys),
+            "operators": ["olga"],
+            "store": str(folder / "store"),
+            **settings,
+        }
         self.seconds = 10 * DAY_S
 
     def __enter__(self) -> TestClient:
@@ -78,7 +86,9 @@ def statement(client: TestClient, key: dict[str, str], name: str) -> dict[str, A
     ],
 )
 def test_a_key_may_spend_what_its_account_limits(tmp_path, unit, limit, request_limit, spent, left):
-    """The second request is paid from what the first has left, and a third that asks for more than that is refused with the remainder."""
+    """The second request is paid from what the first has left, and a third that asks for more than that is refused with
+    the remainder.
+    """
     account = {"budget": {unit: limit}, "request": {} if request_limit is None else {unit: request_limit}}
     with Serving(tmp_path, accounts={"anna": account}) as client:
         first = ask(client, ANNA).json()
@@ -118,7 +128,11 @@ def test_a_request_names_accounts_that_are_listed_for_its_key_alone(tmp_path):
         message = refused(ask(client, BERT, account="team", budget=70), 429, "tts.budget.tokens", "insufficient_quota")
         assert "of the account 'team', 100, 60 are left" in message
         assert [one["id"] for one in client.get("/v1/accounts", headers=ANNA).json()["data"]] == ["anna", "team"]
-        assert [one["id"] for one in client.get("/v1/accounts", headers=OLGA).json()["data"]] == [*NAMES, "secret", "team"]
+        assert [one["id"] for one in client.get("/v1/accounts", headers=OLGA).json()["data"]] == [
+            *NAMES,
+            "secret",
+            "team",
+        ]
 
 
 def test_totals_are_kept_by_key_and_period_over_a_restart(tmp_path):
@@ -145,14 +159,27 @@ def test_a_model_alone_is_paid_in_the_units_of_the_account(tmp_path):
         assert client.post("/v1/completions", json={**body, "n": 3}, headers=ANNA).status_code == 200
         told = statement(client, ANNA, "anna")["spent"]
         assert (told["samples"], told["usd"]) == (3, pytest.approx(0.03))
-        refused(client.post("/v1/completions", json={**body, "n": 2}, headers=ANNA), 429, "tts.budget.samples", "insufficient_quota")
-        refused(client.post("/v1/completions", json={**body, "max_tokens": 30}, headers=ANNA), 429, "tts.budget.usd", "insufficient_quota")
+        refused(
+            client.post("/v1/completions", json={**body, "n": 2}, headers=ANNA),
+            429,
+            "tts.budget.samples",
+            "insufficient_quota",
+        )
+        refused(
+            client.post("/v1/completions", json={**body, "max_tokens": 30}, headers=ANNA),
+            429,
+            "tts.budget.usd",
+            "insufficient_quota",
+        )
 
 
 def test_dollars_need_prices(tmp_path):
     accounts = {"anna": {"budget": {"usd": 1.0}, "request": {"usd": 0.1}}}
     with Serving(tmp_path, models={"ten": MODEL}, accounts=accounts) as client:
-        for reply in (ask(client, ANNA), client.post("/v1/completions", json={"model": "ten", "prompt": "3"}, headers=ANNA)):
+        for reply in (
+            ask(client, ANNA),
+            client.post("/v1/completions", json={"model": "ten", "prompt": "3"}, headers=ANNA),
+        ):
             assert "limits usd, but the record of the model 'policy'" in reply.json()["error"]["message"]
             assert reply.status_code == 400
         assert statement(client, ANNA, "anna")["spent"].get("tokens", 0) == 0
@@ -168,9 +195,18 @@ def test_limits_above_64_bits_are_exact(tmp_path):
 @pytest.mark.parametrize(
     ("accounts", "message"),
     [
-        ({"anna": {"budget": {"usd": 1.0}}}, "accounts.anna limits usd, but does not say how much a request takes that names none"),
-        ({"anna": {"budget": 10, "request": {"usd": 1.0}}}, "accounts.anna.request.usd is 1, but the account's budget does not limit it"),
-        ({"anna": {"budget": {"usd": 1.0}, "request": {"usd": 2.0}}}, "accounts.anna.request.usd is 2, but the account's budget has 1"),
+        (
+            {"anna": {"budget": {"usd": 1.0}}},
+            "accounts.anna limits usd, but does not say how much a request takes that names none",
+        ),
+        (
+            {"anna": {"budget": 10, "request": {"usd": 1.0}}},
+            "accounts.anna.request.usd is 1, but the account's budget does not limit it",
+        ),
+        (
+            {"anna": {"budget": {"usd": 1.0}, "request": {"usd": 2.0}}},
+            "accounts.anna.request.usd is 2, but the account's budget has 1",
+        ),
         ({"anna": {"budget": {"dollars": 1.0}}}, "budget unit is 'dollars', but no budget unit has that name"),
         (
             {"team": {"budget": 10, "keys": ["berta"]}},

@@ -152,7 +152,9 @@ def test_a_worker_waits_for_what_another_holds(tmp_path):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_no_limit_is_ever_passed(tmp_path, seed):
-    """Three workers hold, spend, wait and are buried at random: what is spent and held never passes a limit, and no spend is lost."""
+    """Three workers hold, spend, wait and are buried at random: what is spent and held never passes a limit, and no
+    spend is lost.
+    """
     draw, path, clock = np.random.default_rng(seed), str(tmp_path / "store"), Clock()
     workers = [SharedBooks(clock, path, name) for name in "abc"]
     account = SharedAccount("a", {"tokens": 200, "usd": 10**19})
@@ -169,7 +171,9 @@ def test_no_limit_is_ever_passed(tmp_path, seed):
         limits = {"tokens": int(draw.integers(1, 41)), "usd": int(draw.integers(1, 10**18))}
         if draw.random() < 0.5:
             with suppress(ApiError):
-                part = workers[place].reserve(RequestEntry(name=str(number), owner="o", client="c", account=account), limits)
+                part = workers[place].reserve(
+                    RequestEntry(name=str(number), owner="o", client="c", account=account), limits
+                )
                 held += [(place, part)] if part.is_held else []
         elif held and draw.random() < 0.9:
             place, part = held.pop(int(draw.integers(len(held))))
@@ -194,7 +198,9 @@ async def ten(ask: Ask) -> Answer:
 
 @pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.slow)])
 def test_of_a_crowd_as_many_are_served_as_the_key_can_pay(count):
-    """Requests of ten tokens on a key that pays two in five of them: no request is refused for tokens that are only held."""
+    """Requests of ten tokens on a key that pays two in five of them: no request is refused for tokens that are only
+    held.
+    """
     models = {"ten": {"backend": "tests.serve.spending.test_books:ten", "strategy": "single", "budget": 10}}
     paid = count * 4 // 10
     limits = {"client_tokens": 10 * paid, "searches": 64, "queue": 2 * count}
@@ -212,4 +218,8 @@ def test_of_a_crowd_as_many_are_served_as_the_key_can_pay(count):
     with serving(models=models, limits=limits) as server:
         ends = asyncio.run(crowd(url_of(server)))
         books = server.config.app.state.gateway.books
-        assert (ends, spent_tokens(server.config.app.state.gateway), books.held) == ({200: paid, 429: count - paid}, 10 * paid, {})
+        assert (ends, spent_tokens(server.config.app.state.gateway), books.held) == (
+            {200: paid, 429: count - paid},
+            10 * paid,
+            {},
+        )

@@ -31,16 +31,20 @@ VOTE = "best_of_n(n=8) | majority"
 def test_a_budget_pays_each_answer_in_full(strategy, max_tokens, record, settings, tokens):
     plan = None if strategy is None else parse(strategy)
     budget = default_budget(
-        GatewayModel(model="toy", **settings), ModelRecord(name="m", backend="toy", **record), plan, max_tokens, GatewayLimits()
+        GatewayModel(model="toy", **settings),
+        ModelRecord(name="m", backend="toy", **record),
+        plan,
+        max_tokens,
+        GatewayLimits(),
     )
     assert budget.limits == {"tokens": tokens}
 
 
 def test_a_key_may_spend_the_default_budget():
     limits = GatewayLimits(client_tokens=5000)
-    assert default_budget(GatewayModel(model="toy"), ModelRecord(name="m", backend="toy"), parse(VOTE), None, limits).limits == {
-        "tokens": 5000
-    }
+    assert default_budget(
+        GatewayModel(model="toy"), ModelRecord(name="m", backend="toy"), parse(VOTE), None, limits
+    ).limits == {"tokens": 5000}
 
 
 def test_the_request_and_the_catalogue_have_it(client):

@@ -48,7 +48,9 @@ def read(wire: str, reply: Any) -> Found:
 
 
 def read_stream(wire: str, reply: Any) -> Found | str:
-    """Check every frame of a stream, put them together as clients do, and read the result, or the message of its error."""
+    """Check every frame of a stream, put them together as clients do, and read the result, or the message of its
+    error.
+    """
     events = frames(reply.text)
     if (failed := _failure(wire, events)) is not None:
         return failed
@@ -57,7 +59,9 @@ def read_stream(wire: str, reply: Any) -> Found | str:
             continue
         EVENTS[wire].validate_json(data, strict=True)
         assert name in ("", json.loads(data).get("type")), name
-    return READERS[wire](GATHER[wire]([json.loads(data) for name, data in events if data != "[DONE]" and name != "ping"]))
+    return READERS[wire](
+        GATHER[wire]([json.loads(data) for name, data in events if data != "[DONE]" and name != "ping"])
+    )
 
 
 def _failure(wire: str, events: list[tuple[str, str]]) -> str | None:
@@ -81,37 +85,51 @@ def frames(text: str) -> list[tuple[str, str]]:
     return found
 
 
-# One reader an API ------------------------------------------------------------------------------------------------------------------
+# One reader an API ----------------------------------------------------------------------------------------------------
 
 
 def _chat(reply: Any) -> Found:
     message, usage = reply["choices"][0]["message"], reply["usage"]
-    calls = [(one["function"]["name"], json.loads(one["function"]["arguments"])) for one in message.get("tool_calls") or ()]
+    calls = [
+        (one["function"]["name"], json.loads(one["function"]["arguments"])) for one in message.get("tool_calls") or ()
+    ]
     return Found(
-        message["content"], message.get("refusal") or "", calls,
-        {"stop": "stop", "length": "length", "tool_calls": "calls"}[reply["choices"][0]["finish_reason"]], None,
+        message["content"],
+        message.get("refusal") or "",
+        calls,
+        {"stop": "stop", "length": "length", "tool_calls": "calls"}[reply["choices"][0]["finish_reason"]],
+        None,
         (
-            usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"],
-            usage["completion_tokens"], usage["completion_tokens_details"]["reasoning_tokens"],
+            usage["prompt_tokens"],
+            usage["prompt_tokens_details"]["cached_tokens"],
+            usage["completion_tokens"],
+            usage["completion_tokens_details"]["reasoning_tokens"],
         ),
         reply["tts"],
-    )  # fmt: skip
+    )
 
 
 def _responses(reply: Any) -> Found:
-    usage, parts = reply["usage"], [part for item in reply["output"] if item["type"] == "message" for part in item["content"]]
+    usage, parts = (
+        reply["usage"],
+        [part for item in reply["output"] if item["type"] == "message" for part in item["content"]],
+    )
     calls = [(one["name"], json.loads(one["arguments"])) for one in reply["output"] if one["type"] == "function_call"]
     assert (reply["status"] == "incomplete") == (reply["incomplete_details"] == {"reason": "max_output_tokens"})
     return Found(
         next((part["text"] for part in parts if part["type"] == "output_text"), None),
         next((part["refusal"] for part in parts if part["type"] == "refusal"), ""),
-        calls, "length" if reply["status"] == "incomplete" else "calls" if calls else "stop", None,
+        calls,
+        "length" if reply["status"] == "incomplete" else "calls" if calls else "stop",
+        None,
         (
-            usage["input_tokens"], usage["input_tokens_details"]["cached_tokens"],
-            usage["output_tokens"], usage["output_tokens_details"]["reasoning_tokens"],
+            usage["input_tokens"],
+            usage["input_tokens_details"]["cached_tokens"],
+            usage["output_tokens"],
+            usage["output_tokens_details"]["reasoning_tokens"],
         ),
         reply["tts"],
-    )  # fmt: skip
+    )
 
 
 def _messages(reply: Any) -> Found:
@@ -119,19 +137,34 @@ def _messages(reply: Any) -> Found:
     text = next((block["text"] for block in reply["content"] if block["type"] == "text"), None)
     calls = [(block["name"], block["input"]) for block in reply["content"] if block["type"] == "tool_use"]
     cached = usage["cache_read_input_tokens"]
-    finish = {"end_turn": "stop", "stop_sequence": "stop", "refusal": "stop", "max_tokens": "length", "tool_use": "calls"}[reason]
+    finish = {
+        "end_turn": "stop",
+        "stop_sequence": "stop",
+        "refusal": "stop",
+        "max_tokens": "length",
+        "tool_use": "calls",
+    }[reason]
     is_refusal = reason == "refusal" or (text or "").startswith("no candidate has the form")
     return Found(
-        None if is_refusal else text, (text or "") if is_refusal else "", calls, finish, reply["stop_sequence"],
-        (usage["input_tokens"] + cached, cached, usage["output_tokens"], usage["output_tokens_details"]["thinking_tokens"]),
+        None if is_refusal else text,
+        (text or "") if is_refusal else "",
+        calls,
+        finish,
+        reply["stop_sequence"],
+        (
+            usage["input_tokens"] + cached,
+            cached,
+            usage["output_tokens"],
+            usage["output_tokens_details"]["thinking_tokens"],
+        ),
         reply["tts"],
-    )  # fmt: skip
+    )
 
 
 READERS: dict[str, Callable[[Any], Found]] = {"chat": _chat, "responses": _responses, "messages": _messages}
 
 
-# One gatherer of a stream an API ----------------------------------------------------------------------------------------------------
+# One gatherer of a stream an API --------------------------------------------------------------------------------------
 
 
 def _gather_chat(events: list[Any]) -> Any:
@@ -158,7 +191,9 @@ def _gather_responses(events: list[Any]) -> Any:
     done = {one["output_index"]: one["item"] for one in events if one["type"] == "response.output_item.done"}
     assert [done[place] for place in range(len(done))] == whole["output"]
     for item in whole["output"]:
-        deltas = "".join(one["delta"] for one in events if one["type"].endswith(".delta") and one["item_id"] == item["id"])
+        deltas = "".join(
+            one["delta"] for one in events if one["type"].endswith(".delta") and one["item_id"] == item["id"]
+        )
         (part,) = [*item.get("content", item.get("summary", ())), *([item] if item["type"] == "function_call" else [])]
         assert deltas == part.get("text", part.get("refusal", part.get("arguments")))
     return whole
@@ -182,7 +217,17 @@ def _gather_messages(events: list[Any]) -> Any:
         elif one["type"] == "message_delta":
             end = one
     assert end is not None
-    return {**first["message"], "content": list(blocks.values()), **end["delta"], "usage": end["usage"], "tts": end["tts"]}
+    return {
+        **first["message"],
+        "content": list(blocks.values()),
+        **end["delta"],
+        "usage": end["usage"],
+        "tts": end["tts"],
+    }
 
 
-GATHER: dict[str, Callable[[list[Any]], Any]] = {"chat": _gather_chat, "responses": _gather_responses, "messages": _gather_messages}
+GATHER: dict[str, Callable[[list[Any]], Any]] = {
+    "chat": _gather_chat,
+    "responses": _gather_responses,
+    "messages": _gather_messages,
+}

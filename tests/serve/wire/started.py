@@ -62,7 +62,9 @@ def started(folder: Path, config: dict[str, Any]) -> Iterator[str]:
 
 @contextmanager
 def clients(found: Server, count: int, headers: dict[str, str] | None = None) -> Iterator[dict[int, httpx.Client]]:
-    """Connect a client to each worker of a server that has the model `process`; gives them by the number of the process."""
+    """Connect a client to each worker of a server that has the model `process`; gives them by the number of the
+    process.
+    """
     body = {"model": "process", "messages": [{"role": "user", "content": "who?"}]}
     with ExitStack() as held:
         by_process: dict[int, httpx.Client] = {}

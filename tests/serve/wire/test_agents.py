@@ -1,7 +1,7 @@
 """The coding agents of both vendors, unchanged from npm, edit a file through `tts serve`: by Messages and by Responses.
 
-`TTS_AGENTS_FOLDER` names the folder into which `make test-clients` installs them. The model behind the gateway is a script with tools; the
-agents begin without any settings.
+`TTS_AGENTS_FOLDER` names the folder into which `make test-clients` installs them. The model behind the gateway is a
+script with tools; the agents begin without any settings.
 """
 
 from __future__ import annotations
@@ -49,7 +49,14 @@ def run(command: list[str], repository: Path, **variables: str) -> str:
     home.mkdir()
     environment = {"PATH": os.environ["PATH"], "HOME": str(home), **variables}
     done = subprocess.run(
-        command, cwd=repository, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=AGENT_S, check=False
+        command,
+        cwd=repository,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=AGENT_S,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -82,9 +89,14 @@ def test_the_agent_of_messages_edits_a_file(tmp_path, repository):
     with serving_script(script) as upstream, started(tmp_path, config(upstream)) as url:
         command = [program, "-p", PROMPT, "--allowedTools", "Read,Edit", "--output-format", "json"]
         told = run(
-            command, repository, ANTHROPIC_BASE_URL=url, ANTHROPIC_AUTH_TOKEN="any-key", ANTHROPIC_MODEL="scripted",
-            ANTHROPIC_DEFAULT_HAIKU_MODEL="scripted", CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC="1",
-        )  # fmt: skip
+            command,
+            repository,
+            ANTHROPIC_BASE_URL=url,
+            ANTHROPIC_AUTH_TOKEN="any-key",
+            ANTHROPIC_MODEL="scripted",
+            ANTHROPIC_DEFAULT_HAIKU_MODEL="scripted",
+            CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC="1",
+        )
     assert (repository / "sum.py").read_text() == "def add(a, b):\n    return a + b\n"
     assert json.loads(told)["result"] == "The sum is right now."
     check_native(upstream)

@@ -95,7 +95,9 @@ def test_readiness_says_whether_any_model_works(client: Any):
     ],
     ids=lambda one: str(one) if isinstance(one, Refusal) else None,
 )
-def test_a_refusal_of_a_models_server_keeps_its_status(client: Any, refusal: Refusal, status: int, code: str, retry_after: Any):
+def test_a_refusal_of_a_models_server_keeps_its_status(
+    client: Any, refusal: Refusal, status: int, code: str, retry_after: Any
+):
     refusals: list[Refusal] = []
 
     def script(body: dict[str, Any]) -> dict[str, Any]:

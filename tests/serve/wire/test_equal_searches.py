@@ -1,4 +1,6 @@
-"""On what all three APIs can say, a request gives the same search, text, calls, usage and end, and every frame is valid."""
+"""On what all three APIs can say, a request gives the same search, text, calls, usage and end, and every frame is
+valid.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,20 @@ pytest.importorskip("jsonschema", reason="the extra serve is not installed")
 from tests.serve.wire.frames import PATHS, read, read_stream
 from tts.randomness import hash64
 
-WEATHER = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "number"}}, "required": ["city"]}
+WEATHER = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}, "days": {"type": "number"}},
+    "required": ["city"],
+}
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 CALL_ID = "call_1"
 
 
 @pytest.mark.parametrize("first", [0, *(pytest.param(number, marks=pytest.mark.slow) for number in range(60, 300, 60))])
 def test_three_hundred_random_requests_are_the_same_on_all(client, first):
-    models = {"proposals": {"backend": "tests.serve.parts:proposals", "strategy": "best_of_n(n=5) | majority", "budget": 200}}
+    models = {
+        "proposals": {"backend": "tests.serve.parts:proposals", "strategy": "best_of_n(n=5) | majority", "budget": 200}
+    }
     gateway = client(models=models, efforts={"low": 20, "high": 60}, limits={"tokens": 500})
     for number in range(first, first + 60):
         asked = drawn(number)
@@ -33,7 +41,20 @@ def test_three_hundred_random_requests_are_the_same_on_all(client, first):
 
 
 BODY = {"turns": [("user", "Oslo?")], "seed": 1, "max_tokens": 100, "model": "proposals", "stream": False}
-UNSAID = ("system", "tools", "choice", "parallel", "form", "stop", "temperature", "top_p", "effort", "strategy", "budget", "picture")
+UNSAID = (
+    "system",
+    "tools",
+    "choice",
+    "parallel",
+    "form",
+    "stop",
+    "temperature",
+    "top_p",
+    "effort",
+    "strategy",
+    "budget",
+    "picture",
+)
 PLAIN: dict[str, Any] = dict.fromkeys(UNSAID)
 
 
@@ -42,9 +63,12 @@ def test_strategies_of_requests_name_registered_parts_alone(client, wire, tmp_pa
     gateway = client(models={"proposals": {"backend": "tests.serve.parts:proposals", "strategy": "single"}})
     made = tmp_path / "made"
     for strategy in (
-        f"os:system(command='touch {made}')", f"ｏs:system(command='touch {made}')", "best_of_n(n=2) | os.path:exists(path='/')",
-        f"program_aided(sandbox='{made}')", "best_of_n(n=100000)",
-    ):  # fmt: skip
+        f"os:system(command='touch {made}')",
+        f"ｏs:system(command='touch {made}')",
+        "best_of_n(n=2) | os.path:exists(path='/')",
+        f"program_aided(sandbox='{made}')",
+        "best_of_n(n=100000)",
+    ):
         reply = gateway.post(PATHS[wire], json=BODIES[wire]({**PLAIN, **BODY, "strategy": strategy}))
         assert reply.status_code == 400, reply.text
         assert "tts.strategy" in reply.text
@@ -109,18 +133,33 @@ def chat_body(asked: dict[str, Any]) -> dict[str, Any]:
         if role == "call":
             function = {"name": "weather", "arguments": json.dumps(content)}
             messages.append(
-                {"role": "assistant", "content": None, "tool_calls": [{"id": CALL_ID, "type": "function", "function": function}]}
+                {
+                    "role": "assistant",
+                    "content": None,
+                    "tool_calls": [{"id": CALL_ID, "type": "function", "function": function}],
+                }
             )
         elif role == "result":
             messages.append({"role": "tool", "tool_call_id": CALL_ID, "content": content})
         else:
             messages.append({"role": role, "content": content})
     if asked["picture"]:
-        messages.append({"role": "user", "content": [{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}}]})
-    body = {**_common(asked), "messages": messages, "max_tokens": asked["max_tokens"], "stream_options": {"include_usage": True}}
+        messages.append(
+            {"role": "user", "content": [{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}}]}
+        )
+    body = {
+        **_common(asked),
+        "messages": messages,
+        "max_tokens": asked["max_tokens"],
+        "stream_options": {"include_usage": True},
+    }
     if asked["tools"]:
-        body["tools"] = [{"type": "function", "function": {"name": "weather", "description": "Tell it", "parameters": WEATHER}}]
-        body["tool_choice"] = {"type": "function", "function": {"name": "weather"}} if asked["choice"] == "weather" else asked["choice"]
+        body["tools"] = [
+            {"type": "function", "function": {"name": "weather", "description": "Tell it", "parameters": WEATHER}}
+        ]
+        body["tool_choice"] = (
+            {"type": "function", "function": {"name": "weather"}} if asked["choice"] == "weather" else asked["choice"]
+        )
         body |= {} if asked["parallel"] is None else {"parallel_tool_calls": False}
     if asked["form"]:
         body["response_format"] = {"type": "json_schema", "json_schema": {"name": "x", "schema": asked["form"]}}
@@ -131,18 +170,26 @@ def responses_body(asked: dict[str, Any]) -> dict[str, Any]:
     items: list[dict[str, Any]] = []
     for role, content in asked["turns"]:
         if role == "call":
-            items.append({"type": "function_call", "call_id": CALL_ID, "name": "weather", "arguments": json.dumps(content)})
+            items.append(
+                {"type": "function_call", "call_id": CALL_ID, "name": "weather", "arguments": json.dumps(content)}
+            )
         elif role == "result":
             items.append({"type": "function_call_output", "call_id": CALL_ID, "output": content})
         else:
             items.append({"role": role, "content": content})
     if asked["picture"]:
-        items.append({"role": "user", "content": [{"type": "input_image", "image_url": f"data:image/png;base64,{PIXEL}"}]})
+        items.append(
+            {"role": "user", "content": [{"type": "input_image", "image_url": f"data:image/png;base64,{PIXEL}"}]}
+        )
     body = {**_common(asked), "input": items, "max_output_tokens": asked["max_tokens"], "store": False}
     body["tts"] |= _given(stop=asked["stop"])
     if asked["tools"]:
-        body["tools"] = [{"type": "function", "name": "weather", "description": "Tell it", "parameters": WEATHER, "strict": None}]
-        body["tool_choice"] = {"type": "function", "name": "weather"} if asked["choice"] == "weather" else asked["choice"]
+        body["tools"] = [
+            {"type": "function", "name": "weather", "description": "Tell it", "parameters": WEATHER, "strict": None}
+        ]
+        body["tool_choice"] = (
+            {"type": "function", "name": "weather"} if asked["choice"] == "weather" else asked["choice"]
+        )
         body |= {} if asked["parallel"] is None else {"parallel_tool_calls": False}
     if asked["form"]:
         body["text"] = {"format": {"type": "json_schema", "name": "x", "schema": asked["form"]}}
@@ -153,9 +200,16 @@ def messages_body(asked: dict[str, Any]) -> dict[str, Any]:
     turns: list[dict[str, Any]] = []
     for role, content in asked["turns"]:
         if role == "call":
-            turns.append({"role": "assistant", "content": [{"type": "tool_use", "id": CALL_ID, "name": "weather", "input": content}]})
+            turns.append(
+                {
+                    "role": "assistant",
+                    "content": [{"type": "tool_use", "id": CALL_ID, "name": "weather", "input": content}],
+                }
+            )
         elif role == "result":
-            turns.append({"role": "user", "content": [{"type": "tool_result", "tool_use_id": CALL_ID, "content": content}]})
+            turns.append(
+                {"role": "user", "content": [{"type": "tool_result", "tool_use_id": CALL_ID, "content": content}]}
+            )
         else:
             turns.append({"role": role, "content": content})
     if asked["picture"]:
@@ -179,7 +233,9 @@ BODIES = {"chat": chat_body, "responses": responses_body, "messages": messages_b
 
 
 def answered(gateway: Any, wire: str, asked: dict[str, Any]) -> Any:
-    """Send a request by an API, and return what was asked of the model and what the reply says; of an error its status and cause."""
+    """Send a request by an API, and return what was asked of the model and what the reply says; of an error its status
+    and cause.
+    """
     parts.ASKED.clear()
     reply = gateway.post(PATHS[wire], json=BODIES[wire](asked))
     if reply.status_code != 200:
@@ -188,7 +244,11 @@ def answered(gateway: Any, wire: str, asked: dict[str, Any]) -> Any:
     found = (read_stream if asked["stream"] else read)(wire, reply)
     if isinstance(found, str):
         return fieldless(found), len(parts.ASKED)
-    report = {name: value for name, value in found.report.items() if name not in ("search", "trace", "usage", "ledger", "warnings")}
+    report = {
+        name: value
+        for name, value in found.report.items()
+        if name not in ("search", "trace", "usage", "ledger", "warnings")
+    }
     report["receipt"] = {name: report["receipt"][name] for name in ("tokens", "parts", "reason")}
     report["warnings"] = [fieldless(one) for one in found.report["warnings"]]
     known = sorted((one.seed, one.prompt, one.max_tokens, one.temperature) for one in parts.ASKED)
@@ -199,9 +259,10 @@ def fieldless(text: str) -> str:
     """Return a message without the place that Messages put in front, and without its API's names of fields."""
     text = re.sub(r"^[\w.]+: ", "", text)
     for names in (
-        ("max_output_tokens", "max_tokens"), ("reasoning.effort", "output_config.effort", "reasoning_effort"),
+        ("max_output_tokens", "max_tokens"),
+        ("reasoning.effort", "output_config.effort", "reasoning_effort"),
         ("input has", "messages has"),
-    ):  # fmt: skip
+    ):
         for name in names:
             text = text.replace(name, names[-1])
     return text

@@ -1,4 +1,6 @@
-"""Fields of requests on `tts serve` itself: obeyed, refused by name before anything is spent, or reported; by each API."""
+"""Fields of requests on `tts serve` itself: obeyed, refused by name before anything is spent, or reported; by each
+API.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,10 @@ def api(tmp_path_factory: Any, upstream: Upstream) -> Iterator[httpx.Client]:
     models |= {"bare": {**served, "capabilities": {"streams": True}}}
     models |= {"plain": {"backend": "tests.serve.parts:texts"}}
     config = {"models": models, "limits": {"tokens": 20_000}, "efforts": {"low": 1000, "deep": 7000}}
-    with started(tmp_path_factory.mktemp("gateway"), config) as url, httpx.Client(base_url=url, timeout=LIMIT_S) as client:
+    with (
+        started(tmp_path_factory.mktemp("gateway"), config) as url,
+        httpx.Client(base_url=url, timeout=LIMIT_S) as client,
+    ):
         yield client
 
 
@@ -78,14 +83,22 @@ def refusal(api: httpx.Client, wire: str, turns: Any = ("Oslo?",), model: str = 
     return error["message"] if error["param"] in error["message"] else f"{error['param']}: {error['message']}"
 
 
-# Unknown keys -----------------------------------------------------------------------------------------------------------------------
+# Unknown keys ---------------------------------------------------------------------------------------------------------
 
 UNKNOWN: list[tuple[str, str, dict[str, Any]]] = [
     ("chat", "response_format.foo", {"response_format": {"type": "text", "foo": 1}}),
-    ("chat", "response_format.json_schema.foo", {"response_format": {"type": "json_schema", "json_schema": {"schema": CITY, "foo": 1}}}),
+    (
+        "chat",
+        "response_format.json_schema.foo",
+        {"response_format": {"type": "json_schema", "json_schema": {"schema": CITY, "foo": 1}}},
+    ),
     ("chat", "stream_options.x", {"stream_options": {"include_usage": True, "x": 1}}),
     ("chat", "tools[0].zzz", {"tools": [{**CHAT_TOOL, "zzz": 1}]}),
-    ("chat", "tools[0].function.zzz", {"tools": [{"type": "function", "function": {**CHAT_TOOL["function"], "zzz": 1}}]}),
+    (
+        "chat",
+        "tools[0].function.zzz",
+        {"tools": [{"type": "function", "function": {**CHAT_TOOL["function"], "zzz": 1}}]},
+    ),
     (
         "chat",
         "tool_choice.function.x",
@@ -93,18 +106,33 @@ UNKNOWN: list[tuple[str, str, dict[str, Any]]] = [
     ),
     ("responses", "reasoning.bar", {"reasoning": {"effort": "low", "bar": 1}}),
     ("responses", "text.verbosity", {"text": {"format": {"type": "text"}, "verbosity": "low"}}),
-    ("responses", "text.format.foo", {"text": {"format": {"type": "json_schema", "name": "x", "schema": CITY, "foo": 1}}}),
+    (
+        "responses",
+        "text.format.foo",
+        {"text": {"format": {"type": "json_schema", "name": "x", "schema": CITY, "foo": 1}}},
+    ),
     ("responses", "stream_options.x", {"stream_options": {"x": 1}}),
     ("responses", "tools[0].zzz", {"tools": [{**FLAT_TOOL, "zzz": 1}]}),
-    ("responses", "tools[0].tools[0].zzz", {"tools": [{"type": "namespace", "name": "s", "tools": [{**FLAT_TOOL, "zzz": 1}]}]}),
+    (
+        "responses",
+        "tools[0].tools[0].zzz",
+        {"tools": [{"type": "namespace", "name": "s", "tools": [{**FLAT_TOOL, "zzz": 1}]}]},
+    ),
     ("messages", "thinking.x", {"thinking": {"type": "adaptive", "x": 1}}),
     ("messages", "output_config.x", {"output_config": {"effort": "low", "x": 1}}),
-    ("messages", "output_config.format.x", {"output_config": {"format": {"type": "json_schema", "schema": CITY, "x": 1}}}),
+    (
+        "messages",
+        "output_config.format.x",
+        {"output_config": {"format": {"type": "json_schema", "schema": CITY, "x": 1}}},
+    ),
     ("messages", "tools[0].zzz", {"tools": [{**TOOL, "zzz": 1}]}),
     ("messages", "tool_choice.x", {"tools": [TOOL], "tool_choice": {"type": "auto", "x": 1}}),
     ("messages", "system[0].x", {"system": [{"type": "text", "text": "Be brief.", "x": 1}]}),
     *((wire, "mystery", {"mystery": 1}) for wire in WIRES),
-    *((wire, "structured_outputs.whitespace", {"structured_outputs": {"json": CITY, "whitespace": 1}}) for wire in WIRES),
+    *(
+        (wire, "structured_outputs.whitespace", {"structured_outputs": {"json": CITY, "whitespace": 1}})
+        for wire in WIRES
+    ),
 ]
 
 
@@ -119,7 +147,13 @@ def test_unknown_keys_inside_of_known_fields_are_reported(api, wire, place, fiel
 @pytest.mark.parametrize("wire", WIRES)
 def test_unknown_keys_of_turns_and_parts_are_reported_once_a_kind(api, wire):
     kind = "input_text" if wire == "responses" else "text"
-    turns = [{"role": "user", "content": [{"type": kind, "text": "Oslo?", "x": 1}, {"type": kind, "text": "Now?", "x": 2}], "y": 1}]
+    turns = [
+        {
+            "role": "user",
+            "content": [{"type": kind, "text": "Oslo?", "x": 1}, {"type": kind, "text": "Now?", "x": 2}],
+            "y": 1,
+        }
+    ]
     field = "input" if wire == "responses" else "messages"
     assert ask(api, wire, turns).report["warnings"] == [
         f"the field '{field}[0].content[0].x' is not known here and had no effect; so had 1 more like it",
@@ -139,22 +173,33 @@ def test_an_unknown_key_of_tts_is_refused(api, wire):
 
 
 def test_what_clients_send_by_default_is_not_reported(api):
-    idle = {"user": "u", "store": False, "metadata": {"a": "b"}, "min_tokens": 0, "logit_bias": {}, "add_generation_prompt": True}
+    idle = {
+        "user": "u",
+        "store": False,
+        "metadata": {"a": "b"},
+        "min_tokens": 0,
+        "logit_bias": {},
+        "add_generation_prompt": True,
+    }
     assert ask(api, "chat", **idle, stop_token_ids=[], tools=[CHAT_TOOL], logprobs=False).report["warnings"] == []
     cached = {"type": "text", "text": "Oslo?", "cache_control": {"type": "ephemeral"}}
     turns = [{"role": "user", "content": [cached]}]
     assert ask(api, "messages", turns, system=[cached], metadata={"user_id": "u"}).report["warnings"] == []
-    asked = {"include": ["reasoning.encrypted_content"], "reasoning": {"effort": "low", "summary": "auto"}, "store": False}
+    asked = {
+        "include": ["reasoning.encrypted_content"],
+        "reasoning": {"effort": "low", "summary": "auto"},
+        "store": False,
+    }
     assert ask(api, "responses", **asked, prompt_cache_key="k").report["warnings"] == []
 
 
-# Fields that change what an answer means --------------------------------------------------------------------------------------------
+# Fields that change what an answer means ------------------------------------------------------------------------------
 
 CHANGES: dict[str, Any] = {
-    "guided_regex": "a+", "guided_choice": ["a", "b"], "guided_grammar": "root ::= x", "grammar": "root ::= x", "min_tokens": 5,
-    "continue_final_message": True, "add_generation_prompt": False, "ignore_eos": True, "echo": True, "best_of": 3, "prefill": "A",
-    "repetition_penalty": 1.2, "bad_words": ["a"], "stop_token_ids": [1], "chat_template": "x", "use_beam_search": True,
-    "chat_template_kwargs": {"enable_thinking": False},
+    "guided_regex": "a+", "guided_choice": ["a", "b"], "guided_grammar": "root ::= x", "grammar": "root ::= x",
+    "min_tokens": 5, "continue_final_message": True, "add_generation_prompt": False, "ignore_eos": True, "echo": True,
+    "best_of": 3, "prefill": "A", "repetition_penalty": 1.2, "bad_words": ["a"], "stop_token_ids": [1],
+    "chat_template": "x", "use_beam_search": True, "chat_template_kwargs": {"enable_thinking": False},
 }  # fmt: skip
 
 
@@ -168,20 +213,25 @@ def test_what_changes_the_meaning_of_an_answer_is_refused_by_name(api, wire, nam
 
 
 @pytest.mark.parametrize("wire", WIRES)
-@pytest.mark.parametrize("fields", [{"guided_json": CITY}, {"guided_json": json.dumps(CITY)}, {"structured_outputs": {"json": CITY}}])
+@pytest.mark.parametrize(
+    "fields", [{"guided_json": CITY}, {"guided_json": json.dumps(CITY)}, {"structured_outputs": {"json": CITY}}]
+)
 def test_a_guided_schema_is_the_form_of_the_answer(api, wire, fields):
     assert json.loads(ask(api, wire, model="objects", **fields).text or "")["city"] == "Oslo"
 
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_an_answer_has_one_form(api, wire):
-    form = {"chat": {"response_format": {"type": "json_object"}}, "responses": {"text": {"format": {"type": "json_object"}}},
-            "messages": {"output_config": {"format": {"type": "json_schema", "schema": CITY}}}}[wire]  # fmt: skip
+    form = {
+        "chat": {"response_format": {"type": "json_object"}},
+        "responses": {"text": {"format": {"type": "json_object"}}},
+        "messages": {"output_config": {"format": {"type": "json_schema", "schema": CITY}}},
+    }[wire]
     assert refusal(api, wire, guided_json=CITY, **form).startswith("guided_json is given beside ")
     assert refusal(api, wire, guided_json="{").startswith("guided_json is '{', but must be a JSON schema")
 
 
-# Forms ------------------------------------------------------------------------------------------------------------------------------
+# Forms ----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("wire", ["chat", "responses"])
@@ -197,10 +247,12 @@ def test_messages_name_a_schema_for_an_object(api):
     """The API has no word for any object."""
     assert "output_config.format" in refusal(api, "messages", output_config={"format": {"type": "json_object"}})
     form = {"type": "json_schema", "schema": {"type": "object"}}
-    assert json.loads(ask(api, "messages", model="lists", output_config={"format": form}).text or "") == {"city": "Oslo"}
+    assert json.loads(ask(api, "messages", model="lists", output_config={"format": form}).text or "") == {
+        "city": "Oslo"
+    }
 
 
-# Histories --------------------------------------------------------------------------------------------------------------------------
+# Histories ------------------------------------------------------------------------------------------------------------
 
 
 def test_turns_of_an_own_chat_are_accepted_back(api):
@@ -211,12 +263,19 @@ def test_turns_of_an_own_chat_are_accepted_back(api):
         message = api.post(PATHS["chat"], json=body_of("chat", turns, model, **fields)).json()["choices"][0]["message"]
         turns.append({"function_call": None, "audio": None, "annotations": [], **message})
         turns += [
-            {"role": "tool", "tool_call_id": one["id"], "content": "rain", "name": "weather"} for one in message.get("tool_calls", ())
+            {"role": "tool", "tool_call_id": one["id"], "content": "rain", "name": "weather"}
+            for one in message.get("tool_calls", ())
         ]
         turns.append({"role": "user", "content": "And now?"})
     assert [bool(one.get("refusal")) for one in turns if one["role"] == "assistant"] == [False, True, False]
     assert turns[-2]["reasoning_content"] == "hm"
-    turns += [{"role": "assistant", "content": [{"type": "thinking", "thinking": "hm"}, {"type": "refusal", "refusal": "No."}]}, turns[0]]
+    turns += [
+        {
+            "role": "assistant",
+            "content": [{"type": "thinking", "thinking": "hm"}, {"type": "refusal", "refusal": "No."}],
+        },
+        turns[0],
+    ]
     found = ask(api, "chat", turns)
     assert (found.text, found.report["warnings"]) == ("It is sunny.", [])
 
@@ -245,7 +304,11 @@ def test_blocks_of_an_own_message_are_accepted_back(api):
     for model, fields in {"calls": {"tools": [TOOL]}, "texts": {"output_config": form}, "thoughts": {}}.items():
         content = api.post(PATHS["messages"], json=body_of("messages", turns, model, **fields)).json()["content"]
         turns.append({"role": "assistant", "content": content})
-        results = [{"type": "tool_result", "tool_use_id": one["id"], "content": "rain"} for one in content if one["type"] == "tool_use"]
+        results = [
+            {"type": "tool_result", "tool_use_id": one["id"], "content": "rain"}
+            for one in content
+            if one["type"] == "tool_use"
+        ]
         turns.append({"role": "user", "content": [*results, {"type": "text", "text": "And now?"}]})
     assert [one["type"] for one in turns[-2]["content"]] == ["thinking", "text"]
     turns[-2]["content"].insert(1, {"type": "redacted_thinking", "data": "x"})
@@ -253,7 +316,7 @@ def test_blocks_of_an_own_message_are_accepted_back(api):
     assert (found.text, found.report["warnings"]) == ("It is sunny.", [])
 
 
-# Efforts ----------------------------------------------------------------------------------------------------------------------------
+# Efforts --------------------------------------------------------------------------------------------------------------
 
 EFFORT_FIELDS = {"chat": "reasoning_effort", "responses": "reasoning.effort", "messages": "output_config.effort"}
 
@@ -282,7 +345,8 @@ def test_an_effort_goes_to_a_server_that_takes_it(api, wire, upstream):
 def test_an_effort_that_nothing_knows_is_refused_with_those_known(api, wire):
     told = refusal(api, wire, **effort(wire, "ultra"))
     assert told == (
-        f"{EFFORT_FIELDS[wire]} is 'ultra', but the model 'texts' knows no such effort; it takes low, deep, none, minimal, medium, high, "
+        f"{EFFORT_FIELDS[wire]} is 'ultra', but the model 'texts' knows no such effort; it takes low, deep, none, "
+        "minimal, medium, high, "
         "xhigh, max"
     )
     assert "at most 100 characters" in refusal(api, wire, **effort(wire, "x" * 101))
@@ -294,11 +358,17 @@ def test_an_effort_that_clients_send_by_default_is_reported(api, wire):
     assert report["warnings"] == [f"{EFFORT_FIELDS[wire]} 'xhigh' is no effort of this server and had no effect"]
 
 
-# Choices ----------------------------------------------------------------------------------------------------------------------------
+# Choices --------------------------------------------------------------------------------------------------------------
 
 
 def texts_of(
-    api: httpx.Client, wire: str, count: int, model: str, turns: Any = ("Oslo?",), temperature: float = 0.8, **options: Any
+    api: httpx.Client,
+    wire: str,
+    count: int,
+    model: str,
+    turns: Any = ("Oslo?",),
+    temperature: float = 0.8,
+    **options: Any,
 ) -> tuple[list[str], dict[str, Any]]:
     """Return the texts of several answers, and the object `tts`."""
     fields: dict[str, Any] = {"n": count, "tts": options} if wire == "chat" else {"tts": {"n": count, **options}}
@@ -343,14 +413,17 @@ def test_a_search_of_fewer_candidates_says_so(api):
 def test_equal_answers_are_streamed_as_choices_of_their_own(api):
     body = body_of("chat", ["Oslo?"], n=3, stream=True)
     chunks = [json.loads(data) for _, data in frames(api.post(PATHS["chat"], json=body).text) if data != "[DONE]"]
-    ends = [(one["index"], one["finish_reason"]) for chunk in chunks for one in chunk["choices"] if one["finish_reason"]]
+    ends = [
+        (one["index"], one["finish_reason"]) for chunk in chunks for one in chunk["choices"] if one["finish_reason"]
+    ]
     assert ends == [(0, "stop"), (1, "stop"), (2, "stop")]
 
 
-# Penalties and biases ---------------------------------------------------------------------------------------------------------------
+# Penalties and biases -------------------------------------------------------------------------------------------------
 
 DRAWS: dict[str, Any] = {
-    "presence_penalty": 0.5, "frequency_penalty": -0.5, "logit_bias": {"7": -100, "3": 2.5}, "top_k": 5, "min_p": 0.25, "top_p": 0.5,
+    "presence_penalty": 0.5, "frequency_penalty": -0.5, "logit_bias": {"7": -100, "3": 2.5}, "top_k": 5, "min_p": 0.25,
+    "top_p": 0.5,
 }  # fmt: skip
 
 
@@ -385,7 +458,9 @@ def test_wrong_penalties_and_biases_are_refused(api, wire, name, value):
 def test_filters_are_refused_by_name_where_a_server_does_not_obey_them(api, upstream):
     before = len(upstream.bodies)
     for name in ("top_k", "min_p"):
-        assert refusal(api, "chat", model="bare", **{name: DRAWS[name]}).endswith("the model 'bare' does not take it; leave it out")
+        assert refusal(api, "chat", model="bare", **{name: DRAWS[name]}).endswith(
+            "the model 'bare' does not take it; leave it out"
+        )
     assert len(upstream.bodies) == before
 
 
@@ -395,9 +470,12 @@ def test_completions_of_a_model_alone_refuse_penalties_by_name(api):
     assert (error["param"], error["code"]) == ("frequency_penalty", "unsupported")
 
 
-# Log-probabilities ------------------------------------------------------------------------------------------------------------------
+# Log-probabilities ----------------------------------------------------------------------------------------------------
 
-LOGPROBS: dict[str, dict[str, Any]] = {"chat": {"logprobs": True}, "responses": {"include": ["message.output_text.logprobs"]}}
+LOGPROBS: dict[str, dict[str, Any]] = {
+    "chat": {"logprobs": True},
+    "responses": {"include": ["message.output_text.logprobs"]},
+}
 
 
 def tokens_of(wire: str, reply: Any, place: int = 0) -> list[tuple[str, float]]:
@@ -420,7 +498,9 @@ def test_the_tokens_of_the_winner_have_their_log_probabilities(api, wire):
     tokens = tokens_of(wire, reply.json())
     assert "".join(text for text, _ in tokens) == found.text
     assert found.report["warnings"] == []
-    best = tts.solve("3 + 4 - 2", 2000, model="toy", strategy="best_of_n(n=4) | majority", seed=3).candidates[0].trajectory
+    best = (
+        tts.solve("3 + 4 - 2", 2000, model="toy", strategy="best_of_n(n=4) | majority", seed=3).candidates[0].trajectory
+    )
     expected = [value for node in best.path[1:] for value in node.logprobs]
     assert [value for _, value in tokens] == pytest.approx(expected[: len(tokens)])
     assert len(tokens) >= 5
@@ -431,11 +511,16 @@ def test_the_tokens_of_the_winner_have_their_log_probabilities(api, wire):
 def test_streams_have_the_same_log_probabilities(api, wire):
     body = body_of(wire, ["3 + 4 - 2"], "toy", tts={"seed": 3}, **LOGPROBS[wire])
     whole = tokens_of(wire, api.post(PATHS[wire], json=body).json())
-    reply = api.post(PATHS[wire], json={**body, "stream": True, **({"stream_options": {"include_usage": True}} if wire == "chat" else {})})
+    reply = api.post(
+        PATHS[wire],
+        json={**body, "stream": True, **({"stream_options": {"include_usage": True}} if wire == "chat" else {})},
+    )
     assert isinstance(read_stream(wire, reply), Found)
     events = [json.loads(data) for _, data in frames(reply.text) if data != "[DONE]"]
     if wire == "chat":
-        (content,) = [one["logprobs"]["content"] for event in events for one in event["choices"] if one["logprobs"] is not None]
+        (content,) = [
+            one["logprobs"]["content"] for event in events for one in event["choices"] if one["logprobs"] is not None
+        ]
     else:
         (content,) = [event["logprobs"] for event in events if event["type"] == "response.output_text.delta"]
         (done,) = [event["logprobs"] for event in events if event["type"] == "response.output_text.done"]
@@ -453,7 +538,9 @@ def test_each_choice_has_its_log_probabilities(api):
 
 
 def test_only_the_tokens_of_the_text_that_is_shown_are_given(api):
-    reply = api.post(PATHS["chat"], json=body_of("chat", ["3 + 4 - 2"], "toy:single", logprobs=True, stop=["A: "])).json()
+    reply = api.post(
+        PATHS["chat"], json=body_of("chat", ["3 + 4 - 2"], "toy:single", logprobs=True, stop=["A: "])
+    ).json()
     text = reply["choices"][0]["message"]["content"]
     tokens = "".join(one for one, _ in tokens_of("chat", reply))
     assert tokens.startswith(text)
@@ -465,26 +552,42 @@ def test_only_the_tokens_of_the_text_that_is_shown_are_given(api):
 def test_models_without_log_probabilities_refuse_them_by_name(api, wire, model):
     field = {"chat": "logprobs", "responses": "include"}[wire]
     told = refusal(api, wire, model=model, **LOGPROBS[wire])
-    assert told == (f"{field} asks for log-probabilities, but the model {model!r} gives no log-probabilities of tokens; leave it out")
+    assert told == (
+        f"{field} asks for log-probabilities, but the model {model!r} gives no log-probabilities of tokens; leave it "
+        "out"
+    )
     assert "top_logprobs is 3" in refusal(api, wire, model="toy", top_logprobs=3, **LOGPROBS[wire])
 
 
-# Completions ------------------------------------------------------------------------------------------------------------------------
+# Completions ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("model", ["toy", "toy:single"])
 def test_completions_refuse_or_report_what_only_chats_have(api, model):
     """By a model alone, and by a search."""
     body = {"model": model, "prompt": "3 + 4 - 2", "max_tokens": 30}
-    changes = {"guided_json": CITY, "structured_outputs": {"json": CITY}, "response_format": {"type": "json_object"}, "min_tokens": 3,
-               "tools": [CHAT_TOOL], "prefill": "A"}  # fmt: skip
+    changes = {
+        "guided_json": CITY,
+        "structured_outputs": {"json": CITY},
+        "response_format": {"type": "json_object"},
+        "min_tokens": 3,
+        "tools": [CHAT_TOOL],
+        "prefill": "A",
+    }
     for name, value in changes.items():
         error = api.post("/v1/completions", json={**body, name: value}).json()["error"]
         assert (error["param"], error["code"]) == (name, "unsupported")
-    reply = api.post("/v1/completions", json={**body, "messages": [], "stream_options": {"x": 1}, "response_format": {"type": "text"}})
+    reply = api.post(
+        "/v1/completions",
+        json={**body, "messages": [], "stream_options": {"x": 1}, "response_format": {"type": "text"}},
+    )
     assert reply.json()["tts"]["warnings"] == [
         "the field 'messages' is not known here and had no effect",
         "the field 'stream_options.x' is not known here and had no effect",
     ]
     lines = api.post("/v1/completions", json={**body, "reasoning_effort": "low"}).json()["tts"]["warnings"]
-    assert lines == ([] if ":" in model else ["reasoning_effort had no effect: it is the budget of a search, and this model writes alone"])
+    assert lines == (
+        []
+        if ":" in model
+        else ["reasoning_effort had no effect: it is the budget of a search, and this model writes alone"]
+    )

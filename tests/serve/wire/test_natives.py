@@ -72,39 +72,58 @@ def test_a_picture_reaches_the_model(gateway: Any, upstream: Upstream, path: str
     found = read(wire, gateway.post(f"/v1/{path}", json={**body, **({"max_tokens": 50} if wire == "messages" else {})}))
     assert found.text == "A point."
     assert found.usage[0] > PICTURE_TOKENS
-    assert upstream.bodies[-1]["messages"] == [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": URL}}]}]
+    assert upstream.bodies[-1]["messages"] == [
+        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": URL}}]}
+    ]
 
 
 def seen(url: str, **fields: Any) -> dict[str, Any]:
-    return {**chat(**fields), "messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}]}
+    return {
+        **chat(**fields),
+        "messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}],
+    }
 
 
 @pytest.mark.parametrize(
     "url",
     [
-        "file:///etc/passwd", "http://pictures.example/a.png", "https://pictures.example/a.png", "https://pictures.example:8443/a.png",
-        "data:text/html;base64,AAAA", "data:image/png;base64,@@@@", "", "https://user@pictures.example/a.png",
+        "file:///etc/passwd", "http://pictures.example/a.png", "https://pictures.example/a.png",
+        "https://pictures.example:8443/a.png", "data:text/html;base64,AAAA", "data:image/png;base64,@@@@", "",
+        "https://user@pictures.example/a.png",
     ],
 )  # fmt: skip
 def test_other_pictures_are_refused_before_anything_is_spent(gateway: Any, upstream: Upstream, url: str) -> None:
     before = len(upstream.bodies)
-    refused(gateway.post("/v1/chat/completions", json=seen(url)), 400, "messages[0].content[0].image_url.url", "invalid_value")
+    refused(
+        gateway.post("/v1/chat/completions", json=seen(url)),
+        400,
+        "messages[0].content[0].image_url.url",
+        "invalid_value",
+    )
     assert len(upstream.bodies) == before
 
 
-def test_hosts_and_sizes_of_pictures_are_the_operators(client: Any, upstream: Upstream, monkeypatch: Any, tmp_path: Any) -> None:
+def test_hosts_and_sizes_of_pictures_are_the_operators(
+    client: Any, upstream: Upstream, monkeypatch: Any, tmp_path: Any
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     model = {"model": "scripted", "url": [upstream.url], "strategy": "single"}
     gateway = client(models={"scripted": model}, limits={"image_hosts": ["pictures.example"], "image_bytes": 100})
     assert gateway.post("/v1/chat/completions", json=seen("https://pictures.example/a.png")).status_code == 200
-    for url in ("http://pictures.example/a.png", "https://pictures.example.evil/a.png", "https://pictures.example@evil/a.png"):
+    for url in (
+        "http://pictures.example/a.png",
+        "https://pictures.example.evil/a.png",
+        "https://pictures.example@evil/a.png",
+    ):
         assert gateway.post("/v1/chat/completions", json=seen(url)).status_code == 400
     place = "messages[0].content[0].image_url.url"
     refused(gateway.post("/v1/chat/completions", json=seen(URL + "A" * 400)), 400, place, "too_long")
 
 
 def test_a_picture_is_refused_by_the_name_of_a_model_of_text(gateway: Any) -> None:
-    cause = refused(gateway.post("/v1/chat/completions", json={**seen(URL), "model": "toy"}), 400, "messages", "unsupported")
+    cause = refused(
+        gateway.post("/v1/chat/completions", json={**seen(URL), "model": "toy"}), 400, "messages", "unsupported"
+    )
     assert cause == "messages has a picture, but the model 'toy' reads text alone; leave it out"
 
 
@@ -113,7 +132,9 @@ def test_a_server_that_continues_tokens_is_called_by_chats_for_tools(gateway: An
     offers = gateway.app.state.gateway.offers
     policy = offers.backends(offers.get("scripted"))["policy"]
     assert isinstance(policy, OpenAIBackend)
-    monkeypatch.setattr(policy, "capabilities", Capabilities(root=policy.capabilities.root, model="scripted", mode="tokens", tools=True))
+    monkeypatch.setattr(
+        policy, "capabilities", Capabilities(root=policy.capabilities.root, model="scripted", mode="tokens", tools=True)
+    )
     from tts.serve.config import GatewayLimits
     from tts.serve.orders import order_of
     from tts.serve.wire import chat as wire

@@ -45,11 +45,13 @@ def messages(url: str, name: str = "anna", **how: Any) -> Any:
     return anthropic.Anthropic(base_url=url, max_retries=0, timeout=LIMIT_S, **(how or {"api_key": KEYS[name]}))
 
 
-# Responses --------------------------------------------------------------------------------------------------------------------------
+# Responses ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_response(url):
-    reply = responses(url).responses.create(model="toy", input="3 + 4 - 2", extra_body={"tts": {"seed": 7, "budget": 500}})
+    reply = responses(url).responses.create(
+        model="toy", input="3 + 4 - 2", extra_body={"tts": {"seed": 7, "budget": 500}}
+    )
     assert (reply.status, reply.output_text.splitlines()[-1]) == ("completed", "A: 5")
     assert reply.usage.total_tokens == reply.usage.input_tokens + reply.usage.output_tokens
     assert (reply.tts["seed"], reply.tts["budget"]) == (7, {"tokens": 500})
@@ -71,10 +73,15 @@ def test_a_response_continues_one_that_is_kept(url):
     assert api.responses.retrieve(first.id) == first
     items = api.responses.input_items.list(second.id).data
     assert [(one.role, one.content[0].text) for one in reversed(items)] == [
-        ("user", "Oslo?"), ("assistant", "It is sunny."), ("user", "And Rome?"),
-    ]  # fmt: skip
+        ("user", "Oslo?"),
+        ("assistant", "It is sunny."),
+        ("user", "And Rome?"),
+    ]
     assert (second.previous_response_id, first.metadata) == (first.id, {"a": "b"})
-    for other in (lambda: responses(url, "bert").responses.retrieve(first.id), lambda: api.responses.retrieve("resp_none")):
+    for other in (
+        lambda: responses(url, "bert").responses.retrieve(first.id),
+        lambda: api.responses.retrieve("resp_none"),
+    ):
         with pytest.raises(openai.NotFoundError):
             other()
     with pytest.raises(openai.NotFoundError) as refused:
@@ -112,7 +119,9 @@ def test_a_function_is_called_and_its_output_read(url):
     (call,) = [item for item in reply.output if item.type == "function_call"]
     assert (call.name, call.arguments) == ("weather", '{"city": "Oslo", "days": 2}')
     output = {"type": "function_call_output", "call_id": call.call_id, "output": "rain"}
-    assert api.responses.create(model="texts", input=[output], previous_response_id=reply.id).output_text == "It is sunny."
+    assert (
+        api.responses.create(model="texts", input=[output], previous_response_id=reply.id).output_text == "It is sunny."
+    )
     with pytest.raises(openai.BadRequestError) as refused:
         api.responses.create(model="texts", input=[{**output, "call_id": "lost"}], previous_response_id=reply.id)
     assert "lost" in refused.value.message
@@ -146,8 +155,13 @@ def test_what_the_api_has_no_word_for_goes_by_tts(url):
     reply = responses(url).responses.create(model="calls", input="Oslo?", tools=[FLAT], extra_body={"tts": options})
     assert {one["calls"][0]["arguments"]["city"] for one in reply.tts["answers"]} == {"Oslo", "Rome"}
     assert (reply.tts["seed"], len(reply.tts["weights"])) == (1, 2)
-    assert responses(url).responses.create(model="texts", input="Oslo?", extra_body={"tts": options}).output_text == "It is sunny"
-    told = messages(url).messages.create(model="calls", max_tokens=100, messages=QUESTION, tools=[TOOL], extra_body={"tts": options})
+    assert (
+        responses(url).responses.create(model="texts", input="Oslo?", extra_body={"tts": options}).output_text
+        == "It is sunny"
+    )
+    told = messages(url).messages.create(
+        model="calls", max_tokens=100, messages=QUESTION, tools=[TOOL], extra_body={"tts": options}
+    )
     assert len(told.tts["answers"]) == 2
 
 
@@ -161,7 +175,7 @@ def test_a_failure_is_in_the_stream(url):
         responses(url).responses.create(model="fails", input="Oslo?")
 
 
-# Messages ---------------------------------------------------------------------------------------------------------------------------
+# Messages -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", ["api_key", "auth_token"])
@@ -179,7 +193,11 @@ def test_a_streamed_message_is_the_whole_one(url):
     with api.messages.stream(**asked) as stream:
         final = stream.get_final_message()
     whole = api.messages.create(**asked)
-    assert (final.content[-1].text, final.stop_reason, final.usage) == (whole.content[-1].text, whole.stop_reason, whole.usage)
+    assert (final.content[-1].text, final.stop_reason, final.usage) == (
+        whole.content[-1].text,
+        whole.stop_reason,
+        whole.usage,
+    )
 
 
 def test_a_tool_is_used_and_its_result_read(url):
@@ -191,17 +209,26 @@ def test_a_tool_is_used_and_its_result_read(url):
     assert reply.tts["warnings"] == ["tools that only their vendor runs are left out: web_search"]
     result = {"type": "tool_result", "tool_use_id": use.id, "content": [{"type": "text", "text": "rain"}]}
     turns = [*QUESTION, {"role": "assistant", "content": reply.content}, {"role": "user", "content": [result]}]
-    assert api.messages.create(model="texts", max_tokens=100, messages=turns, tools=[TOOL]).content[-1].text == "It is sunny."
+    assert (
+        api.messages.create(model="texts", max_tokens=100, messages=turns, tools=[TOOL]).content[-1].text
+        == "It is sunny."
+    )
     with pytest.raises(anthropic.BadRequestError, match="no earlier turn makes that call"):
         api.messages.create(model="texts", max_tokens=100, messages=[{"role": "user", "content": [result]}])
     with pytest.raises(anthropic.BadRequestError, match="tool_choice asks for 'web_search'"):
         api.messages.create(
-            model="calls", max_tokens=9, messages=QUESTION, tools=[TOOL, hosted], tool_choice={"type": "tool", "name": "web_search"}
+            model="calls",
+            max_tokens=9,
+            messages=QUESTION,
+            tools=[TOOL, hosted],
+            tool_choice={"type": "tool", "name": "web_search"},
         )
 
 
 def test_a_stop_sequence_is_named(url):
-    reply = messages(url).messages.create(model="stopped", max_tokens=100, messages=QUESTION, stop_sequences=["\nQuestion:"])
+    reply = messages(url).messages.create(
+        model="stopped", max_tokens=100, messages=QUESTION, stop_sequences=["\nQuestion:"]
+    )
     assert (reply.content[-1].text, reply.stop_reason, reply.stop_sequence) == ("Paris", "stop_sequence", "\nQuestion:")
 
 
@@ -211,7 +238,9 @@ def test_budgets_in_the_words_of_messages(url):
     asked = {"model": "toy", "messages": QUESTION}
     thinks = api.messages.create(max_tokens=2000, thinking={"type": "enabled", "budget_tokens": 1024}, **asked)
     assert thinks.tts["budget"] == {"tokens": 3024}
-    assert api.messages.create(max_tokens=100, output_config={"effort": "low"}, **asked).tts["budget"] == {"tokens": 1000}
+    assert api.messages.create(max_tokens=100, output_config={"effort": "low"}, **asked).tts["budget"] == {
+        "tokens": 1000
+    }
     clipped = api.messages.create(max_tokens=32_000, thinking={"type": "adaptive"}, **asked)
     assert clipped.tts["warnings"] == ["max_tokens is 32000, but was clipped to limits.tokens, 20000"]
 
@@ -227,15 +256,29 @@ def test_tokens_are_counted(url):
     [
         ({"model": "nobody"}, "NotFoundError", "model is 'nobody'"),
         ({"messages": []}, "BadRequestError", "messages"),
-        ({"messages": [{"role": "user", "content": [{"type": "document"}]}]}, "BadRequestError", r"messages\[0\].content\[0\]"),
-        ({"messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "url", "url": "file:///etc/passwd"}}]}]},
-         "BadRequestError", "takes pictures as data urls"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "document"}]}]},
+            "BadRequestError",
+            r"messages\[0\].content\[0\]",
+        ),
+        (
+            {
+                "messages": [
+                    {
+                        "role": "user",
+                        "content": [{"type": "image", "source": {"type": "url", "url": "file:///etc/passwd"}}],
+                    }
+                ]
+            },
+            "BadRequestError",
+            "takes pictures as data urls",
+        ),
         ({"tools": [{"name": "w", "input_schema": {"type": 3}}]}, "BadRequestError", "tools"),
         ({"tools": [{"name": "w", "input_schema": False}]}, "BadRequestError", r"tools\[0\].input_schema"),
         ({"thinking": {"type": "enabled"}}, "BadRequestError", "thinking.budget_tokens"),
         ({"extra_body": {"temperature": 1.5}}, "BadRequestError", "temperature"),
     ],
-)  # fmt: skip
+)
 def test_a_refusal_has_the_form_of_messages(url, fields, error, message):
     asked = {"model": "toy", "max_tokens": 100, "messages": QUESTION, **fields}
     with pytest.raises(getattr(anthropic, error), match=message) as refused:
@@ -248,7 +291,10 @@ def test_missing_tokens_and_keys_are_refused_in_the_form_of_messages(url):
 
     head = {"x-api-key": KEYS["anna"], "anthropic-version": "2023-06-01"}
     reply = httpx.post(f"{url}/v1/messages", json={"model": "toy", "messages": QUESTION}, headers=head)
-    assert reply.json()["error"] == {"type": "invalid_request_error", "message": "max_tokens is missing, but must be given"}
+    assert reply.json()["error"] == {
+        "type": "invalid_request_error",
+        "message": "max_tokens is missing, but must be given",
+    }
     with pytest.raises(anthropic.AuthenticationError) as refused:
         messages(url, api_key="unknown-key").messages.create(model="toy", max_tokens=9, messages=QUESTION)
     assert refused.value.body["error"]["type"] == "authentication_error"

@@ -13,7 +13,12 @@ CHAT = {"model": "toy", "messages": [{"role": "user", "content": SUM}], "seed": 
 REQUESTS = {
     "/v1/chat/completions": CHAT,
     "/v1/responses": {"model": "toy", "input": SUM, "tts": {"seed": 7}},
-    "/v1/messages": {"model": "toy", "max_tokens": 200, "messages": [{"role": "user", "content": SUM}], "tts": {"seed": 7}},
+    "/v1/messages": {
+        "model": "toy",
+        "max_tokens": 200,
+        "messages": [{"role": "user", "content": SUM}],
+        "tts": {"seed": 7},
+    },
 }
 
 
@@ -29,13 +34,19 @@ def test_replies_and_stored_traces_have_the_receipt(client, path):
         (one.role, one.work, one.tokens) for one in expected.phases
     ]
     usage = reply["tts"]["usage"]
-    assert sum(one["tokens"] for one in told["phases"]) == told["tokens"] == usage["generated_tokens"] + usage["cancelled_tokens"]
+    assert (
+        sum(one["tokens"] for one in told["phases"])
+        == told["tokens"]
+        == usage["generated_tokens"] + usage["cancelled_tokens"]
+    )
     assert gateway.get(f"/v1/searches/{reply['tts']['trace']}/trace").json()["trace"]["receipt"] == told
 
 
 def test_parts_are_not_known_where_answers_may_call_tools(client):
     gateway = client(models={"proposals": {"backend": "tests.serve.parts:proposals", "strategy": VOTE}})
-    receipt = gateway.post("/v1/chat/completions", json={**CHAT, "model": "proposals", "tools": [TOOL]}).json()["tts"]["receipt"]
+    receipt = gateway.post("/v1/chat/completions", json={**CHAT, "model": "proposals", "tools": [TOOL]}).json()["tts"][
+        "receipt"
+    ]
     assert receipt["parts"] is None
     assert receipt["reason"] == "the choice between calls of tools and texts is made for all samples alone"
     assert receipt["phases"]

@@ -30,7 +30,13 @@ REQUESTS: dict[str, Any] = {
 
 
 def models(calibration: Path) -> dict[str, Any]:
-    sure = {"risk": 0.3, "calibration": str(calibration), "escalate": ["eight"], "strategy": PRESETS["two"]["strategy"], "budget": 200}
+    sure = {
+        "risk": 0.3,
+        "calibration": str(calibration),
+        "escalate": ["eight"],
+        "strategy": PRESETS["two"]["strategy"],
+        "budget": 200,
+    }
     return {"toy": {"presets": {**PRESETS, "sure": sure}}}
 
 
@@ -38,7 +44,13 @@ def models(calibration: Path) -> dict[str, Any]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with the configuration of a gateway, and the calibration of its chain by the command."""
     folder = tmp_path_factory.mktemp("risk")
-    sums = [(f"{a} + {b} - {c} + {d}", str(a + b - c + d)) for a in range(3, 9) for b in range(1, 6) for c in (1, 2) for d in (4, 7)]
+    sums = [
+        (f"{a} + {b} - {c} + {d}", str(a + b - c + d))
+        for a in range(3, 9)
+        for b in range(1, 6)
+        for c in (1, 2)
+        for d in (4, 7)
+    ]
     (folder / "problems.jsonl").write_text("\n".join(json.dumps({"question": q, "answer": a}) for q, a in sums))
     (folder / "gateway.yaml").write_text(json.dumps({"models": models(Path("thresholds.json"))}))
     given = (
@@ -126,7 +138,9 @@ def test_a_request_cannot_use_a_calibration_for_something_else_or_name_a_file(cl
         reply = gateway.post(path, json={"model": "toy:sure", **REQUESTS[path], "tts": options})
         assert reply.status_code == 400, reply.text
         assert told in reply.text
-    found = gateway.post(path, json={"model": "toy:sure", **REQUESTS[path], "temperature": 0.5, "tts": {"seed": 3}}).json()
+    found = gateway.post(
+        path, json={"model": "toy:sure", **REQUESTS[path], "temperature": 0.5, "tts": {"seed": 3}}
+    ).json()
     assert "temperature had no effect: the risk of this preset holds for its own sampling" in found["tts"]["warnings"]
 
 
@@ -137,14 +151,22 @@ def test_a_request_cannot_use_a_calibration_for_something_else_or_name_a_file(cl
         ({"calibration": "a.json"}, "risk is missing, but a preset has both or neither"),
         ({"escalate": ["eight"]}, "escalate is ['eight'], but without a risk no answer is passed on"),
         ({"risk": 0.1, "calibration": "a", "escalate": ["seven"]}, "model in escalate of toy:sure is 'seven', but"),
-        ({"risk": 0.1, "calibration": "a", "escalate": ["toy"]}, "toy:sure has a risk, but toy has no budget of its own"),
-        ({"risk": 0.1, "calibration": "a", "budget": 90_000, "escalate": ["large"]}, "tokens together, but limits.tokens is 100000"),
+        (
+            {"risk": 0.1, "calibration": "a", "escalate": ["toy"]},
+            "toy:sure has a risk, but toy has no budget of its own",
+        ),
+        (
+            {"risk": 0.1, "calibration": "a", "budget": 90_000, "escalate": ["large"]},
+            "tokens together, but limits.tokens is 100000",
+        ),
     ],
 )
 def test_what_is_wrong_in_a_chain_is_named(preset, told):
     large = {"strategy": "single", "budget": 90_000}
     with pytest.raises(ConfigError) as refusal:
-        gateway_config({"models": {"toy": {"presets": {**PRESETS, "large": large, "sure": {**PRESETS["two"], **preset}}}}})
+        gateway_config(
+            {"models": {"toy": {"presets": {**PRESETS, "large": large, "sure": {**PRESETS["two"], **preset}}}}}
+        )
     assert told in str(refusal.value)
 
 

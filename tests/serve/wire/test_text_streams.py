@@ -28,17 +28,25 @@ def pieces(path: str, line: str) -> Iterator[tuple[str, str]]:
         yield "error", event["error"].get("code") or event["error"]["message"]
     elif path == "chat/completions":
         delta = (event.get("choices") or [{"delta": {}}])[0]["delta"]
-        yield from ((kind, delta[name]) for kind, name in (("thought", "reasoning_content"), ("text", "content")) if delta.get(name))
+        yield from (
+            (kind, delta[name])
+            for kind, name in (("thought", "reasoning_content"), ("text", "content"))
+            if delta.get(name)
+        )
     elif path == "messages" and event.get("type") == "content_block_delta":
         delta = event["delta"]
         yield from ((kind, delta[name]) for kind, name in (("thought", "thinking"), ("text", "text")) if name in delta)
-    elif path == "responses" and event.get("type", "").endswith((".output_text.delta", ".reasoning_summary_text.delta")):
+    elif path == "responses" and event.get("type", "").endswith(
+        (".output_text.delta", ".reasoning_summary_text.delta")
+    ):
         yield "text" if "output_text" in event["type"] else "thought", event["delta"]
 
 
 def body(path: str, **more: Any) -> dict[str, Any]:
     """Return a request for a stream."""
-    turn: dict[str, Any] = {"input": "hello"} if path == "responses" else {"messages": [{"role": "user", "content": "hello"}]}
+    turn: dict[str, Any] = (
+        {"input": "hello"} if path == "responses" else {"messages": [{"role": "user", "content": "hello"}]}
+    )
     return {"model": "scripted", "stream": True, "max_tokens": 200, **turn, **more}
 
 
@@ -58,7 +66,8 @@ def test_each_half_is_sent_before_the_model_writes_the_next(path, message):
         models = {"scripted": {"model": "scripted", "url": upstream.url, "strategy": "single"}}
         with serving(models=models) as server, httpx.Client(timeout=LIMIT_S) as http:
             url = f"{url_of(server)}/{path}"
-            whole = http.post(url, json=body(path, stream=False))  # which probes the server, and learns nothing of the text
+            # which probes the server, and learns nothing of the text
+            whole = http.post(url, json=body(path, stream=False))
             assert whole.status_code == 200
             holds.set()
             with_usage: Any = {"stream_options": {"include_usage": True}} if path == "chat/completions" else {}
@@ -72,6 +81,7 @@ def test_each_half_is_sent_before_the_model_writes_the_next(path, message):
     written = {kind: "".join(text for one, text in seen if one == kind) for kind in ("thought", "text", "error")}
     assert written == {"thought": message.get("reasoning_content", ""), "text": message["content"], "error": ""}
     assert len([kind for kind, _ in seen if kind == "text"]) >= 2
-    found = read_stream(path.partition("/")[0], SimpleNamespace(text="\n".join(lines)))  # as the vendors' own models check it
+    # as the vendors' own models check it
+    found = read_stream(path.partition("/")[0], SimpleNamespace(text="\n".join(lines)))
     whole_found = read(path.partition("/")[0], whole)
     assert (found.text, found.finish, found.usage) == (whole_found.text, whole_found.finish, whole_found.usage)

@@ -35,7 +35,9 @@ def of_bytes() -> Any:
     inner = tokenizers.Tokenizer(tokenizers.models.BPE(vocabulary, []))
     inner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     inner.decoder = tokenizers.decoders.ByteLevel()
-    return Renderer(transformers.PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<eos>"), frozenset({len(alphabet)}))
+    return Renderer(
+        transformers.PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<eos>"), frozenset({len(alphabet)})
+    )
 
 
 def path(tokenizer: Any, *texts: str, logprobs: bool = True) -> Trajectory:

@@ -1,7 +1,7 @@
 """A model on a server that has tools: its replies follow a script, over real HTTP on this machine.
 
-It takes tools, JSON schemas and pictures by chats, whole and streamed, as the probe finds out. It stands for the model alone: the gateway
-in front of it, and the agents that use the gateway, are real.
+It takes tools, JSON schemas and pictures by chats, whole and streamed, as the probe finds out. It stands for the model
+alone: the gateway in front of it, and the agents that use the gateway, are real.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         known = self.path == "/v1/models"
-        self.send(200, {"object": "list", "data": [{"id": "scripted"}]}) if known else self.send(404, {"error": {"message": "no"}})
+        self.send(200, {"object": "list", "data": [{"id": "scripted"}]}) if known else self.send(
+            404, {"error": {"message": "no"}}
+        )
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
@@ -140,7 +142,10 @@ def serving_script(script: Script, between: Callable[[], None] = lambda: None) -
 def call(name: str, arguments: Any, number: int = 0) -> dict[str, Any]:
     """Return a message that calls a tool."""
     function = {"name": name, "arguments": json.dumps(arguments)}
-    return {"content": None, "tool_calls": [{"index": 0, "id": f"up_{number}", "type": "function", "function": function}]}
+    return {
+        "content": None,
+        "tool_calls": [{"index": 0, "id": f"up_{number}", "type": "function", "function": function}],
+    }
 
 
 def probed(body: dict[str, Any]) -> dict[str, Any] | None:
@@ -151,7 +156,11 @@ def probed(body: dict[str, Any]) -> dict[str, Any] | None:
     schema = body.get("response_format", {}).get("json_schema", {}).get("schema", {})
     if schema.get("properties", {}).get("color"):
         return {"content": '{"color": "violet"}'}
-    return {"content": "six, seven, eight"} if body["messages"][-1]["content"] and "one, two" in str(body["messages"]).lower() else None
+    return (
+        {"content": "six, seven, eight"}
+        if body["messages"][-1]["content"] and "one, two" in str(body["messages"]).lower()
+        else None
+    )
 
 
 def deltas(message: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -67,7 +67,8 @@ def test_the_series_are_the_same_in_every_version(count: int, split: Split, seed
 
 
 @pytest.mark.parametrize(
-    ("count", "split", "message"), [(1, "test", "count is 1, but"), (7, "test", "2 to 6"), (3, "tests", "did you mean test")]
+    ("count", "split", "message"),
+    [(1, "test", "count is 1, but"), (7, "test", "2 to 6"), (3, "tests", "did you mean test")],
 )
 def test_unknown_countdowns_are_refused(count: int, split: Split, message: str):
     with pytest.raises(ConfigError, match=message):

@@ -27,10 +27,17 @@ def test_the_prompt_is_the_problem_as_it_was_written_in_training():
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ("12 + 7", "the problem is '12 + 7', but the task 'countdown' reads only problems such as 'Reach 39 with 17 22.' (hint: other"),
+        (
+            "12 + 7",
+            "the problem is '12 + 7', but the task 'countdown' reads only problems such as 'Reach 39 with 17 22.' "
+            "(hint: other",
+        ),
         ("12 + 7", "other arithmetic has --task pocket"),
         ("Who wrote Faust?", "brings a task of its own"),
-        ("Reach 9 with 1 2 3 4 5 6 7", "the countdown 'Reach 9 with 1 2 3 4 5 6 7' has 7 numbers, but there must be 2 to 6"),
+        (
+            "Reach 9 with 1 2 3 4 5 6 7",
+            "the countdown 'Reach 9 with 1 2 3 4 5 6 7' has 7 numbers, but there must be 2 to 6",
+        ),
         ("Reach 9 with 26 35", "has the number 26, but numbers must be from 1 to 25"),
         ("Reach 9 with 0 9", "has the number 0, but"),
         ("Reach 100 with 4 25", "has the target 100, but targets must be from 1 to 99"),
@@ -151,7 +158,11 @@ def test_votes_are_by_class():
         prompts.add(ask.prompt)
         return next(rows)
 
-    done = solve(make_run("Use 3, 4 and 5 to reach 32.", 10**6, "best_of_n(n=8) | majority", FunctionBackend(write), task="countdown"))
+    done = solve(
+        make_run(
+            "Use 3, 4 and 5 to reach 32.", 10**6, "best_of_n(n=8) | majority", FunctionBackend(write), task="countdown"
+        )
+    )
     assert done.error is None
     assert prompts == {"Reach 32 with 3 4 5.\n"}
     by_text = {candidate.trajectory.full_text: candidate for candidate in done.candidates}

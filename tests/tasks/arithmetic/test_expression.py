@@ -7,7 +7,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tts.errors import ConfigError
-from tts.tasks.arithmetic.expression import OPERATORS, Expression, Operation, Step, apply, numbers, parse, steps, text, value
+from tts.tasks.arithmetic.expression import (
+    OPERATORS,
+    Expression,
+    Operation,
+    Step,
+    apply,
+    numbers,
+    parse,
+    steps,
+    text,
+    value,
+)
 
 QUICK = {"deadline": None, "derandomize": True}
 EXPRESSIONS: st.SearchStrategy[Expression] = st.recursive(
@@ -117,6 +128,8 @@ def test_any_text_is_read_or_refused(written: str):
 @pytest.mark.parametrize("between", [" ", "  ", "\n", "\t \n"], ids=repr)
 def test_the_place_of_an_error_is_that_of_the_text_that_is_shown(between: str):
     written = "12 + ( 3 * 4".replace(" ", between)
-    with pytest.raises(ConfigError, match=r"'12 \+ \( 3 \* 4' cannot be read at character 13: a closing parenthesis belongs here"):
+    with pytest.raises(
+        ConfigError, match=r"'12 \+ \( 3 \* 4' cannot be read at character 13: a closing parenthesis belongs here"
+    ):
         parse(written)
     assert parse("12\n+  3") == parse("12 + 3")

@@ -41,7 +41,9 @@ DIFFICULTIES = [
 
 
 def drawn_from(difficulty: Difficulty) -> list[Drawn]:
-    return [draw(difficulty, "train", 11, index) for index in range(40)] + [draw(difficulty, "test", 11, index) for index in range(3)]
+    return [draw(difficulty, "train", 11, index) for index in range(40)] + [
+        draw(difficulty, "test", 11, index) for index in range(3)
+    ]
 
 
 @pytest.mark.parametrize("difficulty", DIFFICULTIES, ids=str)
@@ -71,7 +73,9 @@ def test_what_is_asked_is_read_back(difficulty: Difficulty):
 
 
 def left_behind_each_event(drawn: Drawn) -> bool:
-    """Whether nothing in a story is ever less than none: the results on the left spine of its expression are what there is."""
+    """Whether nothing in a story is ever less than none: the results on the left spine of its expression are what there
+    is.
+    """
     part: Expression = drawn.expression
     while not isinstance(part, int):
         if eval(text(part)) < 0:
@@ -85,7 +89,9 @@ def test_no_expression_is_in_two_splits(part: int):
     """Over thousands of draws, or a fifth of them, from a family so small that each split is seen nearly whole."""
     difficulty, seen = Difficulty(operations=2, digits=1), {}
     for split, count in (("train", 3000 // part), ("validation", 700 // part), ("test", 700 // part)):
-        seen[split] = {draw(difficulty, split, seed, index).text for seed in (0, 2**64 - 1) for index in range(count // 2)}
+        seen[split] = {
+            draw(difficulty, split, seed, index).text for seed in (0, 2**64 - 1) for index in range(count // 2)
+        }
         assert all(split_of(parse(written)) == split for written in seen[split])
         assert len(seen[split]) > count / 5
     assert not seen["train"] & seen["validation"]
@@ -95,7 +101,9 @@ def test_no_expression_is_in_two_splits(part: int):
 
 def test_stories_and_expressions_share_the_splits():
     for split in SPLITS:
-        assert {split_of(draw(Difficulty(operations=3, worded=True), split, 0, index).expression) for index in range(30)} == {split}
+        assert {
+            split_of(draw(Difficulty(operations=3, worded=True), split, 0, index).expression) for index in range(30)
+        } == {split}
 
 
 def test_a_split_has_its_share_of_the_expressions():
@@ -143,12 +151,17 @@ def test_a_draw_is_the_same_whatever_else_is_drawn():
         (Difficulty(operations=6), "validation", 2**63, 7, "(36 - 57 + (95 - 74)) * 95 + (80 - 43)"),
         (Difficulty(operations=4, operators="+-", parentheses=False), "train", 0, 1, "87 + 53 - 6 - 49 - 7"),
         (
-            Difficulty(operations=3, worded=True), "train", 1, 2,
+            Difficulty(operations=3, worded=True),
+            "train",
+            1,
+            2,
             "Ben has 35 stamps. 28 friends bring 2 stamps each. He loses 47 of them. How many stamps are there now?",
         ),
     ],
-)  # fmt: skip
-def test_the_series_are_the_same_in_every_version(difficulty: Difficulty, split: Split, seed: int, index: int, asked: str):
+)
+def test_the_series_are_the_same_in_every_version(
+    difficulty: Difficulty, split: Split, seed: int, index: int, asked: str
+):
     """Tables of the model pocket are about these problems; whoever changes them must measure again."""
     assert draw(difficulty, split, seed, index).text == asked
 
@@ -190,4 +203,6 @@ def test_an_unknown_split_is_refused_with_the_nearest():
 def test_a_difficulty_without_problems_in_a_split_says_so():
     with mock.patch.object(tts.tasks.arithmetic.generator, "_PATIENCE", 0), pytest.raises(ConfigError) as failure:
         draw(Difficulty(), "train", 0, 0)
-    assert "no problem of difficulty plain-2-4 was found in the split train in 0 draws (hint: make it wider)" in str(failure.value)
+    assert "no problem of difficulty plain-2-4 was found in the split train in 0 draws (hint: make it wider)" in str(
+        failure.value
+    )

@@ -73,7 +73,8 @@ def test_an_error_counts_where_it_is_made_and_nowhere_else(drawn: Drawn):
 @pytest.mark.parametrize(
     ("changes", "verdicts"),
     [
-        ({1: "3 * 3 = 6\n"}, "TFTTFT"),  # what does not use the wrong result goes on right; what does not follow it is wrong
+        # what does not use the wrong result goes on right; what does not follow it is wrong
+        ({1: "3 * 3 = 6\n"}, "TFTTFT"),
         ({1: "3 + 3 = 6\n", 4: "6 - -4 = 10\n", 5: "A: 10\n"}, "TFTTTT"),  # another operation than the next
         ({1: "4 * 3 = 12\n", 4: "12 - -4 = 16\n", 5: "A: 16\n"}, "TFTTTT"),  # another operand, rightly worked out
         ({0: "2 + 1 = 3\n"}, "FTTTTT"),  # turned round

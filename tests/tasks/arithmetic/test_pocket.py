@@ -72,7 +72,8 @@ def test_problems_of_the_family_are_asked_as_they_are(worded: bool):
     [
         (
             "Who wrote Faust?",
-            "the problem is 'Who wrote Faust?', but the model pocket was trained on arithmetic only: an expression such as",
+            "the problem is 'Who wrote Faust?', but the model pocket was trained on arithmetic only: an expression "
+            "such as",
         ),
         ("", "the problem is '', but the model pocket was trained on arithmetic only"),
         ("2x + 3 = 7", "trained on arithmetic only"),
@@ -81,28 +82,44 @@ def test_problems_of_the_family_are_asked_as_they_are(worded: bool):
         ("What is ?", "trained on arithmetic only"),
         (
             "What is 5?",
-            "the problem 'What is 5?' is the number 5 alone, but the model pocket was trained on problems with something to calculate",
+            "the problem 'What is 5?' is the number 5 alone, but the model pocket was trained on problems with "
+            "something to calculate",
         ),
-        ("12 / 4", "the problem '12 / 4' has a division, but the model pocket was trained on whole numbers with +, - and * only"),
+        (
+            "12 / 4",
+            "the problem '12 / 4' has a division, but the model pocket was trained on whole numbers with +, - and * "
+            "only",
+        ),
         ("12 ÷ 4", "has a division"),
         ("3.5 + 2", "has a decimal number"),
         (".5 + 2", "has a decimal number"),
         ("1,000 + 2", "has a number with a comma"),
         ("2 ** 3", "has a power"),
         ("2^3", "has a power"),
-        ("120 + 3", "the problem '120 + 3' has the number 120, but the model pocket was trained on numbers from 1 to 99"),
+        (
+            "120 + 3",
+            "the problem '120 + 3' has the number 120, but the model pocket was trained on numbers from 1 to 99",
+        ),
         ("3 - 0", "has the number 0, but"),
         ("-3 + 5", "has the number -3, but"),
         ("1" + " + 1" * 11, "has 11 operations, but the model pocket was trained on 10 at most"),
-        ("12 * 13", "has the product 12 * 13 = 156, but the model pocket was trained on products with a factor of at most 9"),
+        (
+            "12 * 13",
+            "has the product 12 * 13 = 156, but the model pocket was trained on products with a factor of at most 9",
+        ),
         ("(5 - 15) * (4 + 6)", "has the product -10 * 10 = -100, but"),
-        ("99 * 9 * 9", "comes to 8019 on the way (891 * 9 = 8019), but the model pocket was trained on results of at most 999 in size"),
+        (
+            "99 * 9 * 9",
+            "comes to 8019 on the way (891 * 9 = 8019), but the model pocket was trained on results of at most 999 in "
+            "size",
+        ),
         ("1 - 99 * 9 - 99 - 99", "comes to -1088 on the way"),
         ("Anna has 12 apples. How many apples are there now?", "is the number 12 alone"),
         (STORY.replace("7", "700"), "has the number 700, but"),
         (
             STORY.replace("buys 7 more", "loses 13 of them"),
-            "comes to -1 after 'She loses 13 of them.', but the model pocket was trained on stories in which nothing is ever less",
+            "comes to -1 after 'She loses 13 of them.', but the model pocket was trained on stories in which nothing "
+            "is ever less",
         ),
     ],
 )
@@ -117,17 +134,28 @@ def test_what_the_model_was_not_trained_on_is_refused_with_the_reason_and_anothe
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ("3 +", "the expression '3 +' cannot be read at character 4: a number belongs here (hint: write whole numbers with +, -, *"),
-        ("What is (3 + 4?", "the expression '(3 + 4' cannot be read at character 7: a closing parenthesis belongs here"),
+        (
+            "3 +",
+            "the expression '3 +' cannot be read at character 4: a number belongs here (hint: write whole numbers "
+            "with +, -, *",
+        ),
+        (
+            "What is (3 + 4?",
+            "the expression '(3 + 4' cannot be read at character 7: a closing parenthesis belongs here",
+        ),
         ("3 + 4 = 7", "the expression '3 + 4 = 7' cannot be read at character 6: an operator or the end belongs here"),
         ("1" * 30 + " + 2", "the number has more than 18 digits"),
         ("1" + " + 1" * 500, "there are more than 100 operations"),
-        ("Reach 39 with 17 22.", "the problem 'Reach 39 with 17 22.' is a countdown, but the task 'pocket' reads expressions and stories"),
+        (
+            "Reach 39 with 17 22.",
+            "the problem 'Reach 39 with 17 22.' is a countdown, but the task 'pocket' reads expressions and stories",
+        ),
         ("Reach 39 with 17 22.", "(hint: name its task: --task countdown)"),
         ("use 17 and 22 to make 39", "is a countdown"),
         (
             STORY.replace("She buys 7 more.", "She eats 7."),
-            "the story 'Anna has 12 apples. She eats 7. How many apples are there now?' cannot be read: the sentence 'She eats 7.' is not",
+            "the story 'Anna has 12 apples. She eats 7. How many apples are there now?' cannot be read: the sentence "
+            "'She eats 7.' is not",
         ),
         (STORY.replace("Anna", "Alice"), "nobody in its stories is called 'Alice'"),
     ],
@@ -151,7 +179,9 @@ def test_a_conversation_is_refused(turns: tuple[Message, ...]):
     with pytest.raises(ConfigError) as failure:
         TASK.prompt(Problem(turns))
     roles = ", ".join(turn.role for turn in turns) or "none"
-    assert f"the problem is a conversation (turns: {roles}), but the task 'pocket' reads one question" in str(failure.value)
+    assert f"the problem is a conversation (turns: {roles}), but the task 'pocket' reads one question" in str(
+        failure.value
+    )
 
 
 @given(st.text(alphabet="0123456789+-*/()= .?x\n") | st.text())
@@ -166,7 +196,9 @@ def test_any_text_is_asked_in_normal_form_or_refused(asked: str):
 
 def test_a_revision_stands_behind_the_last_four_attempts():
     assert TASK.prompt(Problem("3+4"), "revise", ATTEMPTS[:1]) == "3 + 4\n3 + 4 = 5\nA: 5\nAgain\n"
-    assert TASK.prompt(Problem("3+4"), "revise", ATTEMPTS) == "3 + 4\n" + "".join(f"{attempt}Again\n" for attempt in ATTEMPTS[1:])
+    assert TASK.prompt(Problem("3+4"), "revise", ATTEMPTS) == "3 + 4\n" + "".join(
+        f"{attempt}Again\n" for attempt in ATTEMPTS[1:]
+    )
     assert TASK.prompt(Problem("3+4"), "solve", ATTEMPTS) == "3 + 4\n"
     assert MOST_ATTEMPTS == 4
 
@@ -178,7 +210,9 @@ def test_a_revision_of_nothing_is_refused():
 
 @pytest.mark.parametrize("attempt", ["", "\n", "first try", "first try\n", "3 + 4 = 7\nA: 7", "3 + 4 = 7\n7 + "])
 def test_a_revision_of_what_is_no_solution_in_lines_is_refused(attempt: str):
-    with pytest.raises(ConfigError, match=r"an attempt to revise is .*, but must be a solution in whole lines, such as '3 . 4 = 7"):
+    with pytest.raises(
+        ConfigError, match=r"an attempt to revise is .*, but must be a solution in whole lines, such as '3 . 4 = 7"
+    ):
         TASK.prompt(Problem("3 + 4"), "revise", [ATTEMPTS[0], attempt])
 
 
@@ -238,11 +272,15 @@ def test_typical_lengths_are_those_of_worked_solutions(count: Any):
 
 
 def test_four_attempts_and_a_fifth_fit_the_context_in_the_worst_case(count: Any):
-    """Every number of a solution is at most 999 in size, so no line is longer than the longest here; nor is any story."""
+    """Every number of a solution is at most 999 in size, so no line is longer than the longest here; nor is any
+    story.
+    """
     low = -max(LARGEST_RESULT.values())
     longest = "".join([f"{low} - {low} = {low}\n"] * MOST_OPERATIONS + [f"{ANSWER}{low}\n"])
     templates = [(kind, i) for kind, templates in EVENTS.items() for i in range(len(templates))]
-    per_operation = {one: count(StoryEvent(*one, 99, 99).told(Story("Anna", "apples", 1, ()))) / len(one[0]) for one in templates}
+    per_operation = {
+        one: count(StoryEvent(*one, 99, 99).told(Story("Anna", "apples", 1, ()))) / len(one[0]) for one in templates
+    }
     event = StoryEvent(*max(per_operation, key=lambda one: per_operation[one]), 99, 99)
     story = str(Story("Anna", "apples", 99, (event,) * (MOST_OPERATIONS // len(event.kind))))
     prompt = "".join([f"{story}\n", *[f"{longest}{AGAIN}\n"] * MOST_ATTEMPTS])

@@ -19,7 +19,9 @@ EVENTS_TOLD = st.builds(
     COUNTS,
     COUNTS,
 )
-STORIES = st.builds(Story, st.sampled_from(list(NAMES)), st.sampled_from(ITEMS), COUNTS, st.lists(EVENTS_TOLD, max_size=10).map(tuple))
+STORIES = st.builds(
+    Story, st.sampled_from(list(NAMES)), st.sampled_from(ITEMS), COUNTS, st.lists(EVENTS_TOLD, max_size=10).map(tuple)
+)
 STORY = "Anna has 12 apples. She buys 7 more. How many apples are there now?"
 
 
@@ -63,7 +65,10 @@ def test_events_are_operations_on_what_there_is(event: str, expression: str):
 
 
 def test_events_follow_one_another():
-    story = read("Leo has 5 cards. He finds 3 cards. Then the number of cards grows to 2 times as many. How many cards are there now?")
+    story = read(
+        "Leo has 5 cards. He finds 3 cards. Then the number of cards grows to 2 times as many. How many cards are "
+        "there now?"
+    )
     assert story is not None
     assert text(story.expression()) == "(5 + 3) * 2"
 
@@ -73,18 +78,27 @@ def test_events_follow_one_another():
     [
         (STORY.replace("She buys 7 more.", "She eats 7."), "the sentence 'She eats 7.' is not in its stories"),
         (STORY.replace("She", "He"), "the sentence 'He buys 7 more.' would be 'She buys 7 more.' in this story"),
-        (STORY.replace("buys 7 more", "finds 7 books"), "the sentence 'She finds 7 books.' would be 'She finds 7 apples.' in this story"),
+        (
+            STORY.replace("buys 7 more", "finds 7 books"),
+            "the sentence 'She finds 7 books.' would be 'She finds 7 apples.' in this story",
+        ),
         (STORY.replace("7", "07"), "the sentence 'She buys 07 more.' would be 'She buys 7 more.' in this story"),
         (STORY.replace("7", "7" * 10), "the sentence 'She buys 7777777777 more.' is not in its stories"),
         (STORY.replace("12", "012"), "'Anna has 012 apples.' would be 'Anna has 12 apples.'"),
         (STORY.replace("Anna", "Alice"), "nobody in its stories is called 'Alice', as in 'Alice has 12 apples.'"),
         (STORY.replace("apples", "pears"), "nothing in its stories is called 'pears', as in 'Anna has 12 pears.'"),
-        (STORY.replace("now?", "left?"), "it ends with 'How many apples are there left?', not with 'How many apples are there now?'"),
+        (
+            STORY.replace("now?", "left?"),
+            "it ends with 'How many apples are there left?', not with 'How many apples are there now?'",
+        ),
         (
             STORY.replace("many apples", "many cards"),
             "it ends with 'How many cards are there now?', not with 'How many apples are there now?'",
         ),
-        (f"Hello! {STORY}", "it begins with 'Hello! Anna has 12 apples.', not with a sentence such as 'Anna has 12 apples.'"),
+        (
+            f"Hello! {STORY}",
+            "it begins with 'Hello! Anna has 12 apples.', not with a sentence such as 'Anna has 12 apples.'",
+        ),
         ("Anna has 12 apples.", "it ends with 'Anna has 12 apples.', not with 'How many apples are there now?'"),
     ],
 )
@@ -95,11 +109,17 @@ def test_what_is_almost_a_story_is_told_from_one_by_its_first_strange_sentence(w
 
 
 def test_the_reason_quotes_no_more_than_a_line_of_a_sentence():
-    for written in (STORY.replace("She buys", f"{'x' * 1000} buys"), STORY.replace("Anna", "A" + "n" * 1000), f"{'x' * 1000} {STORY}"):
+    for written in (
+        STORY.replace("She buys", f"{'x' * 1000} buys"),
+        STORY.replace("Anna", "A" + "n" * 1000),
+        f"{'x' * 1000} {STORY}",
+    ):
         assert len(fault(written) or "") < 400
 
 
-@pytest.mark.parametrize("written", ["", "12 + 7", "Who wrote Faust?", "Reach 39 with 17 22.", "Has Anna apples? She has."])
+@pytest.mark.parametrize(
+    "written", ["", "12 + 7", "Who wrote Faust?", "Reach 39 with 17 22.", "Has Anna apples? She has."]
+)
 def test_other_texts_are_not_meant_as_stories(written: str):
     assert not is_meant(written)
     assert read(written) is None

@@ -1,4 +1,6 @@
-"""Right programs of many habits, each with its tests: eight problems solved in each of the habits, and programs of their own."""
+"""Right programs of many habits, each with its tests: eight problems solved in each of the habits, and programs of
+their own.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ PROBLEMS: dict[str, tuple[str, list[tuple[str, str]]]] = {
     ),
     "words": (
         (
-            "def core(text):\n    found = {}\n    for word in text.split():\n        found[word] = found.get(word, 0) + 1\n"
+            "def core(text):\n    found = {}\n    for word in text.split():\n        found[word] = found.get(word, 0) "
+            "+ 1\n"
             "    return found\n"
         ),
         [
@@ -71,29 +74,38 @@ PROBLEMS: dict[str, tuple[str, list[tuple[str, str]]]] = {
 HABITS: dict[str, str] = {
     "plain": ("{core}def {name}(x):\n    return core(x)\n"),
     "dataclass": (
-        "from dataclasses import dataclass, field\nimport typing\n{core}@dataclass(frozen=True, slots=True)\nclass Task:\n"
+        "from dataclasses import dataclass, field\nimport typing\n{core}@dataclass(frozen=True, slots=True)\nclass "
+        "Task:\n"
         "    given: object\n    done: typing.ClassVar[int] = 0\n    notes: list[str] = field(default_factory=list)\n"
         "    def run(self): return core(self.given)\nassert Task.__annotations__['given'] is object\n"
-        "assert [f.name for f in __import__('dataclasses').fields(Task)] == ['given', 'notes']\ndef {name}(x): return Task(x).run()\n"
+        "assert [f.name for f in __import__('dataclasses').fields(Task)] == ['given', 'notes']\ndef {name}(x): return "
+        "Task(x).run()\n"
     ),
     "future annotations": (
-        "from __future__ import annotations\nfrom dataclasses import dataclass\nfrom typing import get_type_hints\n{core}@dataclass\n"
-        "class Node:\n    given: object\n    next: Node | None = None\nassert get_type_hints(Node)['next'] == Node | None\n"
+        "from __future__ import annotations\nfrom dataclasses import dataclass\nfrom typing import "
+        "get_type_hints\n{core}@dataclass\n"
+        "class Node:\n    given: object\n    next: Node | None = None\nassert get_type_hints(Node)['next'] == Node | "
+        "None\n"
         "def {name}(x: object) -> object:\n    return core(Node(x).given)\n"
     ),
     "enum": (
         "from enum import Enum, auto\n{core}class State(Enum):\n    START = auto()\n    END = auto()\n    @property\n"
-        "    def done(self): return self is State.END\ndef {name}(x):\n    state = State.START\n    while not state.done:\n"
+        "    def done(self): return self is State.END\ndef {name}(x):\n    state = State.START\n    while not "
+        "state.done:\n"
         "        result, state = core(x), State['END']\n    return result\n"
     ),
     "typing": (
         "from typing import Generic, NamedTuple, Protocol, TypedDict, TypeVar, get_type_hints\nT = TypeVar('T')\n"
-        "{core}class Box(Generic[T]):\n    def __init__(self, value: T) -> None: self.value: T = value\nclass Pair(NamedTuple):\n"
-        "    left: int\n    right: str = ''\nclass Row(TypedDict):\n    a: int\nclass Runs(Protocol):\n    def run(self) -> int: ...\n"
-        "assert get_type_hints(Pair) == {{'left': int, 'right': str}}\ndef {name}(x: T) -> T:\n    return core(Box(x).value)\n"
+        "{core}class Box(Generic[T]):\n    def __init__(self, value: T) -> None: self.value: T = value\nclass "
+        "Pair(NamedTuple):\n"
+        "    left: int\n    right: str = ''\nclass Row(TypedDict):\n    a: int\nclass Runs(Protocol):\n    def "
+        "run(self) -> int: ...\n"
+        "assert get_type_hints(Pair) == {{'left': int, 'right': str}}\ndef {name}(x: T) -> T:\n    return "
+        "core(Box(x).value)\n"
     ),
     "pickle": (
-        "import copy, pickle\n{core}class Job:\n    def __init__(self, x): self.x = x\n    def __call__(self): return core(self.x)\n"
+        "import copy, pickle\n{core}class Job:\n    def __init__(self, x): self.x = x\n    def __call__(self): return "
+        "core(self.x)\n"
         "def {name}(x):\n    return pickle.loads(pickle.dumps(copy.deepcopy(Job(x))))()\n"
     ),
     "inspect": (
@@ -102,12 +114,14 @@ HABITS: dict[str, str] = {
         "    assert list(inspect.signature({name}).parameters) == ['x']\n    return core(x)\n"
     ),
     "class with methods": (
-        "{core}class Solution:\n    def __init__(self): self._cache = []\n    @staticmethod\n    def _work(x): return core(x)\n"
+        "{core}class Solution:\n    def __init__(self): self._cache = []\n    @staticmethod\n    def _work(x): return "
+        "core(x)\n"
         "    @classmethod\n    def make(cls): return cls()\n    def solve(self, x):\n        self._cache.append(x)\n"
         "        return self._work(self._cache[-1])\n{name} = Solution.make().solve\n"
     ),
     "recursion": (
-        "import sys\nsys.setrecursionlimit(20000)\n{core}def down(n, x):\n    return core(x) if n == 0 else down(n - 1, x)\n"
+        "import sys\nsys.setrecursionlimit(20000)\n{core}def down(n, x):\n    return core(x) if n == 0 else down(n - "
+        "1, x)\n"
         "def {name}(x): return down(3000, x)\n"
     ),
     "memo": (
@@ -115,12 +129,15 @@ HABITS: dict[str, str] = {
         "def {name}(x): return kept(repr(x))\n"
     ),
     "generator": (
-        "import itertools\n{core}def stream(x):\n    sent = yield 'ready'\n    yield core(x)\n    yield from itertools.count()\n"
+        "import itertools\n{core}def stream(x):\n    sent = yield 'ready'\n    yield core(x)\n    yield from "
+        "itertools.count()\n"
         "def {name}(x):\n    s = stream(x)\n    assert next(s) == 'ready'\n    return s.send(None)\n"
     ),
     "context manager": (
-        "import contextlib\n{core}@contextlib.contextmanager\ndef opened(x):\n    try:\n        yield core(x)\n    finally:\n"
-        "        pass\ndef {name}(x):\n    with contextlib.suppress(ZeroDivisionError), opened(x) as got:\n        return got\n"
+        "import contextlib\n{core}@contextlib.contextmanager\ndef opened(x):\n    try:\n        yield core(x)\n    "
+        "finally:\n"
+        "        pass\ndef {name}(x):\n    with contextlib.suppress(ZeroDivisionError), opened(x) as got:\n        "
+        "return got\n"
     ),
     "thread": (
         "import queue, threading\n{core}def {name}(x):\n    results = queue.Queue()\n"
@@ -133,35 +150,45 @@ HABITS: dict[str, str] = {
         "        return [f.result() for f in as_completed([pool.submit(core, x) for _ in range(24)])][0]\n"
     ),
     "process pool": (
-        "from multiprocessing import Pool\n{core}def {name}(x):\n    with Pool(2) as pool:\n        return pool.map(core, [x, x])[1]\n"
+        "from multiprocessing import Pool\n{core}def {name}(x):\n    with Pool(2) as pool:\n        return "
+        "pool.map(core, [x, x])[1]\n"
         "if __name__ == '__main__':\n    raise SystemExit('only as a script')\n"
     ),
     "process and pipe": (
-        "import multiprocessing as mp\n{core}def work(end, x):\n    end.send(core(x))\n    end.close()\ndef {name}(x):\n"
-        "    here, there = mp.Pipe()\n    p = mp.Process(target=work, args=(there, x))\n    p.start()\n    got = here.recv()\n"
+        "import multiprocessing as mp\n{core}def work(end, x):\n    end.send(core(x))\n    end.close()\ndef "
+        "{name}(x):\n"
+        "    here, there = mp.Pipe()\n    p = mp.Process(target=work, args=(there, x))\n    p.start()\n    got = "
+        "here.recv()\n"
         "    p.join()\n    assert p.exitcode == 0\n    return got\n"
     ),
     "executor of processes": (
-        "from concurrent.futures import ProcessPoolExecutor\nfrom dataclasses import dataclass\n{core}@dataclass\nclass Job:\n"
-        "    x: object\ndef work(job): return Job(core(job.x))\ndef {name}(x):\n    with ProcessPoolExecutor(2) as pool:\n"
+        "from concurrent.futures import ProcessPoolExecutor\nfrom dataclasses import "
+        "dataclass\n{core}@dataclass\nclass Job:\n"
+        "    x: object\ndef work(job): return Job(core(job.x))\ndef {name}(x):\n    with ProcessPoolExecutor(2) as "
+        "pool:\n"
         "        return pool.submit(work, Job(x)).result().x\n"
     ),
     "async": (
         "import asyncio\n{core}async def work(x):\n    await asyncio.sleep(0)\n    return core(x)\nasync def both(x):\n"
-        "    return await asyncio.gather(work(x), asyncio.to_thread(core, x))\ndef {name}(x): return asyncio.run(both(x))[1]\n"
+        "    return await asyncio.gather(work(x), asyncio.to_thread(core, x))\ndef {name}(x): return "
+        "asyncio.run(both(x))[1]\n"
     ),
     "main guard": (
-        "import argparse, sys\n{core}def {name}(x): return core(x)\ndef main():\n    parser = argparse.ArgumentParser()\n"
-        "    parser.add_argument('file')\n    print({name}(open(parser.parse_args().file).read()))\nif __name__ == '__main__':\n"
+        "import argparse, sys\n{core}def {name}(x): return core(x)\ndef main():\n    parser = "
+        "argparse.ArgumentParser()\n"
+        "    parser.add_argument('file')\n    print({name}(open(parser.parse_args().file).read()))\nif __name__ == "
+        "'__main__':\n"
         "    sys.exit(main())\n"
     ),
     "reads its input": (
-        "import sys\ninput = sys.stdin.readline\n{core}data = sys.stdin.read().split()\nfor line in sys.stdin: print(line)\n"
+        "import sys\ninput = sys.stdin.readline\n{core}data = sys.stdin.read().split()\nfor line in sys.stdin: "
+        "print(line)\n"
         "def {name}(x): return core(x)\nif __name__ == '__main__':\n    print({name}(eval(input())))\n"
     ),
     "prints and logs": (
         "import logging, sys, warnings\nlogging.basicConfig(level=logging.DEBUG)\n{core}def {name}(x):\n"
-        "    print('solving', x, file=sys.stderr)\n    logging.getLogger(__name__).info('x %r', x)\n    warnings.warn('slow')\n"
+        "    print('solving', x, file=sys.stderr)\n    logging.getLogger(__name__).info('x %r', x)\n    "
+        "warnings.warn('slow')\n"
         "    sys.stdout.flush()\n    return core(x)\n"
     ),
     "files": (
@@ -170,13 +197,16 @@ HABITS: dict[str, str] = {
         "        return core(eval(path.read_text(encoding='utf-8')))\nassert os.path.exists(__file__)\n"
     ),
     "its own results": (
-        "from collections import OrderedDict, UserList\nimport enum\n{core}class Text(str): pass\nclass Items(list): pass\n"
-        "class Count(int): pass\nclass Real(float):\n    def __repr__(self): return 'real'\ndef {name}(x):\n    got = core(x)\n"
+        "from collections import OrderedDict, UserList\nimport enum\n{core}class Text(str): pass\nclass Items(list): "
+        "pass\n"
+        "class Count(int): pass\nclass Real(float):\n    def __repr__(self): return 'real'\ndef {name}(x):\n    got = "
+        "core(x)\n"
         "    kinds = {{str: Text, list: Items, int: Count, float: Real, dict: OrderedDict, set: frozenset}}\n"
         "    return kinds.get(type(got), lambda g: g)(got)\n"
     ),
     "star and globals": (
-        "from math import *\nfrom typing import *\n{core}CALLS: int = 0\ndef {name}(*args, **options):\n    global CALLS\n"
+        "from math import *\nfrom typing import *\n{core}CALLS: int = 0\ndef {name}(*args, **options):\n    global "
+        "CALLS\n"
         "    CALLS += 1\n    assert globals()['CALLS'] == CALLS and __import__(__name__).CALLS == CALLS\n"
         "    return (lambda f, /, *a: f(*a))(core, *args)\n"
     ),
@@ -184,7 +214,10 @@ HABITS: dict[str, str] = {
 # name -> program, tests
 OWN: dict[str, tuple[str, str]] = {
     "a stdin solution by its function": (
-        ("def main():\n    n = int(input())\n    print(sum(int(input()) for _ in range(n)))\nif __name__ == '__main__':\n    main()\n"),
+        (
+            "def main():\n    n = int(input())\n    print(sum(int(input()) for _ in range(n)))\nif __name__ == "
+            "'__main__':\n    main()\n"
+        ),
         (
             "import contextlib, io, sys\nsys.stdin = io.StringIO('2\\n3\\n4\\n')\nout = io.StringIO()\n"
             "with contextlib.redirect_stdout(out):\n    main()\nassert out.getvalue() == '7\\n'\n"
@@ -199,7 +232,10 @@ OWN: dict[str, tuple[str, str]] = {
         ),
     ),
     "a stdin solution that leaves": (
-        ("import sys\ndef main():\n    text = sys.stdin.read()\n    if not text:\n        sys.exit(0)\n    print(text.upper())\nmain()\n"),
+        (
+            "import sys\ndef main():\n    text = sys.stdin.read()\n    if not text:\n        sys.exit(0)\n    "
+            "print(text.upper())\nmain()\n"
+        ),
         (
             "import io, runpy, sys\nimport contextlib\nsys.stdin = io.StringIO('ab')\nout = io.StringIO()\n"
             "with contextlib.redirect_stdout(out):\n    runpy.run_path('solution.py', run_name='__main__')\n"
@@ -212,7 +248,8 @@ OWN: dict[str, tuple[str, str]] = {
     ),
     "a linked list": (
         (
-            "class Node:\n    def __init__(self, value, next=None):\n        self.value, self.next = value, next\ndef reverse(node):\n"
+            "class Node:\n    def __init__(self, value, next=None):\n        self.value, self.next = value, next\ndef "
+            "reverse(node):\n"
             "    last = None\n    while node:\n        node.next, last, node = last, node, node.next\n    return last\n"
         ),
         (
@@ -240,11 +277,15 @@ OWN: dict[str, tuple[str, str]] = {
     ),
     "raises as asked": (
         ("class TooSmall(ValueError): pass\ndef root(x):\n    if x < 0: raise TooSmall(x)\n    return x ** 0.5\n"),
-        ("try:\n    root(-1)\nexcept ValueError as e:\n    assert type(e) is TooSmall\nelse:\n    assert False\nassert root(4) == 2\n"),
+        (
+            "try:\n    root(-1)\nexcept ValueError as e:\n    assert type(e) is TooSmall\nelse:\n    assert "
+            "False\nassert root(4) == 2\n"
+        ),
     ),
     "an iterator": (
         (
-            "class Countdown:\n    def __init__(self, n): self.n = n\n    def __iter__(self): return self\n    def __next__(self):\n"
+            "class Countdown:\n    def __init__(self, n): self.n = n\n    def __iter__(self): return self\n    def "
+            "__next__(self):\n"
             "        if not self.n: raise StopIteration\n        self.n -= 1\n        return self.n\n"
         ),
         ("assert list(Countdown(3)) == [2, 1, 0]\nassert sum(Countdown(4)) == 6\nassert 2 in Countdown(3)\n"),
@@ -258,7 +299,10 @@ OWN: dict[str, tuple[str, str]] = {
             "from decimal import Decimal\nfrom fractions import Fraction\ndef half(): return Fraction(1, 2)\n"
             "def tenth(): return Decimal('0.5')\n"
         ),
-        ("from fractions import Fraction\nassert half() == 0.5\nassert tenth() == 0.5\nassert half() == Fraction(1, 2)\n"),
+        (
+            "from fractions import Fraction\nassert half() == 0.5\nassert tenth() == 0.5\nassert half() == "
+            "Fraction(1, 2)\n"
+        ),
     ),
     "near numbers": (
         ("import math\ndef area(r): return math.pi * r * r\n"),
@@ -269,7 +313,8 @@ OWN: dict[str, tuple[str, str]] = {
     ),
     "an enumeration of integers": (
         (
-            "from enum import IntEnum, StrEnum\nclass Level(IntEnum):\n    LOW = 1\n    HIGH = 2\nclass Name(StrEnum):\n    A = 'a'\n"
+            "from enum import IntEnum, StrEnum\nclass Level(IntEnum):\n    LOW = 1\n    HIGH = 2\nclass "
+            "Name(StrEnum):\n    A = 'a'\n"
             "def level(x): return Level.HIGH if x else Level.LOW\ndef name(): return Name.A\n"
         ),
         ("assert level(True) == 2\nassert level(False) == 1\nassert level(1) is Level.HIGH\nassert name() == 'a'\n"),
@@ -277,12 +322,16 @@ OWN: dict[str, tuple[str, str]] = {
     "collections": (
         (
             "from collections import Counter, defaultdict, deque, namedtuple\nP = namedtuple('P', 'x y')\n"
-            "def counts(t): return Counter(t)\ndef groups(ws):\n    g = defaultdict(list)\n    for w in ws: g[w[0]].append(w)\n"
-            "    return g\ndef point(): return P(1, 2)\ndef keys(d): return d.keys()\ndef last(xs): return deque(xs, maxlen=2)\n"
+            "def counts(t): return Counter(t)\ndef groups(ws):\n    g = defaultdict(list)\n    for w in ws: "
+            "g[w[0]].append(w)\n"
+            "    return g\ndef point(): return P(1, 2)\ndef keys(d): return d.keys()\ndef last(xs): return deque(xs, "
+            "maxlen=2)\n"
         ),
         (
-            "assert counts('aab') == {'a': 2, 'b': 1}\nassert groups(['a', 'ab', 'b']) == {'a': ['a', 'ab'], 'b': ['b']}\n"
-            "assert point() == (1, 2)\nassert keys({'a': 1}) == {'a'}\nassert list(last([1, 2, 3])) == [2, 3]\nassert point().x == 1\n"
+            "assert counts('aab') == {'a': 2, 'b': 1}\nassert groups(['a', 'ab', 'b']) == {'a': ['a', 'ab'], 'b': "
+            "['b']}\n"
+            "assert point() == (1, 2)\nassert keys({'a': 1}) == {'a'}\nassert list(last([1, 2, 3])) == [2, 3]\nassert "
+            "point().x == 1\n"
         ),
     ),
     "large integers": (
@@ -294,7 +343,10 @@ OWN: dict[str, tuple[str, str]] = {
             "import base64, zlib\ndef pack(b): return base64.b64encode(zlib.compress(b))\n"
             "def unpack(b): return zlib.decompress(base64.b64decode(b))\n"
         ),
-        ("assert unpack(pack(b'abc')) == b'abc'\nassert isinstance(pack(b''), bytes)\nassert bytearray(unpack(pack(b'x'))) == b'x'\n"),
+        (
+            "assert unpack(pack(b'abc')) == b'abc'\nassert isinstance(pack(b''), bytes)\nassert "
+            "bytearray(unpack(pack(b'x'))) == b'x'\n"
+        ),
     ),
     "odd texts": (
         "def f(s): return s[::-1]\n",
@@ -308,22 +360,30 @@ OWN: dict[str, tuple[str, str]] = {
         (
             "import functools, time\ndef timed(f):\n    @functools.wraps(f)\n    def inner(*a, **k):\n"
             "        start = time.perf_counter()\n        try:\n            return f(*a, **k)\n        finally:\n"
-            "            inner.seconds = time.perf_counter() - start\n    return inner\n@timed\ndef f(x):\n    '''Add one.'''\n"
+            "            inner.seconds = time.perf_counter() - start\n    return inner\n@timed\ndef f(x):\n    '''Add "
+            "one.'''\n"
             "    return x + 1\n"
         ),
         ("assert f(1) == 2\nassert f.seconds >= 0\nassert f.__name__ == 'f' and f.__doc__ == 'Add one.'\n"),
     ),
     "an abstract class": (
         (
-            "from abc import ABC, abstractmethod\nclass Shape(ABC):\n    @property\n    @abstractmethod\n    def area(self): ...\n"
-            "class Square(Shape):\n    def __init__(self, a): self.a = a\n    @property\n    def area(self): return self.a ** 2\n"
+            "from abc import ABC, abstractmethod\nclass Shape(ABC):\n    @property\n    @abstractmethod\n    def "
+            "area(self): ...\n"
+            "class Square(Shape):\n    def __init__(self, a): self.a = a\n    @property\n    def area(self): return "
+            "self.a ** 2\n"
         ),
-        ("assert Square(3).area == 9\ntry:\n    Shape()\nexcept TypeError:\n    pass\nelse:\n    raise AssertionError('abstract')\n"),
+        (
+            "assert Square(3).area == 9\ntry:\n    Shape()\nexcept TypeError:\n    pass\nelse:\n    raise "
+            "AssertionError('abstract')\n"
+        ),
     ),
     "a metaclass and slots": (
         (
-            "class Registry(type):\n    known = {}\n    def __new__(m, n, b, d):\n        c = super().__new__(m, n, b, d)\n"
-            "        m.known[n] = c\n        return c\nclass A(metaclass=Registry):\n    __slots__ = ('x',)\nclass B(A): pass\n"
+            "class Registry(type):\n    known = {}\n    def __new__(m, n, b, d):\n        c = super().__new__(m, n, "
+            "b, d)\n"
+            "        m.known[n] = c\n        return c\nclass A(metaclass=Registry):\n    __slots__ = ('x',)\nclass "
+            "B(A): pass\n"
             "def names(): return sorted(Registry.known)\n"
         ),
         ("assert names() == ['A', 'B']\nassert Registry.known['B'] is B\n"),
@@ -331,13 +391,17 @@ OWN: dict[str, tuple[str, str]] = {
     "pattern matching": (
         (
             "def area(shape):\n    match shape:\n        case {'kind': 'square', 'a': a}:\n            return a * a\n"
-            "        case ('rect', a, b) if a > 0:\n            return a * b\n        case _:\n            return None\n"
+            "        case ('rect', a, b) if a > 0:\n            return a * b\n        case _:\n            return "
+            "None\n"
         ),
         ("assert area({'kind': 'square', 'a': 3}) == 9\nassert area(('rect', 2, 3)) == 6\nassert area(7) is None\n"),
     ),
     "helpers with the tests' names": (
         ("def check(x): return x > 0\ndef solve(xs): return [x for x in xs if check(x)]\n"),
-        ("def verify(candidate):\n    assert candidate([1, -1]) == [1]\n    assert candidate([]) == []\nverify(solve)\n"),
+        (
+            "def verify(candidate):\n    assert candidate([1, -1]) == [1]\n    assert candidate([]) == "
+            "[]\nverify(solve)\n"
+        ),
     ),
     "imported by its name": (
         ("X = 3\ndef f(): return X\n"),
@@ -358,7 +422,8 @@ OWN: dict[str, tuple[str, str]] = {
     "tested by doctest": (
         ("def f(x):\n    return {x: [x]}\n"),
         (
-            '"""\n>>> f(1)\n{1: [1]}\n>>> for i in range(2):\n...     print(f(i))\n{0: [0]}\n{1: [1]}\n"""\nimport doctest\n'
+            '"""\n>>> f(1)\n{1: [1]}\n>>> for i in range(2):\n...     print(f(i))\n{0: [0]}\n{1: [1]}\n"""\nimport '
+            "doctest\n"
             "doctest.testmod()\n"
         ),
     ),
@@ -374,7 +439,8 @@ OWN: dict[str, tuple[str, str]] = {
     ),
     "signals and time": (
         (
-            "import signal, time\ndef with_limit(f):\n    def late(*a): raise TimeoutError\n    signal.signal(signal.SIGALRM, late)\n"
+            "import signal, time\ndef with_limit(f):\n    def late(*a): raise TimeoutError\n    "
+            "signal.signal(signal.SIGALRM, late)\n"
             "    signal.setitimer(signal.ITIMER_REAL, 0.05)\n    try:\n        return f()\n    except TimeoutError:\n"
             "        return 'late'\n    finally:\n        signal.setitimer(signal.ITIMER_REAL, 0)\n"
         ),
@@ -383,14 +449,17 @@ OWN: dict[str, tuple[str, str]] = {
     "a subprocess": (
         (
             "import subprocess, sys\ndef version():\n"
-            "    return subprocess.check_output([sys.executable, '-c', 'import sys; print(sys.version_info[0])'], text=True)\n"
-            "def shell(): return subprocess.run('echo $((6 * 7))', shell=True, capture_output=True, text=True).stdout.strip()\n"
+            "    return subprocess.check_output([sys.executable, '-c', 'import sys; print(sys.version_info[0])'], "
+            "text=True)\n"
+            "def shell(): return subprocess.run('echo $((6 * 7))', shell=True, capture_output=True, "
+            "text=True).stdout.strip()\n"
         ),
         ("assert version() == '3\\n'\nassert shell() == '42'\n"),
     ),
     "processes by spawn": (
         (
-            "import multiprocessing as mp\ndef square(x): return x * x\ndef f(xs):\n    with mp.get_context('spawn').Pool(1) as pool:\n"
+            "import multiprocessing as mp\ndef square(x): return x * x\ndef f(xs):\n    with "
+            "mp.get_context('spawn').Pool(1) as pool:\n"
             "        return pool.map(square, xs)\nif __name__ == '__main__':\n    print(f([1]))\n"
         ),
         "assert f([1, 2, 3]) == [1, 4, 9]\n",
@@ -411,7 +480,8 @@ OWN: dict[str, tuple[str, str]] = {
             "            self.sum += x\n            return self.sum\n"
         ),
         (
-            "import asyncio\nasync def test():\n    bank = Bank()\n    await asyncio.gather(*(bank.add(i) for i in range(5)))\n"
+            "import asyncio\nasync def test():\n    bank = Bank()\n    await asyncio.gather(*(bank.add(i) for i in "
+            "range(5)))\n"
             "    assert bank.sum == 10\nasyncio.run(test())\n"
         ),
     ),

@@ -13,13 +13,23 @@ F = "def f(x):\n    return x + 1\n"
 @pytest.mark.parametrize(
     "text",
     [
-        f"```python\n{F}```", f"```\n{F}```\n", f"~~~python\n{F}~~~", f"````py\n{F}````", f"``` python3 title='a'\n{F}```",
-        f"```{{python}}\n{F}```", f"```Python\n{F}```".replace("\n", "\r\n"), f"Here:\n```python\n{F}",
-        "1. So:\n   ```python\n   def f(x):\n       return x + 1\n   ```\n", "- a\n\t```python\n\tdef f(x):\n\t    return x + 1\n\t```",
-        f"```text\nf(1) is 2\n```\n```python\n{F}```", f"```text\nopen\n```python\n{F}```", f"````markdown\n```python\n{F}```\n````\nSo.",
-        f"```python\n{F}```\n```text\n2\n```", f"~~~\n{F}~~~\nwith `x` and ``` in prose",
+        f"```python\n{F}```",
+        f"```\n{F}```\n",
+        f"~~~python\n{F}~~~",
+        f"````py\n{F}````",
+        f"``` python3 title='a'\n{F}```",
+        f"```{{python}}\n{F}```",
+        f"```Python\n{F}```".replace("\n", "\r\n"),
+        f"Here:\n```python\n{F}",
+        "1. So:\n   ```python\n   def f(x):\n       return x + 1\n   ```\n",
+        "- a\n\t```python\n\tdef f(x):\n\t    return x + 1\n\t```",
+        f"```text\nf(1) is 2\n```\n```python\n{F}```",
+        f"```text\nopen\n```python\n{F}```",
+        f"````markdown\n```python\n{F}```\n````\nSo.",
+        f"```python\n{F}```\n```text\n2\n```",
+        f"~~~\n{F}~~~\nwith `x` and ``` in prose",
     ],
-)  # fmt: skip
+)
 def test_fences_of_every_form_are_read(text: str) -> None:
     assert [block.replace("\r", "").strip() for block in code_blocks(text)][-1] == F.strip()
 

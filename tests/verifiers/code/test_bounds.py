@@ -34,7 +34,8 @@ def ran(program: str, tests: str = "assert True", *, isolated: bool = True, **li
 @pytest.mark.parametrize(
     "attempt",
     [
-        "import os\nfor i in range(30):\n    end = os.memfd_create('m')\n    os.ftruncate(end, 63 << 20)\n    os.pwrite(end, b'x', 0)",
+        "import os\nfor i in range(30):\n    end = os.memfd_create('m')\n    os.ftruncate(end, 63 << 20)\n    "
+        "os.pwrite(end, b'x', 0)",
         LIBC + "if libc.shmget(0, 1 << 26, 0o1600) < 0: raise PermissionError",
         LIBC + "if libc.msgget(0, 0o1600) < 0: raise PermissionError",
         LIBC + "if libc.semget(0, 100, 0o1600) < 0: raise PermissionError",
@@ -74,12 +75,17 @@ def test_memory_that_forked_processes_share_counts_once(isolated: bool) -> None:
     forks += "for _ in range(8):\n    if not os.fork():\n        time.sleep(600)\ntime.sleep(1.5)\n"
     result = ran(forks, isolated=isolated, memory=512 * MIB)
     assert result.outcome is ProgramOutcome.PASSED, result
-    own = forks.replace("time.sleep(600)", "x[::4096] = bytes(len(x[::4096])); time.sleep(600)").replace("sleep(1.5)", "sleep(20)")
+    own = forks.replace("time.sleep(600)", "x[::4096] = bytes(len(x[::4096])); time.sleep(600)").replace(
+        "sleep(1.5)", "sleep(20)"
+    )
     assert ran(own, isolated=isolated, memory=512 * MIB).outcome is ProgramOutcome.MEMORY
 
 
 def test_memory_of_processes_counts_shared_pages_once() -> None:
-    source = "import os, sys, time\nx = b'x' * (64 << 20)\nfor _ in range(3):\n    if not os.fork():\n        time.sleep(60)\n"
+    source = (
+        "import os, sys, time\nx = b'x' * (64 << 20)\nfor _ in range(3):\n    if not os.fork():\n        "
+        "time.sleep(60)\n"
+    )
     source += "print(1, flush=True)\ntime.sleep(60)"
     command = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {source!r}])"
     with subprocess.Popen([sys.executable, "-c", command], stdout=subprocess.PIPE) as outer:
@@ -107,7 +113,10 @@ def test_a_process_that_has_ended_since_it_was_listed_holds_nothing() -> None:
 def test_sockets_outside_are_out_of_reach(kind: str, tmp_path: Path) -> None:
     for folder in (tmp_path, *tmp_path.parents[:3]):
         folder.chmod(0o777)
-    with socket.socket(socket.AF_UNIX, socket.SocketKind[kind]) as server, socket.socket(socket.AF_UNIX, socket.SocketKind[kind]) as hidden:
+    with (
+        socket.socket(socket.AF_UNIX, socket.SocketKind[kind]) as server,
+        socket.socket(socket.AF_UNIX, socket.SocketKind[kind]) as hidden,
+    ):
         server.bind(str(tmp_path / "s"))
         (tmp_path / "s").chmod(0o777)
         hidden.bind(f"\0{tmp_path}")
@@ -119,17 +128,25 @@ def test_sockets_outside_are_out_of_reach(kind: str, tmp_path: Path) -> None:
             result = ran(attempt)
             assert result.outcome is ProgramOutcome.ERROR
             assert result.detail.startswith((error, "PermissionError"))
-        inside = "import socket\nl = socket.socket(socket.AF_UNIX)\nl.bind('own')\nl.listen()\nsocket.socket(socket.AF_UNIX).connect('own')"
+        inside = (
+            "import socket\nl = "
+            "socket.socket(socket.AF_UNIX)\nl.bind('own')\nl.listen()\nsocket.socket(socket.AF_UNIX).connect('own')"
+        )
         assert ran(inside).outcome is ProgramOutcome.PASSED
 
 
 @SHUT_IN
 def test_the_view_has_the_interpreter_and_no_more() -> None:
     here = str(Path(__file__).parent)
-    program = f"import os\ndef seen(path): return os.path.exists(path)\ndef root(): return sorted(os.listdir('/'))\nHERE = {here!r}"
+    program = (
+        "import os\ndef seen(path): return os.path.exists(path)\ndef root(): return "
+        f"sorted(os.listdir('/'))\nHERE = {here!r}"
+    )
     tests = (
-        f"assert not seen('/etc/passwd')\nassert not seen('/proc/self')\nassert not seen({here!r})\nassert seen({sys.prefix!r})\n"
-        "assert not seen('/run')\nassert not seen('/sys')\nassert seen('/usr/lib')\nassert seen('/dev/null')\nassert not seen('/dev/kvm')\n"
+        f"assert not seen('/etc/passwd')\nassert not seen('/proc/self')\nassert not seen({here!r})\nassert "
+        f"seen({sys.prefix!r})\n"
+        "assert not seen('/run')\nassert not seen('/sys')\nassert seen('/usr/lib')\nassert seen('/dev/null')\nassert "
+        "not seen('/dev/kvm')\n"
     )
     result = ran(program, tests)
     assert result.outcome is ProgramOutcome.PASSED, result
@@ -156,7 +173,10 @@ class TestControlGroups:
         if group is None:
             pytest.skip("no control group can be made here")
         try:
-            wait = "import os, sys\nsys.stdin.read()\nend = os.memfd_create('m')\nfor _ in range(200):\n    os.write(end, bytes(1 << 20))\n"
+            wait = (
+                "import os, sys\nsys.stdin.read()\nend = os.memfd_create('m')\nfor _ in range(200):\n    "
+                "os.write(end, bytes(1 << 20))\n"
+            )
             with subprocess.Popen([sys.executable, "-c", wait], stdin=subprocess.PIPE) as process:
                 assert group.add(process.pid)
                 assert not group.killed()
@@ -176,7 +196,9 @@ class TestControlGroups:
         (tmp_path / "user").mkdir()
         (tmp_path / "user" / "cgroup.subtree_control").write_text("cpu memory pids\n")
         own = "1:cpu:/a\n4:memory:/b/c\n0::/user/own\n"
-        mounts = f"cgroup /sys/m cgroup rw,memory 0 0\ncgroup /sys/c cgroup rw,cpu 0 0\nnone {tmp_path} cgroup2 rw 0 0\n"
+        mounts = (
+            f"cgroup /sys/m cgroup rw,memory 0 0\ncgroup /sys/c cgroup rw,cpu 0 0\nnone {tmp_path} cgroup2 rw 0 0\n"
+        )
         assert cgroup.candidates(own, mounts) == [(Path("/sys/m/b/c"), 1), (tmp_path / "user", 2)]
         (tmp_path / "user" / "cgroup.subtree_control").write_text("cpu\n")
         assert cgroup.candidates(own, mounts) == [(Path("/sys/m/b/c"), 1)]
@@ -209,7 +231,9 @@ class TestControlGroups:
         assert cgroup.make("x", 5) is None
         assert not cgroup.ControlGroup(tmp_path / "nowhere", 2).add(7)
 
-    def test_a_place_without_the_controller_or_the_right_to_write_is_none(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_place_without_the_controller_or_the_right_to_write_is_none(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         assert cgroup.candidates("0::/a/b\n", f"none {tmp_path} cgroup2 rw 0 0\n") == []
         monkeypatch.setattr(cgroup, "candidates", lambda own, mounts: [(tmp_path / "nowhere", 2), (tmp_path, 2)])
         (tmp_path / f"tts-code-{os.getpid()}-x").mkdir()
@@ -229,7 +253,9 @@ def test_files_of_a_folder_count_with_those_below_it(tmp_path: Path) -> None:
     assert held_in(str(tmp_path)) is None, "folders are nested too deeply"
 
 
-def test_every_folder_above_must_let_a_user_without_rights_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_folder_above_must_let_a_user_without_rights_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "prefix", "/usr")
     monkeypatch.setattr(sys, "base_prefix", "/usr")
     assert may_enter("/usr/lib")

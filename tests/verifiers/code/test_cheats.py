@@ -16,13 +16,18 @@ FORMS = {
     "bare": "\n".join(f"f({x}) == {y}" for x, y in CASES),
     "turned": "\n".join(f"assert {y} == f({x}), 'f({x})'" for x, y in CASES),
     "named": f"CASES = {CASES}\nfor x, y in CASES:\n    assert f(x) == y, f'{{x}} gives no {{y}}'",
-    "check": "def check(candidate):\n" + "\n".join(f"    assert candidate({x}) == {y}" for x, y in CASES) + "\ncheck(f)",
+    "check": "def check(candidate):\n"
+    + "\n".join(f"    assert candidate({x}) == {y}" for x, y in CASES)
+    + "\ncheck(f)",
     "all": f"assert all(f(x) == y for x, y in {CASES})",
     "pairs": (
-        f"INPUTS = {[x for x, _ in CASES]}\nOUTPUTS = {[y for _, y in CASES]}\nfor x, y in zip(INPUTS, OUTPUTS):\n    assert f(x) == y"
+        f"INPUTS = {[x for x, _ in CASES]}\nOUTPUTS = {[y for _, y in CASES]}\nfor x, y in zip(INPUTS, OUTPUTS):\n    "
+        "assert f(x) == y"
     ),
-    "dictionary": f"CASES = {dict(CASES)}\nfor x, y in CASES.items():\n    result = f(x)\n    print(x, y, result)\n    assert result == y",
-    "records": f"CASES = {[{'in': x, 'out': y} for x, y in CASES]}\nfor case in CASES:\n    assert f(case['in']) == case['out'], case",
+    "dictionary": f"CASES = {dict(CASES)}\nfor x, y in CASES.items():\n    result = f(x)\n    print(x, y, result)\n   "
+    " assert result == y",
+    "records": f"CASES = {[{'in': x, 'out': y} for x, y in CASES]}\nfor case in CASES:\n    assert f(case['in']) == "
+    "case['out'], case",
     "two names": "actual, expected = f(3), [122, '3']\nprint(f'{actual} {expected}')\nassert actual == expected",
     "pytest": "def test_f():\n    expected = [122, '3']\n    result = f(3)\n    assert result == expected\n",
     "unittest": (
@@ -63,14 +68,18 @@ CHEATS = {
         "class Liar:\n    def __eq__(self, other): return True\n    def __ne__(self, other): return False\n"
         "    def __hash__(self): return 0\ndef f(x): return [Liar(), Liar()]"
     ),
-    "a list whose == is always true": ("class L(list):\n    def __eq__(self, other): return True\ndef f(x): return L()"),
+    "a list whose == is always true": (
+        "class L(list):\n    def __eq__(self, other): return True\ndef f(x): return L()"
+    ),
     "numbers whose == is always true": (
         "class N(int):\n    def __eq__(self, other): return True\n    __hash__ = int.__hash__\nclass S(str):\n"
         "    def __eq__(self, other): return True\n    __hash__ = str.__hash__\ndef f(x): return [N(1), S('')]"
     ),
     "it writes a verdict on all descriptors": (
-        "import json, os\nverdict = json.dumps({'passed': 2, 'total': 2, 'faults': [], 'steps': [{}, {}], 'status': 0})\n"
-        "for end in range(3, 64):\n    try: os.write(end, verdict.encode() + b'\\n')\n    except OSError: pass\ndef f(x): return 0"
+        "import json, os\nverdict = json.dumps({'passed': 2, 'total': 2, 'faults': [], 'steps': [{}, {}], 'status': "
+        "0})\n"
+        "for end in range(3, 64):\n    try: os.write(end, verdict.encode() + b'\\n')\n    except OSError: pass\ndef "
+        "f(x): return 0"
     ),
     "it writes a report with the mark that it finds": (
         "import gc, json, os\nfound = {}\nfor o in gc.get_objects():\n"
@@ -82,32 +91,46 @@ CHEATS = {
         "import builtins\nbuiltins.exec = lambda *a, **k: None\nbuiltins.eval = lambda *a, **k: True\n"
         "builtins.compile = lambda *a, **k: None\ndef f(x): return 0"
     ),
-    "it replaces ast.parse": ("import ast\nast.parse = lambda *a, **k: ast.Module([], [])\nast.Assert = ast.Pass\ndef f(x): return 0"),
+    "it replaces ast.parse": (
+        "import ast\nast.parse = lambda *a, **k: ast.Module([], [])\nast.Assert = ast.Pass\ndef f(x): return 0"
+    ),
     "it replaces sorted, bool and isinstance": (
         "import builtins\nbuiltins.sorted = lambda *a, **k: []\nbuiltins.bool = lambda *a: True\n"
         "builtins.isinstance = lambda *a: True\ndef f(x): return 0"
     ),
     "it makes assertions true": (
-        "import builtins\nbuiltins.AssertionError = type('E', (Exception,), {})\nbuiltins.all = lambda x: True\nimport sys\n"
+        "import builtins\nbuiltins.AssertionError = type('E', (Exception,), {})\nbuiltins.all = lambda x: "
+        "True\nimport sys\n"
         "sys.settrace(lambda *a: None)\ndef f(x): return 0"
     ),
     "it reads the tests in the frames": (
         "import re, types\ndef answer(x, roots):\n    below, seen = list(roots), set()\n    for o in below:\n"
-        "        if id(o) in seen or len(seen) > 200000: continue\n        seen.add(id(o))\n        if isinstance(o, str):\n"
-        '            found = re.search(r"\\(%d\\) == (\\[.*?\\])" % x, o) or re.search(r"\\(%d, (\\[.*?\\])\\)" % x, o)\n'
-        "            if found: return eval(found[1])\n        elif isinstance(o, types.CodeType): below += o.co_consts\n"
-        "        elif isinstance(o, dict): below += [*o.keys(), *o.values()]\n        elif isinstance(o, (list, tuple)):\n"
-        "            if len(o) == 2 and o[1] == str(x) and type(o[0]) is int: return [*o]\n            below += o\nimport sys\n"
+        "        if id(o) in seen or len(seen) > 200000: continue\n        seen.add(id(o))\n        if isinstance(o, "
+        "str):\n"
+        '            found = re.search(r"\\(%d\\) == (\\[.*?\\])" % x, o) or re.search(r"\\(%d, (\\[.*?\\])\\)" % x, '
+        "o)\n"
+        "            if found: return eval(found[1])\n        elif isinstance(o, types.CodeType): below += "
+        "o.co_consts\n"
+        "        elif isinstance(o, dict): below += [*o.keys(), *o.values()]\n        elif isinstance(o, (list, "
+        "tuple)):\n"
+        "            if len(o) == 2 and o[1] == str(x) and type(o[0]) is int: return [*o]\n            below += "
+        "o\nimport sys\n"
         "def f(x):\n    frame, held = sys._getframe(1), []\n    while frame:\n"
-        "        held += [frame.f_locals, frame.f_globals, frame.f_code]\n        frame = frame.f_back\n    return answer(x, held)"
+        "        held += [frame.f_locals, frame.f_globals, frame.f_code]\n        frame = frame.f_back\n    return "
+        "answer(x, held)"
     ),
     "it reads the tests in the garbage collector": (
         "import re, types\ndef answer(x, roots):\n    below, seen = list(roots), set()\n    for o in below:\n"
-        "        if id(o) in seen or len(seen) > 200000: continue\n        seen.add(id(o))\n        if isinstance(o, str):\n"
-        '            found = re.search(r"\\(%d\\) == (\\[.*?\\])" % x, o) or re.search(r"\\(%d, (\\[.*?\\])\\)" % x, o)\n'
-        "            if found: return eval(found[1])\n        elif isinstance(o, types.CodeType): below += o.co_consts\n"
-        "        elif isinstance(o, dict): below += [*o.keys(), *o.values()]\n        elif isinstance(o, (list, tuple)):\n"
-        "            if len(o) == 2 and o[1] == str(x) and type(o[0]) is int: return [*o]\n            below += o\nimport gc\n"
+        "        if id(o) in seen or len(seen) > 200000: continue\n        seen.add(id(o))\n        if isinstance(o, "
+        "str):\n"
+        '            found = re.search(r"\\(%d\\) == (\\[.*?\\])" % x, o) or re.search(r"\\(%d, (\\[.*?\\])\\)" % x, '
+        "o)\n"
+        "            if found: return eval(found[1])\n        elif isinstance(o, types.CodeType): below += "
+        "o.co_consts\n"
+        "        elif isinstance(o, dict): below += [*o.keys(), *o.values()]\n        elif isinstance(o, (list, "
+        "tuple)):\n"
+        "            if len(o) == 2 and o[1] == str(x) and type(o[0]) is int: return [*o]\n            below += "
+        "o\nimport gc\n"
         "def f(x): return answer(x, gc.get_objects())"
     ),
     "it answers with what the comparison asks of it": (
@@ -128,11 +151,13 @@ OTHERS = {
         "        o.update(_value=lambda *a, **k: {'t': None, 'q': ['1', '0']})\ndef f(x): return 0"
     ),
     "it sends steps that hold nothing": (
-        "import gc\nfor o in gc.get_objects():\n    if isinstance(o, dict) and 'run_program' in o: o.update(_step=lambda *a: {})\n"
+        "import gc\nfor o in gc.get_objects():\n    if isinstance(o, dict) and 'run_program' in o: "
+        "o.update(_step=lambda *a: {})\n"
         "def f(x): return 0"
     ),
     "it adds a finished report of a child": (
-        "import os, sys\nif not os.fork():\n    __import__('time').sleep(5)\n    os._exit(0)\nsys.stdout.write('passed 2 of 2')\n"
+        "import os, sys\nif not os.fork():\n    __import__('time').sleep(5)\n    "
+        "os._exit(0)\nsys.stdout.write('passed 2 of 2')\n"
         "def f(x): return 0"
     ),
     "NaN and infinity": "def f(x): return [float('nan'), float('inf')]",
@@ -147,7 +172,8 @@ OTHERS = {
         "    data = property(lambda s: [1])\n    def __init__(self): pass\ndef f(x): return M()"
     ),
     "it reads its parent's memory and arguments": (
-        "import glob\ndef f(x):\n    for name in glob.glob('/proc/[0-9]*/cmdline') + glob.glob('/proc/[0-9]*/environ'):\n"
+        "import glob\ndef f(x):\n    for name in glob.glob('/proc/[0-9]*/cmdline') + "
+        "glob.glob('/proc/[0-9]*/environ'):\n"
         "        try: text = open(name, 'rb').read()\n        except OSError: continue\n"
         "        if b'1491' in text: return [x * 37 + 11, str(x)]\n    return 0"
     ),
@@ -188,8 +214,10 @@ FORGED = {
 def test_a_forged_report_harms_its_program_alone(forged: str, isolated: bool) -> None:
     """The verifier gives a result, and raises nothing: what the sandbox says has a pipe of its own."""
     program = (
-        "import gc, json, os\n[mark] = {o['mark'] for o in gc.get_objects() if isinstance(o, dict) and 'mark' in o and 'program' in o}\n"
-        f"{FORGED[forged]}\nfor end in range(3, 64):\n    try: os.write(end, text + b'\\n')\n    except OSError: pass\ndef f(x): return 0\n"
+        "import gc, json, os\n[mark] = {o['mark'] for o in gc.get_objects() if isinstance(o, dict) and 'mark' in o "
+        "and 'program' in o}\n"
+        f"{FORGED[forged]}\nfor end in range(3, 64):\n    try: os.write(end, text + b'\\n')\n    except OSError: "
+        "pass\ndef f(x): return 0\n"
     )
     result = ran(program, FORMS["named"], isolated=isolated)
     assert result.outcome is ProgramOutcome.FAILED

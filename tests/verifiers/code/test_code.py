@@ -1,4 +1,6 @@
-"""Programs that are run: what scores what, and that bad ones end in time, with an outcome, and touch nothing but their folder."""
+"""Programs that are run: what scores what, and that bad ones end in time, with an outcome, and touch nothing but their
+folder.
+"""
 
 from __future__ import annotations
 
@@ -53,8 +55,11 @@ class TestOutcomes:
 
     def test_it_raises_or_leaves_before_its_tests(self, isolated: bool) -> None:
         for program, detail in (
-            ("1 / 0", "ZeroDivisionError"), ("def f(:", "SyntaxError"), ("import sys; sys.exit(0)", "SystemExit"), ("input()", "EOFError"),
-        ):  # fmt: skip
+            ("1 / 0", "ZeroDivisionError"),
+            ("def f(:", "SyntaxError"),
+            ("import sys; sys.exit(0)", "SystemExit"),
+            ("input()", "EOFError"),
+        ):
             result = ran(program, isolated=isolated)
             assert result.outcome is ProgramOutcome.ERROR
             assert detail in result.detail
@@ -85,14 +90,18 @@ class TestOutcomes:
 
     def test_it_starts_many_processes(self, isolated: bool) -> None:
         started = (  # more than it may, fewer than the kernel lets it: the watch is to see them
-            "import os, time\nfor _ in range(12):\n    if not os.fork():\n        time.sleep(600)\n        os._exit(0)\ntime.sleep(600)"
+            "import os, time\nfor _ in range(12):\n    if not os.fork():\n        time.sleep(600)\n        "
+            "os._exit(0)\ntime.sleep(600)"
         )
         assert ran(started, isolated=isolated, processes=8).outcome is ProgramOutcome.PROCESSES
 
     def test_what_it_leaves_running_is_killed(self, isolated: bool) -> None:
         mark = f"tts-left-{os.getpid()}-{isolated}"
         arguments = ["python", "-c", "import time; time.sleep(60)", mark]
-        away = f"import os, time\nif not os.fork():\n    os.setsid()\n    os.execv({sys.executable!r}, {arguments!r})\ntime.sleep(0.2)"
+        away = (
+            f"import os, time\nif not os.fork():\n    os.setsid()\n    os.execv({sys.executable!r}, "
+            f"{arguments!r})\ntime.sleep(0.2)"
+        )
         assert ran(away, isolated=isolated).outcome is ProgramOutcome.PASSED
         for entry in Path("/proc").glob("[0-9]*/cmdline"):
             try:
@@ -112,7 +121,9 @@ class TestOutcomes:
         with pytest.raises(VerifierError, match="the tests of the problem are no Python: SyntaxError"):
             ran(RIGHT, "assert f(1) ==", isolated=isolated)
         for nothing in ("7", "import math\nX = 1\ndef check(f):\n    assert f(1) == 3\n"):
-            with pytest.raises(VerifierError, match=r"the tests of the problem test nothing .*end them in assertions, or in a call"):
+            with pytest.raises(
+                VerifierError, match=r"the tests of the problem test nothing .*end them in assertions, or in a call"
+            ):
                 ran(RIGHT, nothing, isolated=isolated)
 
     def test_a_loop_over_tests_is_one(self, isolated: bool) -> None:
@@ -123,7 +134,10 @@ class TestOutcomes:
 
     def test_a_flood_where_it_is_reported_is_not_held(self, isolated: bool) -> None:
         tries = "        try: os.write(end, b'x' * 2**16)\n        except OSError: pass"
-        assert ran(f"import os\nwhile True:\n    for end in range(3, 100):\n{tries}", isolated=isolated).outcome is ProgramOutcome.OUTPUT
+        assert (
+            ran(f"import os\nwhile True:\n    for end in range(3, 100):\n{tries}", isolated=isolated).outcome
+            is ProgramOutcome.OUTPUT
+        )
 
 
 @SHUT_IN
@@ -139,9 +153,9 @@ class TestShutIn:
     @pytest.mark.parametrize(
         "attempt",
         [
-            "import shutil; shutil.rmtree({0!r})", "import os; os.remove({0!r} + '/kept.txt')", "open({0!r} + '/kept.txt', 'w')",
-            "open({0!r} + '/new.txt', 'w')", "import os; os.chmod({0!r} + '/kept.txt', 0)",
-            "import os; os.rename({0!r} + '/kept.txt', 'mine')",
+            "import shutil; shutil.rmtree({0!r})", "import os; os.remove({0!r} + '/kept.txt')",
+            "open({0!r} + '/kept.txt', 'w')", "open({0!r} + '/new.txt', 'w')",
+            "import os; os.chmod({0!r} + '/kept.txt', 0)", "import os; os.rename({0!r} + '/kept.txt', 'mine')",
             "import os; os.utime({0!r} + '/kept.txt', (0, 0))", "print(open({0!r} + '/kept.txt').read())",
             "import os; os.symlink({0!r}, 'link'); open('link/kept.txt', 'w')",
             "import subprocess; subprocess.run(['rm', '-r', {0!r}], check=True)",
@@ -157,7 +171,10 @@ class TestShutIn:
         assert [entry.name for entry in victim.iterdir()] == ["kept.txt"]
 
     def test_its_own_folder_is_its_own(self) -> None:
-        own = "import os, tempfile\nos.mkdir('a')\nopen('a/b', 'w').write('x')\nos.rename('a/b', 'c')\ntempfile.TemporaryFile().write(b'x')"
+        own = (
+            "import os, tempfile\nos.mkdir('a')\nopen('a/b', 'w').write('x')\nos.rename('a/b', "
+            "'c')\ntempfile.TemporaryFile().write(b'x')"
+        )
         assert ran(own).outcome is ProgramOutcome.PASSED
 
     def test_a_folder_that_is_hard_to_remove_is_removed(self) -> None:
@@ -195,7 +212,9 @@ class TestTheVerifier:
         assert program_in(text) == program
 
     def test_all_tests_or_their_share(self) -> None:
-        solutions = [path([-1.0], text=f"So:\n```python\n{program}```\n") for program in (RIGHT, WRONG, "1 / 0\n", RIGHT)]
+        solutions = [
+            path([-1.0], text=f"So:\n```python\n{program}```\n") for program in (RIGHT, WRONG, "1 / 0\n", RIGHT)
+        ]
         assert wholes(Code(tests=TESTS, sandbox="none"), *solutions, calls=NoCalls()) == [1.0, 0.0, 0.0, 1.0]
         shares = wholes(Code(tests=TESTS, sandbox="none", credit="share"), *solutions[:3], calls=NoCalls())
         assert shares == pytest.approx([1.0, 1 / 3, 0.0])
@@ -210,11 +229,20 @@ class TestTheVerifier:
         ("tests", "message"),
         [
             ("", "the answer of problem 'bad' is '', but must test something"),
-            ("def check(f): assert f(1)", "the answer of problem 'bad' is .*, but must test something .*end them in assertions"),
-            ("assert f(1) ==", "the answer of problem 'bad' is 'assert f.1. ==', but must be Python that tests programs: invalid syntax"),
+            (
+                "def check(f): assert f(1)",
+                "the answer of problem 'bad' is .*, but must test something .*end them in assertions",
+            ),
+            (
+                "assert f(1) ==",
+                "the answer of problem 'bad' is 'assert f.1. ==', but must be Python that tests programs: invalid "
+                "syntax",
+            ),
         ],
     )
-    def test_a_problem_whose_tests_mean_nothing_is_refused_before_anything_is_written(self, tests: str, message: str) -> None:
+    def test_a_problem_whose_tests_mean_nothing_is_refused_before_anything_is_written(
+        self, tests: str, message: str
+    ) -> None:
         asked: list[str] = []
 
         def write(ask: Any) -> str:
@@ -225,7 +253,9 @@ class TestTheVerifier:
         member = Ensemble(members=(Code(sandbox="none"),))
         for verifier in (Code(sandbox="none"), member):
             asked.clear()
-            with tts.Solver(FunctionBackend(write), verifier, task="text", strategy="single | best", allow_oracle=True) as solver:
+            with tts.Solver(
+                FunctionBackend(write), verifier, task="text", strategy="single | best", allow_oracle=True
+            ) as solver:
                 good, bad = solver.solve_many(problems, each=tts.Budget(samples=1))
             assert good.error is None
             assert isinstance(bad.error, ConfigError)
@@ -234,9 +264,13 @@ class TestTheVerifier:
             assert not any("write g" in prompt for prompt in asked)
 
     def test_time_that_the_budget_does_not_have_leaves_a_score_unknown(self) -> None:
-        over = wholes(Code(tests=TESTS, sandbox="none"), path([-1.0], text=RIGHT), calls=NoCalls(seconds_left=lambda: 0.0))
+        over = wholes(
+            Code(tests=TESTS, sandbox="none"), path([-1.0], text=RIGHT), calls=NoCalls(seconds_left=lambda: 0.0)
+        )
         short = wholes(
-            Code(tests=TESTS, sandbox="none"), path([-1.0], text="import time; time.sleep(60)"), calls=NoCalls(seconds_left=lambda: 0.2)
+            Code(tests=TESTS, sandbox="none"),
+            path([-1.0], text="import time; time.sleep(60)"),
+            calls=NoCalls(seconds_left=lambda: 0.2),
         )
         assert math.isnan(over[0])
         assert math.isnan(short[0])
@@ -245,18 +279,31 @@ class TestTheVerifier:
         programs = [WRONG, "1 / 0\n", RIGHT, WRONG]
         model = FunctionBackend(lambda ask: f"```python\n{programs[ask.seed % 4]}```")
         solution = tts.solve(
-            Problem("write f", task="text"), tts.Budget(samples=12), model=model, strategy="best_of_n(n=12) | best",
+            Problem("write f", task="text"),
+            tts.Budget(samples=12),
+            model=model,
+            strategy="best_of_n(n=12) | best",
             verifier=Code(tests=TESTS, sandbox="none"),
-        )  # fmt: skip
+        )
         assert {c.scores["main"] for c in solution.candidates} == {0.0, 1.0}
         assert RIGHT in solution.candidates[0].trajectory.full_text
         assert solution.usage.verifier_tokens == 0
 
-    def test_where_it_cannot_shut_in_it_refuses_with_the_reason_unless_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_where_it_cannot_shut_in_it_refuses_with_the_reason_unless_told(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(code, "why_not", lambda: "Landlock (create_ruleset) failed: Function not implemented")
         model = FunctionBackend(lambda ask: RIGHT)
-        with pytest.raises(CapabilityError, match=r"it is not available here: Landlock .*not implemented .*sandbox='none'"):
-            tts.solve("write f", tts.Budget(samples=1), model=model, strategy="best_of_n(n=1) | best", verifier=Code(tests=TESTS))
+        with pytest.raises(
+            CapabilityError, match=r"it is not available here: Landlock .*not implemented .*sandbox='none'"
+        ):
+            tts.solve(
+                "write f",
+                tts.Budget(samples=1),
+                model=model,
+                strategy="best_of_n(n=1) | best",
+                verifier=Code(tests=TESTS),
+            )
         allowed = Code(tests=TESTS, sandbox="none")
         tts.solve("write f", tts.Budget(samples=1), model=model, strategy="best_of_n(n=1) | best", verifier=allowed)
 

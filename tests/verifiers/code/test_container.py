@@ -1,4 +1,6 @@
-"""Programs in a container: by llm-sandbox, where it is installed, before a Docker that runs them here; and by what stands for it."""
+"""Programs in a container: by llm-sandbox, where it is installed, before a Docker that runs them here; and by what
+stands for it.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ class Container:
         assert stream, "output must be read as it comes, or all of it is held"
         command, file = cmd.split()
         assert (command, workdir) == ("python", "/sandbox")
-        return types.SimpleNamespace(exit_code=None, output=self.output([sys.executable, "-I", str(self.folder / Path(file).name)]))
+        return types.SimpleNamespace(
+            exit_code=None, output=self.output([sys.executable, "-I", str(self.folder / Path(file).name)])
+        )
 
     def output(self, command: list[str]) -> Iterator[tuple[bytes, None]]:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -106,9 +110,14 @@ class Session:
     """Stands for a session of llm-sandbox: runs the script as a container of the daemon."""
 
     def __init__(self, daemon: Docker, **options: Any) -> None:
-        assert {name: options[name] for name in ("lang", "skip_environment_setup", "keep_template", "encoding_errors")} == {
-            "lang": "python", "skip_environment_setup": True, "keep_template": True, "encoding_errors": "replace",
-        }  # fmt: skip
+        assert {
+            name: options[name] for name in ("lang", "skip_environment_setup", "keep_template", "encoding_errors")
+        } == {
+            "lang": "python",
+            "skip_environment_setup": True,
+            "keep_template": True,
+            "encoding_errors": "replace",
+        }
         self.container = daemon.create(**options["runtime_configs"])
 
     def __enter__(self) -> Session:
@@ -119,7 +128,9 @@ class Session:
         self.container.wait()
         self.container.remove(force=True)
 
-    def run(self, script: str, timeout: float, on_stdout: Callable[[str], None], on_stderr: Callable[[str], None]) -> Any:
+    def run(
+        self, script: str, timeout: float, on_stdout: Callable[[str], None], on_stderr: Callable[[str], None]
+    ) -> Any:
         if "sleep(600)" in script:
             raise TooLate
         written = ""
@@ -178,7 +189,9 @@ def test_it_raises_leaves_or_says_what_is_no_text(daemon: Docker) -> None:
     assert odd.output.endswith("\ud800 é\n")
 
 
-@pytest.mark.parametrize("flood", ["print('x' * 2**21)", "import os\nwhile True: os.write(1, b'x' * 2**16)", "import os\nos.system('yes')"])
+@pytest.mark.parametrize(
+    "flood", ["print('x' * 2**21)", "import os\nwhile True: os.write(1, b'x' * 2**16)", "import os\nos.system('yes')"]
+)
 def test_a_flood_of_output_is_not_held(daemon: Docker, flood: str) -> None:
     result = ran(flood)
     assert result.outcome is ProgramOutcome.OUTPUT
@@ -188,7 +201,8 @@ def test_a_flood_of_output_is_not_held(daemon: Docker, flood: str) -> None:
 @pytest.mark.parametrize("said", ["'{'", "'[3, 4]'", "'[{}, 5]'", "'7'"])
 def test_a_forged_report_is_a_crash_of_the_program(daemon: Docker, said: str) -> None:
     find = (
-        "import gc, os\nfor o in gc.get_objects():\n    if isinstance(o, dict) and 'runner' in o and 'end' in o:\n        end = o['end']\n"
+        "import gc, os\nfor o in gc.get_objects():\n    if isinstance(o, dict) and 'runner' in o and 'end' in o:\n "
+        "       end = o['end']\n"
     )
     find += "mark = next(c for c in end.__code__.co_consts if isinstance(c, str) and len(c) == 16)\n"
     forged = f"{find}os.write(1, (mark + {said}).encode())\n"
@@ -216,15 +230,20 @@ def test_what_docker_fails_in_is_one_line(daemon: Docker, monkeypatch: pytest.Mo
         raise RuntimeError("no space\nleft on device")
 
     monkeypatch.setattr(daemon, "create", create)
-    with pytest.raises(VerifierError, match=r"the container failed: RuntimeError: no space left on device \(hint: Docker must run"):
+    with pytest.raises(
+        VerifierError, match=r"the container failed: RuntimeError: no space left on device \(hint: Docker must run"
+    ):
         ran(RIGHT)
 
 
 def solve() -> tts.Solution:
     return tts.solve(
-        "write f", tts.Budget(samples=1), model=FunctionBackend(lambda ask: RIGHT), strategy="best_of_n(n=1) | best",
+        "write f",
+        tts.Budget(samples=1),
+        model=FunctionBackend(lambda ask: RIGHT),
+        strategy="best_of_n(n=1) | best",
         verifier=Code(tests=TESTS, sandbox="docker"),
-    )  # fmt: skip
+    )
 
 
 def test_it_scores_in_a_search(daemon: Docker) -> None:
@@ -246,7 +265,9 @@ def test_a_daemon_that_does_not_answer_is_told_before_anything_is_spent(monkeypa
 
 
 @pytest.mark.parametrize("package", ["llm_sandbox", "docker"])
-def test_where_it_is_not_installed_that_is_told_before_anything_is_spent(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_it_is_not_installed_that_is_told_before_anything_is_spent(
+    package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingDependency, match=r"code\(sandbox='docker'\) needs the optional dependency llm-sandbox"):
         solve()

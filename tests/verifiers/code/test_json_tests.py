@@ -24,7 +24,8 @@ SUMS = [{"stdin": "3 4\n", "stdout": "7\n"}, {"stdin": "1 1", "stdout": "2"}]
 METHOD = "class Solution:\n    def f(self, n: List[int]) -> int:\n        return "
 WAYS = {
     "input": "a, b = map(int, input().split())\nprint(a + b)",
-    "guard": "import sys\ndef main():\n    print(sum(map(int, sys.stdin.read().split())))\nif __name__ == '__main__':\n    main()",
+    "guard": "import sys\ndef main():\n    print(sum(map(int, sys.stdin.read().split())))\nif __name__ == "
+    "'__main__':\n    main()",
     "lines": "import sys\nfor line in sys.stdin:\n    print(sum(map(int, line.split())))",
     "descriptor": "import os\nprint(sum(map(int, os.read(0, 100).split())))\nexit()",
     "file": "print(sum(map(int, open(0).read().split())))",
@@ -59,10 +60,16 @@ def test_standard_input_is_read_in_every_way(way: str, isolated: bool) -> None:
         ("import os\nos.kill(os.getpid(), 11)", (False, False), "SIGSEGV"),
         ("x = bytearray(2**33)", (False, False), "MemoryError"),
         ("while True:\n    pass", (False,), "it ran for more than 0.5 seconds"),
-        ("import subprocess\nprint(sum(map(int, input().split())))\nsubprocess.Popen(['sleep', '60'])", (True, True), ""),
+        (
+            "import subprocess\nprint(sum(map(int, input().split())))\nsubprocess.Popen(['sleep', '60'])",
+            (True, True),
+            "",
+        ),
     ],
 )
-def test_every_run_has_an_outcome_and_a_limit_of_its_own(program: str, told: tuple[bool, ...], detail: str, isolated: bool) -> None:
+def test_every_run_has_an_outcome_and_a_limit_of_its_own(
+    program: str, told: tuple[bool, ...], detail: str, isolated: bool
+) -> None:
     result = ran(program, SUMS, isolated=isolated, seconds=0.5 if "while" in program else 10.0)
     assert (result.tests, detail in result.detail) == (told, True), result.detail
     assert result.outcome is (ProgramOutcome.PASSED if all(told) and len(told) == 2 else ProgramOutcome.FAILED)
@@ -105,14 +112,17 @@ def test_what_is_expected_never_reaches_the_program() -> None:
     [
         ("7", "7\n", {}, True), ("  7 \n\n", "7", {}, True), ("1 2\n3", "1\n2 3", {}, True),
         ("1 2\n3", "1\n2 3", {"compare": "lines"}, False),
-        ("1  2 \n3\n", "1 2\n3", {"compare": "lines"}, True), ("7 8", "7", {}, False), ("", "7", {}, False), ("", "", {}, True),
-        ("0.3333333", "0.33333333", {}, True), ("0.33", "0.33333333", {}, False), ("0.3333333", "0.33333333", {"tolerance": 0}, False),
-        ("0.50", "0.5", {"tolerance": 0}, True), ("1e3", "1000.0", {}, True), ("7.0", "7", {}, True), ("7.0000001", "7", {}, False),
+        ("1  2 \n3\n", "1 2\n3", {"compare": "lines"}, True), ("7 8", "7", {}, False), ("", "7", {}, False),
+        ("", "", {}, True), ("0.3333333", "0.33333333", {}, True), ("0.33", "0.33333333", {}, False),
+        ("0.3333333", "0.33333333", {"tolerance": 0}, False), ("0.50", "0.5", {"tolerance": 0}, True),
+        ("1e3", "1000.0", {}, True), ("7.0", "7", {}, True), ("7.0000001", "7", {}, False),
         ("50000000000000001", "50000000000000000", {}, False), ("YES", "Yes", {}, False), ("nan", "0.5", {}, False),
         ("0.5" * 500, "0.5", {}, False), ("1e999", "1.5", {}, False),
     ],
 )  # fmt: skip
-def test_outputs_are_compared_by_words_and_numbers(written: str, expected: str, options: dict[str, Any], same: bool) -> None:
+def test_outputs_are_compared_by_words_and_numbers(
+    written: str, expected: str, options: dict[str, Any], same: bool
+) -> None:
     assert fault({"stdin": "", "stdout": expected, **options}, written) is not same
 
 
@@ -160,7 +170,9 @@ def test_scores_are_shares_and_the_block_that_reads_input_is_run() -> None:
 def test_an_oracle_reads_them_from_the_answer() -> None:
     problem = tts.Problem("Add two numbers.", answer=json.dumps(SUMS))
     with tts.Solver(
-        lambda ask: f"```python\n{WAYS['input'] if ask.seed % 2 else 'print(7)'}\n```", Code(sandbox="none"), allow_oracle=True
+        lambda ask: f"```python\n{WAYS['input'] if ask.seed % 2 else 'print(7)'}\n```",
+        Code(sandbox="none"),
+        allow_oracle=True,
     ) as solver:
         found = solver.solve(problem, tts.Budget(samples=4), strategy="best_of_n | best")
     assert sorted({c.scores["main"] for c in found.candidates}) == [0.0, 1.0]
@@ -186,5 +198,7 @@ def test_a_class_solution_has_the_names_of_the_benchmarks(program: str, prelude:
 
 def test_a_budget_of_seconds_leaves_late_programs_unknown() -> None:
     code = Code(tests=json.dumps(SUMS), sandbox="none", seconds=60.0)
-    [score] = asyncio.run(code.score(Problem("p"), [path([-1.0], text="import time\ntime.sleep(60)")], NoCalls(seconds_left=lambda: 0.3)))  # type: ignore[arg-type]
+    [score] = asyncio.run(
+        code.score(Problem("p"), [path([-1.0], text="import time\ntime.sleep(60)")], NoCalls(seconds_left=lambda: 0.3))
+    )  # type: ignore[arg-type]
     assert math.isnan(score.whole or 0.0)

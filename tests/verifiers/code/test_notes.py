@@ -1,4 +1,6 @@
-"""What verifiers say in words beside a score: tests' failures, and never an expected value of a hidden test or a reference answer."""
+"""What verifiers say in words beside a score: tests' failures, and never an expected value of a hidden test or a
+reference answer.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,9 @@ def test_notes_of_hidden_tests_have_no_expected_value_no_test_and_no_message(pro
 @pytest.mark.parametrize("detail", ["x20417: y", "ValueErrorx90210", "print: 20417", "20417", ""])
 def test_a_program_names_no_error_of_its_own_in_the_note_of_hidden_tests(detail: str) -> None:
     assert note_of(ProgramResult(ProgramOutcome.ERROR, detail), hidden=True) == "The program raised an error."
-    assert note_of(ProgramResult(ProgramOutcome.ERROR, "KeyError: 20417"), hidden=True) == "The program raised KeyError."
+    assert (
+        note_of(ProgramResult(ProgramOutcome.ERROR, "KeyError: 20417"), hidden=True) == "The program raised KeyError."
+    )
 
 
 def test_the_checkers_note_has_nothing_of_the_reference_answer_and_takes_a_permission() -> None:
@@ -79,7 +83,10 @@ def test_the_checkers_note_has_nothing_of_the_reference_answer_and_takes_a_permi
     tts.solve(problem, 400, allow_oracle=True, **{**asked, "strategy": tts.BestOfN(n=24, temperature=1.5) | Reads()})
     assert {"is right." in said for said, _ in Reads.notes} == {True, False}
     for said, answer in Reads.notes:
-        assert said in ("The solution has no answer.", f"The answer {answer} is {'right' if answer == '14' else 'wrong'}.")
+        assert said in (
+            "The solution has no answer.",
+            f"The answer {answer} is {'right' if answer == '14' else 'wrong'}.",
+        )
         assert answer == "14" or "14" not in said
 
 
@@ -89,7 +96,9 @@ def test_a_function_may_return_a_note_and_an_ensemble_keeps_those_of_its_members
     other = FunctionVerifier(lambda problem, text: ([0.5], "one step"))
     (said,) = scored(other, path([-1.0], text="7"), calls=NoCalls())
     assert said == StepScores(steps=(0.5,), note="one step")
-    both = tts.solve("3 + 4 - 2", 400, model="toy", verifier=Ensemble(members=(one, one)), strategy="best_of_n(n=1) | best")
+    both = tts.solve(
+        "3 + 4 - 2", 400, model="toy", verifier=Ensemble(members=(one, one)), strategy="best_of_n(n=1) | best"
+    )
     assert both.candidates[0].scores["main"] == 0.25
 
 

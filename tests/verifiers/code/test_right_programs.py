@@ -24,7 +24,9 @@ def test_a_right_program_passes(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("isolated", [pytest.param(True, marks=pytest.mark.skipif(not ISOLATED, reason="no sandbox here")), False])
+@pytest.mark.parametrize(
+    "isolated", [pytest.param(True, marks=pytest.mark.skipif(not ISOLATED, reason="no sandbox here")), False]
+)
 @pytest.mark.parametrize("name", every())
 def test_all_right_programs_pass(name: str, isolated: bool) -> None:
     program, tests = every()[name]

@@ -30,7 +30,8 @@ RUN = {
     "unittest, kept": CASE + "result = unittest.main(exit=False)\n",
     "doctest": '"""What f does.\n\n>>> f(1)\n2\n"""\nimport doctest\ndoctest.testmod()\n',
     "doctest in a function": (
-        "def spec():\n    '''\n    >>> f(1)\n    2\n    '''\nif __name__ == '__main__':\n    import doctest\n    doctest.testmod()\n"
+        "def spec():\n    '''\n    >>> f(1)\n    2\n    '''\nif __name__ == '__main__':\n    import doctest\n    "
+        "doctest.testmod()\n"
     ),
     "a bare comparison": "f(1) == 2",
     "bare comparisons in a function": "def test():\n    f(1) == 2\n    f(3) == 6\ntest()\n",
@@ -39,7 +40,8 @@ RUN = {
     "functions that nothing calls": DEFINED,
     "cases that nothing calls": CASE,
     "a raise": "if f(1) != 2:\n    raise ValueError('no')\n",
-    "an imported check": "from operator import index as check\nimport random\nrandom.seed(0)\ncheck(0 if f(1) == 2 else None)\n",
+    "an imported check": "from operator import index as check\nimport random\nrandom.seed(0)\ncheck(0 if f(1) == 2 "
+    "else None)\n",
     "a method of a class": "class T:\n    def run(self):\n        assert f(1) == 2\nT().run()\n",
     "a fixture-like chain": "def one():\n    assert f(1) == 2\ndef all_tests():\n    one()\nall_tests()\n",
 }
@@ -55,7 +57,8 @@ NOTHING = {
     "a generator that nobody runs": "def test():\n    assert f(2) == 4\n    yield\ntest()\n",
     "doctest without examples": "'''f'''\nimport doctest\ndoctest.testmod()\n",
     "unittest without cases": "import unittest\nunittest.main(exit=False)\n",
-    "unittest without checks": "import unittest\nclass T(unittest.TestCase):\n    def test_f(self):\n        f(2)\nunittest.main()\n",
+    "unittest without checks": "import unittest\nclass T(unittest.TestCase):\n    def test_f(self):\n        "
+    "f(2)\nunittest.main()\n",
     "a function with a parameter that nothing calls": "def check(f):\n    assert f(1) == 3\n",
     "a seed": "import random\nrandom.seed(0)\n",
 }
@@ -63,7 +66,9 @@ NOTHING = {
 
 @pytest.mark.parametrize("name", RUN)
 def test_what_is_not_a_plain_assertion_is_run_all_the_same(name: str) -> None:
-    right, wrong = (run(program, RUN[name], SandboxLimits(), isolated=False) for program in (RIGHT, WRONG.replace("+ 1", "+ 5")))
+    right, wrong = (
+        run(program, RUN[name], SandboxLimits(), isolated=False) for program in (RIGHT, WRONG.replace("+ 1", "+ 5"))
+    )
     assert right.outcome is ProgramOutcome.PASSED, right
     assert right.total > 0
     assert wrong.outcome is ProgramOutcome.FAILED, wrong
@@ -88,7 +93,8 @@ def test_a_statement_that_checks_nothing_is_no_test_and_its_failure_fails_the_pr
 
 def test_no_case_that_is_run_is_a_failure_of_the_program() -> None:
     skipped = (
-        "import unittest\nclass T(unittest.TestCase):\n    @unittest.skip('no')\n    def test_f(self):\n        self.assertEqual(f(1), 2)\n"
+        "import unittest\nclass T(unittest.TestCase):\n    @unittest.skip('no')\n    def test_f(self):\n        "
+        "self.assertEqual(f(1), 2)\n"
     )
     result = run(RIGHT, skipped + "unittest.main()", SandboxLimits(), isolated=False)
     assert (result.outcome, result.detail) == (ProgramOutcome.FAILED, "AssertionError: unittest ran no test")
@@ -170,7 +176,9 @@ def test_a_loop_of_too_many_comparisons_runs_beside_the_program(monkeypatch: pyt
 
 
 @pytest.mark.parametrize("value", ["x", None, [1], {"c": []}, {"i": "z"}, {"q": ["1"]}, {"f": "nan"}])
-@pytest.mark.parametrize("tests", ["assert abs(f(1) - 2.5) < 1", "assert f(1) == pytest.approx(2.5)", "assert isclose(f(1), 2.5)"])
+@pytest.mark.parametrize(
+    "tests", ["assert abs(f(1) - 2.5) < 1", "assert f(1) == pytest.approx(2.5)", "assert isclose(f(1), 2.5)"]
+)
 def test_what_is_no_number_is_near_none(tests: str, value: Any) -> None:
     [step] = read_tests(tests).steps
     assert step.fault({"values": [{"f": (2.5).hex()}]}) == ""
@@ -206,9 +214,21 @@ def test_a_value_is_sought_in_what_the_tests_hold(tests: str, inside: Any, outsi
         ("def f(x): raise ValueError", "assert f(1) == 1 or True", False),
         ("def f(x):\n    if x: return 1\n    raise ValueError", "assert f(1) == 1 or f(0) == 2", True),
         ("def f(xs): xs.append(1); return xs", "for x in [[], [2]]:\n    assert f(x) == x", True),
-        ("def f(n): return list(range(n))", "last = None\nfor n in [2, 3]:\n    last = f(n)\nassert last == [0, 1, 2]", True),
-        ("def f(n): return n", "def test_f():\n    last = None\n    for n in [2, 3]:\n        last = f(n)\n    assert last == 3", True),
-        ("def f(n): return n", "def test_f():\n    last = None\n    for n in [2, 3]:\n        last = f(n)\n    assert last is None", False),
+        (
+            "def f(n): return list(range(n))",
+            "last = None\nfor n in [2, 3]:\n    last = f(n)\nassert last == [0, 1, 2]",
+            True,
+        ),
+        (
+            "def f(n): return n",
+            "def test_f():\n    last = None\n    for n in [2, 3]:\n        last = f(n)\n    assert last == 3",
+            True,
+        ),
+        (
+            "def f(n): return n",
+            "def test_f():\n    last = None\n    for n in [2, 3]:\n        last = f(n)\n    assert last is None",
+            False,
+        ),
         ("def f(xs): xs.sort()", "def test_f():\n    xs = [2, 1]\n    f(xs)\n    assert xs == [1, 2]", True),
         ("def f(xs): pass", "def test_f():\n    xs = [2, 1]\n    f(xs)\n    assert xs == [1, 2]", False),
         ("def f(x): return x\ndef g(x): return x", "assert f(3) == g(3)", True),
@@ -216,14 +236,32 @@ def test_a_value_is_sought_in_what_the_tests_hold(tests: str, inside: Any, outsi
         ("def f(n):\n    x = []\n    for _ in range(n): x = [x]\n    return x", "assert f(500) != []", True),
         ("def f(n):\n    x = []\n    x.append(x)\n    return x", "assert f(1) == [[]]", False),
     ],
-)  # fmt: skip
+)
 def test_comparisons_are_pythons(program: str, tests: str, passes: bool) -> None:
     result = run(program, tests, SandboxLimits(), isolated=False)
     assert (result.outcome is ProgramOutcome.PASSED) is passes, result
 
 
 def drawn(rng: np.random.Generator, depth: int) -> Any:
-    atoms = [None, True, False, 0, 1, 1.0, 0.5, -3, 2**70, float("inf"), "", "1", "é\ud800", b"", b"1", 1j, complex(1, 0)]
+    atoms = [
+        None,
+        True,
+        False,
+        0,
+        1,
+        1.0,
+        0.5,
+        -3,
+        2**70,
+        float("inf"),
+        "",
+        "1",
+        "é\ud800",
+        b"",
+        b"1",
+        1j,
+        complex(1, 0),
+    ]
     if depth == 0 or rng.random() < 0.4:
         return atoms[rng.integers(len(atoms))]
     inner = [drawn(rng, depth - 1) for _ in range(rng.integers(3))]
@@ -271,8 +309,8 @@ def test_malformed_values_equal_nothing() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "10 ** 10 ** 10", "[0] * 10 ** 9", "'a' * 10 ** 9 * 10", "list(range(10 ** 9))", "1 << 10 ** 9", "'%999999999d' % 1", "f(1)", "x",
-        "-'a'", "{[]}",
+        "10 ** 10 ** 10", "[0] * 10 ** 9", "'a' * 10 ** 9 * 10", "list(range(10 ** 9))", "1 << 10 ** 9",
+        "'%999999999d' % 1", "f(1)", "x", "-'a'", "{[]}",
     ],
 )  # fmt: skip
 def test_what_is_no_data_or_too_much_of_it(text: str) -> None:
@@ -281,9 +319,21 @@ def test_what_is_no_data_or_too_much_of_it(text: str) -> None:
 
 
 def test_data_is_what_python_makes_of_it() -> None:
-    for text in ("[0] * 3", "-1", "2 ** 10 - 1", "set()", "float('inf')", "{1: {2}}", "list(range(3))", "2 * 0.5", "{'a': 1}.items()"):
+    for text in (
+        "[0] * 3",
+        "-1",
+        "2 ** 10 - 1",
+        "set()",
+        "float('inf')",
+        "{1: {2}}",
+        "list(range(3))",
+        "2 * 0.5",
+        "{'a': 1}.items()",
+    ):
         value = eval(text)
-        assert equal(wire(data_of(ast.parse(text, mode="eval").body)), wire(value if text[-7:] != "items()" else list(value)))
+        assert equal(
+            wire(data_of(ast.parse(text, mode="eval").body)), wire(value if text[-7:] != "items()" else list(value))
+        )
     assert key(wire(True)) == key(wire(1.0)) == key(wire(1))
     assert plain(wire((1, [2.5, "a"]))) == (1, [2.5, "a"])
 
@@ -296,6 +346,9 @@ def test_tests_that_are_no_python_say_why() -> None:
 def test_scores_by_share_count_statements() -> None:
     tests = RUN["a guard"] + "assert f(0) == 0\n"
     scores = wholes(
-        Code(tests=tests, sandbox="none", credit="share"), path([-1.0], text=RIGHT), path([-1.0], text="f = abs"), calls=NoCalls()
+        Code(tests=tests, sandbox="none", credit="share"),
+        path([-1.0], text=RIGHT),
+        path([-1.0], text="f = abs"),
+        calls=NoCalls(),
     )
     assert scores == [1.0, 0.5]

@@ -1,4 +1,6 @@
-"""What the authors of reward models compute, by their own code: one whole pass for each solution, or for each prefix of its steps."""
+"""What the authors of reward models compute, by their own code: one whole pass for each solution, or for each prefix of
+its steps.
+"""
 
 from __future__ import annotations
 

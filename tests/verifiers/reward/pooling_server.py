@@ -1,4 +1,6 @@
-"""A server that answers as vLLM's /pooling and /classify do, with what a tiny model really computes; and ways to answer wrongly."""
+"""A server that answers as vLLM's /pooling and /classify do, with what a tiny model really computes; and ways to answer
+wrongly.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,10 @@ class Pooling:
     """What the server is to answer.
 
     Args:
-        outputs: rows of a text, before any activation. steps: the token whose rows alone are returned (vLLM's STEP pooling); None: all.
-        change: of each good reply. status: of the replies to the first requests; 0 closes the connection without a word,
-            and less than 0 says that it is compressed, which it is not.
+        outputs: rows of a text, before any activation. steps: the token whose rows alone are returned (vLLM's STEP
+            pooling); None: all.
+        change: of each good reply. status: of the replies to the first requests; 0 closes the connection without a
+            word, and less than 0 says that it is compressed, which it is not.
         sleeps: seconds before each reply. key: that it wants; a refusal repeats what it was sent.
     """
 
@@ -62,7 +65,14 @@ class Pooling:
         tokens = sum(map(len, body["input"]))
         usage = {"prompt_tokens": tokens, "total_tokens": tokens, "completion_tokens": 0, "prompt_tokens_details": None}
         reply = self.change(
-            {"id": "pool-1", "object": "list", "created": int(time.time()), "model": body["model"], "data": data, "usage": usage}
+            {
+                "id": "pool-1",
+                "object": "list",
+                "created": int(time.time()),
+                "model": body["model"],
+                "data": data,
+                "usage": usage,
+            }
         )
         return 200, reply if isinstance(reply, bytes) else json.dumps(reply).encode()
 

@@ -1,4 +1,6 @@
-"""Reward models of the published architectures and tokenizer kinds, tiny and random, saved as their authors save theirs."""
+"""Reward models of the published architectures and tokenizer kinds, tiny and random, saved as their authors save
+theirs.
+"""
 
 from __future__ import annotations
 
@@ -17,20 +19,23 @@ LLAMA_TEMPLATE = (
     "{{ bos_token }}{% if messages[0]['role'] == 'system' %}{% set system = messages[0]['content'] | trim %}"
     "{% set messages = messages[1:] %}"
     "{% else %}{% set system = '' %}{% endif %}"
-    "<|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n{{ system }}<|eot_id|>"
-    "{% for m in messages %}<|start_header_id|>{{ m['role'] }}<|end_header_id|>\n\n{{ m['content'] | trim }}<|eot_id|>{% endfor %}"
+    "<|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\nToday Date: 26 Jul "
+    "2024\n\n{{ system }}<|eot_id|>"
+    "{% for m in messages %}<|start_header_id|>{{ m['role'] }}<|end_header_id|>\n\n{{ m['content'] | trim "
+    "}}<|eot_id|>{% endfor %}"
     "{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}"
 )
 QWEN_TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-# Where the vocabularies of Mistral 7B and Llama 3 have what the records name as text, by the authors' own code and comments.
+# Where the vocabularies of Mistral 7B and Llama 3 have what the records name as text, by the authors' own code and
+# comments.
 MISTRAL_IDS = {"▁+": 648, "▁-": 387, "▁ки": 12902}
 LLAMA_IDS = {"+": 10, "-": 12}
 _BYTE_MERGES = (
-    ("t", "h"), ("th", "e"), ("Ġ", "the"), ("Ġ", "="), ("Ġ", "+"), ("Ġ", "-"), (".", "Ċ"), ("Ċ", "Ċ"), (".", "ĊĊ"), ("i", "s"), ("Ġ", "is"),
-    ("e", "n"), ("Ġ", "T"), ("ĠT", "h"), ("ĠTh", "en"), ("Ġ", "F"),
+    ("t", "h"), ("th", "e"), ("Ġ", "the"), ("Ġ", "="), ("Ġ", "+"), ("Ġ", "-"), (".", "Ċ"), ("Ċ", "Ċ"), (".", "ĊĊ"),
+    ("i", "s"), ("Ġ", "is"), ("e", "n"), ("Ġ", "T"), ("ĠT", "h"), ("ĠTh", "en"), ("Ġ", "F"),
 )  # fmt: skip
 
 
@@ -43,37 +48,76 @@ def byte_level(special: list[str], template: str | None, *, bos: str | None, eos
     tokenizer = Tokenizer(models.BPE(vocab={token: i for i, token in enumerate(tokens)}, merges=list(_BYTE_MERGES)))
     words = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(Regex(words), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        [
+            pre_tokenizers.Split(Regex(words), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
     )
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])
     if bos is not None and bos == special[0] and template == LLAMA_TEMPLATE:
-        tokenizer.post_processor = processors.TemplateProcessing(single=f"{bos} $A", special_tokens=[(bos, tokenizer.token_to_id(bos))])
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=f"{bos} $A", special_tokens=[(bos, tokenizer.token_to_id(bos))]
+        )
     return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, bos_token=bos, eos_token=eos, chat_template=template, clean_up_tokenization_spaces=False
+        tokenizer_object=tokenizer,
+        bos_token=bos,
+        eos_token=eos,
+        chat_template=template,
+        clean_up_tokenization_spaces=False,
     )
 
 
 @cache
 def sentencepiece_like() -> Any:
-    """Return a tokenizer as that of Mistral 7B: a blank put before every text, blanks as ▁, bytes for what it has no characters for."""
+    """Return a tokenizer as that of Mistral 7B: a blank put before every text, blanks as ▁, bytes for what it has no
+    characters for.
+    """
     transformers = pytest.importorskip("transformers")
     from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, processors
 
-    merges = [("к", "и"), ("▁", "ки"), ("▁", "+"), ("▁", "-"), ("t", "h"), ("th", "e"), ("▁", "the"), ("i", "s"), ("▁", "is"), ("▁", "=")]
+    merges = [
+        ("к", "и"),
+        ("▁", "ки"),
+        ("▁", "+"),
+        ("▁", "-"),
+        ("t", "h"),
+        ("th", "e"),
+        ("▁", "the"),
+        ("i", "s"),
+        ("▁", "is"),
+        ("▁", "="),
+    ]
     letters = [chr(code) for code in range(33, 127)] + ["▁", "к", "и"]
-    known = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *letters, *("".join(pair) for pair in merges)]
-    tokens = [token for token in known if token not in MISTRAL_IDS] + [f"<{i}>" for i in range(max(MISTRAL_IDS.values()))]
+    known = [
+        "<unk>",
+        "<s>",
+        "</s>",
+        *(f"<0x{byte:02X}>" for byte in range(256)),
+        *letters,
+        *("".join(pair) for pair in merges),
+    ]
+    tokens = [token for token in known if token not in MISTRAL_IDS] + [
+        f"<{i}>" for i in range(max(MISTRAL_IDS.values()))
+    ]
     for token, i in sorted(MISTRAL_IDS.items(), key=lambda one: one[1]):
         tokens.insert(i, token)
     vocab = {token: i for i, token in enumerate(tokens[: 1 + max(MISTRAL_IDS.values())])}
     tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True))
     tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
-    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in ("<unk>", "<s>", "</s>")])
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    tokenizer.add_special_tokens(
+        [AddedToken(token, special=True, normalized=False) for token in ("<unk>", "<s>", "</s>")]
+    )
     tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
     return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", unk_token="<unk>", clean_up_tokenization_spaces=False
+        tokenizer_object=tokenizer,
+        bos_token="<s>",
+        eos_token="</s>",
+        unk_token="<unk>",
+        clean_up_tokenization_spaces=False,
     )
 
 
@@ -83,18 +127,34 @@ def llama_tokenizer() -> Any:
 
 
 def qwen_tokenizer(*, bos: str | None = None) -> Any:
-    return byte_level(["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<extra_0>"], QWEN_TEMPLATE, bos=bos, eos="<|im_end|>")
+    return byte_level(
+        ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<extra_0>"], QWEN_TEMPLATE, bos=bos, eos="<|im_end|>"
+    )
 
 
 def model_of(kind: str, vocab: int, *, context: int = 512, hidden: int = HIDDEN, seed: int = 5) -> Any:
     """Return a random model: "mistral", "llama" or "qwen2", of 2 layers and 2 heads."""
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
-    configs = {"mistral": transformers.MistralConfig, "llama": transformers.LlamaConfig, "qwen2": transformers.Qwen2Config}
+    configs = {
+        "mistral": transformers.MistralConfig,
+        "llama": transformers.LlamaConfig,
+        "qwen2": transformers.Qwen2Config,
+    }
     more = {"sliding_window": None} if kind == "mistral" else {}
     config = configs[kind](
-        vocab_size=vocab, hidden_size=hidden, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
-        head_dim=hidden // 2, max_position_embeddings=context, tie_word_embeddings=False, bos_token_id=None, eos_token_id=0, **more,
-    )  # fmt: skip
+        vocab_size=vocab,
+        hidden_size=hidden,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=hidden // 2,
+        max_position_embeddings=context,
+        tie_word_embeddings=False,
+        bos_token_id=None,
+        eos_token_id=0,
+        **more,
+    )
     model = transformers.AutoModelForCausalLM.from_config(config).eval()
     generator = torch.Generator().manual_seed(seed)
     for name, weight in model.named_parameters():

@@ -1,4 +1,6 @@
-"""What a reward model of a verifier's own costs a search: the ledger has it, at its own price, and no limit is passed."""
+"""What a reward model of a verifier's own costs a search: the ledger has it, at its own price, and no limit is
+passed.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,14 @@ def test_no_limit_is_passed(limit: str, verifier: Reward) -> None:
     from tts.budget.budget import Budget
 
     budget = Budget(**{unit: int(float(value))})  # type: ignore[arg-type]
-    found = solve(PROBLEM, budget, model="pocket", strategy="best_of_n(n=8) | weighted", verifier=Reward(record="pocket-process"), seed=5)
+    found = solve(
+        PROBLEM,
+        budget,
+        model="pocket",
+        strategy="best_of_n(n=8) | weighted",
+        verifier=Reward(record="pocket-process"),
+        seed=5,
+    )
     assert found.error is None
     assert found.answer is not None or unit != "tokens"
     spent = getattr(found.usage, unit)
@@ -67,11 +76,14 @@ def test_a_limit_without_a_rate_is_refused_before_anything_is_spent(tmp_path: Pa
     assert record.parameters == registry.get("pocket-process").parameters
     own = tmp_path / "unsized.yaml"
     own.write_text(
-        text.replace(f"parameters: {record.parameters}\n", "").replace("name: pocket-process", "name: unsized"), encoding="utf-8"
+        text.replace(f"parameters: {record.parameters}\n", "").replace("name: pocket-process", "name: unsized"),
+        encoding="utf-8",
     )
     from tts.budget.budget import Budget
 
-    with pytest.raises(ConfigError, match=r"the budget limits flops, but a model of the verifier 'main' \(reward\) has no rate for it"):
+    with pytest.raises(
+        ConfigError, match=r"the budget limits flops, but a model of the verifier 'main' \(reward\) has no rate for it"
+    ):
         solve(
             PROBLEM,
             Budget(flops=10**9),

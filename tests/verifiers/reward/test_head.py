@@ -23,7 +23,15 @@ def record() -> RewardRecord:
     template = {"layout": "reply", "prompt": "{problem}"}
     readout = {"kind": "head", "layers": LAYERS, "activation": "none"}
     return RewardRecord.model_validate(
-        {"name": "own", "model": "m", "kind": "outcome", "architecture": "llama", "template": template, "readout": readout, "source": "s"}
+        {
+            "name": "own",
+            "model": "m",
+            "kind": "outcome",
+            "architecture": "llama",
+            "template": template,
+            "readout": readout,
+            "source": "s",
+        }
     )
 
 
@@ -57,7 +65,9 @@ def test_tensors_that_do_not_fit_the_record_are_refused(change: dict[str, Any], 
 
 
 def test_the_files_are_those_of_the_index(tmp_path: Path) -> None:
-    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"x": "2.safetensors", "y": "1.safetensors"}}))
+    (tmp_path / "model.safetensors.index.json").write_text(
+        json.dumps({"weight_map": {"x": "2.safetensors", "y": "1.safetensors"}})
+    )
     assert weight_files(tmp_path) == [tmp_path / "1.safetensors", tmp_path / "2.safetensors"]
 
 

@@ -1,4 +1,6 @@
-"""Every record on a tiny random model of its architecture and tokenizer kind: the tokens and positions of its authors' own code."""
+"""Every record on a tiny random model of its architecture and tokenizer kind: the tokens and positions of its authors'
+own code.
+"""
 
 from __future__ import annotations
 
@@ -81,12 +83,16 @@ def test_every_published_record_is_tested_here() -> None:
 @pytest.mark.parametrize("name", TWINS)
 def test_records_of_one_kind_differ_in_their_model_alone(name: str) -> None:
     apart = {"name", "model", "parameters", "source", "notes"}
-    assert reward_record.load(name).model_dump(exclude=apart) == reward_record.load(TWINS[name]).model_dump(exclude=apart)
+    assert reward_record.load(name).model_dump(exclude=apart) == reward_record.load(TWINS[name]).model_dump(
+        exclude=apart
+    )
 
 
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("backend", ["engine", "transformers"])
-def test_scores_are_those_of_the_authors_own_code(name: str, backend: str, folders: dict[str, Any], held: list[Any]) -> None:
+def test_scores_are_those_of_the_authors_own_code(
+    name: str, backend: str, folders: dict[str, Any], held: list[Any]
+) -> None:
     record, model = reward_record.load(name), folders[name][1]
     verifier = loaded(name, held, folders, backend=backend)
     calls = Counting()
@@ -124,7 +130,11 @@ def test_one_more_step_computes_that_step_alone_and_siblings_share_what_is_befor
     branch = len(render(PROBLEM, [STEPS[0], "Then 7 - 2 = 4."]).ids) - len(render(PROBLEM, STEPS[:1]).ids)
     assert calls.prompt + calls.computed == whole + branch == counters.prompt_tokens - before
     assert all_of_them.steps == pytest.approx(expected(name, model, STEPS), abs=1e-5)
-    assert (*one.steps, two.steps[1], three.steps[0]) == (all_of_them.steps[0], all_of_them.steps[1], all_of_them.steps[0])  # type: ignore[index, misc]
+    assert (*one.steps, two.steps[1], three.steps[0]) == (
+        all_of_them.steps[0],
+        all_of_them.steps[1],
+        all_of_them.steps[0],
+    )  # type: ignore[index, misc]
     spent = calls.computed
     ask(verifier, [first, second, third], calls, PROBLEM)
     assert calls.computed == spent
@@ -135,7 +145,10 @@ def test_texts_of_records_are_the_ids_that_their_sources_name() -> None:
     assert shepherd.labels == (MISTRAL_IDS["▁+"], MISTRAL_IDS["▁-"])
     solution = shepherd.render(PROBLEM, STEPS)
     assert {solution.ids[at] for at in solution.at if at is not None} == {MISTRAL_IDS["▁ки"]}
-    assert SolutionRenderer(reward_record.load("rlhflow-mistral"), llama_tokenizer()).labels == (LLAMA_IDS["+"], LLAMA_IDS["-"])
+    assert SolutionRenderer(reward_record.load("rlhflow-mistral"), llama_tokenizer()).labels == (
+        LLAMA_IDS["+"],
+        LLAMA_IDS["-"],
+    )
 
 
 def test_a_head_may_lie_in_a_file_of_its_own_and_ours_is_what_the_engine_serves_beside_its_policy() -> None:
@@ -175,7 +188,9 @@ def test_a_backend_that_takes_texts_only_cannot_be_shown_exact_tokens() -> None:
         HandleModel(renderer, ToyBackend())
 
 
-def test_a_path_that_would_pass_the_bound_stays_unknown_and_costs_nothing(folders: dict[str, Any], held: list[Any]) -> None:
+def test_a_path_that_would_pass_the_bound_stays_unknown_and_costs_nothing(
+    folders: dict[str, Any], held: list[Any]
+) -> None:
     verifier = loaded("math-shepherd", held, folders, backend="engine", ratio=1.0, slack=0)
     short, long = path(STEPS, tokens=100), path(STEPS, tokens=8, node=2)
     calls = Counting()
@@ -192,13 +207,18 @@ def test_a_path_that_would_pass_the_bound_stays_unknown_and_costs_nothing(folder
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"record": "qwen2.5-math-prm-7b"}, "has the separator '<extra_0>' of 1 tokens|layout 'reply', but the tokenizer has no chat"),
+        (
+            {"record": "qwen2.5-math-prm-7b"},
+            "has the separator '<extra_0>' of 1 tokens|layout 'reply', but the tokenizer has no chat",
+        ),
         ({"record": "rlhflow-mistral"}, "is of the architecture 'llama'"),
         ({"backend": "toy"}, "a reward model runs on engine, transformers or vllm"),
         ({"weights": "/nowhere/at/all"}, "no such folder"),
     ],
 )
-def test_a_model_that_does_not_fit_its_record_is_refused(changes: dict[str, str], message: str, folders: dict[str, Any]) -> None:
+def test_a_model_that_does_not_fit_its_record_is_refused(
+    changes: dict[str, str], message: str, folders: dict[str, Any]
+) -> None:
     settings = {"record": "math-shepherd", "weights": str(folders["math-shepherd"][0])} | changes
     with pytest.raises(ConfigError, match=message + "|is of the architecture"):
         Reward(**settings).opened()  # type: ignore[arg-type]

@@ -40,7 +40,9 @@ def outputs_of(name: str, model: Any) -> Outputs:
     record = reward_record.load(name)
     if record.readout.kind == "labels":
         tokenizer = TOKENIZERS[name]()
-        labels = [tokenizer.encode(label, add_special_tokens=False)[0] for label in (record.readout.good, *record.readout.bad)]
+        labels = [
+            tokenizer.encode(label, add_special_tokens=False)[0] for label in (record.readout.good, *record.readout.bad)
+        ]
 
         def logits(ids: Sequence[int]) -> list[list[float]]:
             with torch.inference_mode():
@@ -95,7 +97,8 @@ def test_a_server_that_returns_step_tokens_alone_gives_the_same(name: str, model
     separator = record.template.separator
     assert separator is not None
     tag = tokenizer.encode(f"1{separator.text}", add_special_tokens=False)[-1]
-    steps = [STEPS[0], "two\nlines", STEPS[2]]  # a newline within a step is a step token of Skywork's, which is not scored
+    # a newline within a step is a step token of Skywork's, which is not scored
+    steps = [STEPS[0], "two\nlines", STEPS[2]]
     found = []
     for only in (None, tag):
         with serving(Pooling(outputs_of(name, models[name][1]), steps=only)) as url:
@@ -131,9 +134,12 @@ def test_many_paths_are_sent_in_batches_and_in_order(models: dict[str, Any], mon
 
 
 @pytest.mark.parametrize(
-    ("status", "kind"), [(500, "ServerError"), (502, "ServerError"), (408, "TimedOut"), (0, "ConnectionLost"), (-200, "BadReply")]
+    ("status", "kind"),
+    [(500, "ServerError"), (502, "ServerError"), (408, "TimedOut"), (0, "ConnectionLost"), (-200, "BadReply")],
 )
-def test_a_request_that_the_server_failed_in_is_charged_and_its_scores_are_unknown(status: int, kind: str, models: dict[str, Any]) -> None:
+def test_a_request_that_the_server_failed_in_is_charged_and_its_scores_are_unknown(
+    status: int, kind: str, models: dict[str, Any]
+) -> None:
     server = Pooling(outputs_of("qwen2.5-math-prm-7b", models["qwen2.5-math-prm-7b"][1]), status=[status])
     with serving(server) as url:
         verifier, calls = made(url, models), Counting()
@@ -146,10 +152,14 @@ def test_a_request_that_the_server_failed_in_is_charged_and_its_scores_are_unkno
     assert once == len(server.requests[0]["input"][0])
     assert calls.failures == {kind: 1}
     assert calls.computed == 2 * once
-    assert known.steps == pytest.approx(expected("qwen2.5-math-prm-7b", models["qwen2.5-math-prm-7b"][1], STEPS), abs=1e-5)
+    assert known.steps == pytest.approx(
+        expected("qwen2.5-math-prm-7b", models["qwen2.5-math-prm-7b"][1], STEPS), abs=1e-5
+    )
 
 
-def test_authorities_are_read_where_there_is_a_certificate_alone(models: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_authorities_are_read_where_there_is_a_certificate_alone(
+    models: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They take longer than a call does."""
     monkeypatch.setenv("SSL_CERT_FILE", "nowhere.pem")
     with serving(Pooling(outputs_of("qwen2.5-math-prm-7b", models["qwen2.5-math-prm-7b"][1]))) as url:
@@ -175,7 +185,9 @@ def test_a_server_that_never_answers_is_waited_for_no_longer_than_the_budget_say
     assert calls.computed == 0
 
 
-def test_what_a_server_did_not_take_on_is_sent_again_and_charged_once(models: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_server_did_not_take_on_is_sent_again_and_charged_once(
+    models: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pooling, "_WAIT_S", 0.001)
     server = Pooling(outputs_of("qwen2.5-math-prm-7b", models["qwen2.5-math-prm-7b"][1]), status=[429, 503])
     with serving(server) as url:
@@ -201,7 +213,9 @@ def test_what_a_server_never_took_on_costs_nothing_and_is_told_by_kind(
     assert not calls.estimated
 
 
-def test_a_server_that_was_there_and_is_gone_is_a_failure_and_no_mistake(models: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_was_there_and_is_gone_is_a_failure_and_no_mistake(
+    models: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pooling, "_WAIT_S", 0.001)
     server = Pooling(outputs_of("qwen2.5-math-prm-7b", models["qwen2.5-math-prm-7b"][1]))
     calls = Counting()
@@ -229,13 +243,21 @@ def test_a_server_that_was_there_and_is_gone_is_a_failure_and_no_mistake(models:
             lambda reply: reply | {"data": [{"index": 0, "data": [[0.5]] * 9}]},
             r"outputs of shape \(9, 1\) for \d+ tokens, where each row must have 2",
         ),
-        (lambda reply: reply | {"data": [{"index": 0, "data": [[0.5, 0.5]] * 2}]}, r"2 rows for \d+ tokens, of which 3 are step tokens"),
-        (lambda reply: reply | {"data": [{"index": 0, "data": []}]}, r"0 rows for \d+ tokens, of which 3 are step tokens"),
+        (
+            lambda reply: reply | {"data": [{"index": 0, "data": [[0.5, 0.5]] * 2}]},
+            r"2 rows for \d+ tokens, of which 3 are step tokens",
+        ),
+        (
+            lambda reply: reply | {"data": [{"index": 0, "data": []}]},
+            r"0 rows for \d+ tokens, of which 3 are step tokens",
+        ),
         (lambda reply: reply | {"data": [{"index": 0, "data": "AAAA"}]}, "what cannot be read"),
         (lambda reply: reply | {"data": [{"index": 0, "data": [[0.5, "a"]]}]}, "what cannot be read"),
     ],
 )
-def test_a_reply_of_another_form_is_refused_with_how_to_start_a_server(change: Any, message: str, models: dict[str, Any]) -> None:
+def test_a_reply_of_another_form_is_refused_with_how_to_start_a_server(
+    change: Any, message: str, models: dict[str, Any]
+) -> None:
     server = Pooling(outputs_of("qwen2.5-math-prm-7b", models["qwen2.5-math-prm-7b"][1]), change=change)
     with serving(server) as url, pytest.raises(VerifierError, match=message) as refused:
         ask(made(url, models), [path(STEPS)], Counting(), PROBLEM)
@@ -250,7 +272,9 @@ def test_outputs_that_are_no_numbers_are_unknown_scores(models: dict[str, Any]) 
     assert score.steps[2] == pytest.approx(1 / (1 + math.exp(-1)))  # type: ignore[index]
 
 
-def test_a_server_that_refuses_or_is_not_there_is_named(models: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_refuses_or_is_not_there_is_named(
+    models: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pooling, "_WAIT_S", 0.001)
     with (
         serving(Pooling(lambda ids: [], status=[404])) as url,
@@ -267,7 +291,9 @@ def test_a_server_that_refuses_or_is_not_there_is_named(models: dict[str, Any], 
     assert '"task": "token_classify"' in refused.value.hint
 
 
-def test_a_key_is_sent_where_there_is_one_and_never_shown(models: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_is_sent_where_there_is_one_and_never_shown(
+    models: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     name = "qwen2.5-math-prm-7b"
     monkeypatch.setenv("TTS_API_KEY", "the-policys")
     with serving(Pooling(outputs_of(name, models[name][1]), key="secret-1")) as url:
@@ -301,7 +327,10 @@ def test_a_server_that_is_described_wrongly_is_refused(settings: dict[str, Any],
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"url": "http://x", "device": "cpu"}, "device is 'cpu', but the server at the url was started with settings of its own"),
+        (
+            {"url": "http://x", "device": "cpu"},
+            "device is 'cpu', but the server at the url was started with settings of its own",
+        ),
         ({"served_as": "prm"}, r"served_as is 'prm', but there is no url \(hint: leave it out\)"),
     ],
 )

@@ -36,7 +36,9 @@ class FakePooling:
     def __init__(self, name: str, model: Any, change: Callable[[Any], Any] = lambda rows: rows) -> None:
         record = reward_record.load(name)
         tokenizer = TOKENIZERS[name]()
-        self._labels = [tokenizer.encode(label, add_special_tokens=False)[0] for label in (record.readout.good, *record.readout.bad)]
+        self._labels = [
+            tokenizer.encode(label, add_special_tokens=False)[0] for label in (record.readout.good, *record.readout.bad)
+        ]
         self._model = model
         self._change = change
         self._loop = asyncio.new_event_loop()
@@ -77,7 +79,9 @@ def test_scores_are_those_of_the_authors_own_code_and_a_path_is_charged_whole(kn
     calls = Counting()
     engine = FakePooling(name, model)
     asked = verifier(name, folder, engine)
-    for score, steps in zip(ask(asked, [path(STEPS), path(STEPS[:1], node=2)], calls, PROBLEM), (STEPS, STEPS[:1]), strict=True):
+    for score, steps in zip(
+        ask(asked, [path(STEPS), path(STEPS[:1], node=2)], calls, PROBLEM), (STEPS, STEPS[:1]), strict=True
+    ):
         found = [score.whole] if reward_record.load(name).kind == "outcome" else score.steps
         assert found == pytest.approx(CODE[name](model, TOKENIZERS[name](), None, PROBLEM, steps), abs=1e-5)
     assert calls.computed == asked.asked.counters.prompt_tokens  # type: ignore[union-attr]
@@ -88,7 +92,9 @@ def test_scores_are_those_of_the_authors_own_code_and_a_path_is_charged_whole(kn
     assert engine.closed, "vLLM is left behind by a model that nobody holds"
 
 
-def test_what_vllm_cannot_compute_is_unknown_and_what_is_of_another_form_is_refused(known: tuple[str, Path, Any]) -> None:
+def test_what_vllm_cannot_compute_is_unknown_and_what_is_of_another_form_is_refused(
+    known: tuple[str, Path, Any],
+) -> None:
     def fails(rows: Any) -> Any:
         raise EngineError("vLLM failed: EngineDeadError: it is gone")
 

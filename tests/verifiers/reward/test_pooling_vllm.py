@@ -21,7 +21,11 @@ from tts.verifiers.reward.verifier import Reward
 pytestmark = pytest.mark.slow
 
 HIDDEN = 128  # heads of 64, which vLLM's attention on CPUs has
-CUT = {"architectures": ["LlamaForSequenceClassification"], "classifier_from_token": ["+", "-"], "method": "no_post_processing"}
+CUT = {
+    "architectures": ["LlamaForSequenceClassification"],
+    "classifier_from_token": ["+", "-"],
+    "method": "no_post_processing",
+}
 
 
 def vllm(folder: Path, log: Path, *options: str) -> AbstractContextManager[str]:
@@ -58,7 +62,9 @@ def test_a_model_with_a_head_of_its_own_gives_its_step_tokens(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("name", "task"), [("rlhflow-mistral", "token_classify"), ("rlhflow-orm-mistral", "classify")])
-def test_a_model_of_labels_is_cut_to_them_and_read_at_every_token_or_at_the_last(name: str, task: str, tmp_path: Path) -> None:
+def test_a_model_of_labels_is_cut_to_them_and_read_at_every_token_or_at_the_last(
+    name: str, task: str, tmp_path: Path
+) -> None:
     interpreter("vllm")
     model = saved(reward_record.load(name), tmp_path / "model", hidden=HIDDEN)
     options = ["--hf-overrides", json.dumps(CUT), "--pooler-config", json.dumps({"task": task})]

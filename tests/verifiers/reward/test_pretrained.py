@@ -20,7 +20,9 @@ def in_folder(folder: Path) -> ModelRecord:
 
 
 def test_a_folder_without_a_model_is_named_with_the_part_that_is_missing(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"the tokenizer of the model 'prm' could not be loaded: .* give the local folder"):
+    with pytest.raises(
+        ConfigError, match=r"the tokenizer of the model 'prm' could not be loaded: .* give the local folder"
+    ):
         tokenizer_of(in_folder(tmp_path))
     with pytest.raises(ConfigError, match="the configuration of the model 'prm' could not be loaded: "):
         config_of(in_folder(tmp_path))
@@ -28,13 +30,17 @@ def test_a_folder_without_a_model_is_named_with_the_part_that_is_missing(tmp_pat
 
 def test_without_transformers_the_cure_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(MissingDependency, match=r"a reward model's tokenizer .*pip install 'test-time-search\[engine\]'"):
+    with pytest.raises(
+        MissingDependency, match=r"a reward model's tokenizer .*pip install 'test-time-search\[engine\]'"
+    ):
         tokenizer_of(in_folder(tmp_path))
 
 
 def test_a_file_is_no_reward_model(tmp_path: Path) -> None:
     (tmp_path / "model.gguf").write_bytes(b"")
-    with pytest.raises(ConfigError, match=r"'prm' is the file model\.gguf, but a reward model is read from a folder or the Hub"):
+    with pytest.raises(
+        ConfigError, match=r"'prm' is the file model\.gguf, but a reward model is read from a folder or the Hub"
+    ):
         config_of(in_folder(tmp_path / "model.gguf"))
 
 
@@ -56,7 +62,9 @@ def test_a_name_of_the_hub_is_read_from_the_cache_then_from_the_hub(monkeypatch:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     record = ModelRecord(name="nobody/prm", backend="engine", source="hub", location="nobody/prm")
     monkeypatch.setattr("tts.backends.loading.hub.hub_answers", lambda: False)
-    with pytest.raises(ConfigError, match=r"the tokenizer of the model 'nobody/prm' is not in the local cache, and .* does not answer"):
+    with pytest.raises(
+        ConfigError, match=r"the tokenizer of the model 'nobody/prm' is not in the local cache, and .* does not answer"
+    ):
         tokenizer_of(record)
     assert asked == [{"local_files_only": True, "trust_remote_code": False}]
     monkeypatch.setattr("tts.backends.loading.hub.hub_answers", lambda: True)

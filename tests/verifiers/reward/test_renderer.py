@@ -37,7 +37,9 @@ def text(**changes: Any) -> str:
     """Return the record of Math-Shepherd in YAML, changed; a change of None leaves a field out."""
     import yaml
 
-    data = yaml.safe_load((Path(reward_record.__file__).parent / "records" / "math-shepherd.yaml").read_text(encoding="utf-8"))
+    data = yaml.safe_load(
+        (Path(reward_record.__file__).parent / "records" / "math-shepherd.yaml").read_text(encoding="utf-8")
+    )
     for way, value in changes.items():
         *above, last = way.split("__")
         place = data
@@ -53,11 +55,13 @@ def made(**changes: Any) -> RewardRecord:
     return parse(text(**changes), "the record")
 
 
-# Steps --------------------------------------------------------------------------------------------------------------------------
+# Steps ----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("renderer", ["shepherd", "qwen", "skywork"])
-def test_an_empty_step_adds_nothing_and_is_read_where_the_step_before_it_is(renderer: str, request: pytest.FixtureRequest) -> None:
+def test_an_empty_step_adds_nothing_and_is_read_where_the_step_before_it_is(
+    renderer: str, request: pytest.FixtureRequest
+) -> None:
     render = request.getfixturevalue(renderer).render
     plain = render(PROBLEM, STEPS[:2])
     odd = render(PROBLEM, [" ", STEPS[0], "", "\n \n", STEPS[1], ""])
@@ -72,7 +76,8 @@ def test_nothing_at_all_is_shown_of_empty_steps_alone(qwen: SolutionRenderer) ->
 
 
 @pytest.mark.parametrize(
-    ("renderer", "odd"), [("shepherd", "this ки that"), ("shepherd", "</s>"), ("qwen", "so<extra_0>"), ("qwen", "<|im_end|>")]
+    ("renderer", "odd"),
+    [("shepherd", "this ки that"), ("shepherd", "</s>"), ("qwen", "so<extra_0>"), ("qwen", "<|im_end|>")],
 )
 def test_a_step_that_holds_the_separator_or_a_control_token_is_unknown_and_so_is_all_behind_it(
     renderer: str, odd: str, request: pytest.FixtureRequest
@@ -126,7 +131,12 @@ def test_a_separator_that_merges_with_what_is_behind_it_is_never_read_at_a_wrong
     record = made(template__separator__text="=", template__between="", template__separator__within="keep")
     found = SolutionRenderer(record, sentencepiece_like()).render("Q", ["a", "b", "c"])
     assert [found.ids[at] for at in found.at if at is not None] == [found.ids[-1]] * 3
-    merging = made(template__separator__text=" t", template__between="", template__separator__within="keep", template__separator__tokens=2)
+    merging = made(
+        template__separator__text=" t",
+        template__between="",
+        template__separator__within="keep",
+        template__separator__tokens=2,
+    )
     found = SolutionRenderer(merging, sentencepiece_like()).render("Q", ["a", "he", "c"])  # " t" + "he" is one token
     assert found.why == (MERGED, BEHIND, BEHIND)
 
@@ -134,7 +144,12 @@ def test_a_separator_that_merges_with_what_is_behind_it_is_never_read_at_a_wrong
 def test_what_is_read_of_a_step_does_not_depend_on_the_steps_behind_it(
     qwen: SolutionRenderer, shepherd: SolutionRenderer, skywork: SolutionRenderer
 ) -> None:
-    for renderer in (qwen, shepherd, skywork, SolutionRenderer(reward_record.load("rlhflow-mistral"), llama_tokenizer())):
+    for renderer in (
+        qwen,
+        shepherd,
+        skywork,
+        SolutionRenderer(reward_record.load("rlhflow-mistral"), llama_tokenizer()),
+    ):
         whole = renderer.render(PROBLEM, STEPS)
         for n in range(1, 4):
             part = renderer.render(PROBLEM, STEPS[:n])
@@ -144,13 +159,17 @@ def test_what_is_read_of_a_step_does_not_depend_on_the_steps_behind_it(
             assert part.at == whole.at[:n]
 
 
-# What does not fit a tokenizer --------------------------------------------------------------------------------------------------
+# What does not fit a tokenizer ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("changes", "tokenizer", "message"),
     [
-        ({"template__separator__text": " кино"}, "sp", r"separator ' кино' of 1 tokens, but it is \d+ to the tokenizer"),
+        (
+            {"template__separator__text": " кино"},
+            "sp",
+            r"separator ' кино' of 1 tokens, but it is \d+ to the tokenizer",
+        ),
         ({"template__separator__tokens": 2}, "sp", "separator ' ки' of 2 tokens, but it is 1"),
         ({"readout__good": "good"}, "sp", r"label 'good' of 1 token, but it is \d to"),
         ({"readout__bad": [" +"]}, "sp", r"label ' \+' of 1 token|two of them are one token"),
@@ -159,7 +178,9 @@ def test_what_is_read_of_a_step_does_not_depend_on_the_steps_behind_it(
         ({"template__layout": "reply"}, "sp", "tokenizer has no chat template"),
     ],
 )
-def test_a_text_that_is_not_the_stated_number_of_tokens_is_refused(changes: dict[str, Any], tokenizer: str, message: str) -> None:
+def test_a_text_that_is_not_the_stated_number_of_tokens_is_refused(
+    changes: dict[str, Any], tokenizer: str, message: str
+) -> None:
     make = {"sp": sentencepiece_like, "qwen": qwen_tokenizer}[tokenizer]
     with pytest.raises(ConfigError, match=message) as refused:
         SolutionRenderer(made(**changes), make())
@@ -189,11 +210,13 @@ def test_turns_that_a_chat_template_does_not_show_are_named() -> None:
 def test_labels_that_are_one_token_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = llama_tokenizer()
     monkeypatch.setattr(tokenizer, "encode", lambda text, add_special_tokens: [7])
-    with pytest.raises(ConfigError, match=r"has the labels \['\+', '-'\], but two of them are one token to the tokenizer"):
+    with pytest.raises(
+        ConfigError, match=r"has the labels \['\+', '-'\], but two of them are one token to the tokenizer"
+    ):
         SolutionRenderer(reward_record.load("rlhflow-mistral"), tokenizer)
 
 
-# Records ------------------------------------------------------------------------------------------------------------------------
+# Records --------------------------------------------------------------------------------------------------------------
 
 
 def test_a_user_adds_a_record_in_a_file(tmp_path: Path) -> None:
@@ -218,8 +241,14 @@ def test_a_user_adds_a_record_in_a_file(tmp_path: Path) -> None:
         ({"template__layout": "parts"}, "between is for the layouts text and reply"),
         ({"readout__good": "-"}, "all labels must differ"),
         ({"readout__bad": []}, "readout.labels.bad: Tuple should have at least 1 item"),
-        ({"readout": {"kind": "head", "layers": [{"weight": "w"}], "good": 1}}, "good is 1, but the head has 1 outputs"),
-        ({"readout": {"kind": "head", "layers": [{"weight": "w"}], "activation": "softmax"}}, "the softmax of one output is always 1"),
+        (
+            {"readout": {"kind": "head", "layers": [{"weight": "w"}], "good": 1}},
+            "good is 1, but the head has 1 outputs",
+        ),
+        (
+            {"readout": {"kind": "head", "layers": [{"weight": "w"}], "activation": "softmax"}},
+            "the softmax of one output is always 1",
+        ),
         ({"readout__step_tag_id": 12902}, "readout.labels.step_tag_id: Extra inputs are not permitted"),
         ({"licence": 3}, "licence: Input should be a valid string"),
         ({"source": None}, "source: Field required"),
@@ -249,12 +278,16 @@ def test_a_file_that_is_no_record_is_named(content: str, message: str, tmp_path:
 
 def test_without_pyyaml_the_cure_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "yaml", None)
-    with pytest.raises(MissingDependency, match=r"reading a record of a reward model .*pip install 'test-time-search\[engine\]'"):
+    with pytest.raises(
+        MissingDependency, match=r"reading a record of a reward model .*pip install 'test-time-search\[engine\]'"
+    ):
         parse("name: mine", "the record")
 
 
 def test_a_record_that_is_nowhere_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="reward model is 'math-shephard', but no reward model has that name") as unknown:
+    with pytest.raises(
+        ConfigError, match="reward model is 'math-shephard', but no reward model has that name"
+    ) as unknown:
         reward_record.load("math-shephard")
     assert "math-shepherd" in unknown.value.hint
     with pytest.raises(ConfigError, match="cannot be read: No such file"):

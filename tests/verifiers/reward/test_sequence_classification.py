@@ -1,4 +1,6 @@
-"""Outcome reward models as most are published: a sequence classification head on a chat, held against transformers' own class for it."""
+"""Outcome reward models as most are published: a sequence classification head on a chat, held against transformers' own
+class for it.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """The engine: a KV tree over a block pool, one step loop for all problems, and the backend in front of it.
 
-OpenMP's wait policy is set here, before torch is loaded, unless it is set already: waiting threads must not spin on the cores.
+OpenMP's wait policy is set here, before torch is loaded, unless it is set already: waiting threads must not spin on the
+cores.
 """
 
 from __future__ import annotations

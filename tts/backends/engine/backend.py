@@ -44,16 +44,19 @@ Ids = tuple[int, ...]
 class EngineBackend(StateBackend[PathState]):
     """Opens, continues and scores paths of one model over a tree of shared keys and values.
 
-    Idea: the common prefix of paths is stored, and read, once. Rows of all problems advance together, a token a step. Prompts,
-        forced texts, scored texts and process models join the same steps. With the strict executor (the default on a CPU) a
-        path's tokens, log-probabilities, keys and values are bit for bit the same. This holds on one machine, with one version of torch.
-        They depend neither on other work, nor on the pieces in which the path was computed, nor on whether it was recomputed.
+    Idea: the common prefix of paths is stored, and read, once. Rows of all problems advance together, a token a step.
+    Prompts,
+        forced texts, scored texts and process models join the same steps. With the strict executor (the default on a
+        CPU) a path's tokens, log-probabilities, keys and values are bit for bit the same. This holds on one machine,
+        with one version of torch. They depend neither on other work, nor on the pieces in which the path was computed,
+        nor on whether it was recomputed.
 
-    Accounting: opening a prompt computes all its tokens. A row reuses all tokens of its path and computes none of them. `extend`,
-        `score` and `next_logprobs` compute the tokens of their texts and reuse the path's. A process model computes only
-        unscored steps of an opened prompt, plus the prompt once. A value head computes none: it reads states that exist anyway.
-        So the charge follows from a problem's own calls. `stats` counts the tokens actually computed, which memory pressure
-        raises and prompts shared by problems lower.
+    Accounting: opening a prompt computes all its tokens. A row reuses all tokens of its path and computes none of them.
+    `extend`,
+        `score` and `next_logprobs` compute the tokens of their texts and reuse the path's. A process model computes
+        only unscored steps of an opened prompt, plus the prompt once. A value head computes none: it reads states that
+        exist anyway. So the charge follows from a problem's own calls. `stats` counts the tokens actually computed,
+        which memory pressure raises and prompts shared by problems lower.
 
     Args:
         runner: The runner of the policy.
@@ -65,11 +68,23 @@ class EngineBackend(StateBackend[PathState]):
     """
 
     caps = Caps(
-        steps="native", extend="native", fork="native", score="native", next_logprobs="native", hidden="native",
+        steps="native",
+        extend="native",
+        fork="native",
+        score="native",
+        next_logprobs="native",
+        hidden="native",
         prompt_logprobs="native",
         value="native",  # of a model with value heads or a process model
-        logprobs=True, spreads=True, tops=True, sampling_logprobs=True, token_ids=True, streams=True, stop_predicate=True, usage=True,
-    )  # fmt: skip
+        logprobs=True,
+        spreads=True,
+        tops=True,
+        sampling_logprobs=True,
+        token_ids=True,
+        streams=True,
+        stop_predicate=True,
+        usage=True,
+    )
 
     def __init__(
         self,
@@ -95,7 +110,9 @@ class EngineBackend(StateBackend[PathState]):
         if not heads:
             self.caps = dataclasses.replace(self.caps, value="absent")
         if not runner.decoder.has_output_layer:
-            self.caps = dataclasses.replace(self.caps, steps="absent", score="absent", next_logprobs="absent", prompt_logprobs="absent")
+            self.caps = dataclasses.replace(
+                self.caps, steps="absent", score="absent", next_logprobs="absent", prompt_logprobs="absent"
+            )
         self._service = Service([runner, *(model.runner for model in self.reward_models.values())], self.counters)
         self._prompts: dict[Ids, KVNode] = {}
         runner.tree.root_gone = self._forget_prompt
@@ -117,15 +134,17 @@ class EngineBackend(StateBackend[PathState]):
             heads: Value heads on the hidden states, by name.
             reward_models: Process models, by name (see `build_reward_model`). They take the place of the record's of
                 the same name.
-            output_layer: Whether the model gives logits. Classifiers have no output layer, and models whose hidden states alone
-                are read need none.
+            output_layer: Whether the model gives logits. Classifiers have no output layer, and models whose hidden
+                states alone are read need none.
             options: See `EngineOptions`; the process model has them too, with keys and values of its own.
 
         Raises:
-            ConfigError: a model or head cannot be had, is of a kind that the engine does not run, or does not fit the others; an
-                option is not valid; or the record has a url. Nothing stays loaded.
+            ConfigError: a model or head cannot be had, is of a kind that the engine does not run, or does not fit the
+                others; an option is not valid; or the record has a url. Nothing stays loaded.
         """
-        parts = apart_if_forked(load_parts, record, heads=heads, reward_models=reward_models, output_layer=output_layer, **options)
+        parts = apart_if_forked(
+            load_parts, record, heads=heads, reward_models=reward_models, output_layer=output_layer, **options
+        )
         return cls(
             parts.runner,
             parts.renderer,
@@ -166,16 +185,24 @@ class EngineBackend(StateBackend[PathState]):
             at, gone = PathText.behind(ids), self._service.gone
             state = PathState(gone, tree, node, at, "", len(ids), Views(gone, views[index]))
             logits = self.runner.decoder.has_output_layer
-            self._prefill(node, len(ids) - 1, len(ids) - 1, lambda job: future.set_prefilled(job, lambda: self._keep(state)), logits=logits)
+            self._prefill(
+                node,
+                len(ids) - 1,
+                len(ids) - 1,
+                lambda job: future.set_prefilled(job, lambda: self._keep(state)),
+                logits=logits,
+            )
 
-        return await self._service.ask([EngineCall(lambda t, i=i, ids=ids: start(ids, i, t), len(ids)) for i, ids in enumerate(rendered)])
+        return await self._service.ask(
+            [EngineCall(lambda t, i=i, ids=ids: start(ids, i, t), len(ids)) for i, ids in enumerate(rendered)]
+        )
 
     def sample(self, request: SampleRequest) -> RowSet:
         """Start the rows of one request.
 
-        Token number i of a row is drawn by `uniform(stream, position + i, word)`; the end-of-sequence token counts, and its
-        text is "". A row ends "length" at its cap and where its path fills the context. It ends "error" where its logits
-        are not finite, its predicate raised, or its path does not fit the memory for keys and values.
+        Token number i of a row is drawn by `uniform(stream, position + i, word)`; the end-of-sequence token counts, and
+        its text is "". A row ends "length" at its cap and where its path fills the context. It ends "error" where its
+        logits are not finite, its predicate raised, or its path does not fit the memory for keys and values.
 
         Raises:
             CapabilityError: the model has no output layer.
@@ -248,7 +275,9 @@ class EngineBackend(StateBackend[PathState]):
 
         return await self._with_text(handles, texts, start)
 
-    async def next_logprobs(self, handles: Sequence[Any], texts: Sequence[str], tokens: Sequence[str]) -> list[Reply[NDArray[np.float64]]]:
+    async def next_logprobs(
+        self, handles: Sequence[Any], texts: Sequence[str], tokens: Sequence[str]
+    ) -> list[Reply[NDArray[np.float64]]]:
         """Return log-probabilities of next tokens.
 
         Raises:
@@ -267,11 +296,13 @@ class EngineBackend(StateBackend[PathState]):
         return await self._with_text(handles, texts, start)
 
     async def prompt_logprobs(self, prompts: Sequence[Prompt], top: int = 0) -> list[Reply[PromptLogprobs]]:
-        """Return the log-probabilities of all tokens of prompts, whose common beginnings are computed once (`tts.backends.engine.prompts`).
+        """Return the log-probabilities of all tokens of prompts, whose common beginnings are computed once
+        (`tts.backends.engine.prompts`).
 
         Raises:
             CapabilityError: the model has no output layer.
-            PromptTooLong: a prompt passes the context. ConfigError: it has no token, or an unknown one. Nothing has been computed.
+            PromptTooLong: a prompt passes the context. ConfigError: it has no token, or an unknown one. Nothing has
+                been computed.
             KVBudgetError: a prompt does not fit the memory for keys and values.
         """
         require(self, ("prompt_logprobs",), "reading the log-probabilities of a prompt")
@@ -287,18 +318,28 @@ class EngineBackend(StateBackend[PathState]):
                 futures[place].seconds += read.seconds
                 if read.failure is not None:
                     return futures[place].set_exception(read.failure)
-                return futures[place].set_computed(lambda: self._renderer.prompt_logprobs(rendered[place], read.logprobs, read.likely))
+                return futures[place].set_computed(
+                    lambda: self._renderer.prompt_logprobs(rendered[place], read.logprobs, read.likely)
+                )
 
             reads.begin(self.runner, done)
 
-        return await self._service.ask_together([EngineCall(computed=own, reused=shared) for own, shared in reads.charges()], start)
+        return await self._service.ask_together(
+            [EngineCall(computed=own, reused=shared) for own, shared in reads.charges()], start
+        )
 
     async def hidden(self, handles: Sequence[Any]) -> list[Reply[NDArray[np.float32]]]:
         """Return the last hidden state, as the output layer reads it, at the last token of each handle."""
 
         def start(state: PathState, future: CallFuture) -> None:
             size = len(state.node.tokens)
-            self._prefill(state.node, size, size - 1, lambda job: future.set_prefilled(job, lambda: job.found[-1][-1]), logits=False)
+            self._prefill(
+                state.node,
+                size,
+                size - 1,
+                lambda job: future.set_prefilled(job, lambda: job.found[-1][-1]),
+                logits=False,
+            )
 
         states = [self._state_of(handle) for handle in handles]
         return await self._service.ask([EngineCall(lambda t, s=s: start(s, t), 0, s.node.end) for s in states])
@@ -339,7 +380,7 @@ class EngineBackend(StateBackend[PathState]):
         await super().close()
         self._service.sweep()
 
-    # Inside ---------------------------------------------------------------------------------------------------------------------
+    # Inside -----------------------------------------------------------------------------------------------------------
 
     def _forget_prompt(self, node: KVNode) -> None:
         if self._prompts.get(tuple(node.tokens)) is node:
@@ -349,18 +390,29 @@ class EngineBackend(StateBackend[PathState]):
         self, handles: Sequence[Any], texts: Sequence[str], start: Callable[[PathState, Ids, str, CallFuture], None]
     ) -> list[Reply[Any]]:
         """Submit a call for each path with its text."""
-        asked = [(self._state_of(handle), self._renderer.text(text), text) for handle, text in zip(handles, texts, strict=True)]
+        asked = [
+            (self._state_of(handle), self._renderer.text(text), text)
+            for handle, text in zip(handles, texts, strict=True)
+        ]
         for state, ids, _ in asked:
             check_text(state.node.end, len(ids), self.runner.context)
             check_known(ids, self.runner.decoder.config.vocab)
-        return await self._service.ask([EngineCall(lambda t, a=each: start(*a, t), len(each[1]), each[0].node.end) for each in asked])
+        return await self._service.ask(
+            [EngineCall(lambda t, a=each: start(*a, t), len(each[1]), each[0].node.end) for each in asked]
+        )
 
-    def _prefill(self, node: KVNode, upto: int, wanted: int, done: Callable[[PrefillJob], None], *, logits: bool = True) -> None:
+    def _prefill(
+        self, node: KVNode, upto: int, wanted: int, done: Callable[[PrefillJob], None], *, logits: bool = True
+    ) -> None:
         """Prefill a node's tokens, in the engine's thread."""
         self.runner.add_prefill(PrefillJob(self.runner.tree.retain(node), upto, wanted, done, logits=logits))
 
-    def _with_logits(self, node: KVNode, ids: Ids, first: int, future: CallFuture, compute: Callable[[list[Floats]], Any]) -> None:
-        """Set the result that `compute` returns for the logits after the node (0) and each token of a text, from `first` on."""
+    def _with_logits(
+        self, node: KVNode, ids: Ids, first: int, future: CallFuture, compute: Callable[[list[Floats]], Any]
+    ) -> None:
+        """Set the result that `compute` returns for the logits after the node (0) and each token of a text, from
+        `first` on.
+        """
         size = len(node.tokens)
         jobs: list[PrefillJob] = []
         expected = (first == 0) + bool(ids)
@@ -386,12 +438,21 @@ class EngineBackend(StateBackend[PathState]):
 
 def _score_steps(state: PathState, name: str, template: StepTemplate, eos: frozenset[int], future: CallFuture) -> None:
     """Set the result to a process model's readings, in the engine's thread."""
-    pieces, rest = (split_at(state.written, template.step), ()) if template.encode else step_ids(state, template.step, eos)
-    shown = [piece for piece in (*pieces, rest) if piece]  # the rest is read too, or the next call would be charged for it
-    at = [i - 1 for i in accumulate(bool(piece) for piece in pieces)]  # a step without tokens is read where the one before was
+    pieces, rest = (
+        (split_at(state.written, template.step), ()) if template.encode else step_ids(state, template.step, eos)
+    )
+    # the rest is read too, or the next call would be charged for it
+    shown = [piece for piece in (*pieces, rest) if piece]
+    # a step without tokens is read where the one before was
+    at = [i - 1 for i in accumulate(bool(piece) for piece in pieces)]
 
     def done(found: ViewReadings) -> None:
-        future.computed, future.prompt, future.reused, future.seconds = found.computed, found.prompt, found.reused, found.seconds
+        future.computed, future.prompt, future.reused, future.seconds = (
+            found.computed,
+            found.prompt,
+            found.reused,
+            found.seconds,
+        )
         if found.failure is not None:
             future.set_exception(found.failure)
         else:

@@ -61,7 +61,8 @@ def read_config(config: Any) -> DecoderConfig:
     """Return the shapes and constants in a configuration of the transformers library.
 
     Raises:
-        ConfigError: the architecture, its activation, its rotary positions or its attention are of a kind that is not supported.
+        ConfigError: the architecture, its activation, its rotary positions or its attention are of a kind that is not
+            supported.
     """
     kind = config.model_type
     if kind not in SUPPORTED:
@@ -73,7 +74,9 @@ def read_config(config: Any) -> DecoderConfig:
         raise ConfigError(f"the head size is {head_size}, but must be a multiple of 16", hint=_HINT)
     if config.num_attention_heads % config.num_key_value_heads:
         raise ConfigError(
-            f"{config.num_attention_heads} query heads do not divide among {config.num_key_value_heads} key-value heads", hint=_HINT
+            f"{config.num_attention_heads} query heads do not divide among {config.num_key_value_heads} key-value "
+            "heads",
+            hint=_HINT,
         )
     frequencies, amplitude = _rotary(config, head_size)
     return DecoderConfig(
@@ -97,7 +100,9 @@ def _rotary(config: Any, head_size: int) -> tuple[NDArray[np.float32], float]:
     rope = config.rope_parameters
     kind = rope.get("rope_type", "default")
     if kind not in _ROPES or rope.get("partial_rotary_factor", 1.0) != 1.0:
-        raise ConfigError(f"the rotary positions are {kind!r}, but the engine has {', '.join(_ROPES)} over whole heads", hint=_HINT)
+        raise ConfigError(
+            f"the rotary positions are {kind!r}, but the engine has {', '.join(_ROPES)} over whole heads", hint=_HINT
+        )
     if kind == "default":
         exponents = np.arange(0, head_size, 2, dtype=np.int64).astype(np.float32) / np.float32(head_size)
         return (np.float32(1) / np.float32(rope["rope_theta"]) ** exponents).astype(np.float32), 1.0

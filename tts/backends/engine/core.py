@@ -1,8 +1,9 @@
 """One model's step loop: decoding and prefill of all problems, with one forward pass in each step.
 
-The loop is synchronous and used by one thread at a time: jobs are added, and `step` is called until all jobs have ended. A callback
-reports the end of each job. A row's result depends neither on the rows that share its steps nor on their order: its draws are
-addressed by its own stream, and with the strict executor its numbers are bit for bit the same.
+The loop is synchronous and used by one thread at a time: jobs are added, and `step` is called until all jobs have
+ended. A callback reports the end of each job. A row's result depends neither on the rows that share its steps nor on
+their order: its draws are addressed by its own stream, and with the strict executor its numbers are bit for bit the
+same.
 """
 
 from __future__ import annotations
@@ -23,7 +24,16 @@ from tts.backends.engine.planning import StepRows, make_plan
 from tts.backends.engine.scheduler import Feed, Scheduler, SchedulerLimits, wanted_of
 from tts.backends.engine.stats import EngineStats, StepReport
 from tts.backends.engine.tree import KVNode, KVTree
-from tts.backends.engine.work import DecodeSequence, Floats, PrefillJob, RowEnd, SampleJob, Schedulable, draws_of, engine_error
+from tts.backends.engine.work import (
+    DecodeSequence,
+    Floats,
+    PrefillJob,
+    RowEnd,
+    SampleJob,
+    Schedulable,
+    draws_of,
+    engine_error,
+)
 from tts.backends.kernels.plan import BLOCK
 from tts.backends.sampling import log_softmax, sampling_logprob, spread
 from tts.backends.text.row_state import RowState, error_line
@@ -124,13 +134,18 @@ class Runner:
                 self._forget(feeds)
                 raise
         for work in list(self._scheduler.running):
-            if isinstance(work, PrefillJob) and work.ready and work.at >= work.upto and self.tree.length(work.node) >= work.upto:
+            if (
+                isinstance(work, PrefillJob)
+                and work.ready
+                and work.at >= work.upto
+                and self.tree.length(work.node) >= work.upto
+            ):
                 self._end_prefill(work)
         self._scheduler.end_step()
         self.stats.kv_tokens_peak = max(self.stats.kv_tokens_peak, self.tree.pool.peak_used * BLOCK)
         self.stats.evictions = self.tree.evictions
 
-    # Rows begin -----------------------------------------------------------------------------------------------------------------
+    # Rows begin -------------------------------------------------------------------------------------------------------
 
     def _cancel(self) -> None:
         """End the rows whose request was cancelled."""
@@ -143,7 +158,9 @@ class Runner:
             self._sample_jobs.remove(job)
 
     def _begin_sequences(self) -> None:
-        """Start waiting rows, oldest first, while there is room; each draws its first token from the logits after its node."""
+        """Start waiting rows, oldest first, while there is room; each draws its first token from the logits after its
+        node.
+        """
         room = self._limits.rows - sum(isinstance(work, DecodeSequence) for work in self._scheduler.every())
         for job in list(self._sample_jobs):
             if room <= 0:
@@ -162,7 +179,9 @@ class Runner:
             self._draw([sequence for sequence in sequences if sequence is not None], on, None)
 
     def _logits_behind(self, job: SampleJob) -> Floats | None:
-        """Return the logits after a job's node. If they are not kept, start computing them, and return None until they are ready."""
+        """Return the logits after a job's node. If they are not kept, start computing them, and return None until they
+        are ready.
+        """
         if job.logits is None and (logits := self._kept_logits.get(job.node)) is not None:
             self._kept_logits.move_to_end(job.node)
             job.logits = logits
@@ -196,7 +215,9 @@ class Runner:
         index, node = job.next_row, job.node
         job.next_row += 1
         try:
-            state = RowState(job.rows, index, job.text, node.end, decode=self._decode, eos=self._eos, context=self.context)
+            state = RowState(
+                job.rows, index, job.text, node.end, decode=self._decode, eos=self._eos, context=self.context
+            )
             finish = state.at_once()
         except Exception as failure:  # noqa: BLE001 - its predicate raised, which fails this row only
             job.ended(RowEnd(job, index, None, "error", None, error_line(failure)))
@@ -209,27 +230,39 @@ class Runner:
         self._scheduler.add(sequence)
         return sequence
 
-    # One pass -------------------------------------------------------------------------------------------------------------------
+    # One pass ---------------------------------------------------------------------------------------------------------
 
     def _pass(self, feeds: Sequence[Feed], began: float) -> None:
         """Plan, run the model, and hand each job its results."""
         nodes, first, num_tokens, _ = zip(*feeds, strict=True)
-        rows = StepRows(np.array([node.place for node in nodes], np.int64), np.array(first, np.int64), np.array(num_tokens, np.int64))
+        rows = StepRows(
+            np.array([node.place for node in nodes], np.int64),
+            np.array(first, np.int64),
+            np.array(num_tokens, np.int64),
+        )
         planned = make_plan(rows, self.tree.table, self.tree.pool.following, share=self._share)
         ordered = [feeds[row] for row in planned.order.tolist()]
         sequences = [feed.work for feed in feeds if isinstance(feed.work, DecodeSequence)]
         decoding = len(sequences) == len(feeds)
         apart = decoding and len(planned.places) == len(feeds)
-        ids = [feed.node.tokens[feed.first] for feed in ordered] if apart else [token for feed in ordered for token in feed.ids]
+        ids = (
+            [feed.node.tokens[feed.first] for feed in ordered]
+            if apart
+            else [token for feed in ordered for token in feed.ids]
+        )
         wanted, with_logits = wanted_of(ordered, every=bool(self.heads))
         planned_at = time.perf_counter()
         tokens = np.array(ids, np.int64)
         with torch.inference_mode():
             fixed = self.fixed.run(tokens, planned) if decoding and self.fixed is not None else None
-            output = self.decoder.forward(tokens, planned, wanted, with_logits, self.tree.pool, apart=apart, hidden=fixed)
+            output = self.decoder.forward(
+                tokens, planned, wanted, with_logits, self.tree.pool, apart=apart, hidden=fixed
+            )
             hidden = output.hidden.float().cpu().numpy()
         ran_at = time.perf_counter()
-        self.stats.count_pass(self.decoder, planned, rows=len(feeds), prefill=len(ids) - len(sequences), num_logits=len(with_logits))
+        self.stats.count_pass(
+            self.decoder, planned, rows=len(feeds), prefill=len(ids) - len(sequences), num_logits=len(with_logits)
+        )
         self._give(ordered, output.logits, hidden, ran_at - began)
         if self.report is not None:
             ended_at = time.perf_counter()
@@ -255,7 +288,11 @@ class Runner:
             elif work is not None:
                 work.seconds += seconds
                 if count:
-                    found = logits[row : row + count].float().cpu().numpy() if work.logits else states[len(states) - count :]
+                    found = (
+                        logits[row : row + count].float().cpu().numpy()
+                        if work.logits
+                        else states[len(states) - count :]
+                    )
                     if work.take is None:
                         work.found.append(found.copy())
                     else:
@@ -264,7 +301,9 @@ class Runner:
             row += count if feed.wants_logits else 0
         self._draw(sequences, logits, np.array(logit_rows, np.int64))
 
-    def _draw(self, sequences: Sequence[DecodeSequence], logits: torch.Tensor, logit_rows: NDArray[np.int64] | None) -> None:
+    def _draw(
+        self, sequences: Sequence[DecodeSequence], logits: torch.Tensor, logit_rows: NDArray[np.int64] | None
+    ) -> None:
         """Draw a token for each sequence, and end those that are complete.
 
         Args:
@@ -278,7 +317,9 @@ class Runner:
             request.rows.tolist(), sequences, drawn.tokens.tolist(), drawn.logprobs.tolist(), strict=True
         ):
             if token < 0:
-                self._end_sequence(sequence, "error", "the model's logits give no distribution over tokens (NaN or infinite)")
+                self._end_sequence(
+                    sequence, "error", "the model's logits give no distribution over tokens (NaN or infinite)"
+                )
                 continue
             self.stats.decode_tokens += 1
             try:
@@ -299,9 +340,11 @@ class Runner:
         drawn = sampling_logprob(law, request.sampling, token) if request.sampling_logprobs else None
         return sequence.state.append(token, logprob, spread(law) if request.spreads else None, drawn)
 
-    # Ends -----------------------------------------------------------------------------------------------------------------------
+    # Ends -------------------------------------------------------------------------------------------------------------
 
-    def _end_sequence(self, sequence: DecodeSequence, finish: Finish, error: str = "", *, scheduled: bool = True) -> None:
+    def _end_sequence(
+        self, sequence: DecodeSequence, finish: Finish, error: str = "", *, scheduled: bool = True
+    ) -> None:
         if scheduled:
             self._scheduler.remove(sequence)
         sequence.node.pieces = sequence.state.pieces
@@ -335,7 +378,8 @@ class Runner:
     def _break(self, feeds: Sequence[Feed], failure: Exception) -> None:
         """Fail the jobs of a pass that raised, and drop the keys and values that it may have written."""
         self._forget(feeds)
-        fed = {feed.work for feed in feeds if feed.work is not None} or set(self._scheduler.running[:1])  # or it would fail for ever
+        # or it would fail for ever
+        fed = {feed.work for feed in feeds if feed.work is not None} or set(self._scheduler.running[:1])
         for work in [work for work in self._scheduler.every() if work in fed]:
             self._fail_job(work, failure, scheduled=True)
 

@@ -1,6 +1,8 @@
-"""The decoder: Llama, Qwen2, Qwen3, SmolLM2 and Mistral with full attention, on ragged tokens of a step, over a block pool.
+"""The decoder: Llama, Qwen2, Qwen3, SmolLM2 and Mistral with full attention, on ragged tokens of a step, over a block
+pool.
 
-Shapes: T tokens of a step, W of them with wanted hidden states, L of those with wanted logits, K hidden size, V vocabulary.
+Shapes: T tokens of a step, W of them with wanted hidden states, L of those with wanted logits, K hidden size, V
+vocabulary.
 """
 
 from __future__ import annotations
@@ -70,12 +72,13 @@ class Decoder:
     Args:
         config: The shapes and constants of the model.
         weights: The weights by their names in the transformers library; a missing or misshapen one is refused.
-        precision: "float32"; "int8" (linear layers but the output layer, on a CPU); "bfloat16" (on a CPU linear layers alone).
+        precision: "float32"; "int8" (linear layers but the output layer, on a CPU); "bfloat16" (on a CPU linear layers
+            alone).
         executor: What computes attention; see `EngineOptions`.
         threads: The threads that share a step on a CPU, at least 1.
         device: Where it runs.
-        kv_precision: The type of keys and values on a CPU; "float16" with the executors "strict" and "reference". Elsewhere they have the
-            model's.
+        kv_precision: The type of keys and values on a CPU; "float16" with the executors "strict" and "reference".
+            Elsewhere they have the model's.
         output_layer: Whether it gives logits. Classifiers have no such layer, and models that a head reads need none.
 
     Attributes:
@@ -110,7 +113,9 @@ class Decoder:
         self.team = Team(threads)
         self.spans: Spans | None = None
         self.operations: Operations = _operations(config, executor, self.team, device, self.dtype)
-        make = _Maker(config, weights, precision, self.dtype, strict=executor != "triton", team=self.team, device=device)
+        make = _Maker(
+            config, weights, precision, self.dtype, strict=executor != "triton", team=self.team, device=device
+        )
         self._embedding = make.tensor("model.embed_tokens.weight", config.vocab, config.hidden)
         self._layers = [make.layer(f"model.layers.{number}.") for number in range(config.layers)]
         self._norm = make.tensor("model.norm.weight", config.hidden)
@@ -125,7 +130,9 @@ class Decoder:
         self.products = (sum(linear.in_features * linear.out_features for linear in linears), head)
 
     def _stack_linears(self, linears: Sequence[Linear]) -> Stack | None:
-        """Return small weights for one compiled call, if it has their products. For larger weights, threads share each product."""
+        """Return small weights for one compiled call, if it has their products. For larger weights, threads share each
+        product.
+        """
         of_one_kind = any(all(isinstance(each, kind) for each in linears) for kind in (HostLinear, HostInt8Linear))
         if self.executor != "strict" or not of_one_kind:
             return None
@@ -147,7 +154,9 @@ class Decoder:
 
         It needs layers with the same bits on one thread and on several, as these have.
         """
-        if not isinstance(self.operations, HostOperations) or not all(isinstance(each, HostLinear | SharedLinear) for each in linears):
+        if not isinstance(self.operations, HostOperations) or not all(
+            isinstance(each, HostLinear | SharedLinear) for each in linears
+        ):
             return []
         return [HostOperations(self.config, self.executor, self.team) for _ in range(self.team.threads)]
 
@@ -186,12 +195,18 @@ class Decoder:
             hidden = self._run_layers(ids, planned, pool, apart=apart)
         timed = _Timer(self.spans)
         last = self.operations.norm(hidden[torch.from_numpy(wanted).to(self.device)], None, self._norm)
-        logits = last.new_empty(0, 0) if self._head is None else self._head(last[torch.from_numpy(with_logits).to(self.device)])
+        logits = (
+            last.new_empty(0, 0)
+            if self._head is None
+            else self._head(last[torch.from_numpy(with_logits).to(self.device)])
+        )
         timed("linear")
         return Output(logits, last)
 
     def feed(self, ids: Tensor, hidden: Tensor, pool: BlockPool) -> None:
-        """Pass tokens [T], on the device, through all layers into `hidden` [T, K], in the step that the operations are in."""
+        """Pass tokens [T], on the device, through all layers into `hidden` [T, K], in the step that the operations are
+        in.
+        """
         hidden.copy_(self._embedding[ids])
         self._run(self.operations, hidden, pool, _Timer(None))
 
@@ -247,7 +262,9 @@ class Decoder:
             self.spans.share(time.perf_counter() - began, ticks[-1].tolist())
 
     def _run_apart(self, hidden: Tensor, planned: StepPlan, pool: BlockPool) -> None:
-        """Let each thread pass some of the tokens through all layers, without waiting for other threads between them."""
+        """Let each thread pass some of the tokens through all layers, without waiting for other threads between
+        them.
+        """
         edges = [len(hidden) * part // len(self._apart) for part in range(len(self._apart) + 1)]
         timers = [_Timer(None)] * (len(self._apart) - 1) + [_Timer(self.spans)]  # the last part is this thread's
 
@@ -298,17 +315,26 @@ class _Maker:
         """
         found = self.weights.get(name)
         if found is None:
-            raise ConfigError(f"the model's files lack the weight {name}", hint="get the files again, or name the model they belong to")
+            raise ConfigError(
+                f"the model's files lack the weight {name}",
+                hint="get the files again, or name the model they belong to",
+            )
         if tuple(found.shape) != shape:
-            raise ConfigError(f"the weight {name} has the shape {tuple(found.shape)}, but the configuration says {shape}")
+            raise ConfigError(
+                f"the weight {name} has the shape {tuple(found.shape)}, but the configuration says {shape}"
+            )
         if not found.sum().isfinite() and not found.isfinite().all():  # a sum is cheap, but may overflow
-            raise ConfigError(f"the weight {name} is not finite, but must hold numbers alone", hint="get the files again")
+            raise ConfigError(
+                f"the weight {name} is not finite, but must hold numbers alone", hint="get the files again"
+            )
         self.parameters += found.numel()
         return found.to(self.device, self.dtype)
 
     def linear(self, names: list[str], rows: list[int], columns: int, *, precision: Precision | None = None) -> Linear:
         """Return matrices that read the same input as one product."""
-        weight = torch.cat([self.tensor(f"{name}.weight", count, columns) for name, count in zip(names, rows, strict=True)])
+        weight = torch.cat(
+            [self.tensor(f"{name}.weight", count, columns) for name, count in zip(names, rows, strict=True)]
+        )
         biases = [
             self.tensor(f"{name}.bias", count) if f"{name}.bias" in self.weights else weight.new_zeros(count)
             for name, count in zip(names, rows, strict=True)
@@ -317,7 +343,9 @@ class _Maker:
         return self._product(weight, torch.cat(biases) if given else None, precision or self.precision)
 
     def _product(self, weight: Tensor, bias: Tensor | None, precision: Precision) -> Linear:
-        return make_linear(weight, bias, precision=precision, strict=self.strict, threads=self.team.threads, team=self.team)
+        return make_linear(
+            weight, bias, precision=precision, strict=self.strict, threads=self.team.threads, team=self.team
+        )
 
     def layer(self, prefix: str) -> _Layer:
         """Return a layer."""
@@ -342,7 +370,9 @@ class _Maker:
         return self._product(embedding, None, precision)
 
 
-def _operations(config: DecoderConfig, executor: AttentionExecutor, team: Team, device: torch.device, dtype: torch.dtype) -> Operations:
+def _operations(
+    config: DecoderConfig, executor: AttentionExecutor, team: Team, device: torch.device, dtype: torch.dtype
+) -> Operations:
     if device.type == "cpu" and executor not in ("triton", "triton_strict"):
         return HostOperations(config, executor, team)
     from tts.backends.engine.device.operations import DeviceOperations

@@ -86,8 +86,8 @@ class HeadReadout:
 class LikelihoodReadout:
     """The chance that a path is right, from its probability under a process model that writes right solutions.
 
-    Where a problem has one right solution, that probability is the chance itself. In general its log-odds are scaled and shifted
-    (Platt 1999).
+    Where a problem has one right solution, that probability is the chance itself. In general its log-odds are scaled
+    and shifted (Platt 1999).
 
     Args:
         scale: The factor of the log-odds, fitted to solutions of the policy.
@@ -99,7 +99,9 @@ class LikelihoodReadout:
     logits: bool = field(default=True, init=False)
 
     def logprob(self, before: float, tokens: Sequence[int], logits: Floats) -> float:
-        """Return the log-probability of a path with n more tokens. before: without them. logits: [n, V], each in front of its token."""
+        """Return the log-probability of a path with n more tokens. before: without them. logits: [n, V], each in front
+        of its token.
+        """
         for token, row in zip(tokens, logits, strict=True):
             before += float(log_softmax(row)[token])
         return before
@@ -114,8 +116,8 @@ class StepTemplate:
     """How a path is rendered for a process model.
 
     Args:
-        encode: Turns a text into the model's tokens, with nothing added; None: it has the policy's tokenizer and reads the
-            policy's own tokens, and so never more tokens than were sampled.
+        encode: Turns a text into the model's tokens, with nothing added; None: it has the policy's tokenizer and reads
+            the policy's own tokens, and so never more tokens than were sampled.
         readout: The readout of the last token of each step, or of all tokens of a path.
         step: Texts that end a step in the policy's text.
         separator: Text added after each step; "": the step's own last token is read, as always without `encode`.
@@ -131,7 +133,9 @@ class StepTemplate:
 
     def __post_init__(self) -> None:
         if self.separator and self.encode is None:
-            raise ConfigError(f"separator is {self.separator!r}, but the policy's own tokens are read as they are", hint="give encode")
+            raise ConfigError(
+                f"separator is {self.separator!r}, but the policy's own tokens are read as they are", hint="give encode"
+            )
 
     def tokens(self, piece: str | tuple[int, ...]) -> tuple[int, ...]:
         """Return the model's tokens of a step: of its text and the separator, or the given tokens of the policy."""

@@ -1,12 +1,15 @@
-"""The int8 linear layers: eight-bit weights and activations with integer sums, so a row's bits depend on that row alone.
+"""The int8 linear layers: eight-bit weights and activations with integer sums, so a row's bits depend on that row
+alone.
 
 Shapes: M rows, K inputs, N outputs.
 
-Idea: each output is its largest weight's magnitude over 127 times an integer, each row likewise. Products of integers add up exactly
-    in any order, and the scales are applied to each sum alone: exact rows for any M, place and number of threads. Against float32 a
-    layer of normally distributed weights is off by 1.1 % (root of the mean square).
+Idea: each output is its largest weight's magnitude over 127 times an integer, each row likewise. Products of integers
+add up exactly
+    in any order, and the scales are applied to each sum alone: exact rows for any M, place and number of threads.
+    Against float32 a layer of normally distributed weights is off by 1.1 % (root of the mean square).
 
-Two kernels give the same bits. FBGEMM's is for CPUs with VNNI; without it, its sums saturate. This package's is for others with AVX2.
+Two kernels give the same bits. FBGEMM's is for CPUs with VNNI; without it, its sums saturate. This package's is for
+others with AVX2.
 """
 
 from __future__ import annotations
@@ -97,7 +100,9 @@ def quantised(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def fbgemm(levels: torch.Tensor, scales: torch.Tensor) -> Kernel:
-    """Return FBGEMM's product with a weight of N outputs and K inputs, given as levels `[N, K]`, int8, and scales `[N]`."""
+    """Return FBGEMM's product with a weight of N outputs and K inputs, given as levels `[N, K]`, int8, and scales
+    `[N]`.
+    """
     zeros = torch.zeros(len(scales), dtype=torch.int64)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", _DEPRECATED, UserWarning)
@@ -138,6 +143,7 @@ def check_int8() -> None:
     """
     if not (fbgemm_is_exact() or gemm_int8.supported()):
         raise ConfigError(
-            "precision is 'int8', but this CPU has no int8 product that is exact and faster than float32 (AVX2, or VNNI)",
+            "precision is 'int8', but this CPU has no int8 product that is exact and faster than float32 (AVX2, or "
+            "VNNI)",
             hint="use precision='float32'",
         )

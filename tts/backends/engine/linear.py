@@ -2,10 +2,11 @@
 
 Shapes: M rows, K inputs, N outputs. Rows may be of any floating dtype; a layer computes in its own and returns theirs.
 
-The choices were measured. In float32 the product of this package is faster than oneDNN's on weights laid out beforehand: 1.0 to 14
-times with AVX-512, 1.3 to 20 times with AVX2, 0.94 to 15 times with neither (`docs/explanation/engine.md`). In bfloat16 only
-oneDNN has a product (torch 2.13, two cores with AVX-512, layers of 64 to 9,728 inputs and outputs). Its rows are exact from two rows on,
-up to 2,000, and the same under 1 to 16 threads. Waking a second thread takes about 80 µs, so small products stay on one.
+The choices were measured. In float32 the product of this package is faster than oneDNN's on weights laid out
+beforehand: 1.0 to 14 times with AVX-512, 1.3 to 20 times with AVX2, 0.94 to 15 times with neither
+(`docs/explanation/engine.md`). In bfloat16 only oneDNN has a product (torch 2.13, two cores with AVX-512, layers of 64
+to 9,728 inputs and outputs). Its rows are exact from two rows on, up to 2,000, and the same under 1 to 16 threads.
+Waking a second thread takes about 80 µs, so small products stay on one.
 """
 
 from __future__ import annotations
@@ -30,10 +31,12 @@ TILE_ROWS = 16
 MOST_ROWS = 128  # of one oneDNN call: oneDNN keeps 1,024 compiled shapes, and the probe covers no more rows
 _BATCH_HINT = 16  # rows for which oneDNN lays the weights out
 _PROBED_ROWS = (1, 2, 3, 7, 8, 15, 16, 17, 33, 64)
-_MOST_PROBED, _PROBED = 1024, 256  # layers of more outputs are probed on about 256: sums are split, if ever, where outputs are few
+# layers of more outputs are probed on about 256: sums are split, if ever, where outputs are few
+_MOST_PROBED, _PROBED = 1024, 256
 _PRIME = 65_537  # values of the probe's weights before they repeat
 
-# multiplications from which on a second thread pays, where weights are read from the cache; a call counts as _LEAST_ROWS at least
+# multiplications from which on a second thread pays, where weights are read from the cache; a call counts as
+# _LEAST_ROWS at least
 _SHARED_FROM = {"int8": 20e6, "bfloat16": 14e6}
 _LEAST_ROWS = 4
 
@@ -106,7 +109,9 @@ class TiledLinear(PlainLinear):
 
 
 class DeviceTiledLinear(TiledLinear):
-    """The same in tiles of 128 rows. With fewer rows, a GPU's time is that of reading the weights, and does not fall."""
+    """The same in tiles of 128 rows. With fewer rows, a GPU's time is that of reading the weights, and does not
+    fall.
+    """
 
     tile_rows = 128
 
@@ -117,11 +122,14 @@ class PackedLinear:
     Args:
         weight: `[N, K]`, bfloat16 or float32, on CPU; not kept.
         bias: `[N]` or None; of the weight's dtype.
-        least_rows: Smaller batches are padded with zeros to this number, at least 1, because oneDNN has other code for few rows.
+        least_rows: Smaller batches are padded with zeros to this number, at least 1, because oneDNN has other code for
+            few rows.
         exact_rows: Whether rows are known to be exact from `least_rows` on.
     """
 
-    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None, *, least_rows: int = 1, exact_rows: bool = False) -> None:
+    def __init__(
+        self, weight: torch.Tensor, bias: torch.Tensor | None = None, *, least_rows: int = 1, exact_rows: bool = False
+    ) -> None:
         self._packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), _BATCH_HINT)
         self._product: Any = torch.ops.mkldnn._linear_pointwise
         self._bias = None if bias is None else bias.detach().clone()
@@ -176,8 +184,8 @@ class HostLinear:
 class SharedLinear:
     """A layer that computes small batches on one thread, and larger ones on all of torch's threads.
 
-    torch has one setting for the calling thread and for threads that start later. So a thread that first uses torch during a small
-    product starts with one thread.
+    torch has one setting for the calling thread and for threads that start later. So a thread that first uses torch
+    during a small product starts with one thread.
 
     Args:
         layer: The layer. If its rows are exact, they must have the same bits under both numbers of threads.
@@ -208,15 +216,15 @@ def make_linear(
 ) -> Linear:
     """Return the fastest layer for a weight, with exact rows where they are required.
 
-    On a CPU float32 is the product of this package. Elsewhere a probe compares bits on this machine, for several M and places, once
-    a process for each shape and number of threads. It determines the least number of rows that oneDNN needs, and the layer that
-    replaces it where no number is enough.
+    On a CPU float32 is the product of this package. Elsewhere a probe compares bits on this machine, for several M and
+    places, once a process for each shape and number of threads. It determines the least number of rows that oneDNN
+    needs, and the layer that replaces it where no number is enough.
 
     Args:
         weight: `[N, K]`; the layer runs on its device. Whether the layer keeps it depends on the layer.
         bias: `[N]` or None.
-        precision: "float32"; "bfloat16": weights, activations and results rounded to 8 bits of mantissa; "int8": weights and
-            activations rounded to 8 bits below the row's largest magnitude, CPU only.
+        precision: "float32"; "bfloat16": weights, activations and results rounded to 8 bits of mantissa; "int8":
+            weights and activations rounded to 8 bits below the row's largest magnitude, CPU only.
         strict: Whether rows must be exact (`Linear.exact_rows`).
         threads: How many threads torch has at the calls, at least 1; rows are exact for this number.
         team: The threads of this package's products; None: the calling one alone.
@@ -244,7 +252,8 @@ def make_linear(
     tiled = TiledLinear if weight.device.type == "cpu" else DeviceTiledLinear
     if least_exact_rows(tiled, weight, bias, (threads,)) != 1:
         raise ConfigError(
-            f"strict is set, but {precision} products of shape {tuple(weight.shape)} on {weight.device} have rows that depend on others",
+            f"strict is set, but {precision} products of shape {tuple(weight.shape)} on {weight.device} have rows "
+            "that depend on others",
             hint="set strict=False: results then vary in the last bits with what else is computed",
         )
     return tiled(weight, bias)
@@ -261,7 +270,9 @@ def _shared(layer: Linear, precision: Precision, threads: int) -> Linear:
 _known: dict[tuple[object, ...], int | None] = {}
 
 
-def least_exact_rows(kind: LinearOf, weight: torch.Tensor, bias: torch.Tensor | None, threads: Sequence[int]) -> int | None:
+def least_exact_rows(
+    kind: LinearOf, weight: torch.Tensor, bias: torch.Tensor | None, threads: Sequence[int]
+) -> int | None:
     """Return the number of rows, at most 16, from which on a kind of layer is exact; None if there is none.
 
     Args:
@@ -295,7 +306,9 @@ def _least_exact_rows(layer: Linear, x: torch.Tensor, threads: Sequence[int]) ->
 
 
 def _spread(rows: int, columns: int, like: torch.Tensor, step: float) -> torch.Tensor:
-    """Return `[rows, columns]` numbers in ±0.5 with full mantissas: multiples of an irrational step, less their whole parts."""
+    """Return `[rows, columns]` numbers in ±0.5 with full mantissas: multiples of an irrational step, less their whole
+    parts.
+    """
     values = (torch.arange(_PRIME, dtype=torch.float64) * step).frac() - 0.5
     count = rows * columns
     return values.to(like.device, like.dtype).repeat(-(-count // _PRIME))[:count].view(rows, columns)

@@ -45,21 +45,22 @@ class EngineOptions:
 
     Args:
         device: A torch device; None: "cuda" where there is one, else "cpu".
-        precision: "float32"; "int8" (a CPU's linear layers, output layer apart); "bfloat16" (a CPU's linear layers, where it has
-            instructions for it; everything on other devices). None: float32 on a CPU, bfloat16 elsewhere. A CPU that would be
-            slower with it than in float32 refuses.
-        executor: What computes attention: "strict", "triton", "triton_strict" or, on a CPU, "reference". None: strict on a CPU, triton
-            elsewhere. With "strict" a row's numbers do not depend on its batch; on a GPU it stands for "triton_strict".
-        kv_precision: The type of keys and values on a CPU: "float32", or "float16" for half the memory (executors "strict" and
-            "reference"). None: float32 on a CPU, the model's elsewhere.
+        precision: "float32"; "int8" (a CPU's linear layers, output layer apart); "bfloat16" (a CPU's linear layers,
+            where it has instructions for it; everything on other devices). None: float32 on a CPU, bfloat16 elsewhere.
+            A CPU that would be slower with it than in float32 refuses.
+        executor: What computes attention: "strict", "triton", "triton_strict" or, on a CPU, "reference". None: strict
+            on a CPU, triton elsewhere. With "strict" a row's numbers do not depend on its batch; on a GPU it stands for
+            "triton_strict".
+        kv_precision: The type of keys and values on a CPU: "float32", or "float16" for half the memory (executors
+            "strict" and "reference"). None: float32 on a CPU, the model's elsewhere.
         threads: The threads that share a step on a CPU; None: torch's.
         max_rows: Most rows under way at once; None: 64 on a CPU, 256 elsewhere. Others wait.
         step_tokens: Most prefill tokens of a step; None: 256 on a CPU, 2,048 elsewhere.
-        kv_budget: Bytes for keys and values; None: 2 GiB on a CPU, 80 % of the free memory elsewhere. A CPU's memory is allocated
-            on use.
+        kv_budget: Bytes for keys and values; None: 2 GiB on a CPU, 80 % of the free memory elsewhere. A CPU's memory is
+            allocated on use.
         share: Whether rows read common ancestors together; False reads every path alone, for comparison.
-        cuda_graphs: Whether a CUDA device replays decode steps as graphs, which launch all kernels of a step at once; their buffers count
-            as a part of `kv_budget`. None: on a CUDA device.
+        cuda_graphs: Whether a CUDA device replays decode steps as graphs, which launch all kernels of a step at once;
+            their buffers count as a part of `kv_budget`. None: on a CUDA device.
 
     Raises:
         ConfigError: a value is not valid, or does not fit the device.
@@ -82,8 +83,15 @@ class EngineOptions:
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
                 raise ConfigError(f"{name} is {value!r}, but must be a whole number of at least 1, or None")
         if self.executor == "two_level":
-            raise ConfigError("executor is 'two_level', which was removed, since the strict one is faster", hint="use executor='strict'")
-        for name, known in (("precision", PRECISIONS), ("executor", EXECUTORS), ("kv_precision", get_args(KVPrecision))):
+            raise ConfigError(
+                "executor is 'two_level', which was removed, since the strict one is faster",
+                hint="use executor='strict'",
+            )
+        for name, known in (
+            ("precision", PRECISIONS),
+            ("executor", EXECUTORS),
+            ("kv_precision", get_args(KVPrecision)),
+        ):
             value = getattr(self, name)
             if value is not None and value not in known:
                 raise ConfigError(f"{name} is {value!r}, but must be {', '.join(known)} or None")
@@ -95,7 +103,9 @@ class EngineOptions:
         if not host and self.precision == "int8":
             raise ConfigError(f"precision 'int8' is for a CPU, but the device is {self.place}", hint="leave it out")
         if not host and self.executor == "reference":
-            raise ConfigError(f"executor 'reference' is for a CPU, but the device is {self.place}", hint="use executor='strict'")
+            raise ConfigError(
+                f"executor 'reference' is for a CPU, but the device is {self.place}", hint="use executor='strict'"
+            )
         self._check_graphs()
         self._check_kv_precision()
 
@@ -104,10 +114,14 @@ class EngineOptions:
         if self.cuda_graphs not in (None, True, False):
             raise ConfigError(f"cuda_graphs is {self.cuda_graphs!r}, but must be True, False or None")
         if self.cuda_graphs and self.place.type != "cuda":
-            raise ConfigError(f"cuda_graphs is True, but the device is {self.place}, which has none", hint="leave it out")
+            raise ConfigError(
+                f"cuda_graphs is True, but the device is {self.place}, which has none", hint="leave it out"
+            )
 
     def _check_kv_precision(self) -> None:
-        """Raise a `ConfigError` for keys and values that the device or the executor does not have, or that the CPU does not widen."""
+        """Raise a `ConfigError` for keys and values that the device or the executor does not have, or that the CPU does
+        not widen.
+        """
         if self.kv_precision is not None and self.place.type != "cpu":
             raise ConfigError(
                 f"kv_precision is {self.kv_precision!r}, which is for a CPU, but the device is {self.place}",
@@ -117,7 +131,8 @@ class EngineOptions:
             return
         if self.attention not in ("strict", "reference"):
             raise ConfigError(
-                f"kv_precision is 'float16', but the executor {self.attention!r} reads float32 alone", hint="use the executor strict"
+                f"kv_precision is 'float16', but the executor {self.attention!r} reads float32 alone",
+                hint="use the executor strict",
             )
         from tts.backends.kernels.target import WIDENS_HALVES
 
@@ -182,7 +197,9 @@ def load_parts(
     settings, served = EngineOptions(**options), reward_models or {}
     critics = {name: critic for name, critic in process_records(record).items() if name not in served}
     checkpoint, all_heads = read_checkpoint(record), {**read_heads(record), **(heads or {})}
-    found = {name: _ProcessModel(one, read_checkpoint(one), read_readout(one, one.readout)) for name, one in critics.items()}
+    found = {
+        name: _ProcessModel(one, read_checkpoint(one), read_readout(one, one.readout)) for name, one in critics.items()
+    }
     for one in found.values():
         _check_beside(record, checkpoint, one)
     share = 0.8 / (1 + len(found))
@@ -211,14 +228,19 @@ class _ProcessModel:
     @property
     def digest(self) -> str:
         """Of the readout."""
-        return _digest(self.readout.head) if isinstance(self.readout, HeadReadout) else f"{self.readout.scale!r}:{self.readout.shift!r}"
+        return (
+            _digest(self.readout.head)
+            if isinstance(self.readout, HeadReadout)
+            else f"{self.readout.scale!r}:{self.readout.shift!r}"
+        )
 
 
 def _check_beside(record: ModelRecord, policy: Checkpoint, process: _ProcessModel) -> None:
     """Check that a process model has the policy's tokenizer, and a readout of its own hidden size."""
     if policy.tokenizer.get_vocab() != process.checkpoint.tokenizer.get_vocab():
         raise ConfigError(
-            f"process_model of model {record.name!r} is {process.record.name!r}, whose tokenizer differs, but both must have the same",
+            f"process_model of model {record.name!r} is {process.record.name!r}, whose tokenizer differs, but both "
+            "must have the same",
             hint="serve it with build_reward_model, which shows it texts, and a verifier that knows its bound",
         )
     if isinstance(process.readout, HeadReadout):
@@ -234,10 +256,14 @@ def _check_head(what: str, head: ValueHead, hidden: int) -> None:
 def _beside(process: _ProcessModel, settings: EngineOptions, share: float) -> RewardModel:
     """Return a process model that reads the policy's own tokens."""
     runner, _ = make_runner(process.checkpoint, settings, share=share, output_layer=process.readout.logits)
-    return RewardModel(runner, StepTemplate(None, process.readout, step=process.record.step), None, rates(process.record))
+    return RewardModel(
+        runner, StepTemplate(None, process.readout, step=process.record.step), None, rates(process.record)
+    )
 
 
-def build_reward_model(record: ModelRecord, template: Callable[[Renderer], StepTemplate], **options: Any) -> RewardModel:
+def build_reward_model(
+    record: ModelRecord, template: Callable[[Renderer], StepTemplate], **options: Any
+) -> RewardModel:
     """Load a process model that runs beside a policy.
 
     Args:
@@ -291,7 +317,9 @@ def make_runner(
     if decoder.executor == "strict":
         _compile_kernels(decoder)
     renderer = _renderer(checkpoint)
-    limits = SchedulerLimits(rows=options.max_rows or (64 if host else 256), tokens=options.step_tokens or (256 if host else 2048))
+    limits = SchedulerLimits(
+        rows=options.max_rows or (64 if host else 256), tokens=options.step_tokens or (256 if host else 2048)
+    )
     room = FixedRoom.of(limits.rows) if options.graphs and output_layer else None
     tree = KVTree(decoder.pool(_num_blocks(decoder, options.kv_budget, place, share, room)))
     runner = Runner(decoder, tree, limits, decode=renderer.decode, eos=renderer.eos, heads=heads, share=options.share)
@@ -313,7 +341,9 @@ def _renderer(checkpoint: Checkpoint) -> Renderer:
 
 
 def _compile_kernels(decoder: Decoder) -> None:
-    """Prefill some tokens, then one, and draw one, so that kernels are compiled while the model is loaded, not during a problem."""
+    """Prefill some tokens, then one, and draw one, so that kernels are compiled while the model is loaded, not during a
+    problem.
+    """
     for count in (min(BLOCK, decoder.config.context), 1):
         tree = KVTree(decoder.pool(1))
         runner = Runner(decoder, tree, SchedulerLimits(rows=1, tokens=BLOCK), decode=lambda _: "", eos=frozenset())
@@ -334,7 +364,9 @@ def _num_blocks(decoder: Decoder, budget: int | None, place: torch.device, share
     if budget < buffers + size:
         beside = f", and the buffers of CUDA graphs {buffers}" if buffers else ""
         hint = "give it more, or set cuda_graphs=False" if buffers else "give it more"
-        raise KVBudgetError(f"kv_budget is {budget} bytes, but one block of {BLOCK} tokens takes {size}{beside}", hint=hint)
+        raise KVBudgetError(
+            f"kv_budget is {budget} bytes, but one block of {BLOCK} tokens takes {size}{beside}", hint=hint
+        )
     return (budget - buffers) // size
 
 
@@ -344,4 +376,7 @@ def _digest(head: ValueHead) -> str:
 
 def _identity(digest: str, decoder: Decoder) -> str:
     held = "" if decoder.kv_precision == "float32" else f" kv={decoder.kv_precision}"
-    return f"engine weights={digest} precision={decoder.precision}{held} executor={decoder.executor} device={decoder.device.type}"
+    return (
+        f"engine weights={digest} precision={decoder.precision}{held} executor={decoder.executor} "
+        f"device={decoder.device.type}"
+    )

@@ -40,7 +40,9 @@ def measure() -> MachineLimits:
     bandwidth = sum(weight.nbytes for weight in weights) / _best(lambda: [weight.sum() for weight in weights])
     threads = torch.get_num_threads()
     team = Team(threads)
-    layers = [make_linear(weight, None, precision="float32", strict=True, threads=threads, team=team) for weight in weights]
+    layers = [
+        make_linear(weight, None, precision="float32", strict=True, threads=threads, team=team) for weight in weights
+    ]
     flops: dict[int, float] = {}
     for rows in _ROWS:
         x = torch.ones(rows, _SIZE)

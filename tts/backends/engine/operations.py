@@ -1,6 +1,7 @@
 """The operations of a decoder layer beside matrix products, on a CPU.
 
-Shapes: T tokens of a step, K hidden size, F intermediate size, H key-value heads, G query heads for each, d head size, N blocks.
+Shapes: T tokens of a step, K hidden size, F intermediate size, H key-value heads, G query heads for each, d head size,
+N blocks.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ _NONE = np.empty((0, 0), np.float32)
 
 
 class Operations(Protocol):
-    """The operations of a decoder layer beside matrix products. `begin` opens a step; the others belong to the last opened step."""
+    """The operations of a decoder layer beside matrix products. `begin` opens a step; the others belong to the last
+    opened step.
+    """
 
     def begin(self, planned: StepPlan) -> None:
         """Prepare a step."""
@@ -75,7 +78,13 @@ class HostOperations:
     def norm(self, hidden: Tensor, change: Tensor | None, weight: Tensor) -> Tensor:
         """Add `change` to `hidden`, in place, and return its RMS norm times `weight`."""
         out = torch.empty_like(hidden)
-        args = (hidden.numpy(), _NONE if change is None else change.numpy(), weight.numpy(), self._config.eps, out.numpy())
+        args = (
+            hidden.numpy(),
+            _NONE if change is None else change.numpy(),
+            weight.numpy(),
+            self._config.eps,
+            out.numpy(),
+        )
         self._rows(layers.add_norm, args, *hidden.shape)
         return out
 
@@ -108,4 +117,6 @@ class HostOperations:
         return draw_rows(logits.numpy(), request, self._team)
 
     def _rows(self, kernel: Callable[..., None], args: tuple[Any, ...], rows: int, columns: int) -> None:
-        self._team.run(kernel, [(*args, begin, end) for begin, end in self._team.cuts(rows, rows * columns, worth=1 << 17)])
+        self._team.run(
+            kernel, [(*args, begin, end) for begin, end in self._team.cuts(rows, rows * columns, worth=1 << 17)]
+        )

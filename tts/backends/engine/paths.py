@@ -73,11 +73,14 @@ def step_tokens(state: PathState, step: Sequence[str]) -> list[Token]:
     return [tokens[at] for at in ends]
 
 
-def step_ids(state: PathState, step: Sequence[str], eos: frozenset[int]) -> tuple[list[tuple[int, ...]], tuple[int, ...]]:
+def step_ids(
+    state: PathState, step: Sequence[str], eos: frozenset[int]
+) -> tuple[list[tuple[int, ...]], tuple[int, ...]]:
     """Return the tokens of each piece of a path's text, up to the one that completes it, and those after all pieces.
 
-    A piece is () where the piece before took its token. Tokens that have no text yet, as the first bytes of a character, belong to a
-    last step that has not ended; after one that has they are the second value. The end of a sequence is in neither.
+    A piece is () where the piece before took its token. Tokens that have no text yet, as the first bytes of a
+    character, belong to a last step that has not ended; after one that has they are the second value. The end of a
+    sequence is in neither.
     """
     tokens, ends = _complete(state, step)
     ids = [node.tokens[index] for node, index in tokens]
@@ -89,7 +92,9 @@ def step_ids(state: PathState, step: Sequence[str], eos: frozenset[int]) -> tupl
 
 
 def _complete(state: PathState, step: Sequence[str]) -> tuple[list[Token], list[int]]:
-    """Return the tokens of a path after its prompt, and for each piece of its text the index of the one that completes it."""
+    """Return the tokens of a path after its prompt, and for each piece of its text the index of the one that completes
+    it.
+    """
     nodes = [node for node in state.node.path() if node.start >= state.num_prompt]
     tokens = [(node, index) for node in nodes for index in range(len(node.pieces))]
     ends = list(accumulate(len(piece) for node in nodes for piece in node.pieces))

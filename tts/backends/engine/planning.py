@@ -60,7 +60,9 @@ class StepPlan(NamedTuple):
     keys_unshared: int
 
     def part(self, begin: int, end: int) -> StepPlan:
-        """Return the plan of the queries from `begin` to before `end`, with the keys read as 0: they are counted once."""
+        """Return the plan of the queries from `begin` to before `end`, with the keys read as 0: they are counted
+        once.
+        """
         items = self.plan.items.copy()
         items[:, 2:] = items[:, 2:].clip(begin, end) - begin
         plan = AttentionPlan(self.plan.positions[begin:end], items[items[:, 2] < items[:, 3]], self.plan.blocks)
@@ -81,7 +83,9 @@ def make_plan(rows: StepRows, table: NodeTable, following: Ints, *, share: bool 
 
 
 @compiled
-def _plan(nodes: Any, first: Any, count: Any, parent: Any, start: Any, length: Any, head: Any, following: Any, share: bool) -> Any:
+def _plan(
+    nodes: Any, first: Any, count: Any, parent: Any, start: Any, length: Any, head: Any, following: Any, share: bool
+) -> Any:
     total = count.sum()
     positions, places = np.empty(total, np.int64), np.empty((total, 2), np.int64)
     order = np.empty(nodes.shape[0], np.int64)
@@ -109,8 +113,12 @@ def _plan(nodes: Any, first: Any, count: Any, parent: Any, start: Any, length: A
 
 
 @compiled
-def _together(nodes: Any, count: Any, parent: Any, start: Any, length: Any, head: Any, following: Any, order: Any) -> Any:
-    """Walk the nodes above the rows depth first: a node's readers are the interval of queries between entering and leaving it."""
+def _together(
+    nodes: Any, count: Any, parent: Any, start: Any, length: Any, head: Any, following: Any, order: Any
+) -> Any:
+    """Walk the nodes above the rows depth first: a node's readers are the interval of queries between entering and
+    leaving it.
+    """
     size = parent.shape[0]
     child, sibling = np.full(size, -1, np.int64), np.full(size, -1, np.int64)
     row_of, seen = np.full(size, -1, np.int64), np.zeros(size, np.bool_)
@@ -177,7 +185,12 @@ def _apart(nodes: Any, count: Any, parent: Any, start: Any, length: Any, head: A
             if length[node] > 0:
                 item -= 1
                 after = _write_blocks(node, start, length, head, following, blocks, num_blocks)
-                items[item, 0], items[item, 1], items[item, 2], items[item, 3] = num_blocks, after, queries, queries + count[row]
+                items[item, 0], items[item, 1], items[item, 2], items[item, 3] = (
+                    num_blocks,
+                    after,
+                    queries,
+                    queries + count[row],
+                )
                 num_blocks = after
             node = parent[node]
         num_items += depth

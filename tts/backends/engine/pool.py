@@ -33,8 +33,8 @@ class KVShape:
 class BlockPool:
     """Blocks for keys and values, with a free list.
 
-    A node's blocks are a chain: `following[block]` is the next, -1 after the last. On a CPU, memory is taken from the system
-    when a block is first written, so a large pool costs nothing until it is used.
+    A node's blocks are a chain: `following[block]` is the next, -1 after the last. On a CPU, memory is taken from the
+    system when a block is first written, so a large pool costs nothing until it is used.
 
     Shapes: L layers, H key-value heads, N blocks, d head size.
 

@@ -1,8 +1,9 @@
-"""Log-probabilities of whole prompts: prompts are cut at fixed positions into pieces, and a beginning that several share is computed once.
+"""Log-probabilities of whole prompts: prompts are cut at fixed positions into pieces, and a beginning that several
+share is computed once.
 
-A piece has `PIECE` tokens, the last one of a prompt the rest. That is a tile of the strict attention kernel, so that a cut changes no bit.
-Where prompts are cut follows from each alone, and so do its numbers. Two prompts share whole pieces: of a common beginning, the tokens
-after its last whole piece are computed for each.
+A piece has `PIECE` tokens, the last one of a prompt the rest. That is a tile of the strict attention kernel, so that a
+cut changes no bit. Where prompts are cut follows from each alone, and so do its numbers. Two prompts share whole
+pieces: of a common beginning, the tokens after its last whole piece are computed for each.
 
 Logits are turned into the few numbers that are wanted as soon as they are computed, and are not kept.
 """
@@ -60,7 +61,11 @@ class Piece:
         for row in logits:
             logprobs = log_softmax(row)
             behind = len(self.following) + 1
-            wanted = (self.tokens[behind],) if behind < len(self.tokens) else [piece.tokens[0] for piece in self.below.values()]
+            wanted = (
+                (self.tokens[behind],)
+                if behind < len(self.tokens)
+                else [piece.tokens[0] for piece in self.below.values()]
+            )
             self.following.append({token: float(logprobs[token]) for token in wanted})
             self.likely.append(tuple((token, float(logprobs[token])) for token in most_likely(logprobs, top)))
 
@@ -108,8 +113,14 @@ class PromptReads:
 
     def charges(self) -> list[tuple[int, int]]:
         """Return the tokens that each prompt computes, and those that it shares with an earlier one."""
-        own = [sum(len(piece.tokens) for piece in pieces if piece.prompts[0] == place) for place, pieces in enumerate(self._prompts)]
-        return [(one, sum(len(piece.tokens) for piece in pieces) - one) for one, pieces in zip(own, self._prompts, strict=True)]
+        own = [
+            sum(len(piece.tokens) for piece in pieces if piece.prompts[0] == place)
+            for place, pieces in enumerate(self._prompts)
+        ]
+        return [
+            (one, sum(len(piece.tokens) for piece in pieces) - one)
+            for one, pieces in zip(own, self._prompts, strict=True)
+        ]
 
     def begin(self, runner: Runner, done: Callable[[int, ReadPrompt], None]) -> None:
         """Add the jobs, in the engine's thread; `done` is called with each prompt's place as it ends."""

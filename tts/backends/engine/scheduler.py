@@ -1,8 +1,8 @@
 """The scheduler: admission to the next step, memory for keys and values, and preemption where it runs out.
 
-Jobs are served in the order of their requests. Where memory runs out, the youngest running job is preempted: its tokens stay, its
-keys and values may be evicted, and it resumes when there is room. So the oldest job always progresses, and the only failure is a
-single path that does not fit the pool by itself.
+Jobs are served in the order of their requests. Where memory runs out, the youngest running job is preempted: its tokens
+stay, its keys and values may be evicted, and it resumes when there is room. So the oldest job always progresses, and
+the only failure is a single path that does not fit the pool by itself.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ _GROWTH = 2  # blocks that a job is expected to need beyond those it has at admi
 
 
 class Feed(NamedTuple):
-    """Tokens of a node that a step feeds: `num_tokens` from `first` on. `work`: the job that waits for them; None: of an ancestor."""
+    """Tokens of a node that a step feeds: `num_tokens` from `first` on. `work`: the job that waits for them; None: of
+    an ancestor.
+    """
 
     node: KVNode
     first: int
@@ -56,7 +58,9 @@ class Feed(NamedTuple):
 
 
 def wanted_of(feeds: Sequence[Feed], *, every: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the tokens of a step whose hidden states are wanted (`every`: all of them), and which of those need logits."""
+    """Return the tokens of a step whose hidden states are wanted (`every`: all of them), and which of those need
+    logits.
+    """
     wanted: list[int] = []
     with_logits: list[int] = []
     start = 0
@@ -113,7 +117,12 @@ class Scheduler:
     """
 
     def __init__(
-        self, tree: KVTree, limits: SchedulerLimits, stats: EngineStats, *, failed: Callable[[Schedulable, Exception], None]
+        self,
+        tree: KVTree,
+        limits: SchedulerLimits,
+        stats: EngineStats,
+        *,
+        failed: Callable[[Schedulable, Exception], None],
     ) -> None:
         self._tree = tree
         self._limits = limits
@@ -205,7 +214,12 @@ class Scheduler:
         """Fast path: feed the token that a sequence drew last, if it needs no other and has room. Else return False."""
         node, lengths = sequence.node, self._tree.table.length
         length = lengths.item(node.place)
-        if not sequence.ready or node.computed != length or len(node.tokens) != length + 1 or node.num_blocks * BLOCK <= length:
+        if (
+            not sequence.ready
+            or node.computed != length
+            or len(node.tokens) != length + 1
+            or node.num_blocks * BLOCK <= length
+        ):
             return False
         lengths[node.place] = node.computed = length + 1
         step.feeds.append(Feed(node, length, 1, sequence))

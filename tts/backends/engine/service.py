@@ -30,7 +30,9 @@ class EngineCall:
 
 
 class CallFuture:
-    """The result of a call, set once, in the engine's thread. `computed`, `prompt`, `reused` and `seconds` may be set before."""
+    """The result of a call, set once, in the engine's thread. `computed`, `prompt`, `reused` and `seconds` may be set
+    before.
+    """
 
     def __init__(self, call: EngineCall, future: asyncio.Future[Reply[Any]], counters: Counters) -> None:
         self.computed = call.computed
@@ -65,7 +67,9 @@ class CallFuture:
         self.deliver(self.fail, failure)
 
     def set_prefilled(self, job: PrefillJob, make: Callable[[], Any]) -> None:
-        """Set the result to what `make` returns, called in the event loop's thread, or the exception to the job's failure."""
+        """Set the result to what `make` returns, called in the event loop's thread, or the exception to the job's
+        failure.
+        """
         self.seconds += job.seconds
         if job.failure is not None:
             self.set_exception(job.failure)
@@ -88,8 +92,8 @@ class CallFuture:
 class EngineTask:
     """Work for the engine's thread. `start` gets the way back into the event loop, where `fail` and `done` run.
 
-    A task that has begun no longer holds its `start`, which refers to the states of paths: the queue may keep the task until after
-    the last sweep.
+    A task that has begun no longer holds its `start`, which refers to the states of paths: the queue may keep the task
+    until after the last sweep.
     """
 
     start: Callable[[Deliver], None]
@@ -130,7 +134,9 @@ class Service:
             self.submit(EngineTask(partial(future.start, call.start), future.fail, future.reply.done))
         return await _replies(futures)
 
-    async def ask_together(self, calls: Sequence[EngineCall], start: Callable[[Sequence[CallFuture]], None]) -> list[Reply[Any]]:
+    async def ask_together(
+        self, calls: Sequence[EngineCall], start: Callable[[Sequence[CallFuture]], None]
+    ) -> list[Reply[Any]]:
         """Submit calls that begin as one, by `start`, and return their replies in order."""
         futures = [CallFuture(call, asyncio.get_running_loop().create_future(), self._counters) for call in calls]
 

@@ -24,13 +24,15 @@ class StepReport:
 class EngineStats:
     """Exact counters of a model's steps since it was made.
 
-    A problem is charged for its own calls only. What memory pressure adds, or sharing with other problems saves, is counted here.
+    A problem is charged for its own calls only. What memory pressure adds, or sharing with other problems saves, is
+    counted here.
 
     Args:
         steps: Forward passes.
         rows: Nodes they fed, summed.
         rows_histogram: Passes by number of tokens fed.
-        prefill_computed: Tokens read (prompts, forced texts, scored texts, last tokens of rows), recomputed ones included.
+        prefill_computed: Tokens read (prompts, forced texts, scored texts, last tokens of rows), recomputed ones
+            included.
         prefill_reused: Tokens of paths that had keys and values when work on them began.
         recomputed: Tokens read again after eviction, or for logits that were dropped.
         decode_tokens: Tokens drawn.

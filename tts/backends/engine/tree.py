@@ -1,11 +1,12 @@
 """The KV tree: nodes that share the keys and values of their ancestors.
 
-A node is a segment of tokens made by one call: a prompt, a forced text, the tokens of a row. Its blocks are its own; a fork is a
-second reference and copies nothing. Calls alone decide where a node begins and ends, never its siblings. So how a path is cut,
-and with it how its numbers are rounded, is a property of the path.
+A node is a segment of tokens made by one call: a prompt, a forced text, the tokens of a row. Its blocks are its own; a
+fork is a second reference and copies nothing. Calls alone decide where a node begins and ends, never its siblings. So
+how a path is cut, and with it how its numbers are rounded, is a property of the path.
 
-A node's tokens stay on the host while it exists. Its keys and values may be evicted under memory pressure, and are recomputed to
-the same bits when they are needed. A node holds those of its first `length` tokens, and any only if its parent's are complete.
+A node's tokens stay on the host while it exists. Its keys and values may be evicted under memory pressure, and are
+recomputed to the same bits when they are needed. A node holds those of its first `length` tokens, and any only if its
+parent's are complete.
 """
 
 from __future__ import annotations
@@ -136,7 +137,7 @@ class KVTree:
         """Whether all of a node's tokens have keys and values."""
         return self.length(node) == len(node.tokens)
 
-    # References ---------------------------------------------------------------------------------------------------------------------
+    # References -------------------------------------------------------------------------------------------------------
 
     def retain(self, node: KVNode) -> KVNode:
         """Add a handle."""
@@ -177,7 +178,7 @@ class KVTree:
                 self.root_gone(node)
             node = node.parent
 
-    # Memory -------------------------------------------------------------------------------------------------------------------------
+    # Memory -----------------------------------------------------------------------------------------------------------
 
     def reserve(self, node: KVNode, length: int) -> bool:
         """Reserve blocks for `length` tokens of a pinned node; False where there is no room even after evicting."""
@@ -227,7 +228,9 @@ class KVTree:
         """Add a node to the candidates for eviction, if it is one."""
         if self._is_leaf(node):
             if len(self._leaves) > 2 * len(self.nodes) + 64:  # most of them are stale
-                self._leaves = [entry for entry in self._leaves if self._is_leaf(entry[3]) and entry[1] == entry[3].used]
+                self._leaves = [
+                    entry for entry in self._leaves if self._is_leaf(entry[3]) and entry[1] == entry[3].used
+                ]
                 heapq.heapify(self._leaves)
             self._pushed += 1
             heapq.heappush(self._leaves, (node.rank, node.used, self._pushed, node))
@@ -258,4 +261,6 @@ def _upwards(node: KVNode | None) -> Iterator[KVNode]:
 
 
 def _empty_table(size: int) -> NodeTable:
-    return NodeTable(np.full(size, -1, np.int64), np.zeros(size, np.int64), np.zeros(size, np.int64), np.full(size, -1, np.int64))
+    return NodeTable(
+        np.full(size, -1, np.int64), np.zeros(size, np.int64), np.zeros(size, np.int64), np.full(size, -1, np.int64)
+    )

@@ -1,12 +1,13 @@
 """A process model's view of the policy's tree: the same steps in its own tokens, each computed once, when it is scored.
 
-A view belongs to one opened prompt. It has a node, with its reading, for every distinct prefix of steps that was scored. Scoring a
-path computes only the tokens of new steps. Of a step that was scored before it was complete, and is read in the policy's own
-tokens, only those added since are computed. Keys and values of a view are a cache: they are evicted first, and are recomputed when a
-step is added below them.
+A view belongs to one opened prompt. It has a node, with its reading, for every distinct prefix of steps that was
+scored. Scoring a path computes only the tokens of new steps. Of a step that was scored before it was complete, and is
+read in the policy's own tokens, only those added since are computed. Keys and values of a view are a cache: they are
+evicted first, and are recomputed when a step is added below them.
 
-A likelihood multiplies the probabilities of all tokens, each read at the token in front of it. So the nodes of such a view are shifted by
-one token: a node begins with the last token of what stands above it, and ends before the step's own last token.
+A likelihood multiplies the probabilities of all tokens, each read at the token in front of it. So the nodes of such a
+view are shifted by one token: a node begins with the last token of what stands above it, and ends before the step's own
+last token.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ Done = Callable[[ViewReadings], None]
 
 
 class _StepNode:
-    """A prefix of steps: its node, its last token, its reading and log-probability once computed, and the steps scored after it."""
+    """A prefix of steps: its node, its last token, its reading and log-probability once computed, and the steps scored
+    after it.
+    """
 
     __slots__ = ("below", "failure", "last", "logprob", "node", "reading", "released", "waiting")
 
@@ -147,7 +150,8 @@ class View:
             check_known(ids, self._runner.decoder.config.vocab)
             if not ids:
                 raise ConfigError(
-                    "a step has no token for the process model, but its score is read at its last token", hint="give it a separator"
+                    "a step has no token for the process model, but its score is read at its last token",
+                    hint="give it a separator",
                 )
 
     def release(self) -> None:
@@ -171,7 +175,9 @@ class View:
         return known
 
     def _read(self, above: _StepNode, begun: _StepNode, step: _StepNode, piece: Piece) -> None:
-        """Read a step at the last token of its node, or by its likelihood after `begun`, the path that its tokens stand after."""
+        """Read a step at the last token of its node, or by its likelihood after `begun`, the path that its tokens stand
+        after.
+        """
         readout = self._template.readout
 
         def read(found: Floats) -> None:
@@ -184,7 +190,8 @@ class View:
 
         def done(job: PrefillJob) -> None:
             if self._likely and job.failure is None and begun.logprob is None:
-                job.failure = begun.failure  # jobs end in their order, so what stands above the step was read before, or failed
+                # jobs end in their order, so what stands above the step was read before, or failed
+                job.failure = begun.failure
             step.take(job, read)
             if step.failure is not None and above.below.get(piece) is step:
                 del above.below[piece]  # so that it can be scored again
@@ -198,7 +205,9 @@ class View:
 
 
 def _find_beginning(above: _StepNode, piece: Piece, ids: tuple[int, ...]) -> tuple[_StepNode, tuple[int, ...]]:
-    """Return the node that a step continues, its own beginning if that was scored, else the step above, and the tokens left to read."""
+    """Return the node that a step continues, its own beginning if that was scored, else the step above, and the tokens
+    left to read.
+    """
     if isinstance(piece, tuple):
         for cut in range(len(ids) - 1, 0, -1):
             if (part := above.below.get(ids[:cut])) is not None:
@@ -207,13 +216,19 @@ def _find_beginning(above: _StepNode, piece: Piece, ids: tuple[int, ...]) -> tup
 
 
 def _when_read(chain: Sequence[_StepNode], done: Callable[[Readings, float, Failed], None]) -> None:
-    """Call `done` once all steps of a path are read: with their readings, the seconds that they took, and the first failure."""
+    """Call `done` once all steps of a path are read: with their readings, the seconds that they took, and the first
+    failure.
+    """
     late = [step for step in chain if step.reading is None]
     told: list[tuple[Failed, float]] = []
 
     def end() -> None:
         readings = np.array([np.nan if step.reading is None else step.reading for step in chain], np.float64)
-        done(readings, sum((seconds for _, seconds in told), 0.0), next((failure for failure, _ in told if failure is not None), None))
+        done(
+            readings,
+            sum((seconds for _, seconds in told), 0.0),
+            next((failure for failure, _ in told if failure is not None), None),
+        )
 
     def receive(failure: Failed, seconds: float) -> None:
         told.append((failure, seconds))

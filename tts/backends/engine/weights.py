@@ -44,7 +44,8 @@ class Checkpoint:
 
 
 def read_checkpoint(record: ModelRecord) -> Checkpoint:
-    """Read the files of a record: a package's GGUF file, dequantised, or safetensors in this package, in a folder or on the Hub.
+    """Read the files of a record: a package's GGUF file, dequantised, or safetensors in this package, in a folder or on
+    the Hub.
 
     Raises:
         ConfigError: the record has no weights, or they cannot be had or read.
@@ -55,8 +56,12 @@ def read_checkpoint(record: ModelRecord) -> Checkpoint:
         config, weights = llama_weights(file)
         return Checkpoint(config, weights, tokenizer_from_gguf(file), None, record.sha256 or file_digest(path))
     if path is None and record.source != "hub":
-        raise ConfigError(f"model {record.name!r} has no weights to load", hint="leave the backend out: the model's record names one")
-    return read_folder(record, path or Path(local_first(record, partial(snapshot_download, record.location, allow_patterns=_FILES))))
+        raise ConfigError(
+            f"model {record.name!r} has no weights to load", hint="leave the backend out: the model's record names one"
+        )
+    return read_folder(
+        record, path or Path(local_first(record, partial(snapshot_download, record.location, allow_patterns=_FILES)))
+    )
 
 
 def read_folder(record: ModelRecord, folder: Path) -> Checkpoint:
@@ -68,7 +73,9 @@ def read_folder(record: ModelRecord, folder: Path) -> Checkpoint:
     try:
         with quiet():
             config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(
+                folder, local_files_only=True, trust_remote_code=False
+            )
             generation = _generation(folder)
         weights = _weights(folder)
     except NOT_LOADED as failure:
@@ -86,14 +93,17 @@ def read_heads(record: ModelRecord) -> dict[str, ValueHead]:
 
 
 def read_readout(record: ModelRecord, file: str) -> HeadReadout | LikelihoodReadout:
-    """Read what a process model is read by: a linear head, or a likelihood, which has the tensors "scale" [1] and "shift" [1].
+    """Read what a process model is read by: a linear head, or a likelihood, which has the tensors "scale" [1] and
+    "shift" [1].
 
     Raises:
         ConfigError: as `read_heads`; or a scale is not above 0, or the file has tensors of both.
     """
     what, tensors = _tensors(record, file)
     if {"scale", "weight"} <= set(tensors):
-        raise ConfigError(f"{what} has the tensors 'scale' of a likelihood and 'weight' of a linear head, but must be one of them")
+        raise ConfigError(
+            f"{what} has the tensors 'scale' of a likelihood and 'weight' of a linear head, but must be one of them"
+        )
     if "scale" not in tensors:
         return HeadReadout(_head(what, tensors, record.step))
     _check(what, tensors, {"scale": "[1]", "shift": "[1]"})

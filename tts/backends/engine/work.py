@@ -133,7 +133,9 @@ class RowEnd:
 
 
 def draws_of(sequences: Sequence[DecodeSequence], logit_rows: NDArray[np.int64] | None) -> DrawRequest:
-    """Return what a step draws: a token of each sequence, from the given rows of its logits; None: all from the first."""
+    """Return what a step draws: a token of each sequence, from the given rows of its logits; None: all from the
+    first.
+    """
     return DrawRequest(
         rows=np.zeros(len(sequences), np.int64) if logit_rows is None else logit_rows,
         samplings=[sequence.state.rows.request.sampling for sequence in sequences],

@@ -1,1 +1,3 @@
-"""Kernels of the engine, each beside its plain reference: attention over a tree, rotary positions, norms, the draw of a token."""
+"""Kernels of the engine, each beside its plain reference: attention over a tree, rotary positions, norms, the draw of a
+token.
+"""

@@ -1,10 +1,14 @@
 """A plain implementation of attention over a tree: the float64 oracle that every executor is tested against.
 
-Idea: a query's keys are gathered along its items in order, and softmax attention is taken over them. Nothing is shared, nothing
-    is fast. `merge_reference` is the identity that lets executors cut a query's keys into parts, in any way and any order.
-Source: Juravsky et al. 2024, "Hydragen: High-Throughput LLM Inference with Shared Prefixes" (arXiv 2402.05099), section 3.1: the
+Idea: a query's keys are gathered along its items in order, and softmax attention is taken over them. Nothing is shared,
+nothing
+    is fast. `merge_reference` is the identity that lets executors cut a query's keys into parts, in any way and any
+    order.
+Source: Juravsky et al. 2024, "Hydragen: High-Throughput LLM Inference with Shared Prefixes" (arXiv 2402.05099), section
+3.1: the
     merge of partial softmax results by their log-sum-exp.
-Shapes, the same for every executor: T queries, H key-value heads, G query heads of each key-value head, d head size, N blocks in
+Shapes, the same for every executor: T queries, H key-value heads, G query heads of each key-value head, d head size, N
+blocks in
     the pool, BLOCK keys of a block.
     queries [H, T, G, d] contiguous, rotated by position and scaled by d**-0.5.
     keys, values [H, N, BLOCK, d] views of one layer of the pool, of any strides.
@@ -24,7 +28,9 @@ Floats = NDArray[np.float64]
 
 
 def visible_keys(plan: AttentionPlan, query: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the keys that a query reads, from the root to its own token: their blocks' numbers and their offsets in them, [L]."""
+    """Return the keys that a query reads, from the root to its own token: their blocks' numbers and their offsets in
+    them, [L].
+    """
     numbers: list[int] = []
     offsets: list[int] = []
     for first, behind, first_query, behind_query in plan.items.tolist():
@@ -45,8 +51,8 @@ def attend_reference(plan: AttentionPlan, queries: Any, keys: Any, values: Any) 
         values: [H, N, BLOCK, d], an array or a CPU tensor, likewise.
 
     Returns:
-        out [T, H, G, d], and the natural-log sum of exponentials of the scores [T, H, G]. A query that sees no key has out 0 and
-        log-sum-exp -inf.
+        out [T, H, G, d], and the natural-log sum of exponentials of the scores [T, H, G]. A query that sees no key has
+        out 0 and log-sum-exp -inf.
     """
     queries, keys, values = (np.asarray(array).astype(np.float64) for array in (queries, keys, values))
     num_heads, num_queries, group, size = queries.shape
@@ -67,7 +73,8 @@ def attend_reference(plan: AttentionPlan, queries: Any, keys: Any, values: Any) 
 def merge_reference(outs: Any, lses: Any) -> tuple[Floats, Floats]:
     """Return the attention over a union of disjoint key sets from the attention over each, in float64.
 
-    Shapes: S sets; outs [S, ..., d], lses [S, ...] natural log. A set that holds no key has log-sum-exp -inf; its out is ignored.
+    Shapes: S sets; outs [S, ..., d], lses [S, ...] natural log. A set that holds no key has log-sum-exp -inf; its out
+    is ignored.
     """
     outs, lses = np.asarray(outs, np.float64), np.asarray(lses, np.float64)
     top = lses.max(0)

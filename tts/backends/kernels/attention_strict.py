@@ -1,11 +1,14 @@
 """The CPU's attention over a tree: bit for bit the same for a query, whichever queries share its keys.
 
-Idea: every query folds its keys from the root to its own token, node by node, in tiles of 64 keys that begin where the node
-    begins, by the online softmax. Queries that share a node are worked on together, so that one load of keys serves them all,
-    but no arithmetic mixes them. Keys that a query may not see weigh exactly 0 and change nothing. So decoding a node token by
-    token, reading it at once, in chunks, or again after eviction folds the same numbers in the same order.
+Idea: every query folds its keys from the root to its own token, node by node, in tiles of 64 keys that begin where the
+node
+    begins, by the online softmax. Queries that share a node are worked on together, so that one load of keys serves
+    them all, but no arithmetic mixes them. Keys that a query may not see weigh exactly 0 and change nothing. So
+    decoding a node token by token, reading it at once, in chunks, or again after eviction folds the same numbers in the
+    same order.
 
-Source: the online softmax of Milakov and Gimelshein (2018, arXiv 1805.02867). Differs: sums of weights are kept in 16 lanes and
+Source: the online softmax of Milakov and Gimelshein (2018, arXiv 1805.02867). Differs: sums of weights are kept in 16
+lanes and
     added up at the end.
 
 Shapes: T queries, H key-value heads, G query heads for each of them, d head size, N blocks.
@@ -75,7 +78,11 @@ def attend_part(
     """Attend for the queries from `begin` to before `end` and some heads."""
     group, size = queries.shape[2], queries.shape[3]
     rows = (end - begin) * group
-    folded, best, weight = np.empty((rows, size), np.float32), np.empty(rows, np.float32), np.empty((rows, BLOCK), np.float32)
+    folded, best, weight = (
+        np.empty((rows, size), np.float32),
+        np.empty(rows, np.float32),
+        np.empty((rows, BLOCK), np.float32),
+    )
     scores = np.empty((_BATCH, _TILE), np.float32)
     for head in range(head_begin, head_end):
         folded[:], best[:], weight[:] = f32(0), _HIDDEN, f32(0)
@@ -107,7 +114,16 @@ def attend_part(
 
 @compiled
 def _fold(
-    queries: Any, positions: Any, group: int, blocks: Any, keys: Any, values: Any, scores: Any, folded: Any, best: Any, weight: Any
+    queries: Any,
+    positions: Any,
+    group: int,
+    blocks: Any,
+    keys: Any,
+    values: Any,
+    scores: Any,
+    folded: Any,
+    best: Any,
+    weight: Any,
 ) -> None:
     """Fold one node's keys into the running sums of the queries that read it."""
     size = queries.shape[1]
@@ -118,7 +134,8 @@ def _fold(
         start = blocks[block, 1]
         for row in range(0, queries.shape[0], _BATCH):
             rows = min(_BATCH, queries.shape[0] - row)
-            seen = min(positions[(row + rows - 1) // group] - start + 1, held - BLOCK * block)  # by the last of these rows
+            # by the last of these rows
+            seen = min(positions[(row + rows - 1) // group] - start + 1, held - BLOCK * block)
             used = min(width, (seen + BLOCK - 1) // BLOCK)
             if used <= 0:
                 continue

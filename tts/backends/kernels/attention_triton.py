@@ -1,12 +1,17 @@
-"""Attention over a tree on a GPU: one kernel for runs of keys that are shared by tiles of queries, one that merges their results.
+"""Attention over a tree on a GPU: one kernel for runs of keys that are shared by tiles of queries, one that merges
+their results.
 
-Idea: a program of `tree_partial` takes one run of blocks and a tile of queries with all the query heads of one key-value head, so
-    that a key is loaded once for all of them. Each query of a tile writes its partial result and the logarithm of its weight;
-    `merge` folds a query's partial results from the root to the leaf. A query with a single partial result needs no merge.
-Source: Dao et al. 2022, FlashAttention (arXiv 2205.14135): the running maximum and sum; Hong et al. 2024, DeFT (arXiv 2404.00242):
+Idea: a program of `tree_partial` takes one run of blocks and a tile of queries with all the query heads of one
+key-value head, so
+    that a key is loaded once for all of them. Each query of a tile writes its partial result and the logarithm of its
+    weight; `merge` folds a query's partial results from the root to the leaf. A query with a single partial result
+    needs no merge.
+Source: Dao et al. 2022, FlashAttention (arXiv 2205.14135): the running maximum and sum; Hong et al. 2024, DeFT (arXiv
+2404.00242):
     fixed-length runs of a flattened tree. Differs: see `tts.backends.kernels.lowering`.
 Shapes: as in `tts.backends.kernels.attention`.
-Numbers: products in the inputs' type with float32 sums, weights rounded to the values' type, partial results in float32, the
+Numbers: products in the inputs' type with float32 sums, weights rounded to the values' type, partial results in
+float32, the
     logarithms in base 2. Slots of a block that hold no key are never read, so they may hold anything.
 """
 
@@ -34,11 +39,35 @@ def _rows_of_pool(pool, head, number, j, column, is_cell, pool_head, pool_block,
 
 @triton.jit(do_not_specialize=["first_item", "num_queries"])
 def tree_partial(
-    queries, keys, values, out, partials, weights, positions, items, blocks, slots, first_slots, first_item, num_queries,
-    key_head, key_block, key_row, key_column, value_head, value_block, value_row, value_column,
-    group: tl.constexpr, size: tl.constexpr, padded: tl.constexpr, rows: tl.constexpr, cols: tl.constexpr, block: tl.constexpr,
+    queries,
+    keys,
+    values,
+    out,
+    partials,
+    weights,
+    positions,
+    items,
+    blocks,
+    slots,
+    first_slots,
+    first_item,
+    num_queries,
+    key_head,
+    key_block,
+    key_row,
+    key_column,
+    value_head,
+    value_block,
+    value_row,
+    value_column,
+    group: tl.constexpr,
+    size: tl.constexpr,
+    padded: tl.constexpr,
+    rows: tl.constexpr,
+    cols: tl.constexpr,
+    block: tl.constexpr,
     upcast: tl.constexpr,
-):  # fmt: skip
+):
     """One (item, key-value head): softmax attention of the item's queries over the item's keys."""
     item = items + 5 * (first_item + tl.program_id(0))
     head, num_heads = tl.program_id(1), tl.num_programs(1)
@@ -85,7 +114,9 @@ def tree_partial(
     result = acc / tl.where(is_empty, 1.0, total)[:, None]
     weight = tl.where(is_empty, -1e30, top + tl.log2(tl.where(is_empty, 1.0, total)))
     slot = tl.load(slots + pair_first + nth, mask=is_row, other=0)
-    is_alone = tl.load(first_slots + query + 1, mask=is_row, other=0) - tl.load(first_slots + query, mask=is_row, other=0) == 1
+    is_alone = (
+        tl.load(first_slots + query + 1, mask=is_row, other=0) - tl.load(first_slots + query, mask=is_row, other=0) == 1
+    )
     tl.store(weights + (slot * num_heads + head) * group + query_head, weight, mask=is_row)
     address = ((slot * num_heads + head) * group + query_head).to(tl.int64) * size
     is_cell = (is_row & ~is_alone)[:, None] & is_column[None, :]
@@ -96,8 +127,19 @@ def tree_partial(
 
 
 @triton.jit
-def merge(out, partials, weights, first_slots, group: tl.constexpr, rows: tl.constexpr, size: tl.constexpr, padded: tl.constexpr):
-    """One (query, key-value head): fold the query's partial results from the root to the leaf; a query without any gets 0."""
+def merge(
+    out,
+    partials,
+    weights,
+    first_slots,
+    group: tl.constexpr,
+    rows: tl.constexpr,
+    size: tl.constexpr,
+    padded: tl.constexpr,
+):
+    """One (query, key-value head): fold the query's partial results from the root to the leaf; a query without any gets
+    0.
+    """
     query, head, num_heads = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
     first, behind = tl.load(first_slots + query), tl.load(first_slots + query + 1)
     if behind - first != 1:
@@ -110,7 +152,9 @@ def merge(out, partials, weights, first_slots, group: tl.constexpr, rows: tl.con
         for slot in range(first, behind):
             base = (slot * num_heads + head) * group
             weight = tl.load(weights + base + row, mask=is_row, other=-1e30)
-            part = tl.load(partials + (base + row).to(tl.int64)[:, None] * size + column[None, :], mask=is_cell, other=0.0)
+            part = tl.load(
+                partials + (base + row).to(tl.int64)[:, None] * size + column[None, :], mask=is_cell, other=0.0
+            )
             new_top = tl.maximum(top, weight)
             share = tl.exp2(weight - new_top)  # 1 while no key was seen, of parts that are 0
             scale = tl.exp2(top - new_top)
@@ -123,7 +167,8 @@ def merge(out, partials, weights, first_slots, group: tl.constexpr, rows: tl.con
 
 
 class KernelLaunch(NamedTuple):
-    """A step's work on the device, with room for its partial results; good for every layer of the step, one after the other.
+    """A step's work on the device, with room for its partial results; good for every layer of the step, one after the
+    other.
 
     Args:
         work: What was uploaded; its arrays are no longer read.
@@ -133,8 +178,8 @@ class KernelLaunch(NamedTuple):
         slots: The slots of `work`, int32, on the device.
         first_slots: The first slots of `work`, int32, on the device.
         partials: [S, H, G, d] float32.
-        weights: [S, H, G] float32 base-2 log-sum-exp of each partial result; -1e30 where no key is seen. After `attend`, those of
-            single results are there too.
+        weights: [S, H, G] float32 base-2 log-sum-exp of each partial result; -1e30 where no key is seen. After
+            `attend`, those of single results are there too.
     """
 
     work: KernelWork
@@ -148,7 +193,8 @@ class KernelLaunch(NamedTuple):
 
 
 def upload(work: KernelWork, *, num_heads: int, size: int, device: torch.device | str) -> KernelLaunch:
-    """Return a step's work on a device: one copy, and one allocation for the partial results of H = `num_heads` and d = `size`.
+    """Return a step's work on a device: one copy, and one allocation for the partial results of H = `num_heads` and d =
+    `size`.
 
     Arrays begin at multiples of 16 bytes, since a kernel is compiled anew for addresses of another kind.
     """
@@ -176,7 +222,8 @@ def attend(
     """Write softmax attention of every query over the keys that it sees to `out`.
 
     Args:
-        plan: A plan, which is lowered and uploaded; or what `lower` or `upload` made of it, which saves that for later layers.
+        plan: A plan, which is lowered and uploaded; or what `lower` or `upload` made of it, which saves that for later
+            layers.
         queries: [H, T, G, d] contiguous: float16, bfloat16 or float32, on a GPU, or anywhere in Triton's interpreter.
         keys: [H, N, BLOCK, d] of any strides, with the types and places of `queries`.
         values: [H, N, BLOCK, d] of any strides, with the types and places of `queries`.
@@ -189,7 +236,9 @@ def attend(
     num_heads, num_queries, group, size = queries.shape
     if isinstance(plan, AttentionPlan):
         plan = lower(plan, group=group, split=split, element_bytes=keys.element_size())
-    launch = upload(plan, num_heads=num_heads, size=size, device=queries.device) if isinstance(plan, KernelWork) else plan
+    launch = (
+        upload(plan, num_heads=num_heads, size=size, device=queries.device) if isinstance(plan, KernelWork) else plan
+    )
     work = launch.work
     assert work.group == group, f"the work was lowered for {work.group} query heads of each key-value head, not {group}"
     assert launch.partials.shape[1:] == (num_heads, group, size), "the work was uploaded for another shape of heads"
@@ -204,22 +253,52 @@ def attend(
     for first, behind, is_wide in ((0, work.num_narrow, False), (work.num_narrow, len(work.items), True)):
         if behind > first:
             launch_at(tree_partial, behind - first, num_heads)(
-                queries, keys, values, out, launch.partials, launch.weights, launch.positions, launch.items, launch.blocks,
-                launch.slots, launch.first_slots, first, num_queries, *keys.stride(), *values.stride(),
-                **shape, **tile(work, keys.element_size(), is_wide=is_wide), block=BLOCK, upcast=is_interpreted(),
-            )  # fmt: skip
+                queries,
+                keys,
+                values,
+                out,
+                launch.partials,
+                launch.weights,
+                launch.positions,
+                launch.items,
+                launch.blocks,
+                launch.slots,
+                launch.first_slots,
+                first,
+                num_queries,
+                *keys.stride(),
+                *values.stride(),
+                **shape,
+                **tile(work, keys.element_size(), is_wide=is_wide),
+                block=BLOCK,
+                upcast=is_interpreted(),
+            )
     launch_at(merge, num_queries, num_heads)(
-        out, launch.partials, launch.weights, launch.first_slots, **shape, rows=triton.next_power_of_2(group), num_warps=2,
+        out,
+        launch.partials,
+        launch.weights,
+        launch.first_slots,
+        **shape,
+        rows=triton.next_power_of_2(group),
+        num_warps=2,
         enable_fp_fusion=True,
-    )  # fmt: skip
+    )
     return launch
 
 
 def tile(work: KernelWork, element_bytes: int, *, is_wide: bool) -> dict[str, Any]:
-    """Return the shape of a tile, rows by keys, and how it is launched: what keeps the accumulators of d = 128 in registers."""
+    """Return the shape of a tile, rows by keys, and how it is launched: what keeps the accumulators of d = 128 in
+    registers.
+    """
     if not is_wide:
         return {"rows": work.narrow, "cols": 64, "num_warps": 4, "num_stages": 2, "enable_fp_fusion": True}
-    return {"rows": work.wide, "cols": 32 if element_bytes == 4 else 64, "num_warps": 8, "num_stages": 2, "enable_fp_fusion": True}
+    return {
+        "rows": work.wide,
+        "cols": 32 if element_bytes == 4 else 64,
+        "num_warps": 8,
+        "num_stages": 2,
+        "enable_fp_fusion": True,
+    }
 
 
 def launch_at(kernel: Any, *grid: int) -> Any:

@@ -1,7 +1,7 @@
 """The CPU's draw of tokens: one uniform number a row through the inverse CDF in token-id order, at memory speed.
 
-The plain reference is `tts.backends.sampling.draw`, whose distribution this obeys. Probabilities are float32, summed in float64: a
-uniform number within about 1e-7 of an edge of the CDF may fall on its other side.
+The plain reference is `tts.backends.sampling.draw`, whose distribution this obeys. Probabilities are float32, summed in
+float64: a uniform number within about 1e-7 of an edge of the CDF may fall on its other side.
 
 Shapes: L rows of logits, V vocabulary, R draws.
 """
@@ -24,7 +24,9 @@ _LANES = 16
 
 
 class HostDraws(NamedTuple):
-    """Drawn tokens [R], -1 where the logits are not valid (NaN, +inf, or nothing but -inf); natural, untempered logprobs [R]."""
+    """Drawn tokens [R], -1 where the logits are not valid (NaN, +inf, or nothing but -inf); natural, untempered
+    logprobs [R].
+    """
 
     tokens: NDArray[np.int64]
     logprobs: NDArray[np.float64]
@@ -61,11 +63,17 @@ def draw_rows(logits: NDArray[np.float32], request: DrawRequest, team: Team) -> 
         request: The rows.
         team: The threads that share them.
     """
-    return draw_at(logits, request.rows, request.samplings, uniforms(request.streams, request.positions, request.words), team)
+    return draw_at(
+        logits, request.rows, request.samplings, uniforms(request.streams, request.positions, request.words), team
+    )
 
 
 def draw_at(
-    logits: NDArray[np.float32], rows: NDArray[np.int64], samplings: Sequence[Sampling], numbers: NDArray[np.float64], team: Team
+    logits: NDArray[np.float32],
+    rows: NDArray[np.int64],
+    samplings: Sequence[Sampling],
+    numbers: NDArray[np.float64],
+    team: Team,
 ) -> HostDraws:
     """Draw a token for each of R rows by given uniform numbers [R] in [0, 1)."""
     count = len(rows)
@@ -77,7 +85,9 @@ def draw_at(
 
 
 @compiled
-def _draws(logits: Any, rows: Any, settings: Any, uniforms: Any, tokens: Any, logprobs: Any, begin: int, end: int) -> None:
+def _draws(
+    logits: Any, rows: Any, settings: Any, uniforms: Any, tokens: Any, logprobs: Any, begin: int, end: int
+) -> None:
     size = logits.shape[1]
     weights = np.empty(size, np.float32)
     sums = np.empty(-(-size // _STRIDE), np.float64)
@@ -119,7 +129,9 @@ def _best(row: Any) -> int:
 
 @compiled
 def _weights(row: Any, top: float, scale: float, weights: Any, sums: Any) -> float:
-    """Write e**((logit - top) * scale) to `weights`, 0 below e**-87, its sums by stretches to `sums`, and return the whole sum."""
+    """Write e**((logit - top) * scale) to `weights`, 0 below e**-87, its sums by stretches to `sums`, and return the
+    whole sum.
+    """
     for j in range(row.shape[0]):
         x = (row[j] - top) * scale
         weights[j] = exponential(x) if x > f32(-87) else f32(0)
@@ -161,7 +173,9 @@ def _keep_above(weights: Any, sums: Any, least: float) -> None:
 
 @compiled
 def _keep_most_likely(weights: Any, sums: Any, top_k: int, top_p: float) -> None:
-    """Keep the `top_k` most likely tokens (0: all), then the fewest whose mass is at least `top_p` of theirs; lower ids win ties."""
+    """Keep the `top_k` most likely tokens (0: all), then the fewest whose mass is at least `top_p` of theirs; lower ids
+    win ties.
+    """
     total = 0.0
     for stretch in range(sums.shape[0]):
         total += sums[stretch]

@@ -1,10 +1,11 @@
 """The draw of tokens on a GPU: one uniform number a row through the inverse CDF in token-id order.
 
 Idea: a first kernel sums weights over blocks of 1,024 tokens; a second one finds, for each row, the block in which the
-    uniform number falls by a scan of the blocks' sums, then the token by a scan inside that block. The number itself is made in
-    the kernel, bit for bit that of `tts.randomness.uniform`.
+    uniform number falls by a scan of the blocks' sums, then the token by a scan inside that block. The number itself is
+    made in the kernel, bit for bit that of `tts.randomness.uniform`.
 Shapes: L rows of logits, V vocabulary, R draws.
-Numbers: exponentials in float32, sums in float64 in one fixed order that does not depend on the other rows; a uniform number within
+Numbers: exponentials in float32, sums in float64 in one fixed order that does not depend on the other rows; a uniform
+number within
     about 1e-6 of an edge of the CDF may fall on its other side. The reference is `tts.backends.sampling.draw`.
 """
 # pyright: reportMissingParameterType=false
@@ -30,7 +31,8 @@ class DeviceDraws(NamedTuple):
 
     Args:
         tokens: [R] int64; -1 where the logits are not valid: NaN, +inf, or nothing but -inf.
-        logprobs: [R] float64 natural-log probability under the untempered, unfiltered distribution; NaN where there is no token.
+        logprobs: [R] float64 natural-log probability under the untempered, unfiltered distribution; NaN where there is
+            no token.
     """
 
     tokens: torch.Tensor
@@ -38,7 +40,8 @@ class DeviceDraws(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """Which tokens a row's filters keep: those above its floor, and of those at the floor the ids up to the last one kept.
+    """Which tokens a row's filters keep: those above its floor, and of those at the floor the ids up to the last one
+    kept.
 
     Args:
         floors: [R] float32 logits; -inf keeps all.
@@ -49,7 +52,9 @@ class Cut(NamedTuple):
     lasts: torch.Tensor
 
 
-def cut(logits: torch.Tensor, temperatures: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tensor, min_p: torch.Tensor) -> Cut:
+def cut(
+    logits: torch.Tensor, temperatures: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tensor, min_p: torch.Tensor
+) -> Cut:
     """Return what top-k, then top-p, then min-p keep, by one sort of each row; equal logits are ranked by id.
 
     Args:
@@ -64,7 +69,8 @@ def cut(logits: torch.Tensor, temperatures: torch.Tensor, top_k: torch.Tensor, t
     heat = torch.where(temperatures == 0, 1.0, temperatures).double().unsqueeze(1)
     weights = ((ranked.double() - ranked[:, :1].double()) / heat).exp()  # its largest is 1: only ratios count
     most = torch.where(top_k == 0, len(rank), top_k).unsqueeze(1)
-    # whole numbers of 2**-44, whose sums are the same in any order: torch's order of a row depends on the number of rows
+    # whole numbers of 2**-44, whose sums are the same in any order: torch's order of a row depends on the number of
+    # rows
     mass = (torch.where(rank < most, weights, 0.0) * 2.0**44).round().long().cumsum(1)
     kept = (rank < most) & (weights >= min_p.double().unsqueeze(1))
     # a token stays if the mass before it is still short of p
@@ -103,21 +109,39 @@ def draw(
         return DeviceDraws(tokens, logprobs)
     tops = torch.empty(num_draws, num_blocks, dtype=torch.float32, device=device)
     bests = torch.empty(num_draws, num_blocks, dtype=torch.int32, device=device)
-    sums = torch.empty(2, num_draws, num_blocks, dtype=torch.float64, device=device)  # of the plain distribution; of the one drawn from
+    # of the plain distribution; of the one drawn from
+    sums = torch.empty(2, num_draws, num_blocks, dtype=torch.float64, device=device)
     rows = torch.arange(num_draws, device=device) if rows is None else rows
     floors, lasts = kept or (temperatures, rows)  # unread where nothing is cut
     inputs = (logits, rows, temperatures, floors, lasts)
     shape = {"vocabulary": vocabulary, "block": _BLOCK, "is_cut": kept is not None}
-    launch_at(sum_blocks, num_draws, num_blocks)(*inputs, tops, bests, sums, *logits.stride(), **shape, num_warps=4, enable_fp_fusion=True)
+    launch_at(sum_blocks, num_draws, num_blocks)(
+        *inputs, tops, bests, sums, *logits.stride(), **shape, num_warps=4, enable_fp_fusion=True
+    )
     launch_at(draw_rows, num_draws)(
-        *inputs, tops, bests, sums, streams, positions, word, tokens, logprobs, *logits.stride(), num_blocks,
-        **shape, padded=triton.next_power_of_2(num_blocks), num_warps=4, enable_fp_fusion=True,
-    )  # fmt: skip
+        *inputs,
+        tops,
+        bests,
+        sums,
+        streams,
+        positions,
+        word,
+        tokens,
+        logprobs,
+        *logits.stride(),
+        num_blocks,
+        **shape,
+        padded=triton.next_power_of_2(num_blocks),
+        num_warps=4,
+        enable_fp_fusion=True,
+    )
     return DeviceDraws(tokens, logprobs)
 
 
 def uniforms(streams: torch.Tensor, positions: torch.Tensor, word: int = MAIN_WORD) -> torch.Tensor:
-    """Return the [R] float64 uniform numbers in [0, 1) of `tts.randomness.uniforms`, bit for bit, on the streams' device."""
+    """Return the [R] float64 uniform numbers in [0, 1) of `tts.randomness.uniforms`, bit for bit, on the streams'
+    device.
+    """
     out = torch.empty(len(streams), dtype=torch.float64, device=streams.device)
     if len(streams):
         launch_at(write_uniforms, triton.cdiv(len(streams), _ROWS))(
@@ -138,13 +162,18 @@ def _uniform(stream, position, word):
 def write_uniforms(streams, positions, word, out, num_rows, rows: tl.constexpr):
     """Write `rows` rows' numbers."""
     row = tl.program_id(0) * rows + tl.arange(0, rows)
-    stream, position = tl.load(streams + row, mask=row < num_rows, other=0), tl.load(positions + row, mask=row < num_rows, other=0)
+    stream, position = (
+        tl.load(streams + row, mask=row < num_rows, other=0),
+        tl.load(positions + row, mask=row < num_rows, other=0),
+    )
     tl.store(out + row, _uniform(stream, position, word), mask=row < num_rows)
 
 
 @triton.jit
 def _weights(x, token, top, temperature, floors, lasts, draw, is_cut: tl.constexpr):
-    """Return the unscaled weights of tokens under the distribution that is drawn from: 1 for a logit of `top`, 0 where filtered out."""
+    """Return the unscaled weights of tokens under the distribution that is drawn from: 1 for a logit of `top`, 0 where
+    filtered out.
+    """
     heat = tl.where(temperature == 0.0, 1.0, temperature)
     weight = tl.where(x == float("-inf"), 0.0, tl.exp((x - top) / heat))
     if is_cut:
@@ -155,10 +184,23 @@ def _weights(x, token, top, temperature, floors, lasts, draw, is_cut: tl.constex
 
 @triton.jit
 def sum_blocks(
-    logits, rows, temperatures, floors, lasts, tops, bests, sums, row_stride, column_stride,
-    vocabulary: tl.constexpr, block: tl.constexpr, is_cut: tl.constexpr,
-):  # fmt: skip
-    """One (draw, block of tokens): the largest logit (+inf where one is NaN or +inf), its lowest id, and the sums of both distributions."""
+    logits,
+    rows,
+    temperatures,
+    floors,
+    lasts,
+    tops,
+    bests,
+    sums,
+    row_stride,
+    column_stride,
+    vocabulary: tl.constexpr,
+    block: tl.constexpr,
+    is_cut: tl.constexpr,
+):
+    """One (draw, block of tokens): the largest logit (+inf where one is NaN or +inf), its lowest id, and the sums of
+    both distributions.
+    """
     draw, b = tl.program_id(0), tl.program_id(1)
     num_draws, num_blocks = tl.num_programs(0), tl.num_programs(1)
     token = b * block + tl.arange(0, block)
@@ -180,10 +222,27 @@ def sum_blocks(
 
 @triton.jit(do_not_specialize=["word", "num_blocks"])
 def draw_rows(
-    logits, rows, temperatures, floors, lasts, tops, bests, sums, streams, positions, word, tokens, logprobs,
-    row_stride, column_stride, num_blocks,
-    vocabulary: tl.constexpr, block: tl.constexpr, is_cut: tl.constexpr, padded: tl.constexpr,
-):  # fmt: skip
+    logits,
+    rows,
+    temperatures,
+    floors,
+    lasts,
+    tops,
+    bests,
+    sums,
+    streams,
+    positions,
+    word,
+    tokens,
+    logprobs,
+    row_stride,
+    column_stride,
+    num_blocks,
+    vocabulary: tl.constexpr,
+    block: tl.constexpr,
+    is_cut: tl.constexpr,
+    padded: tl.constexpr,
+):
     """One draw: the block, the token in it, and the token's log-probability."""
     draw, num_draws = tl.program_id(0), tl.num_programs(0)
     b = tl.arange(0, padded)
@@ -216,7 +275,9 @@ def draw_rows(
     last = tl.max(tl.where(inside > 0.0, token, 0), 0)
     drawn = tl.min(tl.where((mass > rest) & (inside > 0.0), token, last), 0)
 
-    best = tl.min(tl.where(is_block & (top_of == top), tl.load(bests + entry, mask=is_block, other=vocabulary), vocabulary), 0)
+    best = tl.min(
+        tl.where(is_block & (top_of == top), tl.load(bests + entry, mask=is_block, other=vocabulary), vocabulary), 0
+    )
     drawn = tl.where(is_finite, tl.where(temperature == 0.0, best, drawn), 0)
     logit = tl.load(row + drawn.to(tl.int64) * column_stride).to(tl.float32)
     logprob = (logit - top).to(tl.float64) - tl.log(tl.where(is_finite, tl.sum(plain, 0), 1.0))

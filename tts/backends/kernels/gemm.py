@@ -1,10 +1,11 @@
 """The CPU's matrix product for few rows and weights larger than its caches; a row's bits depend on that row alone.
 
-Idea: a step of decoding reads every weight once for a handful of rows, so that memory bandwidth is the limit. Weights lie in
-    panels of as many outputs as the registers hold sums of (`target.TILES`), the order in which they are read; while one panel is
-    worked on, the next is fetched into the cache. A row's sum for an output runs over the inputs in ascending order by fused
-    multiply-adds, in one register: how many rows there are, and which threads compute which panels, changes nothing. That makes it
-    exact as well as fast, and the same on every CPU that has these instructions.
+Idea: a step of decoding reads every weight once for a handful of rows, so that memory bandwidth is the limit. Weights
+lie in
+    panels of as many outputs as the registers hold sums of (`target.TILES`), the order in which they are read; while
+    one panel is worked on, the next is fetched into the cache. A row's sum for an output runs over the inputs in
+    ascending order by fused multiply-adds, in one register: how many rows there are, and which threads compute which
+    panels, changes nothing. That makes it exact as well as fast, and the same on every CPU that has these instructions.
 
 Shapes: M rows, K inputs, N outputs, P panels of `PANEL` outputs.
 """
@@ -55,8 +56,12 @@ def multiply(x: NDArray[np.float32], panels: NDArray[np.float32], out: NDArray[n
 
 
 @intrinsic
-def _group(context: Any, rows: Any, lines: Any, c: Any, c_stride: Any, a: Any, a_stride: Any, b: Any, depth: Any, ahead: Any) -> Any:
-    """c[rows, PANEL] = a[rows, depth] @ b[depth, PANEL] for up to `_ROWS` rows, fetching `lines` lines from `ahead` on at each depth."""
+def _group(
+    context: Any, rows: Any, lines: Any, c: Any, c_stride: Any, a: Any, a_stride: Any, b: Any, depth: Any, ahead: Any
+) -> Any:
+    """c[rows, PANEL] = a[rows, depth] @ b[depth, PANEL] for up to `_ROWS` rows, fetching `lines` lines from `ahead` on
+    at each depth.
+    """
     del context, rows, lines, c, c_stride, a, a_stride, b, depth, ahead
     signature = types.void(COUNT, COUNT, ADDRESS, COUNT, ADDRESS, COUNT, ADDRESS, COUNT, ADDRESS)
 
@@ -76,9 +81,13 @@ def _group(context: Any, rows: Any, lines: Any, c: Any, c_stride: Any, a: Any, a
                     place = builder.bitcast(at(builder, ahead, offset), byte)
                     builder.call(fetch, [place, number(_READ), number(_SECOND_LEVEL), number(_DATA)])
 
-            write_loop(builder, (c, c_stride), (a, a_stride), (starts, INT(PANEL)), rows, depth, add=False, each=fetch_ahead)
+            write_loop(
+                builder, (c, c_stride), (a, a_stride), (starts, INT(PANEL)), rows, depth, add=False, each=fetch_ahead
+            )
 
-        cases = [lines * (_ROWS + 1) + rows for lines in (0, 1, 2, 4) if lines <= _LINES for rows in range(1, _ROWS + 1)]
+        cases = [
+            lines * (_ROWS + 1) + rows for lines in (0, 1, 2, 4) if lines <= _LINES for rows in range(1, _ROWS + 1)
+        ]
         switch(builder, builder.add(builder.mul(lines, INT(_ROWS + 1)), rows), cases, write)
         return ctx.get_dummy_value()
 
@@ -87,7 +96,9 @@ def _group(context: Any, rows: Any, lines: Any, c: Any, c_stride: Any, a: Any, a
 
 @compiled
 def multiply_panels(x: Any, panels: Any, out: Any, begin: int, end: int) -> None:
-    """Compute the panels from `begin` to before `end`, in blocks of rows, and those in even groups of at most `_ROWS`."""
+    """Compute the panels from `begin` to before `end`, in blocks of rows, and those in even groups of at most
+    `_ROWS`.
+    """
     inputs, stride = x.shape[1], out.shape[1]
     size = 4 * inputs * PANEL
     for start in range(0, x.shape[0], _BLOCK_ROWS):
@@ -103,7 +114,9 @@ def multiply_panels(x: Any, panels: Any, out: Any, begin: int, end: int) -> None
                 lines = _share(group, groups)
                 to = np.uintp(out.ctypes.data + 4 * (first * stride + PANEL * panel))
                 of = np.uintp(x.ctypes.data + 4 * first * inputs)
-                _group(count, lines, to, stride, of, inputs, here, inputs, np.uintp(ahead + 4 * _LINE * inputs * fetched))
+                _group(
+                    count, lines, to, stride, of, inputs, here, inputs, np.uintp(ahead + 4 * _LINE * inputs * fetched)
+                )
                 fetched += lines
 
 

@@ -1,8 +1,11 @@
-"""The CPU's product of eight-bit weights and activations for CPUs that have AVX2, and not the instructions made for it (VNNI).
+"""The CPU's product of eight-bit weights and activations for CPUs that have AVX2, and not the instructions made for it
+(VNNI).
 
-Idea: AVX2's product of eight-bit numbers saturates, which loses sums. Its product of 16-bit numbers adds neighbouring pairs exactly.
-    So weights lie as eight-bit numbers, pairs of inputs side by side, and are widened in registers, once for a group of rows.
-    Sums of integers are exact in any order: a row's bits depend on that row alone, and are those of every other exact kernel.
+Idea: AVX2's product of eight-bit numbers saturates, which loses sums. Its product of 16-bit numbers adds neighbouring
+pairs exactly.
+    So weights lie as eight-bit numbers, pairs of inputs side by side, and are widened in registers, once for a group of
+    rows. Sums of integers are exact in any order: a row's bits depend on that row alone, and are those of every other
+    exact kernel.
 
 Shapes: M rows, K inputs, N outputs, P panels of 16 outputs, D pairs of inputs.
 """
@@ -51,7 +54,9 @@ def pack(levels: NDArray[np.int8]) -> NDArray[np.int8]:
     return np.ascontiguousarray(whole.reshape(panels, _PANEL, pairs, 2).transpose(0, 2, 1, 3))
 
 
-def multiply(x: NDArray[np.float32], panels: NDArray[np.int8], outputs: NDArray[np.float32], out: NDArray[np.float32], team: Team) -> None:
+def multiply(
+    x: NDArray[np.float32], panels: NDArray[np.int8], outputs: NDArray[np.float32], out: NDArray[np.float32], team: Team
+) -> None:
     """Write x @ weights.T + bias, with each row of x rounded to 8 bits below its largest magnitude.
 
     Args:
@@ -87,8 +92,12 @@ def round_rows(x: Any, levels: Any, steps: Any, begin: int, end: int) -> None:
 
 
 @intrinsic
-def _group(context: Any, rows: Any, c: Any, c_stride: Any, a: Any, steps: Any, b: Any, scales: Any, biases: Any, pairs: Any) -> Any:
-    """c[rows, 16] = a[rows, 2 * pairs] @ b[2 * pairs, 16], times each output's scale, times each row's step, plus each output's bias."""
+def _group(
+    context: Any, rows: Any, c: Any, c_stride: Any, a: Any, steps: Any, b: Any, scales: Any, biases: Any, pairs: Any
+) -> Any:
+    """c[rows, 16] = a[rows, 2 * pairs] @ b[2 * pairs, 16], times each output's scale, times each row's step, plus each
+    output's bias.
+    """
     del context, rows, c, c_stride, a, steps, b, scales, biases, pairs
     signature = types.void(COUNT, ADDRESS, COUNT, ADDRESS, ADDRESS, ADDRESS, ADDRESS, ADDRESS, COUNT)
 
@@ -100,7 +109,9 @@ def _group(context: Any, rows: Any, c: Any, c_stride: Any, a: Any, steps: Any, b
     return signature, emit
 
 
-def _write(builder: Any, rows: int, c: Any, c_stride: Any, a: Any, steps: Any, b: Any, scales: Any, biases: Any, pairs: Any) -> None:
+def _write(
+    builder: Any, rows: int, c: Any, c_stride: Any, a: Any, steps: Any, b: Any, scales: Any, biases: Any, pairs: Any
+) -> None:
     """Write the loop over pairs of inputs, with all sums in registers, and what is done with the sums."""
     kind = ir.FunctionType(_SUMS, [_WORDS, _WORDS])
     product = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx2.pmadd.wd")
@@ -113,8 +124,12 @@ def _write(builder: Any, rows: int, c: Any, c_stride: Any, a: Any, steps: Any, b
     step = builder.phi(INT)
     step.add_incoming(INT(0), entry)
     sums = {cell: builder.phi(_SUMS) for cell in cells}
-    here = [builder.gep(byte, [builder.add(builder.mul(step, INT(2 * _PANEL)), INT(_PANEL * half))]) for half in range(2)]
-    weights = [builder.sext(builder.load(builder.bitcast(place, _BYTES.as_pointer()), align=1), _WORDS) for place in here]
+    here = [
+        builder.gep(byte, [builder.add(builder.mul(step, INT(2 * _PANEL)), INT(_PANEL * half))]) for half in range(2)
+    ]
+    weights = [
+        builder.sext(builder.load(builder.bitcast(place, _BYTES.as_pointer()), align=1), _WORDS) for place in here
+    ]
     totals: dict[tuple[int, int], Any] = {}
     for row in range(rows):
         two = builder.load(builder.gep(pair, [builder.add(builder.mul(pairs, INT(row)), step)]), align=4)
@@ -130,14 +145,19 @@ def _write(builder: Any, rows: int, c: Any, c_stride: Any, a: Any, steps: Any, b
     builder.position_at_end(done)
     fma = cgutils.get_or_insert_function(builder.module, ir.FunctionType(_FLOATS, [_FLOATS] * 3), "llvm.fma.v8f32")
     factors, terms = (
-        [builder.load(builder.bitcast(at(builder, each, INT(8 * half)), _FLOATS.as_pointer()), align=4) for half in range(2)]
+        [
+            builder.load(builder.bitcast(at(builder, each, INT(8 * half)), _FLOATS.as_pointer()), align=4)
+            for half in range(2)
+        ]
         for each in (scales, biases)
     )
     for row, half in cells:
         size = broadcast(builder, builder.load(at(builder, steps, INT(row))), _FLOATS)
         scaled = builder.fmul(builder.sitofp(totals[row, half], _FLOATS), factors[half])
         place = at(builder, c, builder.add(builder.mul(c_stride, INT(row)), INT(8 * half)))
-        builder.store(builder.call(fma, [scaled, size, terms[half]]), builder.bitcast(place, _FLOATS.as_pointer()), align=4)
+        builder.store(
+            builder.call(fma, [scaled, size, terms[half]]), builder.bitcast(place, _FLOATS.as_pointer()), align=4
+        )
 
 
 @compiled

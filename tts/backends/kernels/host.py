@@ -18,11 +18,14 @@ import numpy as np
 from numba import extending
 
 f32 = np.float32
-intrinsic: Callable[[Callable[..., Any]], Any] = extending.intrinsic  # compiled code calls it without its first argument, the context
+# compiled code calls it without its first argument, the context
+intrinsic: Callable[[Callable[..., Any]], Any] = extending.intrinsic
 
 
 def compiled(function: Callable[..., Any] | None = None, **options: Any) -> Any:
-    """Compile a function to machine code that runs without the interpreter's lock; kept on disk where a folder can be written."""
+    """Compile a function to machine code that runs without the interpreter's lock; kept on disk where a folder can be
+    written.
+    """
     if function is None:
         return lambda fn: compiled(fn, **options)
     settings: dict[str, Any] = {"nogil": True, "error_model": "numpy", **options}
@@ -34,7 +37,8 @@ def compiled(function: Callable[..., Any] | None = None, **options: Any) -> Any:
 
 @compiled(inline="always")
 def exponential(x: Any) -> Any:
-    """Return e**x in float32 for x <= 0, within 1e-7 relative; below -87 it stays at e**-87. Vectorises, unlike math.exp.
+    """Return e**x in float32 for x <= 0, within 1e-7 relative; below -87 it stays at e**-87. Vectorises, unlike
+    math.exp.
 
     Source: the range reduction and polynomial of the Cephes library's expf (S. Moshier).
     """
@@ -65,7 +69,9 @@ class Team:
         self._pool = ThreadPoolExecutor(threads - 1, thread_name_prefix="tts-kernel") if threads > 1 else None
 
     def run(self, kernel: Callable[..., Any], parts: Sequence[tuple[Any, ...]]) -> None:
-        """Call a kernel once a part, the last in this thread; return when all have ended. Inside of a part, the thread is alone."""
+        """Call a kernel once a part, the last in this thread; return when all have ended. Inside of a part, the thread
+        is alone.
+        """
         if self._pool is None or len(parts) == 1 or getattr(self._inside, "yes", False):
             for part in parts:
                 kernel(*part)
@@ -85,7 +91,9 @@ class Team:
             self._inside.yes = False
 
     def cuts(self, rows: int, work: int, *, worth: int = 1 << 22) -> list[tuple[int, int]]:
-        """Return intervals of rows of equal size, one a thread; a single one where `work` operations are not worth a second thread."""
+        """Return intervals of rows of equal size, one a thread; a single one where `work` operations are not worth a
+        second thread.
+        """
         parts = max(1, min(self.threads, rows)) if work >= worth else 1
         edges = [rows * part // parts for part in range(parts + 1)]
         return list(pairwise(edges))

@@ -1,12 +1,17 @@
-"""Lowering of a plan to the kernels' work, on the host: which runs are shared, where they are cut, and the partial results.
+"""Lowering of a plan to the kernels' work, on the host: which runs are shared, where they are cut, and the partial
+results.
 
-Idea: sharing a run saves reading it once per query but costs each query a partial result, written and read back. Runs too short
-    to pay for that join the *private run* of each of their queries, which may span nodes: blocks carry their own position and
-    count, so nothing about a node's borders is needed to read them exactly.
-Source: Hong et al. 2024, DeFT (arXiv 2404.00242): flattened trees cut into runs of equal length. Differs: runs are cut per node or
-    per query and never mix queries that see different keys, so no bit masks; all heads of a group share one load of a key.
+Idea: sharing a run saves reading it once per query but costs each query a partial result, written and read back. Runs
+too short
+    to pay for that join the *private run* of each of their queries, which may span nodes: blocks carry their own
+    position and count, so nothing about a node's borders is needed to read them exactly.
+Source: Hong et al. 2024, DeFT (arXiv 2404.00242): flattened trees cut into runs of equal length. Differs: runs are cut
+per node or
+    per query and never mix queries that see different keys, so no bit masks; all heads of a group share one load of a
+    key.
 Shapes: as in `tts.backends.kernels.attention`; B' block rows, I items, S slots.
-Cost: vectorised numpy; a step of 256 rows on four trees takes 0.3 ms of one core, one of 1,000 rows 0.5 ms; tests hold it to ten
+Cost: vectorised numpy; a step of 256 rows on four trees takes 0.3 ms of one core, one of 1,000 rows 0.5 ms; tests hold
+it to ten
     times that.
 """
 
@@ -64,7 +69,8 @@ class WorkShape(NamedTuple):
 def break_even(num_queries: Ints, group: int, element_bytes: int) -> NDArray[np.float64]:
     """Return the length in tokens from which sharing a run among queries moves fewer bytes; infinite for one query.
 
-    Sharing saves (R-1) * len * 2 * H * d * b bytes of keys and values. It costs R * 8 * H * G * d bytes of float32 partial results.
+    Sharing saves (R-1) * len * 2 * H * d * b bytes of keys and values. It costs R * 8 * H * G * d bytes of float32
+    partial results.
     """
     with np.errstate(divide="ignore"):
         return num_queries / (num_queries - 1.0) * (4.0 * group / element_bytes)
@@ -77,7 +83,8 @@ def private_runs(plan: AttentionPlan, is_private: NDArray[np.bool_]) -> tuple[In
         is_private: [I] the items whose blocks are wanted.
 
     Returns:
-        [T + 1] where each query's run begins, and the rows of `plan.blocks` of all runs, each from the root to the leaf.
+        [T + 1] where each query's run begins, and the rows of `plan.blocks` of all runs, each from the root to the
+        leaf.
     """
     items = plan.items[is_private]
     num_readers = items[:, 3] - items[:, 2]
@@ -93,7 +100,9 @@ def private_runs(plan: AttentionPlan, is_private: NDArray[np.bool_]) -> tuple[In
 
 
 def ragged_ranges(lengths: Ints) -> tuple[Ints, Ints]:
-    """Return, for ranges of given lengths laid end to end, each element's range and its index in it, both [sum of lengths]."""
+    """Return, for ranges of given lengths laid end to end, each element's range and its index in it, both [sum of
+    lengths].
+    """
     owner = np.repeat(np.arange(len(lengths)), lengths)
     return owner, np.arange(len(owner)) - (np.cumsum(lengths) - lengths)[owner]
 
@@ -105,16 +114,18 @@ def offsets_of(lengths: Ints) -> Ints:
     return offsets
 
 
-def lower(plan: AttentionPlan, *, group: int, split: int = 256, element_bytes: int = 2, strict: bool = False) -> KernelWork:
+def lower(
+    plan: AttentionPlan, *, group: int, split: int = 256, element_bytes: int = 2, strict: bool = False
+) -> KernelWork:
     """Return the kernels' work for one step's plan; the same for every layer.
 
     Args:
         group: G, query heads of each key-value head, at least 1.
-        split: Most tokens of a run, a multiple of BLOCK. A fixed length, never a number of parts: where a run is cut must not
-            depend on the batch.
+        split: Most tokens of a run, a multiple of BLOCK. A fixed length, never a number of parts: where a run is cut
+            must not depend on the batch.
         element_bytes: Bytes of one number in the pool; 4 for float32.
-        strict: Whether a query's runs and the kind of its tiles depend on its path alone: every node is a run of its own, whoever reads
-            it, and all tiles are narrow.
+        strict: Whether a query's runs and the kind of its tiles depend on its path alone: every node is a run of its
+            own, whoever reads it, and all tiles are narrow.
 
     Raises:
         ValueError: `split` is not a positive multiple of BLOCK.
@@ -131,7 +142,10 @@ def lower(plan: AttentionPlan, *, group: int, split: int = 256, element_bytes: i
     blocks = np.concatenate([plan.blocks, plan.blocks[rows]])
     runs = _cut(np.concatenate([plan.items[is_shared], private]), split // BLOCK)
     fits = (runs[:, 3] - runs[:, 2] <= narrow // group) | strict
-    few, many = (_trim(_tile(part, rows // group), plan.positions, blocks) for part, rows in ((runs[fits], narrow), (runs[~fits], wide)))
+    few, many = (
+        _trim(_tile(part, rows // group), plan.positions, blocks)
+        for part, rows in ((runs[fits], narrow), (runs[~fits], wide))
+    )
     items = np.concatenate([few, many])
     slots, first_slots = _slots(items, blocks, len(plan.positions))
     items = np.concatenate([items, offsets_of(items[:, 3] - items[:, 2])[:-1, None]], axis=1)
@@ -140,7 +154,9 @@ def lower(plan: AttentionPlan, *, group: int, split: int = 256, element_bytes: i
 
 
 def padded(work: KernelWork, shape: WorkShape) -> KernelWork:
-    """Return the same work of at least its own shape: added items have no blocks and no queries, added queries no slots."""
+    """Return the same work of at least its own shape: added items have no blocks and no queries, added queries no
+    slots.
+    """
     items = np.zeros((shape.narrow + shape.wide, 5), np.int32)
     narrow, wide = np.split(work.items, [work.num_narrow])
     items[: len(narrow)] = narrow
@@ -183,7 +199,8 @@ def _trim(tiles: Ints, positions: Ints, blocks: Ints) -> Ints:
     """Return tiles [n, 4] without the blocks that lie after all of their queries, and without tiles that keep none."""
     if not len(tiles):
         return tiles
-    last = np.maximum.reduceat(np.append(positions, 0), tiles[:, 2:].ravel())[::2]  # every second range lies between two tiles
+    # every second range lies between two tiles
+    last = np.maximum.reduceat(np.append(positions, 0), tiles[:, 2:].ravel())[::2]
     late = np.flatnonzero(blocks[tiles[:, 1] - 1, 1] > last)  # positions rise along a run: its last block tells
     owner, nth = ragged_ranges((tiles[:, 1] - tiles[:, 0])[late])
     seen = blocks[tiles[late[owner], 0] + nth, 1] <= last[late[owner]]

@@ -1,6 +1,8 @@
-"""The norm between parts of a layer on a GPU: one program a row, so that a row's sum has one order whatever rows are beside it.
+"""The norm between parts of a layer on a GPU: one program a row, so that a row's sum has one order whatever rows are
+beside it.
 
-Numbers: the sum with the change is rounded to the type of the rows, as torch rounds it; the norm is computed in float32 and rounded once.
+Numbers: the sum with the change is rounded to the type of the rows, as torch rounds it; the norm is computed in float32
+and rounded once.
 """
 # pyright: reportMissingParameterType=false
 # (a kernel's arguments have no Python type: tensors arrive as pointers)
@@ -32,7 +34,8 @@ def norm_rows(hidden, change, weight, out, eps, size: tl.constexpr, padded: tl.c
 
 
 def add_norm(hidden: torch.Tensor, change: torch.Tensor | None, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    """Add `change` to `hidden`, in place, and return its RMS norm times `weight`, on a GPU, or anywhere in Triton's interpreter.
+    """Add `change` to `hidden`, in place, and return its RMS norm times `weight`, on a GPU, or anywhere in Triton's
+    interpreter.
 
     Args:
         hidden: [T, K], contiguous.
@@ -46,7 +49,15 @@ def add_norm(hidden: torch.Tensor, change: torch.Tensor | None, weight: torch.Te
     assert change is None or change.is_contiguous(), "change must be contiguous"
     if rows:
         launch_at(norm_rows, rows)(
-            hidden, hidden if change is None else change, weight, out, eps, size=size, padded=triton.next_power_of_2(size),
-            has_change=change is not None, num_warps=8, enable_fp_fusion=True,
-        )  # fmt: skip
+            hidden,
+            hidden if change is None else change,
+            weight,
+            out,
+            eps,
+            size=size,
+            padded=triton.next_power_of_2(size),
+            has_change=change is not None,
+            num_warps=8,
+            enable_fp_fusion=True,
+        )
     return out

@@ -1,7 +1,9 @@
-"""Small matrix products held in vector registers, for the CPU kernels: written as LLVM code, called from compiled functions.
+"""Small matrix products held in vector registers, for the CPU kernels: written as LLVM code, called from compiled
+functions.
 
-Every sum runs over depth in ascending order by fused multiply-adds, whatever `rows` is, so a row's bits are its own. A compiler would
-not keep the sums in registers, since c might overlap a or b. `target.TILES` sets how many sums are kept at once, which changes no bit.
+Every sum runs over depth in ascending order by fused multiply-adds, whatever `rows` is, so a row's bits are its own. A
+compiler would not keep the sums in registers, since c might overlap a or b. `target.TILES` sets how many sums are kept
+at once, which changes no bit.
 """
 
 from __future__ import annotations
@@ -27,11 +29,22 @@ _FLOAT = ir.FloatType()
 
 
 def _product(vectors: int, most: int) -> Any:
-    """c[rows, 16 * vectors] += a[rows, depth] @ b[depth, 16 * vectors], for 1 to `most` rows; b of 2 or 4 bytes a number."""
+    """c[rows, 16 * vectors] += a[rows, depth] @ b[depth, 16 * vectors], for 1 to `most` rows; b of 2 or 4 bytes a
+    number.
+    """
 
     @intrinsic
     def product(
-        context: Any, rows: Any, c: Any, c_stride: Any, a: Any, a_stride: Any, b: Any, b_stride: Any, width: Any, depth: Any
+        context: Any,
+        rows: Any,
+        c: Any,
+        c_stride: Any,
+        a: Any,
+        a_stride: Any,
+        b: Any,
+        b_stride: Any,
+        width: Any,
+        depth: Any,
     ) -> Any:
         del context, rows, c, c_stride, a, a_stride, b, b_stride, width, depth
         signature = types.void(COUNT, ADDRESS, COUNT, ADDRESS, COUNT, ADDRESS, COUNT, COUNT, COUNT)
@@ -52,7 +65,9 @@ def _product(vectors: int, most: int) -> Any:
 
 
 def _scores(blocks: int, most: int) -> Any:
-    """c[rows, 16 * blocks] = a[rows, depth] @ [b of each block], where a block lies at `b + step * number` and is [depth, 16]."""
+    """c[rows, 16 * blocks] = a[rows, depth] @ [b of each block], where a block lies at `b + step * number` and is
+    [depth, 16].
+    """
 
     @intrinsic
     def product(
@@ -95,7 +110,9 @@ def at(builder: Any, address: Any, numbers: Any, kind: Any = _FLOAT) -> Any:
 
 
 def _switch_of_both(builder: Any, rows: Any, width: Any, most: int, write: Callable[[int, Any], None]) -> None:
-    """Write code that goes by the rows, 1 to `most`, and by the bytes of a number: 4, or 2 where the CPU widens halves."""
+    """Write code that goes by the rows, 1 to `most`, and by the bytes of a number: 4, or 2 where the CPU widens
+    halves.
+    """
 
     def write_case(case: int) -> None:
         write(case % (most + 1), _FLOAT if case > most else ir.HalfType())
@@ -137,7 +154,9 @@ def write_loop(
     pointer = VECTOR.as_pointer()
     cells = [(row, vector) for row in range(rows) for vector in range(len(starts))]
     places = {
-        (row, vector): builder.bitcast(at(builder, to, builder.add(builder.mul(to_stride, INT(row)), INT(LANES * vector))), pointer)
+        (row, vector): builder.bitcast(
+            at(builder, to, builder.add(builder.mul(to_stride, INT(row)), INT(LANES * vector))), pointer
+        )
         for row, vector in cells
     }
     zero = ir.Constant(VECTOR, [0.0] * LANES)
@@ -154,7 +173,9 @@ def write_loop(
         each(step)
     totals: dict[tuple[int, int], Any] = {}
     for row in range(rows):
-        left = broadcast(builder, builder.load(at(builder, of, builder.add(builder.mul(of_stride, INT(row)), step))), VECTOR)
+        left = broadcast(
+            builder, builder.load(at(builder, of, builder.add(builder.mul(of_stride, INT(row)), step))), VECTOR
+        )
         for vector, value in enumerate(right):
             totals[row, vector] = _multiply_add(builder, left, value, sums[row, vector])
             sums[row, vector].add_incoming(begin[row, vector], entry)
@@ -186,7 +207,9 @@ def broadcast(builder: Any, number: Any, vector: Any) -> Any:
     """Return a vector of a type that holds a number in every lane."""
     empty = ir.Constant(vector, ir.Undefined)
     first = builder.insert_element(empty, number, ir.IntType(32)(0))
-    return builder.shuffle_vector(first, empty, ir.Constant(ir.VectorType(ir.IntType(32), vector.count), [0] * vector.count))
+    return builder.shuffle_vector(
+        first, empty, ir.Constant(ir.VectorType(ir.IntType(32), vector.count), [0] * vector.count)
+    )
 
 
 _NARROW, _PAIR, _WIDE = TILES.narrow, TILES.pair, TILES.wide
@@ -196,7 +219,17 @@ _dot_1, _dot_2, _dot_4 = _scores(1, _NARROW), _scores(2, _PAIR), _scores(4, _WID
 
 @compiled
 def dot_keys(
-    c: int, c_stride: int, a: int, rows: int, b: int, step: int, bytes_each: int, numbers: int, apart: int, blocks: int, depth: int
+    c: int,
+    c_stride: int,
+    a: int,
+    rows: int,
+    b: int,
+    step: int,
+    bytes_each: int,
+    numbers: int,
+    apart: int,
+    blocks: int,
+    depth: int,
 ) -> None:
     """Compute c[rows, 16 * blocks] = a[rows, depth] @ keys of some blocks.
 
@@ -229,9 +262,19 @@ def dot_keys(
 
 @compiled
 def add_values(
-    c: int, c_stride: int, a: int, a_stride: int, rows: int, b: int, b_stride: int, bytes_each: int, depth: int, vectors: int
+    c: int,
+    c_stride: int,
+    a: int,
+    a_stride: int,
+    rows: int,
+    b: int,
+    b_stride: int,
+    bytes_each: int,
+    depth: int,
+    vectors: int,
 ) -> None:
-    """Compute c[rows, 16 * vectors] += a[rows, depth] @ b[depth, 16 * vectors], from addresses and row strides in numbers.
+    """Compute c[rows, 16 * vectors] += a[rows, depth] @ b[depth, 16 * vectors], from addresses and row strides in
+    numbers.
 
     Args:
         bytes_each: The bytes of each number of b: 4, or 2 for halves.
@@ -256,7 +299,9 @@ def add_values(
 
 @compiled(inline="always")
 def _tile(rows: int, vectors: int) -> Any:
-    """Return how many of the vectors to take at once, and most rows with so many: as many sums as the registers hold."""
+    """Return how many of the vectors to take at once, and most rows with so many: as many sums as the registers
+    hold.
+    """
     if vectors >= 4 and (rows <= _WIDE or _WIDE > 1):
         return 4, _WIDE
     if vectors >= 2 and (rows <= _PAIR or _PAIR > 2):

@@ -1,4 +1,5 @@
-"""The kernel of `tts.backends.kernels.rope`: one program rotates a token's heads and writes its key and value to the pool.
+"""The kernel of `tts.backends.kernels.rope`: one program rotates a token's heads and writes its key and value to the
+pool.
 
 Numbers: computed in float32, rounded once when written.
 """
@@ -23,11 +24,34 @@ def _norm_weight(of_query, of_key, is_query, is_column):
 
 @triton.jit(do_not_specialize=["num_tokens"])
 def rope_and_write(
-    qkv, positions, cos, sin, numbers, offsets, keys, values, queries, query_norm, key_norm, num_tokens, eps,
-    key_head, key_block, key_row, key_column, value_head, value_block, value_row, value_column,
-    num_heads: tl.constexpr, group: tl.constexpr, size: tl.constexpr, rows: tl.constexpr, padded: tl.constexpr,
+    qkv,
+    positions,
+    cos,
+    sin,
+    numbers,
+    offsets,
+    keys,
+    values,
+    queries,
+    query_norm,
+    key_norm,
+    num_tokens,
+    eps,
+    key_head,
+    key_block,
+    key_row,
+    key_column,
+    value_head,
+    value_block,
+    value_row,
+    value_column,
+    num_heads: tl.constexpr,
+    group: tl.constexpr,
+    size: tl.constexpr,
+    rows: tl.constexpr,
+    padded: tl.constexpr,
     has_norms: tl.constexpr,
-):  # fmt: skip
+):
     """One token: its heads of queries, keys and values as the rows of two tiles, one of each half."""
     token = tl.program_id(0).to(tl.int64)
     half: tl.constexpr = size // 2
@@ -41,8 +65,14 @@ def rope_and_write(
     x2 = tl.load(base + half, mask=is_cell, other=0.0).to(tl.float32)
     if has_norms:
         scale = tl.rsqrt((tl.sum(x1 * x1, 1) + tl.sum(x2 * x2, 1)) / size + eps)[:, None]  # masked columns are 0
-        x1 = tl.where(is_value, x1, x1 * scale * _norm_weight(query_norm + column, key_norm + column, is_query, is_column))
-        x2 = tl.where(is_value, x2, x2 * scale * _norm_weight(query_norm + half + column, key_norm + half + column, is_query, is_column))
+        x1 = tl.where(
+            is_value, x1, x1 * scale * _norm_weight(query_norm + column, key_norm + column, is_query, is_column)
+        )
+        x2 = tl.where(
+            is_value,
+            x2,
+            x2 * scale * _norm_weight(query_norm + half + column, key_norm + half + column, is_query, is_column),
+        )
 
     entry = tl.load(positions + token).to(tl.int64) * half + column
     c = tl.where(is_value, 1.0, tl.load(cos + entry, mask=is_column, other=0.0))
@@ -59,7 +89,9 @@ def rope_and_write(
         key_place = keys + head * key_head + number * key_block + offset * key_row + column * key_column
         tl.store(key_place, y1.to(keys.dtype.element_ty), mask=is_key & is_column)
         tl.store(key_place + half * key_column, y2.to(keys.dtype.element_ty), mask=is_key & is_column)
-        value_place = values + (head - num_heads) * value_head + number * value_block + offset * value_row + column * value_column
+        value_place = (
+            values + (head - num_heads) * value_head + number * value_block + offset * value_row + column * value_column
+        )
         tl.store(value_place, y1.to(values.dtype.element_ty), mask=is_value & is_column)
         tl.store(value_place + half * value_column, y2.to(values.dtype.element_ty), mask=is_value & is_column)
 
@@ -77,18 +109,37 @@ def rope(
 ) -> torch.Tensor:
     """Do what `tts.backends.kernels.rope.rope_reference` does, on a GPU, or anywhere in Triton's interpreter.
 
-    Whole numbers may be int32 or int64; qkv and the tables must be contiguous. A token whose block is -1 writes no key and no value.
+    Whole numbers may be int32 or int64; qkv and the tables must be contiguous. A token whose block is -1 writes no key
+    and no value.
     """
     num_heads, _, _, size = keys.shape
     num_tokens, group = qkv.shape[0], qkv.shape[1] // (num_heads * size) - 2
     assert qkv.is_contiguous(), "qkv must be contiguous"
-    assert all(table.is_contiguous() and table.dtype == torch.float32 for table in tables), "tables must be contiguous float32"
+    assert all(table.is_contiguous() and table.dtype == torch.float32 for table in tables), (
+        "tables must be contiguous float32"
+    )
     queries = torch.empty(num_heads, num_tokens, group, size, dtype=qkv.dtype, device=qkv.device)
     if num_tokens:
         launch_at(rope_and_write, num_tokens)(
-            qkv, positions, *tables, *places, keys, values, queries, *(norms or tables), num_tokens, eps,
-            *keys.stride(), *values.stride(), num_heads=num_heads, group=group, size=size,
-            rows=triton.next_power_of_2(num_heads * (group + 2)), padded=triton.next_power_of_2(size // 2),
-            has_norms=norms is not None, num_warps=4, enable_fp_fusion=True,
-        )  # fmt: skip
+            qkv,
+            positions,
+            *tables,
+            *places,
+            keys,
+            values,
+            queries,
+            *(norms or tables),
+            num_tokens,
+            eps,
+            *keys.stride(),
+            *values.stride(),
+            num_heads=num_heads,
+            group=group,
+            size=size,
+            rows=triton.next_power_of_2(num_heads * (group + 2)),
+            padded=triton.next_power_of_2(size // 2),
+            has_norms=norms is not None,
+            num_warps=4,
+            enable_fp_fusion=True,
+        )
     return queries

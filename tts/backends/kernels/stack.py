@@ -1,8 +1,10 @@
 """All layers of a small decoder in one compiled call: between its products nothing waits for the interpreter.
 
-Each part is the kernel that a larger model calls by itself, on the same numbers in the same order: the bits are the same.
+Each part is the kernel that a larger model calls by itself, on the same numbers in the same order: the bits are the
+same.
 
-Shapes: T tokens, L layers, K hidden size, F intermediate size, H key-value heads, G query heads for each, d head size, P panels.
+Shapes: T tokens, L layers, K hidden size, F intermediate size, H key-value heads, G query heads for each, d head size,
+P panels.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ class Stack(NamedTuple):
         attention_norm: [L, K] weights of the norm before attention.
         feed_norm: [L, K] weights of the norm before the feed-forward part.
         head_norms: [L, 2, d], or [L, 0, d].
-        qkv: [L, P, ...], panels of the product for queries, keys and values, as `gemm.pack` or `gemm_int8.pack` makes them.
+        qkv: [L, P, ...], panels of the product for queries, keys and values, as `gemm.pack` or `gemm_int8.pack` makes
+            them.
         out: [L, P, ...], such panels of the output product of attention.
         gate_up: [L, P, ...], such panels of the product for gate and up.
         down: [L, P, ...], such panels of the product that returns to the hidden size.
@@ -145,7 +148,10 @@ def pass_layers(
     normed, change = np.empty((rows, width), np.float32), np.empty((0, width), np.float32)
     queries, read = np.empty((heads, rows, group, size), np.float32), np.empty((rows, heads, group, size), np.float32)
     gated = np.empty((rows, feed), np.float32)
-    joined, both = np.empty((rows, _outputs(stack.qkv)), np.float32), np.empty((rows, _outputs(stack.gate_up)), np.float32)
+    joined, both = (
+        np.empty((rows, _outputs(stack.qkv)), np.float32),
+        np.empty((rows, _outputs(stack.gate_up)), np.float32),
+    )
     moved, at = np.empty((rows, _outputs(stack.out)), np.float32), _now()
     for layer in range(stack.qkv.shape[0]):
         layers.add_norm(hidden, change, stack.attention_norm[layer], eps, normed, 0, rows)

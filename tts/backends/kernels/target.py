@@ -1,4 +1,6 @@
-"""The instructions that kernels are compiled for: this machine's, or those that NUMBA_CPU_NAME and NUMBA_CPU_FEATURES name."""
+"""The instructions that kernels are compiled for: this machine's, or those that NUMBA_CPU_NAME and NUMBA_CPU_FEATURES
+name.
+"""
 
 from __future__ import annotations
 
@@ -52,5 +54,6 @@ def _instructions() -> Instructions:
 
 INSTRUCTIONS = _instructions()
 FUSED = INSTRUCTIONS != "portable"  # whether products are added without rounding in between
-WIDENS_HALVES = INSTRUCTIONS == "NEON" or "+f16c" in _triple_and_features()[1]  # whether it turns float16 into float32 and back
+# whether it turns float16 into float32 and back
+WIDENS_HALVES = INSTRUCTIONS == "NEON" or "+f16c" in _triple_and_features()[1]
 TILES = _TILES[INSTRUCTIONS]

@@ -10,7 +10,9 @@ from tts.errors import ConfigError
 
 
 def has_bfloat16() -> bool:
-    """Whether this CPU has instructions for products of bfloat16, and oneDNN is there to use them. Without them, they take minutes."""
+    """Whether this CPU has instructions for products of bfloat16, and oneDNN is there to use them. Without them, they
+    take minutes.
+    """
     able: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
     return torch.backends.mkldnn.is_available() and bool(able.get("avx512_bf16") or able.get("amx_bf16"))
 
@@ -26,4 +28,6 @@ def check_bfloat16(option: str, instead: str) -> None:
         ConfigError: this CPU has no instructions for it.
     """
     if not has_bfloat16():
-        raise ConfigError(f"{option} is 'bfloat16', but this CPU has no instructions for it", hint=f"use {instead}, or leave it out")
+        raise ConfigError(
+            f"{option} is 'bfloat16', but this CPU has no instructions for it", hint=f"use {instead}, or leave it out"
+        )

@@ -68,7 +68,9 @@ def read_gguf(path: Path) -> GGUFFile:
 
 @cache
 def bounded_reader() -> Any:
-    """Return a reader of GGUF files that ends where a damaged file states more than it has; the library's own reads on for ever."""
+    """Return a reader of GGUF files that ends where a damaged file states more than it has; the library's own reads on
+    for ever.
+    """
     import gguf
 
     class BoundedReader(gguf.GGUFReader):
@@ -123,7 +125,9 @@ def llama_weights(file: GGUFFile) -> tuple[Any, dict[str, torch.Tensor]]:
     metadata = file.metadata
     with one_error(_DAMAGED):
         if metadata["general.architecture"] != "llama":
-            raise ConfigError(f"the GGUF file holds the architecture {metadata['general.architecture']!r}, but only llama is read")
+            raise ConfigError(
+                f"the GGUF file holds the architecture {metadata['general.architecture']!r}, but only llama is read"
+            )
         shape = _LlamaShape.of(file)
         shape.check(file.tensors)
         config = transformers.LlamaConfig(
@@ -191,19 +195,27 @@ class _LlamaShape:
         """
         queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
         of_layer = {
-            "attn_norm": (self.hidden,), "attn_q": (queries, self.hidden), "attn_k": (keys, self.hidden), "attn_v": (keys, self.hidden),
-            "attn_output": (self.hidden, queries), "ffn_norm": (self.hidden,), "ffn_gate": (self.inner, self.hidden),
-            "ffn_up": (self.inner, self.hidden), "ffn_down": (self.hidden, self.inner),
+            "attn_norm": (self.hidden,), "attn_q": (queries, self.hidden), "attn_k": (keys, self.hidden),
+            "attn_v": (keys, self.hidden), "attn_output": (self.hidden, queries), "ffn_norm": (self.hidden,),
+            "ffn_gate": (self.inner, self.hidden), "ffn_up": (self.inner, self.hidden),
+            "ffn_down": (self.hidden, self.inner),
         }  # fmt: skip
-        shapes: dict[str, tuple[int, ...]] = {"token_embd.weight": (self.vocabulary, self.hidden), "output_norm.weight": (self.hidden,)}
+        shapes: dict[str, tuple[int, ...]] = {
+            "token_embd.weight": (self.vocabulary, self.hidden),
+            "output_norm.weight": (self.hidden,),
+        }
         if not self.tied:
             shapes["output.weight"] = (self.vocabulary, self.hidden)
-        shapes |= {f"blk.{layer}.{part}.weight": shape for layer in range(self.layers) for part, shape in of_layer.items()}
+        shapes |= {
+            f"blk.{layer}.{part}.weight": shape for layer in range(self.layers) for part, shape in of_layer.items()
+        }
         for name in shapes.keys() ^ tensors.keys():
             raise ValueError(f"the tensor {shown(name)} is {'missing' if name in shapes else 'none of a Llama'}")
         for name, shape in shapes.items():
             if tensors[name].shape != shape:
-                raise ValueError(f"the tensor {name} has the shape {tensors[name].shape}, but its metadata state {shape}")
+                raise ValueError(
+                    f"the tensor {name} has the shape {tensors[name].shape}, but its metadata state {shape}"
+                )
 
 
 def _whole(metadata: Mapping[str, Any], key: str, most: int = 1 << 31) -> int:
@@ -221,7 +233,11 @@ def _positive(metadata: Mapping[str, Any], key: str) -> float:
 
 
 def _weight_name(name: str) -> str:
-    whole = {"token_embd.weight": "model.embed_tokens.weight", "output_norm.weight": "model.norm.weight", "output.weight": "lm_head.weight"}
+    whole = {
+        "token_embd.weight": "model.embed_tokens.weight",
+        "output_norm.weight": "model.norm.weight",
+        "output.weight": "lm_head.weight",
+    }
     if name in whole:
         return whole[name]
     _, layer, part, kind = name.split(".")
@@ -229,7 +245,9 @@ def _weight_name(name: str) -> str:
 
 
 def _unpermute(weight: torch.Tensor, heads: int) -> torch.Tensor:
-    """Undo GGUF's order of query and key rows: it interleaves the two halves that transformers rotates against each other."""
+    """Undo GGUF's order of query and key rows: it interleaves the two halves that transformers rotates against each
+    other.
+    """
     rows, columns = weight.shape
     return weight.view(heads, rows // heads // 2, 2, columns).transpose(1, 2).reshape(rows, columns)
 
@@ -237,8 +255,8 @@ def _unpermute(weight: torch.Tensor, heads: int) -> torch.Tensor:
 def tokenizer_from_gguf(file: GGUFFile) -> Any:
     """Return the tokenizer of a GGUF file: byte-level BPE that splits numbers into digits.
 
-    Differs: transformers' own GGUF reader leaves out the split at digits, so after two spaces it encodes a number otherwise
-    than the model was trained.
+    Differs: transformers' own GGUF reader leaves out the split at digits, so after two spaces it encodes a number
+    otherwise than the model was trained.
 
     Raises:
         ConfigError: the file's tokenizer is of another kind, or damaged.
@@ -255,7 +273,10 @@ def _tokenizer(metadata: Mapping[str, Any]) -> Any:
     merges = [tuple(merge.split(" ")) for merge in metadata["tokenizer.ggml.merges"]]
     tokenizer = Tokenizer(models.BPE(vocab={token: i for i, token in enumerate(tokens)}, merges=merges))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)]
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
+        ]
     )
     tokenizer.decoder = decoders.ByteLevel()
     for key in ("tokenizer.ggml.bos_token_id", "tokenizer.ggml.eos_token_id"):
@@ -263,7 +284,11 @@ def _tokenizer(metadata: Mapping[str, Any]) -> Any:
             raise ValueError(f"{key} is {shown(metadata[key])}, but there are {len(tokens)} tokens")
     if len(set(tokens)) < len(tokens):
         raise ValueError("a token comes twice")
-    control = [token for token, sort in zip(tokens, metadata["tokenizer.ggml.token_type"], strict=True) if sort == _CONTROL_TOKEN]
+    control = [
+        token
+        for token, sort in zip(tokens, metadata["tokenizer.ggml.token_type"], strict=True)
+        if sort == _CONTROL_TOKEN
+    ]
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in control])
     return transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,

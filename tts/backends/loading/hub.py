@@ -33,7 +33,8 @@ def hub_answers() -> bool:
 
 
 def local_first(record: ModelRecord, read: Callable[..., T]) -> T:
-    """Return what `read(local_files_only=True)` returns; where a model of the Hub is not in the local cache, what it returns with False.
+    """Return what `read(local_files_only=True)` returns; where a model of the Hub is not in the local cache, what it
+    returns with False.
 
     Raises:
         ConfigError: the files are missing or broken.
@@ -45,7 +46,9 @@ def local_first(record: ModelRecord, read: Callable[..., T]) -> T:
         if record.source != "hub" or constants.HF_HUB_OFFLINE:
             raise unavailable(record, failure) from failure
     if not hub_answers():
-        raise ConfigError(f"model {record.name!r} is not in the local cache, and {constants.ENDPOINT} does not answer", hint=HUB_HINT)
+        raise ConfigError(
+            f"model {record.name!r} is not in the local cache, and {constants.ENDPOINT} does not answer", hint=HUB_HINT
+        )
     try:
         with quiet():
             return read(local_files_only=False)

@@ -16,16 +16,21 @@ def longest_path(config: Any, reader: str, hint: str) -> int:
         hint: What else reads such a model.
 
     Raises:
-        ConfigError: a layer keeps another state than keys and values of the whole path, or the configuration names no longest path.
+        ConfigError: a layer keeps another state than keys and values of the whole path, or the configuration names no
+            longest path.
     """
     kinds: set[str] = set(getattr(config, "layer_types", None) or ())
     if strange := kinds - {"full_attention", "sliding_attention"}:
         raise ConfigError(
-            f"the model has layers of the kind {', '.join(sorted(strange))}, but {reader} needs attention to the whole path", hint=hint
+            f"the model has layers of the kind {', '.join(sorted(strange))}, but {reader} needs attention to the "
+            "whole path",
+            hint=hint,
         )
     longest: int | None = getattr(config, "max_position_embeddings", None)
     if longest is None:
-        raise ConfigError(f"the model's configuration names no longest path (max_position_embeddings), but {reader} needs one")
+        raise ConfigError(
+            f"the model's configuration names no longest path (max_position_embeddings), but {reader} needs one"
+        )
     window: int | None = getattr(config, "sliding_window", None)
     windowed = "sliding_attention" in kinds or not kinds
     return min(longest, window) if windowed and window else longest

@@ -45,7 +45,9 @@ def load(record: ModelRecord, *, device: str, dtype: torch.dtype) -> LoadedModel
     elif path is not None or record.source == "hub":
         loaded = local_first(record, partial(_read, str(path or record.location), dtype))
     else:
-        raise ConfigError(f"model {record.name!r} has no weights to load", hint="leave the backend out: the model's record names one")
+        raise ConfigError(
+            f"model {record.name!r} has no weights to load", hint="leave the backend out: the model's record names one"
+        )
     loaded.model.to(device)
     return loaded
 
@@ -62,11 +64,16 @@ def load_tokenizer(name: str) -> Any:
         return tokenizer_from_gguf(read_gguf(path))
     if path is None and record.source != "hub":
         raise ConfigError(f"model {name!r} has no tokenizer to load", hint="name a folder, or a model of the Hub")
-    return local_first(record, partial(transformers.AutoTokenizer.from_pretrained, str(path or record.location), trust_remote_code=False))
+    return local_first(
+        record,
+        partial(transformers.AutoTokenizer.from_pretrained, str(path or record.location), trust_remote_code=False),
+    )
 
 
 def _read(location: str, dtype: torch.dtype, *, local_files_only: bool) -> LoadedModel:
-    tokenizer = transformers.AutoTokenizer.from_pretrained(location, local_files_only=local_files_only, trust_remote_code=False)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(
+        location, local_files_only=local_files_only, trust_remote_code=False
+    )
     model = transformers.AutoModelForCausalLM.from_pretrained(
         location, dtype=dtype, local_files_only=local_files_only, trust_remote_code=False
     )

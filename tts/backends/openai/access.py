@@ -1,4 +1,6 @@
-"""Access to a model on a server, from its record: url, name, key, and capabilities that are declared, kept on disk, or probed now."""
+"""Access to a model on a server, from its record: url, name, key, and capabilities that are declared, kept on disk, or
+probed now.
+"""
 
 from __future__ import annotations
 
@@ -72,11 +74,15 @@ class ServerAccess:
         if probe not in get_args(Probe):
             raise ConfigError(f"probe is {probe!r}, but must be {', '.join(get_args(Probe))}")
         check_positive("probe_s", options.get("probe_s", MOST_PROBE_S))
-        extra = extra_members(*(options.get(name, "") for name in ("extra_body", "reasoning_effort", "chat_template_kwargs")))
+        extra = extra_members(
+            *(options.get(name, "") for name in ("extra_body", "reasoning_effort", "chat_template_kwargs"))
+        )
         return cls(
             url=record.url.strip(),
             model=str(options.get("served_as") or record.name),
-            key=Key.find(options.get("key_variable", ""), options.get("key_file", "")).beside(record.headers, record.query),
+            key=Key.find(options.get("key_variable", ""), options.get("key_file", "")).beside(
+                record.headers, record.query
+            ),
             mode=mode,
             timeout_s=min(options.get("connect_s", Timeouts().connect_s), PROBE_TIMEOUT_S),
             probe=probe,
@@ -108,7 +114,8 @@ class ServerAccess:
         """Return the capabilities of the first server that can be used. What a probe spent is logged.
 
         Raises:
-            ConfigError: as `tts.backends.openai.probe.probe_server`, of the first server, or a declared capability is not valid.
+            ConfigError: as `tts.backends.openai.probe.probe_server`, of the first server, or a declared capability is
+                not valid.
         """
         first: TTSError | None = None
         for url in (self.url, *self.others):
@@ -131,7 +138,9 @@ class ServerAccess:
         """Return the capabilities of the server, as `capabilities`."""
         if self.declared or self.probe == "never":
             mode = {} if self.mode == "auto" else {"mode": self.mode}
-            return declared_capabilities(roots(self.url)[0], self.model, {**mode, "extra": self.extra, **dict(self.declared)})
+            return declared_capabilities(
+                roots(self.url)[0], self.model, {**mode, "extra": self.extra, **dict(self.declared)}
+            )
         known = self._keep_capabilities() if self.probe == "kept" else None
         if known is not None:
             if check_reachable(known, self.url, self.key, min(self.timeout_s, max(0.5, self.probe_s))):
@@ -150,7 +159,8 @@ class ServerAccess:
         LOG.info("probing %s: what it can do is asked once, and kept for a week", self.url)
 
     def probed(self, most_s: float = math.inf) -> Capabilities:
-        """Return the capabilities that a new probe finds. They are kept on disk where the probe was not stopped by its time limit.
+        """Return the capabilities that a new probe finds. They are kept on disk where the probe was not stopped by its
+        time limit.
 
         Args:
             most_s: The most seconds of the probe.
@@ -161,7 +171,15 @@ class ServerAccess:
         costs: list[ProbeCost] = []
         try:
             found = probe_server(
-                self.url, self.model, self.key, self.mode, self.timeout_s, costs.append, self.extra, most_s, begun=self._note_probe
+                self.url,
+                self.model,
+                self.key,
+                self.mode,
+                self.timeout_s,
+                costs.append,
+                self.extra,
+                most_s,
+                begun=self._note_probe,
             )
         finally:
             for cost in costs:
@@ -187,7 +205,9 @@ def _batch_mode(mode: str) -> Any:
         ConfigError: Paths are token ids in that mode, for which the server would have to be asked first.
     """
     if mode == "tokens":
-        raise ConfigError("mode is 'tokens', but batches take texts", hint="give mode=chat, or mode=text for completions")
+        raise ConfigError(
+            "mode is 'tokens', but batches take texts", hint="give mode=chat, or mode=text for completions"
+        )
     return "chat" if mode == "auto" else mode
 
 

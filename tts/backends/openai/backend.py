@@ -1,9 +1,9 @@
 """Any server of the OpenAI API as a backend: vLLM, SGLang, llama.cpp, a hosted one.
 
-Its capabilities are found by a probe (`tts.backends.openai.probe`), which `tts doctor --url` shows. Where the server takes token
-ids, a path continues exactly where it ended; else by its text, or by a continued message of a chat. Where there is only chat, or
-the model reasons apart from its answer, a path cannot be continued: methods that need steps are refused before anything is spent.
-Charges: `tts.backends.openai.call`.
+Its capabilities are found by a probe (`tts.backends.openai.probe`), which `tts doctor --url` shows. Where the server
+takes token ids, a path continues exactly where it ended; else by its text, or by a continued message of a chat. Where
+there is only chat, or the model reasons apart from its answer, a path cannot be continued: methods that need steps are
+refused before anything is spent. Charges: `tts.backends.openai.call`.
 """
 
 from __future__ import annotations
@@ -53,9 +53,10 @@ def _price(rates: Rates) -> str:
 class OpenAIBackend(Backend):
     """A model on a server.
 
-    Where the server obeys seeds, each row is a call of its own with its own seed. Elsewhere rows with one cap share a call, where
-    the server gives several continuations. A row that failed is counted by kind and is no candidate. Nothing is computed before
-    rows are requested: every row reads its prompt and path, of which the server may reuse a cached part.
+    Where the server obeys seeds, each row is a call of its own with its own seed. Elsewhere rows with one cap share a
+    call, where the server gives several continuations. A row that failed is counted by kind and is no candidate.
+    Nothing is computed before rows are requested: every row reads its prompt and path, of which the server may reuse a
+    cached part.
 
     Args:
         capabilities: The capabilities of the server.
@@ -65,7 +66,8 @@ class OpenAIBackend(Backend):
         context: Most tokens of prompt and path; None: as the server reports it.
         kept: The file of the capabilities, dropped when the server refuses what they promise; None: they are in none.
         probe: Called then, once, in a thread; what it returns replaces the capabilities. None: they stay.
-        thoughts: Marks of its thoughts in its text; None: as the probe found them. A server that shows thoughts apart needs none.
+        thoughts: Marks of its thoughts in its text; None: as the probe found them. A server that shows thoughts apart
+            needs none.
         others: Base urls of further servers of the same model, to which calls go while the first one fails.
         prices_writes: Whether the rates state what writing to the server's cache costs.
         batch: Whether calls are answered from a book of replies, which batches bring, and not by the server.
@@ -110,7 +112,14 @@ class OpenAIBackend(Backend):
             capability_hint=self._capability_hint,
             notes=self._notes,
         )
-        parts = ("openai", capabilities.root, capabilities.model, capabilities.mode, capabilities.version, capabilities.extra)
+        parts = (
+            "openai",
+            capabilities.root,
+            capabilities.model,
+            capabilities.mode,
+            capabilities.version,
+            capabilities.extra,
+        )
         self.identity = " ".join(part for part in parts if part) + _price(self.rates)
         self.errors: Counter[str] = Counter()
         self._renewal = Renewal(capabilities.root, kept, probe, self._take)
@@ -153,8 +162,8 @@ class OpenAIBackend(Backend):
             mode: How it is called: "tokens", "text", "continued chat", "chat"; "auto": the first of these that works.
             served_as: The model's name on the server; "": the record's.
             key_variable: The variable of the environment that holds the key; "": `TTS_API_KEY`.
-            key_file: The file that holds the key; "": the one that `TTS_API_KEY_FILE` names, where no variable is named and `TTS_API_KEY`
-                is not set.
+            key_file: The file that holds the key; "": the one that `TTS_API_KEY_FILE` names, where no variable is named
+                and `TTS_API_KEY` is not set.
             probe: "kept": unless its capabilities are kept on disk; "new": in any case; "never": plain chat is assumed.
             probe_s: Most seconds of the probe; what it has not found until then is not used, and nothing is kept.
             concurrency: As in `Timeouts`.
@@ -166,17 +175,36 @@ class OpenAIBackend(Backend):
             gap_s: As in `Timeouts`.
             call_s: As in `Timeouts`.
             reasoning_effort: How long the model thinks, stated in every request ("low", "high"); "": none is sent.
-            chat_template_kwargs: Arguments of the chat template in every request, as JSON or a mapping, such as {"enable_thinking": false}.
+            chat_template_kwargs: Arguments of the chat template in every request, as JSON or a mapping, such as
+                {"enable_thinking": false}.
             extra_body: Other members of every request, as JSON or a mapping; what a search sets itself is refused.
-            batch: Whether batches answer the calls, at their prices (`usd_batch_in`, `usd_batch_out`); see `tts sample --batch`.
+            batch: Whether batches answer the calls, at their prices (`usd_batch_in`, `usd_batch_out`); see
+                `tts sample --batch`.
 
         Raises:
             ConfigError: `tts.backends.openai.probe.probe_server`, there is no url, or batches have no prices.
         """
-        named = {"mode": mode, "served_as": served_as, "key_variable": key_variable, "key_file": key_file, "probe": probe}
-        named |= {"reasoning_effort": reasoning_effort, "chat_template_kwargs": chat_template_kwargs, "extra_body": extra_body}
+        named = {
+            "mode": mode,
+            "served_as": served_as,
+            "key_variable": key_variable,
+            "key_file": key_file,
+            "probe": probe,
+        }
+        named |= {
+            "reasoning_effort": reasoning_effort,
+            "chat_template_kwargs": chat_template_kwargs,
+            "extra_body": extra_body,
+        }
         timeouts = Timeouts(
-            concurrency=concurrency, rpm=rpm, tpm=tpm, tries=tries, connect_s=connect_s, first_s=first_s, gap_s=gap_s, call_s=call_s
+            concurrency=concurrency,
+            rpm=rpm,
+            tpm=tpm,
+            tries=tries,
+            connect_s=connect_s,
+            first_s=first_s,
+            gap_s=gap_s,
+            call_s=call_s,
         )
         access = ServerAccess.of(record, {**named, "connect_s": connect_s, "probe_s": probe_s, "batch": batch})
         probed, capabilities = not access.declared and access.probe != "never", access.capabilities()
@@ -202,7 +230,8 @@ class OpenAIBackend(Backend):
         found = [f"{self.capabilities.root}: {cause}" for cause in http.estimates] if usage.estimated else []
         if usage.usd and http.cache_writes and self.rates.usd_in and not self._prices_writes:
             found.append(
-                f"{self.capabilities.root} wrote {http.cache_writes:,} tokens to its cache, which are priced as usd_in: "
+                f"{self.capabilities.root} wrote {http.cache_writes:,} tokens to its cache, which are priced as "
+                "usd_in: "
                 "if it asks for more, give usd_cache_write in the model's record"
             )
         return found
@@ -210,13 +239,22 @@ class OpenAIBackend(Backend):
     def _capability_hint(self, capability: str) -> str:
         """Return what works on this server without a capability; "": no more than elsewhere."""
         if capability in ("thought_limits", "thought_switch"):
-            return f"of its fields for thoughts, none holds ({self.capabilities.thought_note or 'all were tried'}; see tts doctor --url)"
+            return (
+                f"of its fields for thoughts, none holds ({self.capabilities.thought_note or 'all were tried'}; "
+                "see tts doctor --url)"
+            )
         if capability in ("thoughts", "efforts"):
             return ""
         if capability in ("steps", "extend") and not self.capabilities.continues:
-            why = "its model reasons apart from its answer" if self.capabilities.reasoning else "it cannot continue a path"
+            why = (
+                "its model reasons apart from its answer"
+                if self.capabilities.reasoning
+                else "it cannot continue a path"
+            )
             limit = "best_of_n(thought_tokens=…)" if self.capabilities.thought_limit else ""
-            methods = limit or ("best_of_n(effort='low')" if self.capabilities.efforts else "best_of_n, self_consistency")
+            methods = limit or (
+                "best_of_n(effort='low')" if self.capabilities.efforts else "best_of_n, self_consistency"
+            )
             return f"{why}; {methods} and other methods of whole solutions work there (see tts doctor --url)"
         return "see tts doctor --url for what works there, or use the backend engine"
 
@@ -224,10 +262,11 @@ class OpenAIBackend(Backend):
         """Return the most tokens of a prompt: its bytes, and what a template adds."""
         return input_bound(prompt, "", self.capabilities.template_tokens, self.capabilities.picture_tokens)
 
-    # Reads ----------------------------------------------------------------------------------------------------------------------
+    # Reads ------------------------------------------------------------------------------------------------------------
 
     async def open(self, prompts: Sequence[Prompt]) -> list[Reply[Any]]:
-        """Return handles of prompts, as tokens where the server takes them; nothing is computed until a row is requested.
+        """Return handles of prompts, as tokens where the server takes them; nothing is computed until a row is
+        requested.
 
         Raises:
             PromptTooLong: a prompt leaves no room. EngineError: the server does not return its tokens.
@@ -255,7 +294,8 @@ class OpenAIBackend(Backend):
         return await self._in_order([self._tokens(body) for body in bodies])
 
     async def prompt_logprobs(self, prompts: Sequence[Prompt], top: int = 0) -> list[Reply[PromptLogprobs]]:
-        """Return the log-probabilities of all tokens of prompts, by completions that repeat them (`tts.backends.openai.echo`).
+        """Return the log-probabilities of all tokens of prompts, by completions that repeat them
+        (`tts.backends.openai.echo`).
 
         Raises:
             CapabilityError: the server does not show them. PromptTooLong: a prompt passes the context.
@@ -303,10 +343,18 @@ class OpenAIBackend(Backend):
         if not self.capabilities.continues:
             raise self._refusal("extend")
         if self.capabilities.mode != "tokens":
-            made = [ServerHandle(handle.prompt, (), handle.whole_text + text, "") for handle, text in zip(handles, texts, strict=True)]
+            made = [
+                ServerHandle(handle.prompt, (), handle.whole_text + text, "")
+                for handle, text in zip(handles, texts, strict=True)
+            ]
             return [Reply(Extension(handle, ()), 0) for handle in made]
         asked = [
-            text.ids if isinstance(text, TokenizedText) else {"prompt": text, "add_special_tokens": False} if text else () for text in texts
+            text.ids
+            if isinstance(text, TokenizedText)
+            else {"prompt": text, "add_special_tokens": False}
+            if text
+            else ()
+            for text in texts
         ]
         all_ids = await self._in_order([self._tokens(one) for one in asked])
         replies: list[Reply[Extension]] = []
@@ -338,7 +386,9 @@ class OpenAIBackend(Backend):
 
     def _server_failure(self, what: str, error: ServerError) -> EngineError:
         told = explained(error)
-        return EngineError(f"the server {self.capabilities.root} {what}: {told}", kind=told.partition(": ")[0], retry_s=error.after_s)
+        return EngineError(
+            f"the server {self.capabilities.root} {what}: {told}", kind=told.partition(": ")[0], retry_s=error.after_s
+        )
 
     async def _tokenize(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the reply of the server's tokenizer, which answers at once or not at all.
@@ -361,7 +411,7 @@ class OpenAIBackend(Backend):
                 raise end
         return [end for end in ends if not isinstance(end, BaseException)]
 
-    # Rows -----------------------------------------------------------------------------------------------------------------------
+    # Rows -------------------------------------------------------------------------------------------------------------
 
     def sample(self, request: SampleRequest) -> RowSet:
         """Start the rows of one request.
@@ -374,7 +424,9 @@ class OpenAIBackend(Backend):
         rows = ServerRows(request, self.counters)
         self._live.add(rows)
         for indexes in row_groups(request, self.capabilities):
-            call = asyncio.get_running_loop().create_task(ServerCall(http, self.capabilities, rows, indexes, self._limit).run())
+            call = asyncio.get_running_loop().create_task(
+                ServerCall(http, self.capabilities, rows, indexes, self._limit).run()
+            )
             rows.tasks.add(call)
             call.add_done_callback(partial(self._end_call, rows, indexes))
         return rows
@@ -407,7 +459,7 @@ class OpenAIBackend(Backend):
             hint=self._capability_hint(method),
         )
 
-    # Life -----------------------------------------------------------------------------------------------------------------------
+    # Life -------------------------------------------------------------------------------------------------------------
 
     def _open_client(self) -> HttpClient:
         if self._closed:
@@ -415,14 +467,19 @@ class OpenAIBackend(Backend):
         if self._http is None and self.batch:
             if self.book is None:
                 raise ConfigError(
-                    f"the model {self.capabilities.model!r} is answered by batches, which only tts sample and tts run send",
+                    f"the model {self.capabilities.model!r} is answered by batches, which only tts sample and tts run "
+                    "send",
                     hint="add --batch there, or leave the option batch out",
                 )
             self._http = BatchClient(self.capabilities.root, self._key, self._timeouts, self.book)
             self._http.errors = self.errors
         if self._http is None:
             self._http = HttpClient(
-                self.capabilities.root, self._key, self._timeouts, cautious=self.capabilities.limited, others=self._others
+                self.capabilities.root,
+                self._key,
+                self._timeouts,
+                cautious=self.capabilities.limited,
+                others=self._others,
             )
             self._http.errors = self.errors
             self._http.contradicted = self._renewal.begin
@@ -434,7 +491,9 @@ class OpenAIBackend(Backend):
         self.caps = dataclasses.replace(found.caps, thoughts=self.caps.thoughts)
 
     async def _renew(self, why: str, request: SampleRequest) -> tuple[SampleRequest, Capabilities] | None:
-        """Return a refused request as it may be sent again, by capabilities that a new probe found; None: it may not."""
+        """Return a refused request as it may be sent again, by capabilities that a new probe found; None: it may
+        not.
+        """
         before = self.capabilities
         await self._renewal.ended(why)
         try:

@@ -1,9 +1,11 @@
 """Requests for batches and their replies, as files in a folder. Batch APIs and `vllm run-batch` share their format.
 
-A backend with a book asks no server. It looks for the reply to each request, notes the requests without one, and is run again when their
-replies have come. Bodies of requests are those of live calls, and replies are parsed as those of live calls.
+A backend with a book asks no server. It looks for the reply to each request, notes the requests without one, and is run
+again when their replies have come. Bodies of requests are those of live calls, and replies are parsed as those of live
+calls.
 
-Files: `NAME.requests.jsonl` is sent; `NAME.output.jsonl` and `NAME.errors.jsonl` come back. A reply is found by its `custom_id` alone.
+Files: `NAME.requests.jsonl` is sent; `NAME.output.jsonl` and `NAME.errors.jsonl` come back. A reply is found by its
+`custom_id` alone.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ class BatchRequest:
     """A request as a line of a file.
 
     Args:
-        key: Its `custom_id`: a hash of server, endpoint, body, and the address of its draws. So equal bodies of two draws are two requests.
+        key: Its `custom_id`: a hash of server, endpoint, body, and the address of its draws. So equal bodies of two
+            draws are two requests.
         endpoint: The path of the API, such as "/v1/chat/completions".
         model: The model's name on the server.
         line: The line, without its end.
@@ -58,7 +61,9 @@ class BatchRequest:
             position: The position of that row's first token.
         """
         sent, endpoint = _canonical(json.loads(encoded(body))), f"/v1{path}"
-        key = hashlib.sha256(json.dumps([root, endpoint, stream, position, sent], sort_keys=True).encode()).hexdigest()[:32]
+        key = hashlib.sha256(json.dumps([root, endpoint, stream, position, sent], sort_keys=True).encode()).hexdigest()[
+            :32
+        ]
         line = {"custom_id": key, "method": "POST", "url": endpoint, "body": sent}
         return cls(key, endpoint, str(body.get("model", "")), json.dumps(line, separators=(",", ":")).encode("ascii"))
 
@@ -130,7 +135,9 @@ class BatchBook:
         return reply
 
     def write_requests(self) -> list[tuple[Path, str]]:
-        """Write the wanted requests as files within the limits of the API, and return the path and the model of each."""
+        """Write the wanted requests as files within the limits of the API, and return the path and the model of
+        each.
+        """
         parts = split_requests(self.take_wanted().values())
         return [(self.write_file(part, digest_of(part)[:16]), part[0].model) for part in parts]
 
@@ -172,8 +179,11 @@ class BatchClient(HttpClient):
         super().__init__(root, key, timeouts)
         self._book = book
 
-    async def post(self, path: str, body: Mapping[str, Any], take: Take, stream: int, position: int, tokens: int = 0) -> str:
-        """Pass the recorded reply to `take`. It never waits, so that all rows of one request have asked before the first one fails.
+    async def post(
+        self, path: str, body: Mapping[str, Any], take: Take, stream: int, position: int, tokens: int = 0
+    ) -> str:
+        """Pass the recorded reply to `take`. It never waits, so that all rows of one request have asked before the
+        first one fails.
 
         Raises:
             Unanswered: There is none yet.
@@ -238,7 +248,13 @@ def parse_reply(line: bytes) -> tuple[str, BatchReply | None, ServerError | None
     status, body, failure = response.get("status_code"), response.get("body"), told.get("error")
     if status == 200 and isinstance(body, dict) and not failure:
         return key, BatchReply(200, json.dumps(body).encode()), None
-    content = body if body is not None else failure if isinstance(failure, dict) and "error" in failure else {"error": failure}
+    content = (
+        body
+        if body is not None
+        else failure
+        if isinstance(failure, dict) and "error" in failure
+        else {"error": failure}
+    )
     error = _error_of(status, content, failure)
     if error.kind == "Refused" and error.status in _FINAL:
         return key, BatchReply(error.status, json.dumps(content).encode()), None

@@ -1,7 +1,8 @@
 """Batches of the OpenAI API: files of requests are sent, and files of replies are fetched, which a book reads.
 
-Nothing is paid twice. A file of each batch is written before the batch is created, with a key that stands in the batch's `metadata`. After
-a kill between creation and record, the list of batches has the key. Requests of a batch that has not ended are not sent again.
+Nothing is paid twice. A file of each batch is written before the batch is created, with a key that stands in the
+batch's `metadata`. After a kill between creation and record, the list of batches has the key. Requests of a batch that
+has not ended are not sent again.
 """
 
 from __future__ import annotations
@@ -40,7 +41,12 @@ from tts.models.user_files import write_whole
 KEY: Final = "tts_key"  # names in the metadata of a batch
 STUDY: Final = "tts_study"
 WINDOW: Final = "24h"  # the only one that the API has
-ENDS: Final[Mapping[str, str]] = {"completed": "NoReply", "failed": "BatchFailed", "expired": "Expired", "cancelled": "Cancelled"}
+ENDS: Final[Mapping[str, str]] = {
+    "completed": "NoReply",
+    "failed": "BatchFailed",
+    "expired": "Expired",
+    "cancelled": "Cancelled",
+}
 _GONE: Final = "gone"  # the status here of a batch that the server does not know any more
 _TRIES, _WAIT_S, _LONGEST_WAIT_S = 6, 0.5, 60.0
 _FIRST_POLL_S, _LONGEST_POLL_S = 1.0, 60.0
@@ -189,7 +195,8 @@ class BatchApi:
                 told = self._try(lambda given=parameters: self._client.get(f"{self.root}/batches", params=given))
             except _Missing:
                 raise ConfigError(
-                    f"{self.root} has no batches", hint="leave --batch out, or write files for `vllm run-batch` with --batch-files FOLDER"
+                    f"{self.root} has no batches",
+                    hint="leave --batch out, or write files for `vllm run-batch` with --batch-files FOLDER",
                 ) from None
             page = [one for one in told.get("data") or () if isinstance(one, dict) and isinstance(one.get("id"), str)]
             for one in page:
@@ -197,7 +204,11 @@ class BatchApi:
                 if isinstance(metadata, dict) and isinstance(key := metadata.get(KEY), str):
                     found.setdefault(key, one)
             created = page[-1].get("created_at") if page else None
-            if not page or not told.get("has_more") or (isinstance(created, int | float) and created < time.time() - _MOST_AGE_S):
+            if (
+                not page
+                or not told.get("has_more")
+                or (isinstance(created, int | float) and created < time.time() - _MOST_AGE_S)
+            ):
                 break
             after = page[-1]["id"]
         return found
@@ -276,7 +287,8 @@ class BatchApi:
         if not error.again or tried + 1 == _TRIES:
             kind = _Missing if error.status in (404, 405) else EngineError
             raise kind(
-                f"{self.root} failed at a batch: {error.kind}: {error.cause}", hint="the same command goes on from here; nothing is lost"
+                f"{self.root} failed at a batch: {error.kind}: {error.cause}",
+                hint="the same command goes on from here; nothing is lost",
             )
         self._sleep(max(error.after_s, min(_LONGEST_WAIT_S, _WAIT_S * 2**tried)))
 
@@ -314,7 +326,8 @@ class Batches:
         self._failed_polls = 0
 
     def send(self, requests: Mapping[str, BatchRequest]) -> list[BatchRecord]:
-        """Create batches for requests that are in no batch under way, and return the records of all batches that bring their replies.
+        """Create batches for requests that are in no batch under way, and return the records of all batches that bring
+        their replies.
 
         Args:
             requests: The requests, by key.
@@ -351,7 +364,8 @@ class Batches:
         return ends
 
     def cancel(self) -> list[BatchRecord]:
-        """Cancel the batches of this study that have not ended, and return their records. `receive` fetches what they have brought.
+        """Cancel the batches of this study that have not ended, and return their records. `receive` fetches what they
+        have brought.
 
         Raises:
             TTSError: The server does not answer.
@@ -362,10 +376,12 @@ class Batches:
                 self._api.cancel(record.id)
         return cancelled
 
-    # Records --------------------------------------------------------------------------------------------------------------------
+    # Records ----------------------------------------------------------------------------------------------------------
 
     def _find_under_way(self) -> list[tuple[BatchRecord, set[str]]]:
-        """Return the batches that have not ended, with the keys of their requests. One that was planned and never created is dropped."""
+        """Return the batches that have not ended, with the keys of their requests. One that was planned and never
+        created is dropped.
+        """
         records = [record for record in self._records() if not record.fetched]
         known = self._api.listed() if any(not record.id for record in records) else {}
         found: list[tuple[BatchRecord, set[str]]] = []
@@ -388,7 +404,12 @@ class Batches:
         key = hashlib.sha256(f"{self._api.root} {digest} {attempt}".encode()).hexdigest()[:32]
         path = self._book.write_file(requests, key)
         record = BatchRecord(
-            key=key, root=self._api.root, study=self._study, endpoint=requests[0].endpoint, requests=len(requests), digest=digest
+            key=key,
+            root=self._api.root,
+            study=self._study,
+            endpoint=requests[0].endpoint,
+            requests=len(requests),
+            digest=digest,
         )
         self._write(record)
         told = known.get(key)
@@ -396,7 +417,11 @@ class Batches:
 
     def _keep(self, record: BatchRecord, told: Mapping[str, Any]) -> BatchRecord:
         """Write a record with what the server states of its batch, and return it."""
-        if not isinstance(found := told.get("id"), str) or not found or not isinstance(status := told.get("status"), str):
+        if (
+            not isinstance(found := told.get("id"), str)
+            or not found
+            or not isinstance(status := told.get("status"), str)
+        ):
             raise EngineError(f"{self._api.root} gave {shown(told)} where a batch must be")
         counts: Any = told.get("request_counts")
         counts = counts if isinstance(counts, dict) else {}
@@ -418,7 +443,8 @@ class Batches:
             return BatchRecord(**json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError) as failure:
             raise TTSError(
-                f"{path} is no record of a batch: {failure}", hint="restore it: a batch that it names would be paid again"
+                f"{path} is no record of a batch: {failure}",
+                hint="restore it: a batch that it names would be paid again",
             ) from None
 
     def _write(self, record: BatchRecord) -> None:
@@ -437,13 +463,15 @@ class Batches:
         try:
             import fcntl
         except ImportError:
-            raise ConfigError("batches need file locks of POSIX, which this system lacks", hint="use Linux, macOS or WSL") from None
+            raise ConfigError(
+                "batches need file locks of POSIX, which this system lacks", hint="use Linux, macOS or WSL"
+            ) from None
         self._book.folder.mkdir(parents=True, exist_ok=True)
         with (self._book.folder / "lock").open("ab") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
-    # Waiting --------------------------------------------------------------------------------------------------------------------
+    # Waiting ----------------------------------------------------------------------------------------------------------
 
     def _wait(self, records: Sequence[BatchRecord], ends: BatchEnds) -> list[BatchRecord]:
         """Return the records of batches once all have ended, and their replies are in the folder."""
@@ -484,7 +512,10 @@ class Batches:
             if not self._api.fetch(file, target):
                 ends.notes.append(f"the server has lost the file {file!r} of the batch {record.id!r}")
             elif unknown := sum(key not in keys for key in keys_of(target)):
-                ends.notes.append(f"the batch {record.id!r} has {unknown:,} replies to requests that it was not sent; they are left out")
+                ends.notes.append(
+                    f"the batch {record.id!r} has {unknown:,} replies to requests that it was not sent; they are left "
+                    "out"
+                )
         if record.status == "failed":
             ends.notes.append(f"the batch {record.id!r} failed: {_failures(told)}")
         return self._close(record, record.status)

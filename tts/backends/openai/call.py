@@ -34,25 +34,31 @@ _BYTES_A_TOKEN = (4, 3, 2, 1)
 _MOST_BYTES = 512  # of a token; the longest of known vocabularies have 128 characters
 _PIECES = 4  # of one token at most: servers show it whole, but a proxy may not
 _ENDED_HERE = "rows were ended here before the server reported their tokens: they are charged what was received of them"
-_BROKEN = "replies broke before the server reported their tokens: their rows are charged what was received, or all that was granted"
+_BROKEN = (
+    "replies broke before the server reported their tokens: their rows are charged what was received, or all "
+    "that was granted"
+)
 _TOGETHER = "the server reports the tokens of several rows in one number: it is divided by the lengths of their texts"
 _UNSEEN = (
-    "the server does not stream with a report, so nothing was received of rows that were given up: they are charged the tokens of the "
+    "the server does not stream with a report, so nothing was received of rows that were given up: they are charged "
+    "the tokens of the "
     "longest row that was reported"
 )
-_UNKNOWN_LENGTH = 4096  # tokens of a row that nothing was seen of, where no row was reported yet and no limit is one of tokens
+# tokens of a row that nothing was seen of, where no row was reported yet and no limit is one of tokens
+_UNKNOWN_LENGTH = 4096
 _SEVERAL = re.compile(r"\bn\b|num_choices", re.IGNORECASE)
 
 
 class ServerCall:
     """A call for some rows of one request, all with one cap.
 
-    Charges: the tokens that the server reports, or shows one by one. Without a valid report, a row of b bytes is charged b + 1 tokens as
-        an estimate, or its full grant where the model may think unseen; `HttpClient.estimates` has the cause. A report is not valid that
-        has fewer tokens than the reply shows or than its text can have, or more than the cap. A row that ends here (cancelled, broken, or
-        cut at a step that the server was not told of) has no report. It is charged the tokens received, where the server shows them;
-        otherwise the bytes of the received text and one. Where the reply does not stream, or may hold hidden tokens, it is charged its
-        full grant.
+    Charges: the tokens that the server reports, or shows one by one. Without a valid report, a row of b bytes is
+    charged b + 1 tokens as
+        an estimate, or its full grant where the model may think unseen; `HttpClient.estimates` has the cause. A report
+        is not valid that has fewer tokens than the reply shows or than its text can have, or more than the cap. A row
+        that ends here (cancelled, broken, or cut at a step that the server was not told of) has no report. It is
+        charged the tokens received, where the server shows them; otherwise the bytes of the received text and one.
+        Where the reply does not stream, or may hold hidden tokens, it is charged its full grant.
 
     Args:
         indexes: The indexes of the rows.
@@ -88,7 +94,8 @@ class ServerCall:
         self._kept: dict[int, int] = {}  # tokens shown when a row ended, by place
         self._reply = ServerReply(len(indexes))
         stops = ends_of(request.stop)
-        exact = capabilities.mode != "tokens" or capabilities.logprobs  # else the text of a last token beyond its stop text is not known
+        # else the text of a last token beyond its stop text is not known
+        exact = capabilities.mode != "tokens" or capabilities.logprobs
         self._wants_tops = capabilities.tops and (request.spreads or request.sampling_logprobs or request.tops)
         self._stops = stops if capabilities.stops and exact and len(stops) <= _MOST_STOPS else ()
         self._sent = False
@@ -138,7 +145,8 @@ class ServerCall:
     def _fitting(self, granted: int) -> list[int]:
         """Return the caps that a row may have, the largest first.
 
-        Where only the server counts its input, these are guesses by bytes a token; it refuses those that are too large, at no cost.
+        Where only the server counts its input, these are guesses by bytes a token; it refuses those that are too large,
+        at no cost.
         """
         if self._limit is None:
             return [granted]
@@ -160,7 +168,12 @@ class ServerCall:
             async with self._http.gate:
                 self._sent, started = True, loop.time()
                 refused = await self._http.post(
-                    self._capabilities.path, self._body(row), self._take, row.stream, row.position, self._expected_tokens()
+                    self._capabilities.path,
+                    self._body(row),
+                    self._take,
+                    row.stream,
+                    row.position,
+                    self._expected_tokens(),
                 )
             self._lost = dataclasses.replace(self._lost, error=refused or self._lost.error)
         except ServerError as error:
@@ -173,11 +186,14 @@ class ServerCall:
         if failed is None or (complete and failed.kind not in _MIXED):
             self._finish(seconds)
         elif not self._smaller(failed) and not await self._renew_request(failed):
-            self._sent = not (failed.again or failed.status or failed.kind == "CertificateError")  # else it cost nothing
+            # else it cost nothing
+            self._sent = not (failed.again or failed.status or failed.kind == "CertificateError")
             self._give_up("error", explained(failed), seconds, failed)
 
     def _expected_tokens(self) -> int:
-        """Return the tokens that the call may take, as servers count them before they write: four bytes a token, and the caps."""
+        """Return the tokens that the call may take, as servers count them before they write: four bytes a token, and
+        the caps.
+        """
         return self._read_at_most() // (1 if self._capabilities.mode == "tokens" else 4) + self._cap * len(self.indexes)
 
     def _smaller(self, error: ServerError) -> bool:
@@ -191,7 +207,9 @@ class ServerCall:
         return bool(self._again)
 
     async def _renew_request(self, error: ServerError) -> bool:
-        """Prepare the same rows in another way where the server refused what it could do before; return whether there is one."""
+        """Prepare the same rows in another way where the server refused what it could do before; return whether there
+        is one.
+        """
         if error.status not in CONTRADICTIONS or no_room(error.cause):
             return False
         try:
@@ -203,17 +221,19 @@ class ServerCall:
         if renewed is not None:
             request, found = renewed
             self._again = [
-                ServerCall(self._http, found, self.rows, (index,), self._limit, self._lost, None, request) for index in self.indexes
+                ServerCall(self._http, found, self.rows, (index,), self._limit, self._lost, None, request)
+                for index in self.indexes
             ]
         return renewed is not None
 
-    # Asking ---------------------------------------------------------------------------------------------------------------------
+    # Asking -----------------------------------------------------------------------------------------------------------
 
     def _body(self, row: Row) -> dict[str, Any]:
         capabilities, request = self._capabilities, self._request
         sampling, handle = request.sampling, request.handle
         body: dict[str, Any] = {"model": capabilities.model, **capabilities.extra_body}
-        if self._cap < _UNLIMITED or capabilities.path == "/completions":  # which would write 16 tokens; chat writes to its own limit
+        # which would write 16 tokens; chat writes to its own limit
+        if self._cap < _UNLIMITED or capabilities.path == "/completions":
             body[capabilities.cap_name] = self._cap
         body |= tempering(sampling, capabilities)
         body |= dict(capabilities.neutral)
@@ -225,8 +245,14 @@ class ServerCall:
             body["n"] = len(self.indexes)
         if sampling.effort:
             body["reasoning_effort"] = sampling.effort
-        body |= {name: value for name in ("presence_penalty", "frequency_penalty") if (value := getattr(sampling, name))}
-        body |= {"logit_bias": {str(token): bias for token, bias in dict(sampling.logit_bias).items()}} if sampling.logit_bias else {}
+        body |= {
+            name: value for name in ("presence_penalty", "frequency_penalty") if (value := getattr(sampling, name))
+        }
+        body |= (
+            {"logit_bias": {str(token): bias for token, bias in dict(sampling.logit_bias).items()}}
+            if sampling.logit_bias
+            else {}
+        )
         if sampling.thought_tokens is not None:
             body = with_members(body, _thought_members(sampling.thought_tokens, capabilities))
         if capabilities.seeds:
@@ -234,7 +260,9 @@ class ServerCall:
         if self._stops:
             body |= {"stop": list(self._stops), "include_stop_str_in_output": True}
         if capabilities.path == "/completions":
-            body["prompt"] = list(handle.ids) if capabilities.mode == "tokens" else prompt_text(handle.prompt) + handle.whole_text
+            body["prompt"] = (
+                list(handle.ids) if capabilities.mode == "tokens" else prompt_text(handle.prompt) + handle.whole_text
+            )
             body |= {"return_token_ids": True} if capabilities.mode == "tokens" else {}
             body |= {"logprobs": TOP_TOKENS if self._wants_tops else 0} if capabilities.logprobs else {}
             return body
@@ -262,9 +290,12 @@ class ServerCall:
     def _over(self) -> bool:
         """Whether every row has ended, here or on the server."""
         choices = self._reply.choices
-        return all(scanner.ended or (place in choices and choices[place].finish) for place, scanner in enumerate(self._scanners))
+        return all(
+            scanner.ended or (place in choices and choices[place].finish)
+            for place, scanner in enumerate(self._scanners)
+        )
 
-    # Results ------------------------------------------------------------------------------------------------------------
+    # Results ----------------------------------------------------------------------------------------------------------
 
     def _finish(self, seconds: float) -> None:
         """Resolve the rows of a reply that is whole as far as it was wanted."""
@@ -275,7 +306,14 @@ class ServerCall:
             error = self._error(place, num_tokens)
             if error is not None:
                 self._http.errors[error.kind] += 1
-                self._lose(place, "error", num_tokens, f"{error.kind}: {error.cause}", seconds, estimated=estimated or usage is None)
+                self._lose(
+                    place,
+                    "error",
+                    num_tokens,
+                    f"{error.kind}: {error.cause}",
+                    seconds,
+                    estimated=estimated or usage is None,
+                )
                 continue
             self._resolve(place, num_tokens, seconds=seconds, estimated=estimated)
 
@@ -297,10 +335,13 @@ class ServerCall:
         if not reply.ended:
             self._http.estimates[_ENDED_HERE] += 1
             return [(self._receive(place), True) for place in range(len(self.indexes))]
-        thought = self._capabilities.reasoning or any(choice.reasoned for choice in reply.choices.values())  # which may be hidden
+        # which may be hidden
+        thought = self._capabilities.reasoning or any(choice.reasoned for choice in reply.choices.values())
         shown = all(seen[place] or not choice.pieces for place, choice in reply.choices.items()) and not thought
         if reply.usage is None:
-            return [self._estimate_tokens(place, count if shown else 0, hidden=thought) for place, count in enumerate(seen)]
+            return [
+                self._estimate_tokens(place, count if shown else 0, hidden=thought) for place, count in enumerate(seen)
+            ]
         total, wrote = reply.usage.generated, any(choice.pieces or choice.reasoned for choice in reply.choices.values())
         sizes = [reply.choices[place].num_bytes for place in range(len(seen))]
         if total > cap * len(seen):
@@ -308,7 +349,9 @@ class ServerCall:
             return [(cap, True)] * len(seen)
         if total < sum(seen) or (total == 0 and wrote) or sum(sizes) > _MOST_BYTES * total:
             reply.doubted = True
-            return [self._estimate_tokens(place, count if shown else 0, hidden=thought) for place, count in enumerate(seen)]
+            return [
+                self._estimate_tokens(place, count if shown else 0, hidden=thought) for place, count in enumerate(seen)
+            ]
         if len(seen) == 1:
             return [(total, False)]
         if shown and sum(seen) == total:
@@ -318,10 +361,12 @@ class ServerCall:
         return [(cap, True)] * len(seen) if parts is None else [(part, True) for part in parts]
 
     def _estimate_tokens(self, place: int, shown: int, *, hidden: bool) -> tuple[int, bool]:
-        """Return the tokens that a row without a valid report is charged, and whether that is an estimate. The cause is noted.
+        """Return the tokens that a row without a valid report is charged, and whether that is an estimate. The cause is
+        noted.
 
-        A token has at least a byte, but the end of sequence. So a row of b bytes has at most b + 1 tokens, unless it hides some: where the
-        model may think unseen, where it shows no content at all, or where it met its cap with fewer bytes than that has tokens.
+        A token has at least a byte, but the end of sequence. So a row of b bytes has at most b + 1 tokens, unless it
+        hides some: where the model may think unseen, where it shows no content at all, or where it met its cap with
+        fewer bytes than that has tokens.
 
         Args:
             place: The place of the row.
@@ -334,13 +379,17 @@ class ServerCall:
         choice = self._reply.choices.get(place, Choice())
         most = choice.num_bytes + 1
         if hidden or not choice.contents or (choice.finish == "length" and most < self._cap):
-            self._http.estimates[f"{doubted}, and the model may think unseen: rows are charged all that was granted"] += 1
+            self._http.estimates[
+                f"{doubted}, and the model may think unseen: rows are charged all that was granted"
+            ] += 1
             return self._most(), True
         self._http.estimates[f"{doubted}: rows are charged a token for each byte, and one"] += 1
         return min(self._cap, most), True
 
     def _most(self) -> int:
-        """Return what a row is charged that nothing was seen of: its grant, or the longest row where tokens are not limited."""
+        """Return what a row is charged that nothing was seen of: its grant, or the longest row where tokens are not
+        limited.
+        """
         return self._cap if self._request.limited else min(self._cap, self._http.longest or _UNKNOWN_LENGTH)
 
     def _receive(self, place: int) -> int:
@@ -348,7 +397,11 @@ class ServerCall:
         if not self._sent:
             return 0
         choice = self._reply.choices.get(place, Choice())
-        if not self._capabilities.streams or choice.reasoned or (self._capabilities.reasoning and not choice.num_visible):
+        if (
+            not self._capabilities.streams
+            or choice.reasoned
+            or (self._capabilities.reasoning and not choice.num_visible)
+        ):
             return self._most()
         if choice.num_visible:
             return min(self._cap, choice.num_visible)
@@ -362,36 +415,75 @@ class ServerCall:
             self._http.estimates[_BROKEN if failed is not None else _UNSEEN if unseen else _ENDED_HERE] += 1
         for place in range(len(self.indexes)):
             num_tokens = self._receive(place)
-            if failed is not None and failed.kind not in _MIXED and place in self._reply.choices and self._error(place, num_tokens) is None:
+            if (
+                failed is not None
+                and failed.kind not in _MIXED
+                and place in self._reply.choices
+                and self._error(place, num_tokens) is None
+            ):
                 self._resolve(place, num_tokens, seconds=seconds, estimated=True)
             else:
                 self._lose(
-                    place, finish, num_tokens, error, seconds, estimated=self._sent, after_s=None if failed is None else failed.after_s
+                    place,
+                    finish,
+                    num_tokens,
+                    error,
+                    seconds,
+                    estimated=self._sent,
+                    after_s=None if failed is None else failed.after_s,
                 )
 
     def _lose(
-        self, place: int, finish: Finish, num_tokens: int, error: str, seconds: float, *, estimated: bool, after_s: float | None = None
+        self,
+        place: int,
+        finish: Finish,
+        num_tokens: int,
+        error: str,
+        seconds: float,
+        *,
+        estimated: bool,
+        after_s: float | None = None,
     ) -> None:
-        """Resolve a row that failed, or try it again; `after_s`: seconds that the server asked to wait, None where it did not fail."""
+        """Resolve a row that failed, or try it again; `after_s`: seconds that the server asked to wait, None where it
+        did not fail.
+        """
         index, tried, timeouts = self.indexes[place], self._lost.tries + 1, self._http.timeouts
         row, lost = self._request.rows[index], LostTries(tried, self._lost.tokens + min(self._cap, num_tokens), error)
-        may = self._request.rereads and finish == "error" and self._sent and num_tokens < self._cap and tried < timeouts.tries
+        may = (
+            self._request.rereads
+            and finish == "error"
+            and self._sent
+            and num_tokens < self._cap
+            and tried < timeouts.tries
+        )
         if may and error.partition(": ")[0] not in _FOR_GOOD and (after_s or 0.0) <= timeouts.longest_wait_s:
             if after_s is not None:
                 longest = min(timeouts.longest_wait_s, timeouts.wait_s * 2 ** (tried - 1))
-                lost = dataclasses.replace(lost, wait_s=after_s + longest * uniform(row.stream, row.position, 1 << 17 | tried))
+                lost = dataclasses.replace(
+                    lost, wait_s=after_s + longest * uniform(row.stream, row.position, 1 << 17 | tried)
+                )
             self._again.append(self._other((index,), lost))
             return
         estimated = estimated or bool(self._lost.tokens)
         sample = Sample(
-            "", (), (), finish, None, lost.tokens, estimated=estimated, error=error, seconds=seconds, retry_s=after_s or 0.0
-        )  # fmt: skip
+            "",
+            (),
+            (),
+            finish,
+            None,
+            lost.tokens,
+            estimated=estimated,
+            error=error,
+            seconds=seconds,
+            retry_s=after_s or 0.0,
+        )
         self.rows.settle(index, sample)
 
     def _read(self) -> None:
         """Count the input tokens; without a valid report, their upper bound."""
         usage, bound = self._reply.usage, self._read_at_most()
-        if usage is not None and (usage.prompt <= bound or pictures_in(self._request.handle.prompt)):  # which have no bound of their own
+        # which have no bound of their own
+        if usage is not None and (usage.prompt <= bound or pictures_in(self._request.handle.prompt)):
             self.rows.read(usage.prompt, usage.cached)
             self._http.cache_writes += usage.written
         else:
@@ -402,25 +494,34 @@ class ServerCall:
         handle = self._request.handle
         if self._capabilities.mode == "tokens":
             return len(handle.ids)
-        return input_bound(handle.prompt, handle.whole_text, self._capabilities.template_tokens, self._capabilities.picture_tokens)
+        return input_bound(
+            handle.prompt, handle.whole_text, self._capabilities.template_tokens, self._capabilities.picture_tokens
+        )
 
     def _resolve(self, place: int, num_tokens: int, *, seconds: float = 0.0, estimated: bool) -> None:
         """Resolve a row whose reply is whole as far as it was wanted; a row without reply had no room."""
         handle, scanner = self._request.handle, self._scanners[place]
         choice = self._reply.choices.get(place, Choice(finish="length"))
         finish: Finish = scanner.ended or ("length" if choice.finish == "length" else "eos")
-        text, begun = self._http.key.hidden_behind(self._request.text, scanner.text, cut=finish == "length")  # events may divide it
+        # events may divide it
+        text, begun = self._http.key.hidden_behind(self._request.text, scanner.text, cut=finish == "length")
         kept = self._kept.get(place, choice.num_visible)
         ids = tuple(choice.ids[:kept]) if self._capabilities.token_ids else ()
         logprobs = tuple(choice.logprobs[:kept]) if self._capabilities.logprobs else ()
         if self._capabilities.token_ids:
-            carry = scanner.carry or (_beyond(handle.carry, choice, scanner.text) if scanner.ended and choice.finish else "")
+            carry = scanner.carry or (
+                _beyond(handle.carry, choice, scanner.text) if scanner.ended and choice.finish else ""
+            )
             behind = ServerHandle(handle.prompt, handle.ids + ids, "", begun + carry)
         else:
             behind = ServerHandle(handle.prompt, (), handle.text + text, begun)
         unseen = num_tokens - len(logprobs)  # the end of sequence is a token that not every server shows
         logprobs = logprobs if unseen == 0 or (unseen == 1 and finish == "eos" and not ids) else ()
-        tops = choice.tops[: len(logprobs)] if self._wants_tops and len(choice.tops) >= len(logprobs) and all(choice.tops) else []
+        tops = (
+            choice.tops[: len(logprobs)]
+            if self._wants_tops and len(choice.tops) >= len(logprobs) and all(choice.tops)
+            else []
+        )
         charged, lost = num_tokens + self._lost.tokens, self._lost
         if not estimated:
             self._http.longest = max(self._http.longest, num_tokens)
@@ -437,7 +538,8 @@ class ServerCall:
             lost_tokens=lost.tokens,
             spreads=tuple(map(top_spread, tops)) if self._request.spreads else (),
             sampling_logprobs=tuple(
-                top_sampling_logprob(top, logprob, self._request.sampling) for top, logprob in zip(tops, logprobs, strict=False)
+                top_sampling_logprob(top, logprob, self._request.sampling)
+                for top, logprob in zip(tops, logprobs, strict=False)
             )
             if self._request.sampling_logprobs
             else (),

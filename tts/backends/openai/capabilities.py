@@ -134,16 +134,31 @@ class Capabilities:
 
     @property
     def caps(self) -> Caps:
-        """The capabilities of a backend on this server. No server guarantees that a row's draws do not depend on its batch."""
+        """The capabilities of a backend on this server. No server guarantees that a row's draws do not depend on its
+        batch.
+        """
         support = "emulated" if self.continues else "absent"
         reads = "emulated" if self.echo and self.path == "/completions" else "absent"
         return Caps(
-            steps=support, extend=support, fork="emulated", logprobs=self.logprobs, tops=self.tops, sampling_logprobs=self.tops,
-            top_texts=self.tops, token_ids=self.token_ids, stop_predicate=True,
-            prompt_logprobs=reads, usage=self.usage, efforts=self.efforts, thoughts=self.opened or self.reasoning,
-            pictures=self.pictures and self.chats, penalties=self.penalties, biases=self.biases,
-            thought_limits=bool(self.thought_limit), thought_switch=bool(self.thought_switch),
-        )  # fmt: skip
+            steps=support,
+            extend=support,
+            fork="emulated",
+            logprobs=self.logprobs,
+            tops=self.tops,
+            sampling_logprobs=self.tops,
+            top_texts=self.tops,
+            token_ids=self.token_ids,
+            stop_predicate=True,
+            prompt_logprobs=reads,
+            usage=self.usage,
+            efforts=self.efforts,
+            thoughts=self.opened or self.reasoning,
+            pictures=self.pictures and self.chats,
+            penalties=self.penalties,
+            biases=self.biases,
+            thought_limits=bool(self.thought_limit),
+            thought_switch=bool(self.thought_switch),
+        )
 
     @property
     def extra_body(self) -> dict[str, Any]:
@@ -157,11 +172,18 @@ class Capabilities:
             ("model", f"{self.model} (served: {', '.join(self.served) or 'no list of models'})"),
             ("asked by", _MODES[self.mode]),
             ("context", "not said" if self.context is None else f"{self.context} tokens"),
-            ("messages", "rendered by the model's own template" if self.template else "joined by blank lines: there is no template"),
+            (
+                "messages",
+                "rendered by the model's own template"
+                if self.template
+                else "joined by blank lines: there is no template",
+            ),
             (
                 "streams",
                 _choose_word(
-                    self.streams, "as it writes, so that a row that is given up stops", "no: a row that is given up is paid whole"
+                    self.streams,
+                    "as it writes, so that a row that is given up stops",
+                    "no: a row that is given up is paid whole",
                 ),
             ),
             (
@@ -169,41 +191,75 @@ class Capabilities:
                 _choose_word(
                     self.usage,
                     "reported",
-                    "not reported: a row is charged a token for each byte and one; its full grant if it may think unseen",
+                    "not reported: a row is charged a token for each byte and one; its full grant if it may think "
+                    "unseen",
                 ),
             ),
             ("cached tokens", _choose_word(self.cached, "reported", "not reported: unknown")),
-            ("log-probabilities", _choose_word(self.logprobs, "as they are before temperature", "none from before temperature")),
+            (
+                "log-probabilities",
+                _choose_word(self.logprobs, "as they are before temperature", "none from before temperature"),
+            ),
             ("of likely tokens", _choose_word(self.tops, f"those of the {TOP_TOKENS} most likely tokens", "none")),
             ("those of prompts", _choose_word(self.echo, "by completions that repeat the prompt", "none")),
             (
                 "seeds",
-                self.seed_note or _choose_word(self.seeds, "obeyed, each row has its own", "not obeyed: another run gives other texts"),
+                self.seed_note
+                or _choose_word(
+                    self.seeds, "obeyed, each row has its own", "not obeyed: another run gives other texts"
+                ),
             ),
             ("n", _choose_word(self.n, "several rows a call", "one row a call")),
-            ("stop texts", _choose_word(self.stops, "the server ends a step", "steps are cut here, where the text is read")),
+            (
+                "stop texts",
+                _choose_word(self.stops, "the server ends a step", "steps are cut here, where the text is read"),
+            ),
             ("temperature", _choose_word(self.tempers, "taken", "not taken: refused unless it is 1")),
             (
                 "top_p",
                 _choose_word(
-                    self.cuts, "taken" if self.both else "taken, but not beside a temperature", "not taken: refused unless it is 1"
+                    self.cuts,
+                    "taken" if self.both else "taken, but not beside a temperature",
+                    "not taken: refused unless it is 1",
                 ),
             ),
-            ("top_k, min_p", self.filter_note or _choose_word(self.filters, "obeyed", "not obeyed: refused if asked for")),
+            (
+                "top_k, min_p",
+                self.filter_note or _choose_word(self.filters, "obeyed", "not obeyed: refused if asked for"),
+            ),
             (
                 "penalties",
-                _choose_word(self.penalties, "presence_penalty and frequency_penalty are taken", "not taken: refused if asked for"),
+                _choose_word(
+                    self.penalties,
+                    "presence_penalty and frequency_penalty are taken",
+                    "not taken: refused if asked for",
+                ),
             ),
             ("biases", _choose_word(self.biases, "logit_bias is taken", "not taken: refused if asked for")),
             ("reasoning", _choose_word(self.reasoning, "thinks apart: charged, and no part of an answer", "none seen")),
             ("effort", _choose_word(self.efforts, "reasoning_effort is taken", "none")),
-            ("limits of thoughts", f"{self.thought_limit} holds" if self.thought_limit else self.thought_note or "no field holds"),
-            ("without a thought", f"{self.thought_switch} holds" if self.thought_switch else self.thought_note or "no field holds"),
+            (
+                "limits of thoughts",
+                f"{self.thought_limit} holds" if self.thought_limit else self.thought_note or "no field holds",
+            ),
+            (
+                "without a thought",
+                f"{self.thought_switch} holds" if self.thought_switch else self.thought_note or "no field holds",
+            ),
             (
                 "tools",
-                _choose_word(self.tools, "taken by chats, and calls given apart from the text", "shown as text, and calls read from text"),
+                _choose_word(
+                    self.tools,
+                    "taken by chats, and calls given apart from the text",
+                    "shown as text, and calls read from text",
+                ),
             ),
-            ("JSON schemas", _choose_word(self.forms, "obeyed by chats while they decode", "not obeyed: what does not fit is no answer")),
+            (
+                "JSON schemas",
+                _choose_word(
+                    self.forms, "obeyed by chats while they decode", "not obeyed: what does not fit is no answer"
+                ),
+            ),
             ("pictures", _choose_word(self.pictures, "taken by chats", "none")),
         ]
 

@@ -1,4 +1,6 @@
-"""Log-probabilities of prompts by completions that repeat their prompt: `echo` with `logprobs`, as vLLM's server and others offer them."""
+"""Log-probabilities of prompts by completions that repeat their prompt: `echo` with `logprobs`, as vLLM's server and
+others offer them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from tts.backends.prompt_logprobs import PromptLogprobs, Top
 
 
 def echo_members(prompt: str | Sequence[int], top: int) -> dict[str, Any]:
-    """Return the members of a request for the log-probabilities of a prompt, beside the model. Servers must generate one token."""
+    """Return the members of a request for the log-probabilities of a prompt, beside the model. Servers must generate
+    one token.
+    """
     asked = prompt if isinstance(prompt, str) else list(prompt)
     return {"prompt": asked, "echo": True, "logprobs": max(1, top), "max_tokens": 1, "temperature": 0}
 
@@ -43,7 +47,9 @@ def echoed(told: Any, ids: Sequence[int] = (), top: int = 0) -> Reply[PromptLogp
     if not whole or (ids and len(ids) != count) or not count:
         raise ServerError("BadReply", f"{len(values)} log-probabilities for a prompt of {len(ids) or count} tokens")
     behind = tops[count] if top and len(tops) > count else ()
-    found = PromptLogprobs(tuple(ids), tuple(texts[:count]), np.array(values[:count]), tuple(tops[:count]) if top else (), behind)
+    found = PromptLogprobs(
+        tuple(ids), tuple(texts[:count]), np.array(values[:count]), tuple(tops[:count]) if top else (), behind
+    )
     return Reply(found, count - (usage.cached or 0) + usage.generated, usage.cached)
 
 

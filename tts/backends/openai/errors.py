@@ -27,10 +27,12 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _SECRET_NAMES = re.compile("authorization|api[-_]?key|token|secret|cookie", re.IGNORECASE)
 _NO_PAIRS: Mapping[str, str] = {}
 _SECRET = 12  # characters; shorter keys may be words of a model's text, and are hidden in error messages alone
-_BEGUN = 6  # characters of one that a text may end with; where it goes on, a longer end is withheld until it is known what follows
+# characters of one that a text may end with; where it goes on, a longer end is withheld until it is known what follows
+_BEGUN = 6
 _MOST_SAID = 300
 _MOST_HINTED_S = 7 * 86400.0  # of a time that an error's text names
-_BUSY = {408: "TimedOut", 425: "Unavailable", 429: "RateLimited", 503: "Unavailable"}  # other statuses from 500 on: "ServerError"
+# other statuses from 500 on: "ServerError"
+_BUSY = {408: "TimedOut", 425: "Unavailable", 429: "RateLimited", 503: "Unavailable"}
 _WORDS = tuple(  # of errors that have no number, and the status that each stands for
     (re.compile(words, re.IGNORECASE), status)
     for words, status in (
@@ -48,8 +50,15 @@ _TEXT_WORDS = tuple(  # of the text of an error that has neither a number nor a 
         (r"rate.?limit|too many requests|throttl|\btry again (?:later|in)\b", 429),
         (r"overloaded|temporarily unavailable|at capacity", 503),
         (r"timed? ?out", 408),
-        (r"(?:invalid|incorrect|missing|wrong|no|bad) (?:api.?)?key|unauthorized|not authori[sz]ed|authentication", 401),
-        (r"model\b.{0,80}\b(?:not (?:found|exist|loaded)|does not exist)|no such model|unknown model|unexpected endpoint", 404),
+        (
+            r"(?:invalid|incorrect|missing|wrong|no|bad) (?:api.?)?key|unauthorized|not authori[sz]ed|authentication",
+            401,
+        ),
+        (
+            r"model\b.{0,80}\b(?:not (?:found|exist|loaded)|does not exist)|no such model|unknown model|unexpected "
+            r"endpoint",
+            404,
+        ),
         (r"unsupported|unrecognized|not supported|invalid|bad request|cannot both be", 400),
     )
 )
@@ -57,19 +66,24 @@ _DEEPEST, _MOST_PARTS = 4, 4  # of an error's message: how deep it is looked for
 
 
 _NO_ROOM = re.compile(
-    r"context[ _](?:length|window|size)|n_ctx|too (?:long|large)|max_(?:completion_)?tokens|(?:prompt|input|tokens?) (?:\w+ ){0,3}"
+    r"context[ _](?:length|window|size)|n_ctx|too (?:long|large)|max_(?:completion_)?tokens|(?:prompt|input|tokens?) "
+    r"(?:\w+ ){0,3}"
     r"exceeds?\b",
     re.IGNORECASE,
 )
-_NOT_TAKEN = re.compile(r"(?:unsupported|unrecognized|unknown|unexpected|extra) (?:\w+ )?(?:parameter|argument|field|input)", re.IGNORECASE)
+_NOT_TAKEN = re.compile(
+    r"(?:unsupported|unrecognized|unknown|unexpected|extra) (?:\w+ )?(?:parameter|argument|field|input)", re.IGNORECASE
+)
 _QUOTA = re.compile(
     r"insufficient[ _](?:quota|funds|balance|credits?)|exceeded your (?:current |monthly |daily )?(?:quota|usage)"
-    r"|(?:usage|spend(?:ing)?|billing|credit|daily|weekly|monthly) (?:hard )?limit|quota (?:\w+ ){0,6}(?:exceeded|exhausted|reached)"
+    r"|(?:usage|spend(?:ing)?|billing|credit|daily|weekly|monthly) (?:hard )?limit|quota (?:\w+ "
+    r"){0,6}(?:exceeded|exhausted|reached)"
     r"|out of credits?|not enough (?:credits?|balance|funds)|credit balance|payment required|more credits",
     re.IGNORECASE,
 )
 _SPAN = re.compile(
-    r"(\d{1,6}(?:\.\d{1,6})?)\s*(ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?)(?![a-z])", re.IGNORECASE
+    r"(\d{1,6}(?:\.\d{1,6})?)\s*(ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?)(?![a-z])",
+    re.IGNORECASE,
 )
 _AFTER = re.compile(r"\b(?:(?:re)?try(?: again)?|wait|resets?|available|retry)\b[^.;\d]{0,40}", re.IGNORECASE)
 _DATE = re.compile(r"\b(20\d\d-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?)(?:\.\d{1,9})?\s*(Z|UTC|GMT|[+-]\d\d:?\d\d)?)?")
@@ -98,7 +112,9 @@ class ServerError(Exception):
 
     def hiding(self, key: Key) -> ServerError:
         """Return the error without the key."""
-        return ServerError(self.kind, key.hidden(self.cause), again=self.again, after_s=self.after_s, status=self.status)
+        return ServerError(
+            self.kind, key.hidden(self.cause), again=self.again, after_s=self.after_s, status=self.status
+        )
 
 
 class Key:
@@ -124,16 +140,19 @@ class Key:
         self._value = value
         self._headers, self.query = dict(headers), dict(query)
         self._secrets = [one for one in (value, *secrets) if one]
-        forms = {form for one in self._secrets for form in (one, json.dumps(one)[1:-1], repr(one)[1:-1])}  # as it is, in JSON, in Python
+        # as it is, in JSON, in Python
+        forms = {form for one in self._secrets for form in (one, json.dumps(one)[1:-1], repr(one)[1:-1])}
         self._forms = sorted(forms, key=len, reverse=True)
         self.source = source
 
     @classmethod
     def find(cls, variable: str = "", file: str = "") -> Key:
-        """Return the key in a file or an environment variable; by default that of `TTS_API_KEY` or `TTS_API_KEY_FILE`, or none.
+        """Return the key in a file or an environment variable; by default that of `TTS_API_KEY` or `TTS_API_KEY_FILE`,
+        or none.
 
         Raises:
-            ConfigError: the named place holds no key, the file cannot be read, or the key has characters that no header takes.
+            ConfigError: the named place holds no key, the file cannot be read, or the key has characters that no header
+                takes.
         """
         file = file or ("" if variable or os.environ.get(KEY_VARIABLE) else os.environ.get(KEY_FILE_VARIABLE, ""))
         if file:
@@ -145,7 +164,10 @@ class Key:
         if not value and (file or variable):
             raise ConfigError(f"{source} was named for the key, but holds none", hint=HOW_KEY)
         if not (value.isascii() and all(character.isprintable() and character != " " for character in value)):
-            raise ConfigError(f"the key in {source} has characters that no key has (spaces, line ends, or others than ASCII)", hint=HOW_KEY)
+            raise ConfigError(
+                f"the key in {source} has characters that no key has (spaces, line ends, or others than ASCII)",
+                hint=HOW_KEY,
+            )
         return cls(value, source) if value else cls()
 
     @property
@@ -154,7 +176,8 @@ class Key:
         return {**({"Authorization": f"Bearer {self._value}"} if self._value else {}), **self._headers}
 
     def beside(self, headers: Sequence[tuple[str, str]], query: Sequence[tuple[str, str]]) -> Key:
-        """Return the key with headers and a query of each request. `${NAME}` stands for a variable of the environment, a secret.
+        """Return the key with headers and a query of each request. `${NAME}` stands for a variable of the environment,
+        a secret.
 
         Raises:
             ConfigError: a variable is not set, a header holds a secret as it is, or something cannot be sent.
@@ -162,7 +185,13 @@ class Key:
         secrets: list[str] = []
         sent = {name: _fill("header", name, text, secrets) for name, text in headers}
         asked = {name: _fill("query parameter", name, text, secrets) for name, text in query}
-        return Key(self._value, self.source or ("the record's headers" if secrets else ""), headers=sent, query=asked, secrets=secrets)
+        return Key(
+            self._value,
+            self.source or ("the record's headers" if secrets else ""),
+            headers=sent,
+            query=asked,
+            secrets=secrets,
+        )
 
     def hidden(self, text: str) -> str:
         """Return a text without the key, which a server may repeat."""
@@ -178,7 +207,8 @@ class Key:
         return value
 
     def hidden_behind(self, before: str, text: str, *, cut: bool) -> tuple[str, str]:
-        """Return a text without the key, which may begin in the text before it, and what it withholds at its end, "" for most.
+        """Return a text without the key, which may begin in the text before it, and what it withholds at its end, ""
+        for most.
 
         Args:
             cut: Whether the text goes on later: then an end that may begin the key is withheld, and opens what follows.
@@ -208,7 +238,9 @@ def with_strings(value: Any, change: Callable[[str], str]) -> Any:
         return change(value)
     if isinstance(value, list):
         return [with_strings(one, change) for one in value]
-    return {change(name): with_strings(one, change) for name, one in value.items()} if isinstance(value, dict) else value
+    return (
+        {change(name): with_strings(one, change) for name, one in value.items()} if isinstance(value, dict) else value
+    )
 
 
 def _overlap(text: str, secret: str, most: int) -> int:
@@ -220,7 +252,8 @@ def how_key() -> str:
     """Return how a key is given; where a variable that others use is set, that it is not sent."""
     if os.environ.get(OTHER_VARIABLE) and not (os.environ.get(KEY_VARIABLE) or os.environ.get(KEY_FILE_VARIABLE)):
         return (
-            f"{HOW_KEY}; {OTHER_VARIABLE} is set, but is not sent unless --key-from {OTHER_VARIABLE}, or the record's key_variable, says so"
+            f"{HOW_KEY}; {OTHER_VARIABLE} is set, but is not sent unless --key-from {OTHER_VARIABLE}, or the "
+            "record's key_variable, says so"
         )
     return HOW_KEY
 
@@ -240,7 +273,9 @@ def _fill(what: str, name: str, text: str, secrets: list[str]) -> str:
     def value(found: re.Match[str]) -> str:
         secret = os.environ.get(found[1], "").strip()
         if not secret:
-            raise ConfigError(f"the {what} {name} names the variable {found[1]}, which is not set", hint=f"export {found[1]}=…")
+            raise ConfigError(
+                f"the {what} {name} names the variable {found[1]}, which is not set", hint=f"export {found[1]}=…"
+            )
         secrets.append(secret)
         return secret
 
@@ -260,7 +295,9 @@ def decoded(content: bytes, key: Key) -> Any:
         text = content.decode("utf-8", "surrogatepass")
         return key.hidden_in(json.loads(text), text)
     except (ValueError, RecursionError):
-        raise ServerError("BadReply", f"what is no JSON: {shown(key.hidden(content.decode(errors='replace'))[:60])}") from None
+        raise ServerError(
+            "BadReply", f"what is no JSON: {shown(key.hidden(content.decode(errors='replace'))[:60])}"
+        ) from None
 
 
 def status_error(status: int, content: bytes, after_s: float, key: Key) -> ServerError:
@@ -278,7 +315,8 @@ def no_room(cause: str) -> bool:
 
 
 def stated_wait(text: str, now: float) -> float:
-    """Return the seconds to wait that an error's text states, such as "try again in 3m20s" or "until 2026-01-01T00:00:00Z"; else 0.
+    """Return the seconds to wait that an error's text states, such as "try again in 3m20s" or "until
+    2026-01-01T00:00:00Z"; else 0.
 
     Args:
         text: The text of the error.
@@ -295,7 +333,10 @@ def stated_wait(text: str, now: float) -> float:
     if (found := _DATE.search(text)) is not None:
         zone = (found[3] or "Z").upper().replace("UTC", "Z").replace("GMT", "Z").replace("Z", "+00:00")
         with suppress(ValueError):
-            return min(max(0.0, datetime.fromisoformat(f"{found[1]}T{found[2] or '00:00'}{zone}").timestamp() - now), _MOST_HINTED_S)
+            return min(
+                max(0.0, datetime.fromisoformat(f"{found[1]}T{found[2] or '00:00'}{zone}").timestamp() - now),
+                _MOST_HINTED_S,
+            )
     return 0.0
 
 
@@ -321,7 +362,9 @@ def event_error(event: Any, after_s: float, key: Key, *, began: bool) -> ServerE
 
 
 def _is_bare_error(event: Mapping[str, Any]) -> bool:
-    """Whether an object without choices is an error by its members: a message or detail, with a code or status of one."""
+    """Whether an object without choices is an error by its members: a message or detail, with a code or status of
+    one.
+    """
     code: Any = next((event[name] for name in ("code", "status", "status_code") if event.get(name)), None)
     if any(event.get(name) is not None for name in ("choices", "usage", "id")):
         return False
@@ -330,12 +373,16 @@ def _is_bare_error(event: Mapping[str, Any]) -> bool:
 
 
 def _by_status(status: int, cause: str, after_s: float, *, began: bool) -> ServerError:
-    """Return the error of a status. Its text tells a quota, which no second try can pass, from a rate, and states when to come back."""
+    """Return the error of a status. Its text tells a quota, which no second try can pass, from a rate, and states when
+    to come back.
+    """
     after_s = after_s or (stated_wait(cause, time.time()) if status == 429 or _QUOTA.search(cause) else 0.0)
     if status not in (401, 403, 404) and _QUOTA.search(cause) and not no_room(cause):
         return ServerError("QuotaExceeded", cause, after_s=after_s, status=0 if began else status)
     kind = _BUSY.get(status) or ("ServerError" if status >= 500 else "Refused")
-    return ServerError(kind, cause, again=kind != "Refused" and not began, after_s=after_s, status=0 if began else status)
+    return ServerError(
+        kind, cause, again=kind != "Refused" and not began, after_s=after_s, status=0 if began else status
+    )
 
 
 def _status_in(*told: Any) -> int:
@@ -369,7 +416,19 @@ def _message(told: Any, depth: int = 0) -> str:
         return "" if told is None else shown(told)
     place = told.get("loc")
     parts: list[str] = [".".join(map(str, place))] if isinstance(place, list) else []
-    for name in ("error", "errors", "message", "detail", "msg", "error_msg", "error_message", "title", "reason", "raw", "metadata"):
+    for name in (
+        "error",
+        "errors",
+        "message",
+        "detail",
+        "msg",
+        "error_msg",
+        "error_message",
+        "title",
+        "reason",
+        "raw",
+        "metadata",
+    ):
         if told.get(name) and (name != "metadata" or isinstance(told[name], Mapping)):
             part = _message(told[name], depth + 1)
             parts += [part] if part and not any(part in other for other in parts) else []
@@ -378,11 +437,15 @@ def _message(told: Any, depth: int = 0) -> str:
             return json.dumps(told)
         except (RecursionError, ValueError, TypeError):
             return shown(told)
-    return ": ".join(parts) or ", ".join(f"{name} {value}" for name, value in told.items() if isinstance(value, str | int) and value)
+    return ": ".join(parts) or ", ".join(
+        f"{name} {value}" for name, value in told.items() if isinstance(value, str | int) and value
+    )
 
 
 def _message_line(told: Any, key: Key) -> str:
-    """Return an error's message in one line without the key, which is hidden before the line is cut; of a page, its text."""
+    """Return an error's message in one line without the key, which is hidden before the line is cut; of a page, its
+    text.
+    """
     text = _message(told)
     if re.match(r"\s*<(?:!doctype|html|head|body|\?xml)", text, re.IGNORECASE):
         text = re.sub(r"<(style|script)\b.{0,20000}?</\1>", " ", text, flags=re.DOTALL | re.IGNORECASE)

@@ -13,8 +13,8 @@ _MARK = b"\xef\xbb\xbf"  # of the byte order
 class Events:
     """Parses a stream's bytes into the data of its events.
 
-    Lines end by LF, CR or both. An event ends at an empty line, and its data may be several lines. A line that is valid JSON is an
-    event of its own, since some servers send no empty lines.
+    Lines end by LF, CR or both. An event ends at an empty line, and its data may be several lines. A line that is valid
+    JSON is an event of its own, since some servers send no empty lines.
     """
 
     def __init__(self) -> None:

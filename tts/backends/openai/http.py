@@ -1,7 +1,8 @@
 """HTTP to a server of the OpenAI API: connections, timeouts, retries, and the events of a reply.
 
-A call without a whole reply raises a `ServerError` with a kind. A call whose reply did not begin (no connection, an error status, a
-connection that was closed) cost nothing and is sent again. One that broke in the middle is not: what was received of it is charged.
+A call without a whole reply raises a `ServerError` with a kind. A call whose reply did not begin (no connection, an
+error status, a connection that was closed) cost nothing and is sent again. One that broke in the middle is not: what
+was received of it is charged.
 """
 
 from __future__ import annotations
@@ -23,7 +24,16 @@ import httpx
 
 from tts.backends.base import SampleRequest
 from tts.backends.openai.capabilities import Capabilities
-from tts.backends.openai.errors import HOW_KEY, Key, ServerError, call_error, decoded, event_error, retry_after, status_error
+from tts.backends.openai.errors import (
+    HOW_KEY,
+    Key,
+    ServerError,
+    call_error,
+    decoded,
+    event_error,
+    retry_after,
+    status_error,
+)
 from tts.backends.openai.events import Events
 from tts.backends.openai.pace import Gate, RateLimits, RequestMeter, Ticket
 from tts.backends.openai.replicas import Replica, Replicas
@@ -36,7 +46,8 @@ from tts.randomness import uniform
 _JSON = {"Content-Type": "application/json"}
 _IDLE_S = 1.0  # a connection that the server closed while it was idle is found so sooner
 _AUTHORITY = re.compile(r"(?:[a-z]*:)?/*([^/?#]*).*", re.IGNORECASE | re.DOTALL)  # of a url, be it a wrong one
-_BARE = re.compile(r"[\w.-]+(:\d+)(/[\w./-]*)?|[\w-]+(\.[\w-]+)+(/[\w./-]*)?")  # a host with its port, or with its domain
+# a host with its port, or with its domain
+_BARE = re.compile(r"[\w.-]+(:\d+)(/[\w./-]*)?|[\w-]+(\.[\w-]+)+(/[\w./-]*)?")
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 _FOR_EXAMPLE = "for example http://localhost:8000"
 _HOW_QUERY = f"{_FOR_EXAMPLE}; give a query as the record's query: {{name: value}}"
@@ -63,8 +74,8 @@ class Timeouts:
         gap_s: The most seconds between two events.
         call_s: The most seconds for a whole call.
         wait_s: The most seconds before the second try; doubled for each try, and drawn from 0 on (full jitter).
-        longest_wait_s: The most seconds before any try. A server that asks for more by Retry-After, or that could not be reached for so
-            long, is not tried again.
+        longest_wait_s: The most seconds before any try. A server that asks for more by Retry-After, or that could not
+            be reached for so long, is not tried again.
 
     Raises:
         ConfigError: a value is not valid.
@@ -99,7 +110,8 @@ def check_positive(name: str, value: Any) -> None:
 
 
 def roots(url: str) -> tuple[str, ...]:
-    """Return the possible base urls of the API: the url with /v1 after it, and the url itself, without white space around it.
+    """Return the possible base urls of the API: the url with /v1 after it, and the url itself, without white space
+    around it.
 
     Raises:
         ConfigError: it is not a server's url, or holds a secret.
@@ -112,19 +124,27 @@ def roots(url: str) -> tuple[str, ...]:
     except (ValueError, httpx.InvalidURL):
         valid = False
     if "@" in _AUTHORITY.sub(r"\1", url):
-        raise ConfigError("the url holds a user's name or password, which would be written to results", hint=f"for a key: {HOW_KEY}")
+        raise ConfigError(
+            "the url holds a user's name or password, which would be written to results", hint=f"for a key: {HOW_KEY}"
+        )
     if not valid:
         told = shown(re.sub("([?#]).+", r"\1…", url))  # keys are given there
         raise ConfigError(
             f"url is {told}, but must be http:// or https:// with a host, and neither query nor fragment",
-            hint=f"did you mean http://{url}?" if _BARE.fullmatch(url) else _FOR_EXAMPLE if "=" not in url else _HOW_QUERY,
+            hint=f"did you mean http://{url}?"
+            if _BARE.fullmatch(url)
+            else _FOR_EXAMPLE
+            if "=" not in url
+            else _HOW_QUERY,
         )
     bare = _plain_url(url)
     return (bare,) if bare.endswith("/v1") else (f"{bare}/v1", bare)
 
 
 def _plain_url(url: str) -> str:
-    """Return a valid url in one spelling: scheme and host in lower case, without the default port and slashes that change nothing."""
+    """Return a valid url in one spelling: scheme and host in lower case, without the default port and slashes that
+    change nothing.
+    """
     parts = urlsplit(url)
     scheme, host = parts.scheme.lower(), parts.netloc.lower()
     host = host.removesuffix(_DEFAULT_PORTS[scheme]).removesuffix(":")
@@ -143,7 +163,9 @@ def checks(root: str) -> ssl.SSLContext | bool:
         return httpx.create_ssl_context()
     except OSError as failure:  # a file without a certificate is one, too
         where = os.environ.get("SSL_CERT_FILE", "")
-        raise ConfigError(f"SSL_CERT_FILE is {where!r}, but must be a file of certificates: {failure.strerror or failure}") from None
+        raise ConfigError(
+            f"SSL_CERT_FILE is {where!r}, but must be a file of certificates: {failure.strerror or failure}"
+        ) from None
 
 
 def encoded(body: Mapping[str, Any]) -> bytes:
@@ -190,7 +212,9 @@ class HttpClient:
         longest: Tokens of the longest row that was reported.
     """
 
-    def __init__(self, root: str, key: Key, timeouts: Timeouts, *, cautious: bool = False, others: Sequence[str] = ()) -> None:
+    def __init__(
+        self, root: str, key: Key, timeouts: Timeouts, *, cautious: bool = False, others: Sequence[str] = ()
+    ) -> None:
         self.root = root
         self.replicas = Replicas((root, *others), timeouts.longest_wait_s)
         self.estimates: Counter[str] = Counter()
@@ -206,7 +230,9 @@ class HttpClient:
         self._checks: ssl.SSLContext | bool = False
         self._down_s: float | None = None  # since when no connection was made, by the loop's clock
 
-    async def post(self, path: str, body: Mapping[str, Any], take: Take, stream: int, position: int, tokens: int = 0) -> str:
+    async def post(
+        self, path: str, body: Mapping[str, Any], take: Take, stream: int, position: int, tokens: int = 0
+    ) -> str:
         """Send a request and pass the events of its reply to `take`, until that returns True or the reply ends.
 
         Returns: the error of the last try that was refused, as "kind: cause"; "" if none was.
@@ -235,7 +261,9 @@ class HttpClient:
                 if error.kind in ("RateLimited", "Unavailable"):
                     self.gate.cut(cuts)
                 refused = f"{error.kind}: {error.cause}"
-                if self.replicas.note_failure(replica, error, clock()) and tried + 1 < max(timeouts.tries, len(self.replicas.all)):
+                if self.replicas.note_failure(replica, error, clock()) and tried + 1 < max(
+                    timeouts.tries, len(self.replicas.all)
+                ):
                     tried += 1
                     continue  # another server takes it at once
                 self._down_s = (self._down_s or clock()) if error.kind == "ConnectionFailed" else None
@@ -247,8 +275,12 @@ class HttpClient:
             await asyncio.sleep(wait)
             tried += 1
 
-    async def told(self, path: str, body: Mapping[str, Any], position: int = 0, tokens: int = 0) -> dict[str, Any] | None:
-        """Send a request as `post` does, and return its reply, of which only the first event is read; None: it is empty."""
+    async def told(
+        self, path: str, body: Mapping[str, Any], position: int = 0, tokens: int = 0
+    ) -> dict[str, Any] | None:
+        """Send a request as `post` does, and return its reply, of which only the first event is read; None: it is
+        empty.
+        """
         events: list[dict[str, Any]] = []
         await self.post(path, body, lambda event: events.append(event) is None, 0, position, tokens)
         return next(iter(events), None)
@@ -312,7 +344,9 @@ class HttpClient:
         if limits.requests is not None:
             self.gate.allow(limits.requests)
         if limits.reset_s:
-            self._meter.close_until(asyncio.get_running_loop().time() + min(limits.reset_s, self.timeouts.longest_wait_s))
+            self._meter.close_until(
+                asyncio.get_running_loop().time() + min(limits.reset_s, self.timeouts.longest_wait_s)
+            )
 
     def _least_busy(self, replica: Replica) -> int:
         """Return the index of a server's client with the fewest calls, after adding one where all are busy."""
@@ -322,7 +356,9 @@ class HttpClient:
             timeout = httpx.Timeout(None, connect=self.timeouts.connect_s)
             verify = self._checks_of(replica.root)
             clients.append(
-                httpx.AsyncClient(headers=self.key.headers, params=self.key.query, limits=limits, timeout=timeout, verify=verify)
+                httpx.AsyncClient(
+                    headers=self.key.headers, params=self.key.query, limits=limits, timeout=timeout, verify=verify
+                )
             )
             busy.append(0)
         return min(range(len(busy)), key=busy.__getitem__)

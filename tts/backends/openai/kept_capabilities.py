@@ -1,7 +1,7 @@
 """Capabilities of servers kept on disk, so that each is probed once: a file for each url, model and mode.
 
-They are used for a week at most. They are dropped where the server states another version, or refuses what they promise. Where it
-states none, another context or owner of the model counts as another version.
+They are used for a week at most. They are dropped where the server states another version, or refuses what they
+promise. Where it states none, another context or owner of the model counts as another version.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ class KeptCapabilities:
     path: Path
 
     @classmethod
-    def of(cls, url: str, model: str, mode: str, query: tuple[tuple[str, str], ...] = (), extra: str = "") -> KeptCapabilities:
+    def of(
+        cls, url: str, model: str, mode: str, query: tuple[tuple[str, str], ...] = (), extra: str = ""
+    ) -> KeptCapabilities:
         """Return the file for a url, a model there, the requested mode, and the further members of every request.
 
         Two spellings of a url have one file.
@@ -64,7 +66,9 @@ class KeptCapabilities:
         try:
             write_whole(self.path, json.dumps(told, indent=1) + "\n")
         except OSError as failure:
-            LOG.warning("what the server %s can do cannot be kept in %s: %s", capabilities.root, self.path, failure.strerror)
+            LOG.warning(
+                "what the server %s can do cannot be kept in %s: %s", capabilities.root, self.path, failure.strerror
+            )
             return False
         return True
 
@@ -93,7 +97,9 @@ def capabilities_from(given: dict[str, Any]) -> Capabilities:
     except ValidationError as failure:
         fault = failure.errors(include_url=False)[0]
         where = ".".join(map(str, fault["loc"]))
-        raise ConfigError(f"the capability {where} is {shown(fault['input'])}, but {fault['msg'][:1].lower()}{fault['msg'][1:]}") from None
+        raise ConfigError(
+            f"the capability {where} is {shown(fault['input'])}, but {fault['msg'][:1].lower()}{fault['msg'][1:]}"
+        ) from None
 
 
 def declared_capabilities(root: str, model: str, given: dict[str, Any]) -> Capabilities:

@@ -11,15 +11,17 @@ from dataclasses import dataclass
 
 _MINUTE_S = 60.0
 _CAUTIOUS = 16  # calls in flight at first, to a server that states rate limits
-_DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?")
+_DURATION = re.compile(
+    r"(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?"
+)
 _SECONDS = (86400.0, 3600.0, 60.0, 1.0, 0.001)
 
 
 class Gate:
     """Limits the calls in flight. An async context manager; the caller that has waited longest is next.
 
-    After a refusal for load half as many are in flight, at least one. Each call that ends well allows one more, and after the first
-    refusal a part of one: the limit then grows by one for each round of calls.
+    After a refusal for load half as many are in flight, at least one. Each call that ends well allows one more, and
+    after the first refusal a part of one: the limit then grows by one for each round of calls.
 
     Args:
         most: Calls in flight, at least 1.
@@ -71,7 +73,9 @@ class Gate:
         self._wake()
 
     def cut(self, cuts: int) -> None:
-        """Halve the limit for a call that was refused; `cuts`: as it was when the call began. One round of refusals counts once."""
+        """Halve the limit for a call that was refused; `cuts`: as it was when the call began. One round of refusals
+        counts once.
+        """
         if cuts == self.cuts:
             self.limit = max(1, int(self.limit) // 2)
             self.cuts += 1
@@ -151,7 +155,10 @@ class RateLimits:
     @classmethod
     def of(cls, headers: Mapping[str, str]) -> RateLimits | None:
         """Return the limits; None where the headers have none."""
-        requests, tokens = _number(headers, "x-ratelimit-remaining-requests"), _number(headers, "x-ratelimit-remaining-tokens")
+        requests, tokens = (
+            _number(headers, "x-ratelimit-remaining-requests"),
+            _number(headers, "x-ratelimit-remaining-tokens"),
+        )
         if requests is None:
             requests = _number(headers, "x-ratelimit-remaining")
         if requests is None and tokens is None:

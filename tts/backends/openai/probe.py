@@ -1,8 +1,9 @@
 """Probe a server before it is used: which models it serves, how it may be called, and which parameters it obeys.
 
-Every capability is tried with a few tokens: 250 to 500 in all, some 5,000 where a model writes no text in so few. No problem is
-charged for them. What is found is kept on disk (`tts.backends.openai.kept_capabilities`). Nothing is concluded from a server's address or
-name. The one exception is vLLM before 0.33 on CPUs: a request with a seed ends it, so that seeds are not tried there.
+Every capability is tried with a few tokens: 250 to 500 in all, some 5,000 where a model writes no text in so few. No
+problem is charged for them. What is found is kept on disk (`tts.backends.openai.kept_capabilities`). Nothing is
+concluded from a server's address or name. The one exception is vLLM before 0.33 on CPUs: a request with a seed ends it,
+so that seeds are not tried there.
 """
 
 from __future__ import annotations
@@ -40,12 +41,15 @@ _TEXT = "One, two, three, four, five,"
 _BEGUN = "One, two, three,"
 _TOKENS = 8
 _THOUGHTS = 256  # where a model writes nothing in so few
-_NEUTRAL = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0, "repeat_penalty": 1.0}  # the last is llama.cpp's, where it would be 1.1
+# the last is llama.cpp's, where it would be 1.1
+_NEUTRAL = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0, "repeat_penalty": 1.0}
 _EFFORT = {"reasoning_effort": "low"}
 _PENALTIES = {"presence_penalty": 0.1, "frequency_penalty": 0.1}
 _BIASES = {"logit_bias": {"0": 1}}
 _NO_TOP_K = -1  # of servers that refuse 0
-_NOT_TAKEN = re.compile("un(?:recognized|known|supported|expected)|extra|not (?:supported|permitted|allowed|recognized)", re.IGNORECASE)
+_NOT_TAKEN = re.compile(
+    "un(?:recognized|known|supported|expected)|extra|not (?:supported|permitted|allowed|recognized)", re.IGNORECASE
+)
 _CALL_TOKENS = 32  # for a call without arguments, or a short object
 _PIXEL = (  # a picture of one point
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -63,7 +67,9 @@ _SEEDLESS = "not tried: seeds end vLLM's server on CPUs in this version; rows ar
 
 @dataclass(frozen=True, slots=True)
 class ProbeCost:
-    """What a probe spent: requests, tokens that the server reported, and seconds; `whole`: whether it ended within its time."""
+    """What a probe spent: requests, tokens that the server reported, and seconds; `whole`: whether it ended within its
+    time.
+    """
 
     requests: int
     tokens: int
@@ -94,13 +100,13 @@ def probe_server(  # noqa: PLR0913 - conditions of a probe, by name
         timeout_s: The most seconds until its first reply.
         told: Called with what the probe spent, also where it fails after its first reply.
         extra: Further members of every request, as JSON; "": none.
-        most_s: The most seconds of the whole probe. What it has not found until then is taken as absent. Where not even a way to call the
-            model was found, plain chat is assumed.
+        most_s: The most seconds of the whole probe. What it has not found until then is taken as absent. Where not even
+            a way to call the model was found, plain chat is assumed.
         begun: Called once the server is reached, before the requests that take time.
 
     Raises:
-        ConfigError: the url, the key, the model or the mode is wrong, or no such server answers. CapabilityError: the mode does not
-            work there.
+        ConfigError: the url, the key, the model or the mode is wrong, or no such server answers. CapabilityError: the
+            mode does not work there.
     """
     url = url.strip()
     if mode != "auto" and mode not in MODES:
@@ -158,12 +164,14 @@ class _Probe:
             why = "" if self._chat_refusal is None else f" ({self._chat_refusal.cause})"
             raise ConfigError(
                 f"{self._client.root} lists {self._model!r}, but writes neither by completions nor by chat{why}",
-                hint="is it a model that writes text? One that answers problems of one kind alone is used without a probe: --no-probe, "
+                hint="is it a model that writes text? One that answers problems of one kind alone is used without a "
+                "probe: --no-probe, "
                 "or probe: never in its record",
             )
         template = chat is not None
         reasoning = _is_reasoning(chat)
-        apart = reasoning and asked == "auto"  # then only whole solutions can be written, and no other way need be tried
+        # then only whole solutions can be written, and no other way need be tried
+        apart = reasoning and asked == "auto"
         ids = self._in_time(self._tokenize, {"prompt": _TEXT}) if completions is not None and not apart else None
         begin = {"prompt": ids, "max_tokens": _TOKENS, "return_token_ids": True}
         by_ids = self._in_time(self._write, "/completions", begin) if ids else None
@@ -205,7 +213,8 @@ class _Probe:
             neutral, (tempers, cuts, both) = dict(_NEUTRAL), (True, True, True)
         else:
             neutral = self._in_time(self._neutral, path, start) or {}
-            tempers, cuts, both = self._in_time(self._tempering, path, start) or (True, True, True)  # also where that was not tried
+            # also where that was not tried
+            tempers, cuts, both = self._in_time(self._tempering, path, start) or (True, True, True)
         obeys = tempers and {"top_k", "min_p"} <= neutral.keys()
         metrics = self._in_time(self._client.text, f"{self._site}/metrics") if _may_crash(base.version) else ""
         seeds_crash = _seeds_crash(base.version, metrics or "")
@@ -232,11 +241,22 @@ class _Probe:
         found["penalties"], found["biases"] = found.pop("changes") or (False, False)
         limit, switch, note = found.pop("thoughts") or ("", "", "")
         return dataclasses.replace(
-            base, neutral=tuple(neutral.items()), seed_note=_SEEDLESS if seeds_crash else "", filters=obeyed, filter_note=unsure,
-            streams=streams, limited=self._client.limited, tempers=tempers, cuts=cuts, both=both, cached=self._client.cached,
-            thought_limit=limit, thought_switch=switch, thought_note=note,
+            base,
+            neutral=tuple(neutral.items()),
+            seed_note=_SEEDLESS if seeds_crash else "",
+            filters=obeyed,
+            filter_note=unsure,
+            streams=streams,
+            limited=self._client.limited,
+            tempers=tempers,
+            cuts=cuts,
+            both=both,
+            cached=self._client.cached,
+            thought_limit=limit,
+            thought_switch=switch,
+            thought_note=note,
             **{name: bool(one) for name, one in found.items()},
-        )  # fmt: skip
+        )
 
     def _in_time(self, fn: Callable[..., T], *args: Any) -> T | None:
         """Return what a function returns, or None where the probe's time ends before."""
@@ -259,7 +279,8 @@ class _Probe:
         return None if reply is None else "".join([*reply.choices[0].thoughts, *reply.choices[0].pieces])
 
     def _endpoints(self, asked: Mode | Literal["auto"]) -> tuple[ServerReply | None, ServerReply | None]:
-        """Return the replies of chat and of completions; keep the parameter that limits a chat, and a limit with which it shows text.
+        """Return the replies of chat and of completions; keep the parameter that limits a chat, and a limit with which
+        it shows text.
 
         Completions are not tried where a chat has shown thoughts apart: then it is called by chat.
         """
@@ -284,14 +305,19 @@ class _Probe:
     def _opens_thought(self) -> bool:
         """Whether the prompt that the template makes ends with the mark of a thought."""
         ids = self._tokenize({"messages": list(TURNS)}) or []
-        told = self._client.found(f"{self._site}/detokenize", {"model": self._model, "tokens": ids[-_TOKENS:]}) if ids else None
+        told = (
+            self._client.found(f"{self._site}/detokenize", {"model": self._model, "tokens": ids[-_TOKENS:]})
+            if ids
+            else None
+        )
         text = told.get("prompt") if isinstance(told, dict) else None
         return isinstance(text, str) and THINK.behind(text).opened
 
     def _continues(self) -> bool:
         """Whether chat continues the assistant's message.
 
-        Then its prompt is shorter than one with a new turn, and than one with a line end more: many templates trim messages.
+        Then its prompt is shorter than one with a new turn, and than one with a line end more: many templates trim
+        messages.
         """
         turns = [*TURNS, {"role": "assistant", "content": _BEGUN}]
         line = [*TURNS, {"role": "assistant", "content": f"{_BEGUN}\n\n"}]
@@ -313,11 +339,14 @@ class _Probe:
                 return mode
         known = ", ".join(mode for mode, found in works.items() if found)
         raise CapabilityError(
-            f"mode is {asked!r}, but {self._client.root} does not offer that for {self._model!r}", hint=f"it offers: {known}"
+            f"mode is {asked!r}, but {self._client.root} does not offer that for {self._model!r}",
+            hint=f"it offers: {known}",
         )
 
     def _template_tokens(self, chat: ServerReply | None) -> int:
-        return max(TEMPLATE_TOKENS, chat.usage.prompt) if chat is not None and chat.usage is not None else TEMPLATE_TOKENS
+        return (
+            max(TEMPLATE_TOKENS, chat.usage.prompt) if chat is not None and chat.usage is not None else TEMPLATE_TOKENS
+        )
 
     def _takes_all(self, path: str, start: Mapping[str, Any], more: Mapping[str, Any]) -> bool:
         """Whether one request may have all neutral values, a temperature, a top_p, two rows, and further members."""
@@ -352,16 +381,23 @@ class _Probe:
         temperature, top_p = {"temperature": 0.7}, {"top_p": 0.9}
         if self._write(path, {**start, **temperature, **top_p}) is not None:
             return True, True, True
-        return self._write(path, {**start, **temperature}) is not None, self._write(path, {**start, **top_p}) is not None, False
+        return (
+            self._write(path, {**start, **temperature}) is not None,
+            self._write(path, {**start, **top_p}) is not None,
+            False,
+        )
 
     def _changes(self, path: str, start: Mapping[str, Any]) -> tuple[bool, bool]:
         """Return whether penalties are taken, and biases."""
         if self._write(path, {**start, **_PENALTIES, **_BIASES}) is not None:
             return True, True
-        return self._write(path, {**start, **_PENALTIES}) is not None, self._write(path, {**start, **_BIASES}) is not None
+        return self._write(path, {**start, **_PENALTIES}) is not None, self._write(
+            path, {**start, **_BIASES}
+        ) is not None
 
     def _logprobs(self, path: str, start: Mapping[str, Any], *, cuts: bool) -> tuple[bool, bool]:
-        """Return whether tokens have log-probabilities from before the temperature, and the most likely tokens beside them too.
+        """Return whether tokens have log-probabilities from before the temperature, and the most likely tokens beside
+        them too.
 
         They are the same at two temperatures which leave only one token.
         """
@@ -377,7 +413,8 @@ class _Probe:
             return False, False
         found = warm.choices[0]
         same = all(abs(a - b) < 0.05 for a, b in zip(values, found.logprobs, strict=True))
-        if not same or not min(values) < -1e-6:  # of a distribution at temperature 0, or cut to one token, all would be 0
+        # of a distribution at temperature 0, or cut to one token, all would be 0
+        if not same or not min(values) < -1e-6:
             return False, False
         return True, len(found.tops) == len(values) and all(found.tops) and max(map(len, found.tops)) > 1
 
@@ -392,7 +429,9 @@ class _Probe:
         self._client.tokens += found.computed + (found.reused or 0)
         return bool(np.nanmin([0.0, *found.value.logprobs]) < -1e-6)
 
-    def _draws(self, path: str, start: Mapping[str, Any], neutral: Mapping[str, float] | None, *, seeds: bool) -> tuple[bool, bool, str]:
+    def _draws(
+        self, path: str, start: Mapping[str, Any], neutral: Mapping[str, float] | None, *, seeds: bool
+    ) -> tuple[bool, bool, str]:
         """Return whether seeds are obeyed, whether filters are, and why that is not known.
 
         Args:
@@ -407,7 +446,8 @@ class _Probe:
         return seeded, obeyed, unsure
 
     def _seeds(self, path: str, start: Mapping[str, Any], texts: list[str]) -> bool:
-        """Whether one seed gives one text twice, and another seed another text; by two pairs where two seeds give the same.
+        """Whether one seed gives one text twice, and another seed another text; by two pairs where two seeds give the
+        same.
 
         Of a model that writes no text in so few tokens, nothing is known. What was written is added to `texts`.
         """
@@ -424,8 +464,11 @@ class _Probe:
         """Return a request of four times the usual tokens."""
         return {**start, self._cap_name: max(4 * _TOKENS, start[self._cap_name])}
 
-    def _filters(self, path: str, start: Mapping[str, Any], neutral: Mapping[str, Any], drawn: Sequence[str]) -> tuple[bool, str]:
-        """Whether top_k=1, and a min_p just below 1, write the same at a high temperature, and a row without them does not.
+    def _filters(
+        self, path: str, start: Mapping[str, Any], neutral: Mapping[str, Any], drawn: Sequence[str]
+    ) -> tuple[bool, str]:
+        """Whether top_k=1, and a min_p just below 1, write the same at a high temperature, and a row without them does
+        not.
 
         Also return why that is not known.
 
@@ -462,7 +505,10 @@ class _Probe:
             ({name: limit_members(name, _THOUGHT_LIMIT) for name in LIMITS}, most),
             ({name: switch_members(name) for name in SWITCHES}, 1),
         ]
-        open_kinds = [self._within(functools.reduce(with_members, fields.values(), {}), short, refused=True) for fields, short in kinds]
+        open_kinds = [
+            self._within(functools.reduce(with_members, fields.values(), {}), short, refused=True)
+            for fields, short in kinds
+        ]
         if not any(open_kinds):
             return "", "", ""
         plain = self._thought_tokens({})
@@ -480,7 +526,8 @@ class _Probe:
         return refused if length is None else length <= most
 
     def _thought_tokens(self, members: Mapping[str, Any]) -> float | None:
-        """Return the tokens of a long thought, by their share of the text where they are not reported; None: the request is refused.
+        """Return the tokens of a long thought, by their share of the text where they are not reported; None: the
+        request is refused.
 
         A thought without its end counts as endless where it leaves no text.
         """
@@ -504,14 +551,21 @@ class _Probe:
             "function": {"name": "ready", "description": "Report.", "parameters": {"type": "object", "properties": {}}},
         }
         asked = {"messages": list(TURNS), self._cap_name: max(self._chat_tokens, _CALL_TOKENS), "tools": [tool]}
-        named = self._write("/chat/completions", {**asked, "tool_choice": {"type": "function", "function": {"name": "ready"}}})
+        named = self._write(
+            "/chat/completions", {**asked, "tool_choice": {"type": "function", "function": {"name": "ready"}}}
+        )
         if named is None or not any(name == "ready" for name, *_ in named.choices[0].calls.values()):
             return False
         return self._write("/chat/completions", {**asked, "tool_choice": "auto"}) is not None
 
     def _obeys_forms(self) -> bool:
         """Whether a chat that is asked something else answers with the only value that a schema allows."""
-        schema = {"type": "object", "properties": {"color": {"enum": ["violet"]}}, "required": ["color"], "additionalProperties": False}
+        schema = {
+            "type": "object",
+            "properties": {"color": {"enum": ["violet"]}},
+            "required": ["color"],
+            "additionalProperties": False,
+        }
         form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}}
         asked = {"messages": list(TURNS), self._cap_name: max(self._chat_tokens, _CALL_TOKENS), "response_format": form}
         try:
@@ -542,12 +596,17 @@ class _Probe:
         if len(text) < 4:
             return False
         stop = text[len(text) // 2 :][:2]
-        return self._text(path, {**cold, "stop": [stop], "include_stop_str_in_output": True}) == text[: text.index(stop) + len(stop)]
+        return (
+            self._text(path, {**cold, "stop": [stop], "include_stop_str_in_output": True})
+            == text[: text.index(stop) + len(stop)]
+        )
 
 
 def _is_reasoning(chat: ServerReply | None) -> bool:
     """Whether a reply of a chat shows or counts a thought apart from its text."""
-    return chat is not None and any(c.reasoned for c in chat.choices.values()) | bool(chat.usage and chat.usage.reasoning)
+    return chat is not None and any(c.reasoned for c in chat.choices.values()) | bool(
+        chat.usage and chat.usage.reasoning
+    )
 
 
 def _may_crash(version: str) -> bool:
@@ -557,7 +616,8 @@ def _may_crash(version: str) -> bool:
 
 
 def _seeds_crash(version: str, metrics: str) -> bool:
-    """Whether a server may be vLLM before 0.33 on CPUs, where a request with a seed whose prompt is read in parts ends the engine.
+    """Whether a server may be vLLM before 0.33 on CPUs, where a request with a seed whose prompt is read in parts ends
+    the engine.
 
     Known by its version and the size of its cache's blocks: at least 32 tokens on CPUs, by default 16 elsewhere.
     """

@@ -11,7 +11,16 @@ from typing import Any, TypeVar
 
 import httpx
 
-from tts.backends.openai.errors import Key, ServerError, call_error, decoded, event_error, retry_after, status_error, with_strings
+from tts.backends.openai.errors import (
+    Key,
+    ServerError,
+    call_error,
+    decoded,
+    event_error,
+    retry_after,
+    status_error,
+    with_strings,
+)
 from tts.backends.openai.events import Events
 from tts.backends.openai.http import checks, encoded, event_of
 from tts.backends.openai.pace import RateLimits
@@ -31,7 +40,8 @@ class ProbeEnded(Exception):
 
 
 class ProbeClient:
-    """Sends requests one after another, each in a thread of its own. A thread that hangs, as name resolution may, is left behind.
+    """Sends requests one after another, each in a thread of its own. A thread that hangs, as name resolution may, is
+    left behind.
 
     Args:
         root: Base url of the API.
@@ -58,7 +68,9 @@ class ProbeClient:
         self.requests = self.tokens = 0
         self.limited = False
         try:
-            self._client = httpx.Client(headers={"Content-Type": "application/json", **key.headers}, params=key.query, verify=checks(root))
+            self._client = httpx.Client(
+                headers={"Content-Type": "application/json", **key.headers}, params=key.query, verify=checks(root)
+            )
         except ValueError as failure:
             raise ConfigError(
                 f"a variable of the environment holds no valid proxy: {failure}", hint="see HTTP_PROXY and its like"
@@ -87,7 +99,9 @@ class ProbeClient:
             raise error.hiding(self.key)
         return told
 
-    def _fetch(self, path: str, body: Mapping[str, Any] | None, seconds: float, read: Callable[[httpx.Response, float], T]) -> T:
+    def _fetch(
+        self, path: str, body: Mapping[str, Any] | None, seconds: float, read: Callable[[httpx.Response, float], T]
+    ) -> T:
         """Send a request, and return what `read` returns for the reply, within the time limit.
 
         Raises:
@@ -120,7 +134,9 @@ class ProbeClient:
             self._remaining_seconds()
             if stage[0] == "connects" or isinstance(failure, httpx.ConnectTimeout):
                 raise ServerError("ConnectionFailed", f"no connection within {seconds:.1f} s", again=True) from None
-            kind, cause = ("BadReply", "a reply that does not end") if stage[0] == "ends" else ("TimedOut", "it does not answer")
+            kind, cause = (
+                ("BadReply", "a reply that does not end") if stage[0] == "ends" else ("TimedOut", "it does not answer")
+            )
             raise ServerError(kind, cause) from None
         except (ServerError, httpx.TransportError, httpx.DecodingError, httpx.InvalidURL, UnicodeError) as failure:
             raise call_error(failure, self.key, began=False) from None
@@ -160,7 +176,12 @@ class ProbeClient:
 
     def _probe_error(self, why: str, error: ServerError | None = None) -> EngineError:
         kind, retry_s = ("", 0.0) if error is None else (error.kind, error.after_s)
-        return EngineError(f"{self.root} failed while it was probed: {why}", hint="try again when it is idle", kind=kind, retry_s=retry_s)
+        return EngineError(
+            f"{self.root} failed while it was probed: {why}",
+            hint="try again when it is idle",
+            kind=kind,
+            retry_s=retry_s,
+        )
 
     def text(self, url: str) -> str:
         """Return the text of a page; "" where there is none."""
@@ -224,7 +245,8 @@ class ProbeClient:
 
 
 def _whole(reply: httpx.Response, end: float) -> tuple[int, bytes, float]:
-    """Return a reply's status, its content (of an error as far as it arrives), and the seconds of its Retry-After header.
+    """Return a reply's status, its content (of an error as far as it arrives), and the seconds of its Retry-After
+    header.
 
     Raises:
         ServerError: it is too long, or does not end.

@@ -10,12 +10,35 @@ from tts.errors import ConfigError, shown
 from tts.types import AnswerForm, Message, Part, Picture, Prompt, ToolCall, ToolOffer, ToolResult, pictures_in
 
 CONTINUE = {"continue_final_message": True, "add_generation_prompt": False}
-_OURS = frozenset((  # members of a request that a search or its backend sets
-    "model", "messages", "prompt", "stream", "stream_options", "n", "seed", "stop", "include_stop_str_in_output",
-    "max_tokens", "max_completion_tokens", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "repeat_penalty",
-    "logprobs", "return_token_ids", "tools", "tool_choice", "parallel_tool_calls", "response_format",
-    "continue_final_message", "add_generation_prompt",
-))  # fmt: skip
+_OURS = frozenset(
+    (  # members of a request that a search or its backend sets
+        "model",
+        "messages",
+        "prompt",
+        "stream",
+        "stream_options",
+        "n",
+        "seed",
+        "stop",
+        "include_stop_str_in_output",
+        "max_tokens",
+        "max_completion_tokens",
+        "temperature",
+        "top_p",
+        "top_k",
+        "min_p",
+        "repetition_penalty",
+        "repeat_penalty",
+        "logprobs",
+        "return_token_ids",
+        "tools",
+        "tool_choice",
+        "parallel_tool_calls",
+        "response_format",
+        "continue_final_message",
+        "add_generation_prompt",
+    )
+)
 
 
 def extra_members(
@@ -34,7 +57,9 @@ def extra_members(
         raise ConfigError(f"extra_body sets {', '.join(twice)}, which is given as an option too", hint="leave one out")
     extra |= named
     if taken := sorted(_OURS & extra.keys()):
-        raise ConfigError(f"extra_body sets {', '.join(taken)}, but a search sets that itself", hint="use the options of solve")
+        raise ConfigError(
+            f"extra_body sets {', '.join(taken)}, but a search sets that itself", hint="use the options of solve"
+        )
     return extra
 
 
@@ -45,7 +70,9 @@ def _object(name: str, value: str | Mapping[str, Any]) -> dict[str, Any]:
     except (ValueError, TypeError, RecursionError):
         read = None
     if not isinstance(read, dict):
-        raise ConfigError(f"{name} is {shown(value)}, but must be a JSON object", hint='such as {"enable_thinking": false}')
+        raise ConfigError(
+            f"{name} is {shown(value)}, but must be a JSON object", hint='such as {"enable_thinking": false}'
+        )
     return read
 
 
@@ -68,7 +95,9 @@ def _turn(turn: Message, *, tools: bool) -> list[dict[str, Any]]:
         return [{"role": turn.role, "content": turn.content}]
     natives = (ToolCall, ToolResult, ToolOffer, AnswerForm) if tools else ()
     results = [
-        {"role": "tool", "tool_call_id": one.id, "content": one.content} for one in turn.parts if tools and isinstance(one, ToolResult)
+        {"role": "tool", "tool_call_id": one.id, "content": one.content}
+        for one in turn.parts
+        if tools and isinstance(one, ToolResult)
     ]
     calls = [_call(one) for one in turn.parts if tools and isinstance(one, ToolCall)]
     parts = [one for one in turn.parts if not isinstance(one, natives)]
@@ -104,7 +133,11 @@ def native_members(prompt: Prompt, *, tools: bool, forms: bool) -> dict[str, Any
             members |= {"tools": [json.loads(one) for one in part.tools], "tool_choice": json.loads(part.choice)}
             members |= {} if part.parallel else {"parallel_tool_calls": False}
         elif isinstance(part, AnswerForm) and forms:
-            schema = {"type": "json_schema", "json_schema": {"name": "answer", "schema": json.loads(part.schema)}} if part.schema else None
+            schema = (
+                {"type": "json_schema", "json_schema": {"name": "answer", "schema": json.loads(part.schema)}}
+                if part.schema
+                else None
+            )
             members["response_format"] = schema or {"type": "json_object"}
     if "tools" in members:  # an answer may be a call then
         members.pop("response_format", None)
@@ -121,6 +154,15 @@ def input_bound(prompt: Prompt, text: str, template_tokens: int, picture_tokens:
         picture_tokens: The most tokens of a picture; None: not known, and not counted.
     """
     contents = [prompt] if isinstance(prompt, str) else [f"{message.role}{message.content}\n\n" for message in prompt]
-    offers = () if isinstance(prompt, str) else (part for turn in prompt for part in turn.parts if isinstance(part, ToolOffer))
-    texts = (*contents, *(one for offer in offers for one in offer.tools), text)  # templates show tools in words of their own
-    return sum(len(one.encode(errors="replace")) for one in texts) + template_tokens + (picture_tokens or 0) * len(pictures_in(prompt))
+    offers = (
+        ()
+        if isinstance(prompt, str)
+        else (part for turn in prompt for part in turn.parts if isinstance(part, ToolOffer))
+    )
+    # templates show tools in words of their own
+    texts = (*contents, *(one for offer in offers for one in offer.tools), text)
+    return (
+        sum(len(one.encode(errors="replace")) for one in texts)
+        + template_tokens
+        + (picture_tokens or 0) * len(pictures_in(prompt))
+    )

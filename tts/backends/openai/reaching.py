@@ -1,4 +1,6 @@
-"""Reaches a server before it is probed or used: its base url, the models that it lists, and the errors of one that cannot be used."""
+"""Reaches a server before it is probed or used: its base url, the models that it lists, and the errors of one that
+cannot be used.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ from tts.errors import ConfigError, EngineError, TTSError, shown
 
 _NO_LIST = (404, 405, 500, 501)  # of servers that list no models
 _NAMED = 12  # models in one message
-_ENDPOINT = re.compile(r"/+(chat/completions|completions|models|responses|embeddings)/*$")  # which are no part of a base url
+# which are no part of a base url
+_ENDPOINT = re.compile(r"/+(chat/completions|completions|models|responses|embeddings)/*$")
 PROBE_TIMEOUT_S = 3.5  # of a server's first reply
 TURNS = ({"role": "user", "content": "Count from one to twenty in words."},)
 _TOKENS = 8
@@ -46,7 +49,8 @@ def reached(
             told = client.call("/models")
             listed = [one for one in told["data"] if isinstance(one["id"], str)]
         except ServerError as found:
-            error = found if error is None or (error.status == 404 and found.status != 404) else error  # which says more
+            # which says more
+            error = found if error is None or (error.status == 404 and found.status != 404) else error
             again = found.status in _NO_LIST or found.kind == "BadReply"
         except (TypeError, KeyError, LookupError):
             error, again = error or ServerError("BadReply", f"{shown(told)} where a list of models must be"), True
@@ -59,7 +63,8 @@ def reached(
             client.close()
             raise ConfigError(
                 f"the model is {name or 'not named'}, but {url} serves {_several(served) or 'none'}",
-                hint=f"for example --model {_nearest(name, served)}; a name of your own: tts models add NAME --url URL --served-as "
+                hint=f"for example --model {_nearest(name, served)}; a name of your own: tts models add NAME --url "
+                "URL --served-as "
                 f"{_nearest(name, served)}"
                 if served
                 else "start the server with a model",
@@ -102,7 +107,8 @@ def owner_of(entry: Mapping[str, Any]) -> str:
 
 
 def check_reachable(capabilities: Capabilities, url: str, key: Key, timeout_s: float) -> bool:
-    """Return whether a server that was probed before seems to be the same: one request, for its version or its list of models.
+    """Return whether a server that was probed before seems to be the same: one request, for its version or its list of
+    models.
 
     Raises:
         ConfigError: it cannot be reached, or refuses the key.
@@ -111,7 +117,10 @@ def check_reachable(capabilities: Capabilities, url: str, key: Key, timeout_s: f
     try:
         told = client.call(f"{capabilities.site}/version" if capabilities.version else "/models")
     except ServerError as error:
-        if error.kind in ("ConnectionFailed", "ConnectionLost", "CertificateError", "TimedOut") or error.status in (401, 403):
+        if error.kind in ("ConnectionFailed", "ConnectionLost", "CertificateError", "TimedOut") or error.status in (
+            401,
+            403,
+        ):
             raise _connection_error(url, error, key) from None
         told = None
     finally:
@@ -123,7 +132,11 @@ def check_reachable(capabilities: Capabilities, url: str, key: Key, timeout_s: f
     listed = told.get("data") if isinstance(told, dict) else None
     entries = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
     entry = next((one for one in entries if one.get("id") == capabilities.model), None)
-    return entry is not None and owner_of(entry) == capabilities.owner and entry.get("max_model_len") in (None, capabilities.context)
+    return (
+        entry is not None
+        and owner_of(entry) == capabilities.owner
+        and entry.get("max_model_len") in (None, capabilities.context)
+    )
 
 
 def _several(served: Sequence[str]) -> str:
@@ -151,13 +164,17 @@ def _connection_error(url: str, error: ServerError, key: Key) -> TTSError:
         return ConfigError(f"{url} has a certificate that cannot be trusted: {error.cause}", hint=HOW_CERTIFICATE)
     if error.kind in ("ConnectionFailed", "ConnectionLost"):
         return ConfigError(
-            f"{url} cannot be reached: {error.cause}", hint="start the server, or correct the url (host, port, http or https)"
+            f"{url} cannot be reached: {error.cause}",
+            hint="start the server, or correct the url (host, port, http or https)",
         )
     if error.kind in ("ServerError", "Unavailable", "RateLimited"):
         return EngineError(f"{url} cannot serve now: {error.cause}", hint="try again later")
     if error.kind == "TimedOut":
-        return ConfigError(f"{url} takes connections but does not answer", hint="is it still loading, or is it another kind of server?")
+        return ConfigError(
+            f"{url} takes connections but does not answer", hint="is it still loading, or is it another kind of server?"
+        )
     return ConfigError(
         f"{url} does not answer as an OpenAI-compatible server does ({error.cause})",
-        hint=f"give the url of its API, for example {_ENDPOINT.sub('', url) if _ENDPOINT.search(url) else 'http://host:8000'}",
+        hint="give the url of its API, for example "
+        f"{_ENDPOINT.sub('', url) if _ENDPOINT.search(url) else 'http://host:8000'}",
     )

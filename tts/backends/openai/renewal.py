@@ -22,7 +22,11 @@ class Renewal:
     """
 
     def __init__(
-        self, root: str, kept: KeptCapabilities | None, probe: Callable[[], Capabilities] | None, found: Callable[[Capabilities], None]
+        self,
+        root: str,
+        kept: KeptCapabilities | None,
+        probe: Callable[[], Capabilities] | None,
+        found: Callable[[Capabilities], None],
     ) -> None:
         self._root = root
         self._kept = kept

@@ -1,10 +1,12 @@
 """Servers of one model: which one a call goes to, and which rest after a failure.
 
-A call goes to the first server that does not rest, so that searches keep to the server whose cache has their prompts. A server that fails
-rests for a second, twice as long after each failure in a row, at most as long as any try waits, and at least as long as it asks for. Its
-calls go to the next one at once. One call after its rest tells whether it works again.
+A call goes to the first server that does not rest, so that searches keep to the server whose cache has their prompts. A
+server that fails rests for a second, twice as long after each failure in a row, at most as long as any try waits, and
+at least as long as it asks for. Its calls go to the next one at once. One call after its rest tells whether it works
+again.
 
-Source: retries, failover and cooldowns of LiteLLM's router, by its documentation. Differs: the time doubles, and the order is fixed.
+Source: retries, failover and cooldowns of LiteLLM's router, by its documentation. Differs: the time doubles, and the
+order is fixed.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from tts.backends.openai.errors import ServerError
 
 _REST_S = 1.0
 # failures of a server, and not of a request
-RESTING = frozenset({"ConnectionFailed", "ConnectionLost", "TimedOut", "Unavailable", "ServerError", "RateLimited", "QuotaExceeded"})
+RESTING = frozenset(
+    {"ConnectionFailed", "ConnectionLost", "TimedOut", "Unavailable", "ServerError", "RateLimited", "QuotaExceeded"}
+)
 
 
 @dataclass(slots=True)
@@ -61,7 +65,8 @@ class Replicas:
         self._longest_s = longest_s
 
     def choose(self, now: float) -> Replica:
-        """Return the server that the next call goes to: the first that does not rest, otherwise the one whose rest ends first.
+        """Return the server that the next call goes to: the first that does not rest, otherwise the one whose rest ends
+        first.
 
         Raises:
             ServerError: all of them are closed for longer than any try waits.

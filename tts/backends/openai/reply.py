@@ -1,7 +1,7 @@
 """Parsing of a server's reply: the text and tokens of each choice, and the reported token counts.
 
-One parser for replies of completions and of chat, whole or as a stream of events. Every choice is validated: one that is missing,
-doubled or without content is an error, and token counts that cannot be are dropped.
+One parser for replies of completions and of chat, whole or as a stream of events. Every choice is validated: one that
+is missing, doubled or without content is an error, and token counts that cannot be are dropped.
 """
 
 from __future__ import annotations
@@ -81,11 +81,14 @@ class Choice:
 
     @property
     def thought(self) -> str:
-        """Its reasoning content within marks, as a path has it; the last mark only where a response began, or the choice has ended."""
+        """Its reasoning content within marks, as a path has it; the last mark only where a response began, or the
+        choice has ended.
+        """
         if not self.thoughts:
             return ""
         ended = self.pieces or self.finish not in ("", "length")
-        told = in_whole_characters("".join(self.thoughts)).replace(THINK.close, "").strip()  # a mark within it would end it there
+        # a mark within it would end it there
+        told = in_whole_characters("".join(self.thoughts)).replace(THINK.close, "").strip()
         return f"{THINK.open}\n{told}" + (f"\n{THINK.close}\n\n" if ended else "")
 
     @property
@@ -221,7 +224,9 @@ class ServerReply:
 
 @dataclass(slots=True)
 class _Parts:
-    """The content of a message: its text, None where there is none, its thought, and whether the model thought or refused."""
+    """The content of a message: its text, None where there is none, its thought, and whether the model thought or
+    refused.
+    """
 
     text: str | None = None
     thought: str = ""
@@ -272,7 +277,9 @@ def _end(told: Any) -> str:
 
 
 def _put_together(choice: Choice, text: str, *, last: bool) -> str:
-    """Return new text in whole characters; a lone first surrogate waits for the second, or is replaced where none follows."""
+    """Return new text in whole characters; a lone first surrogate waits for the second, or is replaced where none
+    follows.
+    """
     text, choice.half = choice.half + text, ""
     if not last and "\ud800" <= text[-1:] <= "\udbff":
         text, choice.half = text[:-1], text[-1]
@@ -290,7 +297,9 @@ def _take_calls(choice: Choice, given: Any) -> None:
         call = choice.calls.setdefault(index if type(index) is int else place, [""])
         name, arguments = function.get("name"), function.get("arguments")
         call[0] = call[0] or (name if isinstance(name, str) else "")
-        call.append(arguments if isinstance(arguments, str) else json.dumps(arguments or {}) if arguments is not None else "")
+        call.append(
+            arguments if isinstance(arguments, str) else json.dumps(arguments or {}) if arguments is not None else ""
+        )
         choice.contents += 1
 
 
@@ -337,7 +346,9 @@ def _logprob(told: Any) -> float:
 
 
 def _top_logprobs(told: Any) -> list[float]:
-    """Return the log-probabilities of the most likely tokens at one place, in either form of the API; [] where one is not known."""
+    """Return the log-probabilities of the most likely tokens at one place, in either form of the API; [] where one is
+    not known.
+    """
     values: Any = list(told.values()) if isinstance(told, dict) else told
     if not isinstance(values, list):
         return []
@@ -346,7 +357,9 @@ def _top_logprobs(told: Any) -> list[float]:
 
 
 def _top_texts(told: Any) -> list[str]:
-    """Return the texts of the most likely tokens at one place, in either form of the API; "" for one that is not named."""
+    """Return the texts of the most likely tokens at one place, in either form of the API; "" for one that is not
+    named.
+    """
     names: Any = (
         list(told)
         if isinstance(told, dict)
@@ -359,7 +372,10 @@ def usage_of(told: Any) -> ReportedUsage | None:
     """Return reported token counts, under any of the names that servers give them; None where they are not valid."""
     if not isinstance(told, dict):
         return None
-    prompt, generated = _first(told, "prompt_tokens", "input_tokens"), _first(told, "completion_tokens", "output_tokens")
+    prompt, generated = (
+        _first(told, "prompt_tokens", "input_tokens"),
+        _first(told, "completion_tokens", "output_tokens"),
+    )
     if prompt is None or (generated is None and any(name in told for name in ("completion_tokens", "output_tokens"))):
         return None
     generated = generated or 0
@@ -396,7 +412,8 @@ def _first(told: Mapping[str, Any], *names: str) -> int | None:
 
 
 def shares(total: int, weights: Sequence[int], caps: Sequence[int]) -> list[int] | None:
-    """Divide a total in proportion to weights, by largest remainders, no part above its cap; None where the caps hold less.
+    """Divide a total in proportion to weights, by largest remainders, no part above its cap; None where the caps hold
+    less.
 
     Idea: a call of several choices reports the sum of their tokens. The parts sum to it; each is an estimate.
     """

@@ -17,7 +17,8 @@ class ServerHandle:
     """A path: its tokens, prompt included, where the server takes them; else its text after the prompt.
 
     Args:
-        carry: Text that opens the continuation: of the last token beyond a step's end, or what may be the begin of a key.
+        carry: Text that opens the continuation: of the last token beyond a step's end, or what may be the begin of a
+            key.
     """
 
     prompt: Prompt
@@ -46,7 +47,9 @@ class ServerRows(TaskRows):
 
 @dataclass(frozen=True, slots=True)
 class LostTries:
-    """Earlier tries of a row that failed: their number, the tokens charged for them, the last error, and the wait before the next."""
+    """Earlier tries of a row that failed: their number, the tokens charged for them, the last error, and the wait
+    before the next.
+    """
 
     tries: int = 0
     tokens: int = 0
@@ -68,7 +71,9 @@ def check_sampling(sampling: Sampling, capabilities: Capabilities) -> None:
     given = f"temperature is {sampling.temperature:g} and top_p is {sampling.top_p:g}, but {capabilities.root} takes"
     tempered, cut = sampling.temperature != 1, sampling.top_p != 1
     if (tempered and not capabilities.tempers) or (cut and not capabilities.cuts):
-        alone = " and ".join(name for name, takes in (("temperature", capabilities.tempers), ("top_p", capabilities.cuts)) if not takes)
+        alone = " and ".join(
+            name for name, takes in (("temperature", capabilities.tempers), ("top_p", capabilities.cuts)) if not takes
+        )
         raise CapabilityError(f"{given} 1 alone for {alone}", hint=f"ask for {alone.replace(' and ', '=1 and ')}=1")
     if tempered and cut and not capabilities.both:
         raise CapabilityError(f"{given} only one of them", hint="leave one of them at 1")
@@ -77,7 +82,8 @@ def check_sampling(sampling: Sampling, capabilities: Capabilities) -> None:
 def tempering(sampling: Sampling, capabilities: Capabilities) -> dict[str, float]:
     """Return the members of a request for its temperature and top_p, as far as a server takes them.
 
-    A value of 1 is sent where it can be, for servers may have other defaults; where only one of both may be sent, it is left out.
+    A value of 1 is sent where it can be, for servers may have other defaults; where only one of both may be sent, it is
+    left out.
     """
     found = {}
     if capabilities.tempers:
@@ -97,12 +103,20 @@ def current(request: SampleRequest, capabilities: Capabilities) -> ServerHandle:
     """
     handle: ServerHandle = request.handle
     if capabilities.token_ids and not handle.ids:
-        raise CapabilityError(f"{capabilities.root} takes token ids now, and did not when the search began", hint="begin it again")
-    return ServerHandle(handle.prompt, (), request.text, handle.carry) if handle.ids and not capabilities.token_ids else handle
+        raise CapabilityError(
+            f"{capabilities.root} takes token ids now, and did not when the search began", hint="begin it again"
+        )
+    return (
+        ServerHandle(handle.prompt, (), request.text, handle.carry)
+        if handle.ids and not capabilities.token_ids
+        else handle
+    )
 
 
 def row_groups(request: SampleRequest, capabilities: Capabilities) -> list[tuple[int, ...]]:
-    """Return which rows share a call: those with one cap, where rows have no seeds. Greedy rows share none: servers refuse that."""
+    """Return which rows share a call: those with one cap, where rows have no seeds. Greedy rows share none: servers
+    refuse that.
+    """
     if capabilities.seeds or not capabilities.n or not request.sampling.temperature:
         return [(index,) for index in range(len(request.rows))]
     by_cap: dict[int, list[int]] = {}

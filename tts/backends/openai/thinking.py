@@ -1,4 +1,6 @@
-"""Fields by which servers limit thoughts, or leave them out. None of them is of the API, so a probe finds those that hold."""
+"""Fields by which servers limit thoughts, or leave them out. None of them is of the API, so a probe finds those that
+hold.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ LIMITS: Final[Mapping[str, Mapping[str, Any]]] = {
     "thinking_budget_tokens": {"thinking_budget_tokens": "tokens"},  # llama-server
     "reasoning_budget_tokens": {"reasoning_budget_tokens": "tokens"},  # llama-server
     "reasoning.max_tokens": {"reasoning": {"max_tokens": "tokens"}},  # OpenRouter
-    "thinking.budget_tokens": {"thinking": {"type": "enabled", "budget_tokens": "tokens"}},  # servers after Anthropic's API
+    # servers after Anthropic's API
+    "thinking.budget_tokens": {"thinking": {"type": "enabled", "budget_tokens": "tokens"}},
 }
 # Name of a field -> its member of a request without a thought.
 SWITCHES: Final[Mapping[str, Mapping[str, Any]]] = {

@@ -24,7 +24,8 @@ _INSTALLS = {
 }
 _OTHER = {"vllm": "; of GGUF files: --engine llama_cpp", "llama_cpp": ""}
 _LLAMA = "llama_cpp.server"
-_VLLM = "vllm.entrypoints.openai.api_server"  # `vllm serve` needs a distribution of that name, which CPU builds do not have
+# `vllm serve` needs a distribution of that name, which CPU builds do not have
+_VLLM = "vllm.entrypoints.openai.api_server"
 _HEALTH = {"vllm": "/health", "llama_cpp": "/v1/models"}
 _CPU_KV_GIB = "2"
 _CONTEXT = 4096  # of llama.cpp, where the record names none: its default is 2048
@@ -59,9 +60,11 @@ class ServerLaunch:
 
 @contextmanager
 def readable(record: ModelRecord, *, gguf: bool, python: str = sys.executable) -> Generator[str]:
-    """Yield the location of a model's files: a GGUF file with `gguf`, otherwise a folder for transformers or a Hub name.
+    """Yield the location of a model's files: a GGUF file with `gguf`, otherwise a folder for transformers or a Hub
+    name.
 
-    Without `gguf`, a model in a GGUF file is dequantised into a temporary folder, which is deleted at the end of the block.
+    Without `gguf`, a model in a GGUF file is dequantised into a temporary folder, which is deleted at the end of the
+    block.
 
     Args:
         record: The record of the model.
@@ -75,7 +78,8 @@ def readable(record: ModelRecord, *, gguf: bool, python: str = sys.executable) -
     path = locate(record)
     if gguf and (path is None or path.suffix != ".gguf"):
         raise ConfigError(
-            f"model is {record.name!r}, whose weights are no GGUF file, but llama.cpp reads nothing else", hint="--engine vllm"
+            f"model is {record.name!r}, whose weights are no GGUF file, but llama.cpp reads nothing else",
+            hint="--engine vllm",
         )
     if path is not None and (gguf or path.is_dir()):
         yield str(path)
@@ -99,7 +103,9 @@ def _dequantise(record: ModelRecord, folder: str) -> None:
         from tts.backends.loading.hub import quiet
         from tts.backends.loading.models import load
     except ModuleNotFoundError as failure:
-        raise missing_extra(failure.name or "gguf", "engine", f"the model {record.name!r} on a server that reads no GGUF file") from failure
+        raise missing_extra(
+            failure.name or "gguf", "engine", f"the model {record.name!r} on a server that reads no GGUF file"
+        ) from failure
     loaded = load(record, device="cpu", dtype=torch.float32)
     with quiet():
         loaded.model.save_pretrained(folder)
@@ -114,10 +120,17 @@ def _dequantise_by(python: str, file: Path, folder: str) -> None:
     """
     with TemporaryDirectory(prefix="tts-") as packages:
         (Path(packages) / "tts").symlink_to(_PACKAGE, target_is_directory=True)
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (packages, os.environ.get("PYTHONPATH"))))}
-        done = subprocess.run([python, "-c", _DEQUANTISE, str(file), folder], capture_output=True, text=True, check=False, env=environment)
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, (packages, os.environ.get("PYTHONPATH")))),
+        }
+        done = subprocess.run(
+            [python, "-c", _DEQUANTISE, str(file), folder], capture_output=True, text=True, check=False, env=environment
+        )
     if done.returncode:
-        raise ConfigError(f"{python} cannot read {file}: {(done.stderr.strip().splitlines() or ['no reason given'])[-1][-_TAIL:]}")
+        raise ConfigError(
+            f"{python} cannot read {file}: {(done.stderr.strip().splitlines() or ['no reason given'])[-1][-_TAIL:]}"
+        )
 
 
 def launch(record: ModelRecord, location: str, engine: ServerEngine, python: str = sys.executable) -> ServerLaunch:
@@ -193,7 +206,8 @@ def _on_cpu(python: str) -> bool:
     told = subprocess.run([python, "-c", script], capture_output=True, text=True, check=False)
     if told.returncode:
         raise ConfigError(
-            f"vLLM is installed for {python}, but cannot be imported: {shown(told.stderr.strip()[-_TAIL:])}", hint=import_hint(told.stderr)
+            f"vLLM is installed for {python}, but cannot be imported: {shown(told.stderr.strip()[-_TAIL:])}",
+            hint=import_hint(told.stderr),
         )
     return told.stdout.strip().endswith("True")
 
@@ -205,7 +219,11 @@ def import_hint(printed: str) -> str:
         printed: What the server, or the import of its package, printed.
     """
     found = [name for name in _COMPANIONS if name in printed]
-    return f"uninstall what does not match its torch, and is not needed for text: pip uninstall {' '.join(_COMPANIONS)}" if found else ""
+    return (
+        f"uninstall what does not match its torch, and is not needed for text: pip uninstall {' '.join(_COMPANIONS)}"
+        if found
+        else ""
+    )
 
 
 def engine_of(name: str) -> ServerEngine:

@@ -1,7 +1,7 @@
 """The process of a server, from its start until it is ready, and to its end.
 
-A server is a separate process, maybe of another environment. It ends at the end of the block, and on Linux also where the
-process that started it is killed.
+A server is a separate process, maybe of another environment. It ends at the end of the block, and on Linux also where
+the process that started it is killed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ class Server:
 
 
 @contextmanager
-def serving(wanted: ServerLaunch, log: Path, wait_s: float, *, host: str = "127.0.0.1", port: int = 0) -> Generator[Server]:
+def serving(
+    wanted: ServerLaunch, log: Path, wait_s: float, *, host: str = "127.0.0.1", port: int = 0
+) -> Generator[Server]:
     """Start a server, yield it when it is ready, and end it at the end of the block.
 
     Args:
@@ -59,9 +61,15 @@ def serving(wanted: ServerLaunch, log: Path, wait_s: float, *, host: str = "127.
     url = f"http://[{shown_at}]:{port}" if ":" in shown_at else f"http://{shown_at}:{port}"
     with log.open("wb") as out:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment, cwd=log.parent, start_new_session=True,
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            env=environment,
+            cwd=log.parent,
+            start_new_session=True,
             preexec_fn=_dies_with_parent if _LIBC else None,  # noqa: PLW1509 - it makes one call to the kernel
-        )  # fmt: skip
+        )
         server = Server(url, process, log)
         try:
             _wait(server, wanted.health, wait_s)
@@ -87,7 +95,10 @@ def _wait(server: Server, health: str, wait_s: float) -> None:
         if server.process.poll() is not None:
             raise _end_error(server)
         if passed > wait_s:
-            raise EngineError(f"the server is not ready after {passed:.0f} s; its log ends: {_tail(server.log)}", hint=f"see {server.log}")
+            raise EngineError(
+                f"the server is not ready after {passed:.0f} s; its log ends: {_tail(server.log)}",
+                hint=f"see {server.log}",
+            )
         time.sleep(pause)
         pause = min(1.0, 2 * pause)
 
@@ -102,13 +113,18 @@ def _answers(url: str) -> bool:
 def _end_error(server: Server) -> EngineError:
     tail = _tail(server.log)
     return EngineError(
-        f"the server ended with status {server.process.returncode}; its log ends: {tail}", hint=import_hint(tail) or f"see {server.log}"
+        f"the server ended with status {server.process.returncode}; its log ends: {tail}",
+        hint=import_hint(tail) or f"see {server.log}",
     )
 
 
 def _tail(log: Path) -> str:
     """Return the end of a log in one line, from its last error on."""
-    lines = [" ".join(line.split()) for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    lines = [
+        " ".join(line.split())
+        for line in log.read_text(encoding="utf-8", errors="replace").splitlines()
+        if line.strip()
+    ]
     told = [i for i, line in enumerate(lines) if "Error" in line]
     return " ".join(lines[told[-1] :] if told else lines)[-_TAIL:] or "nothing"
 
@@ -121,7 +137,8 @@ def _free_port(host: str, port: int) -> int:
     """
     if not host.strip():
         raise ConfigError(
-            f"host is {host!r}, but must be an address or a name", hint="127.0.0.1: this machine alone; 0.0.0.0: every network"
+            f"host is {host!r}, but must be an address or a name",
+            hint="127.0.0.1: this machine alone; 0.0.0.0: every network",
         )
     why, family = "a port is a number from 0 to 65535", socket.AF_INET6 if ":" in host else socket.AF_INET
     if 0 <= port < 2**16:
@@ -130,7 +147,9 @@ def _free_port(host: str, port: int) -> int:
                 return int(held.getsockname()[1])
         except (OSError, UnicodeError) as failure:
             why = getattr(failure, "strerror", None) or str(failure)
-    raise ConfigError(f"port is {port} on {host}, where no server can listen: {why}", hint="choose another; --port 0 takes a free one")
+    raise ConfigError(
+        f"port is {port} on {host}, where no server can listen: {why}", hint="choose another; --port 0 takes a free one"
+    )
 
 
 def _dies_with_parent() -> None:

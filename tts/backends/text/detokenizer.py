@@ -16,9 +16,10 @@ def context_start(length: int) -> int:
 class Detokenizer:
     """Decodes the tokens of one path incrementally.
 
-    Idea: a token's text is decode(context and new tokens) minus decode(context). Text that ends in U+FFFD may be part of a
-        character and waits for the next token. So text is emitted only where a character ends. The pieces of a path join to the
-        decoding of its tokens, wherever the path was cut into rows.
+    Idea: a token's text is decode(context and new tokens) minus decode(context). Text that ends in U+FFFD may be part
+    of a
+        character and waits for the next token. So text is emitted only where a character ends. The pieces of a path
+        join to the decoding of its tokens, wherever the path was cut into rows.
 
     Args:
         decode: Turns token ids into text, ends of sequence into "".

@@ -43,9 +43,9 @@ class Renderer:
     def prompt(self, prompt: Prompt) -> tuple[int, ...]:
         """Return the tokens of a prompt.
 
-        Text is encoded as the tokenizer does by default (with the beginning-of-sequence token of tokenizers that add one);
-        messages pass through the chat template and open the assistant's turn, or where there is no template, are joined by
-        blank lines. A `TokenizedText` has its own tokens.
+        Text is encoded as the tokenizer does by default (with the beginning-of-sequence token of tokenizers that add
+        one); messages pass through the chat template and open the assistant's turn, or where there is no template, are
+        joined by blank lines. A `TokenizedText` has its own tokens.
 
         Raises:
             ConfigError: the chat template refuses the messages, or the prompt renders to no token.
@@ -63,7 +63,8 @@ class Renderer:
         return ids
 
     def thoughts(self, given: ThoughtMarks | None = None) -> ThoughtMarks | None:
-        """Return the marks of the model's thoughts: those of its record, else known ones that its chat template has; None: neither.
+        """Return the marks of the model's thoughts: those of its record, else known ones that its chat template has;
+        None: neither.
 
         Args:
             given: The given of the record.
@@ -94,13 +95,20 @@ class Renderer:
         """
         ids = self.text(token)
         if len(ids) != 1:
-            raise ConfigError(f"token {token!r} is {len(ids)} tokens to this model, but must be exactly one", hint="choose another label")
+            raise ConfigError(
+                f"token {token!r} is {len(ids)} tokens to this model, but must be exactly one",
+                hint="choose another label",
+            )
         return ids[0]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of tokens; ends of sequence and ids that the tokenizer lacks give none, other special tokens their names."""
+        """Return the text of tokens; ends of sequence and ids that the tokenizer lacks give none, other special tokens
+        their names.
+        """
         if self._bytes is not None:
-            return b"".join([self._bytes[token] for token in ids if token < len(self._bytes)]).decode("utf-8", "replace")
+            return b"".join([self._bytes[token] for token in ids if token < len(self._bytes)]).decode(
+                "utf-8", "replace"
+            )
         kept = [token for token in ids if token not in self.eos]
         return self._tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
@@ -127,7 +135,9 @@ class Renderer:
         return "".join("".join(map(self.name, run)) if ends else self.decode(list(run)) for ends, run in runs)
 
     def special(self) -> dict[str, str | None]:
-        """See `tts.backends.metadata.Tokenizer`. Where the tokenizer names no end of sequence, that of the model stands for it."""
+        """See `tts.backends.metadata.Tokenizer`. Where the tokenizer names no end of sequence, that of the model stands
+        for it.
+        """
         names = ("bos_token", "eos_token", "unk_token", "pad_token")
         known = {name: None if (told := getattr(self._tokenizer, name, None)) is None else str(told) for name in names}
         known["eos_token"] = known["eos_token"] or next(map(self.name, sorted(self.eos)), None)
@@ -145,15 +155,25 @@ class Renderer:
         Args:
             ids: [T] of the prompt.
             logprobs: [T].
-            likely: [T + 1] most likely tokens at each place and after the last, with log-probabilities; all () where none are wanted.
+            likely: [T + 1] most likely tokens at each place and after the last, with log-probabilities; all () where
+                none are wanted.
         """
-        texts = [self.name(token) if token in self.eos else piece for token, piece in zip(ids, self.pieces((), ids), strict=True)]
-        *tops, behind = [tuple(Top(self.name(token), logprob, token in self.eos) for token, logprob in some) for some in likely]
-        return PromptLogprobs(tuple(ids), tuple(texts), np.array(logprobs, np.float64), tuple(tops) if behind else (), behind)
+        texts = [
+            self.name(token) if token in self.eos else piece
+            for token, piece in zip(ids, self.pieces((), ids), strict=True)
+        ]
+        *tops, behind = [
+            tuple(Top(self.name(token), logprob, token in self.eos) for token, logprob in some) for some in likely
+        ]
+        return PromptLogprobs(
+            tuple(ids), tuple(texts), np.array(logprobs, np.float64), tuple(tops) if behind else (), behind
+        )
 
 
 def _byte_table(tokenizer: Any, eos: frozenset[int]) -> list[bytes] | None:
-    """Return the bytes of every token of a byte-level tokenizer, whose text is that of its tokens' bytes; None for others."""
+    """Return the bytes of every token of a byte-level tokenizer, whose text is that of its tokens' bytes; None for
+    others.
+    """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None or type(backend.decoder).__name__ != "ByteLevel":
         return None
@@ -183,6 +203,10 @@ _BYTES = _unicode_bytes()
 
 
 def eos_ids(generation: Any, config: Any, tokenizer: Any) -> frozenset[int]:
-    """Return every id that ends a sequence, by the generation settings (or None), the configuration and the tokenizer."""
+    """Return every id that ends a sequence, by the generation settings (or None), the configuration and the
+    tokenizer.
+    """
     told = (getattr(generation, "eos_token_id", None), getattr(config, "eos_token_id", None), tokenizer.eos_token_id)
-    return frozenset(int(token) for ids in told if ids is not None for token in (ids if isinstance(ids, list | tuple) else [ids]))
+    return frozenset(
+        int(token) for ids in told if ids is not None for token in (ids if isinstance(ids, list | tuple) else [ids])
+    )

@@ -100,7 +100,9 @@ class RowState:
             return "length"
         return None
 
-    def append(self, token: int, logprob: float, spread: Spread | None = None, sampling_logprob: float | None = None) -> Finish | None:
+    def append(
+        self, token: int, logprob: float, spread: Spread | None = None, sampling_logprob: float | None = None
+    ) -> Finish | None:
         """Append a drawn token, with what is known of its law; return how the row ended with it, or None."""
         self.ids.append(token)
         self.logprobs.append(logprob)

@@ -1,8 +1,8 @@
 """Where a row's text ends: step boundaries inside and across tokens, one scanner for every backend that sees tokens.
 
-Tokens are kept whole, since a model's state consists of whole tokens; text is cut. The text of a last token beyond the boundary is
-the *carry*: it opens the text of the continuation. So the pieces of a path join to its text, and are the pieces of `Task.split`,
-whatever the tokenizer.
+Tokens are kept whole, since a model's state consists of whole tokens; text is cut. The text of a last token beyond the
+boundary is the *carry*: it opens the text of the continuation. So the pieces of a path join to its text, and are the
+pieces of `Task.split`, whatever the tokenizer.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ class StopScanner:
 
 
 def is_asked(last: int, end: int) -> bool:
-    """Whether `StopCondition.finished` is asked at a boundary: at all in the first 65,536 characters, then at 256 in each doubling.
+    """Whether `StopCondition.finished` is asked at a boundary: at all in the first 65,536 characters, then at 256 in
+    each doubling.
 
     Args:
         last: Characters of the path up to the boundary before.
@@ -93,7 +94,9 @@ def is_asked(last: int, end: int) -> bool:
 
 
 def _open_end(text: str, stops: tuple[str, ...], longest: int) -> str:
-    """Return the end of a text that a stop text may begin in: after its last boundary, and shorter than the longest one."""
+    """Return the end of a text that a stop text may begin in: after its last boundary, and shorter than the longest
+    one.
+    """
     if longest < 2:
         return ""
     boundary = 0

@@ -1,7 +1,7 @@
 """The toy model as a backend: microseconds a step, no dependencies, and every probability known exactly.
 
-It serves law tests, orchestration benchmarks and first examples. Its language is `tts.backends.toy.language`; `value` knows whether
-each step is right, for verifiers of any quality.
+It serves law tests, orchestration benchmarks and first examples. Its language is `tts.backends.toy.language`; `value`
+knows whether each step is right, for verifiers of any quality.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ from tts.randomness import uniform
 from tts.thoughts import THINK, ThoughtMarks
 from tts.types import Prompt, prompt_text
 
-_Edges = tuple[tuple[float, int | str, float, float], ...]  # cumulative probability, outcome, its log-probability, and that drawn by
+# cumulative probability, outcome, its log-probability, and that drawn by
+_Edges = tuple[tuple[float, int | str, float, float], ...]
 
 
 _FREE = Rates()
@@ -61,10 +62,20 @@ class ToyBackend(Backend):
 
     name = "toy"
     caps = Caps(
-        steps="native", extend="native", fork="native", score="native", next_logprobs="native", value="native",
+        steps="native",
+        extend="native",
+        fork="native",
+        score="native",
+        next_logprobs="native",
+        value="native",
         prompt_logprobs="native",
-        logprobs=True, sampling_logprobs=True, token_ids=True, streams=True, stop_predicate=True, usage=True,
-    )  # fmt: skip
+        logprobs=True,
+        sampling_logprobs=True,
+        token_ids=True,
+        streams=True,
+        stop_predicate=True,
+        usage=True,
+    )
     rates = Rates(flops=2)
     metadata = BackendMetadata(
         value_heads=MappingProxyType({"truth": ValueHeadMetadata(("\n",), rates, own_model=True)}),
@@ -78,7 +89,10 @@ class ToyBackend(Backend):
         self.language = language or ToyLanguage()
         if prices != _FREE:
             self.rates = dataclasses.replace(prices, flops=type(self).rates.flops)
-            heads = {name: dataclasses.replace(head, rates=self.rates) for name, head in (self.metadata.value_heads or {}).items()}
+            heads = {
+                name: dataclasses.replace(head, rates=self.rates)
+                for name, head in (self.metadata.value_heads or {}).items()
+            }
             self.metadata = dataclasses.replace(self.metadata, value_heads=MappingProxyType(heads))
         self.identity = f"toy {self.language}"
         self._queue = BatchQueue(self._execute, self._fail, threaded=False)
@@ -117,7 +131,9 @@ class ToyBackend(Backend):
         return replies
 
     def _begin_path(self, prompt: Prompt, length: int) -> ToyHandle:
-        first, steps = read_sum("".join(self._tokens(prompt)) if isinstance(prompt, TokenizedText) else prompt_text(prompt))
+        first, steps = read_sum(
+            "".join(self._tokens(prompt)) if isinstance(prompt, TokenizedText) else prompt_text(prompt)
+        )
         truth = tuple(accumulate(steps, initial=first))[1:]
         handle = ToyHandle(steps, truth, first, 0, 0, True, (), length, 0, first=first)  # noqa: FBT003
         if self.language.thoughts:
@@ -175,7 +191,9 @@ class ToyBackend(Backend):
                 token = "A: "  # a single outcome needs no draw
             elif token is None:
                 at = len(tokens)
-                token, logprob, drawn[at] = self._draw(handle, request.sampling, uniform(row.stream, row.position + at, row.word))
+                token, logprob, drawn[at] = self._draw(
+                    handle, request.sampling, uniform(row.stream, row.position + at, row.word)
+                )
             logprobs.append(logprob)
             tokens.append(token)
             handle.write(token)
@@ -187,9 +205,14 @@ class ToyBackend(Backend):
         self.counters.generated_tokens += len(tokens)
         by_sampling = tuple(drawn.get(at, 0.0) for at in range(len(tokens))) if request.sampling_logprobs else ()
         return Sample(
-            scanner.text, tuple(map(token_id, tokens)), tuple(logprobs), scanner.ended or finish, handle, len(tokens),
+            scanner.text,
+            tuple(map(token_id, tokens)),
+            tuple(logprobs),
+            scanner.ended or finish,
+            handle,
+            len(tokens),
             sampling_logprobs=by_sampling,
-        )  # fmt: skip
+        )
 
     def _draw(self, handle: ToyHandle, sampling: Sampling, u: float) -> tuple[str, float, float]:
         """Return the token at a place where several may stand, its log-probability, and that under the sampling."""
@@ -217,7 +240,9 @@ class ToyBackend(Backend):
         edges = np.cumsum(law)
         edges[-1] = 2.0  # rounding must not leave a gap below 1
         drawn = [math.log(q) if q > 0 else -math.inf for q in law.tolist()]
-        return tuple((edge, value, math.log(p), by) for edge, (value, p), by in zip(edges.tolist(), kept, drawn, strict=True))
+        return tuple(
+            (edge, value, math.log(p), by) for edge, (value, p), by in zip(edges.tolist(), kept, drawn, strict=True)
+        )
 
     async def extend(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[Extension]]:
         """Append text. Tokens of the language move the state, other words do not."""
@@ -240,7 +265,9 @@ class ToyBackend(Backend):
 
         return self._with_text(handles, texts, scores)
 
-    async def next_logprobs(self, handles: Sequence[Any], texts: Sequence[str], tokens: Sequence[str]) -> list[Reply[NDArray[np.float64]]]:
+    async def next_logprobs(
+        self, handles: Sequence[Any], texts: Sequence[str], tokens: Sequence[str]
+    ) -> list[Reply[NDArray[np.float64]]]:
         """Return the exact log-probability of each token after handle and text."""
 
         def found(scratch: ToyHandle, written: list[str]) -> NDArray[np.float64]:
@@ -249,13 +276,16 @@ class ToyBackend(Backend):
 
         return self._with_text(handles, texts, found)
 
-    def _with_text(self, handles: Sequence[Any], texts: Sequence[str], value: Callable[[ToyHandle, list[str]], Any]) -> list[Reply[Any]]:
+    def _with_text(
+        self, handles: Sequence[Any], texts: Sequence[str], value: Callable[[ToyHandle, list[str]], Any]
+    ) -> list[Reply[Any]]:
         """Return what `value` returns for a copy of each handle and the tokens of its text."""
         pairs = [(handle, tokens_of(text)) for handle, text in zip(handles, texts, strict=True)]
         return [self._reply(value(handle.child(), tokens), len(tokens), handle) for handle, tokens in pairs]
 
     async def prompt_logprobs(self, prompts: Sequence[Prompt], top: int = 0) -> list[Reply[PromptLogprobs]]:
-        """Return exact log-probabilities after the first sum of each prompt and its newlines; the language has no law of the others.
+        """Return exact log-probabilities after the first sum of each prompt and its newlines; the language has no law
+        of the others.
 
         Raises:
             ConfigError: a prompt has no sum, or a token that the language lacks.
@@ -276,7 +306,11 @@ class ToyBackend(Backend):
         return replies
 
     def _tokens(self, prompt: Prompt) -> list[str]:
-        return list(map(token_text, prompt.ids)) if isinstance(prompt, TokenizedText) and not prompt else tokens_of(prompt_text(prompt))
+        return (
+            list(map(token_text, prompt.ids))
+            if isinstance(prompt, TokenizedText) and not prompt
+            else tokens_of(prompt_text(prompt))
+        )
 
     def _likely(self, handle: ToyHandle) -> tuple[Top, ...]:
         """Return what may come next, with log-probabilities, best first and the lowest id among equals."""
@@ -284,7 +318,11 @@ class ToyBackend(Backend):
         if expected is not None:
             return (Top(expected, 0.0, not expected),)
         base = handle.value + handle.steps[handle.step] if handle.step < len(handle.steps) else 0
-        found = [Top(str(base + one) if isinstance(one, int) else one, math.log(p)) for one, p in self._outcomes(handle) if p > 0]
+        found = [
+            Top(str(base + one) if isinstance(one, int) else one, math.log(p))
+            for one, p in self._outcomes(handle)
+            if p > 0
+        ]
         return tuple(sorted(found, key=lambda one: (-one.logprob, token_id(one.text))))
 
     def _logprob(self, handle: ToyHandle, token: str) -> float:

@@ -1,12 +1,12 @@
 """The toy's language: its distribution, its states and its tokens, independent of any backend.
 
-Asked "3 + 4 - 2", it writes "3 + 4 = 7", "7 - 2 = 5", "A: 5". Each result is right with a known probability and otherwise
-off by a known slip, which later steps carry on. So it errs step by step, as real models do, and every answer's probability is
-known exactly (`ToyLanguage.answer_distribution`).
+Asked "3 + 4 - 2", it writes "3 + 4 = 7", "7 - 2 = 5", "A: 5". Each result is right with a known probability and
+otherwise off by a known slip, which later steps carry on. So it errs step by step, as real models do, and every
+answer's probability is known exactly (`ToyLanguage.answer_distribution`).
 
-A language with thoughts writes these lines between `<think>` and `</think>`. At their end it may write "Wait" and compute the sum once
-more, with fewer errors. What it answers is the last value before the end of the thought. So a thought cut short answers a part of
-the sum, and a thought prolonged answers better.
+A language with thoughts writes these lines between `<think>` and `</think>`. At their end it may write "Wait" and
+compute the sum once more, with fewer errors. What it answers is the last value before the end of the thought. So a
+thought cut short answers a part of the sum, and a thought prolonged answers better.
 """
 
 from __future__ import annotations
@@ -30,7 +30,18 @@ _BEFORE = re.compile(r"(?:[\d)]\s*(?:\*\*?|[/×·÷^])\s*\(?\s*-?|[\d)]\s*[-+]\s
 _AFTER = re.compile(r"\s*\)?\s*(?:\*\*?|[/×·÷^])\s*[(-]?\s*\d|\s*[-+]\s*\(|\)\s*[-+]\s*\d|\.\d")
 _BESIDE: Final = 40  # characters on each side that are looked at
 _PIECES = re.compile(r"<think>\n|</think>\n|Wait\n| \+ | - | = |\n|A: |\?|-?\d+|[^\S\n]+|[^\s\d]+")
-_WORDS: Final = {"": 0, " + ": 1, " - ": 2, " = ": 3, "\n": 4, "A: ": 5, "?": 6, "<think>\n": 7, "</think>\n": 8, "Wait\n": 9}
+_WORDS: Final = {
+    "": 0,
+    " + ": 1,
+    " - ": 2,
+    " = ": 3,
+    "\n": 4,
+    "A: ": 5,
+    "?": 6,
+    "<think>\n": 7,
+    "</think>\n": 8,
+    "Wait\n": 9,
+}
 OPEN: Final = "<think>\n"
 CLOSE: Final = "</think>\n"
 WAIT: Final = "Wait\n"
@@ -62,8 +73,14 @@ class ToyLanguage:
             raise ConfigError(f"accuracy and mute are {self.accuracy} and {self.mute}, but must be probabilities")
         if not (0 <= self.again < 1 and 0 <= self.better <= 1):
             raise ConfigError(f"again and better are {self.again} and {self.better}, but must be in [0, 1) and [0, 1]")
-        if len(set(offsets)) < len(offsets) or 0 in offsets or not math.isclose(sum(share for _, share in self.slips), 1):
-            raise ConfigError(f"slips are {self.slips}, but must be distinct offsets other than 0 with shares that sum to 1")
+        if (
+            len(set(offsets)) < len(offsets)
+            or 0 in offsets
+            or not math.isclose(sum(share for _, share in self.slips), 1)
+        ):
+            raise ConfigError(
+                f"slips are {self.slips}, but must be distinct offsets other than 0 with shares that sum to 1"
+            )
 
     def outcomes(self, round_: int = 0) -> tuple[tuple[int, float], ...]:
         """Return the distribution of one result: (offset from the right one, probability), the right one first.
@@ -88,7 +105,9 @@ class ToyLanguage:
                 for offset, share in self.outcomes(round_):
                     after[value + change + offset] = after.get(value + change + offset, 0.0) + mass * share
             distribution = after
-        answers: dict[str | None, float] = {str(value): mass * (1 - self.mute) for value, mass in distribution.items() if mass > 0}
+        answers: dict[str | None, float] = {
+            str(value): mass * (1 - self.mute) for value, mass in distribution.items() if mass > 0
+        }
         if self.mute > 0:
             answers[None] = self.mute
         return answers
@@ -102,7 +121,9 @@ def read_sum(text: str) -> tuple[int, tuple[int, ...]]:
     """
     found = deque(_SUM.finditer(text), maxlen=1)
     if not found or _is_part(text, *found[0].span()):
-        raise ConfigError(f"the problem is {text[:60]!r}, but the toy model solves sums only", hint="for example '3 + 4 - 2'")
+        raise ConfigError(
+            f"the problem is {text[:60]!r}, but the toy model solves sums only", hint="for example '3 + 4 - 2'"
+        )
     terms = re.findall(r"^-?\d+|[+-]\s*\d+", found[0][0])
     return int(terms[0]), tuple(int("".join(term.split())) for term in terms[1:])
 
@@ -138,10 +159,22 @@ class ToyHandle:
     def child(self) -> ToyHandle:
         """Return a copy to write on."""
         return ToyHandle(
-            self.steps, self.truth, self.value, self.step, self.place, self.right, self.lines,
-            self.prompt_tokens, self.num_tokens, "", self, open_line=self.open_line,
-            thought=self.thought, first=self.first, round=self.round,
-        )  # fmt: skip
+            self.steps,
+            self.truth,
+            self.value,
+            self.step,
+            self.place,
+            self.right,
+            self.lines,
+            self.prompt_tokens,
+            self.num_tokens,
+            "",
+            self,
+            open_line=self.open_line,
+            thought=self.thought,
+            first=self.first,
+            round=self.round,
+        )
 
     def expected(self) -> str | None:
         """Return the token that comes next with certainty; None where it is random."""
@@ -221,7 +254,8 @@ class ToyHandle:
 
 
 def given_tokens(tokens: Sequence[str]) -> int:
-    """Return how many tokens are a problem's: up to the end of the first sum, and the newlines after it. The language has no law of them.
+    """Return how many tokens are a problem's: up to the end of the first sum, and the newlines after it. The language
+    has no law of them.
 
     Raises:
         ConfigError: there is no sum.
@@ -235,7 +269,9 @@ def given_tokens(tokens: Sequence[str]) -> int:
             while end < len(tokens) and tokens[end] == "\n":
                 end += 1
             return end
-    raise ConfigError(f"the problem is {''.join(tokens)[:60]!r}, but the toy model solves sums only", hint="for example '3 + 4 - 2'")
+    raise ConfigError(
+        f"the problem is {''.join(tokens)[:60]!r}, but the toy model solves sums only", hint="for example '3 + 4 - 2'"
+    )
 
 
 def is_number(token: str) -> bool:
@@ -252,7 +288,10 @@ def token_text(token: int) -> str:
     if 0 <= token < len(_WORDS):
         return list(_WORDS)[token]
     if token < 1000:
-        raise ConfigError(f"the text has the token {token}, which the toy model does not have", hint="tokens are those of its language")
+        raise ConfigError(
+            f"the text has the token {token}, which the toy model does not have",
+            hint="tokens are those of its language",
+        )
     number = token - 1000
     return str(number // 2 if number % 2 == 0 else -(number + 1) // 2)
 

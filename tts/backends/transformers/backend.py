@@ -61,14 +61,17 @@ _Job = _Call | RowRequest
 class TransformersBackend(StateBackend[CachedPath]):
     """Opens, continues and scores paths of a transformers model.
 
-    Idea: everything is computed path by path and row by row, nothing in batches. Rows of all requests take turns, a token a turn,
-        and new requests join between two turns, so that none waits for another's end. All shapes follow from the row alone, and so
-        do all bits: tokens and log-probabilities do not depend on the batch or its order. This needs one machine, number of threads
-        and version of torch. Forks share keys and values; a row under way has a copy of its path's.
+    Idea: everything is computed path by path and row by row, nothing in batches. Rows of all requests take turns, a
+    token a turn,
+        and new requests join between two turns, so that none waits for another's end. All shapes follow from the row
+        alone, and so do all bits: tokens and log-probabilities do not depend on the batch or its order. This needs one
+        machine, number of threads and version of torch. Forks share keys and values; a row under way has a copy of its
+        path's.
 
-    Accounting: opening a prompt computes all its tokens. A row reuses all tokens of its path and computes none of them. `extend`,
-        `score` and `next_logprobs` compute the tokens of their texts and reuse the path's. The last token of a path is read by
-        the next call; it was counted when it was opened, appended or generated, and is not counted again.
+    Accounting: opening a prompt computes all its tokens. A row reuses all tokens of its path and computes none of them.
+    `extend`,
+        `score` and `next_logprobs` compute the tokens of their texts and reuse the path's. The last token of a path is
+        read by the next call; it was counted when it was opened, appended or generated, and is not counted again.
 
     Args:
         model: A decoder-only model; it is switched to evaluation and to eager attention.
@@ -80,7 +83,8 @@ class TransformersBackend(StateBackend[CachedPath]):
         thoughts: Marks of its thoughts; None: those of its chat template.
 
     Raises:
-        ConfigError: the model has layers whose state is not keys and values of the whole path; or `max_rows` is below 1.
+        ConfigError: the model has layers whose state is not keys and values of the whole path; or `max_rows` is below
+            1.
     """
 
     caps = Caps(
@@ -135,12 +139,13 @@ class TransformersBackend(StateBackend[CachedPath]):
         Args:
             record: The record with weights in a package, a folder or on the Hub.
             device: A torch device; None: "cuda" where there is one, else "cpu".
-            dtype: "float32", "bfloat16" (a CPU needs instructions for it) or "float16"; None: float32 on a CPU, bfloat16 elsewhere.
+            dtype: "float32", "bfloat16" (a CPU needs instructions for it) or "float16"; None: float32 on a CPU,
+                bfloat16 elsewhere.
             max_rows: See the class.
 
         Raises:
-            ConfigError: the model cannot be had, is of a kind that this backend cannot run, an option is not valid, or the
-                record has a url.
+            ConfigError: the model cannot be had, is of a kind that this backend cannot run, an option is not valid, or
+                the record has a url.
         """
         refuse_url(record)
         place = device or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -176,7 +181,10 @@ class TransformersBackend(StateBackend[CachedPath]):
         rendered = [self._renderer.prompt(prompt) for prompt in prompts]
         for ids in rendered:
             check_prompt(len(ids), self._model.context)
-        calls = [self._call(lambda ids=ids: self._open_path(ids), self._keep, computed=len(ids), reused=0) for ids in rendered]
+        calls = [
+            self._call(lambda ids=ids: self._open_path(ids), self._keep, computed=len(ids), reused=0)
+            for ids in rendered
+        ]
         return await self._gather(calls)
 
     def _open_path(self, ids: tuple[int, ...]) -> CachedPath:
@@ -186,8 +194,9 @@ class TransformersBackend(StateBackend[CachedPath]):
     def sample(self, request: SampleRequest) -> RowSet:
         """Start the rows of one request.
 
-        Token number i of a row is drawn by `uniform(stream, position + i, word)`; the end-of-sequence token counts, and its
-        text is "". A row ends "length" at its cap and where its path fills the context, and "error" where the model failed.
+        Token number i of a row is drawn by `uniform(stream, position + i, word)`; the end-of-sequence token counts, and
+        its text is "". A row ends "length" at its cap and where its path fills the context, and "error" where the model
+        failed.
 
         Raises:
             EngineError: the handle has been released.
@@ -225,7 +234,9 @@ class TransformersBackend(StateBackend[CachedPath]):
         _, logits = self._model.read(path.state, (path.ids[-1], *ids[:-1]), logits=len(ids))
         return np.array([log_softmax(row)[token] for row, token in zip(logits, ids, strict=True)])
 
-    async def next_logprobs(self, handles: Sequence[Any], texts: Sequence[str], tokens: Sequence[str]) -> list[Reply[NDArray[np.float64]]]:
+    async def next_logprobs(
+        self, handles: Sequence[Any], texts: Sequence[str], tokens: Sequence[str]
+    ) -> list[Reply[NDArray[np.float64]]]:
         """Return log-probabilities of next tokens.
 
         Raises:
@@ -242,14 +253,18 @@ class TransformersBackend(StateBackend[CachedPath]):
         """Return the log-probabilities of all tokens of prompts, each read alone.
 
         Raises:
-            PromptTooLong: a prompt passes the context. ConfigError: it has no token, or an unknown one. Nothing has been computed.
+            PromptTooLong: a prompt passes the context. ConfigError: it has no token, or an unknown one. Nothing has
+                been computed.
         """
         self._check_open()
         rendered = [self._renderer.prompt(prompt) for prompt in prompts]
         for ids in rendered:
             check_read(len(ids), self._model.context)
             check_known(ids, self._model.vocab)
-        calls = [self._call(lambda ids=ids: self._prompt_logprobs(ids, top), _same, computed=len(ids), reused=0) for ids in rendered]
+        calls = [
+            self._call(lambda ids=ids: self._prompt_logprobs(ids, top), _same, computed=len(ids), reused=0)
+            for ids in rendered
+        ]
         return await self._gather(calls)
 
     def _prompt_logprobs(self, ids: tuple[int, ...], top: int) -> PromptLogprobs:
@@ -267,7 +282,9 @@ class TransformersBackend(StateBackend[CachedPath]):
 
     async def hidden(self, handles: Sequence[Any]) -> list[Reply[NDArray[np.float32]]]:
         """Return the last hidden state, as the output layer reads it, at the last token of each handle."""
-        return await self._with_text(handles, [""] * len(handles), lambda path, _: self._model.hidden(path.state, path.ids[-1]))
+        return await self._with_text(
+            handles, [""] * len(handles), lambda path, _: self._model.hidden(path.state, path.ids[-1])
+        )
 
     async def close(self) -> None:
         """Release every handle and stop the worker. Calls under way and later ones fail with an EngineError."""
@@ -281,13 +298,22 @@ class TransformersBackend(StateBackend[CachedPath]):
         compute: Callable[[CachedPath, tuple[int, ...]], Any],
         wrap: Callable[[Any, tuple[int, ...]], Any] = lambda value, _: value,
     ) -> list[Reply[Any]]:
-        """Return what `compute` returns for each path and the tokens of its text, as `wrap` makes it in the event loop's thread."""
-        pairs = [(self._state_of(handle), self._renderer.text(text)) for handle, text in zip(handles, texts, strict=True)]
+        """Return what `compute` returns for each path and the tokens of its text, as `wrap` makes it in the event
+        loop's thread.
+        """
+        pairs = [
+            (self._state_of(handle), self._renderer.text(text)) for handle, text in zip(handles, texts, strict=True)
+        ]
         for path, ids in pairs:
             check_text(len(path.ids), len(ids), self._model.context)
         return await self._gather(
             [
-                self._call(partial(compute, path, ids), lambda value, ids=ids: wrap(value, ids), computed=len(ids), reused=len(path.ids))
+                self._call(
+                    partial(compute, path, ids),
+                    lambda value, ids=ids: wrap(value, ids),
+                    computed=len(ids),
+                    reused=len(path.ids),
+                )
                 for path, ids in pairs
             ]
         )
@@ -306,7 +332,9 @@ class TransformersBackend(StateBackend[CachedPath]):
             self._decoder.run(self._read(jobs, deliver), more, lambda end: deliver(self._resolve, end))
 
     def _read(self, jobs: list[_Job], deliver: Callable[..., None]) -> list[RowRequest]:
-        """Compute prefill-only calls, and return the requests of rows. `jobs` is emptied, so that only the decoder holds paths."""
+        """Compute prefill-only calls, and return the requests of rows. `jobs` is emptied, so that only the decoder
+        holds paths.
+        """
         rows: list[RowRequest] = []
         for job in jobs:
             if not isinstance(job, _Call):

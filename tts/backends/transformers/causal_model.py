@@ -25,12 +25,14 @@ _CHUNK = 512  # tokens read in one pass: bounds the memory of attention scores
 class CausalModel:
     """Runs a decoder-only transformers model on explicit states.
 
-    Idea: rounding depends on the shapes of matrix products, so nothing is batched. A path is read alone, in passes cut by its own
-        calls, and a row reads one token a pass. So a row's bits do not depend on other rows. Attention is transformers' "eager" one.
+    Idea: rounding depends on the shapes of matrix products, so nothing is batched. A path is read alone, in passes cut
+    by its own
+        calls, and a row reads one token a pass. So a row's bits do not depend on other rows. Attention is transformers'
+        "eager" one.
 
     Args:
-        model: Any decoder-only model whose layers attend to the whole path, or to a window that `context` keeps paths within.
-            It is switched to evaluation and eager attention.
+        model: Any decoder-only model whose layers attend to the whole path, or to a window that `context` keeps paths
+            within. It is switched to evaluation and eager attention.
 
     Raises:
         ConfigError: the model has layers with another kind of state.
@@ -51,7 +53,9 @@ class CausalModel:
         head_size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         self.kv_bytes_per_token = 2 * self.num_layers * heads * head_size * self.dtype.itemsize
 
-    def read(self, state: Sequence[Segment], ids: Sequence[int], *, logits: int = 0) -> tuple[Segment, NDArray[np.float32]]:
+    def read(
+        self, state: Sequence[Segment], ids: Sequence[int], *, logits: int = 0
+    ) -> tuple[Segment, NDArray[np.float32]]:
         """Read tokens after a state.
 
         Args:
@@ -116,6 +120,7 @@ class CausalModel:
         apart = float((plain.cpu().log_softmax(-1) - torch.from_numpy(stepped).log_softmax(-1)).abs().max())
         if not apart <= (0.05 if self.dtype == torch.float32 else 1.0):
             raise ConfigError(
-                f"the architecture {type(self._model).__name__} is not supported: its steps are {apart:.2g} nats off a plain pass",
+                f"the architecture {type(self._model).__name__} is not supported: its steps are {apart:.2g} nats off "
+                "a plain pass",
                 hint="use another backend for this model",
             )

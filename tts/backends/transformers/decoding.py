@@ -33,7 +33,9 @@ class CachedPath:
 
 @dataclass(frozen=True, slots=True)
 class FinishedRow:
-    """An ended row: its sample without a handle, the path after it (None if cancelled or failed), and the tokens reused."""
+    """An ended row: its sample without a handle, the path after it (None if cancelled or failed), and the tokens
+    reused.
+    """
 
     rows: RowSet
     index: int
@@ -65,13 +67,17 @@ class RowDecoder:
         max_rows: Most rows under way at once; others wait, in order.
     """
 
-    def __init__(self, model: CausalModel, decode: Callable[[Sequence[int]], str], eos: frozenset[int], *, max_rows: int) -> None:
+    def __init__(
+        self, model: CausalModel, decode: Callable[[Sequence[int]], str], eos: frozenset[int], *, max_rows: int
+    ) -> None:
         self._model = model
         self._decode = decode
         self._eos = eos
         self._max_rows = max_rows
 
-    def run(self, requests: list[RowRequest], more: Callable[[], list[RowRequest]], ended: Callable[[FinishedRow], None]) -> None:
+    def run(
+        self, requests: list[RowRequest], more: Callable[[], list[RowRequest]], ended: Callable[[FinishedRow], None]
+    ) -> None:
         """Decode rows until they end. A row that fails ends alone.
 
         Args:
@@ -89,7 +95,12 @@ class RowDecoder:
             running = [row for row in running if self._goes_on(row, ended)]
             requests = more()
 
-    def _admit(self, waiting: deque[tuple[RowSet, int, CachedPath]], running: list[_Running], ended: Callable[[FinishedRow], None]) -> None:
+    def _admit(
+        self,
+        waiting: deque[tuple[RowSet, int, CachedPath]],
+        running: list[_Running],
+        ended: Callable[[FinishedRow], None],
+    ) -> None:
         """Start waiting rows, in order, while there is room; cancelled rows end without it."""
         for _ in range(len(waiting)):
             rows, index, path = waiting.popleft()
@@ -98,10 +109,14 @@ class RowDecoder:
             else:
                 waiting.append((rows, index, path))
 
-    def _start(self, rows: RowSet, index: int, path: CachedPath, running: list[_Running], ended: Callable[[FinishedRow], None]) -> None:
+    def _start(
+        self, rows: RowSet, index: int, path: CachedPath, running: list[_Running], ended: Callable[[FinishedRow], None]
+    ) -> None:
         """Start a row, or end it at once."""
         try:
-            state = RowState(rows, index, path.text, len(path.ids), decode=self._decode, eos=self._eos, context=self._model.context)
+            state = RowState(
+                rows, index, path.text, len(path.ids), decode=self._decode, eos=self._eos, context=self._model.context
+            )
             finish = state.at_once()
             if finish is None:
                 running.append(_Running(state, path, self._model.cache(path.state)))
@@ -133,4 +148,6 @@ class RowDecoder:
         began = time.perf_counter()
         logits = self._model.step(row.cache, (state.ids or row.path.ids)[-1])
         state.seconds += time.perf_counter() - began
-        return state.append(*draw(logits, state.rows.request.sampling, uniform(state.row.stream, state.position, state.row.word)))
+        return state.append(
+            *draw(logits, state.rows.request.sampling, uniform(state.row.stream, state.position, state.row.word))
+        )

@@ -13,7 +13,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.backends.base import Caps, Counters, Extension, Finish, Reply, RowSet, Sample, SampleRequest, StopCondition, TaskRows
+from tts.backends.base import (
+    Caps,
+    Counters,
+    Extension,
+    Finish,
+    Reply,
+    RowSet,
+    Sample,
+    SampleRequest,
+    StopCondition,
+    TaskRows,
+)
 from tts.backends.batching import closed_error
 from tts.backends.local import RenderingBackend
 from tts.backends.prompt_logprobs import PromptLogprobs
@@ -64,18 +75,21 @@ class VLLMRows(TaskRows):
 class VLLMBackend(RenderingBackend):
     """Opens, continues and scores paths of a model in vLLM.
 
-    Idea: a path is its tokens, and a continuation is a request with these as its prompt, whose computed blocks vLLM's prefix cache
-        keeps. Each token is drawn from vLLM's logits by the row's own stream (`tts.backends.vllm.processor`), so that a path drawn
-        step by step is one plain sample. No seed is sent: seeds of single requests end vLLM 0.32 on CPUs, and begin anew with
-        every request elsewhere. The rounding of logits still depends on the batch: in float32 about one draw in a million may
-        give another token, in 16 bits one in hundreds (estimates, from the rounding of a CDF). So `caps.streams` is True in
-        float32, or with vLLM's batch-invariant mode (VLLM_BATCH_INVARIANT=1); elsewhere solutions are not reproducible.
+    Idea: a path is its tokens, and a continuation is a request with these as its prompt, whose computed blocks vLLM's
+    prefix cache
+        keeps. Each token is drawn from vLLM's logits by the row's own stream (`tts.backends.vllm.processor`), so that a
+        path drawn step by step is one plain sample. No seed is sent: seeds of single requests end vLLM 0.32 on CPUs,
+        and begin anew with every request elsewhere. The rounding of logits still depends on the batch: in float32 about
+        one draw in a million may give another token, in 16 bits one in hundreds (estimates, from the rounding of a
+        CDF). So `caps.streams` is True in float32, or with vLLM's batch-invariant mode (VLLM_BATCH_INVARIANT=1);
+        elsewhere solutions are not reproducible.
 
-    Accounting: nothing is computed before rows or readings are requested. Each reads its prompt and path, of which vLLM reports the
-        reused tokens; the others are charged as computed. A row that ended before its first token is charged its whole input.
-        Tokens that vLLM generates after a row's end, one or two where a predicate ends it, are neither reported nor charged.
-        Steps that end in a token which holds their stop text end in vLLM itself. `score` reads its path anew: vLLM does not cache
-        prompt log-probabilities.
+    Accounting: nothing is computed before rows or readings are requested. Each reads its prompt and path, of which vLLM
+    reports the
+        reused tokens; the others are charged as computed. A row that ended before its first token is charged its whole
+        input. Tokens that vLLM generates after a row's end, one or two where a predicate ends it, are neither reported
+        nor charged. Steps that end in a token which holds their stop text end in vLLM itself. `score` reads its path
+        anew: vLLM does not cache prompt log-probabilities.
 
     Args:
         engine: The engine of the model.
@@ -133,7 +147,8 @@ class VLLMBackend(RenderingBackend):
 
     @classmethod
     def from_record(cls, record: ModelRecord, **options: Any) -> VLLMBackend:
-        """Start vLLM with a model, which takes from seconds to minutes; the options are those of `tts.backends.vllm.loading.load_parts`.
+        """Start vLLM with a model, which takes from seconds to minutes; the options are those of
+        `tts.backends.vllm.loading.load_parts`.
 
         Raises:
             ConfigError: the model cannot be had, vLLM does not run it, or an option is not valid.
@@ -155,7 +170,7 @@ class VLLMBackend(RenderingBackend):
             thoughts=thought_marks(record),
         )
 
-    # Reads ----------------------------------------------------------------------------------------------------------------------
+    # Reads ------------------------------------------------------------------------------------------------------------
 
     async def open(self, prompts: Sequence[Prompt]) -> list[Reply[Any]]:
         """Return handles of prompts; nothing is computed until a row is requested.
@@ -171,7 +186,8 @@ class VLLMBackend(RenderingBackend):
         return [Reply(VLLMHandle(ids, PathText.behind(ids)), 0) for ids in rendered]
 
     async def extend(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[Extension]]:
-        """Append text, which the next row reads. Text that the path's last token carried stays at the head of the next row's text.
+        """Append text, which the next row reads. Text that the path's last token carried stays at the head of the next
+        row's text.
 
         Raises:
             PromptTooLong: a path with its text passes the context.
@@ -200,7 +216,9 @@ class VLLMBackend(RenderingBackend):
 
         return await self._await_replies([scored(*pair) for pair in self._with_text(handles, texts, self._room - 1)])
 
-    async def next_logprobs(self, handles: Sequence[Any], texts: Sequence[str], tokens: Sequence[str]) -> list[Reply[NDArray[np.float64]]]:
+    async def next_logprobs(
+        self, handles: Sequence[Any], texts: Sequence[str], tokens: Sequence[str]
+    ) -> list[Reply[NDArray[np.float64]]]:
         """Return log-probabilities of next tokens.
 
         Raises:
@@ -266,7 +284,7 @@ class VLLMBackend(RenderingBackend):
                 raise closed_error() if self._closed else end
         return replies
 
-    # Rows -----------------------------------------------------------------------------------------------------------------------
+    # Rows -------------------------------------------------------------------------------------------------------------
 
     def sample(self, request: SampleRequest) -> RowSet:
         """Start the rows of one request.
@@ -300,7 +318,13 @@ class VLLMBackend(RenderingBackend):
         behind: VLLMHandle | None = None
         try:
             state = RowState(
-                rows, index, handle.text, len(handle.ids), decode=self._renderer.decode, eos=self._renderer.eos, context=self._room
+                rows,
+                index,
+                handle.text,
+                len(handle.ids),
+                decode=self._renderer.decode,
+                eos=self._renderer.eos,
+                context=self._room,
             )
             began = asyncio.get_running_loop().time()
             try:
@@ -324,11 +348,20 @@ class VLLMBackend(RenderingBackend):
         """Let vLLM generate until the row ends; return how it ended."""
         request, row = state.rows.request, state.row
         sampling = request.sampling
-        draws = [row.stream, row.position, row.word, sampling.temperature, sampling.top_p, sampling.top_k, sampling.min_p]
+        draws = [
+            row.stream,
+            row.position,
+            row.word,
+            sampling.temperature,
+            sampling.top_p,
+            sampling.top_k,
+            sampling.min_p,
+        ]
         settings = {
             "max_tokens": min(row.max_tokens, self._room - len(handle.ids)),
             "stop_token_ids": self._ending(request.stop),
-            "logprobs": min(TOP_TOKENS, self._vocab) if request.spreads or request.sampling_logprobs else 0,  # and of the token itself
+            # and of the token itself
+            "logprobs": min(TOP_TOKENS, self._vocab) if request.spreads or request.sampling_logprobs else 0,
             "extra_args": {DRAWS: draws} if sampling.temperature else None,  # else vLLM draws greedily
         }
         use.began = True
@@ -373,9 +406,11 @@ class VLLMBackend(RenderingBackend):
         if rows.done:
             self._live.discard(rows)
 
-    # Life -----------------------------------------------------------------------------------------------------------------------
+    # Life -------------------------------------------------------------------------------------------------------------
 
-    def _with_text(self, handles: Sequence[Any], texts: Sequence[str], room: int) -> list[tuple[VLLMHandle, tuple[int, ...]]]:
+    def _with_text(
+        self, handles: Sequence[Any], texts: Sequence[str], room: int
+    ) -> list[tuple[VLLMHandle, tuple[int, ...]]]:
         self._check_open()
         pairs = [(handle, self._renderer.text(text)) for handle, text in zip(handles, texts, strict=True)]
         for handle, ids in pairs:
@@ -403,5 +438,7 @@ class _InputUse:
 
 
 def _rank(law: Mapping[int, Any]) -> list[tuple[int, float]]:
-    """Return the tokens that vLLM tells of a place with their log-probabilities, best first and the lowest id among equals."""
+    """Return the tokens that vLLM tells of a place with their log-probabilities, best first and the lowest id among
+    equals.
+    """
     return sorted(((token, min(0.0, one.logprob)) for token, one in law.items()), key=lambda one: (-one[1], one[0]))

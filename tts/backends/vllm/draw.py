@@ -39,7 +39,9 @@ def drawn(logits: torch.Tensor, samplings: Sequence[Sampling], numbers: NDArray[
 
 
 def _most_likely(probs: Any, top_k: Any, top_p: Any) -> Any:
-    """Keep the `top_k` most likely tokens (0: all), then the fewest whose mass is at least `top_p` of theirs; lower ids win ties."""
+    """Keep the `top_k` most likely tokens (0: all), then the fewest whose mass is at least `top_p` of theirs; lower ids
+    win ties.
+    """
     ranked, ids = torch.sort(probs, dim=-1, descending=True, stable=True)
     places = torch.arange(probs.shape[-1], device=probs.device)
     ranked = ranked * ((places < top_k) | (top_k == 0))

@@ -1,7 +1,7 @@
 """vLLM's engine in an event loop and a thread of its own, for callers in any event loop.
 
-vLLM computes in a separate process, which it starts by importing the main module again: a script that uses it needs the guard
-`if __name__ == "__main__":`.
+vLLM computes in a separate process, which it starts by importing the main module again: a script that uses it needs the
+guard `if __name__ == "__main__":`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def imported(module: str) -> Any:
     """Return a module of vLLM, with its settings in the environment where the caller has not set them.
 
     Raises:
-        MissingDependency: vLLM or a dependency of it is not installed. ConfigError: it is installed, but does not start.
+        MissingDependency: vLLM or a dependency of it is not installed. ConfigError: it is installed, but does not
+            start.
     """
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
@@ -47,7 +48,8 @@ def imported(module: str) -> Any:
     except (ImportError, OSError, RuntimeError) as failure:
         raise ConfigError(
             f"vLLM is installed, but cannot be imported: {_first_line(failure)}",
-            hint="its build, torch and torchvision must be of versions that match; remove torchvision where it is not needed",
+            hint="its build, torch and torchvision must be of versions that match; remove torchvision where it is not "
+            "needed",
         ) from failure
 
 
@@ -90,7 +92,9 @@ class VLLMEngine:
             self._stop()
             if isinstance(failure, ConfigError | ImportError):
                 raise
-            raise ConfigError(f"vLLM did not start: {_first_line(failure)}", hint="see vLLM's own messages above") from failure
+            raise ConfigError(
+                f"vLLM did not start: {_first_line(failure)}", hint="see vLLM's own messages above"
+            ) from failure
         model = self._llm.model_config
         self.context = int(model.max_model_len)
         self.dtype = str(model.dtype).removeprefix("torch.")
@@ -114,8 +118,12 @@ class VLLMEngine:
         vllm = imported("vllm")
         kind = self._kinds.DELTA if streams else self._kinds.FINAL_ONLY
         try:
-            params = vllm.SamplingParams(temperature=0.0, detokenize=False, output_kind=kind, ignore_eos=True, **settings)
-            given = self._llm.generate(self._tokens(list(ids)), params, f"tts-{next(self._numbers)}", lora_request=self._lora)
+            params = vllm.SamplingParams(
+                temperature=0.0, detokenize=False, output_kind=kind, ignore_eos=True, **settings
+            )
+            given = self._llm.generate(
+                self._tokens(list(ids)), params, f"tts-{next(self._numbers)}", lora_request=self._lora
+            )
             async with aclosing(given):  # or its request would continue until it is collected
                 async for output in given:
                     yield output

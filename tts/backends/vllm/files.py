@@ -57,8 +57,12 @@ class ModelFiles:
 
 def _read(location: str, *, local_files_only: bool) -> tuple[Any, Any, Any]:
     """Return a model's configuration, its generation settings or None, and its tokenizer."""
-    config = transformers.AutoConfig.from_pretrained(location, local_files_only=local_files_only, trust_remote_code=False)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(location, local_files_only=local_files_only, trust_remote_code=False)
+    config = transformers.AutoConfig.from_pretrained(
+        location, local_files_only=local_files_only, trust_remote_code=False
+    )
+    tokenizer = transformers.AutoTokenizer.from_pretrained(
+        location, local_files_only=local_files_only, trust_remote_code=False
+    )
     try:
         generation = transformers.GenerationConfig.from_pretrained(location, local_files_only=local_files_only)
     except OSError:  # many models have none
@@ -67,7 +71,9 @@ def _read(location: str, *, local_files_only: bool) -> tuple[Any, Any, Any]:
 
 
 def digest(folder: Path) -> str:
-    """Return a checksum of a folder's JSON files, and of evenly spaced stretches of its weights: so that any training changes it."""
+    """Return a checksum of a folder's JSON files, and of evenly spaced stretches of its weights: so that any training
+    changes it.
+    """
     found = hashlib.sha256()
     for path in sorted([*folder.glob("*.json"), *folder.glob("*.safetensors")]):
         size = path.stat().st_size

@@ -23,7 +23,8 @@ except ModuleNotFoundError as failure:
     raise missing_extra(failure.name or "transformers", "vllm", "the vllm backend") from failure
 
 _CPU_KV_GIB = 2.0
-_CPU_BLOCK = 32  # tokens: vLLM's attention on CPUs takes multiples of it; its default there, 128, would share less of a path
+# tokens: vLLM's attention on CPUs takes multiples of it; its default there, 128, would share less of a path
+_CPU_BLOCK = 32
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # of an adapter, that vLLM can reserve
 _DTYPES = ("auto", "float32", "bfloat16", "float16")
 
@@ -55,8 +56,8 @@ def load_parts(
     """Start vLLM with a model, which takes from seconds to minutes.
 
     Args:
-        dtype: "auto" (the model's own), "float32", "bfloat16" (a CPU needs instructions for it) or "float16"; None: float32 on a CPU,
-            "auto" elsewhere.
+        dtype: "auto" (the model's own), "float32", "bfloat16" (a CPU needs instructions for it) or "float16"; None:
+            float32 on a CPU, "auto" elsewhere.
         kv_gib: Memory for keys and values, in GiB; None: 2 on a CPU, what vLLM finds free elsewhere.
         max_rows: Most rows under way at once; None: vLLM's choice.
         devices: Number that shares the model (tensor parallelism).
@@ -148,7 +149,8 @@ def lora_rank(folder: str) -> int:
         ranks = [int(settings["r"]), *map(int, (settings.get("rank_pattern") or {}).values())]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as failure:
         raise ConfigError(
-            f"lora is {folder!r}, but must be the folder of an adapter, with adapter_config.json and its rank r", hint="save it with peft"
+            f"lora is {folder!r}, but must be the folder of an adapter, with adapter_config.json and its rank r",
+            hint="save it with peft",
         ) from failure
     for rank in _RANKS:
         if min(ranks) > 0 and max(ranks) <= rank:

@@ -1,6 +1,7 @@
 """Agents: programs that change the files of a folder, and how they are run for one turn.
 
-An agent runs in the folder, with an empty home, and with these variables alone: `PATH`, `LANG`, `VIRTUAL_ENV`, `TMPDIR`, `HOME`, and
+An agent runs in the folder, with an empty home, and with these variables alone: `PATH`, `LANG`, `VIRTUAL_ENV`,
+`TMPDIR`, `HOME`, and
 
 - `TTS_PROMPT_FILE`: a file with the task, which is on standard input too;
 - `TTS_SEED`: a whole number, another one in each run, from which an agent that draws at random should draw;
@@ -8,11 +9,12 @@ An agent runs in the folder, with an empty home, and with these variables alone:
 - `TTS_REPORT_FILE`: where the agent may write, in JSON, its last `message`, its `tokens`, and its `status`;
 - `TTS_SESSION_FILE`: what the agent wrote there is there again when its run goes on from the state that it left.
 
-An agent that calls a model of the workspace also gets `TTS_MODEL`, its name, and the variables of `MODEL_VARIABLES`: the url and the key of
-its row, which is of no use in any other. Its tokens are those that the model counts.
+An agent that calls a model of the workspace also gets `TTS_MODEL`, its name, and the variables of `MODEL_VARIABLES`:
+the url and the key of its row, which is of no use in any other. Its tokens are those that the model counts.
 
-The status is "finished"; "cut", where the tokens did not suffice; or "turn", where the agent goes on if it is run again. An agent that goes
-on has `resumes`, and is run a turn at a time. Without a report the message is the end of what the agent printed.
+The status is "finished"; "cut", where the tokens did not suffice; or "turn", where the agent goes on if it is run
+again. An agent that goes on has `resumes`, and is run a turn at a time. Without a report the message is the end of what
+the agent printed.
 """
 
 from __future__ import annotations
@@ -29,7 +31,15 @@ from typing import Any, Final, Literal
 from tts.backends.workspace import toy_agent
 from tts.backends.workspace.leases import Loan
 from tts.backends.workspace.processes import MOST_OUTPUT, ProcessEnd
-from tts.backends.workspace.record import SUFFIXES, HarnessRecord, TrustedUsage, fill_fields, find_record, has_fields, names
+from tts.backends.workspace.record import (
+    SUFFIXES,
+    HarnessRecord,
+    TrustedUsage,
+    fill_fields,
+    find_record,
+    has_fields,
+    names,
+)
 from tts.errors import ConfigError, unknown_name
 
 Status = Literal["finished", "turn", "cut", "failed", "stopped"]
@@ -56,7 +66,8 @@ class Agent:
         resumes: Whether it is run a turn at a time, with a session that goes on.
         draws_by_seed: Whether equal files, prompts, seeds and sessions give equal runs.
         counts_tokens: Whether it reports its tokens, before it acts. Then a run that is stopped before has taken none.
-        environment: Further variables, in which `{url}`, `{key}` and `{model}` stand for those of a model. Without one they are left out.
+        environment: Further variables, in which `{url}`, `{key}` and `{model}` stand for those of a model. Without one
+            they are left out.
         files: Files below its empty home, written before it starts.
         leaves: Names of what it leaves in the folder, which is no part of a patch.
         trusted: What it says of its usage, where it calls a model on its own login.
@@ -86,7 +97,8 @@ TOY = Agent(
 
 
 def find_agent(given: str | Agent) -> Agent:
-    """Return an agent by its name: "toy", the name of a harness, the path of its record, or "command:PATH" for a program.
+    """Return an agent by its name: "toy", the name of a harness, the path of its record, or "command:PATH" for a
+    program.
 
     Raises:
         ConfigError: There is no such agent, or no such program.
@@ -102,7 +114,10 @@ def find_agent(given: str | Agent) -> Agent:
     path = given.removeprefix(_COMMAND)
     program = shutil.which(Path(path).absolute() if os.sep in path else path)
     if program is None:
-        raise ConfigError(f"agent is {given!r}, but {path!r} is no program that can be run", hint="give the path of an executable file")
+        raise ConfigError(
+            f"agent is {given!r}, but {path!r} is no program that can be run",
+            hint="give the path of an executable file",
+        )
     return Agent(given, (str(program),))
 
 
@@ -110,11 +125,19 @@ def _harness(record: HarnessRecord) -> Agent:
     """Return the agent that a record describes, whose program is installed."""
     name, *arguments = record.command
     if (program := shutil.which(Path(name).absolute() if os.sep in name else name)) is None:
-        raise ConfigError(f"agent is {record.name!r}, but its program {name!r} is not found on PATH", hint=record.install or "install it")
+        raise ConfigError(
+            f"agent is {record.name!r}, but its program {name!r} is not found on PATH",
+            hint=record.install or "install it",
+        )
     return Agent(
-        record.name, (str(program), *arguments), environment=record.environment, files=record.files, leaves=tuple(record.leaves),
-        trusted=record.trust_usage, model="needs" if record.trust_usage is None else "none",
-    )  # fmt: skip
+        record.name,
+        (str(program), *arguments),
+        environment=record.environment,
+        files=record.files,
+        leaves=tuple(record.leaves),
+        trusted=record.trust_usage,
+        model="needs" if record.trust_usage is None else "none",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +193,11 @@ class TurnFiles:
         """Return what stands for the fields of an agent's texts."""
         loan, text = self._loan, self.prompt.read_text(encoding="utf-8").replace("\0", "")
         files = {"prompt_file": str(self.prompt), "report_file": str(self.report), "home": self._own["HOME"]}
-        return {"prompt": text, **files, **({} if loan is None else {"url": loan.url, "key": loan.key, "model": loan.model})}
+        return {
+            "prompt": text,
+            **files,
+            **({} if loan is None else {"url": loan.url, "key": loan.key, "model": loan.model}),
+        }
 
     def begin(self, agent: Agent) -> tuple[str, ...]:
         """Write the files of an agent's home, and return its command."""
@@ -210,10 +237,14 @@ class TurnFiles:
             is_told: Whether the search has told it to stop.
         """
         last = end.output.strip()[-_MESSAGE:]
-        report = _read_report(self.report) if agent.trusted is None else self._trusted_report(agent.trusted, end, max_tokens)
+        report = (
+            _read_report(self.report) if agent.trusted is None else self._trusted_report(agent.trusted, end, max_tokens)
+        )
         tokens = report.get("tokens", 0) if self._loan is None else 0  # the model counts them
         if type(tokens) is not int or not 0 <= tokens <= max_tokens:
-            return AgentTurn("failed", "", 0, error=f"AgentReport: it reports {str(tokens)[:40]!r} tokens, of at most {max_tokens}")
+            return AgentTurn(
+                "failed", "", 0, error=f"AgentReport: it reports {str(tokens)[:40]!r} tokens, of at most {max_tokens}"
+            )
         status = report.get("status", "finished")
         if status not in (("finished", "turn", "cut") if agent.resumes else ("finished", "cut")):
             return AgentTurn("failed", "", tokens, error=f"AgentReport: it reports the status {str(status)[:40]!r}")
@@ -228,16 +259,24 @@ class TurnFiles:
         if end.stopped:
             return AgentTurn("stopped", last, tokens)
         if end.code != 0 and not changed:
-            return AgentTurn("failed", "", tokens, error=f"AgentFailed: it ended with exit code {end.code}: {_last_line(last)}")
+            return AgentTurn(
+                "failed", "", tokens, error=f"AgentFailed: it ended with exit code {end.code}: {_last_line(last)}"
+            )
         if agent.model == "needs" and self._loan is not None and not self._loan.calls:
-            return AgentTurn("failed", "", tokens, error="AgentCalls: it did not call the model at the url that it was given")
+            return AgentTurn(
+                "failed", "", tokens, error="AgentCalls: it did not call the model at the url that it was given"
+            )
         session = self.session.read_bytes() if agent.resumes and self.session.is_file() else b""
         if len(session) > _MOST_SESSION:
-            return AgentTurn("failed", "", tokens, error=f"AgentReport: its session has more than {_MOST_SESSION >> 20} MiB")
+            return AgentTurn(
+                "failed", "", tokens, error=f"AgentReport: its session has more than {_MOST_SESSION >> 20} MiB"
+            )
         return AgentTurn(status, message, tokens, session)
 
     def _trusted_report(self, trusted: TrustedUsage, end: ProcessEnd, max_tokens: int) -> Mapping[str, Any]:
-        """Return the report of an agent with a login of its own. More tokens than it might take, or an unknown number, count as all."""
+        """Return the report of an agent with a login of its own. More tokens than it might take, or an unknown number,
+        count as all.
+        """
         said = _read_report(self.report) or _parse_report((end.output.strip().splitlines() or [""])[-1])
         tokens, message = _value_at(said, trusted.tokens), _value_at(said, trusted.message)
         if type(tokens) is not int or not 0 <= tokens <= max_tokens:

@@ -1,4 +1,6 @@
-"""Runs of an agent as a model: `AgentRuns`, whose states are commits and whose answers are patches. `tts.Workspace` adds a model to it."""
+"""Runs of an agent as a model: `AgentRuns`, whose states are commits and whose answers are patches. `tts.Workspace`
+adds a model to it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from tts.backends.base import Backend, Caps, Counters, Finish, Reply, RowSet, Sample, SampleRequest, StopCondition, TaskRows
+from tts.backends.base import (
+    Backend,
+    Caps,
+    Counters,
+    Finish,
+    Reply,
+    RowSet,
+    Sample,
+    SampleRequest,
+    StopCondition,
+    TaskRows,
+)
 from tts.backends.batching import closed_error
 from tts.backends.metadata import BackendMetadata
 from tts.backends.workspace.agents import Agent, AgentTurn, TurnFiles, find_agent
@@ -48,7 +61,9 @@ class WorkspaceHandle:
 
 
 class _AgentRows(TaskRows):
-    """Rows whose agents are stopped as soon as the rows are cancelled or have failed; each row ends when its agent has."""
+    """Rows whose agents are stopped as soon as the rows are cancelled or have failed; each row ends when its agent
+    has.
+    """
 
     __slots__ = ("begun", "lock", "processes")
 
@@ -96,10 +111,11 @@ class _Run:
 
 
 class AgentRuns(Backend):
-    r"""Runs of an agent in forks of a repository, which is only read. A row is a run, its text ends in a patch, and a handle is a commit.
+    r"""Runs of an agent in forks of a repository, which is only read. A row is a run, its text ends in a patch, and a
+    handle is a commit.
 
-    A fork is a folder with the files of a state. When the agent's run ends, the files are the next state. The repository's own `.git`,
-    files and settings stay as they are. The agent runs as you do: a fork is no sandbox.
+    A fork is a folder with the files of a state. When the agent's run ends, the files are the next state. The
+    repository's own `.git`, files and settings stay as they are. The agent runs as you do: a fork is no sandbox.
 
     Close it, or use it in a `with` block, to remove its states. Otherwise they are removed when the interpreter ends.
 
@@ -107,7 +123,8 @@ class AgentRuns(Backend):
         repo: A folder in a repository of git, or a plain folder.
         agent: The agent, or the name of one (`tts.backends.workspace.agents.find_agent`).
         revision: The revision that the agents begin from. A plain folder has only `HEAD`.
-        include_changes: Whether changed tracked files belong to what they begin from. Otherwise a repository that has some is refused.
+        include_changes: Whether changed tracked files belong to what they begin from. Otherwise a repository that has
+            some is refused.
         jobs: The most agents at once, at least 1. Without a model, results do not depend on it.
         door: Where agents call a model; None: they call none of the workspace.
 
@@ -288,7 +305,9 @@ class AgentRuns(Backend):
             usage = None if loan is None else loan.end()
         if usage is not None:
             tokens = usage.generated_tokens + usage.cancelled_tokens
-            sample = dataclasses.replace(sample, num_tokens=tokens, estimated=usage.estimated, seconds=usage.work_seconds)
+            sample = dataclasses.replace(
+                sample, num_tokens=tokens, estimated=usage.estimated, seconds=usage.work_seconds
+            )
         return sample, usage
 
     def _run_agent(self, rows: _AgentRows, index: int, stream: int, loan: Loan | None) -> Sample:
@@ -298,7 +317,9 @@ class AgentRuns(Backend):
         self.store.keep(run.fork.state)
         try:
             while True:
-                turn = self._turn(rows, run, _seed(stream, row.position + run.tokens, row.word), row.max_tokens - run.tokens)
+                turn = self._turn(
+                    rows, run, _seed(stream, row.position + run.tokens, row.word), row.max_tokens - run.tokens
+                )
                 self._add(run, turn)
                 if (finish := _finish(turn, run, request.stop, request.text, row.max_tokens)) is not None:
                     return self._sample(request.handle.prompt, run, finish)
@@ -325,7 +346,11 @@ class AgentRuns(Backend):
                 state = self.store.commit(run.fork)
             except EngineError as failure:
                 turn = files.read(self.agent, end, max_tokens, changed=False, is_told=is_told)
-                return turn if turn.status == "failed" else dataclasses.replace(turn, status="failed", error=f"Workspace: {failure.cause}")
+                return (
+                    turn
+                    if turn.status == "failed"
+                    else dataclasses.replace(turn, status="failed", error=f"Workspace: {failure.cause}")
+                )
             changed = state.tree != run.fork.state.tree
             self.store.release(run.fork.state)
             run.fork = dataclasses.replace(run.fork, state=state)

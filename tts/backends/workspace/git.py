@@ -55,10 +55,14 @@ def run_git(
         **(variables or {}),
     }
     try:
-        end = subprocess.run(["git", *_QUIET, *arguments], cwd=folder, env=environment, input=stdin, capture_output=True, check=False)
+        end = subprocess.run(
+            ["git", *_QUIET, *arguments], cwd=folder, env=environment, input=stdin, capture_output=True, check=False
+        )
     except FileNotFoundError:
         raise ConfigError("workspaces need the program git, which is not found on PATH", hint="install git") from None
     if end.returncode not in ok:
         lines = end.stderr.decode(errors="replace").strip().splitlines()
-        raise EngineError(f"git {arguments[0]} failed in {folder}: {lines[0] if lines else f'exit code {end.returncode}'}")
+        raise EngineError(
+            f"git {arguments[0]} failed in {folder}: {lines[0] if lines else f'exit code {end.returncode}'}"
+        )
     return end.stdout

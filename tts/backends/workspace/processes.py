@@ -46,7 +46,9 @@ class Process:
         stdin: What it reads from standard input.
     """
 
-    def __init__(self, command: Sequence[str], folder: Path, environment: Mapping[str, str], stdin: Path | None = None) -> None:
+    def __init__(
+        self, command: Sequence[str], folder: Path, environment: Mapping[str, str], stdin: Path | None = None
+    ) -> None:
         life, self._life = os.pipe()
         self._status, status = os.pipe()
         self._lock = threading.Lock()
@@ -72,7 +74,9 @@ class Process:
             os.close(status)
 
     def stop(self) -> None:
-        """Tell the program to stop, from any thread: SIGTERM, and a moment later SIGKILL to all that descends from it."""
+        """Tell the program to stop, from any thread: SIGTERM, and a moment later SIGKILL to all that descends from
+        it.
+        """
         with self._lock:
             if not self._is_told:
                 self._is_told = True

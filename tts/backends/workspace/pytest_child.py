@@ -1,8 +1,9 @@
 """Runs pytest in a fork, with nothing of the fork before pytest in the import path, and says what ran.
 
-It is run by its path (`python -I -B pytest_child.py REPORT MODULES FIRST ARGUMENT…`) by the Python that has the repository's packages, so
-it imports only the standard library and pytest. REPORT is where it writes, in JSON, the modules of the repository that were imported from
-elsewhere. MODULES are their names, with commas between. FIRST is "1" where the fork comes first in the import path once pytest is there.
+It is run by its path (`python -I -B pytest_child.py REPORT MODULES FIRST ARGUMENT…`) by the Python that has the
+repository's packages, so it imports only the standard library and pytest. REPORT is where it writes, in JSON, the
+modules of the repository that were imported from elsewhere. MODULES are their names, with commas between. FIRST is "1"
+where the fork comes first in the import path once pytest is there.
 """
 
 import json

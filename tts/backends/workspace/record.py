@@ -5,9 +5,9 @@
     environment: {OPENAI_BASE_URL: "{url}/v1", OPENAI_API_KEY: "{key}"}
     install: pip install my-agent
 
-A record has no code. `command` is a program and its arguments, which no shell reads; the program is found on PATH. The prompt is on
-standard input, and in the file `{prompt_file}`. `records/` has the records of this package. `find_record` takes the name of one, or the
-path of a YAML file.
+A record has no code. `command` is a program and its arguments, which no shell reads; the program is found on PATH. The
+prompt is on standard input, and in the file `{prompt_file}`. `records/` has the records of this package. `find_record`
+takes the name of one, or the path of a YAML file.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class TrustedUsage(Section):
 class HarnessRecord(Section):
     """A coding agent, and how it is run for one task.
 
-    Texts may have the fields `{prompt}`, `{prompt_file}`, `{url}` (the gateway, without a path), `{key}`, `{model}`, `{home}` and
-    `{report_file}`. Other braces stay as they are.
+    Texts may have the fields `{prompt}`, `{prompt_file}`, `{url}` (the gateway, without a path), `{key}`, `{model}`,
+    `{home}` and `{report_file}`. Other braces stay as they are.
 
     Args:
         name: The name of the record.
@@ -61,8 +61,8 @@ class HarnessRecord(Section):
         environment: Further variables of its environment.
         leaves: Names of what it leaves in the folder of the task, such as `.mine.cache*`, which is no part of a patch.
         files: Files that are written before it starts, by their paths below its empty home.
-        trust_usage: What it says of its usage, where it calls a model on its own login. That counts as an estimate. None: it calls a model
-            of the workspace.
+        trust_usage: What it says of its usage, where it calls a model on its own login. That counts as an estimate.
+            None: it calls a model of the workspace.
         install: How the program is installed, for people.
         source: Where the fields are from.
         notes: Advice for users.
@@ -110,10 +110,13 @@ class HarnessRecord(Section):
     def _fields(self) -> HarnessRecord:
         used = {name for text in self.texts for name in _FIELD.findall(text)}
         if self.trust_usage is not None and not used.isdisjoint(_OF_MODEL):
-            raise ConfigError("trust_usage is given, but the record uses {url}, {key} or {model}, which are those of a model here")
+            raise ConfigError(
+                "trust_usage is given, but the record uses {url}, {key} or {model}, which are those of a model here"
+            )
         if self.trust_usage is None and not {"url", "key"} <= used:
             raise ConfigError(
-                "the record does not use both {url} and {key}, so that its calls would not reach the model", hint="or set trust_usage"
+                "the record does not use both {url} and {key}, so that its calls would not reach the model",
+                hint="or set trust_usage",
             )
         return self
 
@@ -135,7 +138,9 @@ def has_fields(text: str) -> bool:
 
 def names() -> list[str]:
     """Return the sorted names of the records in this package."""
-    return sorted(entry.name.removesuffix(SUFFIXES[0]) for entry in _folder().iterdir() if entry.name.endswith(SUFFIXES[0]))
+    return sorted(
+        entry.name.removesuffix(SUFFIXES[0]) for entry in _folder().iterdir() if entry.name.endswith(SUFFIXES[0])
+    )
 
 
 def find_record(name: str) -> HarnessRecord | None:
@@ -153,9 +158,13 @@ def find_record(name: str) -> HarnessRecord | None:
         with Path(name).expanduser().open("rb") as file:
             text = file.read(_MOST_BYTES + 1)
     except OSError as failure:
-        raise ConfigError(f"agent is {name!r}, a record that cannot be read: {failure.strerror}", hint="give the path of a file") from None
+        raise ConfigError(
+            f"agent is {name!r}, a record that cannot be read: {failure.strerror}", hint="give the path of a file"
+        ) from None
     if len(text) > _MOST_BYTES:
-        raise ConfigError(f"the record {name!r} has more than {_MOST_BYTES >> 10} KiB", hint="give the path of a record")
+        raise ConfigError(
+            f"the record {name!r} has more than {_MOST_BYTES >> 10} KiB", hint="give the path of a record"
+        )
     return _parse(text, f"the record {name!r}")
 
 

@@ -1,4 +1,5 @@
-"""Data sets of repositories: a folder with a folder for each task, and each problem opened in the repository of its own.
+"""Data sets of repositories: a folder with a folder for each task, and each problem opened in the repository of its
+own.
 
     patches/
       leap/
@@ -87,12 +88,16 @@ def read_tasks(folder: str | Path) -> list[RepositoryTask]:
     """
     files = sorted(Path(folder).glob(f"*/{TASK_FILE}"))
     if not files:
-        raise ConfigError(f"the data set {str(folder)!r} has no task", hint=f"make a folder for each task, with {TASK_FILE}")
+        raise ConfigError(
+            f"the data set {str(folder)!r} has no task", hint=f"make a folder for each task, with {TASK_FILE}"
+        )
     tasks = [_read_task(file) for file in files]
     named: dict[str, Path] = {}
     for file, task in zip(files, tasks, strict=True):
         if (other := named.setdefault(task.prompt, file)) != file:
-            raise ConfigError(f"{file}: its prompt is that of {other}, but each must be another", hint="name the files to mend")
+            raise ConfigError(
+                f"{file}: its prompt is that of {other}, but each must be another", hint="name the files to mend"
+            )
     return tasks
 
 
@@ -108,7 +113,9 @@ def _read_task(file: Path) -> RepositoryTask:
     try:
         words = shlex.split(texts["tests"])
     except ValueError as failure:
-        raise ConfigError(f"{file}: its tests is {shown(texts['tests'])}, but must be words of a command: {failure}") from None
+        raise ConfigError(
+            f"{file}: its tests is {shown(texts['tests'])}, but must be words of a command: {failure}"
+        ) from None
     if not words:
         raise ConfigError(f"{file}: its tests is empty, but must name a program", hint="for example pytest -q")
     repo = _within(file, "repo", texts.get("repo", "repo"))
@@ -128,7 +135,9 @@ def _read_yaml(file: Path) -> Mapping[str, Any]:
     except (OSError, UnicodeDecodeError, ConfigError) as failure:
         raise ConfigError(f"{file}: {failure.cause if isinstance(failure, ConfigError) else failure}") from None
     if not isinstance(told, dict):
-        raise ConfigError(f"{file}: it must be keys with values, at most {_MOST_BYTES >> 20} MiB", hint="such as prompt: Fix leap.py")
+        raise ConfigError(
+            f"{file}: it must be keys with values, at most {_MOST_BYTES >> 20} MiB", hint="such as prompt: Fix leap.py"
+        )
     return cast("dict[str, Any]", told)
 
 
@@ -147,7 +156,8 @@ def _within(file: Path, key: str, name: str) -> Path:
 
 
 class Repositories(Backend):
-    """Runs of an agent, each problem of a data set in its own repository. A prompt is that of a task, or has it in its text.
+    """Runs of an agent, each problem of a data set in its own repository. A prompt is that of a task, or has it in its
+    text.
 
     Args:
         data: The folder of the data set.
@@ -171,7 +181,9 @@ class Repositories(Backend):
         self.caps = self._workspaces[0].caps
         for workspace in self._workspaces:
             workspace.counters = self.counters
-        digest = hashlib.sha256(" ".join(workspace.store.root.tree for workspace in self._workspaces).encode()).hexdigest()
+        digest = hashlib.sha256(
+            " ".join(workspace.store.root.tree for workspace in self._workspaces).encode()
+        ).hexdigest()
         self.identity = f"repositories {found.name} {digest}"
 
     @classmethod
@@ -185,7 +197,9 @@ class Repositories(Backend):
         for name in others:
             raise unknown_name("option of repositories", name, ("data", "agent", "jobs"))
         if not data or not agent:
-            raise ConfigError("the options data and agent are required", hint="options: {data: examples/patches, agent: toy}")
+            raise ConfigError(
+                "the options data and agent are required", hint="options: {data: examples/patches, agent: toy}"
+            )
         return cls(data, agent=agent, jobs=jobs)
 
     def count(self, prompt: Prompt) -> int:  # noqa: ARG002 - what agents read is counted with their runs
@@ -245,6 +259,7 @@ class Repositories(Backend):
         found = [place for place, task in enumerate(self.tasks) if task.prompt in prompt]
         if not found:
             raise ConfigError(
-                f"the prompt {shown(prompt)} is of no task of the data set", hint=f"the prompts are those in {TASK_FILE} of its folders"
+                f"the prompt {shown(prompt)} is of no task of the data set",
+                hint=f"the prompts are those in {TASK_FILE} of its folders",
             )
         return max(found, key=lambda place: len(self.tasks[place].prompt))

@@ -1,10 +1,11 @@
 """States of a repository to continue and fork, kept in a repository of the run's own.
 
-A state is a commit, as a handle of the engine is a node of its KV tree. The run's repository borrows all objects of the user's
-repository by git's alternates, so a fork costs one checkout and no object is kept twice. The user's repository is only read.
+A state is a commit, as a handle of the engine is a node of its KV tree. The run's repository borrows all objects of the
+user's repository by git's alternates, so a fork costs one checkout and no object is kept twice. The user's repository
+is only read.
 
-Each fork is a folder with a private repository, not one of `git worktree`. A process in a fork may use git freely: its commits,
-branches, stashes, settings and hooks are in its folder alone, and no command of the store reads them.
+Each fork is a folder with a private repository, not one of `git worktree`. A process in a fork may use git freely: its
+commits, branches, stashes, settings and hooks are in its folder alone, and no command of the store reads them.
 """
 
 from __future__ import annotations
@@ -61,12 +62,14 @@ class Checkout:
 class StateStore:
     """The states of one run over one repository.
 
-    The store is a folder of its own. It is removed when the store is closed; `clean` removes those of processes that were killed.
+    The store is a folder of its own. It is removed when the store is closed; `clean` removes those of processes that
+    were killed.
 
     Args:
         repo: A folder in a repository of git with a worktree, or a plain folder, whose files become the root.
         revision: The revision whose files are the root, in git's notation. A plain folder has only `HEAD`.
-        include_changes: Whether changed tracked files belong to the root. Otherwise a repository that has some is refused.
+        include_changes: Whether changed tracked files belong to the root. Otherwise a repository that has some is
+            refused.
         folder: The folder of all stores. None means `workspaces_folder()`.
 
     Attributes:
@@ -75,12 +78,17 @@ class StateStore:
         untracked: Files that git does not track, which the root leaves out.
 
     Raises:
-        ConfigError: git is missing; the repository is bare, shallow or a partial clone, has changed tracked files, submodules or
-            pointers of Git LFS; the revision is not a commit; or a plain folder has the stores.
+        ConfigError: git is missing; the repository is bare, shallow or a partial clone, has changed tracked files,
+            submodules or pointers of Git LFS; the revision is not a commit; or a plain folder has the stores.
     """
 
     def __init__(
-        self, repo: str | Path = ".", revision: str = "HEAD", *, include_changes: bool = False, folder: Path | None = None
+        self,
+        repo: str | Path = ".",
+        revision: str = "HEAD",
+        *,
+        include_changes: bool = False,
+        folder: Path | None = None,
     ) -> None:
         path = Path(repo).absolute()
         if not path.is_dir():
@@ -116,7 +124,9 @@ class StateStore:
         path.mkdir(parents=True)
         run_git("init", "--quiet", "--template=", f"--object-format={self._format}", str(path), folder=path)
         _write_lines(path / ".git" / "objects" / "info" / "alternates", str(self._git_dir / "objects"))
-        _write_lines(path / ".git" / "info" / "exclude", (self._git_dir / "info" / "exclude").read_text(encoding="utf-8"))
+        _write_lines(
+            path / ".git" / "info" / "exclude", (self._git_dir / "info" / "exclude").read_text(encoding="utf-8")
+        )
         run_git("checkout", "--quiet", "--detach", state.commit, "--", folder=path)
         # a copy that the process in the fork does not reach by git: only what changed on disk is read again
         shutil.copyfile(path / ".git" / "index", self._index(path))
@@ -149,7 +159,9 @@ class StateStore:
         return self._diff(state, base or self.root)
 
     def text_patch(self, state: State) -> str:
-        """Return the changes from the root to a state as text; where they are not UTF-8, every file in git's form for binary files."""
+        """Return the changes from the root to a state as text; where they are not UTF-8, every file in git's form for
+        binary files.
+        """
         patch = self._diff(state, self.root)
         if b"\0" not in patch:
             with contextlib.suppress(UnicodeDecodeError):
@@ -176,7 +188,12 @@ class StateStore:
             self._git("read-tree", self.root.tree, variables=variables)
             if patch:
                 self._git(
-                    "apply", "--cached", "--whitespace=nowarn", "-", variables=variables, stdin=patch.encode("utf-8", "surrogatepass")
+                    "apply",
+                    "--cached",
+                    "--whitespace=nowarn",
+                    "-",
+                    variables=variables,
+                    stdin=patch.encode("utf-8", "surrogatepass"),
                 )
             tree = self._git("write-tree", variables=variables).decode().strip()
             if is_restored is not None and (lines := self._restore_lines(tree, is_restored)):
@@ -217,14 +234,18 @@ class StateStore:
             self._index(fork.path).unlink(missing_ok=True)
         with self._refs:
             free: list[str] = []
-            for commit in (part.commit for part in parts if isinstance(part, State) and part.commit != self.root.commit):
+            for commit in (
+                part.commit for part in parts if isinstance(part, State) and part.commit != self.root.commit
+            ):
                 self._kept[commit] -= 1
                 if not self._kept[commit]:
                     free.append(commit)
                 if self._kept[commit] <= 0:
                     del self._kept[commit]
             if free:
-                self._git("update-ref", "--stdin", stdin="".join(f"delete refs/states/{commit}\n" for commit in free).encode())
+                self._git(
+                    "update-ref", "--stdin", stdin="".join(f"delete refs/states/{commit}\n" for commit in free).encode()
+                )
 
     def keep(self, state: State) -> None:
         """Keep a state until it is released once more."""
@@ -258,7 +279,15 @@ class StateStore:
         """Make the repository of the run. It borrows the objects of the user's, and has their excluded names."""
         self._format = source.object_format
         self._git_dir.mkdir()
-        run_git("init", "--quiet", "--bare", "--template=", f"--object-format={self._format}", str(self._git_dir), folder=self.folder)
+        run_git(
+            "init",
+            "--quiet",
+            "--bare",
+            "--template=",
+            f"--object-format={self._format}",
+            str(self._git_dir),
+            folder=self.folder,
+        )
         _write_lines(self._git_dir / "info" / "exclude", source.exclude)
         if source.objects is not None:
             _write_lines(self._git_dir / "objects" / "info" / "alternates", str(source.objects))
@@ -266,7 +295,9 @@ class StateStore:
         (self.folder / "indexes").mkdir()
 
     def _root(self, source: _Borrowed, *, include_changes: bool) -> State:
-        """Return the root: the revision, with the user's changes where they are included, or the files of a plain folder."""
+        """Return the root: the revision, with the user's changes where they are included, or the files of a plain
+        folder.
+        """
         if source.commit is not None and not (include_changes and source.changed):
             root = State(source.commit, self._git("rev-parse", f"{source.commit}^{{tree}}").decode().strip())
             self.keep(root)
@@ -276,20 +307,24 @@ class StateStore:
             self._git("read-tree", source.commit, variables=variables, folder=source.top)
         what = "--all" if source.commit is None else "--update"
         self._git("add", what, "--", ".", variables=variables, folder=source.top)
-        return self._commit_tree(self._git("write-tree", variables=variables, folder=source.top).decode().strip(), source.commit)
+        return self._commit_tree(
+            self._git("write-tree", variables=variables, folder=source.top).decode().strip(), source.commit
+        )
 
     def _refuse_unusable(self, commit: str) -> None:
         """Refuse trees whose files are elsewhere."""
         if links := self._gitlinks(commit):
             raise ConfigError(
-                f"repo has the submodule {links[0]!r}, whose files a workspace cannot fork", hint="use a repository without submodules"
+                f"repo has the submodule {links[0]!r}, whose files a workspace cannot fork",
+                hint="use a repository without submodules",
             )
         if self._git("grep", "-l", "-e", "filter=lfs", commit, "--", ":(glob)**/.gitattributes", ok=(0, 1)):
             pointers = self._git("grep", "-l", "-z", "-e", _POINTER, commit, ok=(0, 1)).split(b"\0")
             if pointers[0]:
                 name = os.fsdecode(pointers[0].partition(b":")[2])
                 raise ConfigError(
-                    f"repo has the Git LFS pointer {name!r}, whose content a workspace cannot fork", hint="commit the content itself"
+                    f"repo has the Git LFS pointer {name!r}, whose content a workspace cannot fork",
+                    hint="commit the content itself",
                 )
 
     def _gitlinks(self, tree: str) -> list[str]:
@@ -305,9 +340,14 @@ class StateStore:
     def _index(self, fork: Path) -> Path:
         return self.folder / "indexes" / fork.name
 
-    def _git(self, *arguments: str, variables: dict[str, str] | None = None, folder: Path | None = None, **options: Any) -> bytes:
+    def _git(
+        self, *arguments: str, variables: dict[str, str] | None = None, folder: Path | None = None, **options: Any
+    ) -> bytes:
         return run_git(
-            *arguments, folder=folder or self._git_dir, variables={"GIT_DIR": str(self._git_dir), **(variables or {})}, **options
+            *arguments,
+            folder=folder or self._git_dir,
+            variables={"GIT_DIR": str(self._git_dir), **(variables or {})},
+            **options,
         )
 
 
@@ -334,36 +374,54 @@ class _Borrowed:
             if any((folder / ".git").exists() for folder in (path, *path.parents)):
                 raise ConfigError(f"repo is {str(path)!r}, which git refuses to read", hint=f"see git -C {path} status")
             if revision != "HEAD":
-                raise ConfigError(f"revision is {revision!r}, but {str(path)!r} is no repository of git", hint="leave revision out")
+                raise ConfigError(
+                    f"revision is {revision!r}, but {str(path)!r} is no repository of git", hint="leave revision out"
+                )
             return cls(path, None, None, "sha1", "", (), ())
         _refuse_incomplete(path, ask)
         commit = ask("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}", ok=(0, 1, 128))
         if not commit:
-            raise ConfigError(f"revision is {revision!r}, but must be a commit of the repository {str(path)!r}", hint="see git log")
+            raise ConfigError(
+                f"revision is {revision!r}, but must be a commit of the repository {str(path)!r}", hint="see git log"
+            )
         entries = _status_entries(run_git("status", "--porcelain=v1", "-z", "--no-renames", folder=path, users=True))
         changed = tuple(name for state, name in entries if state != "??")
         if changed and include_changes and commit != ask("rev-parse", "HEAD"):
-            raise ConfigError(f"include_changes is True, but revision is {revision!r}: changes belong to HEAD", hint="leave revision out")
+            raise ConfigError(
+                f"include_changes is True, but revision is {revision!r}: changes belong to HEAD",
+                hint="leave revision out",
+            )
         if changed and not include_changes:
             raise ConfigError(
                 f"repo has changed tracked files, such as {changed[0]!r}, which the revision {revision!r} lacks",
                 hint="commit them, or set include_changes",
             )
         return cls(
-            Path(ask("rev-parse", "--show-toplevel")), commit, (path / ask("rev-parse", "--git-path", "objects")).resolve(),
-            ask("rev-parse", "--show-object-format"), _text_of(path / ask("rev-parse", "--git-path", "info/exclude")),
-            changed, tuple(name for state, name in entries if state == "??"),
-        )  # fmt: skip
+            Path(ask("rev-parse", "--show-toplevel")),
+            commit,
+            (path / ask("rev-parse", "--git-path", "objects")).resolve(),
+            ask("rev-parse", "--show-object-format"),
+            _text_of(path / ask("rev-parse", "--git-path", "info/exclude")),
+            changed,
+            tuple(name for state, name in entries if state == "??"),
+        )
 
 
 def _refuse_incomplete(path: Path, ask: Callable[..., str]) -> None:
     """Refuse repositories without files or without all objects."""
     if ask("rev-parse", "--is-inside-work-tree") != "true":
-        raise ConfigError(f"repo is {str(path)!r}, a bare repository or a folder inside .git", hint="name a clone with a worktree")
+        raise ConfigError(
+            f"repo is {str(path)!r}, a bare repository or a folder inside .git", hint="name a clone with a worktree"
+        )
     if ask("rev-parse", "--is-shallow-repository") == "true":
-        raise ConfigError(f"repo is {str(path)!r}, a shallow clone, whose history is not whole", hint="run git fetch --unshallow there")
+        raise ConfigError(
+            f"repo is {str(path)!r}, a shallow clone, whose history is not whole",
+            hint="run git fetch --unshallow there",
+        )
     if ask("config", "--get", "extensions.partialclone", ok=(0, 1)):
-        raise ConfigError(f"repo is {str(path)!r}, a partial clone, whose objects are not all there", hint="clone it without --filter")
+        raise ConfigError(
+            f"repo is {str(path)!r}, a partial clone, whose objects are not all there", hint="clone it without --filter"
+        )
 
 
 def workspaces_folder() -> Path:
@@ -407,7 +465,9 @@ def _lock(path: Path, *, wait: bool) -> BinaryIO:
     try:
         import fcntl
     except ImportError:
-        raise ConfigError("workspaces need file locks of POSIX, which this system lacks", hint="use Linux, macOS or WSL") from None
+        raise ConfigError(
+            "workspaces need file locks of POSIX, which this system lacks", hint="use Linux, macOS or WSL"
+        ) from None
     file = path.open("ab")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))

@@ -1,7 +1,9 @@
-"""Test suites in states: a patch is applied to the root, test files are restored, and the suite runs in a fork of its own.
+"""Test suites in states: a patch is applied to the root, test files are restored, and the suite runs in a fork of its
+own.
 
-What a suite of pytest reports counts, not its exit code, which a program ends with as it likes. The file of results lies outside of the
-fork. A program that the tests import runs in their process, so it can still forge results by changing pytest itself.
+What a suite of pytest reports counts, not its exit code, which a program ends with as it likes. The file of results
+lies outside of the fork. A program that the tests import runs in their process, so it can still forge results by
+changing pytest itself.
 """
 
 from __future__ import annotations
@@ -29,8 +31,8 @@ _CHILD = Path(pytest_child.__file__)
 _MOST_RESULTS = 64 << 20  # bytes
 _FOLDERS = ("tests", "test", "testing", "__pycache__")
 _FILES = (
-    "test_*.py", "*_test.py", "conftest.py", "sitecustomize.py", "usercustomize.py", "*.pth", "pytest.ini", ".pytest.ini", "pytest.toml",
-    ".pytest.toml", "tox.ini", "setup.cfg", "pyproject.toml",
+    "test_*.py", "*_test.py", "conftest.py", "sitecustomize.py", "usercustomize.py", "*.pth", "pytest.ini",
+    ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini", "setup.cfg", "pyproject.toml",
 )  # fmt: skip
 
 
@@ -143,7 +145,9 @@ class HasRepositories(Protocol):
 def is_protected(path: str) -> bool:
     """Whether a file belongs to the tests, or decides how they run."""
     *folders, name = path.split("/")
-    return any(folder in _FOLDERS for folder in (*folders, name)) or any(fnmatch.fnmatch(name, pattern) for pattern in _FILES)
+    return any(folder in _FOLDERS for folder in (*folders, name)) or any(
+        fnmatch.fnmatch(name, pattern) for pattern in _FILES
+    )
 
 
 class SuiteRunner:
@@ -185,7 +189,17 @@ class SuiteRunner:
                     own = ("--junitxml", str(results), "-p", "no:cacheprovider")
                     first = str(int(suite.command[1:2] == ("-m",)))
                     modules = ",".join(_modules(fork.path))
-                    command = [find_python(chosen[0]), "-I", "-B", str(_CHILD), str(report), modules, first, *chosen[1], *own]
+                    command = [
+                        find_python(chosen[0]),
+                        "-I",
+                        "-B",
+                        str(_CHILD),
+                        str(report),
+                        modules,
+                        first,
+                        *chosen[1],
+                        *own,
+                    ]
                 process = Process(command, fork.path, make_environment(folder))
                 limit = suite.seconds if seconds is None else min(seconds, suite.seconds)
                 timer = threading.Timer(limit, process.stop)
@@ -201,7 +215,9 @@ class SuiteRunner:
 
 
 def find_python(program: str) -> str:
-    """Return the Python that has the pytest of a command: the program itself, or the one beside the program `pytest`."""
+    """Return the Python that has the pytest of a command: the program itself, or the one beside the program
+    `pytest`.
+    """
     places = os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)])
     found = shutil.which(program, path=places)
     if found is None:
@@ -214,7 +230,9 @@ def find_python(program: str) -> str:
 
 
 def copy_over(source: Path, target: Path) -> None:
-    """Copy a file or all files of a folder into a fork, over what is there. Links of the fork are replaced, never followed."""
+    """Copy a file or all files of a folder into a fork, over what is there. Links of the fork are replaced, never
+    followed.
+    """
     files = [source] if source.is_file() else sorted(path for path in source.rglob("*") if path.is_file())
     for path in files:
         inner = Path(path.name) if source.is_file() else path.relative_to(source)
@@ -252,7 +270,9 @@ def _read_results(path: Path) -> Mapping[str, Result] | None:
     for case in cases:
         name = "::".join(filter(None, (case.get("classname"), case.get("name"))))
         marks = {child.tag: child.get("message", "") for child in case}
-        result: Result = "failed" if "failure" in marks or "error" in marks else "skipped" if "skipped" in marks else "passed"
+        result: Result = (
+            "failed" if "failure" in marks or "error" in marks else "skipped" if "skipped" in marks else "passed"
+        )
         if marks.get("error") == "collection failure":
             result = "uncollected"
         worst = found.get(name, result)

@@ -37,20 +37,24 @@ class PatchFolder:
             patch: A patch from the root.
 
         Raises:
-            ConfigError: `HEAD`, or a file that the patch touches, has changed since the start; or the patch does not fit. No file is
-                written then.
+            ConfigError: `HEAD`, or a file that the patch touches, has changed since the start; or the patch does not
+                fit. No file is written then.
         """
         change = patch.encode("utf-8", "surrogatepass")
         if not self.path.is_dir():
             raise ConfigError(f"the patch is not applied: the folder {self.path} is gone")
         try:
             if head_of(self.path) != self.head:
-                raise ConfigError(f"the patch is not applied: HEAD of {self.path} has changed since the start", hint=_BY_HAND)
+                raise ConfigError(
+                    f"the patch is not applied: HEAD of {self.path} has changed since the start", hint=_BY_HAND
+                )
             touched = self._files_of(change)
             now = self._files_now(touched)
             for name in touched:
                 if now.get(name) != self.files.get(name):
-                    raise ConfigError(f"the patch is not applied: {name!r} in {self.path} has changed since the start", hint=_BY_HAND)
+                    raise ConfigError(
+                        f"the patch is not applied: {name!r} in {self.path} has changed since the start", hint=_BY_HAND
+                    )
             run_git("apply", "--whitespace=nowarn", "-", folder=self.path, stdin=change)
         except EngineError as failure:
             raise ConfigError(f"the patch is not applied: {failure.cause}") from None
@@ -63,10 +67,27 @@ class PatchFolder:
     def _files_now(self, names: Sequence[str]) -> dict[str, str]:
         """Return mode and object of those files that are there, as git would write them now."""
         with tempfile.TemporaryDirectory(prefix="tts-apply-") as scratch:
-            run_git("init", "--quiet", "--bare", "--template=", f"--object-format={self.object_format}", scratch, folder=Path(scratch))
+            run_git(
+                "init",
+                "--quiet",
+                "--bare",
+                "--template=",
+                f"--object-format={self.object_format}",
+                scratch,
+                folder=Path(scratch),
+            )
             variables = {"GIT_DIR": scratch, "GIT_WORK_TREE": str(self.path)}
             listed = b"".join(os.fsencode(name) + b"\0" for name in names)
-            run_git("update-index", "-z", "--add", "--remove", "--stdin", variables=variables, folder=self.path, stdin=listed)
+            run_git(
+                "update-index",
+                "-z",
+                "--add",
+                "--remove",
+                "--stdin",
+                variables=variables,
+                folder=self.path,
+                stdin=listed,
+            )
             return read_entries(run_git("ls-files", "--stage", "-z", variables=variables, folder=self.path), 1)
 
 
@@ -87,4 +108,6 @@ def read_entries(listed: bytes, at: int) -> dict[str, str]:
 
 def head_of(folder: Path) -> str:
     """Return the commit of `HEAD`; "" for a plain folder and before the first commit."""
-    return run_git("rev-parse", "--verify", "--quiet", "HEAD", folder=folder, users=True, ok=(0, 1, 128)).decode().strip()
+    return (
+        run_git("rev-parse", "--verify", "--quiet", "HEAD", folder=folder, users=True, ok=(0, 1, 128)).decode().strip()
+    )

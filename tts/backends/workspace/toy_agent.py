@@ -1,11 +1,12 @@
-"""The toy agent: a program without a model that proposes edits of Python files, from a small grammar with known probabilities.
+"""The toy agent: a program without a model that proposes edits of Python files, from a small grammar with known
+probabilities.
 
-A turn is one edit: an operator, a name or a number is written in place of another (`GRAMMAR`). Each edit of the current files is equally
-likely. After an edit the agent has finished with probability 1/2, and in any case after `MOST_TURNS` edits. Where the prompt names files,
-only these are edited. Tests never are.
+A turn is one edit: an operator, a name or a number is written in place of another (`GRAMMAR`). Each edit of the current
+files is equally likely. After an edit the agent has finished with probability 1/2, and in any case after `MOST_TURNS`
+edits. Where the prompt names files, only these are edited. Tests never are.
 
-It is run by its path (`python -I -S toy_agent.py`), once a turn, and imports only the standard library. A word of its message is a token.
-The protocol is that of `tts.backends.workspace.agents`.
+It is run by its path (`python -I -S toy_agent.py`), once a turn, and imports only the standard library. A word of its
+message is a token. The protocol is that of `tts.backends.workspace.agents`.
 """
 
 from __future__ import annotations
@@ -90,7 +91,9 @@ def draws(seed: str) -> tuple[float, float]:
 
 
 def source_files(root: Path, prompt: str) -> dict[str, str]:
-    """Return the Python files below a folder by their paths, without tests; those that the prompt names, where it names some."""
+    """Return the Python files below a folder by their paths, without tests; those that the prompt names, where it names
+    some.
+    """
     found: dict[str, str] = {}
     for folder, below, names in os.walk(root):
         below[:] = sorted(name for name in below if not name.startswith(".") and name not in ("tests", "__pycache__"))
@@ -125,7 +128,9 @@ def main() -> int:
     session, report = Path(os.environ["TTS_SESSION_FILE"]), Path(os.environ["TTS_REPORT_FILE"])
     most = int(os.environ["TTS_MAX_TOKENS"])
     root = Path.cwd()
-    known: dict[str, Any] = json.loads(session.read_text(encoding="utf-8")) if session.exists() else {"words": [], "turns": 0}
+    known: dict[str, Any] = (
+        json.loads(session.read_text(encoding="utf-8")) if session.exists() else {"words": [], "turns": 0}
+    )
     turn = known if known["words"] else begin_turn(root, prompt, os.environ["TTS_SEED"], known["turns"])
     words, turn["words"] = turn["words"][:most], turn["words"][most:]
     status = "cut" if turn["words"] else "finished" if turn["finished"] else "turn"

@@ -1,7 +1,7 @@
 """Means over one pool: what a plan reaches on average over the runs of best-of-n that the pool's samples allow.
 
-Means are exact where there is a closed form (majority, best, measures such as pass@k), where all orders are enumerated, and on the first
-samples only.
+Means are exact where there is a closed form (majority, best, measures such as pass@k), where all orders are enumerated,
+and on the first samples only.
 Other means are over random orders. These are the same for every plan and size, so that differences are paired.
 """
 
@@ -84,7 +84,9 @@ class Measure:
 MEASURES: Final[Mapping[str, Measure]] = {
     "pass@k": Measure(pass_at_k, lambda share: float(share > 0)),
     "pass^k": Measure(pass_hat_k, lambda share: float(share == 1)),
-    "random choice": Measure(lambda n, c, k: np.where(np.isnan(pass_at_k(n, c, k)), math.nan, c / n), lambda share: share, oracle=False),
+    "random choice": Measure(
+        lambda n, c, k: np.where(np.isnan(pass_at_k(n, c, k)), math.nan, c / n), lambda share: share, oracle=False
+    ),
 }  # of samples, by the name that a replay has for each
 
 
@@ -113,8 +115,12 @@ def means_of(pool: ProblemPool, plan: Plan | Measure, reading: ReplaySettings) -
         ConfigError: the plan needs a score that was not recorded.
     """
     selection, stopping = (plan, None) if isinstance(plan, Measure) else (plan.selection, plan.stopping)
-    verified = isinstance(plan, Plan) and any(needs_of(part).verifiers for part in (selection, stopping) if part is not None)
-    closed = _CLOSED.get(type(selection)) if stopping is None and getattr(selection, "temperature", None) is None else None
+    verified = isinstance(plan, Plan) and any(
+        needs_of(part).verifiers for part in (selection, stopping) if part is not None
+    )
+    closed = (
+        _CLOSED.get(type(selection)) if stopping is None and getattr(selection, "temperature", None) is None else None
+    )
     if closed is not None and not reading.first and reading.unit == "samples":
         averaged = closed(pool, selection, reading)
         scoring = mean_costs(pool.drawn, reading.sizes) if verified else np.zeros(len(reading.sizes))
@@ -126,13 +132,17 @@ def means_of(pool: ProblemPool, plan: Plan | Measure, reading: ReplaySettings) -
             _UNKNOWN if math.isnan(right) else RunMeans(right, error, n, n * mean, cost, path, n * usd)
             for n, right, error, cost, path in zip(*columns, strict=True)
         ]
-    outcomes = partial(_measure_counts, pool, plan) if isinstance(plan, Measure) else RecordedSearch(pool, plan).prefixes
+    outcomes = (
+        partial(_measure_counts, pool, plan) if isinstance(plan, Measure) else RecordedSearch(pool, plan).prefixes
+    )
     return _means(pool, reading, outcomes, verified=verified)
 
 
 def tokens_of(pool: ProblemPool, *, verified: bool) -> Floats:
     """Return the tokens of each sample; `verified`: including those of its score, if it were scored alone."""
-    return np.array([one.tokens + (cost_of(pool.drawn, [i]) if verified else 0) for i, one in enumerate(pool.drawn)], np.float64)
+    return np.array(
+        [one.tokens + (cost_of(pool.drawn, [i]) if verified else 0) for i, one in enumerate(pool.drawn)], np.float64
+    )
 
 
 def mean_of(outcomes: Sequence[ReplayOutcome], *, exact: bool) -> RunMeans:
@@ -141,18 +151,24 @@ def mean_of(outcomes: Sequence[ReplayOutcome], *, exact: bool) -> RunMeans:
         (o,) = outcomes
         costs = (o.samples, o.generated_tokens, o.verifier_tokens, o.path_tokens, math.nan if o.usd is None else o.usd)
         return RunMeans(float(o.right or 0), 0.0, *map(float, costs))
-    table = np.array([[o.right, o.samples, o.generated_tokens, o.verifier_tokens, o.path_tokens, o.usd] for o in outcomes], np.float64)
+    table = np.array(
+        [[o.right, o.samples, o.generated_tokens, o.verifier_tokens, o.path_tokens, o.usd] for o in outcomes],
+        np.float64,
+    )
     error = 0.0 if exact else float(table[:, 0].std(ddof=1)) / math.sqrt(len(outcomes))
     right, *costs = table.mean(axis=0).tolist()
     return RunMeans(right, error, *costs)
 
 
 def _means(pool: ProblemPool, reading: ReplaySettings, outcomes: _Outcomes, *, verified: bool) -> list[RunMeans]:
-    """Return the means over runs at each size: over all ordered subsets where they are few, else over the beginnings of random orders.
+    """Return the means over runs at each size: over all ordered subsets where they are few, else over the beginnings of
+    random orders.
 
-    A stop rule depends on the order of samples, and so does a selection among equals. Subsets in the recorded order are not enough.
+    A stop rule depends on the order of samples, and so does a selection among equals. Subsets in the recorded order are
+    not enough.
 
-    A limit in tokens ends a run before the first sample that does not fit. So a pool that fits as a whole does not show where a run ends.
+    A limit in tokens ends a run before the first sample that does not fit. So a pool that fits as a whole does not show
+    where a run ends.
     """
     num, costs = len(pool.drawn), tokens_of(pool, verified=verified)
     means: dict[int, RunMeans] = {}
@@ -160,7 +176,9 @@ def _means(pool: ProblemPool, reading: ReplaySettings, outcomes: _Outcomes, *, v
         if size > (num if reading.unit == "samples" else costs.sum()):
             means[size] = _UNKNOWN
         elif reading.unit == "samples" and not reading.first and math.perm(num, size) <= reading.draws:
-            means[size] = mean_of([outcomes(subset, [size])[0] for subset in permutations(range(num), size)], exact=True)
+            means[size] = mean_of(
+                [outcomes(subset, [size])[0] for subset in permutations(range(num), size)], exact=True
+            )
     rest = [size for size in reading.sizes if size not in means]
     if rest:
         orders = [np.arange(num)] if reading.first else reading.orders(pool)
@@ -174,13 +192,17 @@ def _counts(costs: Floats, sizes: Sequence[int], unit: Unit) -> list[int]:
     return list(sizes) if unit == "samples" else np.searchsorted(np.cumsum(costs), sizes, side="right").tolist()
 
 
-def _measure_counts(pool: ProblemPool, measure: Measure, order: Sequence[int], counts: Sequence[int]) -> list[ReplayOutcome]:
+def _measure_counts(
+    pool: ProblemPool, measure: Measure, order: Sequence[int], counts: Sequence[int]
+) -> list[ReplayOutcome]:
     """Return what a measure counts in the first so many samples of an order, one for each count."""
     outcomes: list[ReplayOutcome] = []
     for count in counts:
         drawn = [pool.drawn[i] for i in order[:count]]
         tokens = [one.tokens for one in drawn]
-        dollars = sum(one.usd for one in drawn if one.usd is not None) if all(one.usd is not None for one in drawn) else None
+        dollars = (
+            sum(one.usd for one in drawn if one.usd is not None) if all(one.usd is not None for one in drawn) else None
+        )
         value = measure.of_run(sum(one.right is True for one in drawn) / len(drawn)) if drawn else 0.0
         outcomes.append(ReplayOutcome(None, value, len(drawn), sum(tokens), 0, max(tokens, default=0), "done", dollars))
     return outcomes
@@ -188,7 +210,9 @@ def _measure_counts(pool: ProblemPool, measure: Measure, order: Sequence[int], c
 
 def _answers(pool: ProblemPool, truncated: str) -> tuple[list[int], list[float]]:
     """Return the class of each sample's answer, -1 without a vote, and whether it is right."""
-    silent = [drawn.answer_class is None or (truncated == "drop" and drawn.status == "truncated") for drawn in pool.drawn]
+    silent = [
+        drawn.answer_class is None or (truncated == "drop" and drawn.status == "truncated") for drawn in pool.drawn
+    ]
     kinds = [-1 if mute else drawn.answer_class or 0 for drawn, mute in zip(pool.drawn, silent, strict=True)]
     return kinds, [float(drawn.right is True) for drawn in pool.drawn]
 

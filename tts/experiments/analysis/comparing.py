@@ -1,4 +1,5 @@
-"""Comparisons of curves: the Pareto front, efficiency gains at equal accuracy, differences at equal cost, and crossings.
+"""Comparisons of curves: the Pareto front, efficiency gains at equal accuracy, differences at equal cost, and
+crossings.
 
 Between its points a curve is linear in accuracy and in the logarithm of the cost, as in figures.
 
@@ -30,7 +31,9 @@ class FrontPoint:
 
 
 def pareto_front(curves: Sequence[Curve], axis: str) -> list[FrontPoint]:
-    """Return the points that no other point matches in accuracy at no more cost, cheapest first. Oracles are left out."""
+    """Return the points that no other point matches in accuracy at no more cost, cheapest first. Oracles are left
+    out.
+    """
     points = [
         FrontPoint(float(cost), estimate.value, curve.label)
         for curve in curves
@@ -63,12 +66,16 @@ class Gain:
     at_least: bool
 
 
-def gain(curve: Curve, base: Curve, axis: str, *, rng: np.random.Generator, accuracy: float | None = None) -> Gain | None:
-    """Return the efficiency gain of a curve over a base at equal accuracy, on the problems that both have at every point.
+def gain(
+    curve: Curve, base: Curve, axis: str, *, rng: np.random.Generator, accuracy: float | None = None
+) -> Gain | None:
+    """Return the efficiency gain of a curve over a base at equal accuracy, on the problems that both have at every
+    point.
 
-    Idea: the cost of an accuracy is where the line through a curve's points first reaches it. The line is linear in accuracy and in the
-        logarithm of the cost. The interval resamples problems for both curves at once, so it is wide where a curve is flat. Costs are taken
-        as measured.
+    Idea: the cost of an accuracy is where the line through a curve's points first reaches it. The line is linear in
+    accuracy and in the
+        logarithm of the cost. The interval resamples problems for both curves at once, so it is wide where a curve is
+        flat. Costs are taken as measured.
 
     Args:
         axis: A name in `AXES`.
@@ -86,7 +93,11 @@ def gain(curve: Curve, base: Curve, axis: str, *, rng: np.random.Generator, accu
         """Return [R] each: the accuracy compared at, and the logarithms of both costs."""
         total = counts.sum(axis=1, keepdims=True)
         means, base_means = counts @ mine.T / total, counts @ theirs.T / total
-        level = np.minimum(means.max(axis=1), base_means.max(axis=1)) if accuracy is None else np.full(len(counts), accuracy)
+        level = (
+            np.minimum(means.max(axis=1), base_means.max(axis=1))
+            if accuracy is None
+            else np.full(len(counts), accuracy)
+        )
         return level, _crossing_points(means, np.log(x), level), _crossing_points(base_means, np.log(base_x), level)
 
     def ratio(counts: Floats) -> Floats:
@@ -120,7 +131,9 @@ def differences(curve: Curve, base: Curve, axis: str, *, rng: np.random.Generato
     low, high = max(x[0], base_x[0]), min(x[-1], base_x[-1])
     places = [float(cost) for cost in np.union1d(x, base_x) if low <= cost <= high]
     pairs = zip(_between(mine, x, places), _between(theirs, base_x, places), strict=True)
-    return [CurveDifference(cost, paired_difference(*pair, rng=rng).mean) for cost, pair in zip(places, pairs, strict=True)]
+    return [
+        CurveDifference(cost, paired_difference(*pair, rng=rng).mean) for cost, pair in zip(places, pairs, strict=True)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +169,9 @@ def crossings(found: Sequence[CurveDifference]) -> list[Crossing]:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A curve compared with a base, both by their labels. gain: None: one of them never reaches the other's accuracy."""
+    """A curve compared with a base, both by their labels. gain: None: one of them never reaches the other's
+    accuracy.
+    """
 
     label: str
     base: str
@@ -174,8 +189,8 @@ def compare(curves: Sequence[Curve], base: str, axis: str, *, rng: np.random.Gen
     """Return every curve compared with the base in its data set and group. Oracles are left out.
 
     Args:
-        base: A label, or a strategy. Of several curves of the strategy, each curve is compared with the most similar one: first by its
-            limits, then by model, verifier and setting.
+        base: A label, or a strategy. Of several curves of the strategy, each curve is compared with the most similar
+            one: first by its limits, then by model, verifier and setting.
 
     Raises:
         ConfigError: as `bases_of`, or as `gain`.
@@ -188,7 +203,9 @@ def compare(curves: Sequence[Curve], base: str, axis: str, *, rng: np.random.Gen
         other = max(beside, key=lambda one: [getattr(one, part) == getattr(curve, part) for part in _ALIKE])
         found = differences(curve, other, axis, rng=rng)
         gained = gain(curve, other, axis, rng=rng)
-        compared.append(Comparison(curve.label, other.label, curve.dataset, curve.group, gained, found, crossings(found)))
+        compared.append(
+            Comparison(curve.label, other.label, curve.dataset, curve.group, gained, found, crossings(found))
+        )
     return compared
 
 
@@ -222,7 +239,10 @@ def in_words(what: Gain | CurveDifference | Crossing, axis: str) -> str:
     """Return a gain, difference or crossing as a phrase, with its interval."""
     unit = AXES[axis].unit
     if isinstance(what, Crossing):
-        return f"{'ahead' if what.rises else 'behind'} from {amount(what.cost)} {unit}{'' if what.clear else ', within the noise'}"
+        return (
+            f"{'ahead' if what.rises else 'behind'} from {amount(what.cost)} "
+            f"{unit}{'' if what.clear else ', within the noise'}"
+        )
     if isinstance(what, Gain):
         ratio, most = what.ratio, "at most " if what.at_least else ""
         cost, low, high = (f"{1 / each:.2g}" for each in (ratio.value, ratio.high, ratio.low))
@@ -249,7 +269,8 @@ def _sort(curve: Curve, axis: str, columns: NDArray[np.int64]) -> tuple[Floats, 
     cost = curve.cost(axis)
     if not (cost > 0).all():
         raise ConfigError(
-            f"{axis} is {float(cost.min()):g} at a point of {curve.label!r}, but costs that are compared as ratios must be above 0",
+            f"{axis} is {float(cost.min()):g} at a point of {curve.label!r}, but costs that are compared as ratios "
+            "must be above 0",
             hint="compare by another axis, such as tokens",
         )
     order = np.argsort(cost, kind="stable")

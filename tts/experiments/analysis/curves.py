@@ -50,10 +50,14 @@ class Axis:
 AXES: Final[Mapping[str, Axis]] = {
     "samples": Axis("samples per problem", "samples", lambda usage: usage.samples),
     "generated_tokens": Axis(
-        "generated tokens per problem", "generated tokens", lambda usage: usage.generated_tokens + usage.cancelled_tokens
+        "generated tokens per problem",
+        "generated tokens",
+        lambda usage: usage.generated_tokens + usage.cancelled_tokens,
     ),
     "tokens": Axis("tokens per problem, verifier included", "tokens", lambda usage: usage.tokens),
-    "path_tokens": Axis("tokens of the longest sample per problem, all written at once", "tokens on the critical path", lambda _: None),
+    "path_tokens": Axis(
+        "tokens of the longest sample per problem, all written at once", "tokens on the critical path", lambda _: None
+    ),
     "verifier_tokens": Axis("verifier tokens per problem", "verifier tokens", lambda usage: usage.verifier_tokens),
     "flops": Axis("FLOPs per problem, prompts included", "FLOPs", lambda usage: usage.flops),
     "seconds": Axis("seconds per problem (critical path, waiting included)", "seconds", lambda usage: usage.seconds),
@@ -109,7 +113,9 @@ class Curve:
             raise ConfigError(f"shares is of shape {self.shares.shape}, but must be of {shape}: points, problems")
         for name, cost in self.costs.items():
             if name not in AXES or cost.shape != shape[:1]:
-                raise ConfigError(f"costs has {name!r} of shape {cost.shape}, but must have one value a point under a name in AXES")
+                raise ConfigError(
+                    f"costs has {name!r} of shape {cost.shape}, but must have one value a point under a name in AXES"
+                )
 
     def cost(self, axis: str) -> Floats:
         """Return the mean cost of a problem at each point, [B].
@@ -121,7 +127,9 @@ class Curve:
             raise unknown_name("axis", axis, AXES)
         if axis not in self.costs:
             known = ", ".join(name for name in AXES if name in self.costs)
-            raise ConfigError(f"axis is {axis!r}, but that is unknown for {self.label!r}", hint=f"known for it: {known}")
+            raise ConfigError(
+                f"axis is {axis!r}, but that is unknown for {self.label!r}", hint=f"known for it: {known}"
+            )
         return self.costs[axis]
 
 
@@ -235,9 +243,9 @@ def line_words(curves: Sequence[Curve], words: Mapping[str, str]) -> dict[str, s
 def curves_of(results: Iterable[Result], *, rng: np.random.Generator, by_group: bool = False) -> list[Curve]:
     """Return the curves of a study's results, in order of first appearance.
 
-    A problem's share and cost at a point are means over its seeds. A point is the mean over problems. Failed runs are counted, and in no
-    point. Points of an unfinished study may be means over different problems. Budgets that ended no search, and under which every run drew
-    equally many samples, measure one thing: they are one point.
+    A problem's share and cost at a point are means over its seeds. A point is the mean over problems. Failed runs are
+    counted, and in no point. Points of an unfinished study may be means over different problems. Budgets that ended no
+    search, and under which every run drew equally many samples, measure one thing: they are one point.
 
     Args:
         results: The results of any data sets, models and settings. Different ones are never averaged.
@@ -245,7 +253,8 @@ def curves_of(results: Iterable[Result], *, rng: np.random.Generator, by_group: 
         by_group: A curve for each group of problems.
 
     Raises:
-        ConfigError: a problem has no reference answer, so that its accuracy is unknown; or no run has finished without an error.
+        ConfigError: a problem has no reference answer, so that its accuracy is unknown; or no run has finished without
+            an error.
     """
     columns = _ResultColumns()
     for result in results:
@@ -274,7 +283,15 @@ def curves_of(results: Iterable[Result], *, rng: np.random.Generator, by_group: 
     curves: list[Curve] = []
     for number, line in enumerate(columns.lines):
         rows = order[ends[number] : ends[number + 1]]
-        curve = _curve(line, labels[number], names, _pool_equal(place[rows], costs[rows], bound[rows]), right[rows], costs[rows], rng=rng)
+        curve = _curve(
+            line,
+            labels[number],
+            names,
+            _pool_equal(place[rows], costs[rows], bound[rows]),
+            right[rows],
+            costs[rows],
+            rng=rng,
+        )
         role: Role = "oracle" if line in columns.oracles else "strategy"
         if has_allocator and role == "strategy":  # and its reference line
             role = _ROLES.get(_kind(line), role)
@@ -291,7 +308,11 @@ def _pool_equal(place: Whole, costs: Floats, bound: NDArray[np.bool_]) -> Whole:
         bound: [N] whether the budget ended the search.
     """
     samples, budgets = costs[:, list(AXES).index("samples")], np.unique(place[:, 1])
-    drawn = {int(budget): np.unique(samples[place[:, 1] == budget]) for budget in budgets if not bound[place[:, 1] == budget].any()}
+    drawn = {
+        int(budget): np.unique(samples[place[:, 1] == budget])
+        for budget in budgets
+        if not bound[place[:, 1] == budget].any()
+    }
     first: dict[float, int] = {}
     pooled = place.copy()
     for budget, counts in drawn.items():
@@ -317,9 +338,15 @@ def _line(cell: Cell, *, by_group: bool) -> CurveKey:
 
 
 def _curve(
-    line: CurveKey, label: str, names: NDArray[np.object_], place: Whole, right: NDArray[np.int8], costs: Floats, *,
+    line: CurveKey,
+    label: str,
+    names: NDArray[np.object_],
+    place: Whole,
+    right: NDArray[np.int8],
+    costs: Floats,
+    *,
     rng: np.random.Generator,
-) -> Curve:  # fmt: skip
+) -> Curve:
     budgets, point = np.unique(place[:, 1], return_inverse=True)
     problems, column = np.unique(place[:, 2], return_inverse=True)
     shape = (len(budgets), len(problems))
@@ -352,7 +379,10 @@ def _curve(
 
 def verifiers_in_words(cell: Cell) -> str:
     """Return the verifiers of a cell as text for legends; "none" without one."""
-    return ", ".join(text if role == "main" else f"{role}: {text}" for role, text in sorted(cell.verifiers.items())) or "none"
+    return (
+        ", ".join(text if role == "main" else f"{role}: {text}" for role, text in sorted(cell.verifiers.items()))
+        or "none"
+    )
 
 
 def labels_of(lines: Sequence[CurveKey]) -> list[str]:

@@ -1,6 +1,7 @@
 """Laws fitted to curves over samples: coverage, saturation, and the number of problems that separates two curves.
 
-Sources: algorithms A18 (coverage) and A17 (saturation), as fitted in `tts.statistics`, on the problems that a curve has at every point.
+Sources: algorithms A18 (coverage) and A17 (saturation), as fitted in `tts.statistics`, on the problems that a curve has
+at every point.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ def describe_laws(curves: Sequence[Curve]) -> list[str]:
     """
     rng = np.random.default_rng(0)
     lines = [_law(curve, rng) for curve in curves if curve.label == COVERAGE or curve.label not in MEASURES]
-    selections = sorted((curve for curve in curves if curve.label != COVERAGE), key=lambda curve: curve.label in MEASURES)
+    selections = sorted(
+        (curve for curve in curves if curve.label != COVERAGE), key=lambda curve: curve.label in MEASURES
+    )
     return [*lines, *(_told_apart(curve, selections[0], rng) for curve in selections[1:])]
 
 
@@ -43,14 +46,21 @@ def _law(curve: Curve, rng: np.random.Generator) -> str:
     if missed := _furthest_point(curve, found.fit):
         return f"{curve.label}: no law: what tends to a ceiling leaves out {missed}"
     enough = f"one more sample gains at most a point from {_show(found.enough)} samples on"
-    return f"{curve.label}: tends to {_show(found.ceiling, 100)} %; {enough}; the law is at most {100 * found.fit.gap:.1f} points off"
+    return (
+        f"{curve.label}: tends to {_show(found.ceiling, 100)} %; {enough}; the law is at most "
+        f"{100 * found.fit.gap:.1f} points off"
+    )
 
 
 def _furthest_point(curve: Curve, fit: Fit) -> str:
-    """Return the measured point that a law is furthest from outside of its interval; "": it passes through all intervals."""
+    """Return the measured point that a law is furthest from outside of its interval; "": it passes through all
+    intervals.
+    """
     order = np.argsort(curve.costs["samples"], kind="stable")
     points = [(curve.accuracy[i], k, value) for i, k, value in zip(order, fit.k, fit.fitted, strict=True)]
-    outside = [(abs(value - point.value), point, k) for point, k, value in points if not point.low <= value <= point.high]
+    outside = [
+        (abs(value - point.value), point, k) for point, k, value in points if not point.low <= value <= point.high
+    ]
     if not outside:
         return ""
     gap, point, k = max(outside, key=lambda one: one[0])
@@ -66,7 +76,8 @@ def _told_apart(curve: Curve, base: Curve, rng: np.random.Generator) -> str:
     found = paired_difference(mine[both], theirs[both], rng=rng)
     needed = problems_needed(_TOLD_APART, found.spread) if both.sum() > 1 else 0
     return (
-        f"{curve.label} against {base.label}, at the largest size: {_show(found.mean, 100)} points, McNemar's p {found.mcnemar:.2g};"
+        f"{curve.label} against {base.label}, at the largest size: {_show(found.mean, 100)} points, McNemar's p "
+        f"{found.mcnemar:.2g};"
         f" to see {100 * _TOLD_APART:.0f} points takes about {needed:,} problems (there are {both.sum():,})"
     )
 

@@ -31,7 +31,8 @@ class PairedRow:
         problems: The number of problems that both finished with a common seed.
         first_accuracy: The mean over problems of the share of right answers of the first strategy.
         second_accuracy: The same of the second strategy.
-        difference: The first accuracy less the second, with its interval. Problems are the clusters: seeds of one are averaged first.
+        difference: The first accuracy less the second, with its interval. Problems are the clusters: seeds of one are
+            averaged first.
         p: The p-value of the sign-flip test of the difference.
         p_holm: This p-value, adjusted for the number of rows by Holm's method.
         first_better: The number of problems on which the first strategy is better.
@@ -63,7 +64,8 @@ def compare_pairs(results: Iterable[Result], first: str, second: str, *, rng: np
 
     Args:
         results: The results of a study. Failed runs, and those without a reference answer, are left out.
-        first: A strategy, as the study or its table writes it; without its selection where the study has one such strategy.
+        first: A strategy, as the study or its table writes it; without its selection where the study has one such
+            strategy.
         second: Another one.
         rng: The source of the resamples.
 
@@ -74,13 +76,21 @@ def compare_pairs(results: Iterable[Result], first: str, second: str, *, rng: np
     strategies = {result.cell.strategy for result in given}
     first, second = (strategy_of(name, strategies) for name in (first, second))
     if first == second:
-        raise ConfigError(f"both strategies are {first!r}, but a comparison needs two", hint="name another one of the study's table")
+        raise ConfigError(
+            f"both strategies are {first!r}, but a comparison needs two", hint="name another one of the study's table"
+        )
     runs: dict[_Condition, dict[str, _Runs]] = defaultdict(dict)
     cells: dict[_Condition, Cell] = {}
     for result in given:
         cell = result.cell
         if result.error is None and result.right is not None and cell.strategy in (first, second):
-            condition = (cell.dataset, cell.model, cell.setting, *sorted(cell.verifiers.items()), *sorted(cell.budget.items()))
+            condition = (
+                cell.dataset,
+                cell.model,
+                cell.setting,
+                *sorted(cell.verifiers.items()),
+                *sorted(cell.budget.items()),
+            )
             cells.setdefault(condition, cell)
             runs[condition].setdefault(cell.strategy, {}).setdefault(cell.problem, {})[cell.seed] = result.right
     found = [
@@ -90,7 +100,8 @@ def compare_pairs(results: Iterable[Result], first: str, second: str, *, rng: np
     ]
     if not found:
         raise ConfigError(
-            f"{first!r} and {second!r} have no problem in common that both finished under one budget and whose answer is known",
+            f"{first!r} and {second!r} have no problem in common that both finished under one budget and whose answer "
+            "is known",
             hint="finish the study with tts run, or give its problems reference answers",
         )
     adjusted = holm([difference.p for *_, difference in found])
@@ -103,16 +114,36 @@ def _pairs(first: _Runs, second: _Runs) -> tuple[list[float], list[float]]:
     for problem in first:
         mine, theirs = first[problem], second.get(problem, {})
         if seeds := mine.keys() & theirs.keys():
-            pairs.append((sum(mine[seed] for seed in seeds) / len(seeds), sum(theirs[seed] for seed in seeds) / len(seeds)))
+            pairs.append(
+                (sum(mine[seed] for seed in seeds) / len(seeds), sum(theirs[seed] for seed in seeds) / len(seeds))
+            )
     return [mine for mine, _ in pairs], [theirs for _, theirs in pairs]
 
 
 def _row(
-    first: str, second: str, cell: Cell, mine: list[float], theirs: list[float], difference: Difference, *, p_holm: float
-) -> PairedRow:  # fmt: skip
+    first: str,
+    second: str,
+    cell: Cell,
+    mine: list[float],
+    theirs: list[float],
+    difference: Difference,
+    *,
+    p_holm: float,
+) -> PairedRow:
     return PairedRow(
-        dataset=cell.dataset, model=cell.model, verifiers=cell.verifiers, budget=cell.budget, first=first, second=second,
-        problems=len(mine), first_accuracy=float(np.mean(mine)), second_accuracy=float(np.mean(theirs)), difference=difference.mean,
-        p=difference.p, p_holm=p_holm, first_better=difference.first_better, second_better=difference.second_better,
+        dataset=cell.dataset,
+        model=cell.model,
+        verifiers=cell.verifiers,
+        budget=cell.budget,
+        first=first,
+        second=second,
+        problems=len(mine),
+        first_accuracy=float(np.mean(mine)),
+        second_accuracy=float(np.mean(theirs)),
+        difference=difference.mean,
+        p=difference.p,
+        p_holm=p_holm,
+        first_better=difference.first_better,
+        second_better=difference.second_better,
         mcnemar=difference.mcnemar,
-    )  # fmt: skip
+    )

@@ -1,8 +1,9 @@
-"""Fits a performance model to a recorded study: the accuracy of each strategy by difficulty and size, used by the allocator.
+"""Fits a performance model to a recorded study: the accuracy of each strategy by difficulty and size, used by the
+allocator.
 
-Recorded pools give the difficulty: checked samples of a problem give a posterior over its success rate. Replay of the pools gives plain
-sampling at every size, without new tokens. Other strategies are read from the study's own results, at the budgets that were run.
-Cross-validation over parts of the problems shows how good the model is.
+Recorded pools give the difficulty: checked samples of a problem give a posterior over its success rate. Replay of the
+pools gives plain sampling at every size, without new tokens. Other strategies are read from the study's own results, at
+the budgets that were run. Cross-validation over parts of the problems shows how good the model is.
 
 Shapes: P problems, Z kinds, G success rates, B sizes.
 """
@@ -72,7 +73,9 @@ class HeldOut:
 
 
 class PlainSampling(NamedTuple):
-    """Results of plain sampling. sizes: [B], samples. right: [P, B], share right. tokens: [B], mean cost, scores included."""
+    """Results of plain sampling. sizes: [B], samples. right: [P, B], share right. tokens: [B], mean cost, scores
+    included.
+    """
 
     sizes: Floats
     right: Floats
@@ -90,10 +93,13 @@ class PerformanceData:
         first: Temperature of the first sample of each problem, where a better one than the others' was found.
         tokens: Mean cost of a plain sample, with its score if its selection reads one.
         sampled: The strategies that draw plain samples.
-        unit: The unit of the costs that are compared: "tokens", or the requested one where strategies name models beside the policy.
-        shares: The shares by strategy, its sizes [B] in plain samples, and the share of right answers [P, B]; NaN: not measured.
-        limits: What each strategy that searches was allowed to spend at each size [B], in plain samples. It is left out where the budgets
-            are in another unit than the costs. Where no problem needed as much, it is what the dearest one spent, and a quarter more.
+        unit: The unit of the costs that are compared: "tokens", or the requested one where strategies name models
+            beside the policy.
+        shares: The shares by strategy, its sizes [B] in plain samples, and the share of right answers [P, B]; NaN: not
+            measured.
+        limits: What each strategy that searches was allowed to spend at each size [B], in plain samples. It is left out
+            where the budgets are in another unit than the costs. Where no problem needed as much, it is what the
+            dearest one spent, and a quarter more.
         spent: What each strategy that searches spent on each problem [P, B], in mean plain samples; NaN: not measured.
         plain: [P], what a plain sample of each problem costs, in mean plain samples.
     """
@@ -117,11 +123,12 @@ class PerformanceData:
         Args:
             results: The results of one model with one setting, some of them pools (`tts sample`).
             seed: The seed of the subsets that are replayed.
-            unit: "tokens", "flops" or "usd", in which strategies with models beside the policy are compared to plain samples.
+            unit: "tokens", "flops" or "usd", in which strategies with models beside the policy are compared to plain
+                samples.
 
         Raises:
-            ConfigError: there are no pools, or pools of several models, of too few problems, or without reference answers; models are to
-                be compared, and a result has no cost in the unit.
+            ConfigError: there are no pools, or pools of several models, of too few problems, or without reference
+                answers; models are to be compared, and a result has no cost in the unit.
         """
         if unit not in UNITS:
             raise ConfigError(f"unit is {shown(unit)}, but must be {' or '.join(map(repr, UNITS))}")
@@ -139,7 +146,8 @@ class PerformanceData:
             by_problem.setdefault((pool.cell.dataset, pool.cell.problem), pool)
         if len(by_problem) < _FEWEST:
             raise ConfigError(
-                f"the study has pools of {len(by_problem)} problems with reference answers, but at least {_FEWEST} are needed",
+                f"the study has pools of {len(by_problem)} problems with reference answers, but at least {_FEWEST} "
+                "are needed",
                 hint="draw more with tts sample",
             )
         chosen = list(by_problem.values())
@@ -161,9 +169,18 @@ class PerformanceData:
         taken, costs = _by_finish(chosen, best, seed)
         others, spent = {**taken, **others}, {**costs, **spent}
         return cls(
-            chosen[0].cell, np.stack([_log_likelihood(pool) for pool in chosen]), (leader, second, samples), first, tokens,
-            tuple(shares), {**shares, **others}, unit, limits, spent, own / own.mean(),
-        )  # fmt: skip
+            chosen[0].cell,
+            np.stack([_log_likelihood(pool) for pool in chosen]),
+            (leader, second, samples),
+            first,
+            tokens,
+            tuple(shares),
+            {**shares, **others},
+            unit,
+            limits,
+            spent,
+            own / own.mean(),
+        )
 
     @property
     def problems(self) -> int:
@@ -173,7 +190,8 @@ class PerformanceData:
     def fitted(
         self, *, model: str, task: str, source: str, models: Mapping[str, str] = MappingProxyType({}), seed: int = 0
     ) -> PerformanceModel:
-        """Return the performance model. Strategies that are nowhere significantly better than plain samples are left out.
+        """Return the performance model. Strategies that are nowhere significantly better than plain samples are left
+        out.
 
         Args:
             model: The name of the policy that it describes (`of_what`).
@@ -186,17 +204,31 @@ class PerformanceData:
         plain = next(iter(curves.values()))
         kept = {text: curve for text, curve in curves.items() if text in self.sampled or _pays(curve, plain)}
         return PerformanceModel(
-            model=model, task=task, verifiers=dict(self.cell.verifiers), source=source, problems=self.problems, tokens=self.tokens,
-            population=population, curves=kept, first=self.first, unit=self.unit,
-            models={role: models.get(role, role) for text in kept for role in other_models(parse(text, file_scope()).strategy)},
-        )  # fmt: skip
+            model=model,
+            task=task,
+            verifiers=dict(self.cell.verifiers),
+            source=source,
+            problems=self.problems,
+            tokens=self.tokens,
+            population=population,
+            curves=kept,
+            first=self.first,
+            unit=self.unit,
+            models={
+                role: models.get(role, role)
+                for text in kept
+                for role in other_models(parse(text, file_scope()).strategy)
+            },
+        )
 
     def _fit_rows(self, rows: Whole, rng: np.random.Generator) -> tuple[Population, dict[str, PerformanceCurve]]:
         """Return the population and the curves of some of the problems."""
         population = Population.beta().fitted(self.known[rows])
         posterior = _over_rates(population.posterior(self.known[rows]))
         return population, {
-            text: PerformanceCurve(sizes, *smooth(posterior, right[rows], rng), self.limits.get(text), self._costs(text, posterior, rows))
+            text: PerformanceCurve(
+                sizes, *smooth(posterior, right[rows], rng), self.limits.get(text), self._costs(text, posterior, rows)
+            )
             for text, (sizes, right) in self.shares.items()
         }
 
@@ -219,7 +251,8 @@ class PerformanceData:
 
 
 def _pays(curve: PerformanceCurve, plain: PerformanceCurve) -> bool:
-    """Return whether a strategy is significantly better than plain samples at equal cost, at some size and success rate.
+    """Return whether a strategy is significantly better than plain samples at equal cost, at some size and success
+    rate.
 
     The level is 95 % over all sizes and rates together, by Bonferroni's bound.
     """
@@ -230,14 +263,24 @@ def _pays(curve: PerformanceCurve, plain: PerformanceCurve) -> bool:
 
 
 def of_what(config: StudyConfig, cell: Cell) -> tuple[str, str, dict[str, str]]:
-    """Return the names of the policy, of the task, and of the models by role of a cell, which a performance model of it describes."""
+    """Return the names of the policy, of the task, and of the models by role of a cell, which a performance model of it
+    describes.
+    """
     records = config.models[cell.model].records()
     policy = records["policy"]
     (source,) = (one for one in config.problems if one.title == cell.dataset)
     problem = next(
-        iter(load_problems(config.model_copy(update={"problems": [source.model_copy(update={"limit": 1})]}))[cell.dataset].values())
+        iter(
+            load_problems(config.model_copy(update={"problems": [source.model_copy(update={"limit": 1})]}))[
+                cell.dataset
+            ].values()
+        )
     )
-    return policy.name, tasks.get(problem.task or config.task or policy.task).name, {role: one.name for role, one in records.items()}
+    return (
+        policy.name,
+        tasks.get(problem.task or config.task or policy.task).name,
+        {role: one.name for role, one in records.items()},
+    )
 
 
 def of_imported(settings: Mapping[str, Any], cell: Cell) -> tuple[str, str, dict[str, str]]:
@@ -254,7 +297,9 @@ def _held_out(text: str, sizes: Floats, predicted: Floats, right: Floats) -> Hel
     known = ~np.isnan(right)
     order = np.argsort(predicted[known], kind="stable")
     groups = np.array_split(order, _GROUPS)
-    gaps = [abs(predicted[known][group].mean() - right[known][group].mean()) * len(group) for group in groups if len(group)]
+    gaps = [
+        abs(predicted[known][group].mean() - right[known][group].mean()) * len(group) for group in groups if len(group)
+    ]
     return HeldOut(
         strategy=text,
         sizes=(float(sizes[0]), float(sizes[-1])),
@@ -272,13 +317,17 @@ def _over_rates(posterior: Floats) -> Floats:
 def _votes(pool: ProblemPool) -> tuple[int, int, int]:
     """Return the votes of the two most frequent answers among the first samples, and the number of these samples."""
     first = pool.drawn[:PILOTS]
-    counts = [count for _, count in Counter(one.answer_class for one in first if one.answer_class is not None).most_common(2)]
+    counts = [
+        count for _, count in Counter(one.answer_class for one in first if one.answer_class is not None).most_common(2)
+    ]
     leader, second = (*counts, 0, 0)[:2]
     return leader, second, len(first)
 
 
 def _log_likelihood(pool: ProblemPool) -> Floats:
-    """Return the log-likelihood [Z] of a pool's samples, by the number right and the votes of the most frequent wrong answer."""
+    """Return the log-likelihood [Z] of a pool's samples, by the number right and the votes of the most frequent wrong
+    answer.
+    """
     kinds = Population.beta()
     right = sum(one.right is True for one in pool.drawn)
     wrong = Counter(one.answer_class for one in pool.drawn if one.right is not True and one.answer_class is not None)
@@ -289,13 +338,17 @@ def _log_likelihood(pool: ProblemPool) -> Floats:
     alone = special.xlogy(missed, kinds.scattered)
     if not missed:
         return base + alone
-    return base + np.logaddexp(alone, math.log(missed) + special.xlogy(1, kinds.lure) + special.xlogy(missed - 1, kinds.scattered))
+    return base + np.logaddexp(
+        alone, math.log(missed) + special.xlogy(1, kinds.lure) + special.xlogy(missed - 1, kinds.scattered)
+    )
 
 
 def _greedy(results: Sequence[Result], pools: Sequence[ProblemPool]) -> tuple[float, Sequence[ProblemPool]] | None:
-    """Return the temperature of a single sample that is more accurate than one of the pools, and the pools with that sample prepended.
+    """Return the temperature of a single sample that is more accurate than one of the pools, and the pools with that
+    sample prepended.
 
-    None: the study has no `single` at another temperature on the same problems with recorded candidates, or it is no better.
+    None: the study has no `single` at another temperature on the same problems with recorded candidates, or it is no
+    better.
     """
     found: dict[float, dict[_Problem, RecordedSample]] = defaultdict(dict)
     for result in results:
@@ -307,7 +360,9 @@ def _greedy(results: Sequence[Result], pools: Sequence[ProblemPool]) -> tuple[fl
                 known[place] = drawn
     keys = [(pool.cell.dataset, pool.cell.problem) for pool in pools]
     plain = np.mean([np.mean([one.right is True for one in pool.drawn]) for pool in pools])
-    right = {t: np.mean([of[key].right is True for key in keys]) for t, of in found.items() if all(key in of for key in keys)}
+    right = {
+        t: np.mean([of[key].right is True for key in keys]) for t, of in found.items() if all(key in of for key in keys)
+    }
     best = max(right, key=lambda t: right[t], default=None)
     if best is None or right[best] <= plain:
         return None
@@ -319,7 +374,9 @@ def _prepend_sample(pool: ProblemPool, first: RecordedSample) -> ProblemPool:
     classes = {one.answer: one.answer_class for one in pool.drawn}
     kind = None if first.answer is None else classes.get(first.answer, len(pool.drawn))
     rest = (
-        dataclasses.replace(one, like=None if one.like is None else one.like + 1, same=None if one.same is None else one.same + 1)
+        dataclasses.replace(
+            one, like=None if one.like is None else one.like + 1, same=None if one.same is None else one.same + 1
+        )
         for one in pool.drawn
     )
     return dataclasses.replace(pool, drawn=(dataclasses.replace(first, answer_class=kind, like=None, same=None), *rest))
@@ -339,7 +396,8 @@ def _sample(pools: Sequence[ProblemPool], seed: int, *, begun: bool) -> Mapping[
     read, found = ReplaySettings(sizes=counts, draws=_DRAWS, seed=seed), dict[str, PlainSampling]()
     for selection in selections:
         plan = Plan(pools[0].law, None, selection)
-        means = np.array([(_begun_means if begun else _means)(pool, plan, read) for pool in pools])  # [P, B, right and tokens]
+        # [P, B, right and tokens]  # noqa: ERA001
+        means = np.array([(_begun_means if begun else _means)(pool, plan, read) for pool in pools])
         found[str(plan)] = PlainSampling(np.array(counts, np.float64), means[:, :, 0], means[:, :, 1].mean(axis=0))
     return dict(sorted(found.items(), key=lambda each: -_for_its_cost(each[1], list(found.values()))))
 
@@ -352,7 +410,8 @@ def _means(pool: ProblemPool, plan: Plan, reading: ReplaySettings) -> list[tuple
 def _by_finish(
     pools: Sequence[ProblemPool], plain: PlainSampling, seed: int
 ) -> tuple[Mapping[str, tuple[Floats, Floats]], Mapping[str, Floats]]:
-    """Return size and shares of votes of the first half to finish, replayed from pools, and what they cost; see `_others`.
+    """Return size and shares of votes of the first half to finish, replayed from pools, and what they cost; see
+    `_others`.
 
     Those that are no more accurate than plain samples at equal cost are left out.
     """
@@ -364,7 +423,10 @@ def _by_finish(
         plan = Plan(BestOfN(n=count), FirstFinish(k=count // 2), Majority())
         read = ReplaySettings(sizes=(count,), draws=_DRAWS, seed=seed)
         means = [means_of(pool, plan, read)[0] for pool in pools]
-        cost, right = np.array([[one.generated_tokens] for one in means]) / own.mean(), np.array([[one.right] for one in means])
+        cost, right = (
+            np.array([[one.generated_tokens] for one in means]) / own.mean(),
+            np.array([[one.right] for one in means]),
+        )
         if right.mean() > np.interp(math.log(cost.mean()), np.log(plain.sizes), plain.right.mean(axis=0)):
             found[str(plan)], spent[str(plan)] = (cost.mean(axis=0), right), cost
     return found, spent
@@ -376,14 +438,19 @@ def _begun_means(pool: ProblemPool, plan: Plan, reading: ReplaySettings) -> list
     orders = [[0, *(1 + rng.permutation(len(pool.drawn) - 1)).tolist()] for _ in range(reading.draws)]
     every = [[run(order[:size]) for order in orders[: 1 if size == 1 else None]] for size in reading.sizes]
     return [
-        (float(np.mean([one.right is True for one in of])), float(np.mean([one.generated_tokens + one.verifier_tokens for one in of])))
+        (
+            float(np.mean([one.right is True for one in of])),
+            float(np.mean([one.generated_tokens + one.verifier_tokens for one in of])),
+        )
         for of in every
     ]
 
 
 def _for_its_cost(one: PlainSampling, every: Sequence[PlainSampling]) -> float:
     """Return the mean accuracy over the costs that all selections have in common, evenly spaced in their logarithms."""
-    low, high = (math.log(limit) for limit in (max(each.tokens[0] for each in every), min(each.tokens[-1] for each in every)))
+    low, high = (
+        math.log(limit) for limit in (max(each.tokens[0] for each in every), min(each.tokens[-1] for each in every))
+    )
     return float(np.interp(np.linspace(low, high, 32), np.log(one.tokens), one.right.mean(axis=0)).mean())
 
 
@@ -396,7 +463,8 @@ def _cost(result: Result, unit: str) -> float:
     if (cost := getattr(result.usage, unit)) is None:
         raise ConfigError(
             f"{result.cell.strategy} has no cost in {unit}, in which models are compared",
-            hint="give the rates of all models in their records and run again, or compare them in another unit (tts fit --unit)",
+            hint="give the rates of all models in their records and run again, or compare them in another unit (tts "
+            "fit --unit)",
         )
     return float(cost)
 
@@ -404,7 +472,8 @@ def _cost(result: Result, unit: str) -> float:
 def _others(
     results: Sequence[Result], problems: Sequence[_Problem], plain: float, unit: str
 ) -> tuple[Mapping[str, tuple[Floats, Floats]], Mapping[str, Floats], Mapping[str, Floats]]:
-    """Return sizes and shares of strategies that search, from their own runs, a size for each budget; their limits, and what they spent.
+    """Return sizes and shares of strategies that search, from their own runs, a size for each budget; their limits, and
+    what they spent.
 
     Args:
         results: The results of a study.
@@ -436,7 +505,8 @@ def _others(
                 columns.append((float(every.mean()), limit, share, own))
         columns.sort(key=lambda each: each[0])
         smaller = [0.0, *(column[0] for column in columns)]
-        rising = [each for before, each in zip(smaller, columns, strict=False) if each[0] > before]  # a larger budget may not buy more
+        # a larger budget may not buy more
+        rising = [each for before, each in zip(smaller, columns, strict=False) if each[0] > before]
         if rising:
             sizes, allowed = np.array([column[0] for column in rising]), np.array([column[1] for column in rising])
             found[text] = (sizes, np.stack([column[2] for column in rising], axis=1))

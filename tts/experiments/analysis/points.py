@@ -65,7 +65,8 @@ def front_points(curves: Sequence[Curve], axis: str) -> list[Point]:
     datasets = sorted({curve.dataset for curve in curves})
     if len(datasets) > 1:
         raise ConfigError(
-            f"the curves are of the data sets {', '.join(datasets)}, but a front is of one", hint="run a study of one data set"
+            f"the curves are of the data sets {', '.join(datasets)}, but a front is of one",
+            hint="run a study of one data set",
         )
     every = points_of(curve for curve in curves if curve.role != "oracle")
     chosen = {(point.label, point.cost, point.accuracy) for point in pareto_front(curves, axis)}

@@ -1,7 +1,7 @@
 """Pools: recorded candidates of one problem, drawn independently from one distribution, for replay.
 
-A result of `best_of_n` that only a limit on samples ended is a pool. A stop rule would have ended it depending on the answers, and a limit
-on tokens or time may have truncated samples. Other results are passed over, and counted.
+A result of `best_of_n` that only a limit on samples ended is a pool. A stop rule would have ended it depending on the
+answers, and a limit on tokens or time may have truncated samples. Other results are passed over, and counted.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ class Pools:
 
 
 def pools_of(results: Iterable[Result]) -> Pools:
-    """Return the pools among results: for each problem, seed, setting and law the largest, and of equal ones that with most scores.
+    """Return the pools among results: for each problem, seed, setting and law the largest, and of equal ones that with
+    most scores.
 
     Raises:
         ConfigError: there is none; the text has every reason.
@@ -71,7 +72,9 @@ def pools_of(results: Iterable[Result]) -> Pools:
         other = found.setdefault(key, pool)
         found[key] = max(other, pool, key=lambda one: (len(one.drawn), sum(len(drawn.scores) for drawn in one.drawn)))
     if not found:
-        reasons = "; ".join(f"{count:,} {reason}" for reason, count in sorted(passed_over.items())) or "there are no results"
+        reasons = (
+            "; ".join(f"{count:,} {reason}" for reason, count in sorted(passed_over.items())) or "there are no results"
+        )
         raise ConfigError(
             f"the study has no pool of samples: {reasons}",
             hint="name one (tts sample keeps it as STUDY-pool), draw one, or record the candidates of best_of_n",
@@ -80,7 +83,8 @@ def pools_of(results: Iterable[Result]) -> Pools:
 
 
 def pool_study(config: StudyConfig, size: int) -> StudyConfig:
-    """Return the study that draws pools for another, of n samples: by each law of its strategies, else by plain best_of_n.
+    """Return the study that draws pools for another, of n samples: by each law of its strategies, else by plain
+    best_of_n.
 
     Every verifier of the study scores them.
     """
@@ -88,7 +92,9 @@ def pool_study(config: StudyConfig, size: int) -> StudyConfig:
     strategies = (parse(text).strategy for text in config.strategies)
     laws = dict.fromkeys(str(dataclasses.replace(one, n=None)) for one in strategies if isinstance(one, BestOfN))
     record = config.record.model_copy(update={"candidates": True, "scores": True})
-    return config.model_copy(update={"strategies": list(laws) or [str(BestOfN())], "budgets": [{"samples": size}], "record": record})
+    return config.model_copy(
+        update={"strategies": list(laws) or [str(BestOfN())], "budgets": [{"samples": size}], "record": record}
+    )
 
 
 def _pool(result: Result) -> ProblemPool | str:

@@ -1,8 +1,9 @@
 """`auto` on recorded samples: the live search itself, on a backend that hands out a pool's samples in order.
 
-The text of a sample is its number and its class. The task reads the class as the answer, and a verifier reads the recorded score.
-So classes, scores and tokens are those of the pool. Departures from a live run: scores cost nothing within the budget, and their
-recorded tokens are added to the cost afterwards; no problem gets more samples than the smallest pool has.
+The text of a sample is its number and its class. The task reads the class as the answer, and a verifier reads the
+recorded score. So classes, scores and tokens are those of the pool. Departures from a live run: scores cost nothing
+within the budget, and their recorded tokens are added to the cost afterwards; no problem gets more samples than the
+smallest pool has.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ _MOST_ORDERS: Final = 16  # each is a whole search
 
 
 class RecordedTask(Task):
-    """The task of recorded samples. Their texts are "NUMBER CLASS": the sample's number, and the class of its answer as the answer.
+    """The task of recorded samples. Their texts are "NUMBER CLASS": the sample's number, and the class of its answer as
+    the answer.
 
     A text of a number alone has no answer.
     """
@@ -52,7 +54,8 @@ class RecordedTask(Task):
 
 
 class RecordedBackend(Backend):
-    """Returns the samples of each problem in an order. A sample that does not fit its row is cut; a row that continues it gets the rest.
+    """Returns the samples of each problem in an order. A sample that does not fit its row is cut; a row that continues
+    it gets the rest.
 
     Args:
         pools: The pools by the prompt of each.
@@ -68,7 +71,9 @@ class RecordedBackend(Backend):
         self.next = dict.fromkeys(pools, 0)
 
     async def open(self, prompts: Sequence[Prompt]) -> list[Reply[Any]]:
-        """Return a handle for each prompt: its problem, its sample (None: not drawn), and the tokens of it that were returned before."""
+        """Return a handle for each prompt: its problem, its sample (None: not drawn), and the tokens of it that were
+        returned before.
+        """
         return [Reply((prompt, None, 0), 0, None) for prompt in prompts]
 
     def sample(self, request: SampleRequest) -> RowSet:
@@ -113,14 +118,19 @@ def auto_means(pools: Sequence[ProblemPool], plan: Plan, reading: ReplaySettings
         inside = [i for i, pool in enumerate(pools) if reading.shared or _reaches(pool, size, reading)]
         if not inside or (reading.shared and size > payable(pools, reading)):
             continue
-        by_run = [_outcomes([pools[i] for i in inside], [orders[i][run] for i in inside], plan, size, reading) for run in range(runs)]
+        by_run = [
+            _outcomes([pools[i] for i in inside], [orders[i][run] for i in inside], plan, size, reading)
+            for run in range(runs)
+        ]
         for place, i in enumerate(inside):
             found[i, column] = mean_of([one[place] for one in by_run], exact=False)
     return found
 
 
 def payable(pools: Sequence[ProblemPool], reading: ReplaySettings) -> float:
-    """Return the largest mean size of a total that recorded samples can fill. No problem gets more samples than the smallest pool."""
+    """Return the largest mean size of a total that recorded samples can fill. No problem gets more samples than the
+    smallest pool.
+    """
     most = min(len(pool.drawn) for pool in pools)
     if reading.unit == "samples":
         return most
@@ -143,7 +153,9 @@ def _outcomes(
     capped = dataclasses.replace(plan, strategy=dataclasses.replace(auto, n=min(most, auto.n or most)))
     problems = [Problem(name, id=name) for name in by_name]
     mean = max(1, round(float(np.mean([one.tokens for pool in pools for one in pool.drawn]))))
-    with Solver(backend, _verifiers(by_name, plan), task=RecordedTask(), strategy=capped, expected_tokens=mean) as solver:
+    with Solver(
+        backend, _verifiers(by_name, plan), task=RecordedTask(), strategy=capped, expected_tokens=mean
+    ) as solver:
         budget = Budget(**{reading.unit: size * len(pools) if reading.shared else size})
         solutions = solver.solve_many(
             problems, budget if reading.shared else None, each=None if reading.shared else budget, seed=reading.seed
@@ -162,7 +174,9 @@ def _verifiers(pools: Mapping[str, ProblemPool], plan: Plan) -> dict[str, Functi
         scores = {name: RecordedScores(pool) for name, pool in pools.items()}
 
         def score(problem: Problem, text: str) -> float:
-            return float(scores[problem.text].of([int(text.split(maxsplit=1)[0])], role, "last")[0]) if text else math.nan
+            return (
+                float(scores[problem.text].of([int(text.split(maxsplit=1)[0])], role, "last")[0]) if text else math.nan
+            )
 
         stated = next(iter(scores.values())).get(role)
         return FunctionVerifier(score, range=stated.range)
@@ -173,8 +187,12 @@ def _verifiers(pools: Mapping[str, ProblemPool], plan: Plan) -> dict[str, Functi
 def _outcome(pool: ProblemPool, solution: Solution) -> ReplayOutcome:
     if solution.error is not None:
         raise solution.error
-    drawn = [int(one.trajectory.full_text.split(maxsplit=1)[0]) for one in solution.candidates if one.trajectory.full_text]
-    chosen = None if solution.answer is None else next(one for one in pool.drawn if one.answer_class == int(solution.answer))
+    drawn = [
+        int(one.trajectory.full_text.split(maxsplit=1)[0]) for one in solution.candidates if one.trajectory.full_text
+    ]
+    chosen = (
+        None if solution.answer is None else next(one for one in pool.drawn if one.answer_class == int(solution.answer))
+    )
     scored = drawn if solution.usage.verifier_calls else []
     return ReplayOutcome(
         answer=None if chosen is None else chosen.answer,

@@ -1,4 +1,6 @@
-"""Runs of best-of-n on recorded samples, with the selections and stop rules of a live search and the recorded scores."""
+"""Runs of best-of-n on recorded samples, with the selections and stop rules of a live search and the recorded
+scores.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,8 @@ class RecordedSearch:
         self._stopping = plan.stopping
         self._judged = _rule_scores(pool, plan.stopping)
         self._right = {drawn.answer: drawn.right for drawn in pool.drawn}
-        self._disputed = any(self._right[drawn.answer] != drawn.right for drawn in pool.drawn)  # one answer, two verdicts
+        # one answer, two verdicts
+        self._disputed = any(self._right[drawn.answer] != drawn.right for drawn in pool.drawn)
 
     def run(self, order: Sequence[int]) -> ReplayOutcome:
         """Return the outcome of drawing these samples in this order.
@@ -97,7 +100,8 @@ class RecordedSearch:
         return self.run(order), selected.confidence
 
     def prefixes(self, order: Sequence[int], counts: Sequence[int]) -> list[ReplayOutcome]:
-        """Return the outcomes of drawing the first so many samples of an order, one for each count, by one pass over it.
+        """Return the outcomes of drawing the first so many samples of an order, one for each count, by one pass over
+        it.
 
         A stop rule reads earlier samples only, so a rule that ends a run ends all longer runs at the same sample.
 
@@ -108,7 +112,8 @@ class RecordedSearch:
         if self._stopping is not None and self._stopping.order == "finished":
             at_once = {count: self._write_at_once(order[:count]) for count in dict.fromkeys(counts)}
             return [at_once[count] for count in counts]
-        is_vote = self._stopping is None and type(self.selection) is Majority  # whose leaders are counted without candidates
+        # whose leaders are counted without candidates
+        is_vote = self._stopping is None and type(self.selection) is Majority
         candidates = [] if is_vote else self._candidates(order)
         end, stop = self._stop(candidates) if candidates else (len(order), None)
         leaders = self._leaders(order[:end]) if type(self.selection) is Majority else None
@@ -118,7 +123,11 @@ class RecordedSearch:
         found: dict[int, ReplayOutcome] = {}
         for count in dict.fromkeys(min(count, end) for count in counts if count < end or stop is None):
             found[count] = self._outcome(order[:count], candidates, None, leaders, spent[count])
-        ended = self._outcome(order[:end], candidates, stop, leaders, spent[end]) if stop is not None and max(counts) >= end else None
+        ended = (
+            self._outcome(order[:end], candidates, stop, leaders, spent[end])
+            if stop is not None and max(counts) >= end
+            else None
+        )
         return [found[min(count, end)] if ended is None or count < end else ended for count in counts]
 
     def _write_at_once(self, order: Sequence[int]) -> ReplayOutcome:
@@ -132,7 +141,8 @@ class RecordedSearch:
         drawn = self.pool.drawn
         if order and not any(drawn[i].tokens for i in order):
             raise ConfigError(
-                f"{self._stopping} orders samples by their tokens, but those of the problem {self.pool.cell.problem!r} have no counts",
+                f"{self._stopping} orders samples by their tokens, but those of the problem "
+                f"{self.pool.cell.problem!r} have no counts",
                 hint="record tokens with the samples, or choose a stop rule that reads answers",
             )
         ends = sorted(order, key=lambda i: drawn[i].tokens)
@@ -140,14 +150,20 @@ class RecordedSearch:
         count, stop = self._stop(candidates)
         longest = max((drawn[i].tokens for i in ends[:count]), default=0)
         written = {i: min(drawn[i].tokens, longest) if stop is not None else drawn[i].tokens for i in ends}
-        dollars = sum(usd_of(drawn[i]) * (tokens / drawn[i].tokens if drawn[i].tokens else 1.0) for i, tokens in written.items())
+        dollars = sum(
+            usd_of(drawn[i]) * (tokens / drawn[i].tokens if drawn[i].tokens else 1.0) for i, tokens in written.items()
+        )
         outcome = self._outcome(ends[:count], candidates, stop, None, (sum(written.values()), longest, dollars))
         return dataclasses.replace(outcome, samples=len(order))
 
     def _outcome(
-        self, order: Sequence[int], candidates: Sequence[Candidate], stop: StopDecision | None, leaders: Sequence[str | None] | None,
+        self,
+        order: Sequence[int],
+        candidates: Sequence[Candidate],
+        stop: StopDecision | None,
+        leaders: Sequence[str | None] | None,
         spent: tuple[int, int, float],
-    ) -> ReplayOutcome:  # fmt: skip
+    ) -> ReplayOutcome:
         """Return the outcome where the samples of an order are drawn.
 
         Args:
@@ -176,7 +192,8 @@ class RecordedSearch:
         )
 
     def _verdict(self, answer: str, order: Sequence[int], first: Candidate | None) -> bool | None:
-        """Return whether an answer is right. Where verdicts on it differ: that of the best candidate, else of the first drawn one.
+        """Return whether an answer is right. Where verdicts on it differ: that of the best candidate, else of the first
+        drawn one.
 
         Args:
             order: The samples that were drawn.
@@ -189,7 +206,9 @@ class RecordedSearch:
         return drawn[next(i for i in order if drawn[i].answer == answer) if chosen is None else chosen].right
 
     def _leaders(self, order: Sequence[int]) -> list[str | None]:
-        """Return the majority's answer after each sample, and before the first: of equal counts that of the class that came first."""
+        """Return the majority's answer after each sample, and before the first: of equal counts that of the class that
+        came first.
+        """
         drops = cast("Majority", self.selection).truncated == "drop"
         written: dict[int, str | None] = {}  # by class: its first vote
         places: dict[int, int] = {}
@@ -214,7 +233,15 @@ class RecordedSearch:
         """The samples as trajectories, whose texts are equal where those of the samples were."""
         return [
             Trajectory(
-                _ROOT, f"sample {i if drawn.same is None else drawn.same}", (), (), cast("Status", drawn.status), i, i, drawn.tokens, 1
+                _ROOT,
+                f"sample {i if drawn.same is None else drawn.same}",
+                (),
+                (),
+                cast("Status", drawn.status),
+                i,
+                i,
+                drawn.tokens,
+                1,
             )
             for i, drawn in enumerate(self.pool.drawn)
         ]
@@ -226,7 +253,9 @@ class RecordedSearch:
         for place, i in enumerate(order):
             drawn = self.pool.drawn[i]
             kind = None if drawn.answer_class is None else classes.setdefault(drawn.answer_class, len(classes))
-            made.append(Candidate(self._trajectories[i], drawn.answer, kind, place, i, self._judged[i] if self._judged else {}))
+            made.append(
+                Candidate(self._trajectories[i], drawn.answer, kind, place, i, self._judged[i] if self._judged else {})
+            )
         return made
 
     def _stop(self, candidates: list[Candidate]) -> tuple[int, StopDecision | None]:
@@ -307,7 +336,8 @@ class RecordedScores(KnownScores):
 
     def _missing_scores_error(self, role: str) -> ConfigError:
         return ConfigError(
-            f"the selection scores with the role {role!r}, but the pool of problem {self._pool.cell.problem!r} lacks such scores",
+            f"the selection scores with the role {role!r}, but the pool of problem {self._pool.cell.problem!r} lacks "
+            "such scores",
             hint="import programs with the field written_tests and --programs FILE" if role == "tests" else _SCORED,
         )
 
@@ -315,7 +345,9 @@ class RecordedScores(KnownScores):
 def score_of(drawn: RecordedSample, role: str, aggregate: str) -> float:
     """Return the score of a sample, with step scores aggregated as in a selection."""
     steps = drawn.steps.get(role)
-    return aggregate_scores(StepScores(whole=drawn.scores[role]) if steps is None else StepScores(steps=steps), aggregate)
+    return aggregate_scores(
+        StepScores(whole=drawn.scores[role]) if steps is None else StepScores(steps=steps), aggregate
+    )
 
 
 @cache
@@ -327,11 +359,15 @@ def _make_verifier(verifier: str, scope: Scope) -> Verifier:
 
 
 def imported_scores(*, low: float = -math.inf, high: float = math.inf) -> Verifier:
-    """Return a placeholder for the verifier of imported scores, which states their range. A cell names it `recorded(low=0, high=1)`."""
+    """Return a placeholder for the verifier of imported scores, which states their range. A cell names it
+    `recorded(low=0, high=1)`.
+    """
 
     def refuse(problem: Problem, text: str) -> float:
         del text
-        raise ConfigError(f"problem {problem.id!r}: the verifier of imported scores has these scores alone", hint=RUN_LIVE)
+        raise ConfigError(
+            f"problem {problem.id!r}: the verifier of imported scores has these scores alone", hint=RUN_LIVE
+        )
 
     return FunctionVerifier(refuse, range=(low, high))
 

@@ -1,10 +1,13 @@
-"""Replay: the accuracy of selections and stop rules on recorded samples, at any size and token limit, without new tokens.
+"""Replay: the accuracy of selections and stop rules on recorded samples, at any size and token limit, without new
+tokens.
 
-Idea: the samples of a pool are exchangeable, so any n of them, in any order, are a possible run of best-of-n. A point is the mean over
-    such runs (`tts.experiments.analysis.averaging`). Means without a closed form run the selection and stop rule of a live search on
-    recorded scores (`tts.experiments.analysis.recorded_search`). With `first`, all points do, on the first n samples: they equal a live
-    run with the pool's seed.
-Departure from a live run: a stop rule pays for the samples drawn until it fires. A live run that samples concurrently also pays for the
+Idea: the samples of a pool are exchangeable, so any n of them, in any order, are a possible run of best-of-n. A point
+is the mean over
+    such runs (`tts.experiments.analysis.averaging`). Means without a closed form run the selection and stop rule of a
+    live search on recorded scores (`tts.experiments.analysis.recorded_search`). With `first`, all points do, on the
+    first n samples: they equal a live run with the pool's seed.
+Departure from a live run: a stop rule pays for the samples drawn until it fires. A live run that samples concurrently
+also pays for the
     samples that it cancels.
 Source: algorithms A18 (pass@k) and C3; Chen et al. (2107.03374) for subsets in place of the first n.
 """
@@ -44,8 +47,8 @@ class ReplayedCurve:
         curve: The curve; its costs are means over runs.
         unit: The unit of the runs' limits, as in `replay`.
         sizes: The limits of the runs, as in `replay`.
-        errors: The standard error of each accuracy from random subsets; 0 if the accuracy is exact for the given pools. The interval
-            of the accuracy over problems includes this error.
+        errors: The standard error of each accuracy from random subsets; 0 if the accuracy is exact for the given pools.
+            The interval of the accuracy over problems includes this error.
         too_small: The number of problems left out at each point, because all their pools are too small.
         order: "recorded" if runs take the samples in recorded order; "all" if a point is the mean over orders.
     """
@@ -60,7 +63,9 @@ class ReplayedCurve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """Dollars for a million tokens of a prompt, which every sample reads, and of what was generated. Verifier tokens have no price."""
+    """Dollars for a million tokens of a prompt, which every sample reads, and of what was generated. Verifier tokens
+    have no price.
+    """
 
     usd_in: float = 0.0
     usd_out: float = 0.0
@@ -79,7 +84,8 @@ def replay(  # noqa: PLR0913 - the options of a replay
     shared: bool = False,
     prices: Prices | None = None,
 ) -> list[ReplayedCurve]:
-    """Return the curves of strategies on recorded samples. Each strategy has one for each data set, model, setting and sampling.
+    """Return the curves of strategies on recorded samples. Each strategy has one for each data set, model, setting and
+    sampling.
 
     The value of a problem at a point is the mean over its seeds. A point is the mean over problems.
 
@@ -88,18 +94,20 @@ def replay(  # noqa: PLR0913 - the options of a replay
         strategies: Such as "best_of_n | weighted", "best_of_n | unanimous(window=4) | majority", or "pass@k",
             "pass^k" (right where all samples are) or "random choice" (the share of right samples).
         sizes: The limits of a run, in samples (n) or in tokens of a problem.
-        unit: The unit of the sizes. With "tokens", samples are drawn while the next one fits, with its score if the selection needs one. A
-            live run also starts the first one that does not fit, and truncates it.
+        unit: The unit of the sizes. With "tokens", samples are drawn while the next one fits, with its score if the
+            selection needs one. A live run also starts the first one that does not fit, and truncates it.
         first: Whether to take only the first samples, in the order of drawing.
         draws: Random subsets of a pool, at least 2.
         by_group: Whether each group of problems has its own curve.
         seed: The seed of random subsets and intervals.
-        shared: Whether `auto` divides one total among the problems, whose mean is the size. Other strategies have the size for each.
+        shared: Whether `auto` divides one total among the problems, whose mean is the size. Other strategies have the
+            size for each.
         prices: The prices for costs in dollars; None: those that the samples' source states, if it states all.
 
     Raises:
-        ConfigError: there is nothing to replay; a strategy is neither best_of_n nor auto, names its n, or has another sampling; a score
-            was not recorded; no problem has a reference answer; a total is requested without `auto`; or all pools are too small.
+        ConfigError: there is nothing to replay; a strategy is neither best_of_n nor auto, names its n, or has another
+            sampling; a score was not recorded; no problem has a reference answer; a total is requested without `auto`;
+            or all pools are too small.
 
     Problems without a reference answer are left out; see `unanswered`.
     """
@@ -107,7 +115,10 @@ def replay(  # noqa: PLR0913 - the options of a replay
         check_int("a size", size, 1, optional=False)
     check_int("draws", draws, 2, optional=False)
     if not (pools and strategies and sizes):
-        raise ConfigError(f"there are {len(pools)} pools, {len(strategies)} strategies and {len(sizes)} sizes, but must be some of each")
+        raise ConfigError(
+            f"there are {len(pools)} pools, {len(strategies)} strategies and {len(sizes)} sizes, but must be some of "
+            "each"
+        )
     plans = [_plan(strategy) for strategy in strategies]
     if shared and not any(is_auto(plan) for plan in plans):
         raise ConfigError(
@@ -115,18 +126,24 @@ def replay(  # noqa: PLR0913 - the options of a replay
             hint="add the strategy auto, or leave the total out",
         )
     pools = _pools_with_reference(pools)
-    reading = ReplaySettings(sizes=tuple(sorted(set(sizes))), unit=unit, first=first, draws=draws, seed=seed, shared=shared)
+    reading = ReplaySettings(
+        sizes=tuple(sorted(set(sizes))), unit=unit, first=first, draws=draws, seed=seed, shared=shared
+    )
     lines: dict[tuple[object, ...], list[ProblemPool]] = {}
     for pool in pools:
         cell, group = pool.cell, pool.cell.group if by_group else None
         lines.setdefault((cell.dataset, group, cell.model, cell.setting, pool.law), []).append(pool)
     asked = [(plan, line) for plan in plans for line in _of_law(list(lines.values()), plan)]
-    curves = [_replay(line, plan, reading, prices, group=line[0].cell.group if by_group else None) for plan, line in asked]
+    curves = [
+        _replay(line, plan, reading, prices, group=line[0].cell.group if by_group else None) for plan, line in asked
+    ]
     return _told_apart(curves, [line[0].cell.setting for _, line in asked])
 
 
 def fitting_strategies(pools: Sequence[ProblemPool]) -> list[str]:
-    """Return the default strategies: pass@k, a random choice, the vote, and selections by score or tests if every sample has these."""
+    """Return the default strategies: pass@k, a random choice, the vote, and selections by score or tests if every
+    sample has these.
+    """
     by_score = ("best", "weighted", "best_of_majority") if all(pool.has("main") for pool in pools) else ()
     tested = all("tests" in drawn.steps for pool in pools for drawn in pool.drawn)
     by_tests = ("codet(verifier='tests')",) if tested else ()
@@ -140,7 +157,12 @@ def sizes_of(pools: Sequence[ProblemPool]) -> list[int]:
 
 def unanswered(pools: Sequence[ProblemPool]) -> list[str]:
     """Return the ids of problems without a reference answer, once for each data set."""
-    return [problem for _, problem in dict.fromkeys((pool.cell.dataset, pool.cell.problem) for pool in pools if _is_unanswered(pool))]
+    return [
+        problem
+        for _, problem in dict.fromkeys(
+            (pool.cell.dataset, pool.cell.problem) for pool in pools if _is_unanswered(pool)
+        )
+    ]
 
 
 def _is_unanswered(pool: ProblemPool) -> bool:
@@ -156,7 +178,8 @@ def _pools_with_reference(pools: Sequence[ProblemPool]) -> Sequence[ProblemPool]
     answered = [pool for pool in pools if not _is_unanswered(pool)]
     if not answered:
         raise ConfigError(
-            f"all {len(pools):,} pools are of problems without a reference answer, such as {pools[0].cell.problem!r}, but one is needed",
+            f"all {len(pools):,} pools are of problems without a reference answer, such as {pools[0].cell.problem!r}, "
+            "but one is needed",
             hint="give the problems answers, or samples their verdicts",
         )
     return answered
@@ -169,7 +192,8 @@ def _plan(strategy: str) -> Plan | str:
     plan = parse(strategy)
     if not is_auto(plan) and (not isinstance(plan.strategy, BestOfN) or plan.strategy.n is not None):
         raise ConfigError(
-            f"strategy is {strategy!r}, but what is replayed is {', '.join(MEASURES)}, best_of_n without its n, or auto",
+            f"strategy is {strategy!r}, but what is replayed is {', '.join(MEASURES)}, best_of_n without its n, or "
+            "auto",
             hint="write best_of_n | SELECTION, and n as a size",
         )
     return plan
@@ -182,7 +206,9 @@ def _of_law(lines: Sequence[list[ProblemPool]], plan: Plan | str) -> list[list[P
     of_law = [line for line in lines if line[0].law == plan.strategy]
     if not of_law:
         laws = ", ".join(sorted({str(line[0].law) for line in lines}))
-        raise ConfigError(f"strategy is {str(plan)!r}, but no pool was drawn by {plan.strategy}", hint=f"there are pools of {laws}")
+        raise ConfigError(
+            f"strategy is {str(plan)!r}, but no pool was drawn by {plan.strategy}", hint=f"there are pools of {laws}"
+        )
     return of_law
 
 
@@ -212,7 +238,8 @@ def _replay(
     usd_known = known & ~np.isnan(means[:, :, -1])
     _, _, samples, generated, verifier, path, usd = np.nanmean(by_problem, axis=0).T
     costs = {
-        "samples": samples, "generated_tokens": generated, "verifier_tokens": verifier, "tokens": generated + verifier, "path_tokens": path,
+        "samples": samples, "generated_tokens": generated, "verifier_tokens": verifier, "tokens": generated + verifier,
+        "path_tokens": path,
     }  # fmt: skip
     if prices is None and (usd_known == known).all():
         costs["usd"] = usd
@@ -280,5 +307,7 @@ def _too_large(pools: Sequence[ProblemPool], plan: Plan | str, reading: ReplaySe
             "no problem gets more samples than the smallest pool has",
             hint="take a smaller total, or draw larger pools: tts sample --n",
         )
-    largest = max(len(pool.drawn) if reading.unit == "samples" else int(tokens_of(pool, verified=False).sum()) for pool in pools)
+    largest = max(
+        len(pool.drawn) if reading.unit == "samples" else int(tokens_of(pool, verified=False).sum()) for pool in pools
+    )
     return ConfigError(f"{size}, but the largest pool has {largest:,}", hint="draw larger pools: tts sample --n")

@@ -10,7 +10,15 @@ from typing import Final
 from tts.errors import HintsKeywords, hint_methods
 from tts.experiments.analysis.averaging import Unit
 from tts.experiments.analysis.pools import ProblemPool
-from tts.experiments.analysis.replay import DRAWS, Prices, ReplayedCurve, fitting_strategies, replay, sizes_of, unanswered
+from tts.experiments.analysis.replay import (
+    DRAWS,
+    Prices,
+    ReplayedCurve,
+    fitting_strategies,
+    replay,
+    sizes_of,
+    unanswered,
+)
 
 SEED: Final = 0  # of the intervals' resamples: equal results give equal tables
 
@@ -53,8 +61,8 @@ class Replayable(HintsKeywords, ABC):
             prices: The prices for costs in dollars.
 
         Raises:
-            ConfigError: there are no pools (see `Study.sample`), or none is of a problem with a reference answer; a strategy or size cannot
-                be replayed on them; or `shared` is given without `auto`.
+            ConfigError: there are no pools (see `Study.sample`), or none is of a problem with a reference answer; a
+                strategy or size cannot be replayed on them; or `shared` is given without `auto`.
 
         Warns:
             PartialResults: results are not pools of samples, or problems have no reference answer; they are left out.
@@ -62,11 +70,23 @@ class Replayable(HintsKeywords, ABC):
         pools = self._pools()
         asked, wanted = strategies or fitting_strategies(pools), sizes or sizes_of(pools)
         curves = replay(
-            pools, asked, wanted, unit=unit, first=first, draws=draws, by_group=by_group, seed=SEED, shared=shared, prices=prices
+            pools,
+            asked,
+            wanted,
+            unit=unit,
+            first=first,
+            draws=draws,
+            by_group=by_group,
+            seed=SEED,
+            shared=shared,
+            prices=prices,
         )
         if problems := unanswered(pools):
             warnings.warn(
-                PartialResults(f"{len(problems):,} of the problems have no reference answer and are left out, such as {problems[0]!r}"),
+                PartialResults(
+                    f"{len(problems):,} of the problems have no reference answer and are left out, such as "
+                    f"{problems[0]!r}"
+                ),
                 stacklevel=2,
             )
         return curves

@@ -21,8 +21,8 @@ NOT_REPEATED: Final = frozenset(
     {"cancelled_tokens", "lost_tokens", "seconds", "work_seconds"}
 )  # all other columns are equal after a resumed run
 _SUMS: Final = (
-    "prompt_tokens", "reused_tokens", "generated_tokens", "cancelled_tokens", "truncated_tokens", "verifier_tokens", "flops", "usd",
-    "seconds", "work_seconds",
+    "prompt_tokens", "reused_tokens", "generated_tokens", "cancelled_tokens", "truncated_tokens", "verifier_tokens",
+    "flops", "usd", "seconds", "work_seconds",
 )  # fmt: skip
 
 
@@ -31,7 +31,8 @@ _LEAST_GROUPS = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRow:
-    """All runs that differ only in problem and seed. Tokens, FLOPs, dollars and seconds are sums over them; None: unknown.
+    """All runs that differ only in problem and seed. Tokens, FLOPs, dollars and seconds are sums over them; None:
+    unknown.
 
     Args:
         dataset: As in `Cell`.
@@ -44,13 +45,13 @@ class TableRow:
         seeds: How many different seeds.
         runs: Finished cells.
         failed: Those of them with an error.
-        accuracy: Mean over problems of the share of right answers among a problem's runs that did not fail, with its interval over
-            problems.
+        accuracy: Mean over problems of the share of right answers among a problem's runs that did not fail, with its
+            interval over problems.
         no_accuracy: The reason that there is none; None where there is one.
         standard_error: The standard error of the accuracy, by problem.
-        group_error: The group error by group, where problems of one group depend on each other, as questions on one text do
-            (`tts.statistics.mean_with_error`). None: unknown, or the problems are of fewer than ten groups: levels of
-            difficulty are no clusters, and an error from few groups is unreliable.
+        group_error: The group error by group, where problems of one group depend on each other, as questions on one
+            text do (`tts.statistics.mean_with_error`). None: unknown, or the problems are of fewer than ten groups:
+            levels of difficulty are no clusters, and an error from few groups is unreliable.
         prompt_tokens: As in `Usage`.
         reused_tokens: As in `Usage`.
         generated_tokens: As in `Usage`.
@@ -65,8 +66,8 @@ class TableRow:
         stops: Runs by reason of their end.
         failures: Failed rows of them by kind.
         errors: Failed runs by kind.
-        notes: What holds for any of the runs: "oracle" (a verifier saw the reference answer), "estimated" (a server did not report what it
-            spent), "not reproducible".
+        notes: What holds for any of the runs: "oracle" (a verifier saw the reference answer), "estimated" (a server did
+            not report what it spent), "not reproducible".
     """
 
     dataset: str
@@ -141,7 +142,11 @@ class _RowSums:
             self.usage[name] = None if value is None or total is None else total + value
         self.stops[result.stopped_by] += 1
         self.failures.update(result.failures)
-        marks = {"oracle": result.oracle, "estimated": result.usage.estimated, "not reproducible": not result.reproducible}
+        marks = {
+            "oracle": result.oracle,
+            "estimated": result.usage.estimated,
+            "not reproducible": not result.reproducible,
+        }
         self.notes.update(note for note, holds in marks.items() if holds)
 
     def accuracy(self, rng: np.random.Generator) -> tuple[Estimate | None, str | None]:
@@ -167,7 +172,8 @@ class _RowSums:
 def table(results: Iterable[Result], *, rng: np.random.Generator) -> list[TableRow]:
     """Return the table of results, in the order in which strategies first appear, then by budget.
 
-    Random: the intervals' resamples. Those of a row do not depend on other rows, and equal those of the same point of a curve.
+    Random: the intervals' resamples. Those of a row do not depend on other rows, and equal those of the same point of a
+    curve.
     """
     rows: dict[tuple[Any, ...], tuple[Result, _RowSums]] = {}
     for result in results:
@@ -177,9 +183,13 @@ def table(results: Iterable[Result], *, rng: np.random.Generator) -> list[TableR
         if key not in rows:
             rows[key] = result, _RowSums()
         rows[key][1].add(result)
-    lines = {key: (*key[:-1], *(unit for unit, _ in key[-1])) for key in rows}  # budgets of one line limit the same units
+    # budgets of one line limit the same units
+    lines = {key: (*key[:-1], *(unit for unit, _ in key[-1])) for key in rows}
     place = {line: place for place, line in enumerate(dict.fromkeys(lines.values()))}
-    return [_row(*rows[key], rng) for key in sorted(rows, key=lambda key: (place[lines[key]], [limit for _, limit in key[-1]]))]
+    return [
+        _row(*rows[key], rng)
+        for key in sorted(rows, key=lambda key: (place[lines[key]], [limit for _, limit in key[-1]]))
+    ]
 
 
 def _row(first: Result, sums: _RowSums, rng: np.random.Generator) -> TableRow:
@@ -187,12 +197,27 @@ def _row(first: Result, sums: _RowSums, rng: np.random.Generator) -> TableRow:
     accuracy, no_accuracy = sums.accuracy(rng)
     standard_error, group_error = (None, None) if accuracy is None else sums.standard_errors()
     return TableRow(
-        dataset=cell.dataset, model=cell.model, setting=cell.setting, verifiers=cell.verifiers, strategy=cell.strategy,
-        budget=cell.budget, problems=len(sums.problems), seeds=len(sums.seeds), runs=sums.runs, failed=sums.failed, accuracy=accuracy,
-        no_accuracy=no_accuracy, standard_error=standard_error, group_error=group_error,
-        lost_tokens=sums.lost_tokens, stops=_rank(sums.stops), failures=_rank(sums.failures),
-        errors=_rank(sums.errors), notes=tuple(sorted(sums.notes)), **sums.usage,
-    )  # fmt: skip
+        dataset=cell.dataset,
+        model=cell.model,
+        setting=cell.setting,
+        verifiers=cell.verifiers,
+        strategy=cell.strategy,
+        budget=cell.budget,
+        problems=len(sums.problems),
+        seeds=len(sums.seeds),
+        runs=sums.runs,
+        failed=sums.failed,
+        accuracy=accuracy,
+        no_accuracy=no_accuracy,
+        standard_error=standard_error,
+        group_error=group_error,
+        lost_tokens=sums.lost_tokens,
+        stops=_rank(sums.stops),
+        failures=_rank(sums.failures),
+        errors=_rank(sums.errors),
+        notes=tuple(sorted(sums.notes)),
+        **sums.usage,
+    )
 
 
 def _rank(counts: Counter[str]) -> dict[str, int]:

@@ -1,11 +1,11 @@
 """The registry of data sets, resolved on use.
 
-A new data set is one file with a function `load(...) -> list[Problem]`, a `DataSet` with its source and licence, and one line here. One of
-your own needs no line: name its place, "package.module:name", of a `DataSet` or of a function.
+A new data set is one file with a function `load(...) -> list[Problem]`, a `DataSet` with its source and licence, and
+one line here. One of your own needs no line: name its place, "package.module:name", of a `DataSet` or of a function.
 
-`load` must have keyword parameters with defaults (`limit`, `split` and `seed` where they make sense). It must return problems with an id
-that no other problem of the data set has, and none twice. The accuracy of a problem whose answer is None is unknown. Where problems with
-different texts are the same, `metadata["identity"]` is equal for them.
+`load` must have keyword parameters with defaults (`limit`, `split` and `seed` where they make sense). It must return
+problems with an id that no other problem of the data set has, and none twice. The accuracy of a problem whose answer is
+None is unknown. Where problems with different texts are the same, `metadata["identity"]` is equal for them.
 """
 
 from __future__ import annotations
@@ -77,10 +77,12 @@ def is_file(name: str) -> bool:
 
 
 def get(name: str) -> DataSet:
-    """Return the data set of a name, a file, a folder, or a place ("package.module:name"): a `DataSet`, or a function of problems.
+    """Return the data set of a name, a file, a folder, or a place ("package.module:name"): a `DataSet`, or a function
+    of problems.
 
     Raises:
-        ConfigError: there is none, what another package registered under the name is no `DataSet`, or what is at the place is neither.
+        ConfigError: there is none, what another package registered under the name is no `DataSet`, or what is at the
+            place is neither.
         MissingDependency: the module of another package cannot be imported.
     """
     if is_file(name):
@@ -107,7 +109,11 @@ def _of_file(path: str) -> DataSet:
     file = DATASETS.get("file")
 
     def load(
-        *, limit: int | None = None, seed: int | None = None, task: str | None = None, fields: Mapping[str, str] | None = None
+        *,
+        limit: int | None = None,
+        seed: int | None = None,
+        task: str | None = None,
+        fields: Mapping[str, str] | None = None,
     ) -> list[Problem]:
         return file.load(path=path, limit=limit, seed=seed, task=task, fields=fields)
 
@@ -122,24 +128,30 @@ def load(name: str, **parameters: object) -> list[Problem]:
         parameters: Its own, in place of its defaults.
 
     Raises:
-        ConfigError: there is no such data set or parameter; a value is missing or not valid; or the data set breaks a rule of this module.
+        ConfigError: there is no such data set or parameter; a value is missing or not valid; or the data set breaks a
+            rule of this module.
     """
     dataset = get(name)
     check_names(dataset, parameters, f"parameter of the data set {name!r}")
     try:
         inspect.signature(dataset).bind(**parameters)
     except TypeError as failure:
-        raise ConfigError(f"the data set {name!r} cannot be loaded: {failure}", hint="give it beside `dataset`") from None
+        raise ConfigError(
+            f"the data set {name!r} cannot be loaded: {failure}", hint="give it beside `dataset`"
+        ) from None
     try:
         problems = _list(dataset(**parameters), name)
     except TTSError:
         raise
     except (Exception, SystemExit) as failure:  # the boundary: other people's functions may raise anything
-        raise ConfigError(f"the data set {name!r} cannot be loaded: {shown(failure)}", hint="see its parameters") from failure
+        raise ConfigError(
+            f"the data set {name!r} cannot be loaded: {shown(failure)}", hint="see its parameters"
+        ) from failure
     for problem in problems:
         if not isinstance(problem, Problem):
             raise ConfigError(
-                f"the data set {name!r} gave a {type(problem).__name__}, but must give problems", hint="make each a tts.Problem"
+                f"the data set {name!r} gave a {type(problem).__name__}, but must give problems",
+                hint="make each a tts.Problem",
             )
     check({name: problems})
     return problems
@@ -163,7 +175,10 @@ def check_names(dataset: DataSet, parameters: Iterable[str], kind: str, others: 
 
 def _list(problems: Any, name: str) -> list[Any]:
     if isinstance(problems, str) or not isinstance(problems, Iterable):
-        raise ConfigError(f"the data set {name!r} gave a {type(problems).__name__}, but must give problems", hint="return a list of them")
+        raise ConfigError(
+            f"the data set {name!r} gave a {type(problems).__name__}, but must give problems",
+            hint="return a list of them",
+        )
     return list(cast("Iterable[Any]", problems))
 
 
@@ -183,10 +198,13 @@ def check(parts: Mapping[str, Sequence[Problem]]) -> None:
             if problem.id is None:
                 raise ConfigError(f"problem {place} of {part} has no id, but every problem of a data set must have one")
             if problem.id in ids:
-                raise ConfigError(f"the id {problem.id!r} of {part} is in {ids[problem.id]} already, but must be unique")
+                raise ConfigError(
+                    f"the id {problem.id!r} of {part} is in {ids[problem.id]} already, but must be unique"
+                )
             if (other := seen.get(identity(problem))) is not None:
                 raise ConfigError(
-                    f"the problem {problem.id!r} of {part} is {other[1]!r} of {other[0]} again, but each problem may be there once"
+                    f"the problem {problem.id!r} of {part} is {other[1]!r} of {other[0]} again, but each problem may "
+                    "be there once"
                 )
             ids[problem.id] = part
             seen[identity(problem)] = (part, problem.id)

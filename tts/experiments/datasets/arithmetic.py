@@ -1,4 +1,6 @@
-"""Arithmetic problems of a given difficulty, plain or worded: fixed samples of the series in `tts/tasks/arithmetic/generator.py`."""
+"""Arithmetic problems of a given difficulty, plain or worded: fixed samples of the series in
+`tts/tasks/arithmetic/generator.py`.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +38,8 @@ def load(
         parentheses: Whether there may be parentheses in all problems.
 
     Returns:
-        Problems of the task "pocket". Their ids name split, difficulty and a hash of the expression, so one problem has one id whatever
-        the seed; `metadata` has operations, digits, worded, and as identity the expression.
+        Problems of the task "pocket". Their ids name split, difficulty and a hash of the expression, so one problem has
+        one id whatever the seed; `metadata` has operations, digits, worded, and as identity the expression.
 
     Raises:
         ConfigError: a value is not valid, or there are not so many different problems.

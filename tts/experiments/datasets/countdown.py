@@ -14,19 +14,22 @@ from tts.tasks.arithmetic.generator import Split
 from tts.types import Problem
 
 
-def load(*, limit: int = 200, split: Split = "test", seed: int = 0, numbers: int | Sequence[int] = (2, 3, 4)) -> list[Problem]:
+def load(
+    *, limit: int = 200, split: Split = "test", seed: int = 0, numbers: int | Sequence[int] = (2, 3, 4)
+) -> list[Problem]:
     """Return countdowns of each number of numbers named, as many of each as of the others.
 
     Args:
         limit: Problems in all, at least 1; a smaller limit gives the first of them.
         split: "train", "validation" or "test"; no target with the same numbers is in two of them, with whatever seed.
         seed: 0 to 2**64 - 1; another one draws other problems of the same split.
-        numbers: How many there are to reach the target with, a value or several, 2 to 6; the model pocket was trained on 2 to 4.
+        numbers: How many there are to reach the target with, a value or several, 2 to 6; the model pocket was trained
+            on 2 to 4.
 
     Returns:
-        Problems of the task "countdown", whose answer is one expression that solves them. Their ids name split, number of numbers and a
-        hash of target and numbers; `metadata` has operations (one less than numbers), digits, worded, numbers, and as identity the target
-        and the numbers in order.
+        Problems of the task "countdown", whose answer is one expression that solves them. Their ids name split, number
+        of numbers and a hash of target and numbers; `metadata` has operations (one less than numbers), digits, worded,
+        numbers, and as identity the target and the numbers in order.
 
     Raises:
         ConfigError: a value is not valid, or there are not so many different problems.

@@ -56,7 +56,10 @@ def by_turns(cells: Sequence[Cell], limit: int, draw: Callable[[Cell, int], Prob
                 break
         else:
             few = f"after {len(problems)} problems there is no other of difficulty {cells[turn]}"
-            raise ConfigError(f"limit is {limit}, but {few} in {_PATIENCE} draws", hint="lower the limit, or leave this difficulty out")
+            raise ConfigError(
+                f"limit is {limit}, but {few} in {_PATIENCE} draws",
+                hint="lower the limit, or leave this difficulty out",
+            )
         seen.add(identity(problem))
         problems.append(problem)
     return problems

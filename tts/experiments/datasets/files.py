@@ -34,9 +34,10 @@ def load(
         limit: The most problems; None: all.
         seed: Draws their order, and so which of them a limit takes; None: the file's order.
         task: The task of every problem; None: the study's, else the model's.
-        fields: Names of fields, where they are others than usual: {"problem": …, "answer": …, "id": …}. Usual are `problem`, `question`,
-            `prompt`, `input`; `answer`, `target`, `solution`; `id`: of several that a row has, the first is taken. The problem may be a
-            list of chat messages; answers and ids may be missing; without an id, the problem's hash is used.
+        fields: Names of fields, where they are others than usual: {"problem": …, "answer": …, "id": …}. Usual are
+            `problem`, `question`, `prompt`, `input`; `answer`, `target`, `solution`; `id`: of several that a row has,
+            the first is taken. The problem may be a list of chat messages; answers and ids may be missing; without an
+            id, the problem's hash is used.
 
     Raises:
         ConfigError: there is no such file, it cannot be read at all, no row is a problem, or two have one id.
@@ -46,14 +47,21 @@ def load(
         RowsLeftOut: rows are no problems, or have the problem of an earlier row; each is named by its line.
     """
     if not path:
-        raise ConfigError("path is not given, but the data set 'file' needs one", hint="set path: to a .jsonl, .csv or .parquet file")
+        raise ConfigError(
+            "path is not given, but the data set 'file' needs one", hint="set path: to a .jsonl, .csv or .parquet file"
+        )
     file = Path(path).expanduser()
     if file.suffix not in _READERS:
         raise ConfigError(f"path is {str(path)!r}, but must end in {', '.join(_READERS)}")
     meant = Fields(fields, task)
     try:
         problems = collect(
-            _READERS[file.suffix](file), lambda row: read_row(row, meant), where=file.name, name=file.stem, limit=limit, seed=seed
+            _READERS[file.suffix](file),
+            lambda row: read_row(row, meant),
+            where=file.name,
+            name=file.stem,
+            limit=limit,
+            seed=seed,
         )
     except OSError as failure:
         raise ConfigError(
@@ -93,14 +101,17 @@ def _json_object(line: bytes) -> dict[str, object] | BadRow:
 def _ends_early(failure: json.JSONDecodeError) -> bool:
     """Return whether more text could have made JSON of it: a value is missing at its end, or is begun there."""
     rest = failure.doc[failure.pos :].rstrip()
-    return failure.msg.startswith("Unterminated") or any(word.startswith(rest) for word in ("true", "false", "null", "-0"))
+    return failure.msg.startswith("Unterminated") or any(
+        word.startswith(rest) for word in ("true", "false", "null", "-0")
+    )
 
 
 def read_csv(file: Path) -> Iterator[PlacedRow]:
     """Yield the rows of a CSV file with a header; all values are texts."""
     # A byte that is no UTF-8 spoils its own row only: it becomes half a surrogate pair, which no text may have.
     with file.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as text:
-        csv.field_size_limit(max(csv.field_size_limit(), largest_row()))  # of the process; a solution may pass its default
+        # of the process; a solution may pass its default
+        csv.field_size_limit(max(csv.field_size_limit(), largest_row()))
         reader = csv.reader(text, strict=True)
         header = next(reader, [])
         if len(set(header)) < len(header):
@@ -122,6 +133,10 @@ def read_csv(file: Path) -> Iterator[PlacedRow]:
                 yield place, BadRow(f"its values are {len(cells)}, but the header has {len(header)} columns")
 
 
-_READERS: dict[str, Callable[[Path], Iterator[PlacedRow]]] = {".jsonl": read_json_lines, ".csv": read_csv, ".parquet": read_parquet}
+_READERS: dict[str, Callable[[Path], Iterator[PlacedRow]]] = {
+    ".jsonl": read_json_lines,
+    ".csv": read_csv,
+    ".parquet": read_parquet,
+}
 
 DATASET = DataSet(load=load, source="a file of yours: JSON lines, CSV or Parquet", licence="the file's own")

@@ -39,8 +39,9 @@ def load(
         limit: The largest number of problems; None: all.
         seed: Shuffles the problems before the limit; None: the source's order.
         task: The task of every problem; None: the study's, otherwise the model's.
-        fields: Names of the fields, if they differ from {"problem": "problem", "answer": "answer", "id": "id"}. The problem may be a
-            list of chat messages. Answers and ids may be missing; without an id, the problem's hash is its id.
+        fields: Names of the fields, if they differ from {"problem": "problem", "answer": "answer", "id": "id"}. The
+            problem may be a list of chat messages. Answers and ids may be missing; without an id, the problem's hash is
+            its id.
 
     Raises:
         ConfigError: the data set cannot be loaded, no row is a problem, or two problems have the same id.
@@ -54,7 +55,9 @@ def load(
     meant = Fields(fields, task)
     where = f"{path} ({split})"
     rows = _rows(path, config, split, revision)
-    problems = collect(rows, lambda row: read_row(row, meant), where=where, name=f"{path}/{split}", limit=limit, seed=seed)
+    problems = collect(
+        rows, lambda row: read_row(row, meant), where=where, name=f"{path}/{split}", limit=limit, seed=seed
+    )
     meant.check_met(where)
     return problems
 
@@ -66,7 +69,8 @@ def _rows(path: str, config: str | None, split: str, revision: str | None) -> It
         raise missing_extra("datasets", "experiments", f"the data set {path}") from absent
     try:
         table = load_dataset(path, config, split=split, revision=revision)
-    except Exception as failure:  # other people's library: no network, no such name, a registration, a file that is broken
+    # other people's library: no network, no such name, a registration, a file that is broken
+    except Exception as failure:
         why = " ".join(f"{type(failure).__name__}: {failure}".split())
         raise ConfigError(
             f"the data set {path} ({split}) cannot be loaded: {why}",
@@ -81,7 +85,10 @@ def _gsm8k(row: Mapping[str, Any]) -> Problem:
     if not mark or not answer.strip():
         raise BadRow("its answer has no '####' with a number after it")
     return Problem(
-        prompt=text_in(row, "question"), answer=answer.strip().replace(",", ""), task="math", metadata={"solution": solution.strip()}
+        prompt=text_in(row, "question"),
+        answer=answer.strip().replace(",", ""),
+        task="math",
+        metadata={"solution": solution.strip()},
     )
 
 
@@ -106,9 +113,14 @@ _amc23 = _mathematics("amc23", "question", "id", ("url",))
 
 
 def _gpqa_diamond(row: Mapping[str, Any]) -> Problem:
-    """Return the question with its choices in an order that depends on the question alone. Rows list the right one first."""
+    """Return the question with its choices in an order that depends on the question alone. Rows list the right one
+    first.
+    """
     name = text_in(row, "Record ID")
-    published = [text_in(row, "Correct Answer").strip(), *(text_in(row, f"Incorrect Answer {number}").strip() for number in (1, 2, 3))]
+    published = [
+        text_in(row, "Correct Answer").strip(),
+        *(text_in(row, f"Incorrect Answer {number}").strip() for number in (1, 2, 3)),
+    ]
     order = sorted(range(len(published)), key=lambda place: hash64("choices", name, place))
     choices = [f"{letter}) {published[place]}" for letter, place in zip(_LETTERS, order, strict=True)]
     return Problem(
@@ -138,9 +150,15 @@ def _require_value(row: Mapping[str, Any], name: str) -> str:
 
 
 def _benchmark(
-    name: str, path: str, splits: Sequence[str], read: Callable[[Mapping[str, Any]], Problem], *, licence: str, config: str | None = None,
+    name: str,
+    path: str,
+    splits: Sequence[str],
+    read: Callable[[Mapping[str, Any]], Problem],
+    *,
+    licence: str,
+    config: str | None = None,
     note: str = "",
-) -> DataSet:  # fmt: skip
+) -> DataSet:
     """Return a published benchmark as a data set.
 
     Args:
@@ -155,7 +173,12 @@ def _benchmark(
     published = path
 
     def load(
-        *, limit: int | None = None, seed: int | None = None, split: str | None = None, path: str | None = None, revision: str | None = None
+        *,
+        limit: int | None = None,
+        seed: int | None = None,
+        split: str | None = None,
+        path: str | None = None,
+        revision: str | None = None,
     ) -> list[Problem]:
         """Return the problems of the benchmark.
 
@@ -163,7 +186,8 @@ def _benchmark(
             limit: The most problems; None: all.
             seed: Draws their order, and so which of them a limit takes; None: the source's order.
             split: The split of it; None: the usual one.
-            path: Where the same rows are, another name on the Hub or a local folder; None: its own name. A folder has one configuration.
+            path: Where the same rows are, another name on the Hub or a local folder; None: its own name. A folder has
+                one configuration.
             revision: A commit, which never changes; None: the newest.
 
         Raises:
@@ -186,16 +210,29 @@ def _benchmark(
 _MAA = "not stated; the problems are the Mathematical Association of America's"
 
 GSM8K = _benchmark("gsm8k", "openai/gsm8k", ("test", "train"), _gsm8k, config="main", licence="MIT")
-MATH500 = _benchmark("math500", "HuggingFaceH4/MATH-500", ("test",), _math500, licence="MIT, as MATH, whose problems these are")
+MATH500 = _benchmark(
+    "math500", "HuggingFaceH4/MATH-500", ("test",), _math500, licence="MIT, as MATH, whose problems these are"
+)
 AIME24 = _benchmark("aime24", "HuggingFaceH4/aime_2024", ("train",), _aime24, licence=_MAA)
 AMC23 = _benchmark("amc23", "math-ai/amc23", ("test",), _amc23, licence=_MAA)
 GPQA_DIAMOND = _benchmark(
-    "gpqa_diamond", "Idavidrein/gpqa", ("train",), _gpqa_diamond, config="gpqa_diamond", licence="CC-BY-4.0",
-    note="the Hub gives it to those who accept its conditions: register there, then run hf auth login; do not publish its questions",
-)  # fmt: skip
+    "gpqa_diamond",
+    "Idavidrein/gpqa",
+    ("train",),
+    _gpqa_diamond,
+    config="gpqa_diamond",
+    licence="CC-BY-4.0",
+    note="the Hub gives it to those who accept its conditions: register there, then run hf auth login; do not publish "
+    "its questions",
+)
 HUMANEVAL = _benchmark(
-    "humaneval", "openai/openai_humaneval", ("test",), _humaneval, config="openai_humaneval", licence="MIT",
+    "humaneval",
+    "openai/openai_humaneval",
+    ("test",),
+    _humaneval,
+    config="openai_humaneval",
+    licence="MIT",
     note="records only: no task judges code, so answers cannot be checked; the verifier code runs tests, "
     "and a problem's are in its metadata",
-)  # fmt: skip
+)
 DATASET = DataSet(load=load, source="any data set of the Hub, by the names of its fields", licence="its own")

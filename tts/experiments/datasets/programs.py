@@ -1,9 +1,11 @@
 """Rows of LiveCodeBench and APPS: problems whose answer is tests of programs in JSON (`tts.verifiers.code.json_tests`).
 
-LiveCodeBench's rows have `public_test_cases` and `private_test_cases`: JSON, or base64 of zlib of a pickle of JSON. Nothing is unpickled:
-of a pickle, the one text that it may hold is read (`text_of_pickle`). Rows of APPS and TACO have `input_output`.
+LiveCodeBench's rows have `public_test_cases` and `private_test_cases`: JSON, or base64 of zlib of a pickle of JSON.
+Nothing is unpickled: of a pickle, the one text that it may hold is read (`text_of_pickle`). Rows of APPS and TACO have
+`input_output`.
 
-Source: LiveCodeBench (lcb_runner/benchmarks/code_generation.py) and the card of APPS, for the names and forms of fields.
+Source: LiveCodeBench (lcb_runner/benchmarks/code_generation.py) and the card of APPS, for the names and forms of
+fields.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ _CASES: Final = ("public_test_cases", "private_test_cases")
 _IN_AND_OUT: Final = "input_output"
 _TEXTS: Final = ("question_content", "question", "problem", "prompt", "description")
 _IDS: Final = ("question_id", "problem_id", "task_id", "id")
-_KEPT: Final = ("question_title", "platform", "contest_id", "contest_date", "difficulty", "url", "source")  # as metadata
+# as metadata
+_KEPT: Final = ("question_title", "platform", "contest_id", "contest_date", "difficulty", "url", "source")
 _PICKLED_TEXTS: Final = frozenset({"UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"})
 _PICKLE_FRAME: Final = frozenset({"PROTO", "FRAME", "MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT", "STOP"})
 _BLOCK: Final = "Put it into one block that begins with ```python."
@@ -39,7 +42,8 @@ def is_program_row(row: Mapping[str, Any]) -> bool:
 
 
 def read_row(row: Mapping[str, Any], fields: Fields) -> Problem:
-    """Return the problem of a row. Tests of programs are its answer, private ones included, unless another field was named for answers.
+    """Return the problem of a row. Tests of programs are its answer, private ones included, unless another field was
+    named for answers.
 
     Args:
         row: The row, by field.
@@ -61,8 +65,16 @@ def read_row(row: Mapping[str, Any], fields: Fields) -> Problem:
         raise BadRow("its tests are empty")
     starter = row.get("starter_code") or ""
     name = tests[0].get("function")
-    ask = _BY_INPUT if name is None else _BY_CALL.format(what=f"the function {name}" if not starter else "the code that begins as shown")
-    parts = [text.strip(), *([f"```python\n{starter.rstrip()}\n```"] if isinstance(starter, str) and starter.strip() else []), ask]
+    ask = (
+        _BY_INPUT
+        if name is None
+        else _BY_CALL.format(what=f"the function {name}" if not starter else "the code that begins as shown")
+    )
+    parts = [
+        text.strip(),
+        *([f"```python\n{starter.rstrip()}\n```"] if isinstance(starter, str) and starter.strip() else []),
+        ask,
+    ]
     ids = (named["id"],) if "id" in named else _IDS
     number = next((row[one] for one in ids if isinstance(row.get(one), str | int) and str(row[one]).strip()), None)
     return Problem(
@@ -85,7 +97,9 @@ def _tests(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         if not isinstance(cases, list):
             raise BadRow(f"its {field} is {shown(cases)}, but must be a list of tests")
         for case in cases:
-            if not (isinstance(case, dict) and isinstance(case.get("input"), str) and isinstance(case.get("output"), str)):
+            if not (
+                isinstance(case, dict) and isinstance(case.get("input"), str) and isinstance(case.get("output"), str)
+            ):
                 raise BadRow(f"its {field} has {shown(case)}, but a test must have the texts input and output")
             is_call = name is not None if "testtype" not in case else case["testtype"] == "functional"
             yield _call(field, name, case) if is_call else _pipe(case["input"], case["output"])
@@ -118,9 +132,15 @@ def _pair(field: str, given: Any) -> Iterator[dict[str, Any]]:
         if name is None:
             yield _pipe(_lines(field, one), _lines(field, other))
         elif not (isinstance(name, str) and name.isidentifier() and isinstance(one, list)):
-            raise BadRow(f"its {field} calls {shown(name)} with {shown(one)}, but must name a function and list its arguments")
+            raise BadRow(
+                f"its {field} calls {shown(name)} with {shown(one)}, but must name a function and list its arguments"
+            )
         else:  # a result is mostly within a list of its own
-            yield {"function": name, "arguments": one, "returns": other[0] if isinstance(other, list) and len(other) == 1 else other}
+            yield {
+                "function": name,
+                "arguments": one,
+                "returns": other[0] if isinstance(other, list) and len(other) == 1 else other,
+            }
 
 
 def _lines(field: str, value: Any) -> str:
@@ -128,7 +148,9 @@ def _lines(field: str, value: Any) -> str:
     if isinstance(value, list) and all(isinstance(line, str) for line in value):
         return "\n".join(value)
     if not isinstance(value, str):
-        raise BadRow(f"its {field} has {shown(value)} for standard input or output, but must have a text or a list of lines")
+        raise BadRow(
+            f"its {field} has {shown(value)} for standard input or output, but must have a text or a list of lines"
+        )
     return value
 
 
@@ -148,7 +170,9 @@ def _json(row: Mapping[str, Any], field: str) -> Any:
     try:
         return json.loads(text_of_pickle(_unpack(field, base64.b64decode(value, validate=True))))
     except (ValueError, RecursionError, zlib.error, binascii.Error) as failure:
-        raise BadRow(f"its {field} is {shown(value)}, but must be JSON, or base64 of zlib of a pickle of JSON: {failure}") from None
+        raise BadRow(
+            f"its {field} is {shown(value)}, but must be JSON, or base64 of zlib of a pickle of JSON: {failure}"
+        ) from None
 
 
 def _unpack(field: str, packed: bytes) -> bytes:
@@ -186,5 +210,7 @@ def text_of_pickle(data: bytes) -> str:
             raise ValueError(f"its pickle has the code {code.name}, but may hold one text alone")
         end = (position or 0) + 1
     if len(texts) != 1 or end != len(data):
-        raise ValueError(f"its pickle holds {len(texts)} texts in {end} of {len(data)} bytes, but may hold one text alone")
+        raise ValueError(
+            f"its pickle holds {len(texts)} texts in {end} of {len(data)} bytes, but may hold one text alone"
+        )
     return texts[0]

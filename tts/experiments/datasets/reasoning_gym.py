@@ -16,18 +16,21 @@ from tts.types import Problem
 _TIME_LIMIT_S = 600.0
 
 
-def load(*, generator: str = "", limit: int = 200, seed: int = 0, config: Mapping[str, Any] | None = None) -> list[Problem]:
+def load(
+    *, generator: str = "", limit: int = 200, seed: int = 0, config: Mapping[str, Any] | None = None
+) -> list[Problem]:
     """Return the first different problems of a generator.
 
     Args:
-        generator: Its name in reasoning-gym, such as "countdown" or "sudoku"; one that only mixes others ("composite") is left out.
+        generator: Its name in reasoning-gym, such as "countdown" or "sudoku"; one that only mixes others ("composite")
+            is left out.
         limit: Problems in all, at least 1; a smaller limit gives the first of them (of "acre", only below 500).
         seed: 0 to 2**32 - 1; another one makes other problems.
         config: The generator's own parameters; those left out have its defaults.
 
     Returns:
-        Problems of the task "reasoning_gym", whose answer is the whole entry, which its scorer needs. Their ids name the generator and a
-        hash of the text; `metadata` is the entry's, and the generator.
+        Problems of the task "reasoning_gym", whose answer is the whole entry, which its scorer needs. Their ids name
+        the generator and a hash of the text; `metadata` is the entry's, and the generator.
 
     Raises:
         ConfigError: a value is not valid, or there are not so many different problems.
@@ -38,11 +41,17 @@ def load(*, generator: str = "", limit: int = 200, seed: int = 0, config: Mappin
     if type(seed) is not int or not 0 <= seed < 2**32:
         raise ConfigError(f"seed is {shown(seed)}, but must be a whole number from 0 to 2**32 - 1")
     if not generator:
-        raise ConfigError("generator is not given, but the data set 'reasoning_gym' needs one", hint="set generator: countdown, for one")
-    made = _generate_problems({"make": generator, "config": dict(config or {}), "seed": seed, "limit": limit}, generator)
+        raise ConfigError(
+            "generator is not given, but the data set 'reasoning_gym' needs one",
+            hint="set generator: countdown, for one",
+        )
+    made = _generate_problems(
+        {"make": generator, "config": dict(config or {}), "seed": seed, "limit": limit}, generator
+    )
     if len(made) < limit:
         raise ConfigError(
-            f"limit is {limit}, but the generator {generator!r} made only {len(made)} different problems", hint="lower the limit"
+            f"limit is {limit}, but the generator {generator!r} made only {len(made)} different problems",
+            hint="lower the limit",
         )
     return [
         Problem(
@@ -68,7 +77,9 @@ def _generate_problems(request: Mapping[str, Any], generator: str) -> list[dict[
     if "unknown" in reply:
         raise unknown_name(reply["unknown"], reply["name"], reply["known"])
     if "wrong" in reply:
-        raise ConfigError(f"config is {shown(request['config'])}, but the generator {generator!r} refuses it: {reply['wrong']}")
+        raise ConfigError(
+            f"config is {shown(request['config'])}, but the generator {generator!r} refuses it: {reply['wrong']}"
+        )
     return reply["entries"]
 
 

@@ -37,7 +37,9 @@ def load(*, path: str = "", limit: int | None = None, seed: int | None = None) -
     if seed is not None:
         tasks = [tasks[number] for number in generator(seed, 0, "repositories").permutation(len(tasks))]
     place = f"{__name__}:{RepositoryPatches.__name__}"
-    return [Problem(task.prompt, answer=f"{_REFERENCE}{task.folder}", id=task.name, task=place) for task in tasks[:limit]]
+    return [
+        Problem(task.prompt, answer=f"{_REFERENCE}{task.folder}", id=task.name, task=place) for task in tasks[:limit]
+    ]
 
 
 DATASET = DataSet(load=load, source="repositories", licence="not stated")
@@ -52,7 +54,9 @@ def _check_permission(folder: str, task: RepositoryTask) -> None:
 
 
 class RepositoryPatches(PatchTask):
-    """Patches that are right if all tests of their task pass, hidden ones included. Two patches are equal as in `PatchTask`."""
+    """Patches that are right if all tests of their task pass, hidden ones included. Two patches are equal as in
+    `PatchTask`.
+    """
 
     def decide(self, a: str, b: str) -> bool | None:
         """Return whether two patches are equal; None where one is a reference, whose tests have to run."""

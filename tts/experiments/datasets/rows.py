@@ -40,12 +40,13 @@ USUAL: dict[str, tuple[str, ...]] = {
 class Fields:
     """The meaning of a row's fields. Fields that are not used become metadata.
 
-    `problem` is the text, or chat messages (a list of objects with role and content). `answer` is the reference answer, a text or a
-    number. `id` is a text or a whole number. Both may be missing, empty or null: without an id, the problem's hash is used.
+    `problem` is the text, or chat messages (a list of objects with role and content). `answer` is the reference answer,
+    a text or a number. `id` is a text or a whole number. Both may be missing, empty or null: without an id, the
+    problem's hash is used.
 
     Args:
-        names: The names of fields: {"problem": …, "answer": …, "id": …}. For each other field, the first usual name that a row has is used
-            for all rows.
+        names: The names of fields: {"problem": …, "answer": …, "id": …}. For each other field, the first usual name
+            that a row has is used for all rows.
         task: The task of every problem; None: the study's, else the model's.
 
     Raises:
@@ -76,7 +77,10 @@ class Fields:
                 self._chosen[key] = found
         problem, answer, number = (self._chosen.get(key, usual[0]) for key, usual in USUAL.items())
         if "problem" not in self._chosen:
-            raise BadRow(f"it has none of the fields {', '.join(USUAL['problem'])}, only {', '.join(map(repr, row)) or 'none at all'}")
+            raise BadRow(
+                f"it has none of the fields {', '.join(USUAL['problem'])}, only "
+                f"{', '.join(map(repr, row)) or 'none at all'}"
+            )
         return Problem(
             prompt=prompt_in(row, problem),
             answer=answer_in(row, answer),
@@ -138,7 +142,8 @@ def collect(
             continue
         if problem.id is not None and problem.id in ids:
             raise ConfigError(
-                f"{where}, {place}: the id {shown(problem.id)} is that of {ids[problem.id]} already, but must be unique",
+                f"{where}, {place}: the id {shown(problem.id)} is that of {ids[problem.id]} already, but must be "
+                "unique",
                 hint="correct the ids, or leave them out: the hash of a problem is then its id",
             )
         same = identity(problem)
@@ -172,7 +177,9 @@ def prompt_in(row: Mapping[str, Any], name: str) -> Prompt:
     if not isinstance(value, list):
         return text_in(row, name)
     turns = cast("list[Any]", value)
-    if not turns or not all(isinstance(turn, Mapping) and {"role", "content"} <= cast("Mapping[str, Any]", turn).keys() for turn in turns):
+    if not turns or not all(
+        isinstance(turn, Mapping) and {"role", "content"} <= cast("Mapping[str, Any]", turn).keys() for turn in turns
+    ):
         raise BadRow(f"its {name} is {shown(turns)}, but messages must have a role and a content")
     return tuple(Message(text_in(turn, "role"), text_in(turn, "content")) for turn in turns)
 
@@ -192,17 +199,26 @@ def text_in(row: Mapping[str, Any], name: str) -> str:
 
 
 def answer_in(row: Mapping[str, Any], name: str) -> str | None:
-    """Return the text or the number of a field as text, whole numbers without a fraction; None: it is missing, blank or NaN.
+    """Return the text or the number of a field as text, whole numbers without a fraction; None: it is missing, blank or
+    NaN.
 
     Raises:
         BadRow: it is something else.
     """
     value = row.get(name)
-    if value is None or (isinstance(value, str) and not value.strip()) or (isinstance(value, float) and math.isnan(value)):
+    if (
+        value is None
+        or (isinstance(value, str) and not value.strip())
+        or (isinstance(value, float) and math.isnan(value))
+    ):
         return None
     if isinstance(value, str):
         return _writable(value.strip(), name)
-    if isinstance(value, bool) or not isinstance(value, int | float | Decimal) or (isinstance(value, float) and math.isinf(value)):
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float | Decimal)
+        or (isinstance(value, float) and math.isinf(value))
+    ):
         raise BadRow(f"its {name} is {shown(value)}, but must be a text or a number")
     return str(int(value)) if value == int(value) else str(value)
 
@@ -231,4 +247,7 @@ def _check_choice(limit: int | None, seed: int | None) -> None:
     if limit is not None and (type(limit) is not int or limit < 1):
         raise ConfigError(f"limit is {shown(limit)}, but must be a whole number of at least 1, or None for all")
     if seed is not None and (type(seed) is not int or not 0 <= seed < 2**64):
-        raise ConfigError(f"seed is {shown(seed)}, but must be a whole number from 0 to 2**64 - 1, or None for the order of the source")
+        raise ConfigError(
+            f"seed is {shown(seed)}, but must be a whole number from 0 to 2**64 - 1, or None for the order of the "
+            "source"
+        )

@@ -38,7 +38,9 @@ def largest_row() -> int:
     except ValueError:
         mebibytes = 0.0
     if not 0 < mebibytes < float("inf"):
-        raise ConfigError(f"{LARGEST_ROW} is {shown(given)}, but must be MiB above 0", hint="leave it out, or set for example 256")
+        raise ConfigError(
+            f"{LARGEST_ROW} is {shown(given)}, but must be MiB above 0", hint="leave it out, or set for example 256"
+        )
     return int(mebibytes * (1 << 20))
 
 
@@ -59,7 +61,10 @@ def check_page(place: str, size: int) -> None:
         ConfigError: It is.
     """
     if size > (most := _ROWS_AT_ONCE * largest_row()):
-        raise ConfigError(f"{place}: one of its pages has more than {most >> 20:,} MiB, the most that is unpacked at once", hint=_cure())
+        raise ConfigError(
+            f"{place}: one of its pages has more than {most >> 20:,} MiB, the most that is unpacked at once",
+            hint=_cure(),
+        )
 
 
 def check_whole(file: Path, size: int) -> None:
@@ -70,7 +75,9 @@ def check_whole(file: Path, size: int) -> None:
     """
     packed = file.stat().st_size
     if size > max(_ROWS_AT_ONCE * largest_row(), _MOST_RATIO * packed):
-        raise ConfigError(f"{file.name}: {packed:,} bytes become {size:,} bytes, more than {_MOST_RATIO} times as many", hint=_cure())
+        raise ConfigError(
+            f"{file.name}: {packed:,} bytes become {size:,} bytes, more than {_MOST_RATIO} times as many", hint=_cure()
+        )
 
 
 def read_bounded(place: str, stream: Readable) -> bytes:

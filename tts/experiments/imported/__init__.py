@@ -13,4 +13,4 @@
 | `building.py` | the samples of one problem: answers, classes, verdicts, tokens |
 | `programs.py` | verdicts on programs by the tests of their problem |
 | `importing.py` | from files to a store, in bounded memory, all or nothing |
-"""
+"""  # noqa: E501

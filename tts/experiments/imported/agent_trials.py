@@ -1,18 +1,21 @@
-"""Recorded trials of agents: folders of Harbor, whose trajectories have the form ATIF, and trajectories of mini-swe-agent.
+"""Recorded trials of agents: folders of Harbor, whose trajectories have the form ATIF, and trajectories of
+mini-swe-agent.
 
 | form | a problem | a sample | verdict | tokens and dollars |
 |---|---|---|---|---|
 | ATIF | `task_name` | a folder with `result.json` and `agent/trajectory.json` | the reward | of the whole, else sums over steps |
 | mini-swe-agent | `instance_id`, else its first message | a file `….traj.json` | none | `usage` of each response; `instance_cost` |
 
-A step is a turn of the agent; their number is reported. The text of a trial is what the agent said last, and after it its patch, where it
-submitted one. Prompts of trials with an id are not kept, as agents write their surroundings into them.
+A step is a turn of the agent; their number is reported. The text of a trial is what the agent said last, and after it
+its patch, where it submitted one. Prompts of trials with an id are not kept, as agents write their surroundings into
+them.
 
-A reward of 0 or 1 is the verdict, another one the score of "main". Of several rewards, `reward` counts, or else the first. The others are
-scores by their names. Harbor's trials that failed before the agent or the tests came to an end are left out, and counted.
+A reward of 0 or 1 is the verdict, another one the score of "main". Of several rewards, `reward` counts, or else the
+first. The others are scores by their names. Harbor's trials that failed before the agent or the tests came to an end
+are left out, and counted.
 
 Sources: the models of ATIF 1.0 to 1.7 and of a trial's result in Harbor; the files that mini-swe-agent 1 and 2 save.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -56,7 +59,9 @@ def read_atif(path: Path, source: Source, facts: SourceFacts) -> Iterator[Sample
     facts.tasks.add("text")
     trials = list(_trials(path if path.is_dir() else path.parent))
     if not trials:
-        raise ConfigError(f"{path}: it has no trial of Harbor, a folder with result.json", hint="name the folder of a trial or a job")
+        raise ConfigError(
+            f"{path}: it has no trial of Harbor, a folder with result.json", hint="name the folder of a trial or a job"
+        )
     for file, result in sorted(trials, key=lambda trial: str(trial[1].get("started_at") or "")):
         with _Placed(file):
             row = _trial(file, result, facts)
@@ -64,7 +69,9 @@ def read_atif(path: Path, source: Source, facts: SourceFacts) -> Iterator[Sample
             facts.notes["trials failed, and are left out"] += 1
         else:
             yield row
-    facts.add_meanings(problem="task_name", sample="trial_name", text="steps", correct="rewards", tokens="metrics", usd="cost_usd")
+    facts.add_meanings(
+        problem="task_name", sample="trial_name", text="steps", correct="rewards", tokens="metrics", usd="cost_usd"
+    )
 
 
 def read_mini_swe_agent(path: Path, source: Source, facts: SourceFacts) -> Iterator[SampleRow]:
@@ -81,7 +88,9 @@ def read_mini_swe_agent(path: Path, source: Source, facts: SourceFacts) -> Itera
     del source
     files = sorted(file for file in path.rglob("*.json") if is_trajectory(file)) if path.is_dir() else [path]
     if not files:
-        raise ConfigError(f"{path}: it has no trajectory of mini-swe-agent, a file ….traj.json", hint="name the folder of its output")
+        raise ConfigError(
+            f"{path}: it has no trajectory of mini-swe-agent, a file ….traj.json", hint="name the folder of its output"
+        )
     for file in files:
         with _Placed(file):
             yield _mini_trajectory(file, _read(file), facts)
@@ -182,7 +191,14 @@ def _rewards(told: Mapping[str, Any]) -> dict[str, float]:
     return {name: float(rewards[name]) for name in dict.fromkeys([*first, *rewards])}
 
 
-def _total(final: Mapping[str, Any], whole: str, turns: Sequence[Mapping[str, Any]], part: str, used: Mapping[str, Any], last: str) -> Any:
+def _total(
+    final: Mapping[str, Any],
+    whole: str,
+    turns: Sequence[Mapping[str, Any]],
+    part: str,
+    used: Mapping[str, Any],
+    last: str,
+) -> Any:
     """Return what the whole states, else the sum over turns, else what the result states; None: none does."""
     if final.get(whole) is not None:
         return final[whole]
@@ -201,7 +217,9 @@ def _mini_trajectory(file: Path, log: Mapping[str, Any], facts: SourceFacts) -> 
     submission = info.get("submission") or ""
     if not isinstance(submission, str):
         raise BadRow(f"its submission is {shown(submission)}, but must be a text")
-    turns = [message for message in messages if message.get("role") == "assistant" or message.get("object") == "response"]
+    turns = [
+        message for message in messages if message.get("role") == "assistant" or message.get("object") == "response"
+    ]
     asked = next((_plain(message.get("content")) for message in messages if message.get("role") == "user"), "")
     instance = log.get("instance_id") or info.get("instance_id")
     if instance is None and not asked:

@@ -110,7 +110,11 @@ class ImportReport:
     def lines(self) -> list[str]:
         """Return the report, a sentence a line."""
         least, most = (min(self.sizes), max(self.sizes)) if self.sizes else (0, 0)
-        each = f"{most} each" if least == most else f"{least} to {most} each: curves beyond {least} are over fewer problems"
+        each = (
+            f"{most} each"
+            if least == most
+            else f"{least} to {most} each: curves beyond {least} are over fewer problems"
+        )
         told = [f"{self.samples:,} samples of {self.problems:,} problems, {each}", *self.read]
         told += [self.task] if self.task else []
         if self.unfiltered:
@@ -122,7 +126,8 @@ class ImportReport:
         if self.thinking:
             told.append(f"{self.thinking:,} samples end within their thought, and have no answer")
         told += [
-            f"{count:,} texts begin with {mark!r}, the mark of a thought, but its marks were not given: --thoughts {shlex.quote(mark)}"
+            f"{count:,} texts begin with {mark!r}, the mark of a thought, but its marks were not given: --thoughts "
+            f"{shlex.quote(mark)}"
             for mark, count in sorted(self.unmarked.items())
         ]
         if self.silent:
@@ -130,14 +135,21 @@ class ImportReport:
         if self.repeated:
             told.append(f"{self.repeated:,} samples have the text of an earlier one of their problem")
         if self.judged:
-            shares = (f"{100 * self.right[whose] / self.judged:.1f} % {whose}" for whose in ("by the task", "by the source"))
+            shares = (
+                f"{100 * self.right[whose] / self.judged:.1f} % {whose}" for whose in ("by the task", "by the source")
+            )
             told.append(f"right: {', '.join(shares)}")
-            told.append(f"{self.differ:,} of {self.judged:,} verdicts of the source differ from ours{_colon(self.differences)}")
+            told.append(
+                f"{self.differ:,} of {self.judged:,} verdicts of the source differ from ours{_colon(self.differences)}"
+            )
             told += [f"  {line}" for line in self.differences]
         if self.disputed:
             told.append(f"in {self.disputed:,} problems the source gives equal answers different verdicts")
         if self.unjudged:
-            told.append(f"{self.unjudged:,} problems have neither a reference answer nor verdicts, so that their accuracy is unknown")
+            told.append(
+                f"{self.unjudged:,} problems have neither a reference answer nor verdicts, so that their accuracy is "
+                "unknown"
+            )
         told += self.faults
         told.append(f"tokens: {', '.join(f'{count:,} {how}' for how, count in sorted(self.tokens.items()))}")
         for role, count in sorted(self.scored.items()):
@@ -178,7 +190,8 @@ class Building:
     """How samples are read.
 
     Args:
-        task: The task that extracts answers from texts, sorts answers into classes, and compares them with the reference.
+        task: The task that extracts answers from texts, sorts answers into classes, and compares them with the
+            reference.
         verdicts: Which verdicts count where both are known: "ours", by the task, or those "given" by the source.
         count: Counts the tokens of a text; None: they are estimated where the source does not give them.
         programs: Runs programs with the tests of their problem; None: they are not run.
@@ -193,6 +206,11 @@ class Building:
     marks: ThoughtMarks | None = THINK
     facts: SourceFacts = field(default_factory=SourceFacts)
 
+    def _verdict(self, own: bool | None, row: SampleRow) -> bool | None:  # noqa: FBT001
+        """Return whether a row is right: by the verdict that is asked for, else by the other one."""
+        first, second = (own, row.correct) if self.verdicts == "ours" else (row.correct, own)
+        return second if first is None else first
+
     def samples(self, name: str, rows: Sequence[SampleRow], report: ImportReport) -> ProblemSamples:
         """Return the samples of one problem, and add them to a report.
 
@@ -202,10 +220,11 @@ class Building:
         rows = [row for row in rows if not row.copy_in or row.copy_in in self.facts.with_repeats]
         check_unique(name, rows)
         rows = _in_order(rows)
-        prompt, reference, tests, group = (_common(name, rows, each) for each in ("prompt", "reference", "tests", "group"))
+        prompt, reference, tests, group = (_common(name, rows, x) for x in ("prompt", "reference", "tests", "group"))
         written: tuple[str, ...] | None = _common(name, rows, "written_tests")
         if self.programs is None and (tests or written):
-            report.notes["problems have tests, which were not run: name a file of verdicts by programs (--programs)"] += 1
+            note = "problems have tests, which were not run: name a file of verdicts by programs (--programs)"
+            report.notes[note] += 1
         runs = self.programs if tests is not None or written is not None else None
         answers = [self._answer(row, report) if runs is None else _program(row) for row in rows]
         classes = _places(answers)
@@ -217,13 +236,13 @@ class Building:
         problem = Problem(name if prompt is None else prompt, answer=reference, id=name, task=None)
         ours = judge_answers(answers, classes, self.task, problem)
         outcomes = [
-            {} if runs is None or written is None else _outcomes(runs, row, one, written) for row, one in zip(rows, answers, strict=True)
+            {} if runs is None or written is None else _outcomes(runs, row, one, written)
+            for row, one in zip(rows, answers, strict=True)
         ]
         if runs is not None and tests is not None:
             ours = _run_programs(runs, answers, tests, rows[0].place)
         ours = [None if row.text is None and row.answer is None else own for own, row in zip(ours, rows, strict=True)]
-        pairs = [(own, row.correct) if self.verdicts == "ours" else (row.correct, own) for own, row in zip(ours, rows, strict=True)]
-        right = [second if first is None else first for first, second in pairs]
+        right = [self._verdict(own, row) for own, row in zip(ours, rows, strict=True)]
         self._compare(report, rows, answers, reference, ours)
         tokens = [self._tokens(row, report) for row in rows]
         _check_places(rows, tokens)
@@ -250,16 +269,27 @@ class Building:
         _add(report, drawn)
         estimated = any(row.tokens is None and (self.count is None or row.text is None) for row in rows)
         return ProblemSamples(
-            problem=problem, drawn=drawn, group=group, texts=tuple(row.text for row in rows), tests=tests,
-            prompt_tokens=0 if prompt is None else self._count(prompt), estimated=estimated,
-        )  # fmt: skip
+            problem=problem,
+            drawn=drawn,
+            group=group,
+            texts=tuple(row.text for row in rows),
+            tests=tests,
+            prompt_tokens=0 if prompt is None else self._count(prompt),
+            estimated=estimated,
+        )
 
     def _count(self, text: str) -> int:
         """Return the tokens of a text, counted or estimated."""
-        return math.ceil(len(text.encode("utf-8", "replace")) / _BYTES_PER_TOKEN) if self.count is None else self.count(text)
+        return (
+            math.ceil(len(text.encode("utf-8", "replace")) / _BYTES_PER_TOKEN)
+            if self.count is None
+            else self.count(text)
+        )
 
     def _answer(self, row: SampleRow, report: ImportReport) -> str | None:
-        """Return the answer that counts: the source's, unless it is the text itself; else the one that the task extracts."""
+        """Return the answer that counts: the source's, unless it is the text itself; else the one that the task
+        extracts.
+        """
         text = None if row.text is None else self._response(row.text, report)
         if row.answer is not None and (text is None or row.text is None or not is_response(row.answer, row.text)):
             return in_whole_characters(row.answer) or None
@@ -273,7 +303,9 @@ class Building:
         return None
 
     def _other(self, row: SampleRow) -> str | None:
-        """Return the answer that does not count, of two: the source's beside the extracted one, or the other way round."""
+        """Return the answer that does not count, of two: the source's beside the extracted one, or the other way
+        round.
+        """
         if row.text is None or (row.answer is not None and is_response(row.answer, row.text)):
             return None
         if row.answer is not None:
@@ -288,7 +320,9 @@ class Building:
         """Return what stands after the thought of a text; "" where it ends within its thought."""
         if report is not None:
             begin = text.lstrip()[:LONGEST_MARK]
-            mark = next((each.open for each in THOUGHTS.values() if each is not None and begin.startswith(each.open)), None)
+            mark = next(
+                (each.open for each in THOUGHTS.values() if each is not None and begin.startswith(each.open)), None
+            )
             if mark is not None and (self.marks is None or mark != self.marks.open):
                 report.unmarked[mark] += 1
         if self.marks is None:
@@ -299,13 +333,23 @@ class Building:
         return response
 
     def _compare_answers(
-        self, report: ImportReport, rows: Sequence[SampleRow], answers: Sequence[str | None], others: Sequence[str | None],
+        self,
+        report: ImportReport,
+        rows: Sequence[SampleRow],
+        answers: Sequence[str | None],
+        others: Sequence[str | None],
         classes: Sequence[int | None],
-    ) -> None:  # fmt: skip
-        """Add to a report where the source's answer and the extracted one differ. Both are compared where a row has a text."""
+    ) -> None:
+        """Add to a report where the source's answer and the extracted one differ. Both are compared where a row has a
+        text.
+        """
         for i, (row, answer, other) in enumerate(zip(rows, answers, others, strict=True)):
             given = row.compared is not None or row.answer is not None
-            if row.text is None or not given or (other is None and is_response(row.answer or row.compared or "", row.text)):
+            if (
+                row.text is None
+                or not given
+                or (other is None and is_response(row.answer or row.compared or "", row.text))
+            ):
                 continue
             report.compared += 1
             if classes[i] != classes[len(rows) + i]:
@@ -318,9 +362,13 @@ class Building:
                     )
 
     def _compare(
-        self, report: ImportReport, rows: Sequence[SampleRow], answers: Sequence[str | None], reference: str | None,
+        self,
+        report: ImportReport,
+        rows: Sequence[SampleRow],
+        answers: Sequence[str | None],
+        reference: str | None,
         ours: Sequence[bool | None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Add to a report where verdicts of the source differ from ours, or among equal answers."""
         for row, answer, own in zip(rows, answers, ours, strict=True):
             if own is None or row.correct is None:
@@ -371,7 +419,9 @@ def _run_programs(runs: ProgramVerdicts, answers: Sequence[str | None], tests: s
         raise ConfigError(f"{place}: {failure.cause}", hint=failure.hint) from failure
 
 
-def _outcomes(runs: ProgramVerdicts, row: SampleRow, program: str | None, written: Sequence[str]) -> dict[str, tuple[float, ...]]:
+def _outcomes(
+    runs: ProgramVerdicts, row: SampleRow, program: str | None, written: Sequence[str]
+) -> dict[str, tuple[float, ...]]:
     """Return the outcomes of written tests, by their role. Without a program all are 0.
 
     Raises:
@@ -379,7 +429,8 @@ def _outcomes(runs: ProgramVerdicts, row: SampleRow, program: str | None, writte
     """
     if WRITTEN in row.scores:
         raise ConfigError(
-            f"{row.place}: it has scores of the role {WRITTEN!r}, which is that of its written tests", hint="name the scores otherwise"
+            f"{row.place}: it has scores of the role {WRITTEN!r}, which is that of its written tests",
+            hint="name the scores otherwise",
         )
     return {WRITTEN: (0.0,) * len(written) if program is None else runs.outcomes(program, written)}
 
@@ -391,7 +442,9 @@ def _places(answers: Sequence[str | None]) -> list[int | None]:
 
 
 def _in_order(rows: Sequence[SampleRow]) -> Sequence[SampleRow]:
-    """Return rows by their sample number, where all have one that is a whole number; else in the order of their source."""
+    """Return rows by their sample number, where all have one that is a whole number; else in the order of their
+    source.
+    """
     if all(row.sample is not None and row.sample.isdecimal() for row in rows):
         return sorted(rows, key=lambda row: int(row.sample or 0))
     return rows
@@ -412,7 +465,8 @@ def _common(name: str, rows: Sequence[SampleRow], what: str) -> Any:
             first = row
         elif value != getattr(first, what):
             raise ConfigError(
-                f"{row.place}: the {what} of problem {name!r} is {shown(value)}, but {shown(getattr(first, what))} in {first.place}",
+                f"{row.place}: the {what} of problem {name!r} is {shown(value)}, but {shown(getattr(first, what))} in "
+                f"{first.place}",
                 hint="give different problems different ids",
             )
     return None if first is None else getattr(first, what)
@@ -427,9 +481,13 @@ def _check_places(rows: Sequence[SampleRow], tokens: Sequence[int]) -> None:
     for i, row in enumerate(rows):
         for name, place in (("like", row.like), ("same", row.same)):
             if place is not None and place >= i:
-                raise ConfigError(f"{row.place}: its {name} is {place}, but must be the place of an earlier sample, below {i}")
+                raise ConfigError(
+                    f"{row.place}: its {name} is {place}, but must be the place of an earlier sample, below {i}"
+                )
         if row.shared > (0 if row.like is None else tokens[i]):
-            raise ConfigError(f"{row.place}: its shared is {row.shared}, but it has {tokens[i]} tokens and like is {row.like}")
+            raise ConfigError(
+                f"{row.place}: its shared is {row.shared}, but it has {tokens[i]} tokens and like is {row.like}"
+            )
 
 
 def _classes(answers: Sequence[str | None], task: Task) -> list[int | None]:

@@ -47,11 +47,13 @@ NONE: Final = "-"  # the name of a meaning's field where no field has this meani
 _COMPARED: Final = "compared"  # an answer of the source beside a text from which the task extracts
 _OF_SAMPLE: Final = (USUAL.keys() | {_COMPARED}) - {"problem", "prompt", "reference", "tests", "written_tests", "group"}
 _SHOW_SAMPLES: Final = ("text", "answer", "correct")  # a row has at least one of them
-_OF_REFERENCES: Final = re.compile(r"gold|gt|truth|ref|target|expected|label|solution", re.IGNORECASE)  # in names of fields
+# in names of fields
+_OF_REFERENCES: Final = re.compile(r"gold|gt|truth|ref|target|expected|label|solution", re.IGNORECASE)
 _MOST: Final = 1 << 40  # of a count
 _DIGITS: Final = 4300  # of a number, fewer than which Python reads
 _WORDS: Final = {"true": True, "false": False, "1": True, "0": False}
-_CUT: Final = ("length", "max_tokens", "model_length", "max_output_tokens", "gconf_threshold")  # reasons that a row ended
+# reasons that a row ended
+_CUT: Final = ("length", "max_tokens", "model_length", "max_output_tokens", "gconf_threshold")
 _WHOLE: Final = ("stop", "eos", "eos_token", "end_turn", "stop_sequence", "tool_calls", "content_filter")
 _UNKNOWN: Final = -1  # a count of tokens that was not made
 
@@ -118,13 +120,14 @@ class SampleRow:
 class SampleFields:
     """Reads rows of one sample each, or of one problem with lists of samples.
 
-    A field is the one that the caller names, else that of the layout of a well-known program, else the first usual one. Answers of a
-    field that nobody named never replace what the task extracts from texts: they are compared. Only in rows of our own words, `text`,
-    `answer` and `reference`, does the answer count.
+    A field is the one that the caller names, else that of the layout of a well-known program, else the first usual one.
+    Answers of a field that nobody named never replace what the task extracts from texts: they are compared. Only in
+    rows of our own words, `text`, `answer` and `reference`, does the answer count.
 
     Args:
-        names: The field of a meaning in `USUAL`, where it has another name: {"text": "completions"}. Of `scores` and `steps` it may be a
-            field for each verifier role: {"scores": {"main": "reward", "judge": "rating"}}. It may be a path, as in `paths`. "-": none.
+        names: The field of a meaning in `USUAL`, where it has another name: {"text": "completions"}. Of `scores` and
+            `steps` it may be a field for each verifier role: {"scores": {"main": "reward", "judge": "rating"}}. It may
+            be a path, as in `paths`. "-": none.
         facts: What collects which fields were read, and what holds for samples; None: a new one.
 
     Raises:
@@ -162,7 +165,10 @@ class SampleFields:
             raise self._nothing(row)
         if "text" in values and "answer" in values:
             values = self._settle_answer(row, values, names)
-        if isinstance(values.get("reference"), str) and (answer := final_of(values["reference"])) != values["reference"]:
+        if (
+            isinstance(values.get("reference"), str)
+            and (answer := final_of(values["reference"])) != values["reference"]
+        ):
             self._facts.notes["rows have a worked solution as reference, of which the final answer is taken"] += 1
             values["reference"] = answer
         for meaning in values:
@@ -207,7 +213,9 @@ class SampleFields:
         """Whether a row has the field of a meaning, empty or not."""
         return self._named.get(meaning, NONE) != NONE or self._chosen.get(meaning) in row or self._layout is not None
 
-    def _settle_answer(self, row: Mapping[str, Any], values: dict[str, Any], names: Mapping[str, Paths]) -> dict[str, Any]:
+    def _settle_answer(
+        self, row: Mapping[str, Any], values: dict[str, Any], names: Mapping[str, Paths]
+    ) -> dict[str, Any]:
         """Return values of which the answer counts, or is compared with what the task extracts from the text.
 
         Raises:
@@ -227,14 +235,21 @@ class SampleFields:
         return {**settled, _COMPARED: values["answer"]}
 
     def _has_reference(self, row: Mapping[str, Any]) -> bool:
-        return "reference" in self._named or self._layout is not None or any(usual in row for usual in USUAL["reference"])
+        return (
+            "reference" in self._named or self._layout is not None or any(usual in row for usual in USUAL["reference"])
+        )
 
     def _nothing(self, row: Mapping[str, Any]) -> BadRow:
-        """Return the refusal of a row without a sample. It names no field that may be the reference or another meaning's."""
+        """Return the refusal of a row without a sample. It names no field that may be the reference or another
+        meaning's.
+        """
         others = {usual for meaning, names in USUAL.items() if meaning not in _SHOW_SAMPLES for usual in names}
         fields = [name for name in row if name not in others and not _OF_REFERENCES.search(name)]
         usual = (
-            (meaning, near) for meaning in _SHOW_SAMPLES for name in USUAL[meaning] for near in get_close_matches(name, fields, 1, 0.75)
+            (meaning, near)
+            for meaning in _SHOW_SAMPLES
+            for name in USUAL[meaning]
+            for near in get_close_matches(name, fields, 1, 0.75)
         )
         meaning, near = next(usual, ("text", "…"))
         known = ", ".join(map(repr, row)) or "none at all"
@@ -287,7 +302,8 @@ def is_response(answer: str, text: str) -> bool:
 
 
 def _spread(values: Mapping[str, Any], named: Collection[str], facts: SourceFacts) -> Iterator[Mapping[str, Any]]:
-    """Yield the values of each sample: one, or those of lists that are equally long. A single value is of no sample of a list.
+    """Yield the values of each sample: one, or those of lists that are equally long. A single value is of no sample of
+    a list.
 
     Raises:
         BadRow: the lists are of different lengths, or empty; or a field that was named has one value.
@@ -300,7 +316,9 @@ def _spread(values: Mapping[str, Any], named: Collection[str], facts: SourceFact
     columns = {name: _column(value) for name, value in of_samples.items() if isinstance(value, list | Mapping)}
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
-        raise BadRow(f"its lists are of different lengths: {', '.join(f'{name} {length}' for name, length in lengths.items())}")
+        raise BadRow(
+            f"its lists are of different lengths: {', '.join(f'{name} {length}' for name, length in lengths.items())}"
+        )
     if not any(lengths.values()):
         raise BadRow("its lists are empty, but a problem must have a sample; leave the row out")
     count = next(iter(lengths.values()))
@@ -309,12 +327,15 @@ def _spread(values: Mapping[str, Any], named: Collection[str], facts: SourceFact
         if count == 1:
             columns[name] = [value]
         elif name in named and value != _UNKNOWN:
-            raise BadRow(f"its {name} is {shown(value)}, one value, but it has {count} samples; name a list, or leave it out")
+            raise BadRow(
+                f"its {name} is {shown(value)}, one value, but it has {count} samples; name a list, or leave it out"
+            )
         elif value != _UNKNOWN:
             facts.notes[f"rows have one value of {name!r} for several samples, which is not read"] += 1
     of_problem = {name: value for name, value in values.items() if name not in of_samples}
     for number in range(count):
-        of_first = of_problem if number == 0 else {**of_problem, "written_tests": None}  # they may be long, and are the problem's
+        # they may be long, and are the problem's
+        of_first = of_problem if number == 0 else {**of_problem, "written_tests": None}
         yield {"sample": str(number), **of_first, **{name: column[number] for name, column in columns.items()}}
 
 
@@ -344,7 +365,9 @@ def _sample(values: Mapping[str, Any], place: str) -> SampleRow:
         compared="" if _COMPARED in values and answer_in(values, _COMPARED) is None else answer_in(values, _COMPARED),
         reference=answer_in(values, "reference"),
         correct=_verdict(values.get("correct"), "correct"),
-        tokens=None if values.get("tokens") in (_UNKNOWN, str(_UNKNOWN)) else whole_number(values.get("tokens"), "tokens"),
+        tokens=None
+        if values.get("tokens") in (_UNKNOWN, str(_UNKNOWN))
+        else whole_number(values.get("tokens"), "tokens"),
         usd=dollars(values.get("usd"), "usd"),
         scores={**{role: found[-1] if found else math.nan for role, found in stepwise.items()}, **whole},
         steps=stepwise,
@@ -458,7 +481,9 @@ def _scores(value: Any, name: str) -> Mapping[str, Any]:
     if value is None or value == "":
         return {}
     by_role = cast("Mapping[Any, Any]", value) if isinstance(value, Mapping) else {"main": value}
-    if unnamed := [role for role in by_role if not isinstance(role, str) or not role.strip() or in_whole_characters(role) != role]:
+    if unnamed := [
+        role for role in by_role if not isinstance(role, str) or not role.strip() or in_whole_characters(role) != role
+    ]:
         raise BadRow(f"its {name} has the verifier role {shown(unnamed[0])}, but a role must be a text")
     return {role: each for role, each in by_role.items() if each != ""}
 
@@ -480,6 +505,10 @@ def _number(value: Any, role: str) -> float:
     except (TypeError, ValueError, OverflowError):
         number = math.inf
     if math.isinf(number):
-        kind = "a verdict; name its field as correct" if isinstance(value, bool) else "no finite number; write null where it is unknown"
+        kind = (
+            "a verdict; name its field as correct"
+            if isinstance(value, bool)
+            else "no finite number; write null where it is unknown"
+        )
         raise BadRow(f"its score by {role!r} is {shown(value)}, {kind}")
     return number

@@ -42,7 +42,9 @@ def samples_in(path: str | Path, source: Source, facts: SourceFacts) -> Iterator
         raise ConfigError(f"the file {str(path)!r} cannot be read: {failure.strerror or failure}") from failure
 
 
-def samples_of(rows: Iterable[Mapping[str, Any]], fields: Names | None = None, facts: SourceFacts | None = None) -> Iterator[SampleRow]:
+def samples_of(
+    rows: Iterable[Mapping[str, Any]], fields: Names | None = None, facts: SourceFacts | None = None
+) -> Iterator[SampleRow]:
     """Yield the samples of rows, which are named by their number, from 1."""
     meant = SampleFields(fields, facts)
     for number, row in enumerate(rows, 1):
@@ -90,7 +92,8 @@ def check_used(source: Source, forms: Collection[str]) -> None:
     ):
         if given and not any(form in forms for form in of):
             raise ConfigError(
-                f"{name} was given, but the files are of the form {' and '.join(sorted(forms))}, and {name} is of {', '.join(of)}",
+                f"{name} was given, but the files are of the form {' and '.join(sorted(forms))}, and {name} is of "
+                f"{', '.join(of)}",
                 hint="leave it out, or name the form of the files",
             )
 
@@ -105,8 +108,13 @@ def _form(file: Path) -> str:
         if ending in _PACKED:
             hint = f"decompress it: <({_PACKED[ending]} {file.name}) with its form"
         elif ending in _PICKLES:
-            hint = "a pickle may run any program and is not read; load it where you trust it, and write its rows by json.dump"
-        raise ConfigError(f"the file {str(file)!r} ends in {ending!r}, but must end in {', '.join(_ENDINGS)}", hint=hint)
+            hint = (
+                "a pickle may run any program and is not read; load it where you trust it, and write its rows by "
+                "json.dump"
+            )
+        raise ConfigError(
+            f"the file {str(file)!r} ends in {ending!r}, but must end in {', '.join(_ENDINGS)}", hint=hint
+        )
     if ending not in (".jsonl", ".json"):
         return _ENDINGS[ending]
     if file.is_fifo():
@@ -134,7 +142,9 @@ def _plain(rows: Callable[[Path, Source], Iterator[PlacedRow]]) -> Reader:
 def _whole_csv(file: Path) -> Iterator[PlacedRow]:
     """Yield the rows of a CSV file; one with a byte that is no UTF-8 is bad, whatever its field."""
     for place, row in read_csv(file):
-        broken = [] if isinstance(row, BadRow) else [name for name, cell in row.items() if in_whole_characters(cell) != cell]
+        broken = (
+            [] if isinstance(row, BadRow) else [name for name, cell in row.items() if in_whole_characters(cell) != cell]
+        )
         yield place, BadRow(f"its {broken[0]} is no UTF-8") if broken else row
 
 

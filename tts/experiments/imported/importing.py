@@ -1,4 +1,6 @@
-"""From rows of samples to results of a store, in bounded memory: all of them are read and checked before the store is changed."""
+"""From rows of samples to results of a store, in bounded memory: all of them are read and checked before the store is
+changed.
+"""
 
 from __future__ import annotations
 
@@ -50,16 +52,19 @@ class ImportSettings:
 
     Args:
         name: The name of the pool, and of its data set.
-        task: The task that extracts and compares answers, by name, such as "math" or "text". None: the one that the references call for,
-            which the report says, and "math" without references.
+        task: The task that extracts and compares answers, by name, such as "math" or "text". None: the one that the
+            references call for, which the report says, and "math" without references.
         model: The model that wrote the samples, as tables show it; None: as logs name it.
-        verdicts: Which verdicts count where both the task and the source have one: "ours", those of the task, or those "given" by the
-            source. None: ours. Then an import of which the task finds none right that the source calls right is refused.
-        tokenizer: A model by name or folder whose tokenizer counts tokens that are not given; None: they are estimated, and marked.
-        thoughts: The marks of thoughts, of which no answer is extracted: a name in `thoughts.THOUGHTS` such as "<think>" or "harmony", two
-            marks with a space between them, or "none".
-        programs: A file of verdicts. With it the programs of problems with `tests` are run, contained (`ProgramVerdicts`), each once; None:
-            they are not run. Equal programs are equal answers. Those with `written_tests` have their outcomes as the role "tests".
+        verdicts: Which verdicts count where both the task and the source have one: "ours", those of the task, or those
+            "given" by the source. None: ours. Then an import of which the task finds none right that the source calls
+            right is refused.
+        tokenizer: A model by name or folder whose tokenizer counts tokens that are not given; None: they are estimated,
+            and marked.
+        thoughts: The marks of thoughts, of which no answer is extracted: a name in `thoughts.THOUGHTS` such as
+            "<think>" or "harmony", two marks with a space between them, or "none".
+        programs: A file of verdicts. With it the programs of problems with `tests` are run, contained
+            (`ProgramVerdicts`), each once; None: they are not run. Equal programs are equal answers. Those with
+            `written_tests` have their outcomes as the role "tests".
 
     Raises:
         ConfigError: the name is empty, or a value is unknown.
@@ -108,18 +113,23 @@ class ImportSettings:
         programs = None if self.programs is None else ProgramVerdicts(self.programs)
         task = isolate(tasks.get(self.task or "math"), warn)
         verdicts = "given" if self.verdicts == "given" else "ours"
-        return Building(task=task, verdicts=verdicts, count=count, programs=programs, marks=marks_in(self.thoughts), facts=facts)
+        return Building(
+            task=task, verdicts=verdicts, count=count, programs=programs, marks=marks_in(self.thoughts), facts=facts
+        )
 
 
 class ImportedSamples(NamedTuple):
-    """One problem of an import: its result with the recorded samples, and their texts as `store.bodies.source_in` reads them."""
+    """One problem of an import: its result with the recorded samples, and their texts as `store.bodies.source_in` reads
+    them.
+    """
 
     result: Result
     source: bytes
 
 
 class Import:
-    """An import that has been read and checked: its report, and its problems, which are read from a temporary file. A context manager.
+    """An import that has been read and checked: its report, and its problems, which are read from a temporary file. A
+    context manager.
 
     Args:
         rows: The rows of any number of sources, in order.
@@ -193,9 +203,11 @@ class Import:
         if right["by both"] == 0 and right["by the source"] >= _ENOUGH:
             example = f"; {self.report.differences[0]}" if self.report.differences else ""
             raise ConfigError(
-                f"the task {self.settings.task!r} finds none of the {right['by the source']:,} samples right that the source calls right, "
+                f"the task {self.settings.task!r} finds none of the {right['by the source']:,} samples right that the "
+                "source calls right, "
                 f"so that a field or the task is probably another{example}. {'; '.join(self.report.read)}",
-                hint="name the field (--field reference=…) or the task (--task …); or say whose verdicts count: --verdicts given, or ours",
+                hint="name the field (--field reference=…) or the task (--task …); or say whose verdicts count: "
+                "--verdicts given, or ours",
             )
 
     def _build_samples(self, building: Building, verifiers: Mapping[str, str]) -> Iterator[ImportedSamples]:
@@ -232,18 +244,28 @@ class Import:
         if study not in alike and alike:
             _warn(f"the name {name!r} was that of study {alike[-1]}, which stays; it is now named by that number")
         elif study in alike:
-            last = "" if study == alike[-1] else f"; the name is that of study {alike[-1]}, so that these samples are named by {study}"
+            last = (
+                ""
+                if study == alike[-1]
+                else f"; the name is that of study {alike[-1]}, so that these samples are named by {study}"
+            )
             _warn(f"these samples are in the store already, as study {study}, and nothing was added{last}")
         return study
 
     def _snapshot(self) -> dict[str, Any]:
-        configuration = {"imported": {**dataclasses.asdict(self.settings), "programs": self.settings.programs is not None}}
+        configuration = {
+            "imported": {**dataclasses.asdict(self.settings), "programs": self.settings.programs is not None}
+        }
         found = {"problems": self.report.problems, "sha256": self._digest.hexdigest()}
         data = {"source": "imported samples", "licence": "not stated", "note": "", **found}
         return {
-            "configuration": configuration, "versions": versions(), "commit": commit(), "models": {}, "data": {self.settings.name: data},
+            "configuration": configuration,
+            "versions": versions(),
+            "commit": commit(),
+            "models": {},
+            "data": {self.settings.name: data},
             "report": self.report.lines(),
-        }  # fmt: skip
+        }
 
 
 def rows_of(paths: Sequence[str | Path], source: Source, facts: SourceFacts) -> Iterator[SampleRow]:
@@ -258,7 +280,9 @@ def rows_of(paths: Sequence[str | Path], source: Source, facts: SourceFacts) -> 
     check_used(source, facts.forms)
 
 
-def _import_problem(samples: ProblemSamples, settings: ImportSettings, model: str, verifiers: Mapping[str, str]) -> ImportedSamples:
+def _import_problem(
+    samples: ProblemSamples, settings: ImportSettings, model: str, verifiers: Mapping[str, str]
+) -> ImportedSamples:
     """Return one problem as a result. What a role did not score has the score NaN, where the role scored others."""
     drawn = samples.drawn
     if verifiers:
@@ -273,19 +297,35 @@ def _import_problem(samples: ProblemSamples, settings: ImportSettings, model: st
     dollars = [one.usd for one in drawn if one.usd is not None]
     usage = Usage(
         prompt_tokens=samples.prompt_tokens * len(drawn),
-        generated_tokens=sum(one.tokens for one in drawn), verifier_tokens=sum(one.verifier_tokens for one in drawn), samples=len(drawn),
-        flops=None, usd=sum(dollars) if len(dollars) == len(drawn) else None, estimated=samples.estimated,
-    )  # fmt: skip
+        generated_tokens=sum(one.tokens for one in drawn),
+        verifier_tokens=sum(one.verifier_tokens for one in drawn),
+        samples=len(drawn),
+        flops=None,
+        usd=sum(dollars) if len(dollars) == len(drawn) else None,
+        estimated=samples.estimated,
+    )
     cell = Cell(
-        key="", dataset=settings.name, problem=str(samples.problem.id), group=samples.group, model=model,
-        setting=digest(task=settings.task, verdicts=settings.verdicts or "ours")[:16], verifiers=verifiers, strategy=_STRATEGY,
-        budget={"samples": len(drawn)}, seed=0,
-    )  # fmt: skip
+        key="",
+        dataset=settings.name,
+        problem=str(samples.problem.id),
+        group=samples.group,
+        model=model,
+        setting=digest(task=settings.task, verdicts=settings.verdicts or "ours")[:16],
+        verifiers=verifiers,
+        strategy=_STRATEGY,
+        budget={"samples": len(drawn)},
+        seed=0,
+    )
     key = digest(cell=dataclasses.asdict(cell), drawn=packed(place, drawn).hex(), source=body.hex())
     result = Result(
-        cell=dataclasses.replace(cell, key=key), answer=None, right=None, confidence=math.nan, stopped_by="imported", usage=usage,
+        cell=dataclasses.replace(cell, key=key),
+        answer=None,
+        right=None,
+        confidence=math.nan,
+        stopped_by="imported",
+        usage=usage,
         drawn=drawn,
-    )  # fmt: skip
+    )
     return ImportedSamples(_answer_by_vote(result), body)
 
 

@@ -1,12 +1,13 @@
 """Logs of Inspect: `.json` and `.eval` files. Samples are read one by one; epochs are samples of one problem.
 
-One scorer gives the verdicts. Its answer is used, unless it is the whole completion and the log is not from tts. Then the task
-extracts the answer. Values of the other scorers become scores by their names: C is 1, P is 0.5, I and N are 0. Samples that failed are
-left out, and counted.
+One scorer gives the verdicts. Its answer is used, unless it is the whole completion and the log is not from tts. Then
+the task extracts the answer. Values of the other scorers become scores by their names: C is 1, P is 0.5, I and N are 0.
+Samples that failed are left out, and counted.
 
-Source: the log of version 2 as inspect_ai 0.3 writes it. An `.eval` file is a zip archive, compressed with Zstandard or deflate. A sample
-is one member, `samples/ID_epoch_N.json`, or a folder of that name with the member `sample.json` and its long texts in `attachments/`
-(`log/_recorders/chunked`), which a text names by `attachment://INDEX`. One archive may have samples of both kinds.
+Source: the log of version 2 as inspect_ai 0.3 writes it. An `.eval` file is a zip archive, compressed with Zstandard or
+deflate. A sample is one member, `samples/ID_epoch_N.json`, or a folder of that name with the member `sample.json` and
+its long texts in `attachments/` (`log/_recorders/chunked`), which a text names by `attachment://INDEX`. One archive may
+have samples of both kinds.
 """
 
 from __future__ import annotations
@@ -43,12 +44,21 @@ _CHUNKED: Final = re.compile(r"(samples/.+_epoch_\d+)/sample\.json", re.DOTALL)
 _CHUNK: Final = re.compile(r"(.+)/attachments/(\d{1,18})\.json", re.DOTALL)
 _ATTACHMENT: Final = "attachment://"
 _DIGITS: Final = 18  # of an index
-_MEANINGS: Final = {"problem": "id", "sample": "epoch", "prompt": "input", "text": "output", "reference": "target", "correct": "scores"}
+_MEANINGS: Final = {
+    "problem": "id",
+    "sample": "epoch",
+    "prompt": "input",
+    "text": "output",
+    "reference": "target",
+    "correct": "scores",
+}
 
 
 @dataclass(slots=True)
 class _Header:
-    """What a log states beside its samples. prefix: of the ids of its problems. completed: samples that its results are of."""
+    """What a log states beside its samples. prefix: of the ids of its problems. completed: samples that its results are
+    of.
+    """
 
     file: str
     version: Any = None
@@ -86,7 +96,10 @@ class _Header:
         if self.version is None:
             raise _of_another_version(self.file, "it states no version")
         if found < self.completed:
-            raise ConfigError(f"{self.file}: it has {found:,} samples, but its results are of {self.completed:,}: it is cut or damaged")
+            raise ConfigError(
+                f"{self.file}: it has {found:,} samples, but its results are of {self.completed:,}: it is cut or "
+                "damaged"
+            )
 
 
 def is_inspect(file: Path) -> bool:
@@ -100,7 +113,8 @@ def read_inspect(file: Path, source: Source, facts: SourceFacts) -> Iterator[Sam
     """Yield the samples of a log.
 
     Raises:
-        ConfigError: the file is no log, of another version, or damaged; a sample is of another form; or no sample has the scorer.
+        ConfigError: the file is no log, of another version, or damaged; a sample is of another form; or no sample has
+            the scorer.
         MissingDependency: members of the archive are compressed with Zstandard, and pyarrow is not installed.
     """
     header, scorers, found = _Header(file.name), dict[str, None](), 0
@@ -157,7 +171,9 @@ def _archive(file: Path) -> Iterator[tuple[str, str, Any]]:
             names = archive.namelist()
             header = next((name for name in ("header.json", "_journal/start.json") if name in names), None)
             if header is None:
-                raise ConfigError(f"{file.name}: it has neither header.json nor _journal/start.json, so that it is no log of Inspect")
+                raise ConfigError(
+                    f"{file.name}: it has neither header.json nor _journal/start.json, so that it is no log of Inspect"
+                )
             facts, size = _member(file, archive, header)
             if not isinstance(facts, Mapping):
                 raise ConfigError(f"{file.name}, {header}: it is no JSON object, so that it is no log of Inspect")
@@ -225,7 +241,9 @@ def _member(file: Path, archive: zipfile.ZipFile, name: str) -> tuple[Any, int]:
         with archive.open(info) as stream:
             body = read_bounded(place, stream)
     else:
-        raise ConfigError(f"{place}: it is compressed by method {info.compress_type}, but Inspect uses Zstandard or deflate")
+        raise ConfigError(
+            f"{place}: it is compressed by method {info.compress_type}, but Inspect uses Zstandard or deflate"
+        )
     return json.loads(body), len(body)
 
 
@@ -310,9 +328,14 @@ def _input(given: Any, attachments: Any) -> str | None:
     """Return the prompt; of chat messages the content, if there is one message, else the messages as JSON."""
     if isinstance(given, list):
         messages = [
-            {**one, "content": _resolve(one["content"], attachments)} if isinstance(one.get("content"), str) else one for one in given
+            {**one, "content": _resolve(one["content"], attachments)} if isinstance(one.get("content"), str) else one
+            for one in given
         ]
-        return messages[0]["content"] if len(messages) == 1 and isinstance(messages[0].get("content"), str) else json.dumps(messages)
+        return (
+            messages[0]["content"]
+            if len(messages) == 1 and isinstance(messages[0].get("content"), str)
+            else json.dumps(messages)
+        )
     return _resolve(given, attachments) if isinstance(given, str) else (None if given is None else json.dumps(given))
 
 
@@ -329,5 +352,7 @@ def _tokens(output: Mapping[str, Any], sample: Mapping[str, Any]) -> int | None:
     told = whole_number(usage.get("output_tokens"), "output_tokens") if isinstance(usage, Mapping) else None
     if told is not None:
         return told
-    known = [whole_number(one.get("output_tokens"), "output_tokens") for one in (sample.get("model_usage") or {}).values()]
+    known = [
+        whole_number(one.get("output_tokens"), "output_tokens") for one in (sample.get("model_usage") or {}).values()
+    ]
     return None if not known or None in known else sum(count or 0 for count in known)

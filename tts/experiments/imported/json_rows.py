@@ -42,7 +42,9 @@ def read_json_object(file: Path, rows: str | None = None) -> Iterator[PlacedRow]
 
 
 def first_character(stream: IO[bytes]) -> str:
-    """Return the first character of an open file that is no space, without taking it; "" where the file begins with spaces alone."""
+    """Return the first character of an open file that is no space, without taking it; "" where the file begins with
+    spaces alone.
+    """
     assert isinstance(stream, io.BufferedReader), "files are opened with a buffer"
     return stream.peek(_BEGINNING)[:_BEGINNING].removeprefix(_MARK).lstrip()[:1].decode("latin-1")
 
@@ -87,7 +89,9 @@ def _only_list(file: Path) -> str:
         raise _no_whole_json(file, "object", "its beginning", failure) from failure
     if len(lists) != 1:
         told = f"{len(lists)} lists of objects: {', '.join(map(repr, lists))}" if lists else "no list of objects"
-        raise ConfigError(f"{file.name}: it has {told}; it is no log of Inspect", hint="name the member with the rows: --rows NAME")
+        raise ConfigError(
+            f"{file.name}: it has {told}; it is no log of Inspect", hint="name the member with the rows: --rows NAME"
+        )
     return lists[0]
 
 

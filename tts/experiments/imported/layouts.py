@@ -10,7 +10,7 @@
 | OpenAI batch, responses | the same of the responses endpoint |
 
 Sources: the code of these repositories, and OpenAI's description of batch output.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from typing import Any, Final, cast
 
 from tts.experiments.imported.paths import has_path
 
-Paths = str | tuple[str, ...] | Mapping[str, str]  # one path; those of which the first that a row has is read; or one for each role
+# one path; those of which the first that a row has is read; or one for each role
+Paths = str | tuple[str, ...] | Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,15 +51,26 @@ def layout_of(row: Mapping[str, Any]) -> Layout | None:
 def has_failed(row: Mapping[str, Any]) -> bool:
     """Whether a request of a batch brought no reply."""
     response = row.get("response")
-    return not isinstance(response, Mapping) or response.get("status_code") != 200 or not isinstance(response.get("body"), Mapping)
+    return (
+        not isinstance(response, Mapping)
+        or response.get("status_code") != 200
+        or not isinstance(response.get("body"), Mapping)
+    )
 
 
 def join_parts(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a row of the responses endpoint with the texts of its messages joined, as the client library does in `output_text`."""
+    """Return a row of the responses endpoint with the texts of its messages joined, as the client library does in
+    `output_text`.
+    """
     if has_failed(row):
         return row
     body: Any = row["response"]["body"]
-    parts = [part for item in _dicts(body.get("output")) if item.get("type") == "message" for part in _dicts(item.get("content"))]
+    parts = [
+        part
+        for item in _dicts(body.get("output"))
+        if item.get("type") == "message"
+        for part in _dicts(item.get("content"))
+    ]
     texts = [part["text"] for part in parts if part.get("type") == "output_text" and isinstance(part.get("text"), str)]
     return {**row, "output_text": "".join(texts)}
 
@@ -73,7 +85,13 @@ def _traces(*lists: str) -> Mapping[str, Paths]:
     def path(name: str) -> str:
         return "+".join(f"{each}.*.{name}" for each in lists)
 
-    names = {"text": "text", "answer": "extracted_answer", "correct": "is_correct", "tokens": "num_tokens", "truncated": "stop_reason"}
+    names = {
+        "text": "text",
+        "answer": "extracted_answer",
+        "correct": "is_correct",
+        "tokens": "num_tokens",
+        "truncated": "stop_reason",
+    }
     of_problem = {"problem": "question_id", "prompt": "question", "reference": "ground_truth"}
     return {**of_problem, **{meaning: path(name) for meaning, name in names.items()}}
 

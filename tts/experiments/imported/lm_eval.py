@@ -1,9 +1,10 @@
 """Samples of lm-evaluation-harness and lmms-eval, as their `--log_samples` writes them.
 
-A line is one document with one filter. `resps` has a list for each request, with a text for each repeat; `filtered_resps` has what the
-filter made of them: one answer, or one for each repeat. The reader takes the lines of one filter, and of its answers those of single
-repeats. Where a filter joins repeats, such as by a vote, the task extracts the answers from the texts. It also does where no filter
-extracts, as in AIME and Minerva: an answer that equals its response is that text.
+A line is one document with one filter. `resps` has a list for each request, with a text for each repeat;
+`filtered_resps` has what the filter made of them: one answer, or one for each repeat. The reader takes the lines of one
+filter, and of its answers those of single repeats. Where a filter joins repeats, such as by a vote, the task extracts
+the answers from the texts. It also does where no filter extracts, as in AIME and Minerva: an answer that equals its
+response is that text.
 
 | version | file | differs |
 |---|---|---|
@@ -14,9 +15,9 @@ extracts, as in AIME and Minerva: an answer that equals its response is that tex
 
 Files without `filter` have a copy of each document for each filter, in the order of the task's filters.
 
-Sources: `evaluator.py`, `__main__.py` and `loggers/evaluation_tracker.py` of lm-evaluation-harness 0.4.2, 0.4.4, 0.4.8, 0.4.11 and 0.4.13,
-and of lmms-eval 0.7.
-"""
+Sources: `evaluator.py`, `__main__.py` and `loggers/evaluation_tracker.py` of lm-evaluation-harness 0.4.2, 0.4.4, 0.4.8,
+0.4.11 and 0.4.13, and of lmms-eval 0.7.
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -39,14 +40,25 @@ from tts.randomness import hash64
 from tts.tasks.extraction import last_marker
 
 _REQUIRED: Final = ("doc_id", "target", "filtered_resps")
-_NAMES: Final = (re.compile(r"samples_(.+)_\d{4}-\d\d-\d\dT[^_]*\.jsonl"), re.compile(r"\d{8}_\d{6}_samples_(.+)\.jsonl"))
+_NAMES: Final = (
+    re.compile(r"samples_(.+)_\d{4}-\d\d-\d\dT[^_]*\.jsonl"),
+    re.compile(r"\d{8}_\d{6}_samples_(.+)\.jsonl"),
+)
 _LONGEST: Final = 100_000  # characters of a target that is read as a list
 _INVALID: Final = "[invalid]"  # what a filter writes where it finds no answer
 OURS: Final = "tts"  # the filter of files that tts writes, whose answers count as they are
 _ABOUT: Final = ("doc", "resps", "arguments", "input", "filter", "metrics", "doc_hash", "prompt_hash", "target_hash")
 _BOOKKEEPING: Final = frozenset((*_REQUIRED, *_ABOUT, "token_counts", "input_media"))
 # Metrics that are verdicts, the best-known first: `exact_match` of Minerva reads one form of answers alone.
-_VERDICTS: Final = ("math_verify", "exact_match", "acc", "em", "pass@1", "prompt_level_strict_acc", "prompt_level_loose_acc")
+_VERDICTS: Final = (
+    "math_verify",
+    "exact_match",
+    "acc",
+    "em",
+    "pass@1",
+    "prompt_level_strict_acc",
+    "prompt_level_loose_acc",
+)
 _LIKE_VERDICTS: Final = re.compile(r"(?:^|_)(?:acc|accuracy|em|match|correct|verify)(?:$|_)", re.IGNORECASE)
 
 
@@ -81,7 +93,8 @@ class _LogReader:
         self._file, self._facts = file.name, facts
         self._prefix = f"{named[1]}/" if named else ""
         self._filter, self._metric = source.filter, source.metric
-        self._filters = dict[str, list[float]]()  # what the source's metric is on the documents of each; NaN: it has none
+        # what the source's metric is on the documents of each; NaN: it has none
+        self._filters = dict[str, list[float]]()
         self._metrics = dict[str, None]()
         self._copies = dict[tuple[str, int], int]()  # of a document with equal responses, in files that name no filter
         self._firsts = dict[str, int]()  # the responses that each document has first
@@ -115,7 +128,9 @@ class _LogReader:
         if self._metric is not None and self._filters and self._metric not in self._metrics:
             raise unknown_name(f"metric of {self._file}", self._metric, self._metrics)
         if len(self._filters) > 1 and self._filter is not None and self._file not in self._facts.with_repeats:
-            shares = ", ".join(f"{name} with {_percent(values)} right by the source" for name, values in self._filters.items())
+            shares = ", ".join(
+                f"{name} with {_percent(values)} right by the source" for name, values in self._filters.items()
+            )
             count = len(self._filters[self._filter])
             self._facts.notes[f"documents of the filter {self._filter!r}, of {shares} (--filter)"] += count
 
@@ -126,7 +141,8 @@ class _LogReader:
         return float(value) if isinstance(value, bool | int | float) else math.nan
 
     def _number_of_copy(self, row: Mapping[str, Any]) -> str:
-        """Return which copy of its document with these responses a line is, from "1": it is of the filter of that number.
+        """Return which copy of its document with these responses a line is, from "1": it is of the filter of that
+        number.
 
         Where a document has other responses too, its lines are runs, and none is a copy.
         """
@@ -146,45 +162,76 @@ class _LogReader:
         if reference is None:
             facts.notes["documents have no single target, so that the verdicts of the source count"] += 1
         prompt = _prompt(row.get("arguments")) or row.get("input")
-        read = {"problem": "doc_id", "prompt": "arguments" if "arguments" in row else "input", "text": "resps", "answer": "filtered_resps"}
+        read = {
+            "problem": "doc_id",
+            "prompt": "arguments" if "arguments" in row else "input",
+            "text": "resps",
+            "answer": "filtered_resps",
+        }
         for meaning, field in {**read, "reference": "target"}.items():
             if field in row:
                 facts.add_meaning(meaning, field)
         if "resps" not in row:
             facts.add_meaning("text", "filtered_resps")
-        if extractor == OURS or any(one is not None and not is_response(one, text) for one, text in zip(answers, texts, strict=True)):
+        if extractor == OURS or any(
+            one is not None and not is_response(one, text) for one, text in zip(answers, texts, strict=True)
+        ):
             facts.extracting.add(extractor)
         for i, text in enumerate(texts):
             yield SampleRow(
-                place=where if i == 0 else f"{where}, repeat {i}", problem=f"{self._prefix}{name}",
-                prompt=prompt if isinstance(prompt, str) else None, text=text, answer=answers[i], extractor=extractor,
-                reference=reference, correct=verdicts[i], tokens=tokens[i],
-            )  # fmt: skip
+                place=where if i == 0 else f"{where}, repeat {i}",
+                problem=f"{self._prefix}{name}",
+                prompt=prompt if isinstance(prompt, str) else None,
+                text=text,
+                answer=answers[i],
+                extractor=extractor,
+                reference=reference,
+                correct=verdicts[i],
+                tokens=tokens[i],
+            )
 
     def _verdicts(self, row: Mapping[str, Any], repeats: int) -> Sequence[bool | None]:
-        """Return the verdict on each repeat by the named metric, else by the best-known one; differing verdicts of others are noted.
+        """Return the verdict on each repeat by the named metric, else by the best-known one; differing verdicts of
+        others are noted.
 
         Raises:
             BadRow: the named metric is no verdict.
         """
         told = row.get("correct")  # of each repeat, in files that tts wrote
-        if isinstance(told, list) and len(cast("list[Any]", told)) == repeats and all(isinstance(one, bool) for one in told):
+        if (
+            isinstance(told, list)
+            and len(cast("list[Any]", told)) == repeats
+            and all(isinstance(one, bool) for one in told)
+        ):
             return list(told)
         listed = row.get("metrics")
-        names = [name for name in (listed if isinstance(listed, list) and listed else row) if isinstance(name, str) and name in row]
+        names = [
+            name
+            for name in (listed if isinstance(listed, list) and listed else row)
+            if isinstance(name, str) and name in row
+        ]
         metrics = {name: row[name] for name in names if name not in _BOOKKEEPING}
         self._metrics.update(dict.fromkeys(metrics))
-        verdicts = {name: found for name, value in metrics.items() if (found := _verdicts_in(value, repeats)) is not None}
-        known = [*(name for name in _VERDICTS if name in verdicts), *(name for name in verdicts if _LIKE_VERDICTS.search(name))]
+        verdicts = {
+            name: found for name, value in metrics.items() if (found := _verdicts_in(value, repeats)) is not None
+        }
+        known = [
+            *(name for name in _VERDICTS if name in verdicts),
+            *(name for name in verdicts if _LIKE_VERDICTS.search(name)),
+        ]
         if self._metric is not None and self._metric in metrics and self._metric not in verdicts and repeats == 1:
-            raise BadRow(f"its {self._metric} is {shown(metrics[self._metric])}, but a metric that gives verdicts must be 0 or 1")
+            raise BadRow(
+                f"its {self._metric} is {shown(metrics[self._metric])}, but a metric that gives verdicts must be 0 or 1"
+            )
         chosen = self._metric or next(iter(known), None)
         if chosen is None or chosen not in verdicts:
             return [None] * repeats
         self._facts.add_meaning("correct", chosen)
         for other in dict.fromkeys(known):
             if differ := sum(one != two for one, two in zip(verdicts[chosen], verdicts[other], strict=True)):
-                self._facts.notes[f"verdicts by {other!r} differ from those by {chosen!r}, which count (--metric)"] += differ
+                self._facts.notes[f"verdicts by {other!r} differ from those by {chosen!r}, which count (--metric)"] += (
+                    differ
+                )
         return verdicts[chosen]
 
 
@@ -212,7 +259,11 @@ def _texts(row: Mapping[str, Any]) -> list[str]:
         repeats = [one[0] for one in repeats]  # lmms-eval has a request for each repeat
     elif isinstance(repeats, list) and "doc" in row:
         repeats = None
-    if not isinstance(repeats, list) or not repeats or not all(isinstance(text, str) for text in cast("list[Any]", repeats)):
+    if (
+        not isinstance(repeats, list)
+        or not repeats
+        or not all(isinstance(text, str) for text in cast("list[Any]", repeats))
+    ):
         raise BadRow(
             f"its resps are {shown(given)}, but must be the texts of one request; "
             "log-likelihoods of given choices are no samples, only tasks that generate text are imported"
@@ -245,7 +296,8 @@ def _verdicts_in(value: Any, repeats: int) -> list[bool] | None:
 
 
 def _reference(target: Any) -> str | None:
-    """Return the reference answer: the final answer of a worked solution, else the target; None: there is no single one.
+    """Return the reference answer: the final answer of a worked solution, else the target; None: there is no single
+    one.
 
     The harness writes every target as text, so that a list of texts is one in Python's form.
     """
@@ -270,7 +322,11 @@ def _list(target: str) -> Any:
 
 def _tokens(counts: Any, repeats: int) -> list[int | None]:
     """Return the generated tokens of each repeat, which lmms-eval writes; None: they are not given."""
-    given = cast("list[Any]", counts) if isinstance(counts, list) and len(cast("list[Any]", counts)) == repeats else [None] * repeats
+    given = (
+        cast("list[Any]", counts)
+        if isinstance(counts, list) and len(cast("list[Any]", counts)) == repeats
+        else [None] * repeats
+    )
     found = [one.get("output_tokens") if isinstance(one, Mapping) else None for one in given]
     return [None if value == -1 else whole_number(value, "output_tokens") for value in found]
 

@@ -1,6 +1,8 @@
-"""Values within a row, by a path: `doc.answer`, an item of a list as `choices.0.text`, and all items as `choices.*.text`.
+"""Values within a row, by a path: `doc.answer`, an item of a list as `choices.0.text`, and all items as
+`choices.*.text`.
 
-A `+` joins the lists of two paths: `warmup.*.text+final.*.text`. A field whose own name has a dot or a plus is read by that name.
+A `+` joins the lists of two paths: `warmup.*.text+final.*.text`. A field whose own name has a dot or a plus is read by
+that name.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ _DIGITS: Final = 9  # of the place of an item
 
 
 def value_at(row: Mapping[str, Any], path: str) -> Any:
-    """Return the value at a path, which must be there. With `*` it is a list; an item that lacks the rest of the path gives None.
+    """Return the value at a path, which must be there. With `*` it is a list; an item that lacks the rest of the path
+    gives None.
 
     Args:
         row: The row.
@@ -32,7 +35,10 @@ def value_at(row: Mapping[str, Any], path: str) -> Any:
     for part in path.split(_JOIN):
         value = _within(row, part, part)
         if not isinstance(value, list):
-            raise BadRow(f"{path!r} joins lists, but {part!r} has one value; name all items of a list by *, such as choices.*.text")
+            raise BadRow(
+                f"{path!r} joins lists, but {part!r} has one value; name all items of a list by *, such as "
+                "choices.*.text"
+            )
         joined += cast("list[Any]", value)
     return joined
 

@@ -54,11 +54,14 @@ class Pool(Replayable):
         self._import = found
 
     @classmethod
-    def from_rows(cls, rows: Iterable[Mapping[str, Any]], *, fields: Names | None = None, name: str = "pool", **settings: Any) -> Self:
+    def from_rows(
+        cls, rows: Iterable[Mapping[str, Any]], *, fields: Names | None = None, name: str = "pool", **settings: Any
+    ) -> Self:
         """Return the pool of rows, one a sample, or one a problem with lists of samples.
 
-        Usual fields are `problem` (its id), `sample`, `prompt`, `text`, `answer`, `reference`, `correct`, `tokens` and `scores` (a number,
-        or one for each verifier role). A row needs one of text, answer and correct; answers alone are enough.
+        Usual fields are `problem` (its id), `sample`, `prompt`, `text`, `answer`, `reference`, `correct`, `tokens` and
+        `scores` (a number, or one for each verifier role). A row needs one of text, answer and correct; answers alone
+        are enough.
 
         Args:
             rows: The rows of any number of problems, in any order.
@@ -88,19 +91,21 @@ class Pool(Replayable):
         """Return the pool of files, as `from_rows`; errors name file and line.
 
         Args:
-            paths: JSON lines, JSON arrays and objects, CSV and Parquet files, samples of lm-evaluation-harness and lmms-eval, and
-                `.json` or `.eval` logs of Inspect.
+            paths: JSON lines, JSON arrays and objects, CSV and Parquet files, samples of lm-evaluation-harness and
+                lmms-eval, and `.json` or `.eval` logs of Inspect.
             form: "jsonl", "json", "csv", "parquet", "lm-eval" or "inspect", of all files; None: that of each.
             fields: The names of fields of plain rows, as in `from_rows`.
             rows: The member of a JSON object that has the rows; None: its only list of objects.
             filter: The filter whose answers are read, of lm-evaluation-harness; None: the first.
             metric: The metric that gives the verdicts, of lm-evaluation-harness; None: the best-known one.
-            scorer: The scorer that gives the verdicts, of Inspect; None: the first. Values of the others are scores by their names.
+            scorer: The scorer that gives the verdicts, of Inspect; None: the first. Values of the others are scores by
+                their names.
             name: The name of the pool; None: the first file's, without its ending.
             settings: As in `from_rows`.
 
         Raises:
-            ConfigError: a file cannot be read, or as `from_rows`. MissingDependency: Parquet or `.eval` without pyarrow.
+            ConfigError: a file cannot be read, or as `from_rows`. MissingDependency: Parquet or `.eval` without
+                pyarrow.
         """
         source = Source(form=form, fields=fields, rows=rows, filter=filter, metric=metric, scorer=scorer)
         facts = SourceFacts()
@@ -139,7 +144,10 @@ class Pool(Replayable):
 
     def __repr__(self) -> str:
         """One line: its name and size."""
-        return f"Pool({self.name!r}, {len(self.problems):,} problems, {sum(len(one.drawn) for one in self.problems):,} samples)"
+        return (
+            f"Pool({self.name!r}, {len(self.problems):,} problems, "
+            f"{sum(len(one.drawn) for one in self.problems):,} samples)"
+        )
 
     def _pools(self) -> Sequence[ProblemPool]:
         return self.problems

@@ -1,4 +1,5 @@
-"""Verdicts on imported programs: each runs once with the tests of its problem, contained, and its verdict is kept in a file.
+"""Verdicts on imported programs: each runs once with the tests of its problem, contained, and its verdict is kept in a
+file.
 
 Tests that a model wrote run in one more process, with an outcome of each.
 """
@@ -21,7 +22,8 @@ _OF_PROGRAM: Final = "assert True"  # the tests of a program that prints the out
 
 
 class ProgramVerdicts:
-    """A file of verdicts by program and tests. All tests of a program run in one process; an import that was interrupted resumes.
+    """A file of verdicts by program and tests. All tests of a program run in one process; an import that was
+    interrupted resumes.
 
     Args:
         path: The file, created where missing.
@@ -39,7 +41,9 @@ class ProgramVerdicts:
             self._db.execute("CREATE TABLE IF NOT EXISTS verdicts (program BLOB PRIMARY KEY, passed INTEGER NOT NULL)")
             self._db.execute("CREATE TABLE IF NOT EXISTS outcomes (program BLOB PRIMARY KEY, passed TEXT NOT NULL)")
         except sqlite3.Error as failure:
-            raise ConfigError(f"the file of verdicts {str(path)!r} cannot be opened: {failure}", hint="name another file") from failure
+            raise ConfigError(
+                f"the file of verdicts {str(path)!r} cannot be opened: {failure}", hint="name another file"
+            ) from failure
 
     def passes(self, program: str, tests: str) -> bool:
         """Return whether a program passes all tests.

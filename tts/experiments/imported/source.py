@@ -11,7 +11,8 @@ from tts.errors import ConfigError
 from tts.experiments.imported.paths import roots_of
 
 COMPARED: Final = "an answer to compare"  # the meaning of an answer that does not count
-_ORDER: Final = ("problem", "sample", "prompt", "text", "answer", COMPARED, "reference", "correct")  # in which meanings are told
+# in which meanings are told
+_ORDER: Final = ("problem", "sample", "prompt", "text", "answer", COMPARED, "reference", "correct")
 MOST_REFERENCES: Final = 1000  # different ones that are kept
 _MOST_UNREAD: Final = 12  # fields that a report names
 
@@ -24,7 +25,8 @@ class Source:
         fields: The names of fields of plain rows; see `SampleFields`.
         form: The form of all files, as in `FORMS`; None: that of each file's name and content.
         rows: The member of a JSON object that has the rows; None: its only list of objects.
-        filter: The filter of lm-evaluation-harness, by name, or by its number from 1 in files that name none; None: the first of each file.
+        filter: The filter of lm-evaluation-harness, by name, or by its number from 1 in files that name none; None: the
+            first of each file.
         metric: The metric of lm-evaluation-harness that gives the verdicts; None: the best-known one.
         scorer: The scorer of Inspect that gives the verdicts; None: the first of each log.
     """
@@ -49,7 +51,8 @@ class SourceFacts:
         layouts: The programs whose layout the rows have.
         meanings: The fields that were read, by meaning, in the order in which they were met.
         seen: The fields that rows have.
-        with_repeats: The files that name no filter and have several responses of a document, so that equal ones are samples too.
+        with_repeats: The files that name no filter and have several responses of a document, so that equal ones are
+            samples too.
         extracting: The sources of answers of which one differs from its text: filters and columns that extract.
     """
 
@@ -74,7 +77,9 @@ class SourceFacts:
 
     def lines(self) -> list[str]:
         """Return which fields were read for which meaning, and which were not read."""
-        order = sorted(self.meanings.items(), key=lambda each: _ORDER.index(each[0]) if each[0] in _ORDER else len(_ORDER))
+        order = sorted(
+            self.meanings.items(), key=lambda each: _ORDER.index(each[0]) if each[0] in _ORDER else len(_ORDER)
+        )
         read = ", ".join(f"{meaning} from {' and '.join(map(repr, names))}" for meaning, names in order)
         layouts = f" (as files of {' and '.join(self.layouts)})" if self.layouts else ""
         used = {root for names in self.meanings.values() for name in names for root in roots_of(name)}

@@ -1,4 +1,6 @@
-"""Samples grouped by problem, in a temporary database: files of any size need little memory, in whatever order their rows come."""
+"""Samples grouped by problem, in a temporary database: files of any size need little memory, in whatever order their
+rows come.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,9 @@ class Staging:
         name = row.problem
         if name is None:
             if row.prompt is None:
-                raise ConfigError(f"{row.place}: it has neither a problem nor a prompt, so that it belongs to no problem")
+                raise ConfigError(
+                    f"{row.place}: it has neither a problem nor a prompt, so that it belongs to no problem"
+                )
             name = f"prompt/{hash64(str(row.prompt)):016x}"
         return self._numbers.setdefault(name, len(self._numbers))
 
@@ -91,5 +95,6 @@ def check_unique(problem: str, rows: Iterable[SampleRow]) -> None:
         if (other := places.setdefault(row.sample, row.place)) != row.place:
             raise ConfigError(
                 f"{row.place}: the sample {row.sample} of problem {one_line(problem)} is that of {other} already",
-                hint="import the rows of one strategy, budget and seed; else number the samples anew, or leave numbers out",
+                hint="import the rows of one strategy, budget and seed; else number the samples anew, or leave "
+                "numbers out",
             )

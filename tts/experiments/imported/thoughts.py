@@ -34,5 +34,7 @@ def marks_in(text: str) -> ThoughtMarks | None:
     opening, space, closing = text.strip().partition(" ")
     if not space:
         failure = unknown_name("marks of thoughts", text, THOUGHTS)
-        raise ConfigError(str(failure.args[0]), hint=f"{failure.hint}; or two marks and a space, such as '<reason> </reason>'")
+        raise ConfigError(
+            str(failure.args[0]), hint=f"{failure.hint}; or two marks and a space, such as '<reason> </reason>'"
+        )
     return ThoughtMarks(opening, closing.strip())

@@ -28,8 +28,8 @@ _COLUMNS: Final = (*_CELL, *_OWN, *_USAGE, "drawn")
 def export(results: Iterable[Result], path: str | Path) -> int:
     """Write results to a file. An existing file is replaced when all rows are written.
 
-    Nested values (budget, verifiers, failures, warnings, drawn) are JSON text in CSV and Parquet. Unknown values are empty or null. In CSV,
-    texts that a spreadsheet would run as formulas have an apostrophe before them.
+    Nested values (budget, verifiers, failures, warnings, drawn) are JSON text in CSV and Parquet. Unknown values are
+    empty or null. In CSV, texts that a spreadsheet would run as formulas have an apostrophe before them.
 
     Args:
         path: Ends in .parquet, .csv or .jsonl.
@@ -43,7 +43,9 @@ def export(results: Iterable[Result], path: str | Path) -> int:
     target = Path(path)
     write = _WRITERS.get(target.suffix.lower())
     if write is None:
-        raise ConfigError(f"path is {str(path)!r}, but must end in {', '.join(_WRITERS)}", hint="for example results.parquet")
+        raise ConfigError(
+            f"path is {str(path)!r}, but must end in {', '.join(_WRITERS)}", hint="for example results.parquet"
+        )
     with replaced(target) as part:
         return write(map(record, results), part)
 
@@ -58,7 +60,10 @@ def record(result: Result) -> dict[str, Any]:
 def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row with nested values as JSON, and texts with characters that UTF-8 lacks escaped."""
     texts = {name: json.dumps(value) if isinstance(value, dict | list) else value for name, value in row.items()}
-    return {name: value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value for name, value in texts.items()}
+    return {
+        name: value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
+        for name, value in texts.items()
+    }
 
 
 def _write_csv(rows: Iterator[dict[str, Any]], path: Path) -> int:
@@ -80,7 +85,12 @@ def _write_parquet(rows: Iterator[dict[str, Any]], path: Path) -> int:
     hints = {name: hint for kind in (Cell, Result, Usage) for name, hint in get_type_hints(kind).items()}
     hints["flops"] = float  # of a large model they pass 64 bits
     kinds = [(int, pa.int64()), (bool, pa.bool_()), (float, pa.float64())]
-    schema = pa.schema([(name, next((own for kind, own in kinds if hints[name] in (kind, kind | None)), pa.string())) for name in _COLUMNS])
+    schema = pa.schema(
+        [
+            (name, next((own for kind, own in kinds if hints[name] in (kind, kind | None)), pa.string()))
+            for name in _COLUMNS
+        ]
+    )
     count = 0
     try:
         with parquet.ParquetWriter(path, schema) as writer:
@@ -90,7 +100,9 @@ def _write_parquet(rows: Iterator[dict[str, Any]], path: Path) -> int:
                 writer.write_table(pa.Table.from_pylist(group, schema))
                 count += len(group)
     except (OverflowError, pa.ArrowInvalid) as failure:
-        raise TTSError(f"a Parquet file has whole numbers up to 2**63 ({failure})", hint="write .jsonl or .csv") from failure
+        raise TTSError(
+            f"a Parquet file has whole numbers up to 2**63 ({failure})", hint="write .jsonl or .csv"
+        ) from failure
     return count
 
 

@@ -1,7 +1,7 @@
 """Exports recorded samples in the forms of other programs: plain rows, lm-evaluation-harness, and logs of Inspect.
 
-`tts import` reads each of them again. Texts and prompts are those that were imported. Where a pool recorded answers alone, the answer
-stands for the text, and the problem's id for the prompt.
+`tts import` reads each of them again. Texts and prompts are those that were imported. Where a pool recorded answers
+alone, the answer stands for the text, and the problem's id for the prompt.
 """
 
 from __future__ import annotations
@@ -23,22 +23,37 @@ from tts.experiments.study.record import Result
 from tts.files import replaced, write_json_lines
 from tts.trace.trace import plain_values
 
-# A result with candidates, and what they were imported from, as `store.bodies.source_in` gives it; {}: they were not imported.
+# A result with candidates, and what they were imported from, as `store.bodies.source_in` gives it; {}: they were not
+# imported.
 Sampled = tuple[Result, Mapping[str, Any]]
 _SHARED: Final = frozenset(
-    {"problem", "group", "prompt", "reference", "tests", "dataset", "model", "strategy", "budget", "seed", "run_answer", "run_correct"}
+    {
+        "problem",
+        "group",
+        "prompt",
+        "reference",
+        "tests",
+        "dataset",
+        "model",
+        "strategy",
+        "budget",
+        "seed",
+        "run_answer",
+        "run_correct",
+    }
 )  # of a row
 _GRADE: Final = {True: "C", False: "I", None: "N"}
 
 
 def export_samples(pool: Iterable[Sampled], path: str | Path, form: str, study: str) -> int:
-    """Write recorded samples to a file, and return how many runs they are of. An existing file is replaced when all are written.
+    """Write recorded samples to a file, and return how many runs they are of. An existing file is replaced when all are
+    written.
 
     Args:
         pool: The results with recorded candidates.
         path: It ends in .jsonl, for "samples" also in .csv or .parquet, or for "inspect" in .json or .eval.
-        form: "samples": a row a run, with lists and what the run answered; in .csv and .parquet a row a sample. "lm-eval":
-            `samples_….jsonl` of the harness. "inspect": a log, an epoch a sample.
+        form: "samples": a row a run, with lists and what the run answered; in .csv and .parquet a row a sample.
+            "lm-eval": `samples_….jsonl` of the harness. "inspect": a log, an epoch a sample.
         study: The name of the study, for messages.
 
     Raises:
@@ -79,7 +94,13 @@ def _row(result: Result, source: Mapping[str, Any]) -> dict[str, Any]:
         for told in (by_step, by_test)
     )
     shared = {name: source.get(name) for name in ("prompt", "reference", "tests")}
-    run = {"dataset": cell.dataset, "model": cell.model, "strategy": cell.strategy, "budget": dict(cell.budget), "seed": cell.seed}
+    run = {
+        "dataset": cell.dataset,
+        "model": cell.model,
+        "strategy": cell.strategy,
+        "budget": dict(cell.budget),
+        "seed": cell.seed,
+    }
     run |= {"run_answer": result.answer, "run_correct": result.right}
     row = {"problem": cell.problem, "group": cell.group, **shared, **run, "answer": [one.answer for one in drawn]}
     row["text"] = source["texts"] if any(text is not None for text in source.get("texts") or ()) else None
@@ -96,7 +117,8 @@ def _row(result: Result, source: Mapping[str, Any]) -> dict[str, Any]:
         row["same"] = [one.same for one in drawn]
     given = {**row, "scores": scores, "steps": steps, "outcomes": outcomes}
     kept = {"run_answer", "run_correct"}  # of each run, also where it has none
-    kept |= {"reference"} if row["text"] is not None else set[str]()  # else `answer` might be the reference beside a text
+    # else `answer` might be the reference beside a text
+    kept |= {"reference"} if row["text"] is not None else set[str]()
     return {name: value for name, value in given.items() if value not in (None, {}) or name in kept}
 
 
@@ -119,7 +141,8 @@ def _each_sample(pool: list[Sampled]) -> Iterator[dict[str, Any]]:
 def _write_each(pool: list[Sampled], path: Path) -> int:
     """Write a row for each sample as CSV or Parquet. Nested values are JSON."""
     rows = [
-        {name: json.dumps(value) if isinstance(value, dict | list) else value for name, value in row.items()} for row in _each_sample(pool)
+        {name: json.dumps(value) if isinstance(value, dict | list) else value for name, value in row.items()}
+        for row in _each_sample(pool)
     ]
     names = list(dict.fromkeys(name for row in rows for name in row))
     if ".parquet" in path.suffixes:
@@ -128,14 +151,19 @@ def _write_each(pool: list[Sampled], path: Path) -> int:
             from pyarrow import parquet
         except ImportError as missing:
             raise missing_extra("pyarrow", "experiments", "a Parquet file") from missing
-        whole = {name: [in_whole_characters(one) if isinstance(one := row.get(name), str) else one for row in rows] for name in names}
+        whole = {
+            name: [in_whole_characters(one) if isinstance(one := row.get(name), str) else one for row in rows]
+            for name in names
+        }
         parquet.write_table(pa.table(whole), path)
         return len(rows)
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, names)
         writer.writeheader()
         for row in rows:
-            writer.writerow({name: inert(in_whole_characters(one) if isinstance(one, str) else one) for name, one in row.items()})
+            writer.writerow(
+                {name: inert(in_whole_characters(one) if isinstance(one, str) else one) for name, one in row.items()}
+            )
     return len(rows)
 
 
@@ -148,16 +176,29 @@ def _write_samples(pool: list[Sampled], path: Path) -> int:
 def _documents(pool: list[Sampled]) -> Iterator[dict[str, Any]]:
     """Yield a line of the harness for each problem, its samples as repeats."""
     for number, (result, source) in enumerate(pool):
-        drawn, prompt, target = result.drawn or (), source.get("prompt") or result.cell.problem, source.get("reference") or ""
+        drawn, prompt, target = (
+            result.drawn or (),
+            source.get("prompt") or result.cell.problem,
+            source.get("reference") or "",
+        )
         answers = ["[invalid]" if one.answer is None else one.answer for one in drawn]
         right = [bool(one.right) for one in drawn]
         doc = {"problem": result.cell.problem, "question": prompt}
         yield {
-            "doc_id": number, "doc": doc, "target": target, "arguments": {"gen_args_0": {"arg_0": prompt, "arg_1": {}}},
-            "resps": [_texts(result, source)], "filtered_resps": answers if len(answers) == 1 else [answers], "filter": "tts",
-            "metrics": ["exact_match"], "doc_hash": _hash(json.dumps(doc)), "prompt_hash": _hash(prompt), "target_hash": _hash(target),
-            "exact_match": sum(right) / len(right), "correct": right,
-        }  # fmt: skip
+            "doc_id": number,
+            "doc": doc,
+            "target": target,
+            "arguments": {"gen_args_0": {"arg_0": prompt, "arg_1": {}}},
+            "resps": [_texts(result, source)],
+            "filtered_resps": answers if len(answers) == 1 else [answers],
+            "filter": "tts",
+            "metrics": ["exact_match"],
+            "doc_hash": _hash(json.dumps(doc)),
+            "prompt_hash": _hash(prompt),
+            "target_hash": _hash(target),
+            "exact_match": sum(right) / len(right),
+            "correct": right,
+        }
 
 
 def _hash(text: str) -> str:
@@ -175,11 +216,24 @@ def _epochs(pool: list[Sampled]) -> Iterator[dict[str, Any]]:
             others = {role: {"value": score} for role, score in one.scores.items() if not math.isnan(score)}
             stop = "max_tokens" if one.status == "truncated" else "stop"
             yield {
-                "id": result.cell.problem, "epoch": epoch, "input": prompt, "target": source.get("reference") or "",
+                "id": result.cell.problem,
+                "epoch": epoch,
+                "input": prompt,
+                "target": source.get("reference") or "",
                 "messages": [{"role": "user", "content": prompt, "source": "input"}, message],
-                "output": {"model": model, "choices": [{"message": message, "stop_reason": stop}], "completion": text, "usage": usage},
-                "scores": {**scores, **others}, "metadata": {}, "store": {}, "events": [], "attachments": {}, "model_usage": {model: usage},
-            }  # fmt: skip
+                "output": {
+                    "model": model,
+                    "choices": [{"message": message, "stop_reason": stop}],
+                    "completion": text,
+                    "usage": usage,
+                },
+                "scores": {**scores, **others},
+                "metadata": {},
+                "store": {},
+                "events": [],
+                "attachments": {},
+                "model_usage": {model: usage},
+            }
 
 
 def _header(pool: list[Sampled]) -> dict[str, Any]:
@@ -187,22 +241,36 @@ def _header(pool: list[Sampled]) -> dict[str, Any]:
     first, now = pool[0][0].cell, datetime.now(UTC).isoformat(timespec="seconds")
     epochs = max(len(result.drawn or ()) for result, _ in pool)
     verdicts = [one.right for result, _ in pool for one in result.drawn or () if one.right is not None]
-    metric = {"accuracy": {"name": "accuracy", "value": sum(verdicts) / len(verdicts), "params": {}}} if verdicts else {}
+    metric = (
+        {"accuracy": {"name": "accuracy", "value": sum(verdicts) / len(verdicts), "params": {}}} if verdicts else {}
+    )
     count = sum(len(result.drawn or ()) for result, _ in pool)
     return {
-        "version": 2, "status": "success",
+        "version": 2,
+        "status": "success",
         "eval": {
-            "eval_id": _hash(first.key)[:22], "run_id": _hash(first.setting)[:22], "created": now, "task": first.dataset,
-            "task_id": _hash(first.dataset)[:22], "task_version": 0, "dataset": {"name": first.dataset, "samples": len(pool)},
-            "model": first.model, "config": {"epochs": epochs}, "packages": {}, "task_args": {}, "task_attribs": {}, "model_args": {},
+            "eval_id": _hash(first.key)[:22],
+            "run_id": _hash(first.setting)[:22],
+            "created": now,
+            "task": first.dataset,
+            "task_id": _hash(first.dataset)[:22],
+            "task_version": 0,
+            "dataset": {"name": first.dataset, "samples": len(pool)},
+            "model": first.model,
+            "config": {"epochs": epochs},
+            "packages": {},
+            "task_args": {},
+            "task_attribs": {},
+            "model_args": {},
         },
         "plan": {"name": "plan", "steps": [], "config": {}},
         "results": {
-            "total_samples": count, "completed_samples": count,
+            "total_samples": count,
+            "completed_samples": count,
             "scores": [{"name": "tts", "scorer": "tts", "params": {}, "metrics": metric}],
         },
         "stats": {"started_at": now, "completed_at": now, "model_usage": {}},
-    }  # fmt: skip
+    }
 
 
 def _write_log(pool: list[Sampled], path: Path) -> None:
@@ -217,7 +285,9 @@ def _write_log(pool: list[Sampled], path: Path) -> None:
         return
     summaries: list[dict[str, Any]] = []
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("_journal/start.json", json.dumps({name: header[name] for name in ("version", "eval", "plan")}))
+        archive.writestr(
+            "_journal/start.json", json.dumps({name: header[name] for name in ("version", "eval", "plan")})
+        )
         for one in _epochs(pool):
             name = in_whole_characters(f"{one['id']}_epoch_{one['epoch']}")
             archive.writestr(f"samples/{name}.json", json.dumps(one, allow_nan=False))

@@ -1,4 +1,6 @@
-"""The look of figures: options of the caller, and the styles that distinguish lines, kept in a file for all figures of a project."""
+"""The look of figures: options of the caller, and the styles that distinguish lines, kept in a file for all figures of
+a project.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from tts.errors import ConfigError, shown
 
 Legend = Literal["auto", "beside", "above", "below", "inside", "ends", "none"]
 
-# Okabe and Ito, "Color universal design" (2008), in an order in which neighbours differ in grey; black is for reference lines.
+# Okabe and Ito, "Color universal design" (2008), in an order in which neighbours differ in grey; black is for reference
+# lines.
 COLOURS: Final = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7")
 MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X")
 DASHES: Final = ("-", (0, (5, 1.6)), (0, (1.2, 1.4)), (0, (6, 1.6, 1.2, 1.6)), (0, (9, 2)))
@@ -26,16 +29,18 @@ class Look:
     """What a caller chooses of a figure.
 
     Args:
-        style: Properties of matplotlib's lines that replace a line's own, by its label, such as {"color": "black", "linewidth": 3}.
+        style: Properties of matplotlib's lines that replace a line's own, by its label, such as {"color": "black",
+            "linewidth": 3}.
         labels: The words that the legend has in place of a line's label, by that label.
         size: Width and height in inches, without a legend beside or above; None: by the number of panels.
         xlabel: The label of the horizontal axis; None: the cost's name.
         ylabel: The label of the vertical axis; None: "accuracy".
         xlim: The least and the greatest value of the horizontal axis; None: by the points.
         ylim: The least and the greatest value of the vertical axis; None: by the points.
-        legend: "beside", "above" or "below" the panels, "inside" the first, at the "ends" of lines, or "none". "auto": beside one panel and
-            above several, but at the ends where a panel has more than eight lines.
-        single_column: Whether it is for a paper's column of 3.35 inches, with smaller type and the legend below; `size` replaces the size.
+        legend: "beside", "above" or "below" the panels, "inside" the first, at the "ends" of lines, or "none". "auto":
+            beside one panel and above several, but at the ends where a panel has more than eight lines.
+        single_column: Whether it is for a paper's column of 3.35 inches, with smaller type and the legend below; `size`
+            replaces the size.
 
     Raises:
         ConfigError: a value is none of these.
@@ -61,7 +66,13 @@ class Look:
     @property
     def small_type(self) -> dict[str, Any]:
         """What a single column changes of matplotlib's settings."""
-        sizes = {"font.size": 7.5, "axes.labelsize": 8.0, "legend.fontsize": 7.0, "xtick.labelsize": 7.0, "ytick.labelsize": 7.0}
+        sizes = {
+            "font.size": 7.5,
+            "axes.labelsize": 8.0,
+            "legend.fontsize": 7.0,
+            "xtick.labelsize": 7.0,
+            "ytick.labelsize": 7.0,
+        }
         return {**sizes, "lines.linewidth": 1.2} if self.single_column else {}
 
     def place(self, *, lines: int, panels: int) -> Legend:
@@ -78,16 +89,22 @@ _MOST_ROWS: Final = 8  # of a legend beside a panel
 
 
 def _check_pair(name: str, pair: Any, rule: str, valid: Callable[[float, float], bool]) -> None:
-    numbers = isinstance(pair, tuple | list) and len(pair) == 2 and all(isinstance(n, int | float) and abs(n) < 1e300 for n in pair)
+    numbers = (
+        isinstance(pair, tuple | list)
+        and len(pair) == 2
+        and all(isinstance(n, int | float) and abs(n) < 1e300 for n in pair)
+    )
     if pair is not None and not (numbers and valid(*pair)):
         raise ConfigError(f"{name} is {shown(pair)}, but must be {rule}")
 
 
 class Palette:
-    """The numbers of lines, by label: a line keeps its colour, marker and dashes in every figure that is drawn by one palette.
+    """The numbers of lines, by label: a line keeps its colour, marker and dashes in every figure that is drawn by one
+    palette.
 
     Args:
-        path: The file that keeps them; None: they are kept in this object. A file that cannot be written is left as it is.
+        path: The file that keeps them; None: they are kept in this object. A file that cannot be written is left as it
+            is.
 
     Raises:
         ConfigError: the file is no palette.

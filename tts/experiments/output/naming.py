@@ -41,7 +41,14 @@ class NamedLine:
 
 
 def name_lines(
-    figure: Figure, axes: Sequence[Axes], lines: Sequence[NamedLine], look: Look, *, title: str, front: Mapping[str, Any] | None, own: bool
+    figure: Figure,
+    axes: Sequence[Axes],
+    lines: Sequence[NamedLine],
+    look: Look,
+    *,
+    title: str,
+    front: Mapping[str, Any] | None,
+    own: bool,
 ) -> None:
     """Draw title and names, the most accurate first, where `look` has them.
 
@@ -73,16 +80,31 @@ def caption(figure: Figure, facts: Sequence[str], look: Look) -> None:
     """Draw the facts that the figure is based on, below it; a legend below the panels comes after them."""
     told = textwrap.wrap(" · ".join(facts), int(figure.get_figwidth() * (24 if look.single_column else 19)))
     size = 6.0 if look.single_column else 7.5
-    figure.text(0.0, -0.02, "\n".join(told).replace("\u00a0", " "), ha="left", va="top", fontsize=size, linespacing=1.4, color=_SOFT)
+    figure.text(
+        0.0,
+        -0.02,
+        "\n".join(told).replace("\u00a0", " "),
+        ha="left",
+        va="top",
+        fontsize=size,
+        linespacing=1.4,
+        color=_SOFT,
+    )
     if look.single_column and figure.legends and look.legend in ("auto", "below"):
         taken = len(told) * size * 1.4 / 72 / figure.get_figheight()
         figure.legends[0].set_bbox_to_anchor((0.0, -0.04 - taken), transform=figure.transFigure)
 
 
 def _legend(
-    owner: Figure | Axes, axes: Sequence[Axes], lines: Sequence[NamedLine], look: Look, place: str, *, title: str,
+    owner: Figure | Axes,
+    axes: Sequence[Axes],
+    lines: Sequence[NamedLine],
+    look: Look,
+    place: str,
+    *,
+    title: str,
     front: Mapping[str, Any] | None,
-) -> None:  # fmt: skip
+) -> None:
     """Draw the legend.
 
     Args:
@@ -103,7 +125,13 @@ def _legend(
     if front is not None:
         handles.append(Line2D([], [], **front))
         words.append("Pareto front")
-    looks: dict[str, Any] = {"frameon": False, "handlelength": 3.2, "labelcolor": _INK, "borderaxespad": 0, "alignment": "left"}
+    looks: dict[str, Any] = {
+        "frameon": False,
+        "handlelength": 3.2,
+        "labelcolor": _INK,
+        "borderaxespad": 0,
+        "alignment": "left",
+    }
     columns = min(len(words), len(axes), 3)
     if place == "inside":
         axes[0].legend(handles, words, loc="best", **(looks | {"handlelength": 2.4, "borderaxespad": 0.5}))
@@ -122,21 +150,43 @@ def _legend(
 
 
 def _name_ends(panel: Axes, ends: Sequence[tuple[float, float, NamedLine]], look: Look) -> None:
-    """Write each line's name right of the panel, as near to its last point as names leave room, joined to it by a thin line."""
+    """Write each line's name right of the panel, as near to its last point as names leave room, joined to it by a thin
+    line.
+    """
     low, high = panel.get_ylim()
     inches = panel.get_window_extent().height / panel.figure.dpi
-    heights = _apart([(y - low) / (high - low) for _, y, _ in ends], (_SMALL_NAME if look.single_column else _NAME) / inches)
+    heights = _apart(
+        [(y - low) / (high - low) for _, y, _ in ends], (_SMALL_NAME if look.single_column else _NAME) / inches
+    )
     for (x, y, named), height in zip(ends, heights, strict=True):
         colour = named.style["color"]
-        joined = {"arrowstyle": "-", "color": colour, "linewidth": 0.6, "alpha": 0.7, "shrinkA": 0, "shrinkB": 2, "relpos": (0, 0.5)}
+        joined = {
+            "arrowstyle": "-",
+            "color": colour,
+            "linewidth": 0.6,
+            "alpha": 0.7,
+            "shrinkA": 0,
+            "shrinkB": 2,
+            "relpos": (0, 0.5),
+        }
         panel.annotate(
-            _words(named, look), (x, y), xytext=(1.04, height), textcoords="axes fraction", ha="left", va="center", color=colour,
-            fontsize=6.5 if look.single_column else 7.5, arrowprops=joined, annotation_clip=False,
-        )  # fmt: skip
+            _words(named, look),
+            (x, y),
+            xytext=(1.04, height),
+            textcoords="axes fraction",
+            ha="left",
+            va="center",
+            color=colour,
+            fontsize=6.5 if look.single_column else 7.5,
+            arrowprops=joined,
+            annotation_clip=False,
+        )
 
 
 def _apart(wanted: Sequence[float], gap: float) -> list[float]:
-    """Return the heights nearest to those that are wanted (least squares) that are `gap` apart and, where they fit, in [0, 1]."""
+    """Return the heights nearest to those that are wanted (least squares) that are `gap` apart and, where they fit, in
+    [0, 1].
+    """
     if not wanted:
         return []
     from scipy.optimize import isotonic_regression

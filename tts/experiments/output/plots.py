@@ -1,8 +1,9 @@
-"""Figures of scaling curves: accuracy against a cost, with bands, the Pareto front, reference lines and small multiples.
+"""Figures of scaling curves: accuracy against a cost, with bands, the Pareto front, reference lines and small
+multiples.
 
-Lines differ in colour (Okabe and Ito's palette for all kinds of colour vision), marker and dashes, which distinguish them in grey too.
-A palette keeps them in all figures of a project. Hollow markers are replayed. A caption names problems, seeds, model and verifier.
-Equal curves and palettes give equal bytes.
+Lines differ in colour (Okabe and Ito's palette for all kinds of colour vision), marker and dashes, which distinguish
+them in grey too. A palette keeps them in all figures of a project. Hollow markers are replayed. A caption names
+problems, seeds, model and verifier. Equal curves and palettes give equal bytes.
 """
 
 from __future__ import annotations
@@ -34,19 +35,28 @@ _REFERENCES: Final[Mapping[str, dict[str, Any]]] = {
     "uniform": {"color": "#7A7A7A", "linestyle": DASHES[1], "marker": "x"},
     "allocator": {"color": "#000000", "linestyle": DASHES[0], "marker": "*", "markersize": 8},
 }
-_FRONT: Final[dict[str, Any]] = {"linestyle": "none", "marker": "o", "markersize": 12, "color": "#CFCFCF", "markeredgewidth": 0}
+_FRONT: Final[dict[str, Any]] = {
+    "linestyle": "none",
+    "marker": "o",
+    "markersize": 12,
+    "color": "#CFCFCF",
+    "markeredgewidth": 0,
+}
 _FRONT_LABEL: Final = "_front"
 _SUFFIXES: Final = (".png", ".svg", ".pdf")
 _RC: Final[dict[str, Any]] = {
     "font.family": ["DejaVu Sans", "sans-serif"], "font.size": 9.0, "axes.labelsize": 9.5, "axes.titlesize": 9.5,
-    "legend.fontsize": 8.5, "xtick.labelsize": 8.5, "ytick.labelsize": 8.5, "xtick.color": "#4A4A4A", "ytick.color": "#4A4A4A",
+    "legend.fontsize": 8.5, "xtick.labelsize": 8.5, "ytick.labelsize": 8.5, "xtick.color": "#4A4A4A",
+    "ytick.color": "#4A4A4A",
     "xtick.labelcolor": "#1A1A1A", "ytick.labelcolor": "#1A1A1A", "axes.spines.top": False, "axes.spines.right": False,
-    "axes.edgecolor": "#4A4A4A", "axes.linewidth": 0.8, "axes.axisbelow": True, "axes.grid": True, "grid.color": "#E3E3E3",
-    "grid.linewidth": 0.7, "svg.fonttype": "none", "svg.hashsalt": "tts", "pdf.fonttype": 42, "text.parse_math": False,
+    "axes.edgecolor": "#4A4A4A", "axes.linewidth": 0.8, "axes.axisbelow": True, "axes.grid": True,
+    "grid.color": "#E3E3E3", "grid.linewidth": 0.7, "svg.fonttype": "none", "svg.hashsalt": "tts", "pdf.fonttype": 42,
+    "text.parse_math": False,
 }  # fmt: skip
 _INK = "#1A1A1A"
 _HOW_UNIT = {  # what a model's record lacks where a cost is not known
-    "flops": "FLOPs need the model's parameters before the run (tts models add NAME --parameters 8B, or parameters: 8B beside model:)",
+    "flops": "FLOPs need the model's parameters before the run (tts models add NAME --parameters 8B, or parameters: "
+    "8B beside model:)",
     "usd": "dollars need its prices before the run (tts models add NAME --usd-in 0.15/M --usd-out 0.6/M)",
 }
 _PAD = 0.08  # inches around a saved figure
@@ -86,11 +96,13 @@ def draw(  # noqa: PLR0913 - the options of a figure
         look: Sizes, words and limits.
         palette: The palette of the project; None: lines are numbered in this figure alone.
         captioned: Whether problems, seeds, models and verifiers are named below the panels.
-        ax: Axes to draw one panel in, whose figure is returned; it gets no title and no caption. Its legend is outside of it: beside it
-            unless `look` says otherwise. A layout such as "constrained" of the figure keeps room for it.
+        ax: Axes to draw one panel in, whose figure is returned; it gets no title and no caption. Its legend is outside
+            of it: beside it unless `look` says otherwise. A layout such as "constrained" of the figure keeps room for
+            it.
 
     Raises:
-        ConfigError: no curve has that axis, a scale is logarithmic with costs of 0, or `ax` is given for several panels.
+        ConfigError: no curve has that axis, a scale is logarithmic with costs of 0, or `ax` is given for several
+            panels.
         MissingDependency: matplotlib is not installed.
     """
     context = styled()
@@ -98,7 +110,9 @@ def draw(  # noqa: PLR0913 - the options of a figure
     logarithmic = _is_log(shown, x, scale)
     panels = _curves_by_panel(shown)
     if ax is not None and len(panels) > 1:
-        raise ConfigError(f"ax is given, but the curves have {len(panels)} panels", hint="give the curves of one data set and group")
+        raise ConfigError(
+            f"ax is given, but the curves have {len(panels)} panels", hint="give the curves of one data set and group"
+        )
     named = _lines(shown, list(panels.values()), x, Palette() if palette is None else palette, look)
     fullest = most_in_one_panel(list(named.values()))
     with context, _matplotlib().rc_context(look.small_type):
@@ -111,7 +125,9 @@ def draw(  # noqa: PLR0913 - the options of a figure
             _draw_gain(axes[0], gained, x)
         _dress(axes, x, look, logarithmic=logarithmic)
         marked = any(line.get_label() == _FRONT_LABEL for panel in axes for line in panel.lines)
-        name_lines(figure, axes, list(named.values()), look, title=title, front=_FRONT if marked else None, own=ax is None)
+        name_lines(
+            figure, axes, list(named.values()), look, title=title, front=_FRONT if marked else None, own=ax is None
+        )
         if ax is None and captioned:
             in_legend = look.place(lines=fullest, panels=len(axes)) != "ends"
             front_told = ["grey discs: Pareto front"] if marked and not in_legend else []
@@ -150,7 +166,9 @@ def save(figure: Figure, path: str | Path) -> None:
     try:
         path.write_bytes(rendered(figure, path.suffix[1:]))
     except OSError as failure:
-        raise ConfigError(f"the figure {str(path)!r} cannot be written: {failure.strerror}", hint="name a folder that exists") from None
+        raise ConfigError(
+            f"the figure {str(path)!r} cannot be written: {failure.strerror}", hint="name a folder that exists"
+        ) from None
 
 
 def check_path(path: str | Path) -> Path:
@@ -161,7 +179,9 @@ def check_path(path: str | Path) -> Path:
     """
     path = Path(path)
     if path.suffix not in _SUFFIXES:
-        raise ConfigError(f"the figure is {str(path)!r}, but must end in {', '.join(_SUFFIXES)}", hint="give a name such as curve.png")
+        raise ConfigError(
+            f"the figure is {str(path)!r}, but must end in {', '.join(_SUFFIXES)}", hint="give a name such as curve.png"
+        )
     return path
 
 
@@ -176,7 +196,11 @@ def styled() -> AbstractContextManager[None]:
 
 def rendered(figure: Figure, form: str) -> bytes:
     """Return a figure as the bytes of a png, svg or pdf file, without a date."""
-    metadata: dict[str, dict[str, Any]] = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    metadata: dict[str, dict[str, Any]] = {
+        "png": {"Software": None},
+        "svg": {"Date": None},
+        "pdf": {"CreationDate": None},
+    }
     out = BytesIO()
     with styled():
         figure.savefig(out, format=form, dpi=200, bbox_inches="tight", pad_inches=_PAD, metadata=metadata[form])
@@ -193,28 +217,43 @@ def _with_axis(curves: Sequence[Curve], x: str) -> tuple[list[Curve], list[Curve
     if not shown:
         known = [name for name in AXES if any(name in curve.costs for curve in curves)]
         how = f"; {_HOW_UNIT[x]}" if x in _HOW_UNIT else ""
-        raise ConfigError(f"axis is {x!r}, but no curve of {len(curves)} has it", hint=f"known here: {', '.join(known) or 'none'}{how}")
+        raise ConfigError(
+            f"axis is {x!r}, but no curve of {len(curves)} has it",
+            hint=f"known here: {', '.join(known) or 'none'}{how}",
+        )
     return shown, [curve for curve in curves if x not in curve.costs]
 
 
 def _is_log(curves: Sequence[Curve], x: str, scale: Scale) -> bool:
     costs = np.concatenate([curve.costs[x] for curve in curves])
     if scale == "log" and not (costs > 0).all():
-        raise ConfigError(f"the scale of {x} is logarithmic, but a point costs {costs.min():g}", hint="take the linear scale")
-    return scale == "log" or (scale == "auto" and bool(costs.min() > 0) and bool(costs.max() >= _LOG_FROM * costs.min()))
+        raise ConfigError(
+            f"the scale of {x} is logarithmic, but a point costs {costs.min():g}", hint="take the linear scale"
+        )
+    return scale == "log" or (
+        scale == "auto" and bool(costs.min() > 0) and bool(costs.max() >= _LOG_FROM * costs.min())
+    )
 
 
 def _ends(panels: Sequence[Sequence[Curve]], label: str, x: str) -> tuple[tuple[int, float, float], ...]:
     """Return panel, cost and accuracy of the last points of a line."""
-    of = [(i, curve, int(np.argmax(curve.costs[x]))) for i, lines in enumerate(panels) for curve in lines if curve.label == label]
+    of = [
+        (i, curve, int(np.argmax(curve.costs[x])))
+        for i, lines in enumerate(panels)
+        for curve in lines
+        if curve.label == label
+    ]
     return tuple((i, float(curve.costs[x][last]), curve.accuracy[last].value) for i, curve, last in of)
 
 
-def _lines(curves: Sequence[Curve], panels: Sequence[Sequence[Curve]], x: str, palette: Palette, look: Look) -> dict[str, NamedLine]:
-    """Return the line of each label, the same in all panels. Reference lines beyond the number of dash patterns look as others do.
+def _lines(
+    curves: Sequence[Curve], panels: Sequence[Sequence[Curve]], x: str, palette: Palette, look: Look
+) -> dict[str, NamedLine]:
+    """Return the line of each label, the same in all panels. Reference lines beyond the number of dash patterns look as
+    others do.
 
-    A colour is a strategy's, in all figures of a palette. Lines of one strategy differ in marker and dashes, and in colour where the figure
-    has no other strategy.
+    A colour is a strategy's, in all figures of a palette. Lines of one strategy differ in marker and dashes, and in
+    colour where the figure has no other strategy.
     """
     counts = Counter({curve.label: curve.role for curve in reversed(curves)}.values())
     references = {role for role in _REFERENCES if counts[role] <= len(DASHES)}
@@ -260,11 +299,22 @@ def _draw_curve(panel: Axes, curve: Curve, x: str, style: Mapping[str, Any], *, 
 def _draw_intervals(panel: Axes, curve: Curve, x: str, colour: Any, *, filled: bool) -> None:
     order = np.argsort(curve.costs[x], kind="stable")
     cost = curve.costs[x][order]
-    value, low, high = (np.array([getattr(curve.accuracy[i], name) for i in order]) for name in ("value", "low", "high"))
+    value, low, high = (
+        np.array([getattr(curve.accuracy[i], name) for i in order]) for name in ("value", "low", "high")
+    )
     if filled and cost[-1] > _NARROW * cost[0]:
         panel.fill_between(cost, low, high, color=colour, alpha=0.13, linewidth=0, zorder=2)
     else:
-        panel.errorbar(cost, value, [value - low, high - value], color=colour, linestyle="none", elinewidth=0.9, alpha=0.6, zorder=3)
+        panel.errorbar(
+            cost,
+            value,
+            [value - low, high - value],
+            color=colour,
+            linestyle="none",
+            elinewidth=0.9,
+            alpha=0.6,
+            zorder=3,
+        )
 
 
 def _draw_front(panel: Axes, curves: Sequence[Curve], x: str) -> None:
@@ -276,9 +326,21 @@ def _draw_front(panel: Axes, curves: Sequence[Curve], x: str) -> None:
 def _draw_gain(panel: Axes, gained: Gain, x: str) -> None:
     """Draw the two costs at the accuracy that both curves reach."""
     ends = ((gained.cost, gained.accuracy), (gained.base_cost, gained.accuracy))
-    panel.annotate("", *ends, arrowprops={"arrowstyle": "->", "color": _INK, "linewidth": 1.1, "shrinkA": 4, "shrinkB": 4}, zorder=6)
+    panel.annotate(
+        "",
+        *ends,
+        arrowprops={"arrowstyle": "->", "color": _INK, "linewidth": 1.1, "shrinkA": 4, "shrinkB": 4},
+        zorder=6,
+    )
     # in the lower right corner, which rising curves leave free: beside its arrow it would cover points
-    words: dict[str, Any] = {"xycoords": "axes fraction", "ha": "right", "va": "bottom", "fontsize": 8, "color": _INK, "zorder": 6}
+    words: dict[str, Any] = {
+        "xycoords": "axes fraction",
+        "ha": "right",
+        "va": "bottom",
+        "fontsize": 8,
+        "color": _INK,
+        "zorder": 6,
+    }
     panel.annotate(f"\u2190 {in_words(gained, x)}", (0.99, 0.03), **words)
 
 
@@ -333,7 +395,15 @@ def _dress(axes: Sequence[Axes], x: str, look: Look, *, logarithmic: bool) -> No
         axes[0].set_xscale("log", base=base)
         axes[0].set_xlim(look.xlim)
         least, most = axes[0].get_xlim()
-        steps = (1.0,) if base == 2 else (1.0, 2.0, 5.0) if most / least < 150 else (1.0, 3.0) if most / least < 5000 else (1.0,)
+        steps = (
+            (1.0,)
+            if base == 2
+            else (1.0, 2.0, 5.0)
+            if most / least < 150
+            else (1.0, 3.0)
+            if most / least < 5000
+            else (1.0,)
+        )
         axes[0].xaxis.set_major_locator(LogLocator(base, subs=steps, numticks=20))
         axes[0].xaxis.set_minor_locator(NullLocator())
     axes[0].xaxis.set_major_formatter(FuncFormatter(lambda value, _: amount(value)))
@@ -350,36 +420,57 @@ def _natural(text: str) -> list[tuple[int, str]]:
 
 
 def _panel_title(dataset: str, group: str | None, curves: Sequence[Curve]) -> str:
-    return f"{dataset if group is None else group} ({_range([e.num for curve in curves for e in curve.accuracy], 'problem')})"
+    return (
+        f"{dataset if group is None else group} "
+        f"({_range([e.num for curve in curves for e in curve.accuracy], 'problem')})"
+    )
 
 
 def _facts(shown: Sequence[Curve], unknown: Sequence[Curve], x: str, *, bands: bool) -> list[str]:
     """Return the caption: problems, seeds, model, verifier, and what is left out."""
-    names = {name: list(dict.fromkeys(getattr(curve, name) for curve in shown)) for name in ("dataset", "model", "verifier")}
-    problems = {name: len({p for curve in shown if curve.dataset == name for p in curve.problems}) for name in names["dataset"]}
+    names = {
+        name: list(dict.fromkeys(getattr(curve, name) for curve in shown)) for name in ("dataset", "model", "verifier")
+    }
+    problems = {
+        name: len({p for curve in shown if curve.dataset == name for p in curve.problems}) for name in names["dataset"]
+    }
     facts = [f"{name}: {_range([count], 'problem')}" for name, count in problems.items()]
     if any(np.isnan(curve.shares).any() for curve in shown):
         facts.append("unfinished: points stand on different problems")
     facts.append(_range([len(curve.seeds) for curve in shown], "seed"))
-    facts += [f"{part}{'s' if len(names[part]) > 1 else ''}:\u00a0{_list(names[part])}" for part in ("model", "verifier")]
+    facts += [
+        f"{part}{'s' if len(names[part]) > 1 else ''}:\u00a0{_list(names[part])}" for part in ("model", "verifier")
+    ]
     if bands:
         facts.append("95 % intervals over problems")
     kinds = {curve.kind for curve in shown}
     if "replayed" in kinds:
-        facts.append("replayed from recorded samples" if kinds == {"replayed"} else "hollow markers: replayed from recorded samples")
+        facts.append(
+            "replayed from recorded samples"
+            if kinds == {"replayed"}
+            else "hollow markers: replayed from recorded samples"
+        )
     if failed := sum(curve.failed for curve in shown):
         facts.append(f"{_range([failed], 'failed run')} left out")
     facts += [f"{below} lies below {above}: equal points" for below, above in _equal_lines(shown, x)]
     if unknown:
-        facts.append(f"{AXES[x].unit} unknown, so left out: {', '.join(dict.fromkeys(curve.label for curve in unknown))}")
+        facts.append(
+            f"{AXES[x].unit} unknown, so left out: {', '.join(dict.fromkeys(curve.label for curve in unknown))}"
+        )
     return facts
 
 
 def _equal_lines(shown: Sequence[Curve], x: str) -> list[tuple[str, str]]:
-    """Return the labels of each two lines of a panel whose points are equal, so that the later one covers the earlier one."""
-    points = [(curve.dataset, curve.group, *curve.cost(x), *(point.value for point in curve.accuracy)) for curve in shown]
+    """Return the labels of each two lines of a panel whose points are equal, so that the later one covers the earlier
+    one.
+    """
+    points = [
+        (curve.dataset, curve.group, *curve.cost(x), *(point.value for point in curve.accuracy)) for curve in shown
+    ]
     last = {places: curve.label for places, curve in zip(points, shown, strict=True)}
-    pairs = [(curve.label, last[places]) for places, curve in zip(points, shown, strict=True) if last[places] != curve.label]
+    pairs = [
+        (curve.label, last[places]) for places, curve in zip(points, shown, strict=True) if last[places] != curve.label
+    ]
     return list(dict.fromkeys(pairs))
 
 

@@ -1,7 +1,7 @@
 """The report of a study as one page: what was run, its curves, its table, and searches side by side.
 
-The page is the template `report_page.html`. It loads nothing from a network. The page of a trace (`tts.trace.html`), embedded once, shows
-the searches. Texts of models and data sets are escaped.
+The page is the template `report_page.html`. It loads nothing from a network. The page of a trace (`tts.trace.html`),
+embedded once, shows the searches. Texts of models and data sets are escaped.
 """
 
 from __future__ import annotations
@@ -37,16 +37,23 @@ _ID = re.compile(r'(\bid="|url\(#|href="#)')
 
 
 def report(
-    store: Store, study: StoredStudy, *, rng: np.random.Generator, x: str = "tokens", baseline: str | None = None,
-    problems: Sequence[str] = (), num_problems: int = 3,
-) -> str:  # fmt: skip
+    store: Store,
+    study: StoredStudy,
+    *,
+    rng: np.random.Generator,
+    x: str = "tokens",
+    baseline: str | None = None,
+    problems: Sequence[str] = (),
+    num_problems: int = 3,
+) -> str:
     """Return the page of a study, finished or not.
 
     Args:
         rng: Draws the intervals.
         x: The cost that is shown first, and by which strategies are compared.
         baseline: The strategy that others are compared with; None: the first.
-        problems: Ids of those whose searches are shown; none: `num_problems` of them, first those that runs disagree on.
+        problems: Ids of those whose searches are shown; none: `num_problems` of them, first those that runs disagree
+            on.
 
     Raises:
         ConfigError: a named problem has no recorded search; there is no such axis or baseline.
@@ -126,12 +133,21 @@ def _facts(study: StoredStudy) -> str:
     snapshots = [run.snapshot for run in study.runs]
     facts["commit"] = "; ".join(dict.fromkeys(each.get("commit") or "unknown" for each in snapshots))
     for name in ("machine", "versions"):
-        said = [", ".join(f"{part} {value}" for part, value in each[name].items() if value) for each in snapshots if name in each]
+        said = [
+            ", ".join(f"{part} {value}" for part, value in each[name].items() if value)
+            for each in snapshots
+            if name in each
+        ]
         facts |= {name: "; ".join(dict.fromkeys(said))} if said else {}
     facts |= {f"data set {name}": _source(of) for name, of in snapshots[0].get("data", {}).items()}
     pairs = "".join(f"<div><dt>{_text(name)}</dt><dd>{_text(value)}</dd></div>" for name, value in facts.items())
-    whole = _text(json.dumps([{"begun": _minute(run.begun_at), **run.snapshot} for run in study.runs], indent=2, default=str))
-    return f'<dl class="facts">{pairs}</dl><details><summary>Everything it was run with</summary><pre>{whole}</pre></details>'
+    whole = _text(
+        json.dumps([{"begun": _minute(run.begun_at), **run.snapshot} for run in study.runs], indent=2, default=str)
+    )
+    return (
+        f'<dl class="facts">{pairs}</dl><details><summary>Everything it was run '
+        f"with</summary><pre>{whole}</pre></details>"
+    )
 
 
 def _minute(seconds: float) -> str:
@@ -164,7 +180,9 @@ def _figures(store: Store, study: StoredStudy, x: str, baseline: str | None, rng
 def _figure(name: str, title: str, figure: Any) -> str:
     """Return a figure as part of the page, with ids and styles of its own."""
     drawing = plots.rendered(figure, "svg").decode("utf-8")
-    drawing = drawing[drawing.index("<svg") :].replace('<style type="text/css">*{', f'<style type="text/css">#figure-{name} *{{')
+    drawing = drawing[drawing.index("<svg") :].replace(
+        '<style type="text/css">*{', f'<style type="text/css">#figure-{name} *{{'
+    )
     drawing = _ID.sub(rf"\g<1>{name}-", drawing)
     said = f'data-title="{_text(title)}" role="img" aria-label="accuracy against cost: {_text(title)}"'
     return f'<figure id="figure-{name}" {said}>{drawing}</figure>'
@@ -186,7 +204,9 @@ def _comparisons(curves: Sequence[Curve], baseline: str | None, x: str, rng: np.
         "strategy": [f"{one.dataset}: {one.label}" if several else one.label for one in compared],
         **({"compared with": [one.base for one in compared]} if any(one.base != base for one in compared) else {}),
         "at equal accuracy": [in_words(one.gain, x) if one.gain else "no common accuracy" for one in compared],
-        "at equal cost": [in_words(one.differences[-1], x) if one.differences else "no common cost" for one in compared],
+        "at equal cost": [
+            in_words(one.differences[-1], x) if one.differences else "no common cost" for one in compared
+        ],
         "crossings": ["; ".join(in_words(crossing, x) for crossing in one.crossings) or "none" for one in compared],
     }
     return f"<h3>Compared with {_text(base)}</h3>{_grid(cells)}"
@@ -205,7 +225,9 @@ def _grid(cells: Mapping[str, Sequence[str]]) -> str:
     sides = {title: ' class="number"' if title in numbers else "" for title in cells}
     head = "".join(f'<th scope="col"{sides[title]}>{_text(title)}</th>' for title in cells)
     rows = "".join(
-        "<tr>" + "".join(f"<td{sides[title]}>{_text(cell)}</td>" for title, cell in zip(cells, row, strict=True)) + "</tr>"
+        "<tr>"
+        + "".join(f"<td{sides[title]}>{_text(cell)}</td>" for title, cell in zip(cells, row, strict=True))
+        + "</tr>"
         for row in zip(*cells.values(), strict=True)
     )
     return f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'

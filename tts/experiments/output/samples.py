@@ -1,7 +1,8 @@
-"""The samples of a study as one page: what the model wrote, with scores and tokens, a search over all of it, and filters.
+"""The samples of a study as one page: what the model wrote, with scores and tokens, a search over all of it, and
+filters.
 
-The page is the template `samples_page.html`. It loads nothing from a network. Texts of models and data sets are never parsed as HTML, and a
-content security policy allows no script except the page's own (`tts.trace.html`).
+The page is the template `samples_page.html`. It loads nothing from a network. Texts of models and data sets are never
+parsed as HTML, and a content security policy allows no script except the page's own (`tts.trace.html`).
 """
 
 from __future__ import annotations
@@ -39,7 +40,13 @@ def samples_page(name: str, pool: Iterable[Sampled]) -> tuple[str, int]:
         place = problems.setdefault((cell.dataset, cell.problem, prompt), len(problems))
         if place == len(texts):
             texts.append(
-                {"dataset": cell.dataset, "id": cell.problem, "group": cell.group, "prompt": prompt, "reference": source.get("reference")}
+                {
+                    "dataset": cell.dataset,
+                    "id": cell.problem,
+                    "group": cell.group,
+                    "prompt": prompt,
+                    "reference": source.get("reference"),
+                }
             )
         drawn = result.drawn or ()
         written = source.get("texts") or [None] * len(drawn)
@@ -58,17 +65,23 @@ def samples_page(name: str, pool: Iterable[Sampled]) -> tuple[str, int]:
                 "notes": [*([] if result.error is None else [result.error]), *result.warnings],
                 "samples": [
                     {
-                        "text": text, "thought": thought, "answer": one.answer, "right": one.right if one.given is None else one.given,
-                        "status": one.status, "tokens": one.tokens, "scores": plain_values(dict(one.scores)),
+                        "text": text,
+                        "thought": thought,
+                        "answer": one.answer,
+                        "right": one.right if one.given is None else one.given,
+                        "status": one.status,
+                        "tokens": one.tokens,
+                        "scores": plain_values(dict(one.scores)),
                     }
                     for one, text, thought in zip(drawn, written, thoughts, strict=True)
                 ],
             }
-        )  # fmt: skip
+        )
     count = sum(len(run["samples"]) for run in runs)
     if not count:
         raise ConfigError(
-            "no result has samples, but the page is of these", hint="run the study with record: {texts: true}, which is the default"
+            "no result has samples, but the page is of these",
+            hint="run the study with record: {texts: true}, which is the default",
         )
     data = json.dumps({"problems": texts, "runs": runs}, allow_nan=False).replace("<", "\\u003c")
     page = sealed(resources.files("tts.experiments.output").joinpath("samples_page.html").read_text(encoding="utf-8"))

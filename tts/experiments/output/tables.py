@@ -42,7 +42,9 @@ _NUMBER: Final = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
 
 
 def inert(value: Any) -> Any:
-    """Return a cell that no spreadsheet runs: a text that begins like a formula, and is no number, gets an apostrophe before it."""
+    """Return a cell that no spreadsheet runs: a text that begins like a formula, and is no number, gets an apostrophe
+    before it.
+    """
     if isinstance(value, str) and value.lstrip().startswith(_FORMULA) and not _NUMBER.fullmatch(value):
         return f"'{value}"
     return value
@@ -71,7 +73,9 @@ def as_pandas(rows: Rows) -> Any:
     try:
         pandas: Any = importlib.import_module("pandas")
     except ImportError:
-        raise MissingDependency("to_pandas needs the package pandas, which is not installed", hint="pip install pandas") from None
+        raise MissingDependency(
+            "to_pandas needs the package pandas, which is not installed", hint="pip install pandas"
+        ) from None
     return pandas.DataFrame(flat_rows(rows), columns=_flat_names(rows))
 
 
@@ -90,7 +94,11 @@ _SPREAD: Final[Mapping[str, tuple[str, ...]]] = {
 
 def _flat(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return the CSV columns of a row."""
-    flat = {name: json.dumps(value) if isinstance(value, dict | tuple) else value for name, value in record.items() if name != "costs"}
+    flat = {
+        name: json.dumps(value) if isinstance(value, dict | tuple) else value
+        for name, value in record.items()
+        if name != "costs"
+    }
     for name in ("accuracy", "difference"):
         if (found := record.get(name)) is not None:
             flat |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
@@ -150,20 +158,34 @@ def as_latex(rows: Rows, titles: Sequence[str] = ()) -> str:
     head, *rest = [f"{' & '.join(cells)} \\\\" for cells in body]
     sides = "".join("l" if title in _LEFT else "r" for title in varied)
     facts = [f"% {title}: {value}" for title, value in same.items()]
-    facts += ["% tokens, FLOPs, dollars and seconds: sums over the runs of a row"] if isinstance(rows[0], TableRow) else []
+    facts += (
+        ["% tokens, FLOPs, dollars and seconds: sums over the runs of a row"] if isinstance(rows[0], TableRow) else []
+    )
     facts += [f"% left out, unless columns are named: {', '.join(left_out)}"] if left_out else []
-    lines = [*facts, rf"\begin{{tabular}}{{{sides}}}", r"\toprule", head, r"\midrule", *rest, r"\bottomrule", r"\end{tabular}"]
+    lines = [
+        *facts,
+        rf"\begin{{tabular}}{{{sides}}}",
+        r"\toprule",
+        head,
+        r"\midrule",
+        *rest,
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
     return "\n".join(lines) + "\n"
 
 
 _MARKDOWN: Final = re.compile(r"[\\`*_{}\[\]<>#|]")
 _LATEX: Final[Mapping[str, str]] = {
-    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "|": r"\textbar{}", "<": r"\textless{}",
-    ">": r"\textgreater{}", "±": r"$\pm$", "×": r"$\times$", "…": r"\ldots{}", **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "|": r"\textbar{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}", "±": r"$\pm$", "×": r"$\times$", "…": r"\ldots{}",
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
 }  # fmt: skip
 
 
-_MINUS: Final = re.compile(r"(?<![\w=(.])-(?=[\d.])|(?<= )-(?= )")  # of a number, or between two names; not of a word or a parameter
+# of a number, or between two names; not of a word or a parameter
+_MINUS: Final = re.compile(r"(?<![\w=(.])-(?=[\d.])|(?<= )-(?= )")
 
 
 def _escape(found: re.Match[str]) -> str:
@@ -171,7 +193,9 @@ def _escape(found: re.Match[str]) -> str:
 
 
 def _latex(cell: str) -> str:
-    """Return a cell as LaTeX prints it, whatever a model or data set wrote. A row that begins with a bracket stays a row."""
+    """Return a cell as LaTeX prints it, whatever a model or data set wrote. A row that begins with a bracket stays a
+    row.
+    """
     text = _MINUS.sub("$-$", "".join(_LATEX.get(sign, sign) for sign in cell))
     return f"{{{text}}}" if text.startswith("[") else text
 
@@ -207,8 +231,8 @@ def written(rows: Rows, form: Form, width: int = WIDTH, titles: Sequence[str] = 
         rows: The rows.
         form: The form.
         width: The characters of a line of the text.
-        titles: The columns, in their order, as the text titles them; "accuracy" stands for "accuracy [95 %]". None: all of them,
-            but in LaTeX those that a paper prints.
+        titles: The columns, in their order, as the text titles them; "accuracy" stands for "accuracy [95 %]". None: all
+            of them, but in LaTeX those that a paper prints.
 
     Raises:
         ConfigError: Another form, an unknown column, or columns of CSV or JSON, which have all.
@@ -217,7 +241,10 @@ def written(rows: Rows, form: Form, width: int = WIDTH, titles: Sequence[str] = 
         raise unknown_name("form", form, _FORMS)
     if form in _WHOLE:
         if titles:
-            raise ConfigError(f"columns are given, but {form} always has all", hint="leave them out, or choose text, markdown or latex")
+            raise ConfigError(
+                f"columns are given, but {form} always has all",
+                hint="leave them out, or choose text, markdown or latex",
+            )
         return _WHOLE[form](rows)
     return ShownTable.of(rows, width, titles) if form == "text" else _CHOSEN[form](rows, titles)
 
@@ -244,17 +271,21 @@ def columns(rows: Rows, titles: Sequence[str] = ()) -> dict[str, list[str]]:
 
 
 def text_of(columns: Mapping[str, Sequence[str]], width: int = WIDTH) -> str:
-    """Return columns of cells as an aligned table. Columns with one value in all rows are listed once, above it, but never accuracy.
+    """Return columns of cells as an aligned table. Columns with one value in all rows are listed once, above it, but
+    never accuracy.
 
-    A table of two rows or more keeps the column of times too. One that is wider than a line is divided into blocks of columns, each after
-    the names of its rows. Long names are numbered.
+    A table of two rows or more keeps the column of times too. One that is wider than a line is divided into blocks of
+    columns, each after the names of its rows. Long names are numbered.
 
     Args:
         columns: The cells by title.
         width: The characters of a line.
     """
     same, varied = _divide(columns)
-    parts = [*([listed(same)] if same else []), *(["\n".join(lines) for lines in _blocks(varied, width)] if varied else [])]
+    parts = [
+        *([listed(same)] if same else []),
+        *(["\n".join(lines) for lines in _blocks(varied, width)] if varied else []),
+    ]
     return "\n\n".join(parts)
 
 
@@ -286,7 +317,9 @@ def _blocks(columns: Mapping[str, Sequence[str]], width: int) -> list[list[str]]
 def _divide(columns: Mapping[str, Sequence[str]]) -> tuple[dict[str, str], dict[str, Sequence[str]]]:
     """Return the columns with one value in all rows, each as that value, and the other columns."""
     stays = _STAYS | _TIMED if max(map(len, columns.values()), default=0) > 1 else _STAYS
-    same = {title: cells[0] for title, cells in columns.items() if len(set(cells)) == 1 and cells[0] and title not in stays}
+    same = {
+        title: cells[0] for title, cells in columns.items() if len(set(cells)) == 1 and cells[0] and title not in stays
+    }
     return same, {title: cells for title, cells in columns.items() if len(set(cells)) > 1 or title in stays}
 
 
@@ -295,7 +328,10 @@ def _align(columns: Mapping[str, Sequence[str]]) -> list[str]:
     widths = {title: max(len(title), *map(len, cells)) for title, cells in columns.items()}
     sides = {title: "<" if title in _LEFT else ">" for title in columns}
     rows = [list(columns), *zip(*columns.values(), strict=True)]
-    return ["  ".join(f"{cell:{sides[title]}{widths[title]}}" for title, cell in zip(columns, row, strict=True)).rstrip() for row in rows]
+    return [
+        "  ".join(f"{cell:{sides[title]}{widths[title]}}" for title, cell in zip(columns, row, strict=True)).rstrip()
+        for row in rows
+    ]
 
 
 def _kinds_of_stops(stops: Mapping[str, int]) -> dict[str, int]:
@@ -331,18 +367,47 @@ def _origin(point: Point) -> str:
 
 
 _LEFT: Final = frozenset(
-    {"data set", "group", "model", "setting", "verifiers", "strategy", "budget", "points", "stopped by", "failed rows", "errors", "notes"}
+    {
+        "data set",
+        "group",
+        "model",
+        "setting",
+        "verifiers",
+        "strategy",
+        "budget",
+        "points",
+        "stopped by",
+        "failed rows",
+        "errors",
+        "notes",
+    }
 )
-_KEYS: Final = frozenset({"data set", "group", "model", "setting", "verifiers", "strategy", "A", "B", "budget", "points"})  # name a row
+# name a row
+_KEYS: Final = frozenset(
+    {"data set", "group", "model", "setting", "verifiers", "strategy", "A", "B", "budget", "points"}
+)
 _ROW_NUMBER: Final = "row"
 _DIGIT: Final = re.compile(r"\d")
 _STAYS: Final = frozenset(  # the results themselves: columns also where all values are equal
     {"accuracy [95 %]", "A right", "B right", "A - B, points [95 %]", "p", "p (Holm)", "McNemar p"}
 )
 _NOT_IN_PAPERS: Final = frozenset(  # of a LaTeX table for which no columns are chosen
-    {"setting", "runs", "reused", "cut short", "cancelled", "lost", "seconds, summed", "model seconds, summed", "stopped by", "failed rows",
-     "failed runs", "errors", "notes"}
-)  # fmt: skip
+    {
+        "setting",
+        "runs",
+        "reused",
+        "cut short",
+        "cancelled",
+        "lost",
+        "seconds, summed",
+        "model seconds, summed",
+        "stopped by",
+        "failed rows",
+        "failed runs",
+        "errors",
+        "notes",
+    }
+)
 _TIMED: Final = frozenset({"seconds, summed"})  # a column of any two rows, since times are equal by chance
 _ROW: Final[Mapping[str, Callable[[TableRow], str]]] = {
     "data set": lambda row: row.dataset,
@@ -354,7 +419,9 @@ _ROW: Final[Mapping[str, Callable[[TableRow], str]]] = {
     "problems": lambda row: f"{row.problems:,}",
     "seeds": lambda row: f"{row.seeds:,}",
     "runs": lambda row: f"{row.runs:,}",
-    "accuracy [95 %]": lambda row: f"unknown: {row.no_accuracy}" if row.accuracy is None else percent_with_interval(row.accuracy),
+    "accuracy [95 %]": lambda row: (
+        f"unknown: {row.no_accuracy}" if row.accuracy is None else percent_with_interval(row.accuracy)
+    ),
     "error by group": lambda row: "" if row.group_error is None else f"± {100 * row.group_error:.2f} %",
     "tokens in": lambda row: f"{row.prompt_tokens:,}",
     "reused": lambda row: _format_number(row.reused_tokens),

@@ -1,4 +1,6 @@
-"""The searches of a study as rows are made of them: from recorded texts, or drawn again from their seeds where rows need tokens."""
+"""The searches of a study as rows are made of them: from recorded texts, or drawn again from their seeds where rows
+need tokens.
+"""
 
 from __future__ import annotations
 
@@ -59,9 +61,16 @@ class RecordedSearches:
         ]
         temperature = None if self._config is None else self._config.sampling_of(cell.model).temperature
         return SearchRows(
-            problem=cell.problem, prompt=prompt, reference=source.get("reference"), model=cell.model, strategy=cell.strategy,
-            seed=cell.seed, budget=_limits(cell), samples=samples, temperature=temperature,
-        )  # fmt: skip
+            problem=cell.problem,
+            prompt=prompt,
+            reference=source.get("reference"),
+            model=cell.model,
+            strategy=cell.strategy,
+            seed=cell.seed,
+            budget=_limits(cell),
+            samples=samples,
+            temperature=temperature,
+        )
 
     def _task_and_prompt(self, cell: Cell, source: Mapping[str, Any]) -> tuple[Task, Prompt]:
         """Return the task of a cell, and what its model read."""
@@ -76,7 +85,15 @@ class RecordedSearches:
         return self._config.models[model].records()["policy"].task
 
     def _sample(
-        self, one: RecordedSample, text: str, thought: str | None, prompt: Prompt, task: Task, role: str | None, *, is_best: bool
+        self,
+        one: RecordedSample,
+        text: str,
+        thought: str | None,
+        prompt: Prompt,
+        task: Task,
+        role: str | None,
+        *,
+        is_best: bool,
     ) -> PathSample:
         before = "" if thought is None else f"{THINK.open}\n{thought}\n{THINK.close}\n\n"
         score = None if role is None else one.scores.get(role)
@@ -94,8 +111,14 @@ class RecordedSearches:
 
 
 def _best(drawn: Iterable[RecordedSample], answer: str | None, role: str | None) -> int | None:
-    """Return the place of the sample that an answer was taken from: of those that state it the highest-scored, then the first."""
-    places = [(-one.scores.get(role, 0.0) if role is not None else 0.0, i) for i, one in enumerate(drawn) if one.answer == answer]
+    """Return the place of the sample that an answer was taken from: of those that state it the highest-scored, then the
+    first.
+    """
+    places = [
+        (-one.scores.get(role, 0.0) if role is not None else 0.0, i)
+        for i, one in enumerate(drawn)
+        if one.answer == answer
+    ]
     return min(places)[1] if places and answer is not None else None
 
 
@@ -108,7 +131,8 @@ def _limits(cell: Cell) -> str:
 
 
 class RedrawnSearches:
-    """Draws the searches of a study again, from their seeds, with tokens and log-probabilities; nothing is stored. A context manager.
+    """Draws the searches of a study again, from their seeds, with tokens and log-probabilities; nothing is stored. A
+    context manager.
 
     Args:
         config: The study.
@@ -138,7 +162,9 @@ class RedrawnSearches:
         """
         left = iter(results)
         while group := list(islice(left, self._executor.slots)):
-            for result, (solution, task) in zip(group, LOOP.run(self._redraw_cells([one.cell for one in group])), strict=True):
+            for result, (solution, task) in zip(
+                group, LOOP.run(self._redraw_cells([one.cell for one in group])), strict=True
+            ):
                 yield self._record(result, solution, task)
 
     async def _redraw_cells(self, cells: list[Cell]) -> list[tuple[Solution, Task]]:
@@ -149,12 +175,16 @@ class RedrawnSearches:
         if solution.answer != result.answer or len(solution.candidates) != len(result.drawn or solution.candidates):
             raise ConfigError(
                 f"the search of the problem {cell.problem!r} came out otherwise than its result in the store",
-                hint="its backend or machine may not draw the same again (`reproducible`); forms of texts need no second search",
+                hint="its backend or machine may not draw the same again (`reproducible`); forms of texts need no "
+                "second search",
             )
         record = solution.trace.record(task, cell.problem, solution.problem.answer, self._verifier)
         if self._needs_tokens and not any(node.token_ids for node in record.nodes[1:]):
             texts = "trl-sft, trl-dpo, trl-kto, trl-prm, trl-grpo and chat"
-            raise ConfigError(f"the model {cell.model!r} gives no token ids, but the form needs them", hint=f"forms of texts are {texts}")
+            raise ConfigError(
+                f"the model {cell.model!r} gives no token ids, but the form needs them",
+                hint=f"forms of texts are {texts}",
+            )
         return dataclasses.replace(record, model=cell.model, budget=_limits(cell))
 
 
@@ -176,7 +206,9 @@ def select(pool: Iterable[Sampled], model: str | None, strategy: str | None) -> 
         is_meant = strategy in (None, cell.strategy, cell.strategy.partition(" | ")[0])
         if strategy is not None and is_meant and len(meant | {cell.strategy}) > 1:
             names = ", ".join(sorted(meant | {cell.strategy}))
-            raise ConfigError(f"strategy is {strategy!r}, but several have this name: {names}", hint="name it with its selection")
+            raise ConfigError(
+                f"strategy is {strategy!r}, but several have this name: {names}", hint="name it with its selection"
+            )
         if is_meant:
             meant.add(cell.strategy)
         if model in (None, cell.model) and is_meant and result.error is None:
@@ -190,4 +222,8 @@ def select(pool: Iterable[Sampled], model: str | None, strategy: str | None) -> 
 
 def announce(cells: int, tokens: int) -> None:
     """Say what drawing searches again will cost, before it is spent."""
-    LOG.info("%s searches are drawn again from their seeds; they cost %s tokens when they were first drawn", f"{cells:,}", f"{tokens:,}")
+    LOG.info(
+        "%s searches are drawn again from their seeds; they cost %s tokens when they were first drawn",
+        f"{cells:,}",
+        f"{tokens:,}",
+    )

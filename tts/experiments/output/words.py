@@ -22,7 +22,9 @@ def in_percent(share: float) -> str:
 
 def percent_with_interval(share: Estimate) -> str:
     """Return a share as a percentage with its interval, where they are known."""
-    return in_percent(share.value) + ("" if math.isnan(share.low) else f" [{100 * share.low:.1f}, {100 * share.high:.1f}]")
+    return in_percent(share.value) + (
+        "" if math.isnan(share.low) else f" [{100 * share.low:.1f}, {100 * share.high:.1f}]"
+    )
 
 
 def listed(facts: Mapping[str, str]) -> str:

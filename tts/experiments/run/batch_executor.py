@@ -1,7 +1,7 @@
 """Runs cells whose model is answered by batches: a cell runs once all its replies are there, exactly as it would live.
 
-Until then a cell only shows which requests it makes. Therefore all of them must be known before any reply: strategies, stop rules,
-budgets and verifiers whose next call depends on earlier replies are refused.
+Until then a cell only shows which requests it makes. Therefore all of them must be known before any reply: strategies,
+stop rules, budgets and verifiers whose next call depends on earlier replies are refused.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class BatchExecutor(LocalExecutor):
         folder: Where the files of batches are.
 
     Raises:
-        ConfigError: As `LocalExecutor`, or a part of the study does not know its requests before a reply. Nothing has been spent.
+        ConfigError: As `LocalExecutor`, or a part of the study does not know its requests before a reply. Nothing has
+            been spent.
     """
 
     def __init__(self, config: StudyConfig, problems: Problems, *, folder: Path) -> None:
@@ -45,9 +46,14 @@ class BatchExecutor(LocalExecutor):
         self._backends: dict[str, OpenAIBackend] = {}  # by model of the study
         for name, model in config.models.items():
             if (backend := model.records()["policy"].backend) != SERVER:
-                raise ConfigError(f"the model {name!r} runs on the backend {backend!r}, but batches are of servers", hint="give its url")
+                raise ConfigError(
+                    f"the model {name!r} runs on the backend {backend!r}, but batches are of servers",
+                    hint="give its url",
+                )
             if len(model.url) > 1:
-                raise ConfigError(f"the model {name!r} has {len(model.url)} urls, but a batch is of one server", hint="give one url")
+                raise ConfigError(
+                    f"the model {name!r} has {len(model.url)} urls, but a batch is of one server", hint="give one url"
+                )
         super().__init__(config, problems)
 
     def _check(self, name: str, run: ProblemRun) -> None:
@@ -89,7 +95,9 @@ class BatchExecutor(LocalExecutor):
             return [record for _, batches in each for record in batches.cancel()]
 
     def write_requests(self) -> list[tuple[Path, str]]:
-        """Write the requests that cells have asked for as files, for a program that answers them; return the path and model of each."""
+        """Write the requests that cells have asked for as files, for a program that answers them; return the path and
+        model of each.
+        """
         return [file for backend in self._backends.values() for file in _book(backend).write_requests()]
 
     @contextmanager
@@ -116,9 +124,14 @@ def check_known_requests(run: ProblemRun) -> None:
     if type(plan.strategy) not in (BestOfN, Single) or needs_of(plan.strategy).models:
         raise ConfigError(f"the strategy {plan.strategy} decides by earlier replies, {_WHY}", hint=how)
     if plan.stopping is not None and plan.stopping.registered_as != "never":
-        raise ConfigError(f"the stop rule {plan.stopping} ends a search by earlier replies, {_WHY}", hint="draw all samples, and replay it")
+        raise ConfigError(
+            f"the stop rule {plan.stopping} ends a search by earlier replies, {_WHY}",
+            hint="draw all samples, and replay it",
+        )
     if set(limits := run.budget.limits) != {"samples"}:
-        raise ConfigError(f"the budget is {format_limits(limits)}, whose rows depend on the tokens of earlier ones, {_WHY}", hint=how)
+        raise ConfigError(
+            f"the budget is {format_limits(limits)}, whose rows depend on the tokens of earlier ones, {_WHY}", hint=how
+        )
     for role in run.declared:
         verifier = run.verifiers[role]
         if verifier.model == "policy" and (verifier.needs or verifier.bound(1, 1)):

@@ -29,7 +29,9 @@ def judge_answer(answer: str | None, task: Task, problem: Problem) -> bool | Non
     return task.equivalent(answer, problem.answer) if decided is None else decided
 
 
-def judge_answers(answers: Sequence[str | None], classes: Sequence[int | None], task: Task, problem: Problem) -> list[bool | None]:
+def judge_answers(
+    answers: Sequence[str | None], classes: Sequence[int | None], task: Task, problem: Problem
+) -> list[bool | None]:
     """Return `judge_answer` of each answer. Each class of equivalent answers is judged once, by its first."""
     verdicts: dict[int | None, bool | None] = {}
     for answer, kind in zip(answers, classes, strict=True):
@@ -48,8 +50,9 @@ def record_candidates(solution: Solution, task: Task, problem: Problem) -> tuple
     """Return the candidates of a solution in the order in which they were drawn, judged and with all their scores.
 
     The verifier tokens of a call for several candidates are divided
-    among them by the tokens that had to be read of each. A verifier that scored steps, and read fewer tokens than the candidates have,
-    read only the steps that no earlier candidate has. Any other read all of each. As `judge_answer`, it may take seconds.
+    among them by the tokens that had to be read of each. A verifier that scored steps, and read fewer tokens than the
+    candidates have, read only the steps that no earlier candidate has. Any other read all of each. As `judge_answer`,
+    it may take seconds.
     """
     drawn = sorted(solution.candidates, key=lambda candidate: candidate.index)
     nodes = () if solution.trace is None else solution.trace.nodes
@@ -75,7 +78,9 @@ def record_candidates(solution: Solution, task: Task, problem: Problem) -> tuple
                 like=like,
                 shared=shared,
                 same=same,
-                scores={role: candidate.scores.get(role, said[-1] if said else math.nan) for role, said in scores.items()},
+                scores={
+                    role: candidate.scores.get(role, said[-1] if said else math.nan) for role, said in scores.items()
+                },
                 steps={role: said for role, said in scores.items() if role in stepwise},
                 outcomes=dict(outcomes.get(trajectory.node, {})),
             )
@@ -83,8 +88,11 @@ def record_candidates(solution: Solution, task: Task, problem: Problem) -> tuple
     return tuple(made)
 
 
-def candidate_texts(solution: Solution, task: Task, drawn: Sequence[RecordedSample] | None, *, right: bool | None) -> dict[str, Any]:
-    """Return what the candidates of a solution say, in the order in which they were drawn, as `store.bodies.source_in` reads it.
+def candidate_texts(
+    solution: Solution, task: Task, drawn: Sequence[RecordedSample] | None, *, right: bool | None
+) -> dict[str, Any]:
+    """Return what the candidates of a solution say, in the order in which they were drawn, as `store.bodies.source_in`
+    reads it.
 
     Args:
         solution: The solution.
@@ -106,7 +114,9 @@ def candidate_texts(solution: Solution, task: Task, drawn: Sequence[RecordedSamp
             RecordedSample(
                 answer=one.answer,
                 answer_class=one.answer_class,
-                right=right if one.answer is not None and one.answer == solution.answer else _decide(one.answer, task, solution.problem),
+                right=right
+                if one.answer is not None and one.answer == solution.answer
+                else _decide(one.answer, task, solution.problem),
                 status=one.trajectory.status,
                 tokens=one.trajectory.num_tokens,
                 scores=dict(one.scores),
@@ -123,19 +133,31 @@ def _decide(answer: str | None, task: Task, problem: Problem) -> bool | None:
     return False if answer is None else task.decide(answer, problem.answer)
 
 
-def _stepwise(candidates: Sequence[Candidate], steps: Sequence[Sequence[str]], known: Mapping[int, _Scores]) -> set[str]:
-    """Return the roles that scored steps: those with one score a step for every candidate, and more than one score for some."""
+def _stepwise(
+    candidates: Sequence[Candidate], steps: Sequence[Sequence[str]], known: Mapping[int, _Scores]
+) -> set[str]:
+    """Return the roles that scored steps: those with one score a step for every candidate, and more than one score for
+    some.
+    """
     counts: dict[str, set[tuple[int, int]]] = {}
     for candidate, pieces in zip(candidates, steps, strict=True):
         for role, scores in known.get(candidate.trajectory.node, {}).items():
             counts.setdefault(role, set()).add((len(scores), len(pieces)))
-    return {role for role, found in counts.items() if all(given == pieces for given, pieces in found) and found != {(1, 1)}}
+    return {
+        role for role, found in counts.items() if all(given == pieces for given, pieces in found) and found != {(1, 1)}
+    }
 
 
 def _scoring(
-    solution: Solution, candidates: Sequence[Candidate], steps: Sequence[Sequence[str]], known: Mapping[int, _Scores], stepwise: set[str]
+    solution: Solution,
+    candidates: Sequence[Candidate],
+    steps: Sequence[Sequence[str]],
+    known: Mapping[int, _Scores],
+    stepwise: set[str],
 ) -> list[tuple[int, int | None, int]]:
-    """Return for each candidate the tokens that scoring it computed, the earlier candidate that it is like, and the tokens they share."""
+    """Return for each candidate the tokens that scoring it computed, the earlier candidate that it is like, and the
+    tokens they share.
+    """
     computed: Counter[str] = Counter()
     for call in () if solution.trace is None else solution.trace.calls:
         if call.kind == "score":
@@ -155,7 +177,8 @@ def _scoring(
 
 
 def shared_beginnings(steps: Sequence[Sequence[str]], tokens: Sequence[int]) -> list[tuple[int | None, int]]:
-    """Return for each sample the earlier one with most first steps in common, and the tokens of these, by their share of its text.
+    """Return for each sample the earlier one with most first steps in common, and the tokens of these, by their share
+    of its text.
 
     Args:
         steps: The steps of each sample, as texts.

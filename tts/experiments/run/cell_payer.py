@@ -18,8 +18,9 @@ _ROOM = 4  # expected costs of the cells that run, which must be left of a limit
 class CellPayer:
     """Opens a part for each cell. A cell runs only where the account can pay its whole budget.
 
-    A limit that a cell's budget does not have, such as dollars, is shared by all cells that run. So that it cuts none of them, cells wait
-    where less is left of it than four times what those that run are expected to cost. The last ones run alone.
+    A limit that a cell's budget does not have, such as dollars, is shared by all cells that run. So that it cuts none
+    of them, cells wait where less is left of it than four times what those that run are expected to cost. The last ones
+    run alone.
 
     Args:
         account: The account of the run.
@@ -80,7 +81,9 @@ class CellPayer:
             return True
         left, samples = part.unspent(), max(1, solution.usage.samples)
         shared = [unit for unit in part.units if unit not in cell.budget]
-        return any(solution.stopped_by == f"budget: {unit}" or left[unit] * samples < part.spent[unit] for unit in shared)
+        return any(
+            solution.stopped_by == f"budget: {unit}" or left[unit] * samples < part.spent[unit] for unit in shared
+        )
 
 
 def _row(cell: Cell) -> tuple[str, str, str, str]:

@@ -1,7 +1,7 @@
 """Where the cells of a study run: in this process, or on the workers of a cluster.
 
-An executor only runs cells, and may run one twice. The runner keeps leases and results, in the store of the process that runs the
-study. A new executor is one file with one class, and one line here.
+An executor only runs cells, and may run one twice. The runner keeps leases and results, in the store of the process
+that runs the study. A new executor is one file with one class, and one line here.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ class WorkerLost(Exception):
 
 
 class Unpaid(Exception):
-    """The account of the run does not pay the whole of a cell, or a batch has yet to bring replies. The cell stays open."""
+    """The account of the run does not pay the whole of a cell, or a batch has yet to bring replies. The cell stays
+    open.
+    """
 
 
 class NotReached(Exception):

@@ -1,4 +1,6 @@
-"""Forecasts of a study's cost before a run: from earlier results of the same rows, else from budgets and typical lengths."""
+"""Forecasts of a study's cost before a run: from earlier results of the same rows, else from budgets and typical
+lengths.
+"""
 
 from __future__ import annotations
 
@@ -112,7 +114,8 @@ def forecast(cells: Iterable[Cell], settings: Settings, earlier: EarlierResults,
         first.setdefault(row, cell)
     by_digest = {(name, setting.digest): setting for (name, _), setting in settings.items()}
     return [
-        _forecast_row(cell, counted[row], finished[row], by_digest[cell.model, cell.setting], earlier, slots) for row, cell in first.items()
+        _forecast_row(cell, counted[row], finished[row], by_digest[cell.model, cell.setting], earlier, slots)
+        for row, cell in first.items()
     ]
 
 
@@ -121,7 +124,9 @@ def row_key(cell: Cell) -> RowKey:
     return (cell.dataset, cell.model, cell.setting, cell.strategy, tuple(sorted(cell.budget.items())))
 
 
-def _forecast_row(cell: Cell, count: int, done: int, setting: Setting, earlier: EarlierResults, slots: int) -> RowForecast:
+def _forecast_row(
+    cell: Cell, count: int, done: int, setting: Setting, earlier: EarlierResults, slots: int
+) -> RowForecast:
     left, known = count - done, earlier.rows.get(row_key(cell))
     if known is not None and known.count >= _FEWEST:
         one, like = _One(known.tokens / known.count, "measured"), known
@@ -135,10 +140,19 @@ def _forecast_row(cell: Cell, count: int, done: int, setting: Setting, earlier: 
         seconds = cell.budget["seconds"] / min(slots, max(1, left))
     usd = cell.budget.get("usd") if usd is None else usd
     return RowForecast(
-        dataset=cell.dataset, model=cell.model, strategy=cell.strategy, budget=cell.budget, cells=count, done=done, basis=one.basis,
-        tokens=_times(left, one.tokens), whole=one.whole or not left, at_most=_times(left, _at_most(cell.budget, setting)),
-        usd=_times(left, usd), seconds=_times(left, seconds),
-    )  # fmt: skip
+        dataset=cell.dataset,
+        model=cell.model,
+        strategy=cell.strategy,
+        budget=cell.budget,
+        cells=count,
+        done=done,
+        basis=one.basis,
+        tokens=_times(left, one.tokens),
+        whole=one.whole or not left,
+        at_most=_times(left, _at_most(cell.budget, setting)),
+        usd=_times(left, usd),
+        seconds=_times(left, seconds),
+    )
 
 
 class _One(NamedTuple):
@@ -157,7 +171,11 @@ def _by_budget(budget: Mapping[str, float], setting: Setting, scoring: ScoringCo
     written = min(budget.get("generated_tokens", math.inf), typical)
     price = setting.usd_per_token
     if limit <= written:
-        return _One(None, "unknown") if limit == math.inf else _One(limit, "limit", None if price is None else limit * price)
+        return (
+            _One(None, "unknown")
+            if limit == math.inf
+            else _One(limit, "limit", None if price is None else limit * price)
+        )
     basis: Basis = "typical" if written == typical else "limit"
     if scoring is None:
         return _One(written, basis, whole=False)
@@ -174,7 +192,9 @@ def typical_length(setting: Setting) -> int:
 
 
 def cost_by_budget(budget: Mapping[str, float], setting: Setting, scoring: ScoringCost | None) -> dict[str, float]:
-    """Return the tokens and dollars that a cell is expected to cost, as far as they are known without results like it."""
+    """Return the tokens and dollars that a cell is expected to cost, as far as they are known without results like
+    it.
+    """
     one = _by_budget(budget, setting, scoring)
     return {unit: amount for unit, amount in (("tokens", one.tokens), ("usd", one.usd)) if amount is not None}
 
@@ -191,8 +211,9 @@ def _at_most(budget: Mapping[str, float], setting: Setting) -> float | None:
 def scoring_of(run: ProblemRun) -> ScoringCost | None:
     """Return the cost of scoring a sample of typical length in a run; None: it cannot be known before a run.
 
-    It is known for verifiers whose bound is at most the number of generated tokens: they read each token at most once. A larger bound
-    includes reserves that may not be used, such as a judge's replies. A selection that scores only some candidates is not foreseen.
+    It is known for verifiers whose bound is at most the number of generated tokens: they read each token at most once.
+    A larger bound includes reserves that may not be used, such as a judge's replies. A selection that scores only some
+    candidates is not foreseen.
     """
     typical, selection, found = run.expected_tokens or run.task.typical_tokens(), needs_of(run.selection), ScoringCost()
     typical = typical if run.sampling.max_tokens is None else min(typical, run.sampling.max_tokens)
@@ -210,12 +231,15 @@ def scoring_of(run: ProblemRun) -> ScoringCost | None:
 
 
 def _read(verifier: Verifier, written: int, *, stepwise: bool) -> int | None:
-    """Return the tokens that a verifier reads of so many generated ones, step by step or once; None: it cannot be known before a run."""
+    """Return the tokens that a verifier reads of so many generated ones, step by step or once; None: it cannot be known
+    before a run.
+    """
     if members := members_of(verifier):
         parts = [_read(member, written, stepwise=stepwise) for member in members]
         return None if None in parts else sum(part for part in parts if part is not None)
     tokens = verifier.bound(0, written)
-    grows = verifier.bound(0, 2 * written) == 2 * tokens  # linear in what is written, so the number of steps does not matter
+    # linear in what is written, so the number of steps does not matter
+    grows = verifier.bound(0, 2 * written) == 2 * tokens
     return tokens if tokens <= written and (grows or not stepwise) else None
 
 

@@ -36,7 +36,8 @@ from tts.trace.trace import plain_values
 from tts.types import Problem, Solution, Usage
 
 _NOTHING = Usage()
-_NOT_TAKEN = ("ConnectionFailed", "Unavailable", "RateLimited", "QuotaExceeded")  # kinds of failures of requests that cost nothing
+# kinds of failures of requests that cost nothing
+_NOT_TAKEN = ("ConnectionFailed", "Unavailable", "RateLimited", "QuotaExceeded")
 
 
 class LocalExecutor:
@@ -49,11 +50,17 @@ class LocalExecutor:
         account: Pays all cells, each by a part with the cell's budget; None: each cell has its budget.
 
     Raises:
-        ConfigError: a model is not available, or a strategy, budget or verifier does not fit it. Nothing has been spent.
+        ConfigError: a model is not available, or a strategy, budget or verifier does not fit it. Nothing has been
+            spent.
     """
 
     def __init__(
-        self, config: StudyConfig, problems: Problems, *, clock: Callable[[], float] = time.time, account: Account | None = None
+        self,
+        config: StudyConfig,
+        problems: Problems,
+        *,
+        clock: Callable[[], float] = time.time,
+        account: Account | None = None,
     ) -> None:
         self._config, self._problems, self._clock = config, problems, clock
         self._payer = None if account is None else CellPayer(account, self._expected_cost)
@@ -79,13 +86,19 @@ class LocalExecutor:
         return [
             _Server(
                 Solver(
-                    spec.records(), config.verifiers_of(name), backend=spec.backend, url=url, task=config.task,
-                    sampling=config.sampling_of(name), allow_oracle=config.allow_oracle, keep=self._cache,
+                    spec.records(),
+                    config.verifiers_of(name),
+                    backend=spec.backend,
+                    url=url,
+                    task=config.task,
+                    sampling=config.sampling_of(name),
+                    allow_oracle=config.allow_oracle,
+                    keep=self._cache,
                     expected_tokens=spec.expected_tokens,
                 )
             )
             for url in spec.url or [None]
-        ]  # fmt: skip
+        ]
 
     def _resolve(self) -> Settings:
         """Return the settings of every model and task. Each strategy is checked with each budget."""
@@ -114,7 +127,9 @@ class LocalExecutor:
         assert run is not None, "a study has a strategy and a budget"
         for text in strategies:
             if (same := next(other for other, plan in strategies.items() if plan == strategies[text])) != text:
-                raise ConfigError(f"the strategies {same!r} and {text!r} are both {strategies[text]!r} here", hint="leave one out")
+                raise ConfigError(
+                    f"the strategies {same!r} and {text!r} are both {strategies[text]!r} here", hint="leave one out"
+                )
         usd, backend = run.backends["policy"].rates.usd_out, self._config.models[name].backend or ""
         place = f"{backend} " if ":" in backend else ""  # functions have one identity, and so have classes of one name
         return Setting(
@@ -141,7 +156,9 @@ class LocalExecutor:
         return {role: given[role] for role in run.verifiers}
 
     def _parse_plan(self, text: str) -> Plan:
-        """Return the plan of a cell. A text that this study does not write is the store's, which another person may have written."""
+        """Return the plan of a cell. A text that this study does not write is the store's, which another person may
+        have written.
+        """
         own = any(text in setting.strategies.values() for setting in self.settings.values())
         return parse(text, EVERYTHING if own else file_scope())
 
@@ -166,7 +183,9 @@ class LocalExecutor:
         self._spent[cell.key], spent = 0, Usage()
         try:
             run = server.solver.prepared(problem, payer, strategy=self._plan(cell.strategy), seed=cell.seed)
-            run = dataclasses.replace(self._score(run), on_event=lambda event: self._spent.update({cell.key: event.tokens}))
+            run = dataclasses.replace(
+                self._score(run), on_event=lambda event: self._spent.update({cell.key: event.tokens})
+            )
             solution = await run.solve()
             spent = solution.usage
             self._spent[cell.key] = spent.tokens
@@ -177,7 +196,11 @@ class LocalExecutor:
                 raise Unpaid(cell.key)
             if isinstance(solution.error, EngineError) and solution.error.kind in _NOT_TAKEN and not spent.tokens:
                 raise NotReached(one_line(solution.error))
-            if self._payer is not None and isinstance(payer, Account) and self._payer.may_have_cut(cell, payer, solution):
+            if (
+                self._payer is not None
+                and isinstance(payer, Account)
+                and self._payer.may_have_cut(cell, payer, solution)
+            ):
                 raise Unpaid(cell.key)
             notes: list[str] = []
             task = isolate(run.task, notes.append)
@@ -193,7 +216,9 @@ class LocalExecutor:
         return done
 
     async def draw_again(self, cell: Cell) -> tuple[Solution, Task]:
-        """Return the search of a cell, drawn from its seed with the probabilities of its tokens, and its task; nothing is stored."""
+        """Return the search of a cell, drawn from its seed with the probabilities of its tokens, and its task; nothing
+        is stored.
+        """
         solver = self._solvers[cell.model][0].solver
         problem = self._problems[cell.dataset][cell.problem]
         run = solver.prepared(problem, _budget(cell.budget), strategy=self._plan(cell.strategy), seed=cell.seed)
@@ -211,7 +236,11 @@ class LocalExecutor:
     def _takes_long(self, solution: Solution, task: Task) -> bool:
         """Whether an answer needs a judgement that the task's fast rules do not decide. It may take seconds."""
         reference, candidates = solution.problem.answer, solution.candidates if self._config.record.candidates else ()
-        answers = {answer for answer in (solution.answer, *(candidate.answer for candidate in candidates)) if answer is not None}
+        answers = {
+            answer
+            for answer in (solution.answer, *(candidate.answer for candidate in candidates))
+            if answer is not None
+        }
         return reference is not None and any(task.decide(answer, reference) is None for answer in answers)
 
     def _result_of_cell(self, cell: Cell, solution: Solution, task: Task, notes: Sequence[str]) -> CellResult:
@@ -258,7 +287,14 @@ class _Server:
 def failed(cell: Cell, failure: Exception, now: float, spent: Usage = _NOTHING) -> Result:
     """Return the result of a cell that failed, or whose answer could not be judged after tokens were spent."""
     return Result(
-        cell=cell, answer=None, right=None, confidence=math.nan, stopped_by="failed", usage=spent, error=one_line(failure), seconds_at=now
+        cell=cell,
+        answer=None,
+        right=None,
+        confidence=math.nan,
+        stopped_by="failed",
+        usage=spent,
+        error=one_line(failure),
+        seconds_at=now,
     )
 
 

@@ -29,7 +29,9 @@ class Progress:
         finished: Cells of this run with a result.
     """
 
-    def __init__(self, total: int, done: int, *, left: TokensLeft | None = None, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self, total: int, done: int, *, left: TokensLeft | None = None, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
         self.total, self.done, self.elsewhere, self.ending = total, done, 0, 0
         self._left = left
         self._clock, self._started = clock, clock()
@@ -71,7 +73,9 @@ class Progress:
         if self._usd:
             parts.append(f"${self._usd:,.2f}")
         if self._judged:
-            parts.append(f"{self._right / self._judged:.1%} {'of the new ones ' if self.done > self.finished else ''}right")
+            parts.append(
+                f"{self._right / self._judged:.1%} {'of the new ones ' if self.done > self.finished else ''}right"
+            )
         if self.elsewhere:
             parts.append(f"waiting for {self.elsewhere:,} cells that other runs hold, or held when they were killed")
         if self._failures:
@@ -94,7 +98,8 @@ def duration(seconds: float) -> str:
 
 @contextmanager
 def show_progress(title: str = "", *, enabled: bool = True) -> Generator[Callable[[Progress], None]]:
-    """Show progress on standard error: a live line on a terminal; elsewhere a line every ten seconds, and one at the end.
+    """Show progress on standard error: a live line on a terminal; elsewhere a line every ten seconds, and one at the
+    end.
 
     Args:
         title: Stands before each line.

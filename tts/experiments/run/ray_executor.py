@@ -1,7 +1,7 @@
 """Runs cells on the workers of a Ray cluster. Each worker loads the study's models; none opens the store.
 
-The store stays with the process that runs the study, so no shared file system is needed. A worker that dies is replaced, and its cells
-end with `WorkerLost`.
+The store stays with the process that runs the study, so no shared file system is needed. A worker that dies is
+replaced, and its cells end with `WorkerLost`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ _TIMEOUT_S = 2.0  # for a worker to report its tokens; one that loads models doe
 
 
 class RayWorker:
-    """A worker process with a `LocalExecutor`. Models are loaded on the first call, so that errors are returned to the caller."""
+    """A worker process with a `LocalExecutor`. Models are loaded on the first call, so that errors are returned to the
+    caller.
+    """
 
     def __init__(self, config: StudyConfig, problems: Problems, trust: str = "0") -> None:
         self._config, self._problems = config, problems
@@ -50,7 +52,8 @@ class RayWorker:
 
 
 class RayExecutor:
-    """Workers on the Ray cluster of `RAY_ADDRESS`, else on this machine: one for each GPU, or for each CPU without GPUs.
+    """Workers on the Ray cluster of `RAY_ADDRESS`, else on this machine: one for each GPU, or for each CPU without
+    GPUs.
 
     Args:
         config: The settings of the study; `concurrency` is that of each worker.
@@ -70,7 +73,9 @@ class RayExecutor:
         if self._began:
             ray.init(log_to_driver=False, logging_level="error")
         has = ray.cluster_resources()
-        kind, count = ("num_gpus", int(has["GPU"])) if has.get("GPU", 0) >= 1 else ("num_cpus", max(1, int(has.get("CPU", 1))))
+        kind, count = (
+            ("num_gpus", int(has["GPU"])) if has.get("GPU", 0) >= 1 else ("num_cpus", max(1, int(has.get("CPU", 1))))
+        )
         make = ray.remote(**{kind: 1}, max_concurrency=config.concurrency + 1)(RayWorker)
         shared = ray.put(problems)
         trust = os.environ.get(TRUST_PLACES, "0")
@@ -86,7 +91,9 @@ class RayExecutor:
             cause = getattr(failure, "cause", None)  # raised in the worker
             if isinstance(cause, TTSError):
                 raise cause from None
-            raise EngineError(f"no worker starts: {one_line(failure)}", hint="run the study here to see why") from failure
+            raise EngineError(
+                f"no worker starts: {one_line(failure)}", hint="run the study here to see why"
+            ) from failure
 
     async def run(self, cell: Cell) -> CellResult:
         """Run a cell on the least busy worker; see `Executor`."""

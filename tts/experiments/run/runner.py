@@ -1,7 +1,7 @@
 """Runs a study: leases cells from the store, runs them concurrently, and writes each result in its own transaction.
 
-Interrupted runs resume. The first Ctrl-C lets running cells end, so that nothing paid is lost; the second one cancels them. A clean stop
-returns leases at once; after a kill they expire. Several processes may share a store.
+Interrupted runs resume. The first Ctrl-C lets running cells end, so that nothing paid is lost; the second one cancels
+them. A clean stop returns leases at once; after a kill they expire. Several processes may share a store.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ Report = Callable[[Progress], None]
 LEASE_S: Final = 30.0  # the longest that the cells of a killed process wait
 _BEATS_PER_LEASE: Final = 4
 _POLL_S: Final = 1.0  # interval at which leases of other processes are polled
-_MOST_FAILURES: Final = 50  # first cells that all fail, after which a run ends; or cells one after another that no server took
+# first cells that all fail, after which a run ends; or cells one after another that no server took
+_MOST_FAILURES: Final = 50
 _MOST_ROUNDS: Final = 4  # of batches: a search asks at once, and three times more where all its rows failed
 _MOST_DEATHS: Final = 3  # of workers at one cell, after which it has failed
 
@@ -53,26 +54,35 @@ class PreparedStudy:
     Args:
         executor: A name of `EXECUTORS`.
         account: Pays all cells; None: each has the budget of the study.
-        batches: The folder for files of batches, which answer the models that have the option `batch`; None: there are none.
+        batches: The folder for files of batches, which answer the models that have the option `batch`; None: there are
+            none.
 
     Raises:
         ConfigError: the study cannot run. Nothing has been spent or written.
     """
 
     def __init__(
-        self, config: StudyConfig, executor: str = "local", account: Account | None = None, *, batches: Path | None = None
+        self,
+        config: StudyConfig,
+        executor: str = "local",
+        account: Account | None = None,
+        *,
+        batches: Path | None = None,
     ) -> None:
         self.config = config
         make: Callable[..., Executor] = EXECUTORS.get(executor)
         if batches is not None:
             if make is not LocalExecutor:
-                raise ConfigError(f"executor is {executor!r}, but batches run cells in this process", hint="leave one of them out")
+                raise ConfigError(
+                    f"executor is {executor!r}, but batches run cells in this process", hint="leave one of them out"
+                )
             make = functools.partial(BatchExecutor, folder=batches)
         if account is not None:
             account.check_usable()
             if make is not LocalExecutor:
                 raise ConfigError(
-                    f"executor is {executor!r}, but an account pays cells in its own process alone", hint="leave executor or account out"
+                    f"executor is {executor!r}, but an account pays cells in its own process alone",
+                    hint="leave executor or account out",
                 )
             make = functools.partial(LocalExecutor, account=account)
         self.problems: Problems
@@ -99,7 +109,8 @@ class RunSummary:
         study: Its id in the store.
         counts: The counts of its cells.
         interrupted: Whether Ctrl-C stopped it.
-        unpaid: Cells that stay open, because the account could not pay them, a batch has yet to answer them, or no server took them.
+        unpaid: Cells that stay open, because the account could not pay them, a batch has yet to answer them, or no
+            server took them.
         not_reached: Why a server took no request of the last cell of which none was taken; "": there is none.
     """
 
@@ -122,8 +133,8 @@ def run(
 ) -> RunSummary:
     """Run the cells of a study without a result, and return when all are finished, here or in another process.
 
-    Cells that an account cannot pay stay open; they are no reason to wait. After Ctrl-C no cell begins, and running ones end with their
-    results. After a second Ctrl-C they are cancelled, and what they had spent is booked as lost.
+    Cells that an account cannot pay stay open; they are no reason to wait. After Ctrl-C no cell begins, and running
+    ones end with their results. After a second Ctrl-C they are cancelled, and what they had spent is booked as lost.
 
     Args:
         part: The cells of one shard, as i of n.
@@ -133,7 +144,8 @@ def run(
         is_patient: Whether the first stop lets running cells end. It is asked when the run is stopped.
 
     Raises:
-        TTSError: The store failed, only failures came of the first cells, or a server took no more requests. Finished cells are kept.
+        TTSError: The store failed, only failures came of the first cells, or a server took no more requests. Finished
+            cells are kept.
     """
     study = store.begin(prepared.config.name, snapshot(prepared.config, prepared.problems, prepared.executor.settings))
     store.add(study, prepared.cells(part))
@@ -141,19 +153,24 @@ def run(
         store.forget_failed(study)
     counts = store.counts(study)
     left = TokensLeft(_rows_left(store.unfinished_rows(study), prepared.executor.settings))
-    progress = Progress(sum((counts.done, counts.failed, counts.pending, counts.leased)), counts.done + counts.failed, left=left)
+    progress = Progress(
+        sum((counts.done, counts.failed, counts.pending, counts.leased)), counts.done + counts.failed, left=left
+    )
     runner = _Runner(prepared.executor, store, study, progress, report, lease_s)
     try:
         interrupted = _run_until_stopped(runner, is_patient)
     finally:
         runner.close()
-    return RunSummary(study, store.counts(study), interrupted=interrupted, unpaid=len(runner.unpaid), not_reached=runner.not_reached)
+    return RunSummary(
+        study, store.counts(study), interrupted=interrupted, unpaid=len(runner.unpaid), not_reached=runner.not_reached
+    )
 
 
 def run_by_batches(
     ended: RunSummary, run_cells: Callable[[], RunSummary], executor: BatchExecutor, report: Callable[[str], None]
 ) -> tuple[RunSummary, BatchEnds]:
-    """Have batches answer what cells have asked for, and run the cells again, until none asks for more or requests were lost.
+    """Have batches answer what cells have asked for, and run the cells again, until none asks for more or requests were
+    lost.
 
     Args:
         ended: How the run ended in which the cells asked.
@@ -195,12 +212,17 @@ def _rows_left(unfinished: Iterable[tuple[Cell, int]], settings: Settings) -> It
     for cell, count in unfinished:
         setting = by_digest.get((cell.model, cell.setting))
         known = setting is not None and cell.strategy in setting.scoring
-        prior = cost_by_budget(cell.budget, setting, setting.scoring[cell.strategy]).get("tokens") if setting and known else None
+        prior = (
+            cost_by_budget(cell.budget, setting, setting.scoring[cell.strategy]).get("tokens")
+            if setting and known
+            else None
+        )
         yield row_key(cell), RowLeft(count, prior)
 
 
 def results_of(config: StudyConfig, store: Store) -> list[Result]:
-    """Run the cells of a study that have no result, with progress on standard error, and return all its results; see `tts.Study`.
+    """Run the cells of a study that have no result, with progress on standard error, and return all its results; see
+    `tts.Study`.
 
     Raises:
         TTSError: as `run`.
@@ -216,8 +238,8 @@ def results_of(config: StudyConfig, store: Store) -> list[Result]:
 class _Runner:
     """One run of a study.
 
-    One thread makes all calls to the store, which may wait for other processes. Only that thread changes the set of leased cells.
-    Therefore no heartbeat follows a result, and a stop leaves no lease.
+    One thread makes all calls to the store, which may wait for other processes. Only that thread changes the set of
+    leased cells. Therefore no heartbeat follows a result, and a stop leaves no lease.
 
     Args:
         executor: See `run`.
@@ -232,7 +254,9 @@ class _Runner:
         not_reached: As in `RunSummary`.
     """
 
-    def __init__(self, executor: Executor, store: Store, study: int, progress: Progress, report: Report, lease_s: float) -> None:
+    def __init__(
+        self, executor: Executor, store: Store, study: int, progress: Progress, report: Report, lease_s: float
+    ) -> None:
         self._executor, self._store, self._study = executor, store, study
         self._progress, self._report, self._lease_s = progress, report, lease_s
         self._worker = secrets.token_hex(8)
@@ -289,7 +313,8 @@ class _Runner:
         if self._stopped:
             return bool(self._at)
         room = self._executor.slots - len(self._at)
-        if self._at and room * 4 < self._executor.slots:  # a lease is a transaction, so several cells are leased at once
+        # a lease is a transaction, so several cells are leased at once
+        if self._at and room * 4 < self._executor.slots:
             return True
         while True:
             leased = await self._call_store(self._lease, room)
@@ -306,7 +331,8 @@ class _Runner:
             if not counts.pending + self._progress.elsewhere:
                 return False
             self._report(self._progress)
-            await asyncio.sleep(_POLL_S if self._progress.elsewhere else 0)  # other processes hold the rest, or did until they were killed
+            # other processes hold the rest, or did until they were killed
+            await asyncio.sleep(_POLL_S if self._progress.elsewhere else 0)
 
     async def _run(self, cell: Cell) -> None:
         try:
@@ -335,7 +361,10 @@ class _Runner:
 
     async def _keep(self, ended: Sequence[CellResult | Cell]) -> None:
         """Write results, and return leases of cells that must run again."""
-        done, lost = [one for one in ended if isinstance(one, CellResult)], [one.key for one in ended if isinstance(one, Cell)]
+        done, lost = (
+            [one for one in ended if isinstance(one, CellResult)],
+            [one.key for one in ended if isinstance(one, Cell)],
+        )
         await self._call_store(self._write, done, [key for key in lost if key not in self.unpaid])
         for key in (*lost, *(one.result.cell.key for one in done)):
             del self._at[key]
@@ -347,7 +376,8 @@ class _Runner:
         self._not_taken = 0 if done else self._not_taken
         if self._not_taken >= _MOST_FAILURES and not self._ending:
             raise TTSError(
-                f"the run ends, for the server of a model took no request of {self._not_taken} cells: {self.not_reached}",
+                f"the run ends, for the server of a model took no request of {self._not_taken} cells: "
+                f"{self.not_reached}",
                 hint="what is done is kept; once the server answers, the same command goes on",
             )
         if done and self._progress.finished == self._progress.failed >= _MOST_FAILURES:

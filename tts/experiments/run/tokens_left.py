@@ -32,8 +32,8 @@ class RowLeft:
 class TokensLeft:
     """The expected tokens of the cells of a run that have no result.
 
-    A row with results costs their mean. A row without them costs its prior, times what rows with results cost of their priors; without
-    a prior it costs the mean of all results.
+    A row with results costs their mean. A row without them costs its prior, times what rows with results cost of their
+    priors; without a prior it costs the mean of all results.
 
     Args:
         rows: The rows by their key.
@@ -64,7 +64,13 @@ class TokensLeft:
         ratio = sum(spent for spent, _ in foreseen) / by_prior if by_prior else 1.0
         left, total = 0, 0.0
         for row in rows:
-            each = row.tokens / row.finished if row.finished else tokens / finished if row.prior is None else row.prior * ratio
+            each = (
+                row.tokens / row.finished
+                if row.finished
+                else tokens / finished
+                if row.prior is None
+                else row.prior * ratio
+            )
             left += row.left
             total += row.left * each
         return total * cells / left if left else cells * tokens / finished

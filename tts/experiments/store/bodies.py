@@ -1,6 +1,8 @@
-"""How what a store has in its columns becomes values: what is damaged is one line that names its table, its row and the cure.
+"""How what a store has in its columns becomes values: what is damaged is one line that names its table, its row and the
+cure.
 
-Another person may have written the store, so that any column may have any value, and a small one may unpack to gigabytes.
+Another person may have written the store, so that any column may have any value, and a small one may unpack to
+gigabytes.
 """
 
 from __future__ import annotations
@@ -19,7 +21,16 @@ from tts.errors import ConfigError, TTSError, shown
 from tts.experiments.datasets.unpacking import unpack
 from tts.trace.trace import Trace
 
-_FAULTS: Final = (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError, RecursionError, zlib.error)
+_FAULTS: Final = (
+    ValueError,
+    TypeError,
+    KeyError,
+    AttributeError,
+    IndexError,
+    OverflowError,
+    RecursionError,
+    zlib.error,
+)
 _MOST: Final = 1 << 63  # below which all counts of a store are
 _UNBOUNDED: Final = frozenset({"seed", "flops"})  # which may be above it
 _T = TypeVar("_T")
@@ -96,7 +107,8 @@ def packed_value(place: str, body: Any, kind: type[_T]) -> _T:
 def source_in(row: object, body: Any) -> dict[str, Any]:
     """Return the texts of samples: prompt, reference, tests, task, and the text of each sample or None.
 
-    Of samples that were written here there are also `thoughts`, and `drawn`, the samples as plain values, where the result has none.
+    Of samples that were written here there are also `thoughts`, and `drawn`, the samples as plain values, where the
+    result has none.
 
     Args:
         row: What names the row of `sources`.

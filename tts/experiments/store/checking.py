@@ -84,7 +84,9 @@ def checked(db: sqlite3.Connection) -> StoreCheck:
 
 
 def _unreadable(db: sqlite3.Connection, damaged: Container[int]) -> Iterator[str]:
-    """Yield why rows cannot be read, except for damaged results. Their checksums may hold: who wrote them may have computed these too."""
+    """Yield why rows cannot be read, except for damaged results. Their checksums may hold: who wrote them may have
+    computed these too.
+    """
     plain = Cell(key="", dataset="", problem="", model="", setting="", strategy="", budget={}, seed=0)
     condition = {name: getattr(plain, name) for name in CONDITION}
 

@@ -34,24 +34,28 @@ INSERT INTO main.attempts (cell, worker, ends, spent)
 DELETE FROM main.unfinished WHERE cell IN (SELECT own FROM taken);
 INSERT INTO main.unfinished SELECT study, cell FROM main.members WHERE cell IN (SELECT own FROM pairs)
     AND cell NOT IN (SELECT cell FROM main.results) ON CONFLICT DO NOTHING;
-"""
+"""  # noqa: E501
 
 
 def carry_over(db: sqlite3.Connection) -> int:
     """Copy what this database lacks from the one attached as `other`, within the open transaction.
 
-    Existing studies, cells and results stay unchanged, so merging may be repeated, and the other store may still grow. Lost tokens of the
-    copied results are copied too.
+    Existing studies, cells and results stay unchanged, so merging may be repeated, and the other store may still grow.
+    Lost tokens of the copied results are copied too.
 
     Returns:
         The number of copied results.
     """
     for statement in _CARRIED.split(";"):
         db.execute(statement)
-    for table, column, create in (("checksums", "sha256", CHECKSUMS), ("sources", "body", SOURCES)):  # which not all stores have
+    # which not all stores have
+    for table, column, create in (("checksums", "sha256", CHECKSUMS), ("sources", "body", SOURCES)):
         if db.execute("SELECT 1 FROM other.sqlite_schema WHERE name = ?", (table,)).fetchone():
             db.execute(create)
-            db.execute(f"INSERT OR REPLACE INTO main.{table} SELECT own, {column} FROM taken JOIN other.{table} ON cell = theirs")
+            db.execute(
+                f"INSERT OR REPLACE INTO main.{table} SELECT own, {column} FROM taken JOIN other.{table} ON cell = "
+                "theirs"
+            )
     (taken,) = db.execute("SELECT count(*) FROM taken").fetchone()
     db.execute("DROP TABLE taken")
     db.execute("DROP TABLE pairs")

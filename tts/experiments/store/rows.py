@@ -1,7 +1,8 @@
 """The format of cells and results in the store: JSON objects with field names, where default values are left out.
 
-A field with a default can therefore be added to a record, and older stores stay readable. NaN and infinities are written as null. Texts
-are escaped to ASCII, so that any text of a model or data set is restored exactly, lone surrogates included.
+A field with a default can therefore be added to a record, and older stores stay readable. NaN and infinities are
+written as null. Texts are escaped to ASCII, so that any text of a model or data set is restored exactly, lone
+surrogates included.
 """
 
 from __future__ import annotations
@@ -21,12 +22,15 @@ from tts.types import Usage
 
 CONDITION: Final = ("dataset", "model", "setting", "verifiers", "strategy", "budget")
 _OTHER_COLUMNS: Final = 4096  # bytes beside the large columns of a row
-_APART: Final = frozenset({"cell", "usage", "confidence", "lost_tokens", "drawn"})  # fields of a result with their own format
+# fields of a result with their own format
+_APART: Final = frozenset({"cell", "usage", "confidence", "lost_tokens", "drawn"})
 
 
 def _defaults(kind: type[Any]) -> dict[str, Any]:
     """Return the default of each field of a record; MISSING for required fields."""
-    factories = {f.name: f.default_factory for f in dataclasses.fields(kind) if f.default_factory is not dataclasses.MISSING}
+    factories = {
+        f.name: f.default_factory for f in dataclasses.fields(kind) if f.default_factory is not dataclasses.MISSING
+    }
     return {f.name: factories[f.name]() if f.name in factories else f.default for f in dataclasses.fields(kind)}
 
 
@@ -117,7 +121,9 @@ def result_body(result: Result) -> str:
 
 
 def _nondefault_fields(record: Any, defaults: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: plain_values(value) for name, default in defaults.items() if (value := getattr(record, name)) != default}
+    return {
+        name: plain_values(value) for name, default in defaults.items() if (value := getattr(record, name)) != default
+    }
 
 
 def result_of(row: int, cell: Cell, body: str, drawn: bytes | None, lost_tokens: int) -> Result:
@@ -177,7 +183,8 @@ class ResultRow(NamedTuple):
 
 
 def row_of(result: Result, trace: bytes | None, texts: bytes | None = None) -> ResultRow:
-    """Return the columns of a result. What no command could read again is left out, with a warning of the result that says so.
+    """Return the columns of a result. What no command could read again is left out, with a warning of the result that
+    says so.
 
     Args:
         result: The result.
@@ -190,11 +197,15 @@ def row_of(result: Result, trace: bytes | None, texts: bytes | None = None) -> R
         if size > most:
             rule = f"more than the {largest_row() >> 20:,} MiB that one row may have"
             cure = f"before a run, {LARGEST_ROW}=256 in the environment (MiB) raises that"
-            lines.append(f"{what} of the problem {shown(result.cell.problem)} was not stored: {size:,} bytes are {rule}; {cure}")
+            lines.append(
+                f"{what} of the problem {shown(result.cell.problem)} was not stored: {size:,} bytes are {rule}; {cure}"
+            )
         return size <= most
 
     if not fits("the answer", len(result_body(result))):
-        result = dataclasses.replace(result, answer=None, right=None, stopped_by="failed", error=lines[0], failures={}, warnings=())
+        result = dataclasses.replace(
+            result, answer=None, right=None, stopped_by="failed", error=lines[0], failures={}, warnings=()
+        )
     drawn = None if result.drawn is None else _json_bytes(result.drawn)
     if drawn is not None and not fits("the list of candidates", len(result_body(result)) + len(drawn)):
         drawn = None

@@ -61,9 +61,13 @@ CREATE TABLE results (
 );
 CREATE INDEX results_failed ON results (cell) WHERE failed;
 CREATE TABLE traces (cell INTEGER PRIMARY KEY REFERENCES cells (id), trace BLOB NOT NULL);
-"""
-SOURCES: Final = "CREATE TABLE IF NOT EXISTS sources (cell INTEGER PRIMARY KEY REFERENCES cells (id), body BLOB NOT NULL)"
-CHECKSUMS: Final = "CREATE TABLE IF NOT EXISTS checksums (cell INTEGER PRIMARY KEY REFERENCES cells (id), sha256 BLOB NOT NULL)"
+"""  # noqa: E501
+SOURCES: Final = (
+    "CREATE TABLE IF NOT EXISTS sources (cell INTEGER PRIMARY KEY REFERENCES cells (id), body BLOB NOT NULL)"
+)
+CHECKSUMS: Final = (
+    "CREATE TABLE IF NOT EXISTS checksums (cell INTEGER PRIMARY KEY REFERENCES cells (id), sha256 BLOB NOT NULL)"
+)
 
 
 def connect(path: Path) -> sqlite3.Connection:
@@ -82,7 +86,8 @@ def connect(path: Path) -> sqlite3.Connection:
             if not _is_store(connection, path):
                 _make(connection, path)
             connection.execute("PRAGMA synchronous = NORMAL")  # commits survive the process, but not always a power cut
-            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(largest_row(), (1 << 31) - 1))  # another person may have written it
+            # another person may have written it
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(largest_row(), (1 << 31) - 1))
             connection.execute("PRAGMA cache_size = -65536")  # KiB
         return connection
     except BaseException:
@@ -95,7 +100,9 @@ def _is_store(connection: sqlite3.Connection, path: Path) -> bool:
     try:
         # tables first: another process may create the store between these reads, in one transaction
         objects = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
-        ours, version = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version"))
+        ours, version = (
+            connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
+        )
     except sqlite3.DatabaseError as failure:
         if failure.sqlite_errorname.startswith("SQLITE_NOTADB"):
             raise ConfigError(f"store {path} is a file of another kind, no store", hint=_ANOTHER) from failure
@@ -127,7 +134,9 @@ def _make(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _switch_to_wal(connection: sqlite3.Connection) -> None:
-    """Turn on the write-ahead log, which lets processes read during a write. SQLite does not wait for a lock here, so this retries."""
+    """Turn on the write-ahead log, which lets processes read during a write. SQLite does not wait for a lock here, so
+    this retries.
+    """
     until = time.monotonic() + WAIT_S
     while True:
         try:
@@ -155,7 +164,9 @@ def explained(path: Path) -> Generator[None]:
         for prefix, (cause, hint) in _FAILURES.items():
             if kind.startswith(prefix):
                 raise TTSError(f"store {path}: {cause}; what was finished is kept", hint=hint) from failure
-        raise TTSError(f"store {path}: {failure}; what was finished is kept", hint="run the same command again to go on") from failure
+        raise TTSError(
+            f"store {path}: {failure}; what was finished is kept", hint="run the same command again to go on"
+        ) from failure
 
 
 _FAILURES: Final = {
@@ -164,10 +175,16 @@ _FAILURES: Final = {
         "a text in it is longer than one row may be",
         f"if you trust who wrote it, raise the bound: {LARGEST_ROW}=256 in the environment (MiB)",
     ),
-    "SQLITE_BUSY": (f"another process has kept it locked for {WAIT_S:g} seconds", "end that process, or name another file with --store"),
+    "SQLITE_BUSY": (
+        f"another process has kept it locked for {WAIT_S:g} seconds",
+        "end that process, or name another file with --store",
+    ),
     "SQLITE_CORRUPT": ("the file is damaged", "name another file with --store, or put back a copy of this one"),
     "SQLITE_NOTADB": ("the file is damaged", "name another file with --store, or put back a copy of this one"),
     "SQLITE_READONLY": ("the file may not be written", "change its permissions, or name another file with --store"),
     "SQLITE_CANTOPEN": ("the file cannot be opened", "change its permissions, or name another file with --store"),
-    "SQLITE_IOERR": ("reading or writing failed", "see that its disk works and has room, then run the same command again"),
+    "SQLITE_IOERR": (
+        "reading or writing failed",
+        "see that its disk works and has room, then run the same command again",
+    ),
 }

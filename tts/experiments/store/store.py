@@ -1,10 +1,11 @@
 """The store of results: one SQLite file, which several processes may share.
 
-Each result is one transaction. A cell is leased to a worker, whose heartbeat renews the lease. When a lease expires, the cell is leased
-again, and the tokens of the first attempt are booked as lost. A killed process therefore loses only the cells that it was running.
+Each result is one transaction. A cell is leased to a worker, whose heartbeat renews the lease. When a lease expires,
+the cell is leased again, and the tokens of the first attempt are booked as lost. A killed process therefore loses only
+the cells that it was running.
 
-Results belong to the key of a cell, not to a study. Studies with equal cells share their results, whatever names they use; a study that
-has a cell under two names has its result under both.
+Results belong to the key of a cell, not to a study. Studies with equal cells share their results, whatever names they
+use; a study that has a cell under two names has its result under both.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ _BATCH: Final = 10_000  # cells added in one transaction
 
 
 class LargeRow(UserWarning):
-    """A part of a result was not stored, because no command would read it again. The text says which, and how to raise the bound."""
+    """A part of a result was not stored, because no command would read it again. The text says which, and how to raise
+    the bound.
+    """
 
 
 def default_store() -> Path:
@@ -59,7 +62,8 @@ class Store:
 
     Raises:
         ConfigError: the file is not a store, or has another version. It is left unchanged.
-        TTSError: from any method: the disk is full, or the file is locked, damaged or read-only. Finished results are kept.
+        TTSError: from any method: the disk is full, or the file is locked, damaged or read-only. Finished results are
+            kept.
     """
 
     def __init__(self, path: str | Path, *, clock: Callable[[], float] = time.time) -> None:
@@ -77,7 +81,9 @@ class Store:
             ConfigError: there is no such file; or as `Store`.
         """
         if not Path(path).exists():
-            raise ConfigError(f"store {path} is not there", hint="name the file of your runs with --store, or make one with tts run")
+            raise ConfigError(
+                f"store {path} is not there", hint="name the file of your runs with --store, or make one with tts run"
+            )
         return cls(path)
 
     def __enter__(self) -> Self:
@@ -98,16 +104,19 @@ class Store:
 
         Args:
             name: The name from the configuration.
-            snapshot: JSON, kept for each run. Studies are the same if name, `snapshot["configuration"]`, the checksums of data and models,
-                and `RESULT_VERSION` are equal.
+            snapshot: JSON, kept for each run. Studies are the same if name, `snapshot["configuration"]`, the checksums
+                of data and models, and `RESULT_VERSION` are equal.
         """
         same, now = (name, identity_of(snapshot), RESULT_VERSION), self._clock()
         with self._writing() as db:
             db.execute(
-                "INSERT INTO studies (name, configuration, result_version, created_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                "INSERT INTO studies (name, configuration, result_version, created_at) VALUES (?, ?, ?, ?) ON "
+                "CONFLICT DO NOTHING",
                 (*same, now),
             )
-            (study,) = db.execute("SELECT id FROM studies WHERE (name, configuration, result_version) = (?, ?, ?)", same).fetchone()
+            (study,) = db.execute(
+                "SELECT id FROM studies WHERE (name, configuration, result_version) = (?, ?, ?)", same
+            ).fetchone()
             db.execute("INSERT INTO runs (study, begun_at, snapshot) VALUES (?, ?, ?)", (study, now, to_json(snapshot)))
         return study
 
@@ -119,16 +128,21 @@ class Store:
             keys = [(study, cell.key) for cell in batch]
             with self._writing() as db:
                 db.executemany(
-                    "INSERT INTO conditions (body) VALUES (?) ON CONFLICT DO NOTHING", ((body,) for body in dict.fromkeys(bodies))
+                    "INSERT INTO conditions (body) VALUES (?) ON CONFLICT DO NOTHING",
+                    ((body,) for body in dict.fromkeys(bodies)),
                 )
-                db.executemany("INSERT INTO cells (key) VALUES (?) ON CONFLICT DO NOTHING", ((cell.key,) for cell in batch))
                 db.executemany(
-                    "INSERT INTO members SELECT ?, cells.id, conditions.id, ? FROM cells JOIN conditions WHERE key = ? AND body = ?"
+                    "INSERT INTO cells (key) VALUES (?) ON CONFLICT DO NOTHING", ((cell.key,) for cell in batch)
+                )
+                db.executemany(
+                    "INSERT INTO members SELECT ?, cells.id, conditions.id, ? FROM cells JOIN conditions WHERE key = "
+                    "? AND body = ?"
                     " ON CONFLICT DO NOTHING",
                     ((study, cell_body(cell), cell.key, body) for cell, body in zip(batch, bodies, strict=True)),
                 )
                 db.executemany(
-                    "INSERT INTO unfinished SELECT ?, id FROM cells WHERE key = ? AND id NOT IN (SELECT cell FROM results)"
+                    "INSERT INTO unfinished SELECT ?, id FROM cells WHERE key = ? AND id NOT IN (SELECT cell FROM "
+                    "results)"
                     " ON CONFLICT DO NOTHING",
                     keys,
                 )
@@ -138,14 +152,17 @@ class Store:
         return [self._study(*row) for row in self._read("SELECT id, name, created_at FROM studies ORDER BY id")]
 
     def find(self, study: str | None = None) -> StoredStudy:
-        """Return a study by its id or name: the newest of several with that name; without an argument, the newest of all.
+        """Return a study by its id or name: the newest of several with that name; without an argument, the newest of
+        all.
 
         Raises:
             ConfigError: there is none.
         """
         studies = self.studies()
         if not studies:
-            raise ConfigError(f"store {self.path} has no study yet", hint="make one with tts run, or name another file with --store")
+            raise ConfigError(
+                f"store {self.path} has no study yet", hint="make one with tts run, or name another file with --store"
+            )
         found = [each for each in studies if study in (None, each.name, str(each.id))]
         if not found:
             raise unknown_name("study", str(study), {each.name for each in studies})
@@ -156,17 +173,23 @@ class Store:
         (row,) = self._read(
             "SELECT (SELECT count(DISTINCT cell) FROM members WHERE study = :study),"
             " (SELECT count(*) FROM unfinished WHERE study = :study),"
-            " (SELECT count(DISTINCT cell) FROM members WHERE study = :study AND cell IN (SELECT cell FROM results WHERE failed)),"
-            " (SELECT count(*) FROM unfinished WHERE study = :study AND cell IN (SELECT cell FROM attempts WHERE ends > :now))",
+            " (SELECT count(DISTINCT cell) FROM members WHERE study = :study AND cell IN (SELECT cell FROM results "
+            "WHERE failed)),"
+            " (SELECT count(*) FROM unfinished WHERE study = :study AND cell IN (SELECT cell FROM attempts WHERE ends "
+            "> :now))",
             {"study": study, "now": self._clock()},
         )
         cells, unfinished, failed, leased = row
         return CellCounts(done=cells - unfinished - failed, failed=failed, pending=unfinished - leased, leased=leased)
 
     def unfinished_rows(self, study: int) -> list[tuple[Cell, int]]:
-        """Return the rows of a study's table that have cells without a result: such a cell without key and problem, and their number."""
+        """Return the rows of a study's table that have cells without a result: such a cell without key and problem, and
+        their number.
+        """
         found = self._read(
-            "SELECT condition, count(*) FROM unfinished JOIN members USING (study, cell) WHERE study = ? GROUP BY condition", (study,)
+            "SELECT condition, count(*) FROM unfinished JOIN members USING (study, cell) WHERE study = ? GROUP BY "
+            "condition",
+            (study,),
         )
         return [(Cell(key="", problem="", seed=0, **self._condition(number)), count) for number, count in found]
 
@@ -186,7 +209,9 @@ class Store:
             db.execute(SOURCES)  # a store of an earlier revision has none
             for result, source in finished:
                 self.add(study, [result.cell])
-                if not db.execute("SELECT 1 FROM results JOIN cells ON id = cell WHERE key = ?", (result.cell.key,)).fetchone():
+                if not db.execute(
+                    "SELECT 1 FROM results JOIN cells ON id = cell WHERE key = ?", (result.cell.key,)
+                ).fetchone():
                     if lines := self._finish("", result):
                         raise ConfigError(lines[0], hint="nothing was added")
                     db.execute("INSERT INTO sources SELECT id, ? FROM cells WHERE key = ?", (source, result.cell.key))
@@ -204,8 +229,8 @@ class Store:
     def lease(self, study: int, worker: str, count: int, *, seconds: float = 60.0) -> list[Cell]:
         """Lease up to `count` pending cells, in the order in which they were added.
 
-        A worker does not get a cell again whose lease it let expire: it may still run it, and can `finish` or `release` it. A cell with
-        several names has the first one in the table.
+        A worker does not get a cell again whose lease it let expire: it may still run it, and can `finish` or `release`
+        it. A cell with several names has the first one in the table.
 
         Args:
             worker: A unique name.
@@ -214,18 +239,23 @@ class Store:
         now = self._clock()
         with self._writing() as db:
             rows = db.execute(
-                "SELECT id, key, condition, body FROM unfinished JOIN cells ON id = unfinished.cell JOIN members USING (study, cell)"
+                "SELECT id, key, condition, body FROM unfinished JOIN cells ON id = unfinished.cell JOIN members "
+                "USING (study, cell)"
                 " WHERE study = ? AND condition = (SELECT min(condition) FROM members AS all_of"
                 " WHERE (all_of.study, all_of.cell) = (unfinished.study, unfinished.cell))"
                 " AND unfinished.cell NOT IN (SELECT cell FROM attempts WHERE ends > ? OR (worker = ? AND ends > 0))"
                 " ORDER BY unfinished.cell LIMIT ?",
                 (study, now, worker, count),
             ).fetchall()
-            db.executemany("INSERT INTO attempts (cell, worker, ends) VALUES (?, ?, ?)", ((row[0], worker, now + seconds) for row in rows))
+            db.executemany(
+                "INSERT INTO attempts (cell, worker, ends) VALUES (?, ?, ?)",
+                ((row[0], worker, now + seconds) for row in rows),
+            )
         return [cell_of(row, key, self._condition(condition), body) for row, key, condition, body in rows]
 
     def beat(self, worker: str, spent: Mapping[str, int], *, seconds: float = 60.0) -> None:
-        """Renew a worker's leases, and record what it has spent. Cells that were leased to another worker meanwhile stay with that one.
+        """Renew a worker's leases, and record what it has spent. Cells that were leased to another worker meanwhile
+        stay with that one.
 
         Args:
             spent: Tokens so far (`Usage.tokens`), by key.
@@ -235,14 +265,17 @@ class Store:
         with self._writing() as db:
             for key, tokens in spent.items():
                 db.execute(
-                    "UPDATE attempts SET spent = :tokens, ends = CASE WHEN EXISTS (SELECT 1 FROM attempts AS other WHERE"
-                    " other.cell = attempts.cell AND other.id != attempts.id AND other.ends > :now) THEN ends ELSE :ends END"
+                    "UPDATE attempts SET spent = :tokens, ends = CASE WHEN EXISTS (SELECT 1 FROM attempts AS other "
+                    "WHERE"
+                    " other.cell = attempts.cell AND other.id != attempts.id AND other.ends > :now) THEN ends ELSE "
+                    ":ends END"
                     " WHERE id = :id",
                     {"id": _attempt(db, worker, key), "tokens": tokens, "now": now, "ends": now + seconds},
                 )
 
     def finish(self, worker: str, result: Result, trace: bytes | None = None, texts: bytes | None = None) -> bool:
-        """Store the result of a cell, in one transaction. The first result of a cell stays. A part too large to be read again is left out.
+        """Store the result of a cell, in one transaction. The first result of a cell stays. A part too large to be read
+        again is left out.
 
         Args:
             result: Its `lost_tokens` is ignored: the store counts them.
@@ -263,19 +296,28 @@ class Store:
             warnings.warn(LargeRow(line), stacklevel=2)
         return lines is not None
 
-    def _finish(self, worker: str, result: Result, trace: bytes | None = None, texts: bytes | None = None) -> tuple[str, ...] | None:
+    def _finish(
+        self, worker: str, result: Result, trace: bytes | None = None, texts: bytes | None = None
+    ) -> tuple[str, ...] | None:
         """Store a result, and return what was left out of it; None: another worker was first."""
         key, row = result.cell.key, row_of(result, trace, texts)
         with self._writing() as db:
-            found = db.execute("SELECT id, cell FROM cells LEFT JOIN results ON id = cell WHERE key = ?", (key,)).fetchone()
+            found = db.execute(
+                "SELECT id, cell FROM cells LEFT JOIN results ON id = cell WHERE key = ?", (key,)
+            ).fetchone()
             if found is None:
-                raise ConfigError(f"the cell of problem {result.cell.problem!r} is not in the store", hint="add it to a study first")
+                raise ConfigError(
+                    f"the cell of problem {result.cell.problem!r} is not in the store", hint="add it to a study first"
+                )
             cell, finished = found
             db.execute("DELETE FROM attempts WHERE id = ?", (_attempt(db, worker, key),))
             if finished is not None:
                 _lose(db, cell, worker, result.usage.tokens)
                 return None
-            db.execute("INSERT INTO results (cell, failed, body, drawn) VALUES (?, ?, ?, ?)", (cell, row.failed, row.body, row.drawn))
+            db.execute(
+                "INSERT INTO results (cell, failed, body, drawn) VALUES (?, ?, ?, ?)",
+                (cell, row.failed, row.body, row.drawn),
+            )
             if row.trace is not None:
                 db.execute("INSERT INTO traces (cell, trace) VALUES (?, ?)", (cell, row.trace))
             if row.texts is not None:
@@ -301,7 +343,8 @@ class Store:
         """
         with self._writing() as db:
             failed = db.execute(
-                "SELECT cell, body FROM results WHERE failed AND EXISTS (SELECT 1 FROM members WHERE study = ? AND cell = results.cell)"
+                "SELECT cell, body FROM results WHERE failed AND EXISTS (SELECT 1 FROM members WHERE study = ? AND "
+                "cell = results.cell)"
                 " ORDER BY cell",
                 (study,),
             ).fetchall()
@@ -317,7 +360,8 @@ class Store:
         return len(failed)
 
     def merge(self, path: str | Path) -> int:
-        """Copy the studies and results that another store has and this one lacks. The other stays unchanged, and may be in use.
+        """Copy the studies and results that another store has and this one lacks. The other stays unchanged, and may be
+        in use.
 
         Returns:
             The number of copied results.
@@ -339,7 +383,8 @@ class Store:
     # results
 
     def results(self, study: int, *, drawn: bool = True) -> Iterator[Result]:
-        """Yield a study's results in the order in which their cells were added. Results that arrive meanwhile may be among them.
+        """Yield a study's results in the order in which their cells were added. Results that arrive meanwhile may be
+        among them.
 
         Args:
             drawn: Whether to read recorded candidates, which take most of the time.
@@ -357,7 +402,9 @@ class Store:
             last = rows[-1][:2]
 
     def check(self) -> StoreCheck:
-        """Read every result and trace, and compare them with the checksums that were written with them; nothing is changed."""
+        """Read every result and trace, and compare them with the checksums that were written with them; nothing is
+        changed.
+        """
         with self._lock, explained(self.path):
             return checked(self._connection)
 
@@ -368,13 +415,17 @@ class Store:
 
     def traced(self, study: int) -> set[str]:
         """Return the keys of a study's cells with a recorded search, without reading the searches."""
-        query = "SELECT key FROM traces JOIN cells ON id = traces.cell WHERE traces.cell IN (SELECT cell FROM members WHERE study = ?)"
+        query = (
+            "SELECT key FROM traces JOIN cells ON id = traces.cell WHERE traces.cell IN (SELECT cell FROM members "
+            "WHERE study = ?)"
+        )
         return {key for (key,) in self._read(query, (study,))}
 
     def lost_tokens(self, study: int) -> int:
         """Return the tokens spent on a study's cells by attempts without a result."""
         (row,) = self._read(
-            "SELECT total(spent) FROM attempts WHERE ends <= ? AND EXISTS (SELECT 1 FROM members WHERE study = ? AND cell = attempts.cell)",
+            "SELECT total(spent) FROM attempts WHERE ends <= ? AND EXISTS (SELECT 1 FROM members WHERE study = ? AND "
+            "cell = attempts.cell)",
             (self._clock(), study),
         )
         return int(row[0])
@@ -422,7 +473,9 @@ class Store:
 
 def _attempt(db: sqlite3.Connection, worker: str, key: str) -> int | None:
     """Return a worker's last open attempt at a cell; None: it has none."""
-    query = "SELECT max(attempts.id) FROM attempts JOIN cells ON cells.id = cell WHERE key = ? AND worker = ? AND ends > 0"
+    query = (
+        "SELECT max(attempts.id) FROM attempts JOIN cells ON cells.id = cell WHERE key = ? AND worker = ? AND ends > 0"
+    )
     return db.execute(query, (key, worker)).fetchone()[0]
 
 

@@ -71,20 +71,24 @@ class ModelConfig(Section):
     """A model of a study, and how it runs.
 
     Args:
-        model: The model of each role, as `--model` takes it; "policy" is required. A single name is the policy. It may be left out where
-            `backend` is a place, and where `url` names a server with one model.
-        backend: The backend that runs it, by name or by place ("package.module:name", of a class or a function); None: its own.
+        model: The model of each role, as `--model` takes it; "policy" is required. A single name is the policy. It may
+            be left out where `backend` is a place, and where `url` names a server with one model.
+        backend: The backend that runs it, by name or by place ("package.module:name", of a class or a function); None:
+            its own.
         url: Servers that run it. Cells are distributed among several.
         options: The options of the backend, such as {device: cpu, precision: int8}; see its `from_record`.
         verifiers: The verifiers by role; None: the study's. A single text is "main"; "none": none.
         sampling: Parameters of `Sampling`, in place of the study's of the same name.
         expected_tokens: The expected tokens of a solution; None: as the model's record, or the task, states.
-        settings: Other fields of the policy's record, such as {usd_in: 0.15/M, parameters: 8B}. They may be given beside the other keys.
+        settings: Other fields of the policy's record, such as {usd_in: 0.15/M, parameters: 8B}. They may be given
+            beside the other keys.
     """
 
     more_keys = _RECORD_KEYS
 
-    model: Annotated[dict[str, str], BeforeValidator(lambda given: {"policy": given} if isinstance(given, str) else given)]
+    model: Annotated[
+        dict[str, str], BeforeValidator(lambda given: {"policy": given} if isinstance(given, str) else given)
+    ]
     backend: str | None = None
     url: Annotated[list[str], BeforeValidator(lambda given: [given] if isinstance(given, str) else given)] = Field(
         default_factory=list[str]
@@ -103,7 +107,10 @@ class ModelConfig(Section):
         told = cast("dict[str, Any]", given)
         own = {name: value for name, value in told.items() if name in _RECORD_KEYS}
         if own:
-            told = {**{name: value for name, value in told.items() if name not in own}, "settings": {**told.get("settings", {}), **own}}
+            told = {
+                **{name: value for name, value in told.items() if name not in own},
+                "settings": {**told.get("settings", {}), **own},
+            }
         nameless = ":" in str(told.get("backend")) or told.get("url")
         return {"model": {}, **told} if nameless else told
 
@@ -136,7 +143,8 @@ class ProblemsConfig(BaseModel):
     """The problems of a study: a data set, and any of its own parameters beside these.
 
     Args:
-        dataset: Its name in the registry of data sets, the path of a file (problems.jsonl), or its place, "package.module:name".
+        dataset: Its name in the registry of data sets, the path of a file (problems.jsonl), or its place,
+            "package.module:name".
         name: The name in the study; "": the data set's, or the file's without its ending.
         limit: The most problems, the first ones; None: all that the data set returns.
         group_by: The metadata of a problem by which figures are divided into panels.
@@ -165,9 +173,12 @@ class RecordConfig(Section):
 
     Args:
         candidates: Every candidate with its answer and scores, for replay.
-        scores: The scores by every verifier of the study, and not only by those that the strategy uses; `tts sample` sets it.
-        traces: The problems of each data set whose whole searches are stored, for every strategy and budget with the first seed.
-        texts: What the model wrote, of every candidate, for `tts show --samples` and exports. Results do not depend on it.
+        scores: The scores by every verifier of the study, and not only by those that the strategy uses; `tts sample`
+            sets it.
+        traces: The problems of each data set whose whole searches are stored, for every strategy and budget with the
+            first seed.
+        texts: What the model wrote, of every candidate, for `tts show --samples` and exports. Results do not depend on
+            it.
     """
 
     candidates: bool = False
@@ -220,7 +231,8 @@ class StudyConfig(Section):
         if isinstance(given, list):
             if not all(isinstance(name, str) for name in given):
                 raise ConfigError(
-                    f"models is {shown(given)}, but must be a name, names, or settings by name", hint="for example {small: {model: pocket}}"
+                    f"models is {shown(given)}, but must be a name, names, or settings by name",
+                    hint="for example {small: {model: pocket}}",
                 )
             without_duplicates("models", given)
             return {name: {"model": name} for name in given}
@@ -233,8 +245,12 @@ class StudyConfig(Section):
     def _problems(cls, given: list[ProblemsConfig]) -> list[ProblemsConfig]:
         for one in given:
             known = datasets.get(one.dataset)
-            datasets.check_names(known, one.parameters, f"key of the problems of {one.dataset!r}", ProblemsConfig.model_fields)
-        without_duplicates("the names of problems", [one.title for one in given], hint="give one of them another `name`")
+            datasets.check_names(
+                known, one.parameters, f"key of the problems of {one.dataset!r}", ProblemsConfig.model_fields
+            )
+        without_duplicates(
+            "the names of problems", [one.title for one in given], hint="give one of them another `name`"
+        )
         return given
 
     @field_validator("strategies", mode="before")
@@ -251,11 +267,21 @@ class StudyConfig(Section):
     @classmethod
     def _seeds(cls, given: Any) -> Any:
         if type(given) is int and not 1 <= given <= _MOST:
-            raise ConfigError(f"seeds is {shown(given)}, but must be from 1 to {_MOST:,}", hint="give how many, from 0, or a list of them")
-        return list(range(given)) if type(given) is int else without_duplicates("seeds", given) if isinstance(given, list) else given
+            raise ConfigError(
+                f"seeds is {shown(given)}, but must be from 1 to {_MOST:,}",
+                hint="give how many, from 0, or a list of them",
+            )
+        return (
+            list(range(given))
+            if type(given) is int
+            else without_duplicates("seeds", given)
+            if isinstance(given, list)
+            else given
+        )
 
     def with_settings(self, settings: Mapping[str, Any]) -> StudyConfig:
-        """Return the study with settings of every model's policy in place of its own; see `tts.models.registry.with_settings`.
+        """Return the study with settings of every model's policy in place of its own; see
+        `tts.models.registry.with_settings`.
 
         Raises:
             ConfigError: a setting is not valid.
@@ -280,10 +306,14 @@ class StudyConfig(Section):
         Raises:
             ConfigError: they are too many.
         """
-        sizes = {"problems": problems} | {name: len(getattr(self, name)) for name in ("models", "strategies", "budgets", "seeds")}
+        sizes = {"problems": problems} | {
+            name: len(getattr(self, name)) for name in ("models", "strategies", "budgets", "seeds")
+        }
         if (count := math.prod(sizes.values())) > _MOST_CELLS:
             told = " x ".join(f"{size:,} {name}" for name, size in sizes.items())
-            raise ConfigError(f"the study has {count:,} cells ({told}), but may have {_MOST_CELLS:,}", hint="sweep fewer values")
+            raise ConfigError(
+                f"the study has {count:,} cells ({told}), but may have {_MOST_CELLS:,}", hint="sweep fewer values"
+            )
 
     def sampling_of(self, model: str) -> Sampling:
         """Return the sampling parameters of a model of the study."""
@@ -298,7 +328,9 @@ class StudyConfig(Section):
         """Return all settings that results depend on as plain values, defaults included."""
         plain = self.model_dump(mode="json", exclude={"concurrency": True, "record": {"texts"}})
         for model in plain["models"].values():
-            model["settings"] = {name: value for name, value in model["settings"].items() if name not in _NO_PART_OF_RESULTS}
+            model["settings"] = {
+                name: value for name, value in model["settings"].items() if name not in _NO_PART_OF_RESULTS
+            }
             if not model["settings"]:  # a study without them is the same as before there were any
                 del model["settings"]
         return plain
@@ -324,5 +356,7 @@ def _swept(budget: Any) -> list[dict[str, float]]:
     check_units(budget)
     sweeps = [as_list(value) for value in budget.values()]
     if (count := math.prod(map(len, sweeps))) > _MOST_BUDGETS:
-        raise ConfigError(f"a budget has {count:,} combinations of limits, but may have {_MOST_BUDGETS:,}", hint="sweep fewer values")
+        raise ConfigError(
+            f"a budget has {count:,} combinations of limits, but may have {_MOST_BUDGETS:,}", hint="sweep fewer values"
+        )
     return [Budget(**dict(zip(budget, values, strict=True))).limits for values in itertools.product(*sweeps)]

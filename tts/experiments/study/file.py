@@ -12,16 +12,20 @@ from tts.experiments.study.config import StudyConfig, as_list, study_config
 from tts.yaml_text import read_yaml
 
 
-def read_study(source: str | Path, overrides: Sequence[str] = (), settings: Mapping[str, Any] | None = None) -> StudyConfig:
+def read_study(
+    source: str | Path, overrides: Sequence[str] = (), settings: Mapping[str, Any] | None = None
+) -> StudyConfig:
     """Return the study that a YAML file describes.
 
     Args:
         source: The path of the file, or the YAML itself: a text of several lines, or one that begins with a brace.
-        overrides: "a.b=c" each: the value of b below a, in place of the file's; c is YAML. Below a list, all its members are set.
+        overrides: "a.b=c" each: the value of b below a, in place of the file's; c is YAML. Below a list, all its
+            members are set.
         settings: The same as values by key: {"a.b": c}.
 
     Raises:
-        ConfigError: the file cannot be read or is not YAML, a key is unknown (the hint has the nearest), or a value is not valid.
+        ConfigError: the file cannot be read or is not YAML, a key is unknown (the hint has the nearest), or a value is
+            not valid.
         MissingDependency: PyYAML is not installed.
     """
     is_text = isinstance(source, str) and ("\n" in source or source.lstrip().startswith("{"))

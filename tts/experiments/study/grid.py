@@ -1,7 +1,7 @@
 """The cells of a study: every combination of model, problem, strategy, budget and seed, each with a content key.
 
-The key is a hash of everything that a result depends on, and of nothing else. The names of study, data set, model and group are only
-shown. Renamed studies therefore find their results again, and any other change runs new cells.
+The key is a hash of everything that a result depends on, and of nothing else. The names of study, data set, model and
+group are only shown. Renamed studies therefore find their results again, and any other change runs new cells.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class Setting:
     Args:
         task: Its name.
         typical_tokens: Expected of a solution, by the model's record or the task.
-        identity: All that results depend on, by role of models: weights, precision, kind of device, and the place of a backend.
+        identity: All that results depend on, by role of models: weights, precision, kind of device, and the place of a
+            backend.
         sampling: Parameters.
         verifiers: The verifiers by role, as texts.
         strategies: Canonical texts, which name the selection, by their texts in the study.
@@ -61,7 +62,10 @@ class Setting:
     def digest(self) -> str:
         """A hash of how models and verifiers run. Only results with the same one are averaged."""
         return digest(
-            identity=dict(self.identity), sampling=dict(self.sampling), verifiers=dict(self.verifiers), tokens=self.typical_tokens
+            identity=dict(self.identity),
+            sampling=dict(self.sampling),
+            verifiers=dict(self.verifiers),
+            tokens=self.typical_tokens,
         )[:16]
 
 
@@ -84,7 +88,9 @@ def _load_problems(one: ProblemsConfig) -> dict[str, Problem]:
         parameters["limit"] = one.limit
     problems = datasets.load(one.dataset, **parameters)[: one.limit]
     if not problems:
-        raise ConfigError(f"the data set {one.title!r} has no problems, but a study needs at least one", hint="see its parameters")
+        raise ConfigError(
+            f"the data set {one.title!r} has no problems, but a study needs at least one", hint="see its parameters"
+        )
     if one.group_by is not None and one.group_by not in problems[0].metadata:
         raise unknown_name(f"metadata of the data set {one.title!r}", one.group_by, map(str, problems[0].metadata))
     return {str(problem.id): problem for problem in problems}
@@ -92,7 +98,9 @@ def _load_problems(one: ProblemsConfig) -> dict[str, Problem]:
 
 def digest(**parts: Any) -> str:
     """Return the SHA-256 of plain values by name, in hexadecimal. The order of names does not matter."""
-    return hashlib.sha256(json.dumps(parts, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")).hexdigest()
+    return hashlib.sha256(
+        json.dumps(parts, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
+    ).hexdigest()
 
 
 def key(problem: str, run: str) -> str:
@@ -102,30 +110,49 @@ def key(problem: str, run: str) -> str:
 
 def problem_digest(problem: Problem) -> str:
     """Return the hash of everything that a run and its checker read of a problem."""
-    prompt = problem.prompt if isinstance(problem.prompt, str) else [[turn.role, turn.content] for turn in problem.prompt]
+    prompt = (
+        problem.prompt if isinstance(problem.prompt, str) else [[turn.role, turn.content] for turn in problem.prompt]
+    )
     return digest(id=problem.id, prompt=prompt, answer=problem.answer)
 
 
 def cells(config: StudyConfig, problems: Problems, settings: Settings) -> Iterator[Cell]:
-    """Yield the cells of a study, by seed, then problem: an interrupted study has run all strategies on the same problems."""
+    """Yield the cells of a study, by seed, then problem: an interrupted study has run all strategies on the same
+    problems.
+    """
 
     @cache
     def runs(dataset: str, group: str | None, model: str, task: str | None, seed: int, *, traced: bool) -> list[Cell]:
-        """Return a cell for every strategy and budget, without a problem: its key is the digest of all else, so there are few of them."""
+        """Return a cell for every strategy and budget, without a problem: its key is the digest of all else, so there
+        are few of them.
+        """
         setting, record = settings[model, task], config.record
         hashed, texts = setting.digest, [setting.strategies[strategy] for strategy in config.strategies]
         kept = [record.candidates, traced, *([True] if record.scores and len(setting.verifiers) > 1 else [])]
         return [
             Cell(
                 key=digest(
-                    version=RESULT_VERSION, setting=hashed, task=setting.task, strategy=text, budget=dict(budget), seed=seed, kept=kept
+                    version=RESULT_VERSION,
+                    setting=hashed,
+                    task=setting.task,
+                    strategy=text,
+                    budget=dict(budget),
+                    seed=seed,
+                    kept=kept,
                 ),
-                dataset=dataset, problem="", group=group, model=model, setting=hashed, verifiers=setting.verifiers, strategy=text,
-                budget=budget, seed=seed,
+                dataset=dataset,
+                problem="",
+                group=group,
+                model=model,
+                setting=hashed,
+                verifiers=setting.verifiers,
+                strategy=text,
+                budget=budget,
+                seed=seed,
             )
             for text in texts
             for budget in config.budgets
-        ]  # fmt: skip
+        ]
 
     for seed in config.seeds:
         for model in config.models:
@@ -141,7 +168,11 @@ def _group(source: ProblemsConfig, problem: Problem) -> str | None:
     """Return the group of a problem, such as "4 operations" or "level hard"."""
     if source.group_by is None or (value := problem.metadata.get(source.group_by)) is None:
         return None
-    return f"{value} {source.group_by}" if isinstance(value, int | float) and not isinstance(value, bool) else f"{source.group_by} {value}"
+    return (
+        f"{value} {source.group_by}"
+        if isinstance(value, int | float) and not isinstance(value, bool)
+        else f"{source.group_by} {value}"
+    )
 
 
 def shard(every: Iterable[Cell], index: int, count: int) -> Iterator[Cell]:

@@ -91,7 +91,8 @@ class Result:
         warnings: As in `Solution`.
         reproducible: As in `Solution`.
         oracle: As in `Solution`.
-        right: Whether the answer is right; False without an answer; None: the problem has no reference answer, or the run failed.
+        right: Whether the answer is right; False without an answer; None: the problem has no reference answer, or the
+            run failed.
         error: One line, where the run failed. Its usage is still what was spent.
         usage: The usage of this run.
         lost_tokens: The tokens of earlier runs of this cell that were interrupted.

@@ -1,4 +1,6 @@
-"""The snapshot of a run as plain values: configuration, versions, commit, machine, checksums, and sources of the problems."""
+"""The snapshot of a run as plain values: configuration, versions, commit, machine, checksums, and sources of the
+problems.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,18 @@ from tts.experiments.study.grid import Problems, Settings, digest, problem_diges
 from tts.experiments.study.record import RESULT_VERSION
 
 # packages that results may depend on
-_PACKAGES: Final = ("test-time-search", "numpy", "scipy", "torch", "transformers", "tokenizers", "numba", "mpmath", "datasets", "ray")
+_PACKAGES: Final = (
+    "test-time-search",
+    "numpy",
+    "scipy",
+    "torch",
+    "transformers",
+    "tokenizers",
+    "numba",
+    "mpmath",
+    "datasets",
+    "ray",
+)
 _TIMEOUT_S: Final = 10.0
 
 
@@ -71,7 +84,8 @@ def versions() -> dict[str, str]:
 def commit() -> str | None:
     """Return the commit of this package's checkout, marked if files have changed; None: it is not a checkout."""
     folder = Path(__file__).parent
-    if _git(folder, "ls-files", "--error-unmatch", Path(__file__).name) is None:  # it may be installed inside another checkout
+    # it may be installed inside another checkout
+    if _git(folder, "ls-files", "--error-unmatch", Path(__file__).name) is None:
         return None
     head, changes = _git(folder, "rev-parse", "HEAD"), _git(folder, "status", "--porcelain", "--untracked-files=no")
     return head and f"{head}{' with changes' if changes else ''}"
@@ -79,7 +93,9 @@ def commit() -> str | None:
 
 def _git(folder: Path, *arguments: str) -> str | None:
     try:
-        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True, timeout=_TIMEOUT_S)
+        done = subprocess.run(
+            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True, timeout=_TIMEOUT_S
+        )
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()

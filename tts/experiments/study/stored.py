@@ -1,4 +1,6 @@
-"""Texts of a store that name parts: which of them a store may name, since another person may have written it (`tts.scopes`)."""
+"""Texts of a store that name parts: which of them a store may name, since another person may have written it
+(`tts.scopes`).
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ from tts.solver.model_cache import NO_VERIFIERS
 from tts.tasks import TABLE
 from tts.verifiers import VERIFIERS
 
-# Settings of a model that a store may have: rates, sizes, words. `task` and `verifier` are checked as texts; `headers` and `query` go to
-# servers, which a stored study may not choose.
+# Settings of a model that a store may have: rates, sizes, words. `task` and `verifier` are checked as texts; `headers`
+# and `query` go to servers, which a stored study may not choose.
 _SETTINGS: Final = frozenset(
     (
         *(
@@ -56,9 +58,12 @@ def stored_config(snapshot: Mapping[str, Any]) -> StudyConfig:
     """
     if imported_settings(snapshot) is not None:
         raise ConfigError(
-            "the study has imported samples, which no model of it draws", hint="name a study of tts run, or write one for tts sample"
+            "the study has imported samples, which no model of it draws",
+            hint="name a study of tts run, or write one for tts sample",
         )
-    return study_config({**_configuration(snapshot), **{name: snapshot[name] for name in ("concurrency",) if name in snapshot}})
+    return study_config(
+        {**_configuration(snapshot), **{name: snapshot[name] for name in ("concurrency",) if name in snapshot}}
+    )
 
 
 def imported_settings(snapshot: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -81,7 +86,9 @@ def _configuration(snapshot: Mapping[str, Any]) -> dict[str, Any]:
     """Return the configuration in a snapshot, whose texts name nothing that a store may not name."""
     found = snapshot.get("configuration")
     if not isinstance(found, dict):
-        raise ConfigError(f"the configuration of the study is {shown(found)}, but must be settings by name", hint="tts runs --check")
+        raise ConfigError(
+            f"the configuration of the study is {shown(found)}, but must be settings by name", hint="tts runs --check"
+        )
     for fault in configuration_faults(found, file_scope()):
         raise fault
     return cast("dict[str, Any]", found)
@@ -173,7 +180,8 @@ def _check_settings(settings: Mapping[str, Any]) -> None:
     for name, value in settings.items():
         if name not in _SETTINGS:
             raise ConfigError(
-                f"the setting {name} of a model is {shown(value)}, but a store may not choose it", hint=RegisteredNames().cure
+                f"the setting {name} of a model is {shown(value)}, but a store may not choose it",
+                hint=RegisteredNames().cure,
             )
 
 
@@ -187,7 +195,9 @@ def _check_plan(text: Any, scope: Scope) -> None:
 
 def _check_problems(given: Mapping[str, Any], scope: Scope) -> None:
     """Refuse a data set at a place, and parameters that reach code. A file of rows, named by its path, is data."""
-    parameters = {name: value for name, value in given.items() if name not in ("dataset", "name", "limit", "group_by", "fields")}
+    parameters = {
+        name: value for name, value in given.items() if name not in ("dataset", "name", "limit", "group_by", "fields")
+    }
     if (task := parameters.pop("task", None)) is not None:
         check_calls(TABLE, task, scope)
     name = given.get("dataset")

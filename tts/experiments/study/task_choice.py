@@ -46,9 +46,11 @@ class ReferenceCheck:
 
 
 def with_chosen_tasks(config: StudyConfig, problems: Problems) -> tuple[Problems, Mapping[str, TaskChoice]]:
-    """Return the problems, of a study without a task with the one that their references call for, and the choices by data set.
+    """Return the problems, of a study without a task with the one that their references call for, and the choices by
+    data set.
 
-    Problems that name a task, and models whose record has one, keep it. References that are worked solutions become their final answers.
+    Problems that name a task, and models whose record has one, keep it. References that are worked solutions become
+    their final answers.
 
     Raises:
         ConfigError: references fit no task, or some models have a task of their own and others do not.
@@ -63,12 +65,15 @@ def with_chosen_tasks(config: StudyConfig, problems: Problems) -> tuple[Problems
     chosen = dict(problems)
     choices: dict[str, TaskChoice] = {}
     for name, of in open_sets.items():
-        choice = choose_task((problem.answer for problem in of.values() if problem.task is None), f"the data set {name!r}")
+        choice = choose_task(
+            (problem.answer for problem in of.values() if problem.task is None), f"the data set {name!r}"
+        )
         if choice is None:
             continue
         if owners and choice.task not in _UNDECIDED:
             raise ConfigError(
-                f"no task was named: the data set {name!r} has references such as {choice.example!r}, and only some models have a task",
+                f"no task was named: the data set {name!r} has references such as {choice.example!r}, and only some "
+                "models have a task",
                 hint=f"add the line  task: {choice.task}",
             )
         if owners:
@@ -77,9 +82,12 @@ def with_chosen_tasks(config: StudyConfig, problems: Problems) -> tuple[Problems
             continue
         choices[name] = choice
         chosen[name] = {
-            key: problem if problem.task is not None else dataclasses.replace(problem, task=choice.task) for key, problem in of.items()
+            key: problem if problem.task is not None else dataclasses.replace(problem, task=choice.task)
+            for key, problem in of.items()
         }
-        get_logger("tts.tasks").warning("%s; the line  task: %s  in the study says so", choice.line(f"the data set {name!r}"), choice.task)
+        get_logger("tts.tasks").warning(
+            "%s; the line  task: %s  in the study says so", choice.line(f"the data set {name!r}"), choice.task
+        )
     return chosen, choices
 
 
@@ -88,12 +96,15 @@ def _with_final_answers(config: StudyConfig, problems: Problems) -> Problems:
     own = owners.pop() if len(owners) == 1 else None
     task = config.task or (own if own not in _UNDECIDED else None)
     return {
-        name: dict(zip(of, with_final_answers(of.values(), task, f"the data set {name!r}"), strict=True)) for name, of in problems.items()
+        name: dict(zip(of, with_final_answers(of.values(), task, f"the data set {name!r}"), strict=True))
+        for name, of in problems.items()
     }
 
 
 def check_references(config: StudyConfig, problems: Problems) -> list[ReferenceCheck]:
-    """Return what the task makes of the first references: of a text that states each, and of one that states another answer."""
+    """Return what the task makes of the first references: of a text that states each, and of one that states another
+    answer.
+    """
     record_task = next(spec.records()["policy"].task for spec in config.models.values())
     checks: list[ReferenceCheck] = []
     for name, of in problems.items():
@@ -101,7 +112,10 @@ def check_references(config: StudyConfig, problems: Problems) -> list[ReferenceC
         for problem in known[:_MOST_CHECKED]:
             task = tasks.get(problem.task or config.task or record_task or "text")
             try:
-                other = next((one.answer for one in known if one.answer != problem.answer), None) or f"{problem.answer}{problem.answer}"
+                other = (
+                    next((one.answer for one in known if one.answer != problem.answer), None)
+                    or f"{problem.answer}{problem.answer}"
+                )
                 checks.append(_check(name, task, str(problem.answer), other))
             finally:
                 task.close()

@@ -1,1 +1,3 @@
-"""The quality of verifiers on recorded samples: discrimination, calibration, and the effect of selection by their scores."""
+"""The quality of verifiers on recorded samples: discrimination, calibration, and the effect of selection by their
+scores.
+"""

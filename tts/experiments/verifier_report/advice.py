@@ -31,7 +31,10 @@ def _use(scored: VerifierScores, of: VerifierMeasures, chosen: SelectionEffect |
     within, problems = of.quality.within, len(scored.problems)
     auc = with_interval(within, ".2f")
     if math.isnan(within.value):
-        return f"whether it can choose is unknown, since {of.unknown['auc within problems']}: draw more samples, of problems it matters for"
+        return (
+            f"whether it can choose is unknown, since {of.unknown['auc within problems']}: draw more samples, of "
+            "problems it matters for"
+        )
     if within.high < 0.5:
         return f"do not use it: within a problem it puts wrong solutions before right ones (AUC {auc})"
     if not within.low > 0.5:
@@ -41,7 +44,10 @@ def _use(scored: VerifierScores, of: VerifierMeasures, chosen: SelectionEffect |
             "(best_of_n | majority) and measure on more problems"
         )
     if isinstance(chosen, str):
-        return f"it tells right from wrong within a problem (AUC {auc}), but what choosing by it gains is unknown: {chosen}"
+        return (
+            f"it tells right from wrong within a problem (AUC {auc}), but what choosing by it gains is unknown: "
+            f"{chosen}"
+        )
     return _choice(chosen)
 
 
@@ -57,18 +63,31 @@ def _choice(chosen: SelectionEffect) -> str:
         return f"{what}: {in_points(gain)} over the majority of {most}"
     if best.high < 0:
         worse = in_points(best)
-        return f"vote (best_of_n | majority) rather than choose by its highest score, which is {worse} against the majority of {most}"
+        return (
+            f"vote (best_of_n | majority) rather than choose by its highest score, which is {worse} against the "
+            f"majority of {most}"
+        )
     instead = what.partition(" (")[0]
-    return f"nothing is clearly gained over the majority of {most} ({instead}: {in_points(gain)}), so vote, which costs no scores"
+    return (
+        f"nothing is clearly gained over the majority of {most} ({instead}: {in_points(gain)}), so vote, which "
+        "costs no scores"
+    )
 
 
 def _warnings(of: VerifierMeasures, chosen: SelectionEffect | str) -> Iterator[str]:
     if not isinstance(chosen, str) and chosen.fall.high < 0:
-        yield f"its highest score misleads beyond {chosen.peak} samples ({in_points(chosen.fall)} at {chosen.sizes[-1]})"
+        yield (
+            f"its highest score misleads beyond {chosen.peak} samples ({in_points(chosen.fall)} at {chosen.sizes[-1]})"
+        )
     if of.quality.error.low > _FAR_OFF:
         off = f"{of.quality.error.value:.2f}"
-        yield f"its scores are no frequencies (off by {off} on average): calibrate them before a threshold means anything"
+        yield (
+            f"its scores are no frequencies (off by {off} on average): calibrate them before a threshold means anything"
+        )
     bent = of.length.within
     if abs(bent.value) >= _BENT and (bent.low > 0 or bent.high < 0):
         liked = "longer" if bent.value > 0 else "shorter"
-        yield f"it prefers {liked} solutions of the same problem that are right or wrong alike (rank correlation {bent.value:+.2f})"
+        yield (
+            f"it prefers {liked} solutions of the same problem that are right or wrong alike (rank correlation "
+            f"{bent.value:+.2f})"
+        )

@@ -1,4 +1,6 @@
-"""The report on verifiers as a figure: a row for each, with its best-of-N curve, its AUC by step, and its calibration."""
+"""The report on verifiers as a figure: a row for each, with its best-of-N curve, its AUC by step, and its
+calibration.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def draw(report: VerifierReport) -> Figure:
 
         rows = len(report.verdicts)
         figure = Figure(figsize=(3 * _PANEL[0], rows * _PANEL[1]), layout="constrained")
-        for (choosing, steps, reliability), verdict in zip(figure.subplots(rows, 3, squeeze=False), report.verdicts, strict=True):
+        for (choosing, steps, reliability), verdict in zip(
+            figure.subplots(rows, 3, squeeze=False), report.verdicts, strict=True
+        ):
             _draw_choosing(choosing, verdict)
             _draw_positions(steps, verdict)
             _draw_reliability(reliability, verdict)
@@ -78,7 +82,11 @@ def _draw_positions(panel: Axes, verdict: Verdict) -> None:
     panel.set_xlabel("step")
     panel.set_ylabel("AUC within problems")
     for gold, colour, dashes in (("answer", _BLUE, "-"), ("step", _GREEN, "--")):
-        positions = [each for each in verdict.measures.positions if each.gold == gold and not math.isnan(each.quality.within.value)]
+        positions = [
+            each
+            for each in verdict.measures.positions
+            if each.gold == gold and not math.isnan(each.quality.within.value)
+        ]
         if positions:
             middles = [math.sqrt(each.first * each.last) for each in positions]
             within = [each.quality.within for each in positions]

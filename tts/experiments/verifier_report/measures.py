@@ -1,7 +1,8 @@
-"""Measures of one verifier's scores: discrimination by step position, calibration, correlation with length, and acceptance by threshold.
+"""Measures of one verifier's scores: discrimination by step position, calibration, correlation with length, and
+acceptance by threshold.
 
-Every interval is over problems. Every estimate has its own generator, so estimates do not depend on each other. Unknown values are NaN,
-with the reason in `unknown`.
+Every interval is over problems. Every estimate has its own generator, so estimates do not depend on each other. Unknown
+values are NaN, with the reason in `unknown`.
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ class Quality:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """Scores at steps from `first` to `last`, counted from 1. gold: the labels: "answer", or "step" for the steps themselves."""
+    """Scores at steps from `first` to `last`, counted from 1. gold: the labels: "answer", or "step" for the steps
+    themselves.
+    """
 
     first: int
     last: int
@@ -74,7 +77,9 @@ class Position:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Length:
-    """Rank correlation of scores with tokens: over all; given right or wrong; and given both problem and right or wrong."""
+    """Rank correlation of scores with tokens: over all; given right or wrong; and given both problem and right or
+    wrong.
+    """
 
     plain: Estimate
     given_right: Estimate
@@ -92,7 +97,8 @@ class Ceiling:
         soundness: P(reject | wrong); NaN without wrong samples.
         precision: P(right | accept).
         accuracy: The limit for unlimited tries.
-        tries: The best number by the cost of a wrong answer, where a right one is worth 1; `MOST_TRIES`: that many or more.
+        tries: The best number by the cost of a wrong answer, where a right one is worth 1; `MOST_TRIES`: that many or
+            more.
     """
 
     threshold: float
@@ -127,13 +133,15 @@ class VerifierMeasures:
     unknown: Mapping[str, str]
 
 
-def measure_verifier(scored: VerifierScores, gold: StepGold, *, thresholds: Sequence[float] = (), seed: int = 0) -> VerifierMeasures:
+def measure_verifier(
+    scored: VerifierScores, gold: StepGold, *, thresholds: Sequence[float] = (), seed: int = 0
+) -> VerifierMeasures:
     """Return the measures of a verifier's scores.
 
     Args:
         gold: Labels of steps.
-        thresholds: The scores from which on samples are accepted; none: those of 0.5, 0.8, 0.9, 0.95 and 0.99 that some score reaches.
-            Where scores are not probabilities, or reach none, they are these quantiles of the scores.
+        thresholds: The scores from which on samples are accepted; none: those of 0.5, 0.8, 0.9, 0.95 and 0.99 that some
+            score reaches. Where scores are not probabilities, or reach none, they are these quantiles of the scores.
         seed: The seed of the intervals.
     """
     rng: _Rng = partial(generator, seed, 0, "trust", scored.role)  # each estimate has its own generator
@@ -181,7 +189,9 @@ def _drop_unknown(scores: Floats, labels: Floats, at: Whole) -> tuple[Floats, Fl
 
 
 def _positions(scored: VerifierScores, gold: StepGold, rng: _Rng) -> Iterator[Position]:
-    """Yield the quality of step scores by position, against the answer and, where labels are known, against the steps."""
+    """Yield the quality of step scores by position, against the answer and, where labels are known, against the
+    steps.
+    """
     if not (most := max(map(len, scored.steps))):
         return
     verdicts = [gold(*place) if steps else None for steps, place in zip(scored.steps, scored.places, strict=True)]
@@ -217,7 +227,8 @@ def _ceiling(scored: VerifierScores, threshold: float, rng: np.random.Generator)
     accepted: NDArray[np.bool_] = scored.answered & (scored.scores >= threshold)
     right = scored.right == 1
     num, good, taken, mistaken = (
-        np.bincount(scored.at, rows, len(scored.problems)) for rows in (np.ones(len(right)), right, accepted & right, accepted & ~right)
+        np.bincount(scored.at, rows, len(scored.problems))
+        for rows in (np.ones(len(right)), right, accepted & right, accepted & ~right)
     )
     completeness, soundness = _share(accepted[right]), _share(~accepted[~right])
     complete, sound = (0.0 if math.isnan(completeness) else completeness), (1.0 if math.isnan(soundness) else soundness)

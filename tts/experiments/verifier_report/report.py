@@ -22,7 +22,10 @@ from tts.experiments.verifier_report.steps import step_gold
 from tts.search.algorithms.aggregation import check_aggregate
 from tts.trace.trace import plain_values
 
-_GOLD = {"answer": "step scores against the final answer", "step": "step scores against the steps themselves, each given those before it"}
+_GOLD = {
+    "answer": "step scores against the final answer",
+    "step": "step scores against the steps themselves, each given those before it",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +71,8 @@ def verifier_report(
         seed: The seed of the intervals and random subsets.
 
     Raises:
-        ConfigError: nothing was recorded or scored, or no answer is known to be right or wrong; the aggregation is unknown; a threshold
-            is NaN.
+        ConfigError: nothing was recorded or scored, or no answer is known to be right or wrong; the aggregation is
+            unknown; a threshold is NaN.
     """
     check_aggregate(aggregate)
     for threshold in thresholds:
@@ -89,7 +92,9 @@ def verifier_report(
 
 
 def as_json(report: VerifierReport) -> str:
-    """Return the report as a JSON list, an object for each verifier. Unknown values are null, with the reason under "unknown"."""
+    """Return the report as a JSON list, an object for each verifier. Unknown values are null, with the reason under
+    "unknown".
+    """
     return json.dumps([_object(verdict) for verdict in report.verdicts], indent=2, allow_nan=False)
 
 
@@ -101,7 +106,8 @@ def as_text(report: VerifierReport) -> str:
 def _object(verdict: Verdict) -> dict[str, Any]:
     scored = verdict.scored
     record: dict[str, Any] = {
-        name: getattr(scored, name) for name in ("dataset", "model", "role", "verifier", "strategy", "setting", "oracle", "range")
+        name: getattr(scored, name)
+        for name in ("dataset", "model", "role", "verifier", "strategy", "setting", "oracle", "range")
     }
     record |= {"problems": len(scored.problems), "seeds": len(scored.seeds), "candidates": len(scored.scores)}
     record |= {"unasked": scored.unasked, "unchecked": scored.unchecked, "unknown_scores": scored.unknown}
@@ -127,7 +133,9 @@ def _blocks(verdict: Verdict) -> list[str]:
     if chosen is not None:
         blocks.append(f"best of N, averaged over subsets of the samples\n{text_of(_by_size(chosen))}")
     wrong = "a wrong answer's cost where a right one is worth 1"
-    title = f"sampling until a score is high enough: no number of tries passes `reaches`; best number of tries by {wrong}"
+    title = (
+        f"sampling until a score is high enough: no number of tries passes `reaches`; best number of tries by {wrong}"
+    )
     blocks.append(f"{title}\n{text_of(_by_threshold(of.ceilings))}")
     if of.unknown:
         blocks.append("\n".join(f"{name} is unknown: {why}" for name, why in of.unknown.items()))
@@ -136,23 +144,30 @@ def _blocks(verdict: Verdict) -> list[str]:
 
 def _head(verdict: Verdict) -> str:
     scored, of, chosen = verdict.scored, verdict.measures, verdict.selection
-    left_out = {"not asked about": scored.unasked, "without a score": scored.unknown, "without a reference answer": scored.unchecked}
+    left_out = {
+        "not asked about": scored.unasked,
+        "without a score": scored.unknown,
+        "without a reference answer": scored.unchecked,
+    }
     length = of.length
     rows = {
         "verifier": f"{scored.role}: {scored.verifier}{' (oracle)' if scored.oracle else ''}",
         "scored": f"{scored.strategy} of {scored.model} on {scored.dataset}",
-        "candidates": f"{len(scored.scores):,} of {len(scored.problems):,} problems, {in_percent(of.quality.share)} right",
+        "candidates": f"{len(scored.scores):,} of {len(scored.problems):,} problems, {in_percent(of.quality.share)} "
+        "right",
         "left out": ", ".join(f"{count:,} {what}" for what, count in left_out.items() if count),
         "AUC": with_interval(of.quality.auc),
         "AUC within problems": with_interval(of.quality.within),
         "calibration error": with_interval(of.quality.error),
-        "goes with length": f"{with_interval(length.plain, '+.2f')}; given right or wrong {with_interval(length.given_right, '+.2f')}; "
+        "goes with length": f"{with_interval(length.plain, '+.2f')}; given right or wrong "
+        f"{with_interval(length.given_right, '+.2f')}; "
         f"and within problems {with_interval(length.within, '+.2f')}",
     }
     if chosen is not None:
         apart, most = chosen.agreement, chosen.sizes[-1]
         rows |= {
-            "agrees with the vote": f"{percent_with_interval(apart.same)}; of {apart.num:,} pools where not it is right in "
+            "agrees with the vote": f"{percent_with_interval(apart.same)}; of {apart.num:,} pools where not it is "
+            "right in "
             f"{apart.by_score:,}, the vote in {apart.by_vote:,}",
             f"gain at {most}": f"{in_points(chosen.over_majority)} over the vote; "
             f"as weights of votes {in_points(chosen.weighted_over_majority)}",

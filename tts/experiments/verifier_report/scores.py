@@ -1,8 +1,8 @@
 """Collects the scores of recorded candidates, as columns for each verifier and way of drawing.
 
-Pools (`tts.experiments.analysis.pools`) are used where a study has any: their candidates are independent draws, which have a best-of-N
-curve. Otherwise candidates of searches are used, each strategy and budget separately. A search keeps candidates by the scores that are to
-be judged, so these are weaker evidence, and the report names them.
+Pools (`tts.experiments.analysis.pools`) are used where a study has any: their candidates are independent draws, which
+have a best-of-N curve. Otherwise candidates of searches are used, each strategy and budget separately. A search keeps
+candidates by the scores that are to be judged, so these are weaker evidence, and the report names them.
 """
 
 from __future__ import annotations
@@ -120,7 +120,8 @@ def collect_scores(results: Iterable[Result], *, aggregate: str = "last", role: 
         role: The role of a single verifier; None: all.
 
     Raises:
-        ConfigError: no result recorded its candidates, none of these was scored (by the role), or none has a reference answer.
+        ConfigError: no result recorded its candidates, none of these was scored (by the role), or none has a reference
+            answer.
     """
     found = list(results)
     sources, passed_over = _sources(found)
@@ -129,7 +130,8 @@ def collect_scores(results: Iterable[Result], *, aggregate: str = "last", role: 
     if not roles or (role is not None and role not in roles):
         known = f"; there are scores by {', '.join(sorted(roles))}" if roles else ""
         raise ConfigError(
-            f"no verifier{'' if role is None else f' of the role {role!r}'} scored any of the recorded candidates{known}",
+            f"no verifier{'' if role is None else f' of the role {role!r}'} scored any of the recorded "
+            f"candidates{known}",
             hint="draw samples with tts sample, of a study that names its verifiers",
         )
     for source in sources:
@@ -155,8 +157,13 @@ def _sources(results: Sequence[Result]) -> tuple[list[_ScoreSource], dict[str, i
         found = pools_of(results)
     except ConfigError:  # there is none
         searches = [(result.cell, result.drawn or ()) for result in recorded]
-        sources = [_ScoreSource(cell, f"{cell.strategy} within {Budget(**dict(cell.budget))}", drawn, None) for cell, drawn in searches]  # pyright: ignore[reportArgumentType]
-        return sources, {"failed or did not record their candidates": missing} if (missing := len(results) - len(recorded)) else {}
+        sources = [
+            _ScoreSource(cell, f"{cell.strategy} within {Budget(**dict(cell.budget))}", drawn, None)  # pyright: ignore[reportArgumentType]
+            for cell, drawn in searches
+        ]
+        return sources, {"failed or did not record their candidates": missing} if (
+            missing := len(results) - len(recorded)
+        ) else {}
     return [_ScoreSource(pool.cell, str(pool.law), pool.drawn, pool) for pool in found.pools], dict(found.passed_over)
 
 
@@ -171,23 +178,51 @@ def _add(columns: _ScoreColumns, source: _ScoreSource, role: str, aggregate: str
             columns.unknown += 1
         else:
             at = columns.problems.setdefault(source.cell.problem, len(columns.problems))
-            row = (score, drawn.steps.get(role, ()), drawn.right, drawn.answer is not None, drawn.tokens, at, (source.cell.key, place))
+            row = (
+                score,
+                drawn.steps.get(role, ()),
+                drawn.right,
+                drawn.answer is not None,
+                drawn.tokens,
+                at,
+                (source.cell.key, place),
+            )
             columns.rows.append(row)
 
 
 def _score(key: tuple[str, ...], columns: _ScoreColumns) -> VerifierScores:
     dataset, model, setting, strategy, role = key
     scores, steps, right, answered, tokens, at, places = zip(*columns.rows, strict=True)
-    whole = [s.pool for s in columns.sources if s.pool is not None and s.pool.has(role) and all(d.right is not None for d in s.drawn)]
+    whole = [
+        s.pool
+        for s in columns.sources
+        if s.pool is not None and s.pool.has(role) and all(d.right is not None for d in s.drawn)
+    ]
     verifier = columns.sources[0].cell.verifiers.get(role, "")
     bounds, oracle = _range_and_oracle(verifier, np.array(scores, np.float64))
     return VerifierScores(
-        dataset=dataset, model=model, setting=setting, role=role, verifier=verifier or "not named", strategy=strategy, range=bounds,
-        oracle=oracle, scores=np.array(scores), steps=steps, right=np.array(right, np.float64), answered=np.array(answered),
-        tokens=np.array(tokens, np.float64), at=np.array(at), places=places, problems=list(columns.problems),
-        seeds=sorted({source.cell.seed for source in columns.sources}), pools=whole, unasked=columns.unasked, unknown=columns.unknown,
+        dataset=dataset,
+        model=model,
+        setting=setting,
+        role=role,
+        verifier=verifier or "not named",
+        strategy=strategy,
+        range=bounds,
+        oracle=oracle,
+        scores=np.array(scores),
+        steps=steps,
+        right=np.array(right, np.float64),
+        answered=np.array(answered),
+        tokens=np.array(tokens, np.float64),
+        at=np.array(at),
+        places=places,
+        problems=list(columns.problems),
+        seeds=sorted({source.cell.seed for source in columns.sources}),
+        pools=whole,
+        unasked=columns.unasked,
+        unknown=columns.unknown,
         unchecked=columns.unchecked,
-    )  # fmt: skip
+    )
 
 
 def _range_and_oracle(verifier: str, scores: Floats) -> tuple[tuple[float, float] | None, bool]:
@@ -209,8 +244,12 @@ def _nothing(columns: Sequence[_ScoreColumns]) -> ConfigError:
     """Return the error for candidates all of which are left out."""
     unchecked, unknown = sum(each.unchecked for each in columns), sum(each.unknown for each in columns)
     if unknown:
-        return ConfigError(f"none of the {unknown:,} scores of candidates with a reference answer is known", hint="tts show has its notes")
+        return ConfigError(
+            f"none of the {unknown:,} scores of candidates with a reference answer is known",
+            hint="tts show has its notes",
+        )
     return ConfigError(
-        f"none of the {unchecked:,} recorded candidates is of a problem with a reference answer, so none is known to be right or wrong",
+        f"none of the {unchecked:,} recorded candidates is of a problem with a reference answer, so none is known to "
+        "be right or wrong",
         hint="give the problems answers",
     )

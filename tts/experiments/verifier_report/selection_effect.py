@@ -1,10 +1,12 @@
-"""The effect of selection by a verifier's scores, by number of samples: the score of the chosen sample, its accuracy, and the vote's.
+"""The effect of selection by a verifier's scores, by number of samples: the score of the chosen sample, its accuracy,
+and the vote's.
 
-The score of the chosen sample (the proxy) rises with every sample. Where the accuracy (the gold) falls, or rises less, selection exploits
-errors of the verifier. All points are exact means over subsets of the recorded samples, except weighted votes, which use random subsets
-(`tts.experiments.analysis.replay`).
+The score of the chosen sample (the proxy) rises with every sample. Where the accuracy (the gold) falls, or rises less,
+selection exploits errors of the verifier. All points are exact means over subsets of the recorded samples, except
+weighted votes, which use random subsets (`tts.experiments.analysis.replay`).
 
-Source: Gao, Schulman and Hilton, "Scaling laws for reward model overoptimization" (2022), arXiv:2210.10760, for proxy against gold.
+Source: Gao, Schulman and Hilton, "Scaling laws for reward model overoptimization" (2022), arXiv:2210.10760, for proxy
+against gold.
 """
 
 from __future__ import annotations
@@ -62,8 +64,10 @@ class SelectionEffect:
         chance: [B], accuracies of a random choice.
         peak: The size at which the highest score is most accurate.
         fall: Its accuracy at the largest size minus that at the peak.
-        over_majority: The accuracy of the highest score minus that of the vote, at the largest size, on the same problems.
-        weighted_over_majority: The accuracy of the weighted vote minus that of the vote, at the largest size, on the same problems.
+        over_majority: The accuracy of the highest score minus that of the vote, at the largest size, on the same
+            problems.
+        weighted_over_majority: The accuracy of the weighted vote minus that of the vote, at the largest size, on the
+            same problems.
         agreement: See `Agreement`.
     """
 
@@ -104,7 +108,10 @@ def selection_effect(scored: VerifierScores, *, aggregate: str = "last", seed: i
     peak = max(range(len(sizes)), key=lambda i: best.accuracy[i].value)
     return SelectionEffect(
         sizes=sizes,
-        proxy=[clustered_mean(row[~np.isnan(row)], rng=rng) for row in _mean_promise(scored, best.problems, sizes, aggregate)],
+        proxy=[
+            clustered_mean(row[~np.isnan(row)], rng=rng)
+            for row in _mean_promise(scored, best.problems, sizes, aggregate)
+        ],
         best=best.accuracy,
         majority=majority.accuracy,
         weighted=weighted.accuracy,
@@ -131,8 +138,8 @@ def _sizes(pools: Sequence[ProblemPool]) -> list[int]:
 def _mean_promise(scored: VerifierScores, problems: Sequence[str], sizes: Sequence[int], aggregate: str) -> Floats:
     """Return the mean score of the chosen sample, [B, P], over a problem's pools; NaN where no score is known.
 
-    `best_at_k` averages the "right" of the chosen candidate over subsets. Here that is its score, scaled to [0, 1], and, as the divisor,
-    whether the score is known.
+    `best_at_k` averages the "right" of the chosen candidate over subsets. Here that is its score, scaled to [0, 1],
+    and, as the divisor, whether the score is known.
     """
     low, high = float(scored.scores.min()), float(scored.scores.max())
     column = {problem: i for i, problem in enumerate(problems)}
@@ -142,7 +149,9 @@ def _mean_promise(scored: VerifierScores, problems: Sequence[str], sizes: Sequen
         answers = [-1 if drawn.answer_class is None else drawn.answer_class for drawn in pool.drawn]
         known = ~np.isnan(scores)
         scaled = np.where(known, (scores - low) / (high - low) if high > low else 0.0, 0.0)
-        chance, total = (best_at_k(answers, scores, values, sizes) for values in (known.astype(np.float64), np.clip(scaled, 0, 1)))
+        chance, total = (
+            best_at_k(answers, scores, values, sizes) for values in (known.astype(np.float64), np.clip(scaled, 0, 1))
+        )
         told = np.nan_to_num(chance) > 0
         sums[told, column[pool.cell.problem]] += low + (high - low) * total[told] / chance[told]
         num[told, column[pool.cell.problem]] += 1

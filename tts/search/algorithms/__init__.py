@@ -1,1 +1,3 @@
-"""Pure functions that methods use: resampling, apportioning, clustering, pruning, aggregation, embedding, calibration."""
+"""Pure functions that methods use: resampling, apportioning, clustering, pruning, aggregation, embedding,
+calibration.
+"""

@@ -37,7 +37,9 @@ def aggregate_scores(scores: StepScores, how: str) -> float:
     """
     if scores.steps is None or how == "model":
         if scores.whole is None:
-            raise ConfigError("aggregate is 'model', but the verifier does not score the whole", hint="use last, min, prod or mean")
+            raise ConfigError(
+                "aggregate is 'model', but the verifier does not score the whole", hint="use last, min, prod or mean"
+            )
         return scores.whole
     if not scores.steps or (any(map(math.isnan, scores.steps)) and how != "last"):
         return math.nan

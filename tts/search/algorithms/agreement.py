@@ -1,8 +1,8 @@
 """Groups of candidates that pass the same tests, and what their agreement is worth.
 
-Source: Chen et al., "CodeT: Code Generation with Generated Tests" (2207.10397): a consensus set is the programs that pass the
-same tests, with these tests. Its score is the number of programs times the number of tests. The authors' code takes the square root of
-the number of programs, and so does this.
+Source: Chen et al., "CodeT: Code Generation with Generated Tests" (2207.10397): a consensus set is the programs that
+pass the same tests, with these tests. Its score is the number of programs times the number of tests. The authors' code
+takes the square root of the number of programs, and so does this.
 """
 
 from __future__ import annotations

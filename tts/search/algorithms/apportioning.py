@@ -1,8 +1,9 @@
-"""Apportionment: divide a whole number of children among nodes by the softmax of their scores, so that the sum is exact.
+"""Apportionment: divide a whole number of children among nodes by the softmax of their scores, so that the sum is
+exact.
 
-Source: the allocation of REBASE and ETS (algorithm dossier 0.7, verified in their code): nodes in order of falling score each take
-ceil(R w / W) of the R that remain, w their weight and W the weight that remains; the weakest get nothing. The paper's text rounds each
-share by itself, which does not conserve the sum. Differs:
+Source: the allocation of REBASE and ETS (algorithm dossier 0.7, verified in their code): nodes in order of falling
+score each take ceil(R w / W) of the R that remain, w their weight and W the weight that remains; the weakest get
+nothing. The paper's text rounds each share by itself, which does not conserve the sum. Differs:
 - Among equal scores the earlier node is served first. In the reference it is the later one.
 - An unknown score (NaN) weighs nothing. Where all are unknown, they are equal.
 
@@ -32,7 +33,8 @@ def apportion(scores: NDArray[np.float64], total: int, temperature: float) -> ND
     counts = np.zeros(len(scores), dtype=np.int64)
     order = np.argsort(-known(scores), kind="stable")
     weights = softmax_weights(scores, temperature)[order]
-    remaining = np.cumsum(weights[::-1])[::-1]  # summed from the smallest on: the last one that is left has exactly its own weight
+    # summed from the smallest on: the last one that is left has exactly its own weight
+    remaining = np.cumsum(weights[::-1])[::-1]
     left = total
     for place, weight, rest in zip(order.tolist(), weights.tolist(), remaining.tolist(), strict=True):
         if left == 0 or weight == 0.0:

@@ -1,16 +1,19 @@
 """Thresholds of confidence, calibrated so that the answers that are given are wrong no more often than a level allows.
 
-A chain asks one link after another: a link answers where its confidence reaches its threshold, else the next one is asked, and after the
-last one the chain abstains. The thresholds of all links are calibrated together:
+A chain asks one link after another: a link answers where its confidence reaches its threshold, else the next one is
+asked, and after the last one the chain abstains. The thresholds of all links are calibrated together:
 
-    a third of the problems, chosen without their outcomes, proposes: the thresholds of each link at which its answers have an error of
-        at most tau, as these problems show it; a small tau answers little. tau rises from where the first test is likeliest to pass
-    the other problems test, in that order: is the exact upper bound on the error of what the chain answers within the level?
-    the last thresholds before the first test that fails
+    a third of the problems, chosen without their outcomes, proposes: the thresholds of each link at which its answers
+    have an error of
+        at most tau, as these problems show it; a small tau answers little. tau rises from where the first test is
+        likeliest to pass
+    the other problems test, in that order: is the exact upper bound on the error of what the chain answers within the
+    level? the last thresholds before the first test that fails
 
-Source: Angelopoulos, Bates, Candès, Jordan, Lei, "Learn then Test: Calibrating Predictive Algorithms to Achieve Risk Control"
-(2110.01052), fixed sequence testing with a split, from memory. Each test is the one-sided bound of Clopper and Pearson at delta, on the
-answered problems, whose number of wrong ones is binomial. Errors need not fall with confidence. Differs: tau ties several thresholds.
+Source: Angelopoulos, Bates, Candès, Jordan, Lei, "Learn then Test: Calibrating Predictive Algorithms to Achieve Risk
+Control" (2110.01052), fixed sequence testing with a split, from memory. Each test is the one-sided bound of Clopper and
+Pearson at delta, on the answered problems, whose number of wrong ones is binomial. Errors need not fall with
+confidence. Differs: tau ties several thresholds.
 """
 
 from __future__ import annotations
@@ -56,15 +59,20 @@ def least_answers(level: float, delta: float) -> int:
 
 
 def proposers(names: list[str]) -> NDArray[np.bool_]:
-    """Return which problems propose: a third, by a hash of their names, so that their order and their outcomes do not count."""
+    """Return which problems propose: a third, by a hash of their names, so that their order and their outcomes do not
+    count.
+    """
     order = np.argsort([hash64("calibration", name) for name in names], kind="stable")
     chosen = np.zeros(len(names), np.bool_)
     chosen[order[: len(names) // PROPOSING]] = True
     return chosen
 
 
-def calibrate_chain(confidences: ArrayLike, right: ArrayLike, proposes: ArrayLike, level: float, delta: float) -> CalibratedChain:
-    """Return the thresholds of a chain for which the share of wrong answers is at most `level`, with probability 1 - delta.
+def calibrate_chain(
+    confidences: ArrayLike, right: ArrayLike, proposes: ArrayLike, level: float, delta: float
+) -> CalibratedChain:
+    """Return the thresholds of a chain for which the share of wrong answers is at most `level`, with probability 1 -
+    delta.
 
     Args:
         confidences: The confidence of each link on each problem [links, problems]; NaN: it has no answer.
@@ -74,8 +82,8 @@ def calibrate_chain(confidences: ArrayLike, right: ArrayLike, proposes: ArrayLik
         delta: The probability, over sets of problems, that the level is exceeded, above 0 and below 1.
 
     Raises:
-        ConfigError: A number is out of its range; the problems are too few; or no thresholds keep the level. The text says how many
-            problems would do.
+        ConfigError: A number is out of its range; the problems are too few; or no thresholds keep the level. The text
+            says how many problems would do.
     """
     for name, value in (("risk", level), ("delta", delta)):
         check_number(name, value, 0, 1, optional=False)
@@ -91,7 +99,9 @@ def calibrate_chain(confidences: ArrayLike, right: ArrayLike, proposes: ArrayLik
             hint=f"calibrate on {_problems(least)} problems at least, or on more where some have no sure answer",
         )
     path = _path(sure[:, proposing], correct[:, proposing])
-    start = _start(*_outcomes(path, sure[:, proposing], correct[:, proposing]), tested / max(1, int(proposing.sum())), level, delta)
+    start = _start(
+        *_outcomes(path, sure[:, proposing], correct[:, proposing]), tested / max(1, int(proposing.sum())), level, delta
+    )
     answered, wrong = _outcomes(path[start:], sure[:, ~proposing], correct[:, ~proposing])
     bounds = upper_bounds(wrong, answered, delta)
     kept = int(np.argmax(np.append(bounds > level, True)))  # how many tests pass before the first that fails
@@ -124,7 +134,8 @@ def _path(sure: NDArray[np.float64], right: NDArray[np.bool_]) -> NDArray[np.flo
 
 
 def _start(answered: NDArray[np.int64], wrong: NDArray[np.int64], scale: float, level: float, delta: float) -> int:
-    """Return the step whose test is most likely to pass, as the proposing problems show it; of equals the one that answers least.
+    """Return the step whose test is most likely to pass, as the proposing problems show it; of equals the one that
+    answers least.
 
     Args:
         answered: The proposing problems that are answered at each step.
@@ -140,7 +151,9 @@ def _start(answered: NDArray[np.int64], wrong: NDArray[np.int64], scale: float, 
     return int(np.argmax(passes)) if can_pass.any() else int(np.argmax(answered))
 
 
-def _lowest(errors: NDArray[np.float64], confidences: NDArray[np.float64], steps: NDArray[np.float64]) -> NDArray[np.float64]:
+def _lowest(
+    errors: NDArray[np.float64], confidences: NDArray[np.float64], steps: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """Return for each step the lowest confidence from which on the error is within it; infinite where there is none."""
     order = np.argsort(errors, kind="stable")
     lowest = np.minimum.accumulate(np.append(math.inf, confidences[order]))
@@ -159,7 +172,8 @@ def _outcomes(
 
 
 def upper_bounds(wrong: ArrayLike, count: ArrayLike, delta: float) -> NDArray[np.float64]:
-    """Return the largest rates under which so many wrong ones, or fewer, still have probability delta (Clopper and Pearson, one-sided).
+    """Return the largest rates under which so many wrong ones, or fewer, still have probability delta (Clopper and
+    Pearson, one-sided).
 
     Args:
         wrong: The numbers of wrong ones.
@@ -179,10 +193,17 @@ def _problems(tested: float) -> int:
 def _level_error(level: float, delta: float, answered: int, wrong: int, tested: int, bound: float) -> ConfigError:
     """Return the error of a level that no thresholds reach."""
     share = wrong / max(1, answered)
-    cause = f"risk is {level:g}, but no threshold keeps it: {wrong} of the {answered} surest answers are wrong, at most {bound:.3g} of all"
+    cause = (
+        f"risk is {level:g}, but no threshold keeps it: {wrong} of the {answered} surest answers are wrong, at "
+        f"most {bound:.3g} of all"
+    )
     if share >= level:
-        return ConfigError(cause, hint=f"more problems would not help; name a risk above {share:.2g}, or a better strategy or model")
+        return ConfigError(
+            cause, hint=f"more problems would not help; name a risk above {share:.2g}, or a better strategy or model"
+        )
     need = answered
     while float(upper_bounds(round(share * need), need, delta)) > level:
         need = math.ceil(need * 1.05) + 1
-    return ConfigError(cause, hint=f"with that share of wrong answers, about {_problems(need * tested / answered)} problems would do")
+    return ConfigError(
+        cause, hint=f"with that share of wrong answers, about {_problems(need * tested / answered)} problems would do"
+    )

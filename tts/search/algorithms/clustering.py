@@ -1,8 +1,9 @@
 """Which vectors are near: agglomerative clustering by average linkage on cosine distance.
 
-Source: as ETS's code uses it (algorithm A7: average linkage, cosine, a distance threshold). Differs: a vector of zeros has no direction, so
-its cosine is undefined. It is at distance 1 from all others, and at 0 from other vectors of zeros. Beyond 2,000 vectors memory is bounded:
-the mean cosine distance of two clusters is 1 less the product of their mean unit vectors, so that no matrix of distances is kept.
+Source: as ETS's code uses it (algorithm A7: average linkage, cosine, a distance threshold). Differs: a vector of zeros
+has no direction, so its cosine is undefined. It is at distance 1 from all others, and at 0 from other vectors of zeros.
+Beyond 2,000 vectors memory is bounded: the mean cosine distance of two clusters is 1 less the product of their mean
+unit vectors, so that no matrix of distances is kept.
 """
 
 from __future__ import annotations
@@ -44,8 +45,9 @@ def _join(vectors: NDArray[np.float64], limit: float, criterion: str) -> NDArray
 def _join_in_rounds(vectors: NDArray[np.float64], threshold: float) -> NDArray[np.int64]:
     """Return what `_join` does, by rounds that join all pairs of mutual nearest clusters.
 
-    That is the same tree as of single joins, since a joined cluster is no nearer to others than its nearer part (F. Murtagh, "A survey of
-    recent advances in hierarchical clustering algorithms", 1983). For the same reason a cluster whose nearest is too far stays as it is.
+    That is the same tree as of single joins, since a joined cluster is no nearer to others than its nearer part (F.
+    Murtagh, "A survey of recent advances in hierarchical clustering algorithms", 1983). For the same reason a cluster
+    whose nearest is too far stays as it is.
     """
     means, of, sizes = np.unique(_units(vectors), axis=0, return_inverse=True, return_counts=True)
     of = of.reshape(-1)

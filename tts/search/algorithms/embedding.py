@@ -94,11 +94,15 @@ class Sentences:
 
     async def embed(self, texts: Sequence[str]) -> NDArray[np.float64]:
         """See `Embedder.embed`."""
-        return await in_thread(lambda: np.array(_sentences(self.model).encode(list(texts), normalize_embeddings=True), dtype=np.float64))
+        return await in_thread(
+            lambda: np.array(_sentences(self.model).encode(list(texts), normalize_embeddings=True), dtype=np.float64)
+        )
 
 
 def refuse_unpriced(embedder: Embedder | CountedEmbedder, units: Collection[str]) -> None:
-    """Raise ConfigError where one of the limited units is what an embedder on a server costs: its price and its size are not known."""
+    """Raise ConfigError where one of the limited units is what an embedder on a server costs: its price and its size
+    are not known.
+    """
     limited = [unit for unit in ("flops", "usd") if unit in units]
     if limited and isinstance(embedder, CountedEmbedder):
         raise ConfigError(

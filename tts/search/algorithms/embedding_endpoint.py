@@ -27,13 +27,15 @@ class Endpoint:
     """A server that returns vectors of texts: vLLM, llama.cpp, TEI, Ollama, and hosted services with that API.
 
     Args:
-        url: The url of the server, with or without /v1. The environment variable TTS_EMBEDDINGS_KEY has its key, if it needs one.
+        url: The url of the server, with or without /v1. The environment variable TTS_EMBEDDINGS_KEY has its key, if it
+            needs one.
         model: The model's name on the server.
 
     Raises:
         ConfigError: the url is none, or holds a secret.
 
-    Cost: the texts' tokens, which are input: recorded as prompt tokens, limited by `seconds` alone. Budgets in `usd` and `flops` refuse it.
+    Cost: the texts' tokens, which are input: recorded as prompt tokens, limited by `seconds` alone. Budgets in `usd`
+    and `flops` refuse it.
     """
 
     url: str
@@ -64,7 +66,9 @@ class Endpoint:
                 some = [text or " " for text in texts[start : start + _BATCH]]
                 body = {"model": self.model, "input": some, "encoding_format": "float"}
                 reply: dict[str, Any] = {}
-                await http.post("/embeddings", body, functools.partial(_keep_reply, reply), hash64("embed", self.url), start)
+                await http.post(
+                    "/embeddings", body, functools.partial(_keep_reply, reply), hash64("embed", self.url), start
+                )
                 vectors += self._vectors(reply, len(some))
                 told = reply.get("usage")
                 count = told.get("prompt_tokens") if isinstance(told, dict) else None
@@ -91,7 +95,9 @@ class Endpoint:
             vectors = []
         finite = bool(vectors) and len({len(vector) for vector in vectors}) == 1 and bool(np.isfinite(vectors).all())
         if len(vectors) != count or not finite:
-            raise ServerError("BadReply", f"{len(vectors)} vectors for {count} texts, where each text needs one of equal length")
+            raise ServerError(
+                "BadReply", f"{len(vectors)} vectors for {count} texts, where each text needs one of equal length"
+            )
         return vectors
 
 

@@ -1,8 +1,11 @@
-"""Which leaves of a tree to keep: an integer program over reward, the memory that kept paths share, and what they cover.
+"""Which leaves of a tree to keep: an integer program over reward, the memory that kept paths share, and what they
+cover.
 
-Source: algorithm A7, line 3 (Hooper et al., "ETS: Efficient Tree Search for Inference-Time Scaling", 2502.13575; the authors' code,
-which solves it with PuLP and CBC). Solved here by HiGHS (`scipy.optimize.milp`), with no gap allowed. Differs, with the same optimum:
-- That a kept leaf's ancestors are kept is one constraint for each edge of the tree, not for each pair of ancestor and leaf.
+Source: algorithm A7, line 3 (Hooper et al., "ETS: Efficient Tree Search for Inference-Time Scaling", 2502.13575; the
+authors' code, which solves it with PuLP and CBC). Solved here by HiGHS (`scipy.optimize.milp`), with no gap allowed.
+Differs, with the same optimum:
+- That a kept leaf's ancestors are kept is one constraint for each edge of the tree, not for each pair of ancestor and
+  leaf.
 - Only the leaves are integer variables, because the others then are 0 or 1 by themselves.
 
 Shapes: N leaves, M inner nodes (ancestors of leaves, the root among them), K clusters of leaves.
@@ -99,7 +102,8 @@ def _constraints(
     children = np.concatenate([np.arange(num_leaves), num_leaves + below_root])
     parents = num_leaves + np.concatenate([tree.leaf_parents, tree.node_parents[below_root]])
     edges = np.arange(len(children))
-    rows, columns, values = [edges, edges], [children, parents], [np.ones(len(edges)), -np.ones(len(edges))]  # child <= parent
+    # child <= parent  # noqa: ERA001
+    rows, columns, values = [edges, edges], [children, parents], [np.ones(len(edges)), -np.ones(len(edges))]
     nodes = np.arange(num_nodes)
     rows += [len(edges) + nodes, len(edges) + parents - num_leaves]  # node <= sum of its children
     columns += [num_leaves + nodes, children]
@@ -111,5 +115,7 @@ def _constraints(
         values += [np.ones(num_clusters), -np.ones(num_leaves)]
     width = num_leaves + num_nodes + num_clusters
     shape = (len(edges) + num_nodes + num_clusters, width)
-    one = coo_array((np.ones(num_leaves), (np.zeros(num_leaves, dtype=np.int64), np.arange(num_leaves))), shape=(1, width))
+    one = coo_array(
+        (np.ones(num_leaves), (np.zeros(num_leaves, dtype=np.int64), np.arange(num_leaves))), shape=(1, width)
+    )
     return coo_array((np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))), shape=shape), one

@@ -1,10 +1,10 @@
 """Resampling: draw ancestors from weights, so that particle i has N p_i descendants in the mean.
 
-All four schemes are unbiased; they differ in how much the counts scatter. Every one inverts the cumulative weights, so a
-weight of zero is never drawn.
+All four schemes are unbiased; they differ in how much the counts scatter. Every one inverts the cumulative weights, so
+a weight of zero is never drawn.
 
-Source: Douc, Cappe, Moulines, "Comparison of Resampling Schemes for Particle Filtering" (cs/0507025): `stratified` and `residual`
-never scatter more than `multinomial`; `systematic` may, where the order of the particles conspires.
+Source: Douc, Cappe, Moulines, "Comparison of Resampling Schemes for Particle Filtering" (cs/0507025): `stratified` and
+`residual` never scatter more than `multinomial`; `systematic` may, where the order of the particles conspires.
 
 Shapes: N particles, M ancestors to draw.
 """
@@ -21,7 +21,9 @@ Ancestors = NDArray[np.int64]  # [M], in [0, N), never decreasing
 
 
 def softmax(log_weights: NDArray[np.float64], temperature: float = 1.0) -> Weights:
-    """Return the weights [N] that log-weights [N] (natural, -inf for none) stand for, at a temperature above 0; they sum to 1."""
+    """Return the weights [N] that log-weights [N] (natural, -inf for none) stand for, at a temperature above 0; they
+    sum to 1.
+    """
     scaled = (log_weights - log_weights.max()) / temperature
     weights = np.exp(scaled)
     return weights / weights.sum()

@@ -1,8 +1,9 @@
 """Draws from posteriors of mean scores, for Thompson sampling: of one arm, and of arms that are like each other.
 
-Source: algorithm B15; the priors of AB-MCTS-A and -M, and that each arm has a posterior draw of its own, were read in the code of treequest
-(Inoue et al., 2503.04412). Differs: the posterior of AB-MCTS-M is integrated over a grid of its two spreads, where the paper runs a Markov
-chain. Where the scores of each arm are all equal, its mass near no noise is infinite, and the least noise of the grid decides.
+Source: algorithm B15; the priors of AB-MCTS-A and -M, and that each arm has a posterior draw of its own, were read in
+the code of treequest (Inoue et al., 2503.04412). Differs: the posterior of AB-MCTS-M is integrated over a grid of its
+two spreads, where the paper runs a Markov chain. Where the scores of each arm are all equal, its mass near no noise is
+infinite, and the least noise of the grid decides.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ _MEAN, _KAPPA, _NU, _TAU2 = 0.0, 1.0, 1.0, 0.1  # normal-inverse-chi-squared
 _HALF = 0.5  # both parameters of the Beta prior
 _CENTRE, _CENTRE_SPREAD = 0.5, 0.2  # of the mean of all arms: N(0.5, 0.2)
 _ARM_SPREAD, _NOISE = 0.2, 0.3  # scales of the half-normal spreads, between arms and within one
-_GRID = np.geomspace(1e-3, 3.5, 40)  # of a spread, in units of its scale, evenly by its logarithm: the tail beyond holds 0.05 %
+# of a spread, in units of its scale, evenly by its logarithm: the tail beyond holds 0.05 %
+_GRID = np.geomspace(1e-3, 3.5, 40)
 
 
 def normal_posterior(scores: Sequence[float]) -> tuple[float, float, float, float]:
@@ -31,7 +33,9 @@ def normal_posterior(scores: Sequence[float]) -> tuple[float, float, float, floa
 
 
 def normal_draw(scores: Sequence[float], rng: np.random.Generator) -> float:
-    """Draw an arm's mean: sigma squared from its scaled inverse chi-squared law, then mu from N(m, sigma squared / kappa)."""
+    """Draw an arm's mean: sigma squared from its scaled inverse chi-squared law, then mu from N(m, sigma squared /
+    kappa).
+    """
     m, kappa, nu, tau2 = normal_posterior(scores)
     return float(rng.normal(m, math.sqrt(nu * tau2 / rng.chisquare(nu) / kappa)))
 
@@ -43,7 +47,8 @@ def beta_draw(scores: Sequence[float], rng: np.random.Generator) -> float:
 
 
 def mixed_draws(arms: Sequence[Sequence[float]], rng: np.random.Generator, count: int = 1) -> NDArray[np.float64]:
-    """Draw the next score of each arm, and that of an arm not seen yet, each from a posterior draw of its own of a mixed model.
+    """Draw the next score of each arm, and that of an arm not seen yet, each from a posterior draw of its own of a
+    mixed model.
 
     y = a_j + noise, a_j = mu + spread between arms; mu ~ N(0.5, 0.2), both spreads half-normal, of scales 0.2 and 0.3.
 
@@ -85,7 +90,8 @@ def _log_weights(
     centre: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """Return the logarithm of prior times likelihood of each cell, arms' levels and their mean integrated out."""
-    prior = -0.5 * ((between / _ARM_SPREAD) ** 2 + (within / _NOISE) ** 2) + np.log(between * within)  # a cell's size grows with both
+    # a cell's size grows with both
+    prior = -0.5 * ((between / _ARM_SPREAD) ** 2 + (within / _NOISE) ** 2) + np.log(between * within)
     inside = -(sizes.sum() - len(sizes)) * np.log(within) - inner / (2 * within**2)
     outside = -0.5 * (np.log(around).sum(1) + np.log(precision) + (means**2 / around).sum(1) - precision * centre**2)
     return prior + inside + outside

@@ -42,7 +42,9 @@ class ByScore(Selection):
 
 def voters_of(candidates: Sequence[Candidate], truncated: str) -> list[int]:
     """Return the indices of the candidates that may win: those with an answer."""
-    return [i for i, c in enumerate(candidates) if c.answer_class is not None and (truncated == "vote" or not c.truncated)]
+    return [
+        i for i, c in enumerate(candidates) if c.answer_class is not None and (truncated == "vote" or not c.truncated)
+    ]
 
 
 def members_of(candidates: Sequence[Candidate], voters: Sequence[int]) -> dict[int, list[int]]:
@@ -53,7 +55,9 @@ def members_of(candidates: Sequence[Candidate], voters: Sequence[int]) -> dict[i
     return members
 
 
-async def scores_of(candidates: Sequence[Candidate], search: Search, verifier: str, aggregate: str) -> NDArray[np.float64]:
+async def scores_of(
+    candidates: Sequence[Candidate], search: Search, verifier: str, aggregate: str
+) -> NDArray[np.float64]:
     """Return a role's score of each candidate, from its verifier or the strategy; NaN if unknown or not affordable."""
     if not candidates:
         return np.zeros(0)
@@ -75,7 +79,11 @@ def units_of(scores: NDArray[np.float64], search: Search, verifier: str) -> NDAr
 def warn_of_scores(selection: ByScore, search: Search, paper: str) -> None:
     """Warn if a selection made for the policy's confidence uses another verifier by default."""
     scoring = search.scoring
-    if selection.verifier != "main" or "main" in scoring.given_roles or (name := scoring.get("main").name) == "confidence":
+    if (
+        selection.verifier != "main"
+        or "main" in scoring.given_roles
+        or (name := scoring.get("main").name) == "confidence"
+    ):
         return
     search.notes.warn(
         f"{selection.registered_as} goes by the scores of {name!r}, but its paper's are those of {paper}; "
@@ -83,7 +91,9 @@ def warn_of_scores(selection: ByScore, search: Search, paper: str) -> None:
     )
 
 
-def with_weights(candidates: Sequence[Candidate], weights: NDArray[np.float64], scores: Scores | None = None) -> list[Candidate]:
+def with_weights(
+    candidates: Sequence[Candidate], weights: NDArray[np.float64], scores: Scores | None = None
+) -> list[Candidate]:
     """Return the candidates with their weights, and with the scores of a role where there are some."""
     every = [c.scores for c in candidates]
     if scores is not None:
@@ -109,7 +119,9 @@ def by_class(
     return Selected((answer,), ranked, totals[winner] / everything if everything > 0 else 0.0)
 
 
-def ranked_by(judged: Sequence[Candidate], voters: Sequence[int], totals: Mapping[int, float] | None = None) -> tuple[Candidate, ...]:
+def ranked_by(
+    judged: Sequence[Candidate], voters: Sequence[int], totals: Mapping[int, float] | None = None
+) -> tuple[Candidate, ...]:
     """Return the candidates by their class's total, then by weight; those that may not win come last."""
     count = len(judged)
     loses, total, kind, weight = np.ones(count), np.zeros(count), np.zeros(count), np.zeros(count)

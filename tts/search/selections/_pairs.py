@@ -53,7 +53,8 @@ class Tournament(ByPairs):
 async def preferences(
     candidates: Sequence[Candidate], pairs: Iterable[tuple[int, int]], verifier: str, search: Search
 ) -> dict[tuple[int, int], float]:
-    """Return how far the first of each pair of indices is preferred, in [0, 1]; NaN where it is unknown, or the budget cannot pay it.
+    """Return how far the first of each pair of indices is preferred, in [0, 1]; NaN where it is unknown, or the budget
+    cannot pay it.
 
     Pairs are asked for in waves. The last wave is the first of which nothing is known.
     """
@@ -88,7 +89,9 @@ def order_of(candidates: Sequence[Candidate], means: Mapping[int, float]) -> lis
     return sorted(means, key=lambda i: (-means[i], -votes[candidates[i].answer_class], i))
 
 
-def by_mean_win(candidates: Sequence[Candidate], voters: Sequence[int], said: Mapping[tuple[int, int], float]) -> Selected:
+def by_mean_win(
+    candidates: Sequence[Candidate], voters: Sequence[int], said: Mapping[tuple[int, int], float]
+) -> Selected:
     """Return the candidate with the highest mean win; without one known match, the majority.
 
     Args:

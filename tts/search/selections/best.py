@@ -28,8 +28,8 @@ from tts.types import Candidate
 class Best(ByScore):
     """Chooses the answer of the candidate with the highest score (plain best-of-N); the first among equals.
 
-    Source: algorithm A1, mode plain. Differs: a candidate without an answer cannot win; without a single known score the first
-    answer wins.
+    Source: algorithm A1, mode plain. Differs: a candidate without an answer cannot win; without a single known score
+    the first answer wins.
 
     Args:
         verifier: As in `ByScore`.
@@ -40,7 +40,9 @@ class Best(ByScore):
 
     Example:
         >>> import tts
-        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="best_of_n(n=8) | best", verifier="toy(error=0.1)")
+        >>> found = tts.solve(
+        ...     "3 + 4 - 2 + 9", 400, model="toy", strategy="best_of_n(n=8) | best", verifier="toy(error=0.1)"
+        ... )
         >>> found.answer, round(found.confidence, 2), found.usage.verifier_calls
         ('14', 0.98, 8)
     """
@@ -53,7 +55,9 @@ class Best(ByScore):
         voters = voters_of(candidates, self.truncated)
         if np.isnan(scores).all():
             answers = tuple(candidates[i].answer or "" for i in voters[:1])
-            return Selected(answers, in_order(with_weights(candidates, np.full(len(scores), math.nan)), voters), math.nan)
+            return Selected(
+                answers, in_order(with_weights(candidates, np.full(len(scores), math.nan)), voters), math.nan
+            )
         weights = np.nan_to_num(units_of(scores, search, self.verifier), nan=0.0)
         order = sorted((i for i in voters if not math.isnan(scores[i])), key=lambda i: (-scores[i], i))
         order += [i for i in voters if math.isnan(scores[i])]

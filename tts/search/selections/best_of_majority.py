@@ -12,7 +12,18 @@ from tts.checks import Count, Proportion
 from tts.search.needs import Needs
 from tts.search.parts import Selected
 from tts.search.search import Search
-from tts.search.selections._common import ByScore, Scores, in_order, low, mean_of, members_of, no_answer, scores_of, voters_of, with_weights
+from tts.search.selections._common import (
+    ByScore,
+    Scores,
+    in_order,
+    low,
+    mean_of,
+    members_of,
+    no_answer,
+    scores_of,
+    voters_of,
+    with_weights,
+)
 from tts.types import Candidate
 
 _SHARE, _VOTES = 0.03, 3  # least share of all candidates, and least votes, unless alpha says another share
@@ -22,17 +33,18 @@ _SHARE, _VOTES = 0.03, 3  # least share of all candidates, and least votes, unle
 class BestOfMajority(ByScore):
     """Keeps the answers that are frequent enough, scores only those, and chooses the k with the highest scores.
 
-    Source: Di et al., "Best-of-Majority" (2510.03199): answers with count/N >= alpha (inclusive); theory: alpha = 3/(4 C*).
-    Differs, where the paper leaves it open:
+    Source: Di et al., "Best-of-Majority" (2510.03199): answers with count/N >= alpha (inclusive); theory: alpha = 3/(4
+    C*). Differs, where the paper leaves it open:
     - An answer's score is the mean over (at most `asked`) of its responses.
     - Where no answer is frequent enough, the k most frequent are chosen; scores decide between those of as many votes.
     - Equal scores go to the more frequent answer, then to the first.
 
     Args:
         k: The number of answers to return, at least 1; all of those kept when they are fewer.
-        alpha: The least share of all N candidates, in [0, 1]; None: max(0.03, 3/N), chosen on validation data of several verifiers
-            (`docs/results/selections.md`). A larger share loses every problem whose right answer is rarer. A smaller one keeps rare wrong
-            answers, and tends to best-of-N: choose 0.2 for a verifier that ranks some rare wrong answers first.
+        alpha: The least share of all N candidates, in [0, 1]; None: max(0.03, 3/N), chosen on validation data of
+            several verifiers (`docs/results/selections.md`). A larger share loses every problem whose right answer is
+            rarer. A smaller one keeps rare wrong answers, and tends to best-of-N: choose 0.2 for a verifier that ranks
+            some rare wrong answers first.
         asked: The most responses of one answer that are scored.
         verifier: As in `ByScore`.
         aggregate: As in `ByScore`.
@@ -43,7 +55,11 @@ class BestOfMajority(ByScore):
     Example:
         >>> import tts
         >>> found = tts.solve(
-        ...     "3 + 4 - 2 + 9", 400, model="toy", strategy="best_of_n(n=8) | best_of_majority", verifier="toy(error=0.1)"
+        ...     "3 + 4 - 2 + 9",
+        ...     400,
+        ...     model="toy",
+        ...     strategy="best_of_n(n=8) | best_of_majority",
+        ...     verifier="toy(error=0.1)",
         ... )
         >>> found.answer, round(found.confidence, 2), found.usage.verifier_calls
         ('14', 0.88, 4)
@@ -88,7 +104,11 @@ class BestOfMajority(ByScore):
         return [kind for kind, of_kind in members.items() if len(of_kind) >= votes[-1]]
 
     def _select(
-        self, candidates: Sequence[Candidate], members: Mapping[int, list[int]], order: Sequence[int], scores: Scores | None
+        self,
+        candidates: Sequence[Candidate],
+        members: Mapping[int, list[int]],
+        order: Sequence[int],
+        scores: Scores | None,
     ) -> Selected:
         chosen = order[: self.k]
         judged = with_weights(candidates, np.ones(len(candidates)), scores)

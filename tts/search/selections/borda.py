@@ -24,8 +24,8 @@ class Borda(ByScore):
     Only the order of scores matters, so any verifier will do, on any scale; the paper's is self-certainty,
     `verifier="confidence(measure='certainty')"`.
 
-    Source: algorithm B4, Kang, Zhao, Song, "Scalable Best-of-N Selection for Large Language Models via Self-Certainty" (2502.18581),
-    from code: votes, and candidates without an answer behind all others. Differs:
+    Source: algorithm B4, Kang, Zhao, Song, "Scalable Best-of-N Selection for Large Language Models via Self-Certainty"
+    (2502.18581), from code: votes, and candidates without an answer behind all others. Differs:
     - A candidate whose score is unknown has no vote and no rank, and does not count in N.
     - Candidates of equal score share their votes evenly, where the code goes by index.
     - Without a single known score it is a majority vote.
@@ -33,8 +33,8 @@ class Borda(ByScore):
     A warning names the paper's score where the role `main` has another verifier.
 
     Args:
-        exponent: 0 is a majority vote, and the larger it is, the more the best-ranked decides; 0.3 for few samples, 0.7 to 1.2 for many
-            (secondary), 0.5 by the paper's script.
+        exponent: 0 is a majority vote, and the larger it is, the more the best-ranked decides; 0.3 for few samples, 0.7
+            to 1.2 for many (secondary), 0.5 by the paper's script.
         verifier: As in `ByScore`.
         aggregate: As in `ByScore`.
         truncated: As in `ByScore`.
@@ -43,7 +43,9 @@ class Borda(ByScore):
 
     Example:
         >>> import tts
-        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="best_of_n(n=8) | borda", verifier="toy(error=0.1)")
+        >>> found = tts.solve(
+        ...     "3 + 4 - 2 + 9", 400, model="toy", strategy="best_of_n(n=8) | borda", verifier="toy(error=0.1)"
+        ... )
         >>> found.answer, round(found.confidence, 2), found.usage.verifier_calls
         ('14', 0.94, 8)
     """

@@ -15,7 +15,15 @@ from tts.search.needs import Needs
 from tts.search.parameters import Truncated
 from tts.search.parts import Selected, Selection
 from tts.search.search import Search
-from tts.search.selections._common import first_writing, in_order, no_answer, scores_of, units_of, voters_of, with_weights
+from tts.search.selections._common import (
+    first_writing,
+    in_order,
+    no_answer,
+    scores_of,
+    units_of,
+    voters_of,
+    with_weights,
+)
 from tts.types import Candidate
 
 
@@ -23,18 +31,20 @@ from tts.types import Candidate
 class CodeT(Selection):
     """Chooses by dual execution agreement. Candidates that pass the same tests are a group.
 
-    The group of greatest root of its size, times the tests that it passes, wins. The confidence is its share in the scores of all groups.
+    The group of greatest root of its size, times the tests that it passes, wins. The confidence is its share in the
+    scores of all groups.
 
     Source: Chen et al., "CodeT: Code Generation with Generated Tests" (2207.10397), with the root of the authors' code.
     Differs:
-    - The first candidate of the group is chosen, and not a random one. Over random orders, both have the same expectation.
+    - The first candidate of the group is chosen, and not a random one. Over random orders, both have the same
+      expectation.
     - A test counts as often as it is listed. An unknown outcome is not a pass.
-    - The score of a verifier that states no outcomes of tests is one test, which counts for its value in [0, 1]. Scores between 0 and 1
-      rarely agree, so that the solution warns of them.
+    - The score of a verifier that states no outcomes of tests is one test, which counts for its value in [0, 1]. Scores
+      between 0 and 1 rarely agree, so that the solution warns of them.
 
     Args:
-        verifier: The role of the tests, which states an outcome, 0 or 1, of each: `code` with `tests` that a model wrote, or of imported
-            programs with such tests "tests".
+        verifier: The role of the tests, which states an outcome, 0 or 1, of each: `code` with `tests` that a model
+            wrote, or of imported programs with such tests "tests".
         truncated: As in `Majority`.
 
     Cost: one verifier call a candidate; on recorded samples, nothing.
@@ -44,7 +54,12 @@ class CodeT(Selection):
         >>> model = lambda ask: "def double(x): return x * 2" if ask.seed % 3 else "def double(x): return x ** 2"
         >>> verifier = "code(tests='assert double(2) == 4; assert double(3) == 6', sandbox='none')"
         >>> found = tts.solve(
-        ...     "Double a number.", tts.Budget(samples=4), backend=model, task="text", verifier=verifier, strategy="best_of_n | codet"
+        ...     "Double a number.",
+        ...     tts.Budget(samples=4),
+        ...     backend=model,
+        ...     task="text",
+        ...     verifier=verifier,
+        ...     strategy="best_of_n | codet",
         ... )
         >>> found.answer, found.confidence
         ('def double(x): return x * 2', 1.0)
@@ -76,8 +91,12 @@ class CodeT(Selection):
         share = groups[0].score / everything if everything > 0 else 0.0
         return Selected((first_writing(judged[order[0]], judged),), in_order(judged, order), share)
 
-    def _outcomes(self, candidates: Sequence[Candidate], scores: NDArray[np.float64], search: Search) -> NDArray[np.float64]:
-        """Return the outcomes of all tests, [candidates, tests], NaN where unknown; of scores that are none, these as one test."""
+    def _outcomes(
+        self, candidates: Sequence[Candidate], scores: NDArray[np.float64], search: Search
+    ) -> NDArray[np.float64]:
+        """Return the outcomes of all tests, [candidates, tests], NaN where unknown; of scores that are none, these as
+        one test.
+        """
         scored = [search.scoring.scores_of(c.trajectory, self.verifier) for c in candidates]
         told = [None if one is None else one.tests for one in scored]
         length = next((len(one) for one in told if one), 0)

@@ -24,20 +24,22 @@ class DeepConfidence(ByScore):
     """Keeps the candidates with the highest scores, and chooses the answer with the largest sum of kept scores.
 
     With `keep=100` all candidates are kept, as in a confidence-weighted vote. The paper's offline confidences are
-    `verifier="confidence(measure='top', over='tail')"` and `over='bottom'`, the mean of the lowest tenth of the windows, on a backend that
-    keeps top log-probabilities. `over='lowest'` is the score of the online form. Other scores work too. A warning names the paper's score
-    if the role `main` has another verifier.
+    `verifier="confidence(measure='top', over='tail')"` and `over='bottom'`, the mean of the lowest tenth of the
+    windows, on a backend that keeps top log-probabilities. `over='lowest'` is the score of the online form. Other
+    scores work too. A warning names the paper's score if the role `main` has another verifier.
 
-    Source: algorithm B6, offline form, Fu, Wang, Tian, Zhao, "Deep Think with Confidence" (2508.15260), from code. Differs: the share that
-    is kept depends by default on the number of candidates. The percentile is taken over the candidates that may win. Scores that may be
-    negative are mapped to [0, 1] first. Candidates with an unknown score are dropped; if all scores are unknown, the majority wins. With
-    `among` it is the vote of the online form, `deepconf_online`, which stops traces while they are written.
+    Source: algorithm B6, offline form, Fu, Wang, Tian, Zhao, "Deep Think with Confidence" (2508.15260), from code.
+    Differs: the share that is kept depends by default on the number of candidates. The percentile is taken over the
+    candidates that may win. Scores that may be negative are mapped to [0, 1] first. Candidates with an unknown score
+    are dropped; if all scores are unknown, the majority wins. With `among` it is the vote of the online form,
+    `deepconf_online`, which stops traces while they are written.
 
     Args:
-        keep: The percent of the candidates that are kept, ties included, above 0 and at most 100. It is η in the paper, 10 or 90; with 10,
-            confident wrong answers can win, and of at most 10 candidates it keeps one, as `best` does. None: 10, or as many percent as keep
-            five candidates.
-        among: The number of first candidates from which the percentile is computed, for all candidates; None: all of them.
+        keep: The percent of the candidates that are kept, ties included, above 0 and at most 100. It is η in the paper,
+            10 or 90; with 10, confident wrong answers can win, and of at most 10 candidates it keeps one, as `best`
+            does. None: 10, or as many percent as keep five candidates.
+        among: The number of first candidates from which the percentile is computed, for all candidates; None: all of
+            them.
         verifier: As in `ByScore`.
         aggregate: As in `ByScore`.
         truncated: As in `ByScore`.
@@ -46,7 +48,9 @@ class DeepConfidence(ByScore):
 
     Example:
         >>> import tts
-        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="best_of_n(n=8) | deepconf(keep=50)", verifier="confidence")
+        >>> found = tts.solve(
+        ...     "3 + 4 - 2 + 9", 400, model="toy", strategy="best_of_n(n=8) | deepconf(keep=50)", verifier="confidence"
+        ... )
         >>> found.answer, round(found.confidence, 2), found.usage.verifier_calls
         ('14', 1.0, 8)
     """

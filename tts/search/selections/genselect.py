@@ -20,15 +20,19 @@ from tts.types import Candidate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenSelect(Tournament):
-    """Chooses the answer whose candidates a judge names most often, when it is shown all of them in order and in the reverse order.
+    """Chooses the answer whose candidates a judge names most often, when it is shown all of them in order and in the
+    reverse order.
 
-    Source: Toshniwal et al., "GenSelect: A Generative Approach to Best-of-N" (2507.17797), and Chen et al., "Universal Self-Consistency for
-    Large Language Model Generation" (2311.17311, `by="consensus"`), read in descriptions and public implementations. Differs:
-    - Candidates are shown in two orders, so that a position bias cancels out; GenSelect shows random subsets in random orders.
+    Source: Toshniwal et al., "GenSelect: A Generative Approach to Best-of-N" (2507.17797), and Chen et al., "Universal
+    Self-Consistency for Large Language Model Generation" (2311.17311, `by="consensus"`), read in descriptions and
+    public implementations. Differs:
+    - Candidates are shown in two orders, so that a position bias cancels out; GenSelect shows random subsets in random
+      orders.
     - Replies vote by the answer of the candidate that they name. The questions are ours, and are parameters of `judge`.
     - Where all candidates have one answer nobody is asked. Without a reply that can be read, it is a majority vote.
 
-    The prompt has all candidates, so `judge(prompt_tokens=)` must leave room for them: a longer one is not shown, and a warning says so.
+    The prompt has all candidates, so `judge(prompt_tokens=)` must leave room for them: a longer one is not shown, and a
+    warning says so.
 
     Args:
         most: Candidates that are shown, the first with an answer, at least 2.
@@ -46,7 +50,12 @@ class GenSelect(Tournament):
         ...     return f'{{"best": {best}}}' if "best" in asked else f"The answer is {7 + ask.seed % 2}."
         >>> limits = tts.Budget(samples=40)
         >>> found = tts.solve(
-        ...     "What is 3 + 4?", limits, backend=model, task="math", verifier="judge(votes=1)", strategy="best_of_n(n=2) | genselect"
+        ...     "What is 3 + 4?",
+        ...     limits,
+        ...     backend=model,
+        ...     task="math",
+        ...     verifier="judge(votes=1)",
+        ...     strategy="best_of_n(n=2) | genselect",
         ... )
         >>> found.answer, found.confidence, found.usage.verifier_calls
         ('7', 1.0, 1)
@@ -66,7 +75,9 @@ class GenSelect(Tournament):
         shown = voters[: self.most]
         if len({candidates[i].answer_class for i in shown}) < 2:
             return by_class(candidates, np.ones(len(candidates)), voters)
-        named = await search.scoring.choose([candidates[i].trajectory for i in shown], self.verifier, search.problem, self.by)
+        named = await search.scoring.choose(
+            [candidates[i].trajectory for i in shown], self.verifier, search.problem, self.by
+        )
         if any(map(math.isnan, named)):
             return by_class(candidates, np.ones(len(candidates)), voters)
         weights = np.zeros(len(candidates))

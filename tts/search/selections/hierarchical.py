@@ -20,8 +20,9 @@ class Hierarchical(ByScore):
 
     A group's winner is the highest-scored candidate that has the group's winning answer; the first among equals.
 
-    Source: algorithm A14, Snell et al. (2408.03314), appendix, selection by verifier, verified. Differs: as `Weighted`. Without a
-    single known score it is a flat vote over all candidates, as in the paper, where votes within short chains were unstable.
+    Source: algorithm A14, Snell et al. (2408.03314), appendix, selection by verifier, verified. Differs: as `Weighted`.
+    Without a single known score it is a flat vote over all candidates, as in the paper, where votes within short chains
+    were unstable.
 
     Args:
         verifier: As in `ByScore`.
@@ -32,7 +33,9 @@ class Hierarchical(ByScore):
 
     Example:
         >>> import tts
-        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="best_of_n(n=8) | hierarchical", verifier="toy(error=0.1)")
+        >>> found = tts.solve(
+        ...     "3 + 4 - 2 + 9", 400, model="toy", strategy="best_of_n(n=8) | hierarchical", verifier="toy(error=0.1)"
+        ... )
         >>> found.answer, round(found.confidence, 2), found.usage.verifier_calls
         ('14', 0.98, 8)
     """

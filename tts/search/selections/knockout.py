@@ -20,15 +20,15 @@ from tts.types import Candidate
 class Knockout(Tournament):
     """Chooses the candidate that wins all its matches in a knockout tournament of all candidates.
 
-    Source: Chen et al., "Provable Scaling Laws for the Test-Time Compute of Large Language Models" (2411.19477), read in the abstract; a
-    tournament of N candidates with K comparisons a match, from memory. Differs:
+    Source: Chen et al., "Provable Scaling Laws for the Test-Time Compute of Large Language Models" (2411.19477), read
+    in the abstract; a tournament of N candidates with K comparisons a match, from memory. Differs:
     - Candidates meet in draw order: samples come in no order. The last of an odd number goes on without a match.
     - Two of one answer need no comparison: the first goes on.
     - A match is one comparison in both orders, in place of K sampled verdicts: a judge with `votes` samples several.
     - A match that is undecided, unknown, or not paid goes to the more frequent answer, then to the first candidate.
 
-    A single candidate wins without a match. Without one known comparison it is a majority vote. The weights are rounds survived; the
-    confidence is the product of the preferences for the winner.
+    A single candidate wins without a match. Without one known comparison it is a majority vote. The weights are rounds
+    survived; the confidence is the product of the preferences for the winner.
 
     Args:
         verifier: As in `ByPairs`.
@@ -44,7 +44,12 @@ class Knockout(Tournament):
         ...     return f'{{"better": "{better}"}}' if "better" in asked else f"The answer is {7 + ask.seed % 2}."
         >>> limits = tts.Budget(samples=40)
         >>> found = tts.solve(
-        ...     "What is 3 + 4?", limits, backend=model, task="math", verifier="judge(votes=1)", strategy="best_of_n(n=4) | knockout"
+        ...     "What is 3 + 4?",
+        ...     limits,
+        ...     backend=model,
+        ...     task="math",
+        ...     verifier="judge(votes=1)",
+        ...     strategy="best_of_n(n=4) | knockout",
         ... )
         >>> found.answer, found.usage.verifier_calls
         ('7', 2)
@@ -62,7 +67,10 @@ class Knockout(Tournament):
             matches = list(zip(going[::2], going[1::2], strict=False))
             held = [(a, b) for a, b in matches if candidates[a].answer_class != candidates[b].answer_class]
             said = await preferences(candidates, held, self.verifier, search)
-            winners = [_winner(match, said.get(match, 1.0), [votes[candidates[i].answer_class] for i in match]) for match in matches]
+            winners = [
+                _winner(match, said.get(match, 1.0), [votes[candidates[i].answer_class] for i in match])
+                for match in matches
+            ]
             for match, winner in zip(matches, winners, strict=True):
                 one = said.get(match, 1.0)
                 if not math.isnan(one):

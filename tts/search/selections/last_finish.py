@@ -15,7 +15,8 @@ from tts.types import Candidate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastFinish(Selection):
-    """Chooses the answer of the candidate with the most tokens, which finishes last where all samples are written at once.
+    """Chooses the answer of the candidate with the most tokens, which finishes last where all samples are written at
+    once.
 
     Source: a baseline. Candidates of one length share their vote.
 
@@ -38,4 +39,8 @@ class LastFinish(Selection):
         """Choose the longest."""
         del search
         voters = voters_of(candidates, self.truncated)
-        return by_class(candidates, places([-candidates[i].trajectory.num_tokens for i in voters], voters, len(candidates), 1), voters)
+        return by_class(
+            candidates,
+            places([-candidates[i].trajectory.num_tokens for i in voters], voters, len(candidates), 1),
+            voters,
+        )

@@ -18,23 +18,24 @@ from tts.types import Candidate
 class League(Tournament):
     """Chooses the candidate with the highest mean win over its matches.
 
-    Source: Chen et al., "Provable Scaling Laws for the Test-Time Compute of Large Language Models" (2411.19477), read in the abstract; K
-    random opponents of each of N candidates, from memory. Differs:
-    - A candidate meets the next `opponents` in draw order, in a circle, in place of random ones: samples come in no order. So each has
-      twice as many matches, half of them as another's opponent, and many opponents make a full round of all pairs.
+    Source: Chen et al., "Provable Scaling Laws for the Test-Time Compute of Large Language Models" (2411.19477), read
+    in the abstract; K random opponents of each of N candidates, from memory. Differs:
+    - A candidate meets the next `opponents` in draw order, in a circle, in place of random ones: samples come in no
+      order. So each has twice as many matches, half of them as another's opponent, and many opponents make a full round
+      of all pairs.
     - Two of one answer do not meet. A candidate without a known match has a half.
     - A match is worth how far the judge prefers the one over the other, over both orders.
 
-    Equal means go to the more frequent answer, then to the first candidate. A single candidate wins without a match. Without one known
-    comparison it is a majority vote. The weights are the means.
+    Equal means go to the more frequent answer, then to the first candidate. A single candidate wins without a match.
+    Without one known comparison it is a majority vote. The weights are the means.
 
     Args:
         opponents: The opponents of each candidate, at least 1 (K in the paper).
         verifier: As in `ByPairs`.
         truncated: As in `ByPairs`.
 
-    Cost: at most N x `opponents` verifier calls, and N (N - 1) / 2 at most, each a pair in both orders; `opponents` are held for with every
-    sample. As many, in order, as the budget pays.
+    Cost: at most N x `opponents` verifier calls, and N (N - 1) / 2 at most, each a pair in both orders; `opponents` are
+    held for with every sample. As many, in order, as the budget pays.
 
     Example:
         >>> import tts
@@ -44,7 +45,12 @@ class League(Tournament):
         ...     return f'{{"better": "{better}"}}' if "better" in asked else f"The answer is {7 + ask.seed % 2}."
         >>> limits = tts.Budget(samples=40)
         >>> found = tts.solve(
-        ...     "What is 3 + 4?", limits, backend=model, task="math", verifier="judge(votes=1)", strategy="best_of_n(n=4) | league"
+        ...     "What is 3 + 4?",
+        ...     limits,
+        ...     backend=model,
+        ...     task="math",
+        ...     verifier="judge(votes=1)",
+        ...     strategy="best_of_n(n=4) | league",
         ... )
         >>> found.answer, found.usage.verifier_calls
         ('7', 3)
@@ -60,12 +66,17 @@ class League(Tournament):
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
         """Hold the matches."""
         voters = voters_of(candidates, self.truncated)
-        matches = ((a, b) for a, b in fixtures(voters, self.opponents) if candidates[a].answer_class != candidates[b].answer_class)
+        matches = (
+            (a, b)
+            for a, b in fixtures(voters, self.opponents)
+            if candidates[a].answer_class != candidates[b].answer_class
+        )
         return by_mean_win(candidates, voters, await preferences(candidates, matches, self.verifier, search))
 
 
 def fixtures(entrants: Sequence[int], opponents: int) -> Iterator[tuple[int, int]]:
-    """Yield the pairs that are compared: each entrant and the `opponents` that follow it, with all entrants in a circle.
+    """Yield the pairs that are compared: each entrant and the `opponents` that follow it, with all entrants in a
+    circle.
 
     Neighbours come first. No pair comes twice.
     """

@@ -18,16 +18,18 @@ from tts.types import Candidate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MajorityOfBests(ByScore):
-    """Chooses the most likely answer of best-of-m, where the m candidates are drawn at random with replacement from the N there are.
+    """Chooses the most likely answer of best-of-m, where the m candidates are drawn at random with replacement from the
+    N there are.
 
-    A subset of one is a majority vote; the larger it is, the more the best-scored decides. Only the order of scores matters.
+    A subset of one is a majority vote; the larger it is, the more the best-scored decides. Only the order of scores
+    matters.
 
-    Source: Rakhsha et al., "Majority of the Bests: Improving Best-of-N via Bootstrapping" (2511.18630), read in the abstract: the mode of
-    the bootstrapped output of best-of-N; replacement is from memory. Differs:
+    Source: Rakhsha et al., "Majority of the Bests: Improving Best-of-N via Bootstrapping" (2511.18630), read in the
+    abstract: the mode of the bootstrapped output of best-of-N; replacement is from memory. Differs:
     - The probability of each candidate is computed exactly from its rank, in place of many drawn samples.
     - m is the root of N, rounded up, unless `subset` gives it; the paper chooses it by the data.
-    - Candidates of equal score share their probability evenly. One whose score is unknown is not drawn. Without a single known score it
-      is a majority vote.
+    - Candidates of equal score share their probability evenly. One whose score is unknown is not drawn. Without a
+      single known score it is a majority vote.
 
     Args:
         subset: Candidates of a bootstrap sample, at least 1 (m in the paper); None: the root of N.
@@ -40,7 +42,11 @@ class MajorityOfBests(ByScore):
     Example:
         >>> import tts
         >>> found = tts.solve(
-        ...     "3 + 4 - 2 + 9", 400, model="toy", strategy="best_of_n(n=8) | majority_of_bests", verifier="toy(error=0.1)"
+        ...     "3 + 4 - 2 + 9",
+        ...     400,
+        ...     model="toy",
+        ...     strategy="best_of_n(n=8) | majority_of_bests",
+        ...     verifier="toy(error=0.1)",
         ... )
         >>> found.answer, round(found.confidence, 2), found.usage.verifier_calls
         ('14', 1.0, 8)

@@ -1,4 +1,6 @@
-"""Medoid: the answer that is nearest to all others, by vectors of their texts. For answers that no two samples write alike."""
+"""Medoid: the answer that is nearest to all others, by vectors of their texts. For answers that no two samples write
+alike.
+"""
 
 from __future__ import annotations
 
@@ -36,20 +38,23 @@ def _check_embedder(name: str, value: Any) -> None:
 class Medoid(Selection):
     """Chooses the answer with the greatest mean similarity to the answers of all candidates.
 
-    The similarity of two answers is the cosine of their vectors, at least 0. A candidate without an answer is similar to nothing. The
-    confidence is the mean similarity of the chosen one, itself included. Where texts are equal or have nothing in common, that is its
-    share of votes.
+    The similarity of two answers is the cosine of their vectors, at least 0. A candidate without an answer is similar
+    to nothing. The confidence is the mean similarity of the chosen one, itself included. Where texts are equal or have
+    nothing in common, that is its share of votes.
 
-    Source: minimum Bayes risk (Kumar, Byrne, "Minimum Bayes-Risk Decoding for Statistical Machine Translation", HLT-NAACL 2004),
-    UNVERIFIED (from memory), with the cosine as the gain and equal weights. With `threshold` ours: the medoid of the largest cluster.
+    Source: minimum Bayes risk (Kumar, Byrne, "Minimum Bayes-Risk Decoding for Statistical Machine Translation",
+    HLT-NAACL 2004), UNVERIFIED (from memory), with the cosine as the gain and equal weights. With `threshold` ours: the
+    medoid of the largest cluster.
 
     Args:
-        embedder: Makes the vectors: "sentences", "endpoint(url='http://localhost:8000', model='…')", "ngrams", or another of the table;
-            None: the solver's, else "ngrams", which compares words and not meaning, as the solution then warns.
+        embedder: Makes the vectors: "sentences", "endpoint(url='http://localhost:8000', model='…')", "ngrams", or
+            another of the table; None: the solver's, else "ngrams", which compares words and not meaning, as the
+            solution then warns.
         threshold: Mean cosine distance in [0, 2] up to which clusters are joined; None: all answers are one cluster.
         truncated: As in `Majority`.
 
-    Cost: one vector for each answer that is written differently. Where an embedding server fails, words are compared, and the solution
+    Cost: one vector for each answer that is written differently. Where an embedding server fails, words are compared,
+    and the solution
         warns of it.
 
     Example:
@@ -88,7 +93,9 @@ class Medoid(Selection):
         counts = np.bincount(of[members], minlength=len(places))
         kinds = np.zeros(len(places), np.int64)
         kinds[of] = [candidates[i].answer_class or 0 for i in voters]
-        sums = summed(vectors, kinds, counts) if len(places) <= _FEW else await search.run(summed, vectors, kinds, counts)
+        sums = (
+            summed(vectors, kinds, counts) if len(places) <= _FEW else await search.run(summed, vectors, kinds, counts)
+        )
         worth = np.zeros(len(voters))
         worth[members] = np.round(sums / len(candidates), _EQUAL)[of[members]]
         weights = np.zeros(len(candidates))
@@ -97,7 +104,8 @@ class Medoid(Selection):
         winner = judged[voters[int(np.argmax(worth))]]
         may_win = set(voters)
         order = sorted(
-            range(len(judged)), key=lambda i: (judged[i].answer_class != winner.answer_class, i not in may_win, -judged[i].weight, i)
+            range(len(judged)),
+            key=lambda i: (judged[i].answer_class != winner.answer_class, i not in may_win, -judged[i].weight, i),
         )
         ranked = tuple(judged[i] for i in order)
         return Selected((first_writing(winner, candidates),), ranked, min(1.0, winner.weight))
@@ -112,7 +120,8 @@ class Medoid(Selection):
             return await search.embed(texts, HashedNgrams())
         if isinstance(chosen, HashedNgrams) and len(set(texts)) > 1:
             search.notes.warn(
-                f"the selection {self} compared words, not meaning: name a model of sentences, medoid(embedder='sentences'), "
+                f"the selection {self} compared words, not meaning: name a model of sentences, "
+                "medoid(embedder='sentences'), "
                 "or an embeddings endpoint"
             )
         return vectors

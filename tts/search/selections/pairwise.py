@@ -20,20 +20,24 @@ from tts.types import Candidate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairwise(ByPairs):
-    """Chooses the answer that wins most of its comparisons with the other frequent answers. Each is shown by its first candidate.
+    """Chooses the answer that wins most of its comparisons with the other frequent answers. Each is shown by its first
+    candidate.
 
-    A comparison is worth how far the judge prefers the one over the other, over both orders. One that is unknown is worth a half to
-    each. Wins are divided by the comparisons. Equal ones go to the more frequent answer, then to the first.
+    A comparison is worth how far the judge prefers the one over the other, over both orders. One that is unknown is
+    worth a half to each. Wins are divided by the comparisons. Equal ones go to the more frequent answer, then to the
+    first.
 
-    Source: tournaments of answers as in Liu et al., "PairJudge RM" (2501.13007), UNVERIFIED (from memory). Differs: every answer meets
-    every other, where the paper's lose one match and leave; position-swapped as Zheng et al. (2306.05685).
+    Source: tournaments of answers as in Liu et al., "PairJudge RM" (2501.13007), UNVERIFIED (from memory). Differs:
+    every answer meets every other, where the paper's lose one match and leave; position-swapped as Zheng et al.
+    (2306.05685).
 
     Args:
         most: Answers that are compared, the most frequent; at least 2.
         verifier: As in `ByPairs`.
         truncated: As in `ByPairs`.
 
-    Cost: at most `most` (`most` - 1) / 2 verifier calls, each a pair in both orders; as many, in order, as the budget pays.
+    Cost: at most `most` (`most` - 1) / 2 verifier calls, each a pair in both orders; as many, in order, as the budget
+    pays.
 
     Example:
         >>> import tts
@@ -43,7 +47,12 @@ class Pairwise(ByPairs):
         ...     return f'{{"better": "{better}"}}' if "better" in asked else f"The answer is {7 + ask.seed % 2}."
         >>> limits = tts.Budget(samples=40)
         >>> found = tts.solve(
-        ...     "What is 3 + 4?", limits, backend=model, task="math", verifier="judge(votes=1)", strategy="best_of_n(n=4) | pairwise"
+        ...     "What is 3 + 4?",
+        ...     limits,
+        ...     backend=model,
+        ...     task="math",
+        ...     verifier="judge(votes=1)",
+        ...     strategy="best_of_n(n=4) | pairwise",
         ... )
         >>> found.answer, found.usage.verifier_calls
         ('7', 1)
@@ -71,12 +80,16 @@ class Pairwise(ByPairs):
                 won[a].append(share)
                 won[b].append(1 - share)
         others = len(kinds) - 1  # an unknown comparison with one is a half
-        wins = {kind: math.fsum([*(shares := won[members[kind][0]]), (others - len(shares)) / 2]) / others for kind in kinds}
+        wins = {
+            kind: math.fsum([*(shares := won[members[kind][0]]), (others - len(shares)) / 2]) / others for kind in kinds
+        }
         order = sorted(kinds, key=lambda kind: (-wins[kind], -len(members[kind]), kind))
         return self._select(candidates, members, order, wins)
 
     @staticmethod
-    def _select(candidates: Sequence[Candidate], members: dict[int, list[int]], order: Sequence[int], wins: dict[int, float]) -> Selected:
+    def _select(
+        candidates: Sequence[Candidate], members: dict[int, list[int]], order: Sequence[int], wins: dict[int, float]
+    ) -> Selected:
         weights = np.zeros(len(candidates))
         for kind in order:
             weights[members[kind][0]] = wins[kind]

@@ -18,17 +18,18 @@ from tts.types import Candidate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pessimistic(ByScore):
-    """Chooses by the law of InferenceTimePessimism, which gives score r the probability max(0, r - threshold) / (N beta).
+    """Chooses by the law of InferenceTimePessimism, which gives score r the probability max(0, r - threshold) / (N
+    beta).
 
         r_1 .. r_N = the scores of N samples
         threshold: (1/N) sum_i max(0, (r_i - threshold) / beta) = 1
         draw one of the samples with probability max(0, r_i - threshold) / (N beta)
 
-    It maximizes the expected score less beta / 2 times the chi-squared divergence from the samples. A small beta is `best`, and a large one
-    counts all samples alike. So a few wrong solutions of high score cannot win alone.
+    It maximizes the expected score less beta / 2 times the chi-squared divergence from the samples. A small beta is
+    `best`, and a large one counts all samples alike. So a few wrong solutions of high score cannot win alone.
 
-    Source: Huang, Block, Liu, Jiang, Krishnamurthy, Foster, "Is Best-of-N the Best of Them? Coverage, Scaling, and Optimality in
-    Inference-Time Alignment" (2503.21878), algorithm 2, and public implementations of it. Differs:
+    Source: Huang, Block, Liu, Jiang, Krishnamurthy, Foster, "Is Best-of-N the Best of Them? Coverage, Scaling, and
+    Optimality in Inference-Time Alignment" (2503.21878), algorithm 2, and public implementations of it. Differs:
     - By default the answer with the largest probability is chosen; the paper draws a sample (`by="draw"`).
     - The draw is of the law itself. The paper's rejection sampling takes an unscored sample where it rejects all N.
     - Scores are mapped to [0, 1]. Candidates without an answer or with an unknown score are no samples.
@@ -45,7 +46,9 @@ class Pessimistic(ByScore):
 
     Example:
         >>> import tts
-        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="best_of_n(n=8) | pessimistic", verifier="toy(error=0.1)")
+        >>> found = tts.solve(
+        ...     "3 + 4 - 2 + 9", 400, model="toy", strategy="best_of_n(n=8) | pessimistic", verifier="toy(error=0.1)"
+        ... )
         >>> found.answer, round(found.confidence, 2), found.usage.verifier_calls
         ('14', 1.0, 8)
     """
@@ -68,7 +71,9 @@ class Pessimistic(ByScore):
             return chosen
         drawn = int(search.rng("pessimistic").choice(len(candidates), p=law / law.sum()))
         judged = with_weights(candidates, law, (self.verifier, scores))[drawn]
-        return Selected((judged.answer or "",), (judged, *(c for c in chosen.ranked if c.index != judged.index)), chosen.confidence)
+        return Selected(
+            (judged.answer or "",), (judged, *(c for c in chosen.ranked if c.index != judged.index)), chosen.confidence
+        )
 
 
 def pessimistic_law(scores: NDArray[np.float64], beta: float) -> NDArray[np.float64]:

@@ -1,4 +1,6 @@
-"""Pivot tournament: a ring of matches finds a few strong candidates, and every candidate is then compared with these."""
+"""Pivot tournament: a ring of matches finds a few strong candidates, and every candidate is then compared with
+these.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,12 @@ class Pivot(Tournament):
     - The ring is in draw order, in place of a random one: samples come in no order.
     - A match is one comparison in both orders. The paper's ring shows each candidate once in each place.
     - Two of one answer do not meet: either gives the same answer.
-    - The preference is the verifier's own, from 0 to 1. The paper's is the logistic function of the difference of two grades.
+    - The preference is the verifier's own, from 0 to 1. The paper's is the logistic function of the difference of two
+      grades.
 
-    A candidate without a known match has a half. Equal means go to the more frequent answer, then to the first candidate. Without one known
-    comparison it is a majority vote. The weights are the means; the confidence is the winner's.
+    A candidate without a known match has a half. Equal means go to the more frequent answer, then to the first
+    candidate. Without one known comparison it is a majority vote. The weights are the means; the confidence is the
+    winner's.
 
     Pairs are asked for pivot by pivot, so that prompts that begin with one pivot follow one another.
 
@@ -42,8 +46,8 @@ class Pivot(Tournament):
         verifier: The role that compares, such as `judge` or `grader`.
         truncated: "vote": a truncated candidate with an answer counts; "drop": it does not.
 
-    Cost: at most N (k + 1) verifier calls, and N (N - 1) / 2 at most, each a pair in both orders. k + 1 are held for with every sample. As
-    many, in order, as the budget pays.
+    Cost: at most N (k + 1) verifier calls, and N (N - 1) / 2 at most, each a pair in both orders. k + 1 are held for
+    with every sample. As many, in order, as the budget pays.
 
     Example:
         >>> import tts
@@ -53,7 +57,12 @@ class Pivot(Tournament):
         ...     return f'{{"better": "{better}"}}' if "better" in asked else f"The answer is {7 + ask.seed % 2}."
         >>> limits = tts.Budget(samples=40)
         >>> found = tts.solve(
-        ...     "What is 3 + 4?", limits, backend=model, task="math", verifier="judge(votes=1)", strategy="best_of_n(n=4) | pivot"
+        ...     "What is 3 + 4?",
+        ...     limits,
+        ...     backend=model,
+        ...     task="math",
+        ...     verifier="judge(votes=1)",
+        ...     strategy="best_of_n(n=4) | pivot",
         ... )
         >>> found.answer, found.usage.verifier_calls
         ('7', 3)
@@ -76,7 +85,11 @@ class Pivot(Tournament):
         matches = pivot_pairs(pivots, kinds, {frozenset(pair) for pair in ring})
         said |= await preferences(candidates, matches, self.verifier, search)
         found = by_mean_win(candidates, voters, said)
-        return found if all(map(math.isnan, said.values())) else Selected(found.answers, found.ranked, found.ranked[0].weight)
+        return (
+            found
+            if all(map(math.isnan, said.values()))
+            else Selected(found.answers, found.ranked, found.ranked[0].weight)
+        )
 
 
 def pivot_pairs(pivots: Sequence[int], kinds: Mapping[int, int], met: Set[frozenset[int]]) -> Iterator[tuple[int, int]]:

@@ -25,11 +25,13 @@ _LIMITS = ((0.2, 0.8), *((0.01, None),) * 4)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rpc(ByScore):
-    """Drops the paths that belong to the low mode of the probabilities, and chooses the answer whose distinct paths' sum highest.
+    """Drops the paths that belong to the low mode of the probabilities, and chooses the answer whose distinct paths'
+    sum highest.
 
-    Source: algorithm B3, Zhou et al., "Bridging Internal Probability and Self-Consistency for Effective and Efficient LLM Reasoning"
-    (2502.00511), from code: length-normalised probabilities (the paper writes path probabilities), two Weibull laws fitted by maximum
-    likelihood, the second test that guards against a bad fit, each path text counted once. Differs:
+    Source: algorithm B3, Zhou et al., "Bridging Internal Probability and Self-Consistency for Effective and Efficient
+    LLM Reasoning" (2502.00511), from code: length-normalised probabilities (the paper writes path probabilities), two
+    Weibull laws fitted by maximum likelihood, the second test that guards against a bad fit, each path text counted
+    once. Differs:
     - The probabilities are the scores of `verifier`, which should be `confidence`: its default is this probability.
     - Below `least` paths nothing is dropped.
     - Scores outside [0, high] are mapped to [0, 1] first. Without a single known one it is a majority vote.
@@ -96,7 +98,9 @@ class Mixture(NamedTuple):
 
 
 def fit(values: NDArray[np.float64]) -> Mixture:
-    """Return the mixture that makes values above 0 most likely, from the paper's start and within its limits; a function of the set."""
+    """Return the mixture that makes values above 0 most likely, from the paper's start and within its limits; a
+    function of the set.
+    """
     ordered = np.sort(values)  # so that no rounding depends on the order of the paths
 
     def surprise(at: NDArray[np.float64]) -> float:

@@ -1,4 +1,6 @@
-"""Selective answering: another selection's answer where it is sure enough, and none, with the reason, where it is not."""
+"""Selective answering: another selection's answer where it is sure enough, and none, with the reason, where it is
+not.
+"""
 
 from __future__ import annotations
 
@@ -24,17 +26,19 @@ from tts.types import Candidate
 class Selective(Selection):
     """Chooses by another selection, and answers only where the confidence reaches a threshold.
 
-    A threshold of your own keeps no stated risk. `tts.solve(…, risk=…, calibration=FILE)` does, by a threshold of `tts calibrate`.
+    A threshold of your own keeps no stated risk. `tts.solve(…, risk=…, calibration=FILE)` does, by a threshold of
+    `tts calibrate`.
 
-    Source: algorithm B20, Jurayj, Cheng, Van Durme, "Is That Your Final Answer? Test-Time Scaling Improves Selective Question Answering"
-    (2502.13962): answer iff the confidence is at least the threshold. Differs: the confidence is the selection's or a verifier's, where
-    the paper takes the probability of the answer's digits in one trace.
+    Source: algorithm B20, Jurayj, Cheng, Van Durme, "Is That Your Final Answer? Test-Time Scaling Improves Selective
+    Question Answering" (2502.13962): answer iff the confidence is at least the threshold. Differs: the confidence is
+    the selection's or a verifier's, where the paper takes the probability of the answer's digits in one trace.
 
     Args:
-        threshold: The least confidence that is answered, at least 0; 0 answers all, above 1 none. An unknown one reaches only 0.
+        threshold: The least confidence that is answered, at least 0; 0 answers all, above 1 none. An unknown one
+            reaches only 0.
         by: The selection that chooses, by name: "majority", "weighted", "best", "borda", …
-        on: "share": the winner's share of all weight, as `Solution.confidence`; "score": the highest score, mapped to [0, 1], among the
-            candidates with the chosen answer.
+        on: "share": the winner's share of all weight, as `Solution.confidence`; "score": the highest score, mapped to
+            [0, 1], among the candidates with the chosen answer.
         verifier: As in that selection; a selection without scores takes none.
         aggregate: As in that selection; a selection without scores takes none.
         truncated: As in that selection.
@@ -60,7 +64,10 @@ class Selective(Selection):
         check_parameters(self)
         scored = bool(needs_of(self.inner).verifiers)
         if not scored and self.on == "score":
-            raise ConfigError(f"on is 'score', but the selection {self.by!r} asks no verifier", hint="name one that does, such as 'best'")
+            raise ConfigError(
+                f"on is 'score', but the selection {self.by!r} asks no verifier",
+                hint="name one that does, such as 'best'",
+            )
         if not scored and (self.verifier, self.aggregate) != ("main", "last"):
             raise ConfigError(f"by is {self.by!r}, but that selection takes no verifier and no aggregate")
 
@@ -73,7 +80,9 @@ class Selective(Selection):
         """The selection that chooses."""
         if self.by == self.registered_as or self.by not in SELECTIONS:
             known = ", ".join(name for name in SELECTIONS.names() if name != self.registered_as)
-            raise ConfigError(f"by is {shown(self.by)}, but must be the name of another selection", hint=f"known: {known}")
+            raise ConfigError(
+                f"by is {shown(self.by)}, but must be the name of another selection", hint=f"known: {known}"
+            )
         made = SELECTIONS.get(self.by)()
         mine = {name: getattr(self, name) for name in ("verifier", "aggregate", "truncated")}
         return dataclasses.replace(made, **{f.name: mine[f.name] for f in dataclasses.fields(made) if f.name in mine})

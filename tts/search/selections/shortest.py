@@ -22,9 +22,9 @@ class Shortest(Selection):
 
     Where all samples are written at once, these are the first k to finish.
 
-    Source: Hassid et al., "Don't Overthink it. Preferring Shorter Thinking Chains for Improved LLM Reasoning" (2505.17813), short-m@k, read
-    in the abstract: the majority of the first m to finish. Differs: candidates without an answer are not among the k. Those that share the
-    length of the last place share the places that are left.
+    Source: Hassid et al., "Don't Overthink it. Preferring Shorter Thinking Chains for Improved LLM Reasoning"
+    (2505.17813), short-m@k, read in the abstract: the majority of the first m to finish. Differs: candidates without an
+    answer are not among the k. Those that share the length of the last place share the places that are left.
 
     Args:
         k: Candidates that vote, at least 1.
@@ -47,11 +47,16 @@ class Shortest(Selection):
         """Choose by the vote of the shortest."""
         del search
         voters = voters_of(candidates, self.truncated)
-        return by_class(candidates, places([candidates[i].trajectory.num_tokens for i in voters], voters, len(candidates), self.k), voters)
+        return by_class(
+            candidates,
+            places([candidates[i].trajectory.num_tokens for i in voters], voters, len(candidates), self.k),
+            voters,
+        )
 
 
 def places(lengths: Sequence[int], voters: Sequence[int], count: int, k: int) -> NDArray[np.float64]:
-    """Return the weight of each of `count` candidates: 1 for the k first by length, an equal part for those that tie for the last places.
+    """Return the weight of each of `count` candidates: 1 for the k first by length, an equal part for those that tie
+    for the last places.
 
     Args:
         lengths: The length of each voter; the least come first.

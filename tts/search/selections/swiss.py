@@ -1,4 +1,6 @@
-"""Swiss tournament: candidates that do about equally well meet, and the one with the best weighted share of wins is chosen."""
+"""Swiss tournament: candidates that do about equally well meet, and the one with the best weighted share of wins is
+chosen.
+"""
 
 from __future__ import annotations
 
@@ -28,17 +30,20 @@ class Swiss(Tournament):
         coverage: every candidate meets `least` others
         until N x `matches` pairs have met:
             sort the candidates by their shares ; pair neighbours within `window` places, the nearest shares first
-        share of i = sum_j w_ij v_ij / sum_j w_ij ;  v = 1 for a win, 1/2 for a tie, 0 for a loss ;  w = max(margin, floor)
+        share of i = sum_j w_ij v_ij / sum_j w_ij ;  v = 1 for a win, 1/2 for a tie, 0 for a loss ;  w = max(margin,
+        floor)
 
-    Source: Singh et al., "V1: Unifying Generation and Self-Verification for Parallel Reasoners" (2603.04304), the inference algorithm, read
-    in the paper, its repository's description and audits of its code. The code's budget is 1 to 3 comparisons a candidate, its least degree
-    2, its window 8 and its floor 0.1. The paper's text swaps win and loss in v; its code does not. Differs:
-    - The margin is |2p - 1| of the judge's preference p over both orders; the paper's is the difference of two grades from 1 to 10.
+    Source: Singh et al., "V1: Unifying Generation and Self-Verification for Parallel Reasoners" (2603.04304), the
+    inference algorithm, read in the paper, its repository's description and audits of its code. The code's budget is 1
+    to 3 comparisons a candidate, its least degree 2, its window 8 and its floor 0.1. The paper's text swaps win and
+    loss in v; its code does not. Differs:
+    - The margin is |2p - 1| of the judge's preference p over both orders; the paper's is the difference of two grades
+      from 1 to 10.
     - Two of one answer do not meet: either gives the same answer.
     - Coverage takes the opponent with the fewest matches, then the next in draw order, in place of random ones.
 
-    Equal shares go to the more frequent answer, then to the first candidate. Without one known comparison it is a majority vote. The
-    weights are the shares; the confidence is the winner's.
+    Equal shares go to the more frequent answer, then to the first candidate. Without one known comparison it is a
+    majority vote. The weights are the shares; the confidence is the winner's.
 
     Args:
         matches: Comparisons for each candidate on average, at least 1.
@@ -48,8 +53,8 @@ class Swiss(Tournament):
         verifier: The role that compares.
         truncated: "vote": a truncated candidate with an answer counts; "drop": it does not.
 
-    Cost: at most N x `matches` verifier calls, and N (N - 1) / 2 at most, each a pair in both orders. `matches` are held for with every
-    sample.
+    Cost: at most N x `matches` verifier calls, and N (N - 1) / 2 at most, each a pair in both orders. `matches` are
+    held for with every sample.
 
     Example:
         >>> import tts
@@ -59,7 +64,12 @@ class Swiss(Tournament):
         ...     return f'{{"better": "{better}"}}' if "better" in asked else f"The answer is {7 + ask.seed % 2}."
         >>> limits = tts.Budget(samples=40)
         >>> found = tts.solve(
-        ...     "What is 3 + 4?", limits, backend=model, task="math", verifier="judge(votes=1)", strategy="best_of_n(n=4) | swiss"
+        ...     "What is 3 + 4?",
+        ...     limits,
+        ...     backend=model,
+        ...     task="math",
+        ...     verifier="judge(votes=1)",
+        ...     strategy="best_of_n(n=4) | swiss",
         ... )
         >>> found.answer, found.usage.verifier_calls
         ('7', 3)
@@ -132,7 +142,9 @@ def covering_pairs(kinds: Mapping[int, int], least: int) -> Iterator[Pair]:
             yield _pair(a, b)
 
 
-def near_pairs(shares: Mapping[int, float], kinds: Mapping[int, int], met: Mapping[Pair, float], window: int) -> list[Pair]:
+def near_pairs(
+    shares: Mapping[int, float], kinds: Mapping[int, int], met: Mapping[Pair, float], window: int
+) -> list[Pair]:
     """Return the pairs of a round, the nearest shares first: no entrant is in two of them, and none has met before."""
     ranked = sorted(shares, key=lambda i: (-shares[i], i))
     open_pairs = [

@@ -20,25 +20,29 @@ from tts.types import Candidate
 class Weighted(ByScore):
     """Chooses the answer with the largest sum of its candidates' scores (weighted best-of-N).
 
-    Source: algorithm A1, mode weighted (Li et al. 2206.02336; Snell et al. 2408.03314). Differs: scores are mapped from the
-    verifier's range to [0, 1], since sums of signed scores mean nothing. If all scores are unknown, it is a majority vote.
+    Source: algorithm A1, mode weighted (Li et al. 2206.02336; Snell et al. 2408.03314). Differs: scores are mapped from
+    the verifier's range to [0, 1], since sums of signed scores mean nothing. If all scores are unknown, it is a
+    majority vote.
 
-    With `temperature` it is CISC: Taubenfeld et al., "Confidence Improves Self-Consistency in LLMs" (2502.06233), read in the authors'
-    code. The weights are then the softmax of the scores, as the verifier gives them, over the candidates of the problem. Only differences
-    of scores count. A high temperature gives the majority vote, a low one the answer of the best score.
+    With `temperature` it is CISC: Taubenfeld et al., "Confidence Improves Self-Consistency in LLMs" (2502.06233), read
+    in the authors' code. The weights are then the softmax of the scores, as the verifier gives them, over the
+    candidates of the problem. Only differences of scores count. A high temperature gives the majority vote, a low one
+    the answer of the best score.
 
     Args:
         verifier: The role that scores.
         aggregate: The way in which step scores are combined, such as "last", "min", "prod" or "mean".
         truncated: "vote": a truncated candidate with an answer counts; "drop": it does not.
-        temperature: The temperature of the softmax, above 0, in units of the score; None: the scores are summed as they are. The paper
-            tunes it for each model and kind of confidence on other problems.
+        temperature: The temperature of the softmax, above 0, in units of the score; None: the scores are summed as they
+            are. The paper tunes it for each model and kind of confidence on other problems.
 
     Cost: one verifier call for each candidate, also for those without an answer, since the confidence needs all scores.
 
     Example:
         >>> import tts
-        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="best_of_n(n=8) | weighted", verifier="toy(error=0.1)")
+        >>> found = tts.solve(
+        ...     "3 + 4 - 2 + 9", 400, model="toy", strategy="best_of_n(n=8) | weighted", verifier="toy(error=0.1)"
+        ... )
         >>> found.answer, round(found.confidence, 2), found.usage.verifier_calls
         ('14', 0.98, 8)
     """
@@ -51,12 +55,18 @@ class Weighted(ByScore):
         scores = await scores_of(candidates, search, self.verifier, self.aggregate)
         weights = np.ones(len(candidates))
         if not np.isnan(scores).all():
-            sure = units_of(scores, search, self.verifier) if self.temperature is None else exponentials(scores, self.temperature)
+            sure = (
+                units_of(scores, search, self.verifier)
+                if self.temperature is None
+                else exponentials(scores, self.temperature)
+            )
             weights = np.nan_to_num(sure, nan=0.0)
         return by_class(candidates, weights, voters_of(candidates, self.truncated), (self.verifier, scores))
 
 
 def exponentials(scores: NDArray[np.float64], temperature: float) -> NDArray[np.float64]:
-    """Return the softmax of scores up to a factor, NaN where unknown: the greatest is 1. At least one score is known."""
+    """Return the softmax of scores up to a factor, NaN where unknown: the greatest is 1. At least one score is
+    known.
+    """
     with np.errstate(over="ignore"):  # a quotient beyond all numbers has the exponential 0
         return np.exp((scores - np.nanmax(scores)) / temperature)

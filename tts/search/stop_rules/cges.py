@@ -22,15 +22,18 @@ _SURE = 1e-9  # a confidence is kept so far from 0 and 1
 class CGES(StopRule):
     """Stops when the posterior probability of one answer reaches the threshold, and returns this answer.
 
-    A score c is read as the probability that its candidate is right. Under answer a, a candidate that gave a has the likelihood c, and
-    any other (1 - c) / (K - 1), with K possible answers and an even prior. Candidates without an answer or a known score do not count.
+    A score c is read as the probability that its candidate is right. Under answer a, a candidate that gave a has the
+    likelihood c, and any other (1 - c) / (K - 1), with K possible answers and an even prior. Candidates without an
+    answer or a known score do not count.
 
-    Guarantee: none. Suppose that scores were calibrated, candidates independent given the right answer, and wrong answers spread evenly
-    over `answers`. Then at most 1 - threshold of the stops would be wrong. Samples of one model repeat the same wrong answers, so they are
-    not independent. With `answers=None` the bound does not hold even then, since K grows with what is seen.
+    Guarantee: none. Suppose that scores were calibrated, candidates independent given the right answer, and wrong
+    answers spread evenly over `answers`. Then at most 1 - threshold of the stops would be wrong. Samples of one model
+    repeat the same wrong answers, so they are not independent. With `answers=None` the bound does not hold even then,
+    since K grows with what is seen.
 
-    Source: CGES, Aghazadeh et al. (2511.02603): the abstract; its algorithm 1 from a third-party implementation, the paper's own text was
-    not read. There the unseen answer may stop the search too; here only a seen one can. `answers` is ours.
+    Source: CGES, Aghazadeh et al. (2511.02603): the abstract; its algorithm 1 from a third-party implementation, the
+    paper's own text was not read. There the unseen answer may stop the search too; here only a seen one can. `answers`
+    is ours.
 
     Args:
         threshold: The threshold in [0, 1].
@@ -46,7 +49,11 @@ class CGES(StopRule):
     Example:
         >>> import tts
         >>> found = tts.solve(
-        ...     "3 + 4 - 2 + 9", 400, model="toy", strategy="best_of_n(n=16) | cges | majority", verifier="toy(error=0.1)"
+        ...     "3 + 4 - 2 + 9",
+        ...     400,
+        ...     model="toy",
+        ...     strategy="best_of_n(n=16) | cges | majority",
+        ...     verifier="toy(error=0.1)",
         ... )
         >>> found.answer, found.usage.samples, found.stopped_by
         ('14', 3, 'cges')
@@ -64,7 +71,9 @@ class CGES(StopRule):
 
     def should_stop(self, candidates: Sequence[Candidate]) -> StopDecision | None:
         """Return a stop when one answer is likely enough."""
-        known = [(c, score) for c in candidates if c.answer_class is not None and not math.isnan(score := self._score(c))]
+        known = [
+            (c, score) for c in candidates if c.answer_class is not None and not math.isnan(score := self._score(c))
+        ]
         if not known:
             return None
         chances = answer_posterior([c.answer_class or 0 for c, _ in known], [score for _, score in known], self.answers)

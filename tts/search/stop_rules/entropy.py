@@ -16,11 +16,14 @@ from tts.types import Candidate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entropy(StopRule):
-    """Stops when the answers so far agree well: their entropy, as a share of the greatest possible, is at most the threshold.
+    """Stops when the answers so far agree well: their entropy, as a share of the greatest possible, is at most the
+    threshold.
 
-    The share is H / ln k over the k candidates with an answer: 0 where all agree, 1 where all differ. The selection chooses.
+    The share is H / ln k over the k candidates with an answer: 0 where all agree, 1 where all differ. The selection
+    chooses.
 
-    Source: the entropy rule in the code of ASC (algorithm B1, 2305.11860: at most .75); its normaliser, and `least`, are ours.
+    Source: the entropy rule in the code of ASC (algorithm B1, 2305.11860: at most .75); its normaliser, and `least`,
+    are ours.
 
     Args:
         threshold: The threshold in [0, 1]; 0 stops only where all agree.

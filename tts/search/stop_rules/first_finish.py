@@ -19,15 +19,19 @@ from tts.types import Candidate
 class FirstFinish(StopRule):
     """Stops when the first k solutions have ended, by their tokens; the selection chooses among these.
 
-    Whether short thoughts are better depends on the model: replay it on recorded samples of yours first. Selections `shortest` and
-    `last_finish` are its baselines.
+    Whether short thoughts are better depends on the model: replay it on recorded samples of yours first. Selections
+    `shortest` and `last_finish` are its baselines.
 
-    Source: Hassid et al., "Don't Overthink it. Preferring Shorter Thinking Chains for Improved LLM Reasoning" (2505.17813), short-m@k:
-    k chains at once, the answer of a vote of the m that end first. Differs:
-    - Names: its m is our k, its k is our n. Equal votes go to the answer that came first, which is that of the shorter chain.
-    - All n begin at once, as many as the budget pays to their expected end. The others never begin, and a warning says so.
-    - Late solutions are written to a length of at most a sixteenth, or 16 tokens, beyond that of the k-th, and these tokens are charged.
-    - On servers solutions are taken as they arrive, so that the result is not reproducible. Function models write all to their ends.
+    Source: Hassid et al., "Don't Overthink it. Preferring Shorter Thinking Chains for Improved LLM Reasoning"
+    (2505.17813), short-m@k: k chains at once, the answer of a vote of the m that end first. Differs:
+    - Names: its m is our k, its k is our n. Equal votes go to the answer that came first, which is that of the shorter
+      chain.
+    - All n begin at once, as many as the budget pays to their expected end. The others never begin, and a warning says
+      so.
+    - Late solutions are written to a length of at most a sixteenth, or 16 tokens, beyond that of the k-th, and these
+      tokens are charged.
+    - On servers solutions are taken as they arrive, so that the result is not reproducible. Function models write all
+      to their ends.
 
     Args:
         k: The solutions that are waited for, at least 1. Truncated ones do not count.
@@ -36,7 +40,9 @@ class FirstFinish(StopRule):
 
     Example:
         >>> import tts
-        >>> found = tts.solve("3 + 4 - 2 + 9", 800, model="toy", strategy="best_of_n(n=8) | first_finish(k=4) | majority")
+        >>> found = tts.solve(
+        ...     "3 + 4 - 2 + 9", 800, model="toy", strategy="best_of_n(n=8) | first_finish(k=4) | majority"
+        ... )
         >>> found.answer, len(found.candidates), found.usage.samples, found.stopped_by
         ('14', 4, 8, 'first finish')
     """

@@ -24,14 +24,17 @@ _PRESETS = {"bounded": (1.0, 0.05), "consol": (1e6, 0.94994)}  # prior and beta
 class MixtureSPRT(StopRule):
     """Stops as `sprt` does, with a prior over the first answer's share in place of one assumed share.
 
-    The share has the law Beta(prior, prior) above one half. The larger the prior, the smaller the differences that are looked for.
+    The share has the law Beta(prior, prior) above one half. The larger the prior, the smaller the differences that are
+    looked for.
 
-    Guarantee: that of `sprt`. With K possible answers, the chance that it ever stops for one that is not the most likely is at most
-    (K - 1) alpha / (1 - beta). None is given for a stop at no difference. By default it errs with a chance of at most 0.053 (K - 1), and
-    seven equal answers stop. The preset "consol" makes the bound void: a lead of three votes stops.
+    Guarantee: that of `sprt`. With K possible answers, the chance that it ever stops for one that is not the most
+    likely is at most (K - 1) alpha / (1 - beta). None is given for a stop at no difference. By default it errs with a
+    chance of at most 0.053 (K - 1), and seven equal answers stop. The preset "consol" makes the bound void: a lead of
+    three votes stops.
 
-    Source: ConSol, Lee et al. (2503.17587), its abstract and code (prior 1e6, beta 0.94994); Robbins, "Statistical methods related to the
-    law of the iterated logarithm" (1970). The bound for the two leaders of many answers, and the default parameters, are ours.
+    Source: ConSol, Lee et al. (2503.17587), its abstract and code (prior 1e6, beta 0.94994); Robbins, "Statistical
+    methods related to the law of the iterated logarithm" (1970). The bound for the two leaders of many answers, and the
+    default parameters, are ours.
 
     Args:
         preset: What prior and beta are where they are None: "bounded", 1 and 0.05; "consol", the paper's.
@@ -41,9 +44,7 @@ class MixtureSPRT(StopRule):
 
     Example:
         >>> import tts
-        >>> found = tts.solve(
-        ...     "3 + 4 - 2 + 9", 400, model="toy", strategy="best_of_n(n=16) | mixture_sprt | majority"
-        ... )
+        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="best_of_n(n=16) | mixture_sprt | majority")
         >>> found.answer, found.usage.samples, found.stopped_by
         ('14', 16, 'mixture_sprt')
     """
@@ -74,7 +75,9 @@ class MixtureSPRT(StopRule):
 
 @lru_cache(maxsize=10_000)
 def log_mixture_ratio(first: int, second: int, prior: float) -> float:
-    """Return the log of the mean of (2p)^first (2(1 - p))^second, first >= second, over p of law Beta(prior, prior) above one half."""
+    """Return the log of the mean of (2p)^first (2(1 - p))^second, first >= second, over p of law Beta(prior, prior)
+    above one half.
+    """
     a, b = prior + first, prior + second
     above = float(betainc(b, a, 0.5))  # the part of Beta(a, b) above one half
     # the law is symmetric, so that half of it lies above one half

@@ -31,15 +31,18 @@ class Pandora(StopRule):
         reference = m + s (1 - e) ln(horizon / 5) ; utility of x = x / (x + reference), its chance against the reference
         stop where E[utility of max(X, best)] - utility of best <= price, with X above m exponential of mean s (1 + e)
 
-    Source: Kalayci, Raman, Dughmi, "Optimal Stopping vs Best-of-N for Inference Time Optimization" (2510.01394), read in the authors' code.
-    Differs:
+    Source: Kalayci, Raman, Dughmi, "Optimal Stopping vs Best-of-N for Inference Time Optimization" (2510.01394), read
+    in the authors' code. Differs:
     - Half of the law lies above the median; the code counts the tail as all of it, which doubles the gain.
     - The tail's mean is its upper bound, as in the paper; the code computes the bound and uses the estimate.
-    - The condition is evaluated at the best score. It is the same as a best score above the index, without a root to be found.
-    - Scores that all lie in [0, 1] are taken as probabilities, by their log-odds. Candidates without an answer are samples, but not best.
+    - The condition is evaluated at the best score. It is the same as a best score above the index, without a root to be
+      found.
+    - Scores that all lie in [0, 1] are taken as probabilities, by their log-odds. Candidates without an answer are
+      samples, but not best.
 
     Args:
-        price: The cost of a sample, above 0, in units of the chance to beat the reference. The paper's are from 0.00006 to 0.008.
+        price: The cost of a sample, above 0, in units of the chance to beat the reference. The paper's are from 0.00006
+            to 0.008.
         least: Samples before it may stop, at least 2.
         horizon: Samples to which the reference belongs, at least 6: what a long run of best-of-n would draw.
         delta: The chance that the bound is too low, above 0 and below 1.
@@ -51,8 +54,11 @@ class Pandora(StopRule):
     Example:
         >>> import tts
         >>> found = tts.solve(
-        ...     "3 + 4 - 2 + 9", 800, model="toy", strategy="best_of_n(n=32) | pandora(price=0.05, least=4) | best",
-        ...     verifier="toy(error=0.1)"
+        ...     "3 + 4 - 2 + 9",
+        ...     800,
+        ...     model="toy",
+        ...     strategy="best_of_n(n=32) | pandora(price=0.05, least=4) | best",
+        ...     verifier="toy(error=0.1)",
         ... )
         >>> found.answer, found.usage.samples, found.stopped_by
         ('14', 4, 'pandora')
@@ -98,7 +104,8 @@ class Pandora(StopRule):
 
 
 def tail_gain(best: float, median: float, mean: float, reference: float) -> float:
-    """Return E[(u(X) - u(best))+] for u(x) = x / (x + reference), where X is above `median` with chance 1/2, by an exponential law.
+    """Return E[(u(X) - u(best))+] for u(x) = x / (x + reference), where X is above `median` with chance 1/2, by an
+    exponential law.
 
     Args:
         best: The value to beat, at least the median.

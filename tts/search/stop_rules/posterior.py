@@ -20,12 +20,12 @@ _EXACT_TOSSES = 1000
 class Posterior(StopRule):
     """Stops when the most frequent answer is unlikely to be overtaken by the second.
 
-    With a votes for the one and b for the other it stops once Pr[X > 1/2] >= threshold, X ~ Beta(a + 1, b + 1). Candidates without
-    an answer do not vote. The selection chooses the answer.
+    With a votes for the one and b for the other it stops once Pr[X > 1/2] >= threshold, X ~ Beta(a + 1, b + 1).
+    Candidates without an answer do not vote. The selection chooses the answer.
 
-    Source: ASC, algorithm B1, Aggarwal et al., "Let's Sample Step by Step: Adaptive-Consistency" (2305.11860), its Beta rule,
-    verified in the paper and its code; 40 samples at most there (give the strategy n=40). The test is sequential, so the threshold
-    is no error rate.
+    Source: ASC, algorithm B1, Aggarwal et al., "Let's Sample Step by Step: Adaptive-Consistency" (2305.11860), its Beta
+    rule, verified in the paper and its code; 40 samples at most there (give the strategy n=40). The test is sequential,
+    so the threshold is no error rate.
 
     Args:
         threshold: The threshold in [0, 1]; 1 stops never. At 0.95 four equal answers stop.
@@ -69,5 +69,7 @@ def _tail(tosses: int, most: int) -> float:
     while heads and share > 1e-18 * terms:
         share *= heads / (tosses - heads + 1)
         terms, heads = terms + share, heads - 1
-    log_largest = math.lgamma(tosses + 1) - math.lgamma(most + 1) - math.lgamma(tosses - most + 1) - tosses * math.log(2)
+    log_largest = (
+        math.lgamma(tosses + 1) - math.lgamma(most + 1) - math.lgamma(tosses - most + 1) - tosses * math.log(2)
+    )
     return math.exp(log_largest) * terms

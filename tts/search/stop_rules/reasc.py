@@ -24,17 +24,20 @@ _LARGEST = 700.0  # exponent of a weight
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReASC(StopRule):
-    """Stops at a first candidate of score `gate`, or when the leading answer is unlikely to be overtaken; returns the leading answer.
+    """Stops at a first candidate of score `gate`, or when the leading answer is unlikely to be overtaken; returns the
+    leading answer.
 
-    A candidate of score s has the weight max(1, exp(pull (s - mean) / spread)); without a known score, 1. With the summed weights a of the
-    leading answer and b of the next, it stops once Pr[X > 1/2] >= threshold, X ~ Beta(a + 1, b + 1).
+    A candidate of score s has the weight max(1, exp(pull (s - mean) / spread)); without a known score, 1. With the
+    summed weights a of the leading answer and b of the next, it stops once Pr[X > 1/2] >= threshold, X ~ Beta(a + 1, b
+    + 1).
 
-    Guarantee: none. Weights above 1 count one candidate for several, and the test is repeated, so that the threshold is no error rate. With
-    the defaults and scores in [0, 1] every weight is 1, which is the rule `posterior`. `ReASC.calibrated` sets mean, spread and gate.
+    Guarantee: none. Weights above 1 count one candidate for several, and the test is repeated, so that the threshold is
+    no error rate. With the defaults and scores in [0, 1] every weight is 1, which is the rule `posterior`.
+    `ReASC.calibrated` sets mean, spread and gate.
 
     Source: ReASC, Kim et al. (2601.02970): the abstract, and the authors' code, whose pull is 0.7. Their score is
-    `confidence(measure='certainty', over='bottom', window=128)`. Their online form sets the gate by two normal laws without verdicts; here
-    it is the offline form, with verdicts.
+    `confidence(measure='certainty', over='bottom', window=128)`. Their online form sets the gate by two normal laws
+    without verdicts; here it is the offline form, with verdicts.
 
     Args:
         threshold: The threshold in [0, 1]; 1 stops never but at the gate.
@@ -50,7 +53,11 @@ class ReASC(StopRule):
     Example:
         >>> import tts
         >>> found = tts.solve(
-        ...     "3 + 4 - 2 + 9", 400, model="toy", strategy="best_of_n(n=16) | reasc(gate=0.9) | majority", verifier="toy(error=0.1)"
+        ...     "3 + 4 - 2 + 9",
+        ...     400,
+        ...     model="toy",
+        ...     strategy="best_of_n(n=16) | reasc(gate=0.9) | majority",
+        ...     verifier="toy(error=0.1)",
         ... )
         >>> found.answer, found.usage.samples, found.stopped_by
         ('14', 7, 'reasc')
@@ -73,7 +80,8 @@ class ReASC(StopRule):
     def calibrated(cls, scores: ArrayLike, right: ArrayLike, *, precision: float = 0.9) -> ReASC:
         """Return the rule for the scores and verdicts of one candidate a problem, as the authors' offline code sets it.
 
-        The gate is the lowest score at and above which a share of `precision` is right, and at least the mean score of right candidates.
+        The gate is the lowest score at and above which a share of `precision` is right, and at least the mean score of
+        right candidates.
 
         Args:
             scores: [P], finite.
@@ -85,7 +93,10 @@ class ReASC(StopRule):
         """
         values, verdicts = np.asarray(scores, np.float64), np.asarray(right, np.bool_)
         if values.ndim != 1 or values.shape != verdicts.shape or len(values) < 2 or not np.isfinite(values).all():
-            raise ConfigError(f"scores is of shape {values.shape} and right of {verdicts.shape}, but must be finite, of 2 problems or more")
+            raise ConfigError(
+                f"scores is of shape {values.shape} and right of {verdicts.shape}, but must be finite, of 2 problems "
+                "or more"
+            )
         check_number("precision", precision, 0, 1, optional=False)
         spread = float(values.std())
         gate = _gate(values, verdicts, precision)
@@ -100,7 +111,11 @@ class ReASC(StopRule):
         if not weights:
             return None
         leader = max(weights, key=lambda kind: (weights[kind], -kind))
-        if len(candidates) == 1 and self.gate is not None and candidates[0].scores.get(self.verifier, math.nan) >= self.gate:
+        if (
+            len(candidates) == 1
+            and self.gate is not None
+            and candidates[0].scores.get(self.verifier, math.nan) >= self.gate
+        ):
             return StopDecision("reasc: gate", candidates[0].answer)
         second = max((weight for kind, weight in weights.items() if kind != leader), default=0.0)
         if self.threshold == 1 or betainc(weights[leader] + 1, second + 1, 0.5) > 1 - self.threshold:
@@ -109,7 +124,11 @@ class ReASC(StopRule):
 
     def _weight(self, candidate: Candidate) -> float:
         score = candidate.scores.get(self.verifier, math.nan)
-        return 1.0 if math.isnan(score) else max(1.0, math.exp(min(_LARGEST, self.pull * (score - self.mean) / self.spread)))
+        return (
+            1.0
+            if math.isnan(score)
+            else max(1.0, math.exp(min(_LARGEST, self.pull * (score - self.mean) / self.spread)))
+        )
 
 
 def _gate(scores: np.ndarray, right: np.ndarray, precision: float) -> float | None:

@@ -19,10 +19,11 @@ from tts.types import Candidate
 class ScoreThreshold(StopRule):
     """Stops at the first candidate with an answer whose score reaches the threshold; the selection chooses.
 
-    With the verifier `self_evaluation` the score is the model's own prediction that a fresh start would do no better. Each candidate is
-    scored when it has ended. A score that cannot be paid then, or is unknown, stops nothing.
+    With the verifier `self_evaluation` the score is the model's own prediction that a fresh start would do no better.
+    Each candidate is scored when it has ended. A score that cannot be paid then, or is unknown, stops nothing.
 
-    Source: algorithm A13, Manvi, Singh, Ermon, "Adaptive Inference-Time Compute" (2410.02725); the rule itself is from memory.
+    Source: algorithm A13, Manvi, Singh, Ermon, "Adaptive Inference-Time Compute" (2410.02725); the rule itself is from
+    memory.
 
     Args:
         threshold: The threshold in the verifier's range (theta).
@@ -34,8 +35,11 @@ class ScoreThreshold(StopRule):
     Example:
         >>> import tts
         >>> found = tts.solve(
-        ...     "3 + 4 - 2 + 9", 400, model="toy", strategy="best_of_n(n=16) | score_threshold(threshold=0.9) | majority",
-        ...     verifier="toy"
+        ...     "3 + 4 - 2 + 9",
+        ...     400,
+        ...     model="toy",
+        ...     strategy="best_of_n(n=16) | score_threshold(threshold=0.9) | majority",
+        ...     verifier="toy",
         ... )
         >>> found.answer, found.usage.samples, found.stopped_by
         ('24', 2, 'score')

@@ -24,19 +24,21 @@ _PRESETS = {"bounded": (0.75, 0.05), "consol": (0.5001, 0.949976)}  # share and 
 class SPRT(StopRule):
     """Stops when a sequential probability ratio test tells the two leading answers apart, or finds no difference.
 
-    The hypothesis that the first answer has `share` of the votes of both is tested against the hypothesis that it has half. With a votes
-    for the first and b for the second, the log-likelihood ratio is a ln(2 share) + b ln(2 (1 - share)). It stops at ln((1 - beta) / alpha)
-    and above, and at ln(beta / (1 - alpha)) and below. Other answers, and candidates without one, do not count. The selection chooses the
-    answer.
+    The hypothesis that the first answer has `share` of the votes of both is tested against the hypothesis that it has
+    half. With a votes for the first and b for the second, the log-likelihood ratio is a ln(2 share) + b ln(2 (1 -
+    share)). It stops at ln((1 - beta) / alpha) and above, and at ln(beta / (1 - alpha)) and below. Other answers, and
+    candidates without one, do not count. The selection chooses the answer.
 
     Guarantee: with K possible answers, the chance that it ever stops for one that is not the most likely is at most
-    (K - 1) alpha / (1 - beta). This holds at any number of samples (Ville's inequality). With two answers of which one has at least
-    `share`, the chance that it ever stops for no difference is at most beta / (1 - alpha). By default it errs with a chance of at most
-    0.053 (K - 1), and eight equal answers stop. The preset "consol" makes both bounds void: a lead of three votes stops, whatever was seen
-    before. The most likely answer may be wrong: nothing here bounds that.
+    (K - 1) alpha / (1 - beta). This holds at any number of samples (Ville's inequality). With two answers of which one
+    has at least `share`, the chance that it ever stops for no difference is at most beta / (1 - alpha). By default it
+    errs with a chance of at most 0.053 (K - 1), and eight equal answers stop. The preset "consol" makes both bounds
+    void: a lead of three votes stops, whatever was seen before. The most likely answer may be wrong: nothing here
+    bounds that.
 
-    Source: ConSol, Lee et al. (2503.17587), its abstract and code (share 0.5001, beta 0.949976); Wald, "Sequential tests of statistical
-    hypotheses" (1945). The bounds for the two leaders of many answers, and the default parameters, are ours.
+    Source: ConSol, Lee et al. (2503.17587), its abstract and code (share 0.5001, beta 0.949976); Wald, "Sequential
+    tests of statistical hypotheses" (1945). The bounds for the two leaders of many answers, and the default parameters,
+    are ours.
 
     Args:
         preset: What share and beta are where they are None: "bounded", 0.75 and 0.05; "consol", the paper's.
@@ -78,7 +80,8 @@ def check_error_rates(alpha: float, beta: float) -> None:
     """Raise ConfigError where the error rates of a sequential test sum to 1 or more."""
     if alpha + beta >= 1:
         raise ConfigError(
-            f"alpha is {alpha!r} and beta is {beta!r}, but their sum must be below 1", hint="for example alpha=0.05, beta=0.05"
+            f"alpha is {alpha!r} and beta is {beta!r}, but their sum must be below 1",
+            hint="for example alpha=0.05, beta=0.05",
         )
 
 

@@ -13,11 +13,13 @@ from tts.types import Candidate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unanimous(StopRule):
-    """Stops at the first window of candidates that all agree, and returns that window's answer, whatever was seen before.
+    """Stops at the first window of candidates that all agree, and returns that window's answer, whatever was seen
+    before.
 
     Windows do not overlap; a candidate without an answer keeps its window from agreeing.
 
-    Source: ESC, Li et al., "Escape Sky-high Cost" (2401.10480, ICLR 2024); the authors' code returns the window's answer too.
+    Source: ESC, Li et al., "Escape Sky-high Cost" (2401.10480, ICLR 2024); the authors' code returns the window's
+    answer too.
 
     Args:
         window: Candidates in a window (w in the paper), at least 1.
@@ -26,7 +28,9 @@ class Unanimous(StopRule):
 
     Example:
         >>> import tts
-        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="best_of_n(n=16) | unanimous(window=3) | majority")
+        >>> found = tts.solve(
+        ...     "3 + 4 - 2 + 9", 400, model="toy", strategy="best_of_n(n=16) | unanimous(window=3) | majority"
+        ... )
         >>> found.answer, found.usage.samples, found.stopped_by
         ('14', 9, 'unanimous')
     """

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from tts.search.strategies.community.mixture_of_agents import MixtureOfAgents as MixtureOfAgents
     from tts.search.strategies.community.pacore import PaCoRe as PaCoRe
     from tts.search.strategies.community.program_aided import ProgramAided as ProgramAided
-    from tts.search.strategies.community.recursive_self_aggregation import RecursiveSelfAggregation as RecursiveSelfAggregation
+    from tts.search.strategies.community.recursive_self_aggregation import (
+        RecursiveSelfAggregation as RecursiveSelfAggregation,
+    )
     from tts.search.strategies.community.self_refine import SelfRefine as SelfRefine
     from tts.search.strategies.community.spec_reason import SpecReason as SpecReason
     from tts.search.strategies.community.tree_of_thoughts import TreeOfThoughts as TreeOfThoughts

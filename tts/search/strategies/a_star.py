@@ -1,19 +1,19 @@
 """A*-decoding: best-first search over partial solutions; the state with the least f = g + h is continued next.
 
-h(s) = 1 - r(s), r being the verifier's score of the path in [0, 1]; g sums what the edges of the path cost. The first solution that is
-taken from the frontier is the answer, so tokens go where scores are high, and no further than needed.
+h(s) = 1 - r(s), r being the verifier's score of the path in [0, 1]; g sums what the edges of the path cost. The first
+solution that is taken from the frontier is the answer, so tokens go where scores are high, and no further than needed.
 
-Source: algorithm A8, Chatziveroglou, "A*-Decoding: Token-Efficient Inference Scaling" (2505.13672). Established, from secondary notes:
-states, k continuations, h = 1 - r, the least f next, g from increases of h alone. UNVERIFIED (from memory), so parameters here: the
-edge cost, whether the frontier is global, k, the caps. Differs:
+Source: algorithm A8, Chatziveroglou, "A*-Decoding: Token-Efficient Inference Scaling" (2505.13672). Established, from
+secondary notes: states, k continuations, h = 1 - r, the least f next, g from increases of h alone. UNVERIFIED (from
+memory), so parameters here: the edge cost, whether the frontier is global, k, the caps. Differs:
 - `drop` is the default edge cost, which is the literal reading of the notes.
 - Several states may be expanded in one call.
 - An unknown score (NaN) is the worst, h = 1. With one continuation nothing competes, and nothing is scored.
 - Copies among a state's continuations are dropped.
 - A path that ended without an answer is no solution, so the search goes on.
 - With `goals` above 1, or None, the search goes on after the first solution.
-- Where the budget ends the search, the solution in the frontier with the least f is the candidate. Where there is none, the best-scored
-  live path is completed from what was held back.
+- Where the budget ends the search, the solution in the frontier with the least f is the candidate. Where there is none,
+  the best-scored live path is completed from what was held back.
 """
 
 from __future__ import annotations
@@ -45,9 +45,11 @@ _COUNTED = ("tokens", "samples", "verifier_calls")  # units whose rest is said
 
 
 class OpenPath(NamedTuple):
-    """An open path. States are ordered by their fields: least f; ties: lower h, then deeper, then newest, which no two are.
+    """An open path. States are ordered by their fields: least f; ties: lower h, then deeper, then newest, which no two
+    are.
 
-    f: g + h. h: what the path still seems to lack. g: the cost of reaching it. `shallow` and `old`: minus its depth, its number.
+    f: g + h. h: what the path still seems to lack. g: the cost of reaching it. `shallow` and `old`: minus its depth,
+    its number.
     """
 
     f: float
@@ -70,32 +72,36 @@ class OpenPath(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AStar(Guided):
-    """Best-first search over partial solutions, by f = g + h with h = 1 - score. A state is a path; g is the cost of its edges.
+    """Best-first search over partial solutions, by f = g + h with h = 1 - score. A state is a path; g is the cost of
+    its edges.
 
     Args:
         branching: Continuations of an expanded state (k in the paper).
-        edge_cost: What an edge from h to h' adds to g. "drop": the fall of the score, max(0, h' - h). "consistent": the rise of the
-            score, max(0, h - h'); f then never falls along a path, as textbook A* requires. "zero": nothing, which is greedy
-            best-first search. "unit": 1 / max_steps.
+        edge_cost: What an edge from h to h' adds to g. "drop": the fall of the score, max(0, h' - h). "consistent": the
+            rise of the score, max(0, h - h'); f then never falls along a path, as textbook A* requires. "zero":
+            nothing, which is greedy best-first search. "unit": 1 / max_steps.
         frontier: "global": all open states compete; "local": only the continuations of the states expanded last.
         width: How many of the best open states are expanded in one call.
-        goals: Solutions to find, at least 1, the best first. 1, the default, is the paper's: the first solution is the answer, and what is
-            left of the budget stays unspent, as a warning says. None: as many as the budget pays. Several are weighted by score. Where no
-            open state is left, the search begins anew at the root.
-        expansions: Most states to expand. Then the solutions found are returned, or else the best open state is completed. None: until
-            the budget ends.
+        goals: Solutions to find, at least 1, the best first. 1, the default, is the paper's: the first solution is the
+            answer, and what is left of the budget stays unspent, as a warning says. None: as many as the budget pays.
+            Several are weighted by score. Where no open state is left, the search begins anew at the root.
+        expansions: Most states to expand. Then the solutions found are returned, or else the best open state is
+            completed. None: until the budget ends.
         temperature: As in `Guided`.
         max_steps: As in `Guided`.
         verifier: As in `Guided`.
         aggregate: As in `Guided`.
 
-    Cost: k steps and k verifier calls an expansion. The budget of n samples with d steps each pays about n d / k expansions. In samples:
+    Cost: k steps and k verifier calls an expansion. The budget of n samples with d steps each pays about n d / k
+    expansions. In samples:
         k for the root and k - 1 for each other expansion. The first solution of d steps takes at least d expansions.
     Random: none of its own.
 
     Example:
         >>> import tts
-        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="a_star(branching=3, goals=1)", verifier="toy")
+        >>> found = tts.solve(
+        ...     "3 + 4 - 2 + 9", 400, model="toy", strategy="a_star(branching=3, goals=1)", verifier="toy"
+        ... )
         >>> found.answer, found.usage.samples, found.usage.tokens
         ('14', 9, 90)
     """
@@ -110,7 +116,9 @@ class AStar(Guided):
     expansions: Count | None = None
 
     def default_selection(self, *, verified: bool) -> Selection:
-        """Return `weighted` by the score that guided the search, for one goal `best`; `majority` where there is no verifier."""
+        """Return `weighted` by the score that guided the search, for one goal `best`; `majority` where there is no
+        verifier.
+        """
         if not verified or self.goals == 1:
             return Guided.default_selection(self, verified=verified)
         return Weighted(verifier=self.verifier, aggregate=self.aggregate)
@@ -154,7 +162,9 @@ class AStar(Guided):
         return popped
 
     async def _continue(self, search: Search, states: Sequence[OpenPath]) -> list[OpenPath]:
-        made = await advance(search, [s.t for s in states], self.branching, max_steps=self.max_steps, temperature=self.temperature)
+        made = await advance(
+            search, [s.t for s in states], self.branching, max_steps=self.max_steps, temperature=self.temperature
+        )
         edges: list[tuple[OpenPath, Trajectory]] = []
         for state, children in zip(states, made, strict=False):
             fresh = {t.node: t for t in distinct(children)}
@@ -169,7 +179,9 @@ class AStar(Guided):
         return [OpenPath.of(t, s.g + cost(s.h, h, self.max_steps), h) for (s, t), h in zip(edges, lacks, strict=True)]
 
     async def _conclude(self, search: Search, frontier: list[OpenPath], goals: list[Candidate]) -> Sequence[Candidate]:
-        """Return the solutions, those in the frontier too; or the best state's completion (line 7), or what ended without an answer."""
+        """Return the solutions, those in the frontier too; or the best state's completion (line 7), or what ended
+        without an answer.
+        """
         goals += [self._candidate(search, state) for state in sorted(frontier) if state.is_goal]
         if goals:
             return goals[: self.goals]
@@ -178,7 +190,11 @@ class AStar(Guided):
     @staticmethod
     def _warn_of_rest(search: Search, found: int) -> None:
         """Say what is left of each limit where the search ends at its goal."""
-        rest = [f"{amount:,.0f} {unit}" for unit, amount in search.account.unspent().items() if unit in _COUNTED and amount >= 1]
+        rest = [
+            f"{amount:,.0f} {unit}"
+            for unit, amount in search.account.unspent().items()
+            if unit in _COUNTED and amount >= 1
+        ]
         if rest:
             solutions = "first solution" if found == 1 else f"{found} solutions"
             search.notes.warn(f"a_star ended at its {solutions} with {' and '.join(rest)} left; goals=None goes on")

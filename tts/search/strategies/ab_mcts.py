@@ -1,16 +1,21 @@
-"""AB-MCTS: a tree of whole solutions, in which Thompson sampling decides between a new solution and a revision of an old one.
+"""AB-MCTS: a tree of whole solutions, in which Thompson sampling decides between a new solution and a revision of an
+old one.
 
-    from the root: draw the worth of a new child, and that of going on below; go to the child whose draw is largest, until "new" wins
-    at the root, new is a plain solution; elsewhere its prompt shows the node's solution
-    its score is an observation of "new" at its parent, of its own arm, and of "below" and of the arms of all nodes above
+    from the root: draw the worth of a new child, and that of going on below; go to the child whose draw is largest,
+    until "new" wins at the root, new is a plain solution; elsewhere its prompt shows the node's solution
+    its score is an observation of "new" at its parent, of its own arm, and of "below" and of the arms of all nodes
+    above
 
-Source: algorithm B15, Inoue et al., "Wider or Deeper? Scaling LLM Inference-Time Compute with Adaptive Branching Tree Search" (2503.04412):
-AB-MCTS-A with normal or Beta posteriors and AB-MCTS-M with a mixed model, read in the code of treequest. Differs:
-- The mixed model's posterior is integrated over a grid, not sampled by a Markov chain (`tts.search.algorithms.thompson`).
-- The prompt is the task's "revise". Where it cannot show a solution, or that was cut short, the new child is a plain solution at the root.
+Source: algorithm B15, Inoue et al., "Wider or Deeper? Scaling LLM Inference-Time Compute with Adaptive Branching Tree
+Search" (2503.04412): AB-MCTS-A with normal or Beta posteriors and AB-MCTS-M with a mixed model, read in the code of
+treequest. Differs:
+- The mixed model's posterior is integrated over a grid, not sampled by a Markov chain
+  (`tts.search.algorithms.thompson`).
+- The prompt is the task's "revise". Where it cannot show a solution, or that was cut short, the new child is a plain
+  solution at the root.
 - A score that is unknown is no observation.
-- Which model writes is drawn by the same posterior, from the scores of each model's solutions in the whole tree. AB-MCTS-M of the code
-  does so too, by a mixed model over the models.
+- Which model writes is drawn by the same posterior, from the scores of each model's solutions in the whole tree.
+  AB-MCTS-M of the code does so too, by a mixed model over the models.
 """
 
 from __future__ import annotations
@@ -74,7 +79,9 @@ class AbMcts(Judged):
         >>> import tts
         >>> model = lambda ask: "The answer is 7."
         >>> limits = tts.Budget(samples=8)
-        >>> found = tts.solve("What is 3 + 4?", limits, backend=model, task="math", verifier=lambda p, t: 0.5, strategy="ab_mcts(n=4)")
+        >>> found = tts.solve(
+        ...     "What is 3 + 4?", limits, backend=model, task="math", verifier=lambda p, t: 0.5, strategy="ab_mcts(n=4)"
+        ... )
         >>> found.answer, found.usage.samples, found.usage.verifier_calls
         ('7', 4, 4)
     """
@@ -85,7 +92,9 @@ class AbMcts(Judged):
 
     def needs(self) -> Needs:
         """A verifier, and revisions by every writer."""
-        return Needs(verifiers=(self.verifier,), prompts=() if self.n == 1 else ("revise",), models=writers(*self.writers))
+        return Needs(
+            verifiers=(self.verifier,), prompts=() if self.n == 1 else ("revise",), models=writers(*self.writers)
+        )
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Write one solution after another, each where the posterior draws it."""

@@ -1,13 +1,13 @@
 """Adaptive sampling: solutions are drawn one after another until a verifier scores one high enough.
 
-Source: algorithm A13, Manvi, Singh, Ermon, "Adaptive Inference-Time Compute: LLMs Can Predict if They Can Do Better, Even
-Mid-Generation" (2410.02725). From the abstract: sampling that adapts to the model's own prediction, with the temperature annealed;
-the rule and the schedule are unverified (from memory). The prediction is the verifier `self_evaluation`, or any other verifier of whole
-solutions. Early pruning, the paper's other half, is `early_pruning`.
+Source: algorithm A13, Manvi, Singh, Ermon, "Adaptive Inference-Time Compute: LLMs Can Predict if They Can Do Better,
+Even Mid-Generation" (2410.02725). From the abstract: sampling that adapts to the model's own prediction, with the
+temperature annealed; the rule and the schedule are unverified (from memory). The prediction is the verifier
+`self_evaluation`, or any other verifier of whole solutions. Early pruning, the paper's other half, is `early_pruning`.
 
 Differs:
-- The temperature goes from `start` up to the run's. By default it is not annealed, so that one sample is a plain sample. The paper
-  starts from a greedy one: start=0.0.
+- The temperature goes from `start` up to the run's. By default it is not annealed, so that one sample is a plain
+  sample. The paper starts from a greedy one: start=0.0.
 - A score that is unknown does not stop the search.
 """
 
@@ -35,10 +35,10 @@ class Adaptive(Judged):
     """Samples drawn and judged one at a time.
 
     Args:
-        threshold: The score that ends it (theta), in the verifier's range; its lowest takes one sample, one beyond it all.
-            `threshold_for` finds the one with a wanted mean number of samples.
-        start: Temperature of the first sample, from which it is annealed: T_k = T - (T - start) / 2^(k-1), 0, .5, .75, … for
-            start 0 and T 1; None: all are drawn at T.
+        threshold: The score that ends it (theta), in the verifier's range; its lowest takes one sample, one beyond it
+            all. `threshold_for` finds the one with a wanted mean number of samples.
+        start: Temperature of the first sample, from which it is annealed: T_k = T - (T - start) / 2^(k-1), 0, .5, .75,
+            … for start 0 and T 1; None: all are drawn at T.
         n: As in `Judged`; no more are drawn.
         temperature: As in `Judged`; T in the formula.
         verifier: As in `Judged`.
@@ -48,7 +48,9 @@ class Adaptive(Judged):
 
     Example:
         >>> import tts
-        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="adaptive(n=8, threshold=0.8)", verifier="toy(error=0.1)")
+        >>> found = tts.solve(
+        ...     "3 + 4 - 2 + 9", 400, model="toy", strategy="adaptive(n=8, threshold=0.8)", verifier="toy(error=0.1)"
+        ... )
         >>> found.answer, found.usage.samples, found.usage.tokens
         ('14', 2, 84)
     """
@@ -88,17 +90,23 @@ def threshold_for(scores: NDArray[np.float64], samples: float) -> float:
     """
     count = scores.shape[1] if scores.ndim == 2 else 0
     if np.isnan(scores).all() or not 1 <= samples <= count:
-        raise ConfigError(f"samples is {samples}, but must be between 1 and the {count} that were scored of each problem")
+        raise ConfigError(
+            f"samples is {samples}, but must be between 1 and the {count} that were scored of each problem"
+        )
     levels = np.unique(scores[~np.isnan(scores)])
     # the mean never falls as the threshold rises
     within = bisect_right(range(len(levels)), samples, key=lambda i: mean_samples(scores, float(levels[i])))
     if not within:
         least = mean_samples(scores, float(levels[0]))
-        raise ConfigError(f"samples is {samples}, but the lowest threshold takes {least:.2f}: some samples have no score")
+        raise ConfigError(
+            f"samples is {samples}, but the lowest threshold takes {least:.2f}: some samples have no score"
+        )
     return float(levels[within - 1])
 
 
 def mean_samples(scores: NDArray[np.float64], threshold: float) -> float:
-    """Return the mean number of samples that a threshold takes of scores [P, N]: up to the first that reaches it, else all."""
+    """Return the mean number of samples that a threshold takes of scores [P, N]: up to the first that reaches it, else
+    all.
+    """
     good = scores >= threshold
     return float(np.where(good.any(axis=1), good.argmax(axis=1) + 1, scores.shape[1]).mean())

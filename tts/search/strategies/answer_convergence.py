@@ -1,13 +1,14 @@
 """Answer convergence: end a trace once the answer that it would give stops changing.
 
-After each step, or after so many tokens, an answer cue is forced after the text and the answer is decoded greedily. The trace ends with
-the answer that came k times in a row. Within a thought its end is forced before the cue.
+After each step, or after so many tokens, an answer cue is forced after the text and the answer is decoded greedily. The
+trace ends with the answer that came k times in a row. Within a thought its end is forced before the cue.
 
-Source: algorithm B9, Liu, Wang, "Answer Convergence as a Signal for Early Stopping in Reasoning" (2506.02536), from a secondary note:
-k = 10, a probe after each sentence. Probes after so many tokens: Fu et al., Dynasor (2412.20993, from memory). Differs:
+Source: algorithm B9, Liu, Wang, "Answer Convergence as a Signal for Early Stopping in Reasoning" (2506.02536), from a
+secondary note: k = 10, a probe after each sentence. Probes after so many tokens: Fu et al., Dynasor (2412.20993, from
+memory). Differs:
 - A probe stands after each step of the task. Nothing is probed after a thought.
-- The trace takes its next step before the last one is probed, so that probing leaves its draws alone. A decision comes one step late,
-  which costs that step.
+- The trace takes its next step before the last one is probed, so that probing leaves its draws alone. A decision comes
+  one step late, which costs that step.
 - A probe without an answer, or one that failed, begins the row anew.
 - n traces vote.
 - The learned forms (logits, activations) are left out.
@@ -41,13 +42,14 @@ class AnswerConvergence(Strategy):
         n: Traces, at least 1; None: as many as the budget pays.
         k: Equal answers in a row that end a trace, at least 1.
         every: Tokens between probes, at least 1; None: a probe after each step.
-        cue: Forced after a trace to have its answer, in words that the model was trained on and the task reads an answer after; None: the
-            task's (`Task.answer_cue`).
+        cue: Forced after a trace to have its answer, in words that the model was trained on and the task reads an
+            answer after; None: the task's (`Task.answer_cue`).
         tokens: Most tokens of a probe's answer, at least 1.
         temperature: The temperature of the traces; None: the run's.
         max_steps: The most steps of a trace, the last of which runs to the end of the solution.
 
-    Cost: what n solutions cost up to their convergence, and a probe a step: the cue, read, at most `tokens`, written, and one sample.
+    Cost: what n solutions cost up to their convergence, and a probe a step: the cue, read, at most `tokens`, written,
+    and one sample.
 
     Example:
         >>> import tts
@@ -88,7 +90,10 @@ class AnswerConvergence(Strategy):
     def _check_task(self, task: Task) -> None:
         """Raise ConfigError where neither the task nor the caller gives a text that opens an answer."""
         if not self._cue_of(task):
-            raise ConfigError(f"cue is not given, and the task {task.name!r} has no answer_cue", hint="give cue=, such as 'The answer is '")
+            raise ConfigError(
+                f"cue is not given, and the task {task.name!r} has no answer_cue",
+                hint="give cue=, such as 'The answer is '",
+            )
 
     def _cue_of(self, task: Task) -> str:
         """Return the text that opens an answer; "" where there is none."""
@@ -106,7 +111,13 @@ class AnswerConvergence(Strategy):
         (probes,) = await search.expand(forced, 1, END, temperature=0.0, max_tokens=self.tokens)
         ended = bool(probes) and probes[0].status != "active"  # else it was cut short
         answer = await call_or_postpone(search.task.extract, probes[0].response) if ended else None
-        row.count = 0 if answer is None else row.count + 1 if row.answer is not None and _same(search.task, row.answer, answer) else 1
+        row.count = (
+            0
+            if answer is None
+            else row.count + 1
+            if row.answer is not None and _same(search.task, row.answer, answer)
+            else 1
+        )
         row.answer = answer
         converged = row.count >= self.k
         if converged:

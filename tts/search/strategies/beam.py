@@ -1,16 +1,19 @@
 """Beam search: at every step keep the best-scored prefixes, and spend the same number of continuations on them.
 
-n beams take a step each; the n/M best of those that have not ended are kept, and each is continued M times. Paths that end leave
-the beam and compete again only at the end. So a finished path neither takes a live one's place nor is lost to it.
+n beams take a step each; the n/M best of those that have not ended are kept, and each is continued M times. Paths that
+end leave the beam and compete again only at the end. So a finished path neither takes a live one's place nor is lost to
+it.
 
-Source: algorithm A4, verified: Snell et al., "Scaling LLM Test-Time Compute Optimally can be More Effective than Scaling Model
-Parameters" (2408.03314); search-and-learn's code, which is followed line by line. Differs:
+Source: algorithm A4, verified: Snell et al., "Scaling LLM Test-Time Compute Optimally can be More Effective than
+Scaling Model Parameters" (2408.03314); search-and-learn's code, which is followed line by line. Differs:
 - n need not be a multiple of M: ceil(n/M) paths are kept, and continued in turn until there are n.
-- Among equal scores the earlier path is kept (the reference keeps the later), so a constant verifier keeps the plain sample.
+- Among equal scores the earlier path is kept (the reference keeps the later), so a constant verifier keeps the plain
+  sample.
 - Copies are dropped before they are scored, not after.
 - A beam that prunes nothing (M = 1 or n = 1) scores nothing.
 - The reference's cyclic copies of finished paths, up to n, are left out.
-- When the budget ends, what was held back completes the best live path, as for every method. This path is sampled, not greedy.
+- When the budget ends, what was held back completes the best live path, as for every method. This path is sampled, not
+  greedy.
 """
 
 from __future__ import annotations
@@ -35,9 +38,9 @@ class Beam(WideAhead):
     """Beam search over steps, with optional lookahead. The candidates are the n finished paths with the best scores.
 
     Args:
-        branching: Continuations of each kept path (M in the papers; search-and-learn: beam width). The n / M best paths are kept. 1
-            keeps all: best-of-n, if all paths have the same number of steps and duplicates are kept. The place of a path that ended
-            goes to a further continuation of a live one, as in the reference.
+        branching: Continuations of each kept path (M in the papers; search-and-learn: beam width). The n / M best paths
+            are kept. 1 keeps all: best-of-n, if all paths have the same number of steps and duplicates are kept. The
+            place of a path that ended goes to a further continuation of a live one, as in the reference.
         lookahead: Greedy steps that are written after a path before it is scored, and then dropped (k); 0: none.
         duplicates: The duplicates of live paths with the same text, "drop" keeps only the first, "keep" keeps all.
         n: As in `Wide`.
@@ -46,14 +49,17 @@ class Beam(WideAhead):
         verifier: As in `Wide`.
         aggregate: As in `Wide`.
 
-    Cost: n steps a level while any path is live, so at most n (lookahead + 1) x the tokens of the longest path. One verifier call a step,
-        at most n x max_steps. In samples: n, plus one for each continuation of a path beyond its first. A search with a larger n does not
-        contain one with a smaller n.
+    Cost: n steps a level while any path is live, so at most n (lookahead + 1) x the tokens of the longest path. One
+    verifier call a step,
+        at most n x max_steps. In samples: n, plus one for each continuation of a path beyond its first. A search with a
+        larger n does not contain one with a smaller n.
     Random: none of its own.
 
     Example:
         >>> import tts
-        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="beam(n=4, branching=2)", verifier="toy(error=0.1)")
+        >>> found = tts.solve(
+        ...     "3 + 4 - 2 + 9", 400, model="toy", strategy="beam(n=4, branching=2)", verifier="toy(error=0.1)"
+        ... )
         >>> found.answer, found.usage.samples, found.usage.tokens
         ('14', 7, 102)
     """
@@ -67,7 +73,8 @@ class Beam(WideAhead):
         done: list[Trajectory] = []
         while kept:
             beams = islice(cycle(kept), n)  # line 3
-            live, ended = split(await advance(search, beams, max_steps=self.max_steps, temperature=self.temperature))  # lines 4 and 5
+            # lines 4 and 5
+            live, ended = split(await advance(search, beams, max_steps=self.max_steps, temperature=self.temperature))
             done += ended
             if self.duplicates == "drop":  # line 8
                 live = distinct(live)
@@ -75,8 +82,12 @@ class Beam(WideAhead):
             search.keep(kept)
         return await self._first(search, done, n)
 
-    async def _best(self, search: Search, live: Sequence[Trajectory], ended: Sequence[Trajectory], n: int) -> list[Trajectory]:
-        """Return the n/M live paths that promise most, best first; those that have just ended are scored beside them."""
+    async def _best(
+        self, search: Search, live: Sequence[Trajectory], ended: Sequence[Trajectory], n: int
+    ) -> list[Trajectory]:
+        """Return the n/M live paths that promise most, best first; those that have just ended are scored beside
+        them.
+        """
         places = -(-n // self.branching)
         if places == n or not live:
             return list(live)

@@ -3,8 +3,8 @@
 With the selection `best` or `weighted` it is best-of-N by a verifier, with `majority` self-consistency, with
 `best_of_majority` the method of that name: one search, four choices.
 
-Source: algorithm A1, lines 1-2 (Snell et al. 2408.03314; Wang et al. 2203.11171). Differs: rows start in waves that the budget
-grants, so that N solutions never cost more than the budget. The first n of N are the same solutions for every N.
+Source: algorithm A1, lines 1-2 (Snell et al. 2408.03314; Wang et al. 2203.11171). Differs: rows start in waves that the
+budget grants, so that N solutions never cost more than the budget. The first n of N are the same solutions for every N.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class BestOfN(Strategy):
         n: Solutions to draw (N in the papers), at least 1; None: as many as the budget pays.
         temperature: The temperature of the model's law; None: the run's.
         effort: How long a served model thinks, in its own word ("low", "high"); None: the server's default.
-        thought_tokens: The most tokens of a thought, by a field of the server's own; 0: no thought; None: the run's limit.
+        thought_tokens: The most tokens of a thought, by a field of the server's own; 0: no thought; None: the run's
+            limit.
         writer: Role of the model that writes; the policy reads the problem in any case.
 
     Cost: n samples, n x mean length generated tokens; the selection's verifier calls.
@@ -52,12 +53,19 @@ class BestOfN(Strategy):
     def needs(self) -> Needs:
         """Its writer; efforts and limits of thoughts where it asks for them."""
         asked = Sampling(effort=self.effort or "", thought_tokens=self.thought_tokens)
-        return Needs(capabilities=tuple(asked.needs.values()), models=writers(self.writer), thought_tokens=self.thought_tokens)
+        return Needs(
+            capabilities=tuple(asked.needs.values()), models=writers(self.writer), thought_tokens=self.thought_tokens
+        )
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Complete the root N times."""
         await search.complete(
-            [search.root], self.n, temperature=self.temperature, effort=self.effort, thought_tokens=self.thought_tokens, model=self.writer
+            [search.root],
+            self.n,
+            temperature=self.temperature,
+            effort=self.effort,
+            thought_tokens=self.thought_tokens,
+            model=self.writer,
         )
         return search.candidates
 

@@ -3,12 +3,14 @@
     for each model, the cheapest first: draw its samples ; score them
     return where the score reaches the model's threshold ; the last model's samples are returned as they are
 
-Source: Chen, Zaharia, Zou, "FrugalGPT: How to Use Large Language Models While Reducing Cost and Improving Performance" (2305.05176), from
-memory: an order of models, a score of query and answer, a threshold for each model, chosen on labelled data under a limit of cost. Without
-a verifier the score is the agreement of a few samples: Yue et al., "Large Language Model Cascades with Mixture of Thoughts
-Representations for Cost-efficient Reasoning" (2310.03094), from memory. Differs:
+Source: Chen, Zaharia, Zou, "FrugalGPT: How to Use Large Language Models While Reducing Cost and Improving Performance"
+(2305.05176), from memory: an order of models, a score of query and answer, a threshold for each model, chosen on
+labelled data under a limit of cost. Without a verifier the score is the agreement of a few samples: Yue et al., "Large
+Language Model Cascades with Mixture of Thoughts Representations for Cost-efficient Reasoning" (2310.03094), from
+memory. Differs:
 - Several samples of a model may be drawn; with a verifier their best score counts.
-- Order and thresholds are given, not learnt here: `python -m research.allocation.cascades` chooses thresholds on a validation half.
+- Order and thresholds are given, not learnt here: `python -m research.allocation.cascades` chooses thresholds on a
+  validation half.
 - The samples of the model that is stopped at choose the answer; those of cheaper models do not vote.
 - Where the budget does not pay the next model's samples, the last model with an answer has the vote.
 """
@@ -43,17 +45,20 @@ class Cascade(Strategy):
     """One model after another, until one is sure enough.
 
     Args:
-        models: Roles of the models in the order in which they are asked, at least one. A role may come again, with more samples.
-            The policy reads the problem in any case, so it should be the cheapest.
-        samples: The samples of each model, a list of whole numbers of at least 1; None: three, and of the last model what the budget pays.
-        thresholds: The least score of a sure model, in [0, 1], one for each model but the last; None: .6. A model is the last one asked
-            where its score reaches it.
-        verifier: The role whose best score counts; None: the share of a model's samples that have its most frequent answer.
+        models: Roles of the models in the order in which they are asked, at least one. A role may come again, with more
+            samples. The policy reads the problem in any case, so it should be the cheapest.
+        samples: The samples of each model, a list of whole numbers of at least 1; None: three, and of the last model
+            what the budget pays.
+        thresholds: The least score of a sure model, in [0, 1], one for each model but the last; None: .6. A model is
+            the last one asked where its score reaches it.
+        verifier: The role whose best score counts; None: the share of a model's samples that have its most frequent
+            answer.
         aggregate: How the scores of steps become one.
         temperature: The temperature of all models; None: the run's.
-        efforts: How long the model of each stage thinks, one word a model ("low", "high"), so that one model may be asked with little
-            thought first; "" and None: the run's.
-        thought_tokens: The most tokens of a thought, by stage, where the server limits thoughts; 0: no thought; None: the run's limit.
+        efforts: How long the model of each stage thinks, one word a model ("low", "high"), so that one model may be
+            asked with little thought first; "" and None: the run's.
+        thought_tokens: The most tokens of a thought, by stage, where the server limits thoughts; 0: no thought; None:
+            the run's limit.
 
     Cost: the samples of all models that are asked, each at its model's price; with a verifier a call each.
     Random: none of its own.
@@ -86,19 +91,31 @@ class Cascade(Strategy):
             object.__setattr__(self, "samples", _numbers("samples", self.samples, count, int, (1, 2**63 - 1), rule))
         if self.thresholds is not None:
             rule = f"a list of {count - 1} numbers between 0 and 1, one a model but the last"
-            object.__setattr__(self, "thresholds", _numbers("thresholds", self.thresholds, count - 1, float, (0, 1), rule))
+            object.__setattr__(
+                self, "thresholds", _numbers("thresholds", self.thresholds, count - 1, float, (0, 1), rule)
+            )
         if self.efforts is not None:
             given: Any = self.efforts
-            if not isinstance(given, list | tuple) or len(given) != count or not all(isinstance(one, str) for one in given):
+            if (
+                not isinstance(given, list | tuple)
+                or len(given) != count
+                or not all(isinstance(one, str) for one in given)
+            ):
                 raise ConfigError(
-                    f"efforts is {shown(given)}, but must be a list of {count} words, one a model", hint="'' for the run's effort"
+                    f"efforts is {shown(given)}, but must be a list of {count} words, one a model",
+                    hint="'' for the run's effort",
                 )
             object.__setattr__(self, "efforts", tuple(given))
         if self.thought_tokens is not None:
             limits: Any = self.thought_tokens
-            if not isinstance(limits, list | tuple) or len(limits) != count or not all(one is None or _is_limit(one) for one in limits):
+            if (
+                not isinstance(limits, list | tuple)
+                or len(limits) != count
+                or not all(one is None or _is_limit(one) for one in limits)
+            ):
                 raise ConfigError(
-                    f"thought_tokens is {shown(limits)}, but must be a list of {count} whole numbers of at least 0, one a model",
+                    f"thought_tokens is {shown(limits)}, but must be a list of {count} whole numbers of at least 0, "
+                    "one a model",
                     hint="0 for no thought, None for the run's limit",
                 )
             object.__setattr__(self, "thought_tokens", tuple(limits))
@@ -112,7 +129,9 @@ class Cascade(Strategy):
         """Its models, with what each is asked to obey, and the verifier where one decides."""
         used: dict[str, dict[str, None]] = {role: {} for role in ("policy", *self.models)}
         for i, role in enumerate(self.models):
-            used[role] |= dict.fromkeys(Sampling(effort=self._effort(i) or "", thought_tokens=self._thought(i)).needs.values())
+            used[role] |= dict.fromkeys(
+                Sampling(effort=self._effort(i) or "", thought_tokens=self._thought(i)).needs.values()
+            )
         limits = [limit for limit in self.thought_tokens or () if limit is not None]
         return Needs(
             capabilities=tuple(used["policy"]),
@@ -149,7 +168,9 @@ class Cascade(Strategy):
                 start = first if any(c.answer is not None for c in search.candidates[first:]) else before
                 raise end.chosen_from(slice(start, None)) from None
             if i + 1 < len(self.models) and score >= self._threshold(i):
-                reason = f"the model {role!r} has the score {score:.2f}, which reaches its threshold {self._threshold(i):g}"
+                reason = (
+                    f"the model {role!r} has the score {score:.2f}, which reaches its threshold {self._threshold(i):g}"
+                )
                 raise SearchEnded(reason).chosen_from(slice(first, None))
         return search.candidates[first:]
 
@@ -172,7 +193,9 @@ def _is_limit(value: object) -> bool:
     return type(value) is int and value >= 0
 
 
-def _numbers(name: str, given: object, count: int, kind: type, between: tuple[float, float], rule: str) -> tuple[Any, ...]:
+def _numbers(
+    name: str, given: object, count: int, kind: type, between: tuple[float, float], rule: str
+) -> tuple[Any, ...]:
     """Return a list of numbers as a tuple.
 
     Raises:
@@ -181,6 +204,10 @@ def _numbers(name: str, given: object, count: int, kind: type, between: tuple[fl
     value: Any = given
     kinds = (int,) if kind is int else (int, float)
     numbers = value if isinstance(value, list | tuple) else None
-    if numbers is None or len(numbers) != count or not all(type(one) in kinds and between[0] <= one <= between[1] for one in numbers):
+    if (
+        numbers is None
+        or len(numbers) != count
+        or not all(type(one) in kinds and between[0] <= one <= between[1] for one in numbers)
+    ):
         raise ConfigError(f"{name} is {shown(given)}, but must be {rule}")
     return tuple(kind(one) for one in numbers)

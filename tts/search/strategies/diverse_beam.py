@@ -1,13 +1,15 @@
-"""Diverse beam search: groups of beams by log-probability, each of which is penalized for steps that earlier groups chose.
+"""Diverse beam search: groups of beams by log-probability, each of which is penalized for steps that earlier groups
+chose.
 
     for each depth, for each group g = 1 .. G in order:
-        score of a step = log-probability of the path - strength x number of beams of earlier groups that chose the same step there
-        keep the best beams of the group
+        score of a step = log-probability of the path - strength x number of beams of earlier groups that chose the same
+        step there keep the best beams of the group
 
-Source: algorithm B21, Vijayakumar et al., "Diverse Beam Search: Decoding Diverse Solutions from Neural Sequence Models" (1610.02424), with
-the Hamming diversity of public implementations (transformers, fairseq). Differs:
-- The unit is a step of the task, not a token, and its candidates are `branching` samples a beam, not the vocabulary: servers and the engine
-  give the log-probabilities of what was drawn. So the search is random, and a strength of 0 gives groups that differ by chance.
+Source: algorithm B21, Vijayakumar et al., "Diverse Beam Search: Decoding Diverse Solutions from Neural Sequence Models"
+(1610.02424), with the Hamming diversity of public implementations (transformers, fairseq). Differs:
+- The unit is a step of the task, not a token, and its candidates are `branching` samples a beam, not the vocabulary:
+  servers and the engine give the log-probabilities of what was drawn. So the search is random, and a strength of 0
+  gives groups that differ by chance.
 - Two steps are the same where their texts are, but for white space at the ends.
 - A path that ended takes its place in its group for good, and votes. One that ended and was not kept has no vote.
 """
@@ -47,7 +49,8 @@ class DiverseBeam(Strategy):
         n: Beams of all groups, at least 1 (B in the paper); None: as many as the budget pays, again and again.
         groups: Groups (G in the paper), at least 1, and at most n.
         branching: Steps that are drawn after each beam, at least 1.
-        strength: The penalty for each beam of an earlier group that chose the same step, in nats, at least 0 (lambda in the paper).
+        strength: The penalty for each beam of an earlier group that chose the same step, in nats, at least 0 (lambda in
+            the paper).
         temperature: The temperature of the steps; None: the run's.
         max_steps: Most steps of a path, at least 1; the last runs to the end of the solution.
 

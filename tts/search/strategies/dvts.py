@@ -1,11 +1,12 @@
-"""DVTS, diverse verifier tree search: independent greedy step searches, so that one early favourite cannot take all the beams.
+"""DVTS, diverse verifier tree search: independent greedy step searches, so that one early favourite cannot take all the
+beams.
 
-The width n is split into n/M subtrees. Each draws M next steps from its one prefix, keeps the best-scored and goes on, until the
-one that it keeps has ended. The M siblings of a subtree's last level are its candidates, so they have all but the last step in
-common.
+The width n is split into n/M subtrees. Each draws M next steps from its one prefix, keeps the best-scored and goes on,
+until the one that it keeps has ended. The M siblings of a subtree's last level are its candidates, so they have all but
+the last step in common.
 
-Source: algorithm A5, verified in search-and-learn's code (Beeching, Tunstall, Rush, "Scaling test-time compute with open models",
-2024). The lookahead is scored, as in the reference. Differs:
+Source: algorithm A5, verified in search-and-learn's code (Beeching, Tunstall, Rush, "Scaling test-time compute with
+open models", 2024). The lookahead is scored, as in the reference. Differs:
 - Where n is no multiple of M, the last subtree is as narrow as what is left.
 - Siblings that have not ended when their subtree closes are no candidates, because they have no answer.
 - A subtree whose rows all failed closes without any candidate.
@@ -38,13 +39,16 @@ class Dvts(WideAhead):
         verifier: As in `Wide`.
         aggregate: As in `Wide`.
 
-    Cost: n steps a level, n (lookahead + 1) x the longest path's tokens, at most; a verifier call a step; in samples, n and M - 1 a
+    Cost: n steps a level, n (lookahead + 1) x the longest path's tokens, at most; a verifier call a step; in samples, n
+    and M - 1 a
         level of each subtree. Nested in n at multiples of M.
     Random: none of its own.
 
     Example:
         >>> import tts
-        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="dvts(n=4, branching=2)", verifier="toy(error=0.1)")
+        >>> found = tts.solve(
+        ...     "3 + 4 - 2 + 9", 400, model="toy", strategy="dvts(n=4, branching=2)", verifier="toy(error=0.1)"
+        ... )
         >>> found.answer, found.usage.samples, found.usage.tokens
         ('14', 6, 126)
     """
@@ -63,10 +67,15 @@ class Dvts(WideAhead):
             last |= siblings  # line 5
             prefixes = {g: t for g, t in best.items() if t.status == "active"}  # line 6
             search.keep(list(prefixes.values()))
-        return [candidate for g in sorted(last) for t in last[g] if (candidate := search.finish(t)) is not None]  # line 7
+        # line 7
+        return [candidate for g in sorted(last) for t in last[g] if (candidate := search.finish(t)) is not None]
 
-    async def _best(self, search: Search, siblings: Mapping[int, Sequence[Trajectory]], n: int) -> dict[int, Trajectory]:
+    async def _best(
+        self, search: Search, siblings: Mapping[int, Sequence[Trajectory]], n: int
+    ) -> dict[int, Trajectory]:
         """Return the first of the siblings that promise most, by subtree (line 4)."""
         contested = [t for g, of in siblings.items() if subtree_width(n, self.branching, g) > 1 for t in of]
-        promised = dict(zip([t.node for t in contested], await promises(search, self, contested, self.lookahead), strict=True))
+        promised = dict(
+            zip([t.node for t in contested], await promises(search, self, contested, self.lookahead), strict=True)
+        )
         return {g: of[int(np.argmax([promised.get(t.node, 0.0) for t in of]))] for g, of in siblings.items() if of}

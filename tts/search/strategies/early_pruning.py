@@ -1,9 +1,9 @@
 """Early pruning: begin many solutions, judge their first tokens, and finish only the promising ones.
 
-Source: algorithm A13, EARLY_PRUNE, Manvi, Singh, Ermon, "Adaptive Inference-Time Compute: LLMs Can Predict if They Can Do Better,
-Even Mid-Generation" (2410.02725). The abstract says that half to three quarters of the samples can be pruned early with little loss.
-Lengths are unverified (from memory: 64 or 128 tokens). The scores come from the verifier `self_evaluation`, or from any other that judges
-a part of a solution.
+Source: algorithm A13, EARLY_PRUNE, Manvi, Singh, Ermon, "Adaptive Inference-Time Compute: LLMs Can Predict if They Can
+Do Better, Even Mid-Generation" (2410.02725). The abstract says that half to three quarters of the samples can be pruned
+early with little loss. Lengths are unverified (from memory: 64 or 128 tokens). The scores come from the verifier
+`self_evaluation`, or from any other that judges a part of a solution.
 
 Differs, where the paper leaves it open:
 - A solution that ended within its first tokens is a candidate whatever its score, because it costs no more.
@@ -35,9 +35,12 @@ class EarlyPruning(Judged):
     """N solutions begun, (1 - pruned) N finished.
 
     Args:
-        tokens: The tokens of each solution that are written before it is judged (m), at least 1; None: a quarter of the expected length.
-        pruned: Share of solutions that are given up (rho), in [0, 1]; at least one is finished. 0: none, and nothing is judged early.
-        n: As in `Judged`; without it, each round begins as many as what is left of the budget pays, by typical lengths and the cost below.
+        tokens: The tokens of each solution that are written before it is judged (m), at least 1; None: a quarter of the
+            expected length.
+        pruned: Share of solutions that are given up (rho), in [0, 1]; at least one is finished. 0: none, and nothing is
+            judged early.
+        n: As in `Judged`; without it, each round begins as many as what is left of the budget pays, by typical lengths
+            and the cost below.
         temperature: As in `Judged`.
         verifier: As in `Judged`.
         aggregate: As in `Judged`.
@@ -46,7 +49,9 @@ class EarlyPruning(Judged):
 
     Example:
         >>> import tts
-        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="early_pruning(n=4, tokens=6)", verifier="toy(error=0.1)")
+        >>> found = tts.solve(
+        ...     "3 + 4 - 2 + 9", 400, model="toy", strategy="early_pruning(n=4, tokens=6)", verifier="toy(error=0.1)"
+        ... )
         >>> found.answer, found.usage.samples, found.usage.tokens
         ('14', 4, 108)
     """
@@ -63,7 +68,9 @@ class EarlyPruning(Judged):
         """Begin, judge, prune, finish; with n left out, again for what is left."""
         until = Share(_PART) if self.tokens is None else Tokens(self.tokens)
         for _ in rounds(search, None if self.n is None else 1):
-            n = self.n or self._affordable(await affordable_width(search, self.temperature, stepwise=False), self._part(search))
+            n = self.n or self._affordable(
+                await affordable_width(search, self.temperature, stepwise=False), self._part(search)
+            )
             (begun,) = await search.expand([search.root], n, until, temperature=self.temperature)
             for t in begun:
                 search.finish(t)
@@ -78,11 +85,15 @@ class EarlyPruning(Judged):
         """Return the part of a solution that is written before it is judged, by the solutions that are known."""
         if self.tokens is None:
             return _PART
-        lengths = [candidate.trajectory.num_tokens for candidate in search.candidates] or [search.task.typical_tokens("solve")]
+        lengths = [candidate.trajectory.num_tokens for candidate in search.candidates] or [
+            search.task.typical_tokens("solve")
+        ]
         return min(1.0, self.tokens * len(lengths) / max(1, sum(lengths)))
 
     def _affordable(self, units: int, share: float) -> int:
-        """Return how many can be begun of which the budget pays `units` in full; `share` of a solution is written first."""
+        """Return how many can be begun of which the budget pays `units` in full; `share` of a solution is written
+        first.
+        """
         cost = share + (1 - self.pruned) * (1 - share)
         return min(_MOST, max(1, int(units / cost)))
 

@@ -1,7 +1,8 @@
-"""Entropic particle filtering: a particle filter that flattens its weights in early steps, so that few particles do not replace all others.
+"""Entropic particle filtering: a particle filter that flattens its weights in early steps, so that few particles do not
+replace all others.
 
-Source: algorithm A12, entropic annealing, Giannone et al. (2510.05825). The three rules and their thresholds were read in its_hub's
-code, and the paper's own form beta_t^-1 = (N / ESS_t) (1 - t / T) in a secondary note.
+Source: algorithm A12, entropic annealing, Giannone et al. (2510.05825). The three rules and their thresholds were read
+in its_hub's code, and the paper's own form beta_t^-1 = (N / ESS_t) (1 - t / T) in a secondary note.
 
 Differs:
 - Look-ahead modulation, the paper's other half, has no formula in what could be read. `lookahead` is ours.
@@ -28,22 +29,29 @@ ANNEALINGS = ("ess", "entropy", "base")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntropicParticleFilter(ParticleMethod):
-    """One sweep of N particles. In early steps, while few particles have most of the weight, resampling has a temperature above 1.
+    """One sweep of N particles. In early steps, while few particles have most of the weight, resampling has a
+    temperature above 1.
 
     Args:
-        annealing: Rule of the temperature at step t, never below 1. "ess": (N / ESS) (1 - t/T), for the effective sample size ESS.
-            "entropy": 1 / beta with beta = H + (1 - H) t/T, for the entropy H of the weights over ln N. "base": 2 - t/T.
-        least_ess: The temperature is above 1 only where ESS is below this share of N, in [0, 1]; 0: never, which is particle filtering.
+        annealing: Rule of the temperature at step t, never below 1. "ess": (N / ESS) (1 - t/T), for the effective
+            sample size ESS. "entropy": 1 / beta with beta = H + (1 - H) t/T, for the entropy H of the weights over ln
+            N. "base": 2 - t/T.
+        least_ess: The temperature is above 1 only where ESS is below this share of N, in [0, 1]; 0: never, which is
+            particle filtering.
         early: The temperature is above 1 only before this share of T steps, in [0, 1].
-        horizon: T, at least 1; None: the mean number of steps of the solutions so far, and before any the task's typical number.
-        resampling: As in `ParticleMethod`, "systematic" by default. resample_below, target, twist, lookahead: as in `ParticleMethod`.
+        horizon: T, at least 1; None: the mean number of steps of the solutions so far, and before any the task's
+            typical number.
+        resampling: As in `ParticleMethod`, "systematic" by default. resample_below, target, twist, lookahead: as in
+            `ParticleMethod`.
 
     Cost: as particle filtering.
     Random: the ancestors, addressed by step.
 
     Example:
         >>> import tts
-        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="entropic_particle_filter(n=4)", verifier="toy(error=0.1)")
+        >>> found = tts.solve(
+        ...     "3 + 4 - 2 + 9", 400, model="toy", strategy="entropic_particle_filter(n=4)", verifier="toy(error=0.1)"
+        ... )
         >>> found.answer, found.usage.samples, found.usage.tokens
         ('14', 4, 126)
     """
@@ -76,7 +84,10 @@ class EntropicParticleFilter(ParticleMethod):
     def _steps(search: Search) -> float:
         """Return how many steps a solution has."""
         if search.candidates:
-            return max(1.0, sum(len(search.task.split(c.trajectory.full_text)) for c in search.candidates) / len(search.candidates))
+            return max(
+                1.0,
+                sum(len(search.task.split(c.trajectory.full_text)) for c in search.candidates) / len(search.candidates),
+            )
         typical = search.task.typical_tokens
         return max(1, -(-typical("solve") // typical("step")))
 

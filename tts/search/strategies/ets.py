@@ -1,13 +1,16 @@
-"""ETS, efficient tree search: REBASE on a part of the tree, chosen for reward, for what it costs in memory and for what it covers.
+"""ETS, efficient tree search: REBASE on a part of the tree, chosen for reward, for what it costs in memory and for what
+it covers.
 
-At each level an integer program keeps the live nodes that are worth most. Each adds what REBASE would give it, less a charge for
-every distinct node that it keeps alive. Each kind of step that is covered adds a bonus. The whole width goes to the kept.
+At each level an integer program keeps the live nodes that are worth most. Each adds what REBASE would give it, less a
+charge for every distinct node that it keeps alive. Each kind of step that is covered adds a bonus. The whole width goes
+to the kept.
 
-Source: algorithm A7, Hooper et al., "ETS: Efficient Tree Search for Inference-Time Scaling" (2502.13575): the algorithm verified in
-the authors' code, the results in the abstract. Differs:
-- The default embedder is hashed character n-grams, which find near-copies and no meaning. The code has a model of mathematical text.
-- `cost="tokens"` charges what the keys and values of each node really take, where the paper counts nodes. The prompt costs nothing,
-  because every choice keeps it.
+Source: algorithm A7, Hooper et al., "ETS: Efficient Tree Search for Inference-Time Scaling" (2502.13575): the algorithm
+verified in the authors' code, the results in the abstract. Differs:
+- The default embedder is hashed character n-grams, which find near-copies and no meaning. The code has a model of
+  mathematical text.
+- `cost="tokens"` charges what the keys and values of each node really take, where the paper counts nodes. The prompt
+  costs nothing, because every choice keeps it.
 - Where the solver finds no optimum in time, the level is balanced as in REBASE, and the solution has a warning.
 - A width of 1 is not scored, as in REBASE here.
 """
@@ -47,15 +50,15 @@ class Ets(RewardBalanced):
     """Efficient tree search: REBASE on those live paths that an integer program keeps for reward, memory and diversity.
 
     Args:
-        charge: What keeping every node of the tree costs in the objective (lambda_b), at least 0; a part of the nodes costs its
-            share. The paper tries several values. A large one keeps a single leaf.
-        coverage: What keeping a leaf of every cluster earns in the objective (lambda_d), at least 0; a part of the clusters earns its
-            share. The authors have 1.5 for a width of 16, 1.4 for 64 and 1.45 for 256.
+        charge: What keeping every node of the tree costs in the objective (lambda_b), at least 0; a part of the nodes
+            costs its share. The paper tries several values. A large one keeps a single leaf.
+        coverage: What keeping a leaf of every cluster earns in the objective (lambda_d), at least 0; a part of the
+            clusters earns its share. The authors have 1.5 for a width of 16, 1.4 for 64 and 1.45 for 256.
         threshold: Cosine distance in [0, 2] up to which steps are in one cluster.
         cost: What a node costs: "nodes", the same for each, as in the paper; or "tokens", its number of tokens.
-        embedder: Makes the vectors of new steps for the clusters. A name, such as "ngrams(size=4)" or "sentences", embeds the step's
-            text. "hidden" is the policy's hidden state after the step, which depends on the whole path. None: the embedder given to
-            `Solver`, else "ngrams".
+        embedder: Makes the vectors of new steps for the clusters. A name, such as "ngrams(size=4)" or "sentences",
+            embeds the step's text. "hidden" is the policy's hidden state after the step, which depends on the whole
+            path. None: the embedder given to `Solver`, else "ngrams".
         seconds: Time limit of the integer program at one level.
         n: As in `RewardBalanced`.
         balance_temperature: As in `RewardBalanced`.
@@ -64,7 +67,8 @@ class Ets(RewardBalanced):
         verifier: As in `RewardBalanced`.
         aggregate: As in `RewardBalanced`.
 
-    Cost: tokens, calls and samples as in REBASE. One integer program a level, booked as "search", with a variable for each leaf, inner
+    Cost: tokens, calls and samples as in REBASE. One integer program a level, booked as "search", with a variable for
+    each leaf, inner
         node and cluster. Fewer tokens are live at once.
     Random: none of its own.
 
@@ -85,21 +89,29 @@ class Ets(RewardBalanced):
 
     def needs(self) -> Needs:
         """Steps and a verifier; hidden states where they are the embedding."""
-        return Needs(capabilities=("steps", "hidden") if self.embedder == _HIDDEN else ("steps",), verifiers=(self.verifier,))
+        return Needs(
+            capabilities=("steps", "hidden") if self.embedder == _HIDDEN else ("steps",), verifiers=(self.verifier,)
+        )
 
-    async def balance(self, search: Search, live: Sequence[Trajectory], scores: NDArray[np.float64], left: int) -> Counts:
+    async def balance(
+        self, search: Search, live: Sequence[Trajectory], scores: NDArray[np.float64], left: int
+    ) -> Counts:
         """Balance a level among the nodes that are worth keeping."""
         counts = apportion(scores, left, self.balance_temperature)  # line 1
         vectors = await self._vectors(search, live)
         kept = await search.run(self._keep, tree_of(live, in_tokens=self.cost == "tokens"), counts / left, vectors)
         if not isinstance(kept, KeptLeaves):
-            search.notes.warn(f"ets balanced a level as rebase does, for its integer program has no solution: {kept}", timed=True)
+            search.notes.warn(
+                f"ets balanced a level as rebase does, for its integer program has no solution: {kept}", timed=True
+            )
             return counts
         counts[:] = 0
         counts[kept.leaves] = apportion(scores[kept.leaves], left, self.balance_temperature)  # line 4
         return counts
 
-    def _keep(self, tree: LevelTree, shares: NDArray[np.float64], vectors: NDArray[np.float64] | None) -> KeptLeaves | str:
+    def _keep(
+        self, tree: LevelTree, shares: NDArray[np.float64], vectors: NDArray[np.float64] | None
+    ) -> KeptLeaves | str:
         """Return the leaves worth keeping, or why there is no solution."""
         kinds = None if vectors is None else clusters(vectors, self.threshold)  # line 2
         return best_leaves(tree, shares, self.charge, kinds, self.coverage, self.seconds)  # line 3
@@ -115,7 +127,9 @@ class Ets(RewardBalanced):
 
 
 def tree_of(live: Sequence[Trajectory], *, in_tokens: bool) -> LevelTree:
-    """Return live nodes as leaves of a tree with their ancestors; each costs 1, or its own tokens, and the prompt then nothing."""
+    """Return live nodes as leaves of a tree with their ancestors; each costs 1, or its own tokens, and the prompt then
+    nothing.
+    """
     places: dict[int, int] = {}  # of each ancestor, by node
     above: list[Trajectory] = []
     for t in live:
@@ -132,4 +146,6 @@ def tree_of(live: Sequence[Trajectory], *, in_tokens: bool) -> LevelTree:
     def parents(ts: Sequence[Trajectory]) -> NDArray[np.int64]:
         return np.array([-1 if t.parent is None else places[t.parent.node] for t in ts], dtype=np.int64)
 
-    return LevelTree(leaf_parents=parents(live), node_parents=parents(above), leaf_costs=costs(live), node_costs=costs(above))
+    return LevelTree(
+        leaf_parents=parents(live), node_parents=parents(above), leaf_costs=costs(live), node_costs=costs(above)
+    )

@@ -1,14 +1,16 @@
 """Guided by Gut: independent greedy step searches whose score is the model's own confidence, and a bonus for new words.
 
-Source: algorithm B5, Ghasemabadi, Mills, Li, Niu, "Guided by Gut: Efficient Test-Time Scaling with Reinforced Intrinsic Confidence"
-(2505.20325), from code: subtrees as in `dvts`, the mean token probability of a step, half a point for its share of new tokens, a hotter
-beginning. Its claims are from the abstract.
+Source: algorithm B5, Ghasemabadi, Mills, Li, Niu, "Guided by Gut: Efficient Test-Time Scaling with Reinforced Intrinsic
+Confidence" (2505.20325), from code: subtrees as in `dvts`, the mean token probability of a step, half a point for its
+share of new tokens, a hotter beginning. Its claims are from the abstract.
 
 Differs:
 - New are the words of a step that neither prompt nor path has; the code counts tokens.
-- Left out are the penalty for paths that often write "wait", a forced header at the last level, least tokens of a step, and top_p.
+- Left out are the penalty for paths that often write "wait", a forced header at the last level, least tokens of a step,
+  and top_p.
 - The model is not trained, which the paper's best results take.
-- Solutions vote. The code takes the one whose last step has the highest mean token probability, as `best(verifier='gut')` does.
+- Solutions vote. The code takes the one whose last step has the highest mean token probability, as
+  `best(verifier='gut')` does.
 - Widths and siblings are as in `tts.search.strategies.dvts`.
 """
 
@@ -80,7 +82,9 @@ class GuidedByGut(Strategy):
         return search.candidates
 
     async def _explore(self, search: Search, n: int) -> None:
-        """Step, score and choose in every subtree that is open. The lines are those of algorithm A5, with B5's score."""
+        """Step, score and choose in every subtree that is open. The lines are those of algorithm A5, with B5's
+        score.
+        """
         prefixes: dict[int, Trajectory] | None = None  # all begin at the root
         prompt, level = words(search.problem.text), 0
         while prefixes is None or prefixes:
@@ -88,7 +92,11 @@ class GuidedByGut(Strategy):
             siblings = await siblings_of(search, prefixes, n, self.branching, max_steps=self.max_steps, temperature=at)
             for t in (t for of in siblings.values() for t in of if t.status != "active"):
                 search.finish(t, scores={"gut": confidence([t])})
-            best = {g: max(of, key=lambda t: confidence([t]) + self.novelty * new_words(t, prompt)) for g, of in siblings.items() if of}
+            best = {
+                g: max(of, key=lambda t: confidence([t]) + self.novelty * new_words(t, prompt))
+                for g, of in siblings.items()
+                if of
+            }
             prefixes = {g: t for g, t in best.items() if t.status == "active"}
             search.keep(list(prefixes.values()))
             level += 1
@@ -106,7 +114,9 @@ def words(text: str) -> set[str]:
 
 
 def new_words(t: Trajectory, prompt: Collection[str]) -> float:
-    """Return the share, in [0, 1], of the words of a path's last step that neither prompt nor path has; 0 where it has no word."""
+    """Return the share, in [0, 1], of the words of a path's last step that neither prompt nor path has; 0 where it has
+    no word.
+    """
     step = _WORD.findall(t.text)
     known = words("" if t.parent is None else t.parent.full_text) | {*prompt}
     return sum(word not in known for word in step) / len(step) if step else 0.0

@@ -1,20 +1,24 @@
-"""Power sampling by lookahead: solutions by the model's law sharpened to p^alpha over whole texts, block by block, without chains.
+"""Power sampling by lookahead: solutions by the model's law sharpened to p^alpha over whole texts, block by block,
+without chains.
 
-    p^alpha(block | text)  is proportional to  p(block | text)^alpha x zeta,   zeta = sum of p(future | text, block)^alpha over all futures
+    p^alpha(block | text)  is proportional to  p(block | text)^alpha x zeta,   zeta = sum of p(future | text,
+    block)^alpha over all futures
 
     until the text has ended:
         draw candidate blocks at temperature 1 / alpha, and some continuations of each
-        weight of a block = p(block)^alpha / q(block) x the mean over its continuations of p^alpha / q      q: the law that drew them
-        choose one block by these weights, corrected by the jackknife
+        weight of a block = p(block)^alpha / q(block) x the mean over its continuations of p^alpha / q      q: the law
+        that drew them choose one block by these weights, corrected by the jackknife
 
-Source: Ji et al., "Scalable Power Sampling" (2601.21590), Theorem 3.1 and its jackknife estimator: alpha 4, 8 candidates, 8 rollouts,
-blocks of 192 of 3,072 tokens.
+Source: Ji et al., "Scalable Power Sampling" (2601.21590), Theorem 3.1 and its jackknife estimator: alpha 4, 8
+candidates, 8 rollouts, blocks of 192 of 3,072 tokens.
 
 Differs:
-- Candidates and continuations are drawn at temperature 1 / alpha, and weighed by p^alpha / q. The paper draws futures from the model, whose
-  weight is p^(alpha - 1): the same mean with a larger variance.
-- Continuations have as many tokens as a block by default, not the rest of the text: what follows later is left out of zeta.
-- One block is chosen among those drawn. The paper ranks candidates by the model's probability first, and looks ahead for the best alone.
+- Candidates and continuations are drawn at temperature 1 / alpha, and weighed by p^alpha / q. The paper draws futures
+  from the model, whose weight is p^(alpha - 1): the same mean with a larger variance.
+- Continuations have as many tokens as a block by default, not the rest of the text: what follows later is left out of
+  zeta.
+- One block is chosen among those drawn. The paper ranks candidates by the model's probability first, and looks ahead
+  for the best alone.
 - Where the run filters tokens (top_p, top_k, min_p), the law is p^alpha over the texts that the filters leave.
 """
 
@@ -50,20 +54,24 @@ class LookaheadPowerSampling(Strategy):
     Args:
         n: The number of texts, one after another, at least 1; None: as many as the budget pays.
         alpha: The exponent of the model's law, at least 1; 1 is plain sampling.
-        block: The tokens of a block, at least 1; None: a sixteenth of the length that a solution at temperature 1 / alpha shows first. That
-            solution has no vote once a text has ended.
+        block: The tokens of a block, at least 1; None: a sixteenth of the length that a solution at temperature 1 /
+            alpha shows first. That solution has no vote once a text has ended.
         branching: Candidate blocks at each place (K in the paper), at least 1.
         rollouts: Continuations of each candidate (M in the paper), at least 0; 0 looks at the block alone.
         horizon: The most tokens of a continuation, at least 1; None: those of a block.
 
-    Cost: branching x (1 + rollouts x horizon / block) plain samples a text: 72 by default. A continuation reads prompt and prefix anew, as
+    Cost: branching x (1 + rollouts x horizon / block) plain samples a text: 72 by default. A continuation reads prompt
+    and prefix anew, as
         input.
     Random: which block is chosen, addressed by text and block.
 
     Example:
         >>> import tts
         >>> found = tts.solve(
-        ...     "3 + 4 - 2 + 9", 400, model="toy", strategy="lookahead_power_sampling(n=1, block=6, branching=2, rollouts=2)"
+        ...     "3 + 4 - 2 + 9",
+        ...     400,
+        ...     model="toy",
+        ...     strategy="lookahead_power_sampling(n=1, block=6, branching=2, rollouts=2)",
         ... )
         >>> found.answer, found.usage.samples
         ('14', 14)
@@ -128,8 +136,12 @@ class LookaheadPowerSampling(Strategy):
         going = [i for i, one in enumerate(blocks) if one.status == "active"]
         if not going or not self.rollouts:
             return np.zeros((len(blocks), 0))
-        horizon = self.horizon or max(1, *(blocks[i].num_tokens - (blocks[i].parent or blocks[i]).num_tokens for i in going))
-        made = await search.expand([blocks[i] for i in going], self.rollouts, Tokens(horizon), temperature=1 / self.alpha)
+        horizon = self.horizon or max(
+            1, *(blocks[i].num_tokens - (blocks[i].parent or blocks[i]).num_tokens for i in going)
+        )
+        made = await search.expand(
+            [blocks[i] for i in going], self.rollouts, Tokens(horizon), temperature=1 / self.alpha
+        )
         seen = {
             i: [self._log_weight(search, one, blocks[i]) for one in of if one.status in ("active", "finished")]
             for i, of in zip(going, made, strict=True)
@@ -142,13 +154,16 @@ class LookaheadPowerSampling(Strategy):
     def _log_weight(self, search: Search, t: Trajectory, behind: Trajectory) -> float:
         """Return ln of p^alpha / q for what a path has behind another."""
         if (known := chances(t)) is None:
-            search.notes.warn("a text came without the log-probability of each of its tokens: its weight is that of a plain draw")
+            search.notes.warn(
+                "a text came without the log-probability of each of its tokens: its weight is that of a plain draw"
+            )
             return 0.0
         return math.fsum(self.alpha * one.model - one.proposal for one in known[behind.num_tokens :])
 
 
 def choice_law(blocks: Sequence[float], futures: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the probabilities of candidate blocks [K]: normalized weights, less their bias as the jackknife over continuations has it.
+    """Return the probabilities of candidate blocks [K]: normalized weights, less their bias as the jackknife over
+    continuations has it.
 
     Args:
         blocks: [K] log-weights of the blocks.

@@ -1,10 +1,14 @@
-"""Monte-Carlo tree search over steps: go down the tree by UCT, write the children of a leaf, value them, and back the values up.
+"""Monte-Carlo tree search over steps: go down the tree by UCT, write the children of a leaf, value them, and back the
+values up.
 
-Source: algorithm B15, standard MCTS, read in the code of treequest (Inoue et al., "Wider or Deeper?", 2503.04412): score of a child
-= value / visits + c prior sqrt(ln N_parent / n), c = sqrt 2, prior = softmax of the siblings' scores. Differs:
-- A node is a step, not a whole answer. Its value is the verifier's score of the prefix, or of a solution written from there.
+Source: algorithm B15, standard MCTS, read in the code of treequest (Inoue et al., "Wider or Deeper?", 2503.04412):
+score of a child = value / visits + c prior sqrt(ln N_parent / n), c = sqrt 2, prior = softmax of the siblings' scores.
+Differs:
+- A node is a step, not a whole answer. Its value is the verifier's score of the prefix, or of a solution written from
+  there.
 - A solution that values a node stays a candidate.
-- Paths that have ended, and subtrees in which all have, are not visited again. The search ends where nothing is left to write.
+- Paths that have ended, and subtrees in which all have, are not visited again. The search ends where nothing is left to
+  write.
 - An unknown score has the value of the parent.
 """
 
@@ -58,7 +62,8 @@ class Mcts(Guided):
         verifier: As in `Guided`.
         aggregate: As in `Guided`.
 
-    Cost: n x width steps and as many verifier calls; with "rollout" n x width solutions instead of prefixes. Anytime: nested in n.
+    Cost: n x width steps and as many verifier calls; with "rollout" n x width solutions instead of prefixes. Anytime:
+    nested in n.
 
     Example:
         >>> import tts
@@ -78,7 +83,9 @@ class Mcts(Guided):
         root = VisitedNode(search.root)
         for _ in rounds(search, self.n):
             leaf = self._select(root)
-            (paths,) = await advance(search, [leaf.path], self.width, max_steps=self.max_steps, temperature=self.temperature)
+            (paths,) = await advance(
+                search, [leaf.path], self.width, max_steps=self.max_steps, temperature=self.temperature
+            )
             values = await self._value(search, paths, leaf)
             priors = softmax(np.array(values))
             for path, value, prior in zip(paths, values, priors.tolist(), strict=True):
@@ -98,7 +105,9 @@ class Mcts(Guided):
             parent = node
             node = max(
                 (child for child in parent.children if not child.closed),
-                key=lambda child: uct(child.total / child.visits, child.prior, parent.visits, child.visits, self.exploration),
+                key=lambda child: uct(
+                    child.total / child.visits, child.prior, parent.visits, child.visits, self.exploration
+                ),
             )
         return node
 

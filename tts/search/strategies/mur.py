@@ -1,12 +1,13 @@
 """MUR: more than one candidate is drawn only for steps that are less certain than the steps before them were.
 
-Source: algorithm B24, Yan et al., "MUR: Momentum Uncertainty Guided Reasoning for Large Language Models" (2507.14958, the number from
-memory); the rule and its settings were read in the code of a third party (thinkbooster).
+Source: algorithm B24, Yan et al., "MUR: Momentum Uncertainty Guided Reasoning for Large Language Models" (2507.14958,
+the number from memory); the rule and its settings were read in the code of a third party (thinkbooster).
 
 Differs:
 - The step that was found uncertain is one of the candidates, not drawn again.
 - Without a verifier the best candidate is the one of the greatest mean log-probability; the paper has a critic.
-- The running mean takes the uncertainty of the step that is kept. It begins at 0, as in the code, so that early steps are scaled more.
+- The running mean takes the uncertainty of the step that is kept. It begins at 0, as in the code, so that early steps
+  are scaled more.
 - Several solutions are written side by side, and vote.
 """
 
@@ -34,8 +35,8 @@ class Mur(SideBySide):
 
     Args:
         branching: Candidates of an uncertain step, at least 1; 1 is plain sampling.
-        gamma: A step is uncertain whose u is above the running mean less ln gamma, above 0: a small one finds none, a great one all but the
-            first. u is the mean of -ln p over its tokens.
+        gamma: A step is uncertain whose u is above the running mean less ln gamma, above 0: a small one finds none, a
+            great one all but the first. u is the mean of -ln p over its tokens.
         momentum: The momentum of the running mean, in [0, 1) (alpha).
         verifier: The role that scores the candidates; None: their mean log-probability does.
         aggregate: How the scores of steps become one.
@@ -43,12 +44,14 @@ class Mur(SideBySide):
         temperature: As in `SideBySide`.
         max_steps: As in `SideBySide`.
 
-    Cost: a plain solution, and branching - 1 steps and samples for each uncertain step; with a verifier a call for each of its candidates.
-    Random: none of its own.
+    Cost: a plain solution, and branching - 1 steps and samples for each uncertain step; with a verifier a call for each
+    of its candidates. Random: none of its own.
 
     Example:
         >>> import tts
-        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="mur(n=2, branching=3)", verifier="toy(error=0.1)")
+        >>> found = tts.solve(
+        ...     "3 + 4 - 2 + 9", 400, model="toy", strategy="mur(n=2, branching=3)", verifier="toy(error=0.1)"
+        ... )
         >>> found.answer, found.usage.samples, found.usage.tokens
         ('14', 4, 96)
     """
@@ -73,7 +76,11 @@ class Mur(SideBySide):
             if not rows or self.branching == 1:
                 return made
             more = await one_step(
-                search, [going[i] for i in rows], self.branching - 1, max_steps=self.max_steps, temperature=self.temperature
+                search,
+                [going[i] for i in rows],
+                self.branching - 1,
+                max_steps=self.max_steps,
+                temperature=self.temperature,
             )
             for i, others in zip(rows, more, strict=True):
                 made[i] = await self._best(search, [t for t in (made[i], *others) if t is not None])

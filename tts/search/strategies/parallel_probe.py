@@ -1,18 +1,20 @@
-"""Parallel-Probe: branches side by side that are asked for their answers again and again, and end together once these agree.
+"""Parallel-Probe: branches side by side that are asked for their answers again and again, and end together once these
+agree.
 
     every period: each live branch goes on by some tokens ; an answer is forced after a copy of it (the probe)
         m = the most frequent answer of the branches that are not pruned
-        after the warm-up: prune a branch whose answer differed from m in so many periods in a row, while m has enough of the vote
-        after the warm-up: stop where m was the same in so many periods in a row
+        after the warm-up: prune a branch whose answer differed from m in so many periods in a row, while m has enough
+        of the vote after the warm-up: stop where m was the same in so many periods in a row
 
-Source: Zheng et al., "Parallel-Probe: Towards Efficient Parallel Thinking via 2D Probing", read in the authors' code: 64 branches, 10
-periods of warm-up, stop after 18 equal majorities, prune after 3 differing answers while the majority has half of the vote, at least 3
-branches. Periods of 500 tokens are ours: the code reads recorded probes. Differs:
+Source: Zheng et al., "Parallel-Probe: Towards Efficient Parallel Thinking via 2D Probing", read in the authors' code:
+64 branches, 10 periods of warm-up, stop after 18 equal majorities, prune after 3 differing answers while the majority
+has half of the vote, at least 3 branches. Periods of 500 tokens are ours: the code reads recorded probes. Differs:
 - A branch that ended votes with its own answer. Pruned branches do not vote.
 - A probe without an answer does not vote, and differs from every majority.
-- Answers are equal by the task's canonical form. Of equal counts the answer of the first branch is the majority; at the end the vote takes
-  the one that was seen first.
-- A thought is ended before it is probed. A branch that responds already is not probed; it keeps its last answer until it ends.
+- Answers are equal by the task's canonical form. Of equal counts the answer of the first branch is the majority; at the
+  end the vote takes the one that was seen first.
+- A thought is ended before it is probed. A branch that responds already is not probed; it keeps its last answer until
+  it ends.
 - After a probe a branch goes on as a further child of its path: with draws of its own, for one sample.
 - Where the budget ends the search, the last probes vote.
 """
@@ -42,7 +44,9 @@ _MOST = 1024  # branches, where the budget decides
 
 @dataclass(slots=True)
 class Branch:
-    """One branch: its path, the last probe, its last answer in canonical form, and how often in a row that was another than most."""
+    """One branch: its path, the last probe, its last answer in canonical form, and how often in a row that was another
+    than most.
+    """
 
     path: Trajectory
     probe: Trajectory | None = None
@@ -61,7 +65,8 @@ class ParallelProbe(Strategy):
     """Branches side by side, probed together.
 
     Args:
-        n: Branches, at least 1 (64 in the paper's code); None: as many as the budget pays with their probes, again and again.
+        n: Branches, at least 1 (64 in the paper's code); None: as many as the budget pays with their probes, again and
+            again.
         every: Tokens between probes, at least 1.
         stable: Equal majorities in a row that end the search, at least 1.
         warmup: Periods in which nothing is pruned or ended, at least 0; the first one is always such.
@@ -72,7 +77,8 @@ class ParallelProbe(Strategy):
         tokens: Most tokens of a probe's answer, at least 1.
         temperature: The temperature of the branches; None: the run's.
 
-    Cost: the tokens of n solutions until they agree, and for each live branch and period a probe: the cue, read, and at most `tokens`,
+    Cost: the tokens of n solutions until they agree, and for each live branch and period a probe: the cue, read, and at
+    most `tokens`,
         written. In samples two for each live branch and period.
 
     Example:
@@ -103,7 +109,10 @@ class ParallelProbe(Strategy):
     def _check_task(self, task: Task) -> None:
         """Raise ConfigError where neither the task nor the caller gives a text that opens an answer."""
         if not (self.cue or task.answer_cue):
-            raise ConfigError(f"cue is not given, and the task {task.name!r} has no answer_cue", hint="give cue=, such as 'The answer is '")
+            raise ConfigError(
+                f"cue is not given, and the task {task.name!r} has no answer_cue",
+                hint="give cue=, such as 'The answer is '",
+            )
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Write branches until they agree; with n left out, again for what is left."""
@@ -128,7 +137,11 @@ class ParallelProbe(Strategy):
             if not live:
                 return
             made = await advance(
-                search, [one.path for one in live], max_steps=_ENDLESS, temperature=self.temperature, until=Tokens(self.every)
+                search,
+                [one.path for one in live],
+                max_steps=_ENDLESS,
+                temperature=self.temperature,
+                until=Tokens(self.every),
             )
             for branch, children in zip(live, made, strict=False):
                 branch.path = next(iter(children), branch.path)
@@ -155,7 +168,9 @@ class ParallelProbe(Strategy):
             if not chosen:
                 continue
             cue = self.cue or search.task.answer_cue
-            forced = await search.extend([one.path for one in chosen], chosen[0].path.marks.close + cue if thinking else cue)
+            forced = await search.extend(
+                [one.path for one in chosen], chosen[0].path.marks.close + cue if thinking else cue
+            )
             made = await search.expand(forced, 1, END, temperature=0.0, max_tokens=self.tokens)
             search.drop([one.probe for one in chosen if one.probe is not None])
             for branch, probes in zip(chosen, made, strict=True):
@@ -176,6 +191,10 @@ class ParallelProbe(Strategy):
             if branch.is_live:
                 branch.differing = branch.differing + 1 if branch.answer != leader else 0
         for branch in branches:
-            if branch.is_live and branch.differing >= self.differing and sum(not one.is_pruned for one in branches) > self.least:
+            if (
+                branch.is_live
+                and branch.differing >= self.differing
+                and sum(not one.is_pruned for one in branches) > self.least
+            ):
                 branch.is_pruned = True
                 search.drop([branch.path, *([] if branch.probe is None else [branch.probe])])

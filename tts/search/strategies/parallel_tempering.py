@@ -2,9 +2,9 @@
 
 Hot chains move freely, cold ones keep what is good; a swap hands a good find down and a stuck one up.
 
-Source: algorithm A11, Puri et al. (2502.01618), Algorithm 3, verified; the paper's own experiments only run chains of one sweep, so
-that tempering has no reported number. The swap ratio is derived: with pi_k(x) proportional to p_M(x) exp(w(x) / T_k) the policy's
-probabilities cancel. Differs:
+Source: algorithm A11, Puri et al. (2502.01618), Algorithm 3, verified; the paper's own experiments only run chains of
+one sweep, so that tempering has no reported number. The swap ratio is derived: with pi_k(x) proportional to p_M(x)
+exp(w(x) / T_k) the policy's probabilities cancel. Differs:
 - The paper leaves the ladder of temperatures open. Here it is geometric, from the hottest down.
 - Chains run one after another within a sweep. With one chain it is particle Gibbs, seed for seed.
 """
@@ -31,16 +31,19 @@ class ParallelTempering(ParticleMethod):
     Args:
         chains: M, at least 1; 1 is particle Gibbs.
         sweeps: S, at least 1.
-        hottest: Temperature of the first chain's weights, as a multiple of the last one's, at least 1; between them a geometric ladder.
+        hottest: Temperature of the first chain's weights, as a multiple of the last one's, at least 1; between them a
+            geometric ladder.
         weight_temperature: The weight temperature of the last, coldest chain's weights.
         n: As in `ParticleMethod`, shared out over chains and sweeps.
 
-    Cost: n x sweeps x chains solutions, less the references; verifier calls as in particle filtering, for each sweep of each chain.
-    Random: the ancestors, addressed by chain, sweep and step, the references and the swaps.
+    Cost: n x sweeps x chains solutions, less the references; verifier calls as in particle filtering, for each sweep of
+    each chain. Random: the ancestors, addressed by chain, sweep and step, the references and the swaps.
 
     Example:
         >>> import tts
-        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="parallel_tempering(n=2)", verifier="toy(error=0.1)")
+        >>> found = tts.solve(
+        ...     "3 + 4 - 2 + 9", 400, model="toy", strategy="parallel_tempering(n=2)", verifier="toy(error=0.1)"
+        ... )
         >>> found.answer, found.usage.samples, found.usage.tokens
         ('14', 13, 252)
     """
@@ -78,7 +81,9 @@ class ParallelTempering(ParticleMethod):
             if spent == counted_spend(search):  # each chain's only particle is its reference
                 break
             for k, (hot, cold) in enumerate(pairwise(chains)):
-                if search.rng("swap", k, s).random() < swap_chance(hot.weight, cold.weight, hot.temperature, cold.temperature):
+                if search.rng("swap", k, s).random() < swap_chance(
+                    hot.weight, cold.weight, hot.temperature, cold.temperature
+                ):
                     hot.reference, cold.reference = cold.reference, hot.reference
                     hot.weight, cold.weight = cold.weight, hot.weight
         return found
@@ -105,5 +110,7 @@ class _Chain:
 
 
 def swap_chance(hot: float, cold: float, hot_temperature: float, cold_temperature: float) -> float:
-    """Return min(1, exp((w_cold - w_hot) (1/T_hot - 1/T_cold))): the log-weights are of the references that the chains have."""
+    """Return min(1, exp((w_cold - w_hot) (1/T_hot - 1/T_cold))): the log-weights are of the references that the chains
+    have.
+    """
     return math.exp(min(0.0, (cold - hot) * (1 / hot_temperature - 1 / cold_temperature)))

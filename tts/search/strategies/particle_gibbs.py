@@ -1,11 +1,12 @@
 """Particle Gibbs: particle filters one after another, each conditioned on a trajectory that the last one left.
 
-Source: algorithm A10, Puri et al. (2502.01618), Algorithm 2, verified in the paper and its code. In every sweep but the first one
-place belongs to the reference. At level t it stands for its first t steps, with their weight. Free places draw their ancestors among
-all. A free copy of the reference goes on from those t steps as an ordinary particle. With one sweep it is particle filtering, seed for
-seed. Differs:
+Source: algorithm A10, Puri et al. (2502.01618), Algorithm 2, verified in the paper and its code. In every sweep but the
+first one place belongs to the reference. At level t it stands for its first t steps, with their weight. Free places
+draw their ancestors among all. A free copy of the reference goes on from those t steps as an ordinary particle. With
+one sweep it is particle filtering, seed for seed. Differs:
 - The departures of all particle methods are in `tts.search.strategies._common.particles`.
-- The reference code weighs the reference one step late, and loses the policy's temperature after the first step. Neither is followed.
+- The reference code weighs the reference one step late, and loses the policy's temperature after the first step.
+  Neither is followed.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ class ParticleGibbs(ParticleMethod):
 
     Example:
         >>> import tts
-        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="particle_gibbs(n=3, sweeps=2)", verifier="toy(error=0.1)")
+        >>> found = tts.solve(
+        ...     "3 + 4 - 2 + 9", 400, model="toy", strategy="particle_gibbs(n=3, sweeps=2)", verifier="toy(error=0.1)"
+        ... )
         >>> found.answer, found.usage.samples, found.usage.tokens
         ('14', 7, 210)
     """
@@ -57,7 +60,9 @@ class ParticleGibbs(ParticleMethod):
         reference: Trajectory | None = None
         for s in range(first, first + self.sweeps):
             spent = counted_spend(search)
-            particles = await sweep(search, self, n, lambda _log_weights, _t: self.weight_temperature, address=(0, s), reference=reference)
+            particles = await sweep(
+                search, self, n, lambda _log_weights, _t: self.weight_temperature, address=(0, s), reference=reference
+            )
             found = [*particles.paths] if self.returned == "last" else [*found, *particles.paths]
             if spent == counted_spend(search):  # the only particle is the reference
                 break

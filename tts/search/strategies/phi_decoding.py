@@ -1,15 +1,17 @@
-"""Phi-decoding: steps are drawn by what they promise, which is how likely their continuations are, and how many of these agree.
+"""Phi-decoding: steps are drawn by what they promise, which is how likely their continuations are, and how many of
+these agree.
 
-Each of M paths proposes N next steps. Unlikely ones are left out, and each other is continued once, as foresight. M steps are drawn by
-two weights: the gain of the continuation's log-probability over that of the path's own, and the share of continuations that are alike.
+Each of M paths proposes N next steps. Unlikely ones are left out, and each other is continued once, as foresight. M
+steps are drawn by two weights: the gain of the continuation's log-probability over that of the path's own, and the
+share of continuations that are alike.
 
-Source: algorithm B7, Xu et al., "phi-Decoding: Adaptive Foresight Sampling for Balanced Inference-Time Exploration and Exploitation"
-(2503.13288), read in the paper and its code. The weights are the code's, half softmax(A / 0.1) and half softmax(C); the paper has
-softmax(R / 0.6) of the sum of both at 0.6.
+Source: algorithm B7, Xu et al., "phi-Decoding: Adaptive Foresight Sampling for Balanced Inference-Time Exploration and
+Exploitation" (2503.13288), read in the paper and its code. The weights are the code's, half softmax(A / 0.1) and half
+softmax(C); the paper has softmax(R / 0.6) of the sum of both at 0.6.
 
 Differs:
-- Steps and continuations are drawn at the run's temperature. The code draws steps at 0.6 and continuations at 1, as `temperature=0.6` with
-  `foresight_temperature=1.0` does.
+- Steps and continuations are drawn at the run's temperature. The code draws steps at 0.6 and continuations at 1, as
+  `temperature=0.6` with `foresight_temperature=1.0` does.
 - Steps whose advantage is not above 0 stay. The code leaves them out where enough others are left.
 - Continuations are grouped by average linkage of their vectors into at most K groups, in place of k-means on TF-IDF.
 - A step that ended its solution is its own continuation. Drawn, it is a candidate, and its place is not filled again.
@@ -52,7 +54,8 @@ class PhiDecoding(Strategy):
         branching: Next steps of each (N).
         clusters: Most groups of continuations (K). Each at least 1.
         foresight: Steps of a continuation, at least 1, and no deeper than `max_steps`; the code's run to the end.
-        deviations: Standard deviations below the mean of the steps' log-probabilities at which steps are left out, at least 0.
+        deviations: Standard deviations below the mean of the steps' log-probabilities at which steps are left out, at
+            least 0.
         least: The least number of steps drawn by foresight, at least 0.
         most: The greatest number of steps drawn by foresight, at least 1.
         agreement: Share of the continuations that, alike, ends the foresight after `least` steps, in [0, 1].
@@ -60,8 +63,8 @@ class PhiDecoding(Strategy):
         foresight_temperature: The temperature of continuations; None: that of steps.
         max_steps: The most steps of a path.
 
-    Cost: for each of up to `most` steps, M N steps and up to M N continuations; then M solutions. In samples, all of them.
-    Random: what is drawn, addressed by search and step. Not nested in n.
+    Cost: for each of up to `most` steps, M N steps and up to M N continuations; then M solutions. In samples, all of
+    them. Random: what is drawn, addressed by search and step. Not nested in n.
 
     Example:
         >>> import tts
@@ -103,7 +106,10 @@ class PhiDecoding(Strategy):
         values: Iterable[float] = repeat(0.0)
         for level in range(min(self.most, self.max_steps)):
             foresight = min(self.foresight, max(1, self.max_steps - level - 1))
-            made = await advance(search, paths, self.branching, max_steps=self.max_steps, temperature=self.temperature, finishes=False)  # 1
+            # 1
+            made = await advance(
+                search, paths, self.branching, max_steps=self.max_steps, temperature=self.temperature, finishes=False
+            )
             pool = [(t, value) for of, value in zip(made, values, strict=False) for t in of]
             rng = search.rng("phi", r, level)
             kept = wide_enough(np.array([step_logprob(t) for t, _ in pool]), beams, self.deviations, rng)
@@ -136,7 +142,9 @@ def continued(t: Trajectory, end: Trajectory) -> float:
 
 
 def wide_enough(logprobs: NDArray[np.float64], beams: int, deviations: float, rng: np.random.Generator) -> list[int]:
-    """Return, in order, the steps above the mean less some deviations; where they are fewer than `beams`, filled up by softmax(s / 0.1)."""
+    """Return, in order, the steps above the mean less some deviations; where they are fewer than `beams`, filled up by
+    softmax(s / 0.1).
+    """
     kept = np.flatnonzero(logprobs >= logprobs.mean() - deviations * logprobs.std() - _EVEN)
     missing = min(beams, len(logprobs)) - len(kept)
     if missing <= 0:

@@ -1,23 +1,25 @@
 """Power sampling: solutions by the model's own law, sharpened to p^alpha over whole texts, without any verifier.
 
-A temperature sharpens each token by itself. This sharpens the law of whole texts: a chain of Metropolis and Hastings begins at a plain
-sample, and each move draws the text anew after some token. Likely texts are kept.
+A temperature sharpens each token by itself. This sharpens the law of whole texts: a chain of Metropolis and Hastings
+begins at a plain sample, and each move draws the text anew after some token. Likely texts are kept.
 
-Source: Karan, Du, "Reasoning with Sampling: Your Base Model is Smarter Than You Think" (2510.14901), Algorithm 1, and the function
-`mcmc_power_samp` of its code: blocks, of which each ends in moves over all that is written so far; alpha 4, 10 moves, 16 blocks.
+Source: Karan, Du, "Reasoning with Sampling: Your Base Model is Smarter Than You Think" (2510.14901), Algorithm 1, and
+the function `mcmc_power_samp` of its code: blocks, of which each ends in moves over all that is written so far; alpha
+4, 10 moves, 16 blocks.
 
-Blocks and moves are drawn at temperature 1 / alpha, as in the code. The ratio takes both probabilities of each token: that under the model,
-and that under the tempered law that drew it.
+Blocks and moves are drawn at temperature 1 / alpha, as in the code. The ratio takes both probabilities of each token:
+that under the model, and that under the tempered law that drew it.
 
 Differs:
-- Texts differ in length, and the position is drawn among the tokens of a text: the ratio has the factor |x| / |x'|. The code has no such
-  factor, and compares a text with the other one's beginning of the same length.
-- The moves after the block in which a text has ended redraw to the end of a text, so that their law is p^alpha over whole texts. Those of
-  the code are cut at the length of the blocks so far.
+- Texts differ in length, and the position is drawn among the tokens of a text: the ratio has the factor |x| / |x'|. The
+  code has no such factor, and compares a text with the other one's beginning of the same length.
+- The moves after the block in which a text has ended redraw to the end of a text, so that their law is p^alpha over
+  whole texts. Those of the code are cut at the length of the blocks so far.
 - A proposal that did not end, or failed, is rejected. A text that a cap cut gives way to any that ended.
 - A position inside of a character is no place to begin at: the text stays.
 - Where the run filters tokens (top_p, top_k, min_p), the law is p^alpha over the texts that the filters leave.
-- Servers that show the 20 most likely tokens alone give the tempered probability within a bound: see `top_sampling_logprob`.
+- Servers that show the 20 most likely tokens alone give the tempered probability within a bound: see
+  `top_sampling_logprob`.
 """
 
 from __future__ import annotations
@@ -48,15 +50,18 @@ class PowerSampling(Strategy):
 
     Args:
         alpha: The exponent of the model's law, at least 1; 1 is plain sampling.
-        block: The tokens between two series of moves, at least 1; None: a quarter of the length that a text of this problem is expected to
-            have, which a solution at temperature 1 / alpha shows first. It has no vote once a chain has ended.
-        moves: The moves of a chain after each block, and once it has ended, at least 0; 0 is sampling at temperature 1 / alpha.
-        chains: The number of independent chains, which move side by side; each gives one candidate. None: as many as the budget pays, one
-            after another.
+        block: The tokens between two series of moves, at least 1; None: a quarter of the length that a text of this
+            problem is expected to have, which a solution at temperature 1 / alpha shows first. It has no vote once a
+            chain has ended.
+        moves: The moves of a chain after each block, and once it has ended, at least 0; 0 is sampling at temperature 1
+            / alpha.
+        chains: The number of independent chains, which move side by side; each gives one candidate. None: as many as
+            the budget pays, one after another.
 
-    Cost: a chain of length L in b blocks generates about L + moves (b + 1) L / 4 tokens. That is 13.5 plain samples by default, and 43.5
-        with the 16 blocks of the code. Each move is one sample more. A move reads prompt and prefix anew, as input. A chain that the
-        budget cuts is a candidate only where none is whole.
+    Cost: a chain of length L in b blocks generates about L + moves (b + 1) L / 4 tokens. That is 13.5 plain samples by
+    default, and 43.5
+        with the 16 blocks of the code. Each move is one sample more. A move reads prompt and prefix anew, as input. A
+        chain that the budget cuts is a candidate only where none is whole.
     Random: positions and acceptances, addressed by chain, block and move. Not nested in `chains`.
 
     Example:
@@ -144,10 +149,13 @@ class Walk:
             for i, of in zip(missing, made, strict=True):
                 self.ts[i] = of[0] if of else self.ts[i]
             missing = [i for i, of in zip(missing, made, strict=True) if not of]
-            tries += self.search.rows.unbegun == unbegun  # otherwise a limit kept rows from beginning, which the next call says
+            # otherwise a limit kept rows from beginning, which the next call says
+            tries += self.search.rows.unbegun == unbegun
 
     async def move(self, which: Sequence[int], address: tuple[int, int], limit: int | None) -> None:
-        """Propose another text for some chains, of at most so many tokens or to its end (None), and accept or reject it."""
+        """Propose another text for some chains, of at most so many tokens or to its end (None), and accept or reject
+        it.
+        """
         places: dict[int, tuple[Trajectory, float]] = {}
         for i in which:
             rng = self.search.rng("move", self.round_, self.first + i, *address)
@@ -197,7 +205,9 @@ class Walk:
     def _chances(self, t: Trajectory) -> Sequence[Chance] | None:
         """Return `chances(t)`; warn where it is None."""
         if (values := chances(t)) is None:
-            self.search.notes.warn("a text came without the log-probability of each of its tokens, so that a chain did not move")
+            self.search.notes.warn(
+                "a text came without the log-probability of each of its tokens, so that a chain did not move"
+            )
         return values
 
 
@@ -210,7 +220,9 @@ class Chance(NamedTuple):
 
 def log_ratio(new: Sequence[Chance], old: Sequence[Chance], kept: int, alpha: float) -> float:
     """Return ln of (p(x') / p(x))^alpha q(x | x') / q(x' | x), of the parts redrawn after `kept` common tokens."""
-    gain = math.fsum(alpha * one.model - one.proposal for one in new) - math.fsum(alpha * one.model - one.proposal for one in old)
+    gain = math.fsum(alpha * one.model - one.proposal for one in new) - math.fsum(
+        alpha * one.model - one.proposal for one in old
+    )
     return gain + math.log(kept + len(old)) - math.log(kept + len(new))
 
 

@@ -1,11 +1,12 @@
 """REBASE, reward-balanced search: every live node gets children in proportion to the softmax of its step's score.
 
-The number of children is the same at every level, less one for each path that has ended, so that n paths end. Good prefixes get
-more of them, and bad ones none. There are no rollouts and no back-ups.
+The number of children is the same at every level, less one for each path that has ended, so that n paths end. Good
+prefixes get more of them, and bad ones none. There are no rollouts and no back-ups.
 
-Source: algorithm A6, verified: Wu, Sun, Li, Welleck, Yang, "Inference Scaling Laws: An Empirical Analysis of Compute-Optimal
-Inference for Problem-Solving with Language Models" (2408.00724, ICLR 2025), and the authors' code. Children are apportioned as in
-the code (`tts.search.algorithms.apportioning`), because the paper's rounding does not conserve the budget. Differs:
+Source: algorithm A6, verified: Wu, Sun, Li, Welleck, Yang, "Inference Scaling Laws: An Empirical Analysis of
+Compute-Optimal Inference for Problem-Solving with Language Models" (2408.00724, ICLR 2025), and the authors' code.
+Children are apportioned as in the code (`tts.search.algorithms.apportioning`), because the paper's rounding does not
+conserve the budget. Differs:
 - A path that meets the depth cap runs to its end, where the reference drops it.
 - A row that failed takes nothing of the width: the next level has it again.
 - A width of 1, which balances nothing, is not scored.
@@ -41,8 +42,8 @@ class RewardBalanced(Wide):
     """The parameters of REBASE and of what is built on it.
 
     Args:
-        balance_temperature: The temperature of the softmax over scores in [0, 1] (T_b), at least 1e-6. Large values give all paths the same
-            number of continuations; small values give all continuations to the best path.
+        balance_temperature: The temperature of the softmax over scores in [0, 1] (T_b), at least 1e-6. Large values
+            give all paths the same number of continuations; small values give all continuations to the best path.
     """
 
     balance_temperature: Annotated[float, number(1e-6, hint="1e-06 gives all to the best")] = 0.2
@@ -59,7 +60,8 @@ class RewardBalanced(Wide):
         search.notes.levels.append(_split_level(live, counts))
         while left > 0 and live:  # line 5
             rows = rows_of(live, counts)
-            live, ended = split(await advance(search, rows, max_steps=self.max_steps, temperature=self.temperature))  # line 7
+            # line 7
+            live, ended = split(await advance(search, rows, max_steps=self.max_steps, temperature=self.temperature))
             left -= len(ended)  # line 4
             counts = np.zeros(len(live), dtype=np.int64)
             if n == 1:
@@ -74,7 +76,9 @@ class RewardBalanced(Wide):
         return list(search.candidates[first:])
 
     @abstractmethod
-    async def balance(self, search: Search, live: Sequence[Trajectory], scores: NDArray[np.float64], left: int) -> Counts:
+    async def balance(
+        self, search: Search, live: Sequence[Trajectory], scores: NDArray[np.float64], left: int
+    ) -> Counts:
         """Return the children of each of several live nodes, by their scores in [0, 1]; `left`: of all."""
 
 
@@ -83,15 +87,16 @@ class Rebase(RewardBalanced):
     """Reward-balanced search: at each level a live path gets continuations in proportion to the softmax of its score.
 
     Args:
-        n: Continuations at the first level, and paths to bring to an end (N in the paper). Each path that ends takes one from the
-            next levels. None: as many as the budget pays.
+        n: Continuations at the first level, and paths to bring to an end (N in the paper). Each path that ends takes
+            one from the next levels. None: as many as the budget pays.
         balance_temperature: As in `RewardBalanced`.
         temperature: As in `RewardBalanced`.
         max_steps: As in `RewardBalanced`.
         verifier: As in `RewardBalanced`.
         aggregate: As in `RewardBalanced`.
 
-    Cost: about n x mean length generated tokens. One verifier call for each step of a live path. In samples: n, plus one for each
+    Cost: about n x mean length generated tokens. One verifier call for each step of a live path. In samples: n, plus
+    one for each
         continuation of a path beyond its first. A search with a larger n does not contain one with a smaller n.
     Random: none of its own.
 
@@ -104,7 +109,9 @@ class Rebase(RewardBalanced):
 
     registered_as = "rebase"
 
-    async def balance(self, search: Search, live: Sequence[Trajectory], scores: NDArray[np.float64], left: int) -> Counts:
+    async def balance(
+        self, search: Search, live: Sequence[Trajectory], scores: NDArray[np.float64], left: int
+    ) -> Counts:
         """Balance a level by scores alone."""
         del search, live
         return apportion(scores, left, self.balance_temperature)

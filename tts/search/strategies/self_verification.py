@@ -1,18 +1,22 @@
-"""Self-verification: S solutions, each verified V times by the model itself, and how the budget is split between the two.
+"""Self-verification: S solutions, each verified V times by the model itself, and how the budget is split between the
+two.
 
     split the budget C = S (1 + lambda V), in solutions, with V from a measured law
     draw S solutions ; for each draw V verifications, which reason and end with a verdict
     score = the share of the verdicts that are "yes" ; the answers are weighed by the scores
 
-Source: Singhi et al., "When To Solve, When To Verify: Compute-Optimal Problem Solving and Generative Verification for LLM Reasoning"
-(2504.01005), read in the abstract, in summaries and in its code for scores: S solutions with V verifications each, the cost above, and the
-best S and V, which grow like C^.57 and C^.39 for the models of the paper. Prompts are ours. Differs:
-- Without a measured law nothing is verified: the scale of the paper's law is not known, and the law of another model is no law of this one.
-- The answers are weighed by (yes + 1/2) / (V + 1), since few verdicts tie. The code has two choices by the share of yes among the verdicts:
-  the answers weighed by it, and `| best(verifier='verified')`.
+Source: Singhi et al., "When To Solve, When To Verify: Compute-Optimal Problem Solving and Generative Verification for
+LLM Reasoning" (2504.01005), read in the abstract, in summaries and in its code for scores: S solutions with V
+verifications each, the cost above, and the best S and V, which grow like C^.57 and C^.39 for the models of the paper.
+Prompts are ours. Differs:
+- Without a measured law nothing is verified: the scale of the paper's law is not known, and the law of another model is
+  no law of this one.
+- The answers are weighed by (yes + 1/2) / (V + 1), since few verdicts tie. The code has two choices by the share of yes
+  among the verdicts: the answers weighed by it, and `| best(verifier='verified')`.
 - V of a law is rounded. Where it is 0, the solutions vote.
 - lambda is learnt as the search goes, from what solutions with their verifications have cost.
-- A verification without a verdict is left out. Solutions that the budget leaves unverified have no vote, where others were verified.
+- A verification without a verdict is left out. Solutions that the budget leaves unverified have no vote, where others
+  were verified.
 """
 
 from __future__ import annotations
@@ -46,9 +50,14 @@ def _check(name: str, law: object) -> tuple[float, float]:
     """
     given: Any = law
     numbers = given if isinstance(given, list | tuple) else ()
-    if len(numbers) != 2 or not all(type(one) in (int, float) and 0 <= one < 2**63 for one in numbers) or numbers[1] > 1:
+    if (
+        len(numbers) != 2
+        or not all(type(one) in (int, float) and 0 <= one < 2**63 for one in numbers)
+        or numbers[1] > 1
+    ):
         raise ConfigError(
-            f"{name} is {shown(law)}, but must be a scale of at least 0 and an exponent between 0 and 1", hint="for example law=[1.0, 0.39]"
+            f"{name} is {shown(law)}, but must be a scale of at least 0 and an exponent between 0 and 1",
+            hint="for example law=[1.0, 0.39]",
         )
     return float(numbers[0]), float(numbers[1])
 
@@ -60,21 +69,26 @@ class SelfVerification(Strategy):
     Args:
         n: Solutions (S), at least 1; None: as many as the budget pays with their verifications.
         verifications: The verifications of each solution (V), at least 0; None: by `law`.
-        law: (scale, exponent), V = scale C^exponent where the budget pays C plain solutions; `python -m research.methods.splits` measures
-            it. None: without `verifications` V is 0, the solutions vote, and a warning says so. The paper's exponent is .39.
+        law: (scale, exponent), V = scale C^exponent where the budget pays C plain solutions;
+            `python -m research.methods.splits` measures it. None: without `verifications` V is 0, the solutions vote,
+            and a warning says so. The paper's exponent is .39.
         checker: Role of the model that verifies.
         question: What it is asked about problem and solution; how to end is added.
         max_tokens: The most tokens of a verification; None: the run's.
         temperature: The temperature of both; None: the run's.
 
-    Cost: n x (1 + V) samples; each solution is read once by the model that verifies. Candidates have the score "verified", in [0, 1].
-    Random: none of its own.
+    Cost: n x (1 + V) samples; each solution is read once by the model that verifies. Candidates have the score
+    "verified", in [0, 1]. Random: none of its own.
 
     Example:
         >>> import tts
         >>> model = lambda ask: "Verdict: Yes" if "Verdict" in str(ask.prompt) else "The answer is 7."
         >>> found = tts.solve(
-        ...     "What is 3 + 4?", tts.Budget(samples=9), backend=model, task="math", strategy="self_verification(n=3, verifications=2)"
+        ...     "What is 3 + 4?",
+        ...     tts.Budget(samples=9),
+        ...     backend=model,
+        ...     task="math",
+        ...     strategy="self_verification(n=3, verifications=2)",
         ... )
         >>> found.answer, found.usage.samples
         ('7', 9)
@@ -94,7 +108,9 @@ class SelfVerification(Strategy):
     def __post_init__(self) -> None:
         check_parameters(self)
         if self.law is not None and self.verifications is not None:
-            raise ConfigError(f"law is {shown(self.law)}, but verifications is {self.verifications}", hint="give one of them")
+            raise ConfigError(
+                f"law is {shown(self.law)}, but verifications is {self.verifications}", hint="give one of them"
+            )
 
     def needs(self) -> Needs:
         """The model that verifies, by which it scores."""
@@ -104,12 +120,15 @@ class SelfVerification(Strategy):
         """Solve and verify; with n left out, again for what is left."""
         votes = self.verifications
         if votes is None and self.law is None:
-            search.notes.warn("nothing was verified, for want of a measured law; give law=[scale, exponent], or verifications")
+            search.notes.warn(
+                "nothing was verified, for want of a measured law; give law=[scale, exponent], or verifications"
+            )
             votes = 0
         if votes is None:
             votes = self.split(await affordable_width(search, self.temperature, stepwise=False))
         if votes == 0:
-            missing = None if self.n is None else self.n - len(search.candidates)  # one may have been drawn to learn its length
+            # one may have been drawn to learn its length
+            missing = None if self.n is None else self.n - len(search.candidates)
             if missing != 0:
                 await search.complete([search.root], missing, temperature=self.temperature)
             return search.candidates
@@ -118,7 +137,9 @@ class SelfVerification(Strategy):
             for _ in rounds(search, None if self.n is None else 1):
                 width = self.n or _affordable(begun, search.left, done)
                 if width > len(search.candidates) - done:  # one that was drawn to learn its length is the first
-                    await search.complete([search.root], width - (len(search.candidates) - done), temperature=self.temperature)
+                    await search.complete(
+                        [search.root], width - (len(search.candidates) - done), temperature=self.temperature
+                    )
                 await self._verify(search, search.candidates[done:], votes)
                 done = len(search.candidates)
         except SearchEnded as end:
@@ -131,7 +152,9 @@ class SelfVerification(Strategy):
         """Give candidates their scores."""
         question = f"{self.question} {in_words('Yes', 'No')}"
         prompts = [asking(question, search.problem, ("Solution", c.trajectory.response)) for c in made]
-        told = await replies_to(search, prompts, votes, temperature=self.temperature, max_tokens=self.max_tokens, model=self.checker)
+        told = await replies_to(
+            search, prompts, votes, temperature=self.temperature, max_tokens=self.max_tokens, model=self.checker
+        )
         for c, replies in zip(made, told, strict=True):
             if replies is None:
                 continue
@@ -146,7 +169,8 @@ class SelfVerification(Strategy):
 
 
 def _affordable(begun: Mapping[str, float], left: Mapping[str, float], done: int) -> int:
-    """Return how many more solutions are paid with their verifications, by what `done` of them took; at most as many again.
+    """Return how many more solutions are paid with their verifications, by what `done` of them took; at most as many
+    again.
 
     Where they took nothing that is limited, it is one: more would be no end.
 

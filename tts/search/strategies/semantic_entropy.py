@@ -1,10 +1,10 @@
 """Semantic-entropy rounds: parallel answers, shown to the next round, until they agree.
 
-Source: algorithm B10, Xu et al., "Adaptive Termination for Multi-round Parallel Reasoning: A Universal Semantic Entropy-Guided
-Framework" (2507.06829), read in the abstract; the threshold, N and the exact form of the secretary rule are unverified (from memory).
-Answers are the same where the task's rules say so. Differs:
-- The next round is shown one solution of each answer, the most frequent first, then others, at most `shown`. Where the task refuses
-  them, the round starts from the problem alone.
+Source: algorithm B10, Xu et al., "Adaptive Termination for Multi-round Parallel Reasoning: A Universal Semantic
+Entropy-Guided Framework" (2507.06829), read in the abstract; the threshold, N and the exact form of the secretary rule
+are unverified (from memory). Answers are the same where the task's rules say so. Differs:
+- The next round is shown one solution of each answer, the most frequent first, then others, at most `shown`. Where the
+  task refuses them, the round starts from the problem alone.
 - Candidates without an answer do not count in the entropy. A round without any answer stops nothing.
 - Where the budget ends the search in the middle of a round, all answers vote.
 """
@@ -37,10 +37,11 @@ class SemanticEntropy(Strategy):
     """Rounds of N answers; the last round's vote.
 
     Args:
-        n: Answers a round, at least 1; None: what the budget pays, over the rounds, but two where it can: one answer always agrees.
+        n: Answers a round, at least 1; None: what the budget pays, over the rounds, but two where it can: one answer
+            always agrees.
         rounds: Most rounds, at least 1.
-        rule: "threshold": stop when the entropy of a round is below `threshold`; "secretary": watch the first `watched` rounds, then
-            stop at the first whose entropy is below all of theirs.
+        rule: "threshold": stop when the entropy of a round is below `threshold`; "secretary": watch the first `watched`
+            rounds, then stop at the first whose entropy is below all of theirs.
         threshold: The threshold in nats; 0 stops never, anything above stops at a unanimous round.
         watched: The number of rounds that are watched, at least 1.
         shown: Most solutions that the next round is shown, at least 1.
@@ -53,7 +54,11 @@ class SemanticEntropy(Strategy):
         >>> import tts
         >>> model = lambda ask: "The answer is 7."
         >>> found = tts.solve(
-        ...     "What is 3 + 4?", tts.Budget(samples=12), backend=model, task="math", strategy="semantic_entropy(n=3, rounds=2)"
+        ...     "What is 3 + 4?",
+        ...     tts.Budget(samples=12),
+        ...     backend=model,
+        ...     task="math",
+        ...     strategy="semantic_entropy(n=3, rounds=2)",
         ... )
         >>> found.answer, found.usage.samples
         ('7', 3)
@@ -80,7 +85,8 @@ class SemanticEntropy(Strategy):
         for k in range(self.rounds):
             texts = self._digest(made)
             root = (await opened(search, self.prompt, texts) if texts else None) or search.root
-            first = len(search.candidates) if k else 0  # a solution that was drawn to learn its length is one of the first round
+            # a solution that was drawn to learn its length is one of the first round
+            first = len(search.candidates) if k else 0
             made = await self._round(search, root, first, self.rounds - k)
             entropies.append(entropy_of(made))
             if self._stops(entropies):
@@ -88,7 +94,8 @@ class SemanticEntropy(Strategy):
         return made
 
     async def _round(self, search: Search, root: Trajectory, first: int, left: int) -> list[Candidate]:
-        """Return the answers of a round, from candidate `first` on; `left`: rounds that share what is left, this one included.
+        """Return the answers of a round, from candidate `first` on; `left`: rounds that share what is left, this one
+        included.
 
         Raises:
             SearchEnded: the budget ends it; where this round has an answer, the vote is of this round.

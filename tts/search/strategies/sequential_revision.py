@@ -1,15 +1,18 @@
-"""Sequential revision: chains of attempts, in which each prompt shows the attempts before, and several chains beside each other.
+"""Sequential revision: chains of attempts, in which each prompt shows the attempts before, and several chains beside
+each other.
 
-One chain of length N is purely sequential, N chains of length 1 are best-of-N; a fixed N can be shared out between the two.
+One chain of length N is purely sequential, N chains of length 1 are best-of-N; a fixed N can be shared out between the
+two.
 
-Source: algorithms A14 and B14, Snell, Lee, Xu, Kumar, "Scaling LLM Test-Time Compute Optimally can be More Effective than Scaling
-Model Parameters" (2408.03314), verified: at most the last four attempts are shown. The answer is chosen over all attempts of all
-chains (`hierarchical` by verifier, flat by majority), because about 38 % of right attempts are revised to wrong ones. The task needs a
-prompt of the kind "revise". The model must be trained to revise, or follow instructions.
+Source: algorithms A14 and B14, Snell, Lee, Xu, Kumar, "Scaling LLM Test-Time Compute Optimally can be More Effective
+than Scaling Model Parameters" (2408.03314), verified: at most the last four attempts are shown. The answer is chosen
+over all attempts of all chains (`hierarchical` by verifier, flat by majority), because about 38 % of right attempts are
+revised to wrong ones. The task needs a prompt of the kind "revise". The model must be trained to revise, or follow
+instructions.
 
-With `feedback` the note of a verifier stands after each attempt, and a chain ends at an attempt of the greatest score. With `code` and
-tests this is execution feedback: Chen, Lin, Schaerli, Zhou, "Teaching Large Language Models to Self-Debug" (2304.05128), the form with unit
-tests, from memory.
+With `feedback` the note of a verifier stands after each attempt, and a chain ends at an attempt of the greatest score.
+With `code` and tests this is execution feedback: Chen, Lin, Schaerli, Zhou, "Teaching Large Language Models to
+Self-Debug" (2304.05128), the form with unit tests, from memory.
 
 Differs:
 - An attempt that was cut short is not shown.
@@ -48,14 +51,19 @@ class SequentialRevision(Strategy):
         feedback: The role of the verifier whose notes stand after the attempts (`StepScores.note`); None: none.
         temperature: The temperature of all attempts; None: the run's.
 
-    Cost: chains x length samples; each revision reads its prompt, with the attempts that are shown. With `feedback`, a verifier call for
+    Cost: chains x length samples; each revision reads its prompt, with the attempts that are shown. With `feedback`, a
+    verifier call for
         each attempt.
 
     Example:
         >>> import tts
         >>> model = lambda ask: "The answer is 7."
         >>> found = tts.solve(
-        ...     "What is 3 + 4?", tts.Budget(samples=12), backend=model, task="math", strategy="sequential_revision(chains=2, length=3)"
+        ...     "What is 3 + 4?",
+        ...     tts.Budget(samples=12),
+        ...     backend=model,
+        ...     task="math",
+        ...     strategy="sequential_revision(chains=2, length=3)",
         ... )
         >>> found.answer, found.usage.samples
         ('7', 6)
@@ -71,7 +79,9 @@ class SequentialRevision(Strategy):
 
     def needs(self) -> Needs:
         """Revisions, and the verifier whose notes they show."""
-        return Needs(prompts=("revise",) if self.length != 1 else (), verifiers=(self.feedback,) if self.feedback else ())
+        return Needs(
+            prompts=("revise",) if self.length != 1 else (), verifiers=(self.feedback,) if self.feedback else ()
+        )
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Lengthen all chains by one attempt at a time; with a size left out, again for what is left."""
@@ -79,7 +89,8 @@ class SequentialRevision(Strategy):
             first = len(search.candidates)
             chains, length = await self._sizes(search)
             for wave in waves_of(range(chains)):
-                attempts = [[c] for c in search.candidates[first:]] if 0 in wave else []  # one that was drawn to learn its length
+                # one that was drawn to learn its length
+                attempts = [[c] for c in search.candidates[first:]] if 0 in wave else []
                 attempts += [[] for _ in range(len(wave) - len(attempts))]
                 await self._lengthen(search, attempts, length)
         return search.candidates
@@ -95,7 +106,9 @@ class SequentialRevision(Strategy):
                 chain.append(made)
 
     async def _is_solved(self, search: Search, chain: Sequence[Candidate]) -> bool:
-        """Return whether the verifier of the feedback gives the last attempt of a chain its greatest score; it is scored here."""
+        """Return whether the verifier of the feedback gives the last attempt of a chain its greatest score; it is
+        scored here.
+        """
         if self.feedback is None or not chain:
             return False
         [score] = (await search.score([chain[-1].trajectory], self.feedback)).tolist()

@@ -39,9 +39,14 @@ class CompletionBody(RequestBody):
         """
         self.check_choices(limits)
         if self.suffix:
-            raise refused("suffix", "suffix is given, but models here only continue a prompt; leave it out", "unsupported")
+            raise refused(
+                "suffix", "suffix is given, but models here only continue a prompt; leave it out", "unsupported"
+            )
         if self.best_of not in (None, self.choices):
-            cause = f"best_of is {self.best_of} and n is {self.choices}, but they must be equal; a preset chooses the best of several"
+            cause = (
+                f"best_of is {self.best_of} and n is {self.choices}, but they must be equal; a preset chooses the "
+                "best of several"
+            )
             raise refused("best_of", cause, "unsupported")
 
 
@@ -52,10 +57,15 @@ def prompts_of(given: Any, limits: GatewayLimits) -> tuple[str, ...]:
         ApiError: 400, a prompt is something else or empty, or they are too many or too long.
     """
     several = isinstance(given, list) and bool(given) and not all(type(one) is int for one in given)
-    prompts = tuple(_prompt(one, f"prompt[{place}]" if several else "prompt") for place, one in enumerate(given if several else [given]))
+    prompts = tuple(
+        _prompt(one, f"prompt[{place}]" if several else "prompt")
+        for place, one in enumerate(given if several else [given])
+    )
     if len(prompts) > limits.messages:
         raise too_long("prompt", f"{len(prompts)} prompts", limits.messages)
-    if (size := sum(len(one.ids) if isinstance(one, TokenizedText) else len(one) for one in prompts)) > limits.characters:
+    if (
+        size := sum(len(one.ids) if isinstance(one, TokenizedText) else len(one) for one in prompts)
+    ) > limits.characters:
         raise too_long("prompt", f"{size} characters or tokens", limits.characters)
     return prompts
 

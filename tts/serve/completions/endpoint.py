@@ -1,7 +1,8 @@
-"""`POST /v1/completions`: what a model writes after texts or tokens, their log-probabilities, or, of a preset, a search.
+"""`POST /v1/completions`: what a model writes after texts or tokens, their log-probabilities, or, of a preset, a
+search.
 
-A model's own name stands for the model alone, without task, chat template or strategy. `MODEL:PRESET`, or an object `tts` in the body, is a
-search, whose prompts are problems.
+A model's own name stands for the model alone, without task, chat template or strategy. `MODEL:PRESET`, or an object
+`tts` in the body, is a search, whose prompts are problems.
 """
 
 from __future__ import annotations
@@ -85,7 +86,8 @@ def _order(body: CompletionBody, gateway: Gateway, offer: Offer, prompts: tuple[
 
 
 class ModelCall:
-    """One request to a model, with its books: input tokens whose log-probabilities are read count like tokens that are written.
+    """One request to a model, with its books: input tokens whose log-probabilities are read count like tokens that are
+    written.
 
     Args:
         notes: What the reply reports of fields without effect.
@@ -95,7 +97,9 @@ class ModelCall:
         cost: What it has cost so far.
     """
 
-    def __init__(self, gateway: Gateway, client: Client, offer: Offer, order: CompletionOrder, notes: tuple[str, ...]) -> None:
+    def __init__(
+        self, gateway: Gateway, client: Client, offer: Offer, order: CompletionOrder, notes: tuple[str, ...]
+    ) -> None:
         self.number, self.begun_at = secrets.token_urlsafe(18), gateway.now()
         self.order, self.cost = order, CompletionCost()
         self.config = gateway.config
@@ -146,15 +150,20 @@ class ModelCall:
 
     def _late(self, seconds: float) -> ApiError:
         return ApiError(
-            400, f"the model had not finished after {seconds:g} seconds, by limits.seconds or the account; send fewer prompts at once, or "
-            "ask for fewer tokens", param="max_tokens", code="too_long",
-        )  # fmt: skip
+            400,
+            f"the model had not finished after {seconds:g} seconds, by limits.seconds or the account; send fewer "
+            "prompts at once, or "
+            "ask for fewer tokens",
+            param="max_tokens",
+            code="too_long",
+        )
 
     def _booking_bounds(self, backend: Backend, payer: SharedAccount) -> dict[str, int]:
         """Return the most that may be booked, in whole units.
 
         Raises:
-            ApiError: 400, the tokens are above the operator's limit. ConfigError: the account limits what the model has no rate for.
+            ApiError: 400, the tokens are above the operator's limit. ConfigError: the account limits what the model has
+                no rate for.
         """
         order, limit = self.order, self.config.limits.tokens
         rows = order.choices * len(order.prompts)
@@ -168,16 +177,21 @@ class ModelCall:
         if written + read > limit:
             raise ApiError(
                 400,
-                f"the request may take {written + read} tokens, of {len(order.prompts)} prompts ({read} read, {written} written), but "
+                f"the request may take {written + read} tokens, of {len(order.prompts)} prompts ({read} read, "
+                f"{written} written), but "
                 f"limits.tokens is {limit}; send fewer prompts at once, or ask for fewer tokens",
-                param="prompt", code="too_long",
-            )  # fmt: skip
+                param="prompt",
+                code="too_long",
+            )
         seconds = [one for one in (self.config.limits.seconds, payer.request.get("seconds")) if one is not None]
         return {
             "tokens": written + read,
             "generated_tokens": written,
             "samples": rows,
-            **{unit: backend.rates.cost(unit, computed=(1 + order.choices) * prompts + read, generated=written) for unit in rated},
+            **{
+                unit: backend.rates.cost(unit, computed=(1 + order.choices) * prompts + read, generated=written)
+                for unit in rated
+            },
             **({"seconds": int(min(seconds) * SECONDS_UNIT)} if seconds else {}),
         }
 

@@ -23,7 +23,9 @@ def choice_of(place: int, order: CompletionOrder, written: Written, tokenizer: T
     return {
         "index": place,
         "text": text,
-        "logprobs": None if written.found is None else shown_logprobs(written.found, written.from_token, order.top or 0, text),
+        "logprobs": None
+        if written.found is None
+        else shown_logprobs(written.found, written.from_token, order.top or 0, text),
         "finish_reason": written.finish,
     }
 
@@ -38,10 +40,12 @@ def prompt_text(prompt: str, found: PromptLogprobs | None, tokenizer: Tokenizer 
 
 
 def shown_logprobs(found: PromptLogprobs, start: int, top: int, text: str) -> dict[str, Any]:
-    """Return the log-probabilities of tokens from `start` on. Each place has the `top` most likely tokens and the token itself.
+    """Return the log-probabilities of tokens from `start` on. Each place has the `top` most likely tokens and the token
+    itself.
 
     Args:
-        text: The text of the choice, in which offsets are counted. A token that the tokenizer adds in front of it has the offset 0.
+        text: The text of the choice, in which offsets are counted. A token that the tokenizer adds in front of it has
+            the offset 0.
     """
     texts, values = found.texts[start:], found.logprobs[start:].tolist()
     tops = found.tops[start:] if found.tops else ((),) * len(texts)
@@ -70,11 +74,20 @@ def _number(value: float) -> float | None:
 
 
 def usage_of(cost: CompletionCost) -> dict[str, Any]:
-    """Return the usage: of the prompts' tokens, those are cached that another prompt of the request shares, or a server had."""
+    """Return the usage: of the prompts' tokens, those are cached that another prompt of the request shares, or a server
+    had.
+    """
     return usage_report(Counts(cost.prompt, cost.generated, cached=max(0, cost.prompt - cost.computed)))
 
 
-def report_of(order: CompletionOrder, cost: CompletionCost, notes: Sequence[str], *, reproducible: bool) -> Mapping[str, Any]:
+def report_of(
+    order: CompletionOrder, cost: CompletionCost, notes: Sequence[str], *, reproducible: bool
+) -> Mapping[str, Any]:
     """Return the field `tts`: the seed, all that was computed, and what had no effect."""
-    spent = {"prompt_tokens": cost.computed, "reused_tokens": cost.reused, "generated_tokens": cost.generated, "read_tokens": cost.read}
+    spent = {
+        "prompt_tokens": cost.computed,
+        "reused_tokens": cost.reused,
+        "generated_tokens": cost.generated,
+        "read_tokens": cost.read,
+    }
     return {"strategy": None, "seed": order.seed, "reproducible": reproducible, "usage": spent, "warnings": list(notes)}

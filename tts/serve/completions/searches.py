@@ -1,4 +1,6 @@
-"""Completions that are searches: of a preset, or with an object `tts`. Each prompt is a problem, as one question of a user is in a chat."""
+"""Completions that are searches: of a preset, or with an object `tts`. Each prompt is a problem, as one question of a
+user is in a chat.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +26,13 @@ from tts.serve.wire.chat import ChatBody, request_of, usage_of
 from tts.serve.wire.request import checked
 
 T = TypeVar("T")
-_OWN = {"prompt", "best_of", "logprobs", "echo", "suffix", "stream", "stream_options", "tts"}  # fields that chats lack, or are handled here
+# fields that chats lack, or are handled here
+_OWN = {"prompt", "best_of", "logprobs", "echo", "suffix", "stream", "stream_options", "tts"}
 
 
-def search_response(request: Request, gateway: Gateway, body: CompletionBody, prompts: Sequence[str], notes: tuple[str, ...]) -> Response:
+def search_response(
+    request: Request, gateway: Gateway, body: CompletionBody, prompts: Sequence[str], notes: tuple[str, ...]
+) -> Response:
     """Return the response to a request for searches.
 
     Args:
@@ -45,7 +50,10 @@ def search_response(request: Request, gateway: Gateway, body: CompletionBody, pr
     orders = [order_of(request_of(_chat(body, prompt), limits, notes), gateway) for prompt in prompts]
     tokens, most = sum(int(order.budget.limits["tokens"]) for order in orders), gateway.config.limits.tokens
     if tokens > most:
-        cause = f"the budgets of {len(orders)} prompts are {tokens} tokens, but limits.tokens is {most}; send fewer prompts at once"
+        cause = (
+            f"the budgets of {len(orders)} prompts are {tokens} tokens, but limits.tokens is {most}; send fewer "
+            "prompts at once"
+        )
         raise refused("prompt", cause, "too_long")
     return SearchCompletion(gateway, request.state.client, orders, stream=bool(body.stream), usage=body.streams_usage)
 
@@ -57,7 +65,9 @@ def _refuse_fields_of_models(body: CompletionBody, prompts: Sequence[str]) -> No
     if wrong is not None:
         what = "token ids" if wrong == "prompt" else f"{wrong} {getattr(body, wrong)}"
         alone = body.model.partition(":")[0]
-        cause = f"{what} can be had of a model alone, but this request is a search; name {alone!r}, without preset and tts"
+        cause = (
+            f"{what} can be had of a model alone, but this request is a search; name {alone!r}, without preset and tts"
+        )
         raise refused(wrong, cause, "unsupported")
 
 
@@ -83,7 +93,8 @@ class SearchCompletion(EventsReply):
         """Search and write the reply.
 
         Raises:
-            ApiError: the client's tokens do not suffice. Exception: what a search failed with, where no stream has begun.
+            ApiError: the client's tokens do not suffice. Exception: what a search failed with, where no stream has
+                begun.
         """
         with ExitStack() as held:
             searches: list[RunningSearch] = []
@@ -95,12 +106,16 @@ class SearchCompletion(EventsReply):
                     for search in searches:
                         while not search.over:
                             await unless(gone, search.signal.wait())
-                    await JsonReply(_reply(searches), headers={"x-request-id": searches[0].number})(scope, receive, send)
+                    await JsonReply(_reply(searches), headers={"x-request-id": searches[0].number})(
+                        scope, receive, send
+                    )
                     return
                 await self.write(send, self._chunks(searches, gone), gone)
 
     async def _chunks(self, searches: Sequence[RunningSearch], gone: asyncio.Event) -> AsyncGenerator[bytes]:
-        """Yield the choices when all searches have ended, and pings until then: a completion has no place for progress."""
+        """Yield the choices when all searches have ended, and pings until then: a completion has no place for
+        progress.
+        """
         yield PING
         for search in searches:
             while not search.over:
@@ -125,12 +140,21 @@ def _reply(searches: Sequence[RunningSearch]) -> dict[str, Any]:
     """Return the whole reply: the choices of all searches in order, their usage summed, and a report of each."""
     solutions = [(search, search.result()) for search in searches]
     found = [(search, solution, choices_of(search, solution)) for search, solution in solutions]
-    texts = [(place * search.order.choices + at, one) for place, (search, _, choices) in enumerate(found) for at, one in enumerate(choices)]
+    texts = [
+        (place * search.order.choices + at, one)
+        for place, (search, _, choices) in enumerate(found)
+        for at, one in enumerate(choices)
+    ]
     reports = [report_of(search, solution, choices) for search, solution, choices in found]
     return {
         **heading(searches[0].number, searches[0].begun_at, searches[0].order.offer.name),
         "choices": [
-            {"index": index, "text": one.text or "", "logprobs": None, "finish_reason": "length" if one.finish == "length" else "stop"}
+            {
+                "index": index,
+                "text": one.text or "",
+                "logprobs": None,
+                "finish_reason": "length" if one.finish == "length" else "stop",
+            }
             for index, one in texts
         ],
         "usage": _sum([usage_of(counts_of(solution, choices)) for _, solution, choices in found]),

@@ -1,4 +1,6 @@
-"""Completions of a model without a search: texts after prompts, and log-probabilities. This runs in the library's loop."""
+"""Completions of a model without a search: texts after prompts, and log-probabilities. This runs in the library's
+loop.
+"""
 
 from __future__ import annotations
 
@@ -49,14 +51,18 @@ class CompletionOrder:
 
     @property
     def only_reads(self) -> bool:
-        """Whether the log-probabilities of the prompts suffice: nothing is written, or only the most likely next token."""
+        """Whether the log-probabilities of the prompts suffice: nothing is written, or only the most likely next
+        token.
+        """
         one = self.max_tokens == 1 and self.sampling.temperature == 0 and not self.stops
         return self.top is not None and (self.max_tokens == 0 or one)
 
 
 @dataclass(slots=True)
 class CompletionCost:
-    """What was computed so far. read: input tokens of log-probabilities; computed, reused: all input tokens; generated: tokens drawn."""
+    """What was computed so far. read: input tokens of log-probabilities; computed, reused: all input tokens; generated:
+    tokens drawn.
+    """
 
     prompt: int = 0
     computed: int = 0
@@ -92,7 +98,9 @@ class Written:
     from_token: int = 0
 
 
-async def complete(backend: Backend, order: CompletionOrder, cost: CompletionCost, told: Told | None = None) -> list[Written]:
+async def complete(
+    backend: Backend, order: CompletionOrder, cost: CompletionCost, told: Told | None = None
+) -> list[Written]:
     """Return the choices of all prompts, in order.
 
     Args:
@@ -100,7 +108,8 @@ async def complete(backend: Backend, order: CompletionOrder, cost: CompletionCos
         told: Called with a choice's place and new text of it, as it is written.
 
     Raises:
-        CapabilityError: the backend gives no log-probabilities. ConfigError: a prompt is not valid. PromptTooLong: one is too long.
+        CapabilityError: the backend gives no log-probabilities. ConfigError: a prompt is not valid. PromptTooLong: one
+            is too long.
         EngineError: the model failed.
     """
     if order.top is None:
@@ -110,7 +119,8 @@ async def complete(backend: Backend, order: CompletionOrder, cost: CompletionCos
     tokenizer = metadata_of(backend).tokenizer
     if tokenizer is None:
         raise CapabilityError(
-            f"logprobs of more than the prompt and one token need the model's tokenizer, which the backend {backend.name!r} lacks",
+            "logprobs of more than the prompt and one token need the model's tokenizer, which the backend "
+            f"{backend.name!r} lacks",
             hint="ask for max_tokens of 0, or of 1 at temperature 0",
         )
     written = await _write(backend, order, cost, None)
@@ -123,7 +133,9 @@ async def complete(backend: Backend, order: CompletionOrder, cost: CompletionCos
     ]
 
 
-async def _logprobs(backend: Backend, prompts: Sequence[str], top: int, cost: CompletionCost) -> list[Reply[PromptLogprobs]]:
+async def _logprobs(
+    backend: Backend, prompts: Sequence[str], top: int, cost: CompletionCost
+) -> list[Reply[PromptLogprobs]]:
     """Read the log-probabilities of prompts, and count them also where this is cancelled meanwhile."""
     replies: list[Reply[PromptLogprobs]] = []
     try:
@@ -136,7 +148,9 @@ async def _logprobs(backend: Backend, prompts: Sequence[str], top: int, cost: Co
 
 
 async def _read(backend: Backend, order: CompletionOrder, cost: CompletionCost) -> list[Written]:
-    """Return the prompts, and after each the most likely token, if one is asked for, from one reading of all of them."""
+    """Return the prompts, and after each the most likely token, if one is asked for, from one reading of all of
+    them.
+    """
     assert order.top is not None
     replies = await _logprobs(backend, order.prompts, max(order.top, order.max_tokens), cost)
     cost.prompt = sum(len(reply.value.texts) for reply in replies)
@@ -147,7 +161,9 @@ async def _read(backend: Backend, order: CompletionOrder, cost: CompletionCost) 
         text, ends = "", False
         if order.max_tokens:
             if not found.behind:
-                raise EngineError(f"the backend {backend.name!r} does not give the probabilities of the token after a prompt")
+                raise EngineError(
+                    f"the backend {backend.name!r} does not give the probabilities of the token after a prompt"
+                )
             text, logprob, ends = found.behind[0]
             cost.generated += order.choices
             tops = (*(found.tops or ((),) * size), found.behind)
@@ -184,7 +200,9 @@ async def _write(backend: Backend, order: CompletionOrder, cost: CompletionCost,
 
 @dataclass(slots=True)
 class _ChoiceRow:
-    """One choice under way. place: among all choices. read: input tokens of its first call. shown: characters that were passed on."""
+    """One choice under way. place: among all choices. read: input tokens of its first call. shown: characters that were
+    passed on.
+    """
 
     backend: Backend
     order: CompletionOrder
@@ -203,7 +221,12 @@ class _ChoiceRow:
         given = order.prompts[prompt]
         address = ("ids", *given.ids) if isinstance(given, TokenizedText) else ("text", given)
         stream = child_stream(hash64("completion", order.seed, *address), 0, number)
-        by_pieces = self.told is not None and backend.caps.steps != "absent" and backend.caps.token_ids and metadata_of(backend).resumes()
+        by_pieces = (
+            self.told is not None
+            and backend.caps.steps != "absent"
+            and backend.caps.token_ids
+            and metadata_of(backend).resumes()
+        )
         used, made = 0, list[Any]()
         try:
             while True:
@@ -211,11 +234,16 @@ class _ChoiceRow:
                 sample = await self._draw_row(handle, Row(stream, used, min(left, _PIECE) if by_pieces else left))
                 used, handle = used + sample.num_tokens, sample.handle
                 made += [handle] if handle is not None else []
-                self.text, ended = self.text + sample.text, sample.finish != "length" or used >= order.max_tokens or not by_pieces
+                self.text, ended = (
+                    self.text + sample.text,
+                    sample.finish != "length" or used >= order.max_tokens or not by_pieces,
+                )
                 self.ids += sample.token_ids
                 self._tell(last=ended)
                 if ended:
-                    finish: Literal["stop", "length"] = "length" if sample.finish == "length" and self._stop() is None else "stop"
+                    finish: Literal["stop", "length"] = (
+                        "length" if sample.finish == "length" and self._stop() is None else "stop"
+                    )
                     return Written(prompt, self._cut(), finish, tuple(self.ids))
         finally:
             backend.release(made)
@@ -260,4 +288,11 @@ class _ChoiceRow:
 
 def _begun_stop(text: str, stops: Sequence[str], longest: int) -> int:
     """Return the length of the longest end of a text that a stop text begins with."""
-    return next((size for size in range(min(longest, len(text)), 0, -1) if any(stop.startswith(text[-size:]) for stop in stops)), 0)
+    return next(
+        (
+            size
+            for size in range(min(longest, len(text)), 0, -1)
+            if any(stop.startswith(text[-size:]) for stop in stops)
+        ),
+        0,
+    )

@@ -80,7 +80,10 @@ class RowKey:
         self._refused += 1
         if self._refused > 1:
             self.stop()
-        cause = "the budget of this run is used up: its calls of the model have spent what they may; end the run with what there is"
+        cause = (
+            "the budget of this run is used up: its calls of the model have spent what they may; end the run with "
+            "what there is"
+        )
         return ApiError(429, cause, kind="insufficient_quota", code="insufficient_quota")
 
     def end(self) -> Usage:
@@ -106,11 +109,15 @@ class LeaseGateway(Gateway):
     def pay(self, client: Client, order: Order) -> tuple[Order, Account]:
         """Return the order of a call, and its part of the client's lease."""
         if (lease := self.leases.get(client.name)) is None:
-            raise ApiError(401, "the key is of a run that has ended", kind="authentication_error", code="invalid_api_key")
+            raise ApiError(
+                401, "the key is of a run that has ended", kind="authentication_error", code="invalid_api_key"
+            )
         return lease.pay(order)
 
     def failure_of(self, search: RunningSearch, solution: Solution) -> Exception | None:
-        """Return what a call failed with; also where what was left of the lease did not pay for the prompt and a token."""
+        """Return what a call failed with; also where what was left of the lease did not pay for the prompt and a
+        token.
+        """
         failure, lease = super().failure_of(search, solution), self.leases.get(search.client.name)
         if failure is not None or lease is None:
             return failure
@@ -122,8 +129,13 @@ class LeaseGateway(Gateway):
     def _is_cut(self, search: RunningSearch, solution: Solution) -> bool:
         """Return whether the lease cut a text short, and not its own cap or the context of the model."""
         context, most = self.offers.backends(search.order.offer)["policy"].context, search.order.sampling.max_tokens
-        caps = [*([] if most is None else [most]), *([] if context is None else [context - solution.usage.prompt_tokens])]
-        return any(one.truncated and one.trajectory.num_tokens < min([_MOST_TOKENS, *caps]) for one in solution.candidates)
+        caps = [
+            *([] if most is None else [most]),
+            *([] if context is None else [context - solution.usage.prompt_tokens]),
+        ]
+        return any(
+            one.truncated and one.trajectory.num_tokens < min([_MOST_TOKENS, *caps]) for one in solution.candidates
+        )
 
     async def end_calls(self, client: str) -> None:
         """End the calls of a client, and return when they are booked."""
@@ -136,7 +148,8 @@ class LeaseGateway(Gateway):
 
 
 class ModelDoor:
-    """Where the agents of a workspace call a model, each row by a key of its own (see `tts.backends.workspace.leases.Door`).
+    """Where the agents of a workspace call a model, each row by a key of its own (see
+    `tts.backends.workspace.leases.Door`).
 
     The server starts with the first lease.
 
@@ -158,9 +171,13 @@ class ModelDoor:
         record = found if isinstance(found, ModelRecord) else cache.give(found)
         self.backend: Backend = cache.backend(record)
         self.model = _NO_NAME.sub("-", record.name) or "model"
-        limits = GatewayLimits(tokens=_MOST_TOKENS, body_bytes=1 << 30, messages=1 << 20, characters=1 << 30, image_bytes=1 << 26)
+        limits = GatewayLimits(
+            tokens=_MOST_TOKENS, body_bytes=1 << 30, messages=1 << 20, characters=1 << 30, image_bytes=1 << 26
+        )
         offered = GatewayModel(model={"policy": record.name}, verifiers={}, strategy="single", budget=_MOST_TOKENS)
-        self._config = GatewayConfig(models={self.model: offered}, verifiers=[], efforts={}, limits=limits, linger_s=0.0)
+        self._config = GatewayConfig(
+            models={self.model: offered}, verifiers=[], efforts={}, limits=limits, linger_s=0.0
+        )
         self._offers = Offers(self._config, cache, {self.model: record})
         self._lock = threading.Lock()
         self._number = 0
@@ -217,7 +234,9 @@ class ModelDoor:
         self.url = f"http://{_HOST}:{listening.getsockname()[1]}"
         app = create_app(self._config, gateway=gateway, routes=(*catalog.ROUTES, *asking.ROUTES))
         self._server, ready = GatewayServer(uvicorn_config(app)), threading.Event()
-        self._thread = threading.Thread(target=self._serve, args=(self._server, listening, ready), name="tts-leases", daemon=True)
+        self._thread = threading.Thread(
+            target=self._serve, args=(self._server, listening, ready), name="tts-leases", daemon=True
+        )
         self._thread.start()
         ready.wait(_BEGIN_S)
         if not self._server.started:

@@ -1,4 +1,6 @@
-"""`tts.Workspace`: runs of an agent in forks of a repository, whose calls of a model are paid from the budget of the search."""
+"""`tts.Workspace`: runs of an agent in forks of a repository, whose calls of a model are paid from the budget of the
+search.
+"""
 
 from __future__ import annotations
 
@@ -12,25 +14,28 @@ from tts.solver.model_cache import Model
 
 
 class Workspace(AgentRuns):
-    r"""Runs of an agent in forks of a repository, which is only read. A row is a run, its text ends in a patch, and a handle is a commit.
+    r"""Runs of an agent in forks of a repository, which is only read. A row is a run, its text ends in a patch, and a
+    handle is a commit.
 
-    A fork is a folder with the files of a state. When the agent's run ends, the files are the next state. The repository's own `.git`,
-    files and settings stay as they are. The agent runs as you do: a fork is no sandbox.
+    A fork is a folder with the files of a state. When the agent's run ends, the files are the next state. The
+    repository's own `.git`, files and settings stay as they are. The agent runs as you do: a fork is no sandbox.
 
-    With a model, each row gets a key of a gateway in this process, for which the search's budget pays. What a row may spend is what was
-    left when its wave began, divided by the rows that were still to run. A call that it does not pay is refused, and the row ends as
-    truncated, with what it has. After the row its key is of no use.
+    With a model, each row gets a key of a gateway in this process, for which the search's budget pays. What a row may
+    spend is what was left when its wave began, divided by the rows that were still to run. A call that it does not pay
+    is refused, and the row ends as truncated, with what it has. After the row its key is of no use.
 
     Close it, or use it in a `with` block, to remove its states. Otherwise they are removed when the interpreter ends.
 
     Args:
         repo: A folder in a repository of git, or a plain folder.
-        agent: "toy"; the name of a harness, such as "mini-swe-agent"; the path of a record of one, a YAML file; or "command:PATH" for a
-            program (see `tts.backends.workspace.agents`).
-        model: The model that the agent calls: a name, a record, a backend or a function. None: it calls none, or one of its own.
+        agent: "toy"; the name of a harness, such as "mini-swe-agent"; the path of a record of one, a YAML file; or
+            "command:PATH" for a program (see `tts.backends.workspace.agents`).
+        model: The model that the agent calls: a name, a record, a backend or a function. None: it calls none, or one of
+            its own.
         url: The server that runs the model; None: the model's own.
         revision: The revision that the agents begin from. A plain folder has only `HEAD`.
-        include_changes: Whether changed tracked files belong to what they begin from. Otherwise a repository that has some is refused.
+        include_changes: Whether changed tracked files belong to what they begin from. Otherwise a repository that has
+            some is refused.
         jobs: The most agents at once, at least 1. Without a model, results do not depend on it.
 
     Attributes:
@@ -45,7 +50,9 @@ class Workspace(AgentRuns):
         >>> folder = pathlib.Path(tempfile.mkdtemp())
         >>> _ = (folder / "add.py").write_text("def add(a, b):\n    return a - b\n")
         >>> with tts.Workspace(folder, agent="toy") as workspace:
-        ...     found = tts.solve("Fix add.py", tts.Budget(samples=2), backend=workspace, strategy="best_of_n(n=2) | majority")
+        ...     found = tts.solve(
+        ...         "Fix add.py", tts.Budget(samples=2), backend=workspace, strategy="best_of_n(n=2) | majority"
+        ...     )
         >>> print(found.answer.splitlines()[-1])
         +    return a + b
     """
@@ -75,10 +82,16 @@ def _door(agent: Agent, model: Model | None, url: str | None) -> Door | None:
     """
     if model is None and url is None:
         if agent.model == "needs":
-            raise ConfigError(f"agent is {agent.name!r}, which calls a model, but there is none", hint="give model=, and url= for a server")
+            raise ConfigError(
+                f"agent is {agent.name!r}, which calls a model, but there is none",
+                hint="give model=, and url= for a server",
+            )
         return None
     if agent.model == "none":
-        raise ConfigError(f"model is given, but the agent {agent.name!r} calls no model of the workspace", hint="leave model and url out")
+        raise ConfigError(
+            f"model is given, but the agent {agent.name!r} calls no model of the workspace",
+            hint="leave model and url out",
+        )
     try:
         from tts.serve.leases.door import ModelDoor
     except ModuleNotFoundError as missing:

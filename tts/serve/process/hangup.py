@@ -1,4 +1,6 @@
-"""SIGHUP: the keys are read again. Where it says that the terminal of the process was closed, the process ends, as without this."""
+"""SIGHUP: the keys are read again. Where it says that the terminal of the process was closed, the process ends, as
+without this.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,16 @@ def keys_read_at_hangup(gateway: Gateway) -> Generator[None]:
         yield
         return
     with at_hangup(gateway.read_keys_again):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGHUP])  # a supervisor starts its workers with the signal blocked
+        # a supervisor starts its workers with the signal blocked
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGHUP])
         yield
 
 
 @contextmanager
 def at_hangup(function: Callable[[], None]) -> Generator[None]:
-    """Call a function at each SIGHUP, for the block, in the main thread. A process whose terminal was closed gets SIGTERM instead."""
+    """Call a function at each SIGHUP, for the block, in the main thread. A process whose terminal was closed gets
+    SIGTERM instead.
+    """
     has_terminal = _has_terminal()
 
     def answer(*_: object) -> None:

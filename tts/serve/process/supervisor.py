@@ -41,8 +41,11 @@ class WorkerProcess:
     ready: Event
 
 
-def supervise(config: GatewayConfig, host: str, listening: socket.socket, shown: str, workers: int, work: Callable[..., None]) -> None:
-    """Serve in several processes, and end them all when this one is to end. One that ends by itself after it was ready is replaced.
+def supervise(
+    config: GatewayConfig, host: str, listening: socket.socket, shown: str, workers: int, work: Callable[..., None]
+) -> None:
+    """Serve in several processes, and end them all when this one is to end. One that ends by itself after it was ready
+    is replaced.
 
     Args:
         config: The configuration.
@@ -57,7 +60,10 @@ def supervise(config: GatewayConfig, host: str, listening: socket.socket, shown:
     """
     context = multiprocessing.get_context("spawn")
     asked: list[int] = []
-    before = {number: signal.signal(number, lambda number, _: asked.append(number)) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {
+        number: signal.signal(number, lambda number, _: asked.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
     running: list[WorkerProcess] = []
     has_hangup = config.keys is not None and sys.platform != "win32"
 
@@ -97,7 +103,9 @@ def _replace_dead(config: GatewayConfig, running: list[WorkerProcess], start: Ca
         if worker.process.is_alive():
             continue
         if not worker.ready.is_set():
-            raise TTSError("a worker of the gateway ended before it was ready, so all were ended", hint="its last words are above")
+            raise TTSError(
+                "a worker of the gateway ended before it was ready, so all were ended", hint="its last words are above"
+            )
         code = worker.process.exitcode
         LOG.error("a worker ended by itself (exit code %s), and its searches with it; another takes its place", code)
         _bury(config, worker)

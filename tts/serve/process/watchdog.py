@@ -1,13 +1,15 @@
-"""A process that ends the server by force where a signal does not: no thread can, while one of them keeps the interpreter to itself.
+"""A process that ends the server by force where a signal does not: no thread can, while one of them keeps the
+interpreter to itself.
 
-Idea: the C handler of a signal writes its number into a pipe at once, whatever the interpreter does. The watchdog reads the pipe. It
+Idea: the C handler of a signal writes its number into a pipe at once, whatever the interpreter does. The watchdog reads
+the pipe. It
     kills its parent if that has neither ended nor begun to end in order after a few seconds.
 
-A worker also has to end where its supervisor was killed, who can tell it nothing any more. The watchdog waits at the end of a pipe that the
-supervisor alone keeps open, and then sends SIGTERM to its parent.
+A worker also has to end where its supervisor was killed, who can tell it nothing any more. The watchdog waits at the
+end of a pipe that the supervisor alone keeps open, and then sends SIGTERM to its parent.
 
-On Windows there is no watchdog: signals have no pipe there, and no process ends the server by force. Where a part blocks the interpreter,
-Ctrl-C has no effect, and the process must be ended with `taskkill /F`.
+On Windows there is no watchdog: signals have no pipe there, and no process ends the server by force. Where a part
+blocks the interpreter, Ctrl-C has no effect, and the process must be ended with `taskkill /F`.
 """
 
 from __future__ import annotations
@@ -28,10 +30,12 @@ _SECONDS = 128  # added to seconds in the pipe; the numbers of signals are below
 
 @contextmanager
 def kill_if_blocked(supervisor: int | None = None) -> Generator[Callable[[int], None]]:
-    """Watch over this process for the block: SIGINT and SIGTERM end it, by force if they have to; on Windows only in order.
+    """Watch over this process for the block: SIGINT and SIGTERM end it, by force if they have to; on Windows only in
+    order.
 
     Args:
-        supervisor: The end of a pipe that is readable when the supervisor has ended, and this process has to end too; None: it has none.
+        supervisor: The end of a pipe that is readable when the supervisor has ended, and this process has to end too;
+            None: it has none.
 
     Yields:
         A function that states in how many seconds the process will have ended.
@@ -44,7 +48,8 @@ def kill_if_blocked(supervisor: int | None = None) -> Generator[Callable[[int], 
     pipes = [reading] if supervisor is None else [reading, supervisor]
     command = [sys.executable, "-I", "-S", __file__, str(os.getpid()), str(len(pipes))]
     files = [(os.POSIX_SPAWN_DUP2, pipe, number) for number, pipe in enumerate(pipes)]  # standard output is not used
-    watchdog = os.posix_spawn(sys.executable, command, os.environ, file_actions=files, setpgroup=0)  # Ctrl-C is not for it
+    # Ctrl-C is not for it
+    watchdog = os.posix_spawn(sys.executable, command, os.environ, file_actions=files, setpgroup=0)
     os.close(reading)
     before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     try:

@@ -23,7 +23,9 @@ from tts.types import Message, Problem
 _AT_ONCE = 64  # searches
 
 
-def calibrate_preset(config: GatewayConfig, name: str, problems: Sequence[Problem], risk: float, delta: float = 0.05) -> Thresholds:
+def calibrate_preset(
+    config: GatewayConfig, name: str, problems: Sequence[Problem], risk: float, delta: float = 0.05
+) -> Thresholds:
     """Return thresholds of a preset and of those that it escalates to. Each link answers every problem once.
 
     Args:
@@ -34,16 +36,23 @@ def calibrate_preset(config: GatewayConfig, name: str, problems: Sequence[Proble
         delta: The probability that it is exceeded, above 0 and below 1.
 
     Raises:
-        ConfigError: The preset is unknown; a problem has no reference answer; the problems are too few; or no threshold keeps the risk.
+        ConfigError: The preset is unknown; a problem has no reference answer; the problems are too few; or no threshold
+            keeps the risk.
     """
     if not problems or any(problem.answer is None for problem in problems):
         without = sum(problem.answer is None for problem in problems)
-        raise ConfigError(f"{without} of {len(problems)} problems have no reference answer, but all need one to calibrate by")
+        raise ConfigError(
+            f"{without} of {len(problems)} problems have no reference answer, but all need one to calibrate by"
+        )
     return asyncio.run(_calibrate(config, name, problems, risk, delta))
 
 
-async def _calibrate(config: GatewayConfig, name: str, problems: Sequence[Problem], risk: float, delta: float) -> Thresholds:
-    gateway = Gateway(config.model_copy(update={"store": None, "keys": None, "accounts": {}, "operators": []}), calibrates=True)
+async def _calibrate(
+    config: GatewayConfig, name: str, problems: Sequence[Problem], risk: float, delta: float
+) -> Thresholds:
+    gateway = Gateway(
+        config.model_copy(update={"store": None, "keys": None, "accounts": {}, "operators": []}), calibrates=True
+    )
     try:
         gateway.offers.get(name)
         names = [str(problem.id or problem.text) for problem in problems]
@@ -63,7 +72,9 @@ async def _outcomes(gateway: Gateway, link: str, problems: Sequence[Problem]) ->
 
     def order(problem: Problem) -> Order:
         messages = (Message("user", problem.prompt),) if isinstance(problem.prompt, str) else problem.prompt
-        return order_of(SearchRequest(model=link, messages=messages, seed=hash64("calibration", problem.text) % 2**31), gateway)
+        return order_of(
+            SearchRequest(model=link, messages=messages, seed=hash64("calibration", problem.text) % 2**31), gateway
+        )
 
     async def outcome(problem: Problem) -> tuple[float, bool]:
         async with gate:

@@ -25,7 +25,9 @@ from tts.types import Solution
 _OWN: Mapping[str, Any] = {"temperature": None, "draws": {}, "max_tokens": None, "thinking_tokens": None, "effort": ""}
 
 
-def prepared_run(order: Order, budget: Budget | Account, records: Mapping[str, ModelRecord], cache: ModelCache) -> ProblemRun:
+def prepared_run(
+    order: Order, budget: Budget | Account, records: Mapping[str, ModelRecord], cache: ModelCache
+) -> ProblemRun:
     """Return the run of an order, not begun.
 
     Args:
@@ -36,17 +38,26 @@ def prepared_run(order: Order, budget: Budget | Account, records: Mapping[str, M
     """
     settings = order.offer.settings
     solver = Solver(
-        records, settings.verifiers if order.verifier is None else order.verifier, task=order.task, sampling=order.sampling,
-        expected_tokens=settings.expected_tokens, on_error="keep", keep=cache,
-    )  # fmt: skip
+        records,
+        settings.verifiers if order.verifier is None else order.verifier,
+        task=order.task,
+        sampling=order.sampling,
+        expected_tokens=settings.expected_tokens,
+        on_error="keep",
+        keep=cache,
+    )
     return solver.prepared(order.problem, budget, strategy=order.strategy, seed=order.seed)
 
 
 def as_calibrated(request: SearchRequest) -> SearchRequest:
-    """Return a request for a preset with a risk: what would change its sampling or its budget has no effect, and is reported."""
+    """Return a request for a preset with a risk: what would change its sampling or its budget has no effect, and is
+    reported.
+    """
     names = {name: tuple(request.draws) if name == "draws" else (name,) for name in _OWN}
     given = [one for name, none in _OWN.items() if getattr(request, name) != none for one in names[name]]
-    notes = tuple(f"{request.name_of(name)} had no effect: the risk of this preset holds for its own sampling" for name in given)
+    notes = tuple(
+        f"{request.name_of(name)} had no effect: the risk of this preset holds for its own sampling" for name in given
+    )
     changes: dict[str, Any] = {**_OWN, "notes": (*request.notes, *notes)}
     return dataclasses.replace(request, **changes)
 
@@ -80,7 +91,9 @@ class CalibratedChains:
         for place, link in enumerate(order.links):
             records = self._offers.servers[link.offer.model].records[0]
             try:
-                self.limit(order.offer, place, prepared_run(link, link.budget, records, self._cache), of=len(order.links))
+                self.limit(
+                    order.offer, place, prepared_run(link, link.budget, records, self._cache), of=len(order.links)
+                )
             except TTSError as failure:
                 raise api_error(failure, "model") from None
 
@@ -115,6 +128,10 @@ def with_earlier(earlier: Sequence[tuple[str, Solution]], name: str, solution: S
     warnings = (*(f"{link}: {one.abstained}" for link, one in earlier), *solution.warnings)
     trace = solution.trace
     if trace is not None:
-        calls = [dataclasses.replace(call, model=f"{link} {call.model}".strip()) for link, one in asked for call in one.trace.calls]
+        calls = [
+            dataclasses.replace(call, model=f"{link} {call.model}".strip())
+            for link, one in asked
+            for call in one.trace.calls
+        ]
         trace = dataclasses.replace(trace, calls=tuple(calls), usage=usage, warnings=warnings)
     return dataclasses.replace(solution, usage=usage, warnings=warnings, trace=trace)

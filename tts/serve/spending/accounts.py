@@ -24,7 +24,8 @@ class SharedAccount:
     Args:
         name: The name.
         limits: The limits in whole units, by unit; `seconds` in millionths.
-        hours: The length of a period, which begins at a multiple of it since the epoch; None: the only one begins at the epoch.
+        hours: The length of a period, which begins at a multiple of it since the epoch; None: the only one begins at
+            the epoch.
         request: What a request takes of each limit that it does not name, in the units of `Budget`.
         label: The limits' name for messages.
     """
@@ -92,7 +93,8 @@ class Accounts:
                     raise unknown_name(f"name in accounts.{name}.keys", client, self.clients)
             if not given.keys and name not in self._allowed and not again:
                 raise ConfigError(
-                    f"accounts.{name} is for no key: it has no keys, and no key has its name", hint="list names of keys under its keys"
+                    f"accounts.{name} is for no key: it has no keys, and no key has its name",
+                    hint="list names of keys under its keys",
                 )
 
     def of(self, client: str, name: str | None = None) -> SharedAccount:

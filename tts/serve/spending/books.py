@@ -1,7 +1,9 @@
-"""What the workers of a gateway share: spends by account, key and period, requests under way, and counts. It is kept in SQLite.
+"""What the workers of a gateway share: spends by account, key and period, requests under way, and counts. It is kept in
+SQLite.
 
-A transaction of SQLite is the one owner of an account. Another process as the owner would be one more part that can die, and its state
-would have to be written anyway. Amounts are whole numbers of any size, as JSON, and are added in Python.
+A transaction of SQLite is the one owner of an account. Another process as the owner would be one more part that can
+die, and its state would have to be written anyway. Amounts are whole numbers of any size, as JSON, and are added in
+Python.
 """
 
 from __future__ import annotations
@@ -28,8 +30,10 @@ _WAIT_S = 30.0  # for other processes
 _GOES_ON, _SHALL_END, _IS_OVER = range(3)  # phases of a request
 _GONE = ""  # the worker under which the counts of all that have ended are kept
 _TABLES = (
-    "CREATE TABLE IF NOT EXISTS spends (account TEXT, client TEXT, begins REAL, amounts TEXT, PRIMARY KEY (account, client, begins))",
-    "CREATE TABLE IF NOT EXISTS requests (name TEXT PRIMARY KEY, worker TEXT, owner TEXT, client TEXT, account TEXT, hours REAL, "
+    "CREATE TABLE IF NOT EXISTS spends (account TEXT, client TEXT, begins REAL, amounts TEXT, PRIMARY KEY (account, "
+    "client, begins))",
+    "CREATE TABLE IF NOT EXISTS requests (name TEXT PRIMARY KEY, worker TEXT, owner TEXT, client TEXT, account TEXT, "
+    "hours REAL, "
     "amounts TEXT, about TEXT, phase INTEGER)",
     "CREATE INDEX IF NOT EXISTS requests_by_account ON requests (account)",
     "CREATE TABLE IF NOT EXISTS processes (worker TEXT PRIMARY KEY, seen_at REAL, counts TEXT, gauges TEXT)",
@@ -89,9 +93,11 @@ class Part:
 
 
 class SharedBooks:
-    """The books of a gateway: what was spent, what requests hold, which requests are under way, and what workers have counted.
+    """The books of a gateway: what was spent, what requests hold, which requests are under way, and what workers have
+    counted.
 
-    What is spent and held of an account never exceeds its limits. What a worker held that gives no sign of life counts as spent.
+    What is spent and held of an account never exceeds its limits. What a worker held that gives no sign of life counts
+    as spent.
 
     Args:
         now: The clock, in seconds since the epoch.
@@ -114,15 +120,19 @@ class SharedBooks:
         self._buried: Mapping[str, float] = {}  # counts that another worker keeps, which took this one for dead
         self.held: Counter[str] = Counter()
         try:
-            self._file = sqlite3.connect(path or ":memory:", timeout=_WAIT_S, isolation_level=None, check_same_thread=False)
+            self._file = sqlite3.connect(
+                path or ":memory:", timeout=_WAIT_S, isolation_level=None, check_same_thread=False
+            )
             share_file(self._file)
             for statement in _TABLES:
                 self._file.execute(statement)
             self.show_life({}, {})
         except sqlite3.Error as failure:
-            raise ConfigError(f"store is {path!r}, but it cannot be opened: {failure}", hint="name another file") from None
+            raise ConfigError(
+                f"store is {path!r}, but it cannot be opened: {failure}", hint="name another file"
+            ) from None
 
-    # Workers --------------------------------------------------------------------------------------------------------------------
+    # Workers ----------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Take leave of the other workers, and close the file."""
@@ -142,7 +152,9 @@ class SharedBooks:
                 self._buried = self._last_counts
             own = {name: count - self._buried.get(name, 0) for name, count in counts.items()}
             self._put_process(self._worker, own, gauges)
-            for (worker,) in self._file.execute("SELECT worker FROM processes WHERE seen_at < ?", (now - DEAD_S,)).fetchall():
+            for (worker,) in self._file.execute(
+                "SELECT worker FROM processes WHERE seen_at < ?", (now - DEAD_S,)
+            ).fetchall():
                 if worker != _GONE:
                     self._bury(worker)
         self._last_counts = dict(counts)
@@ -173,7 +185,7 @@ class SharedBooks:
         """Return the sums of the numbers of the moment of all workers."""
         return self._sum("SELECT gauges FROM processes")
 
-    # Requests under way ---------------------------------------------------------------------------------------------------------
+    # Requests under way -----------------------------------------------------------------------------------------------
 
     def under_way(self, owner: str) -> list[RequestEntry]:
         """Return the requests of a client that other workers work on, the newest first."""
@@ -184,25 +196,36 @@ class SharedBooks:
         if not self.is_shared:
             return None
         found = self._entries(
-            "owner = ? AND worker != ? AND about != '{}' AND name = ? AND phase != ?", owner, self._worker, name, _IS_OVER
+            "owner = ? AND worker != ? AND about != '{}' AND name = ? AND phase != ?",
+            owner,
+            self._worker,
+            name,
+            _IS_OVER,
         )
         return found[0] if found else None
 
     def is_being_written(self, owner: str, name: str) -> bool:
         """Return whether a client's request is over, but another worker still writes it into the archive."""
         query = "SELECT 1 FROM requests WHERE owner = ? AND name = ? AND worker != ? AND phase = ?"
-        return self.is_shared and self._file.execute(query, (owner, name, self._worker, _IS_OVER)).fetchone() is not None
+        return (
+            self.is_shared and self._file.execute(query, (owner, name, self._worker, _IS_OVER)).fetchone() is not None
+        )
 
     def _entries(self, condition: str, *values: str | int) -> list[RequestEntry]:
         rows = self._file.execute(f"SELECT name, owner, client, account, about FROM requests WHERE {condition}", values)
         return [
-            RequestEntry(name=name, owner=owner, client=client, account=SharedAccount(account, {}), about=json.loads(about))
+            RequestEntry(
+                name=name, owner=owner, client=client, account=SharedAccount(account, {}), about=json.loads(about)
+            )
             for name, owner, client, account, about in rows
         ]
 
     def ask_end(self, owner: str, name: str) -> None:
         """Ask the worker of a client's request to end it."""
-        self._file.execute("UPDATE requests SET phase = ? WHERE owner = ? AND name = ? AND phase = ?", (_SHALL_END, owner, name, _GOES_ON))
+        self._file.execute(
+            "UPDATE requests SET phase = ? WHERE owner = ? AND name = ? AND phase = ?",
+            (_SHALL_END, owner, name, _GOES_ON),
+        )
 
     def to_end(self) -> list[str]:
         """Return the names of this worker's requests that another worker asks to end."""
@@ -214,7 +237,7 @@ class SharedBooks:
         if self.is_shared:
             self._file.execute("DELETE FROM requests WHERE name = ?", (name,))
 
-    # Accounts -------------------------------------------------------------------------------------------------------------------
+    # Accounts ---------------------------------------------------------------------------------------------------------
 
     def spent(self, account: SharedAccount) -> dict[str, int]:
         """Return what was spent of an account in this period, in whole units, by unit."""
@@ -231,7 +254,8 @@ class SharedBooks:
         return {unit: max(0, limit - spent.get(unit, 0) - held.get(unit, 0)) for unit, limit in account.limits.items()}
 
     def history(self, account: SharedAccount, client: str | None = None) -> list[tuple[str, float, dict[str, int]]]:
-        """Return what was spent of an account: client, begin of the period and amounts in whole units, the newest period first.
+        """Return what was spent of an account: client, begin of the period and amounts in whole units, the newest
+        period first.
 
         Args:
             account: The account.
@@ -291,11 +315,14 @@ class SharedBooks:
             self._wake(name)
 
     def settle(self, part: Part, spent: Amounts) -> None:
-        """Free what is held for a request that is over, and book what it has spent; others know that it is written until `forget`."""
+        """Free what is held for a request that is over, and book what it has spent; others know that it is written
+        until `forget`.
+        """
         entry, was_held = part.entry, part.is_held
         part.is_held = False
         with self._transaction():
-            if self._free(entry.name, was_held=was_held):  # else this worker was taken for dead, and all that was held is booked
+            # else this worker was taken for dead, and all that was held is booked
+            if self._free(entry.name, was_held=was_held):
                 self._book(entry.account, entry.client, {unit: amount for unit, amount in spent.items() if amount})
         if was_held:
             self.held[entry.account.name] -= part.amounts.get("tokens", 0)
@@ -330,7 +357,17 @@ class SharedBooks:
 
     def _put_request(self, entry: RequestEntry, amounts: str | None) -> None:
         account = entry.account
-        row = (entry.name, self._worker, entry.owner, entry.client, account.name, account.hours, amounts, json.dumps(entry.about), _GOES_ON)
+        row = (
+            entry.name,
+            self._worker,
+            entry.owner,
+            entry.client,
+            account.name,
+            account.hours,
+            amounts,
+            json.dumps(entry.about),
+            _GOES_ON,
+        )
         self._file.execute("INSERT OR REPLACE INTO requests VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
 
     def _refuse_if_spent(self, part: Part) -> None:
@@ -345,12 +382,16 @@ class SharedBooks:
                     429,
                     f"the budget is {written(unit, amount)}, but of {account.label}, {given_of(unit, limit):.12g}, "
                     f"{given_of(unit, left):.12g} are left to this key; ask for less{later}",
-                    kind="insufficient_quota", param=f"tts.budget.{unit}", code="insufficient_quota",
-                )  # fmt: skip
+                    kind="insufficient_quota",
+                    param=f"tts.budget.{unit}",
+                    code="insufficient_quota",
+                )
 
     def _book(self, account: SharedAccount, client: str, amounts: Amounts) -> None:
         key = (account.name, client, account.begin_of_period(self._now()))
-        row = self._file.execute("SELECT amounts FROM spends WHERE account = ? AND client = ? AND begins = ?", key).fetchone()
+        row = self._file.execute(
+            "SELECT amounts FROM spends WHERE account = ? AND client = ? AND begins = ?", key
+        ).fetchone()
         total = Counter({} if row is None else json.loads(row[0]))
         total.update(amounts)
         self._file.execute("INSERT OR REPLACE INTO spends VALUES (?, ?, ?, ?)", (*key, json.dumps(total)))

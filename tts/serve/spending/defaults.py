@@ -14,11 +14,13 @@ _CONTEXT_SHARE = 4  # an answer of unknown length takes at most this part of the
 _SPREAD = 4  # usual lengths that a long answer takes
 
 
-def default_budget(settings: GatewayModel, record: ModelRecord, plan: Plan | None, max_tokens: int | None, limits: GatewayLimits) -> Budget:
+def default_budget(
+    settings: GatewayModel, record: ModelRecord, plan: Plan | None, max_tokens: int | None, limits: GatewayLimits
+) -> Budget:
     """Return a budget that pays every answer of a strategy in full.
 
-    An answer may have `max_tokens`, else four times its usual length, else a quarter of the context, at most 4,096 tokens. A
-    strategy that is paid for scores gets as much again for its verifiers.
+    An answer may have `max_tokens`, else four times its usual length, else a quarter of the context, at most 4,096
+    tokens. A strategy that is paid for scores gets as much again for its verifiers.
 
     Args:
         settings: The model's settings.
@@ -40,7 +42,9 @@ def default_budget(settings: GatewayModel, record: ModelRecord, plan: Plan | Non
 
 
 def _rows(plan: Plan | None) -> int:
-    """Return the answers that a strategy draws; 1 where no parameter says so, since such a strategy spends all that it gets."""
+    """Return the answers that a strategy draws; 1 where no parameter says so, since such a strategy spends all that it
+    gets.
+    """
     rows = 1 if plan is None else getattr(plan.strategy, "n", 1)
     return rows if isinstance(rows, int) else 1
 

@@ -1,1 +1,3 @@
-"""The APIs that reach a search: each is two functions, from a body to a request and from the events of a search to its frames."""
+"""The APIs that reach a search: each is two functions, from a body to a request and from the events of a search to its
+frames.
+"""

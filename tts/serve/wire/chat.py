@@ -179,7 +179,9 @@ def messages_of(turns: list[ChatMessage], limits: GatewayLimits) -> tuple[Messag
             text = "".join(part for part in parts if isinstance(part, str))
             parts = [ToolResult(one.tool_call_id or "", text), *(part for part in parts if not isinstance(part, str))]
         parts += [
-            tool_call(call.function.name, call.function.arguments, call.id, f"{where}.tool_calls[{number}].function.arguments")
+            tool_call(
+                call.function.name, call.function.arguments, call.id, f"{where}.tool_calls[{number}].function.arguments"
+            )
             for number, call in enumerate(one.tool_calls or ())
         ]
         role = {"developer": "system", "tool": "user"}.get(one.role, one.role)
@@ -202,7 +204,9 @@ def _parts(content: str | list[dict[str, Any]], where: str, limits: GatewayLimit
         if kind in _THOUGHTS:
             continue
         if kind not in ("text", "refusal"):
-            raise refused(place, f"{place} is of type {shown(kind)}, but this server reads text and pictures alone", "unsupported")
+            raise refused(
+                place, f"{place} is of type {shown(kind)}, but this server reads text and pictures alone", "unsupported"
+            )
         text = part.get(kind)
         if not isinstance(text, str):
             raise refused(f"{place}.{kind}", f"{place}.{kind} is {shown(text)}, but must be text")
@@ -210,7 +214,7 @@ def _parts(content: str | list[dict[str, Any]], where: str, limits: GatewayLimit
     return found or [""]
 
 
-# Replies ----------------------------------------------------------------------------------------------------------------------------
+# Replies --------------------------------------------------------------------------------------------------------------
 
 
 def reply(head: ReplyHead, outcome: Outcome) -> dict[str, Any]:
@@ -246,7 +250,10 @@ def _message(choice: AnswerChoice) -> dict[str, Any]:
     if choice.refusal:
         return {"content": None, "refusal": choice.refusal, **told}
     if choice.calls:
-        calls = [{"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}} for call in choice.calls]
+        calls = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in choice.calls
+        ]
         return {"content": choice.text or None, **told, "tool_calls": calls}
     return {"content": choice.text, **told}
 
@@ -304,8 +311,13 @@ class ChatFrames:
         chunks = list[bytes]()
         for place, choice in enumerate(outcome.choices):
             chunks += [
-                self._chunk(delta, place, logprobs=_logprobs(choice) if "content" in delta and delta is not _OPENING else None)
-                for delta in [*([_OPENING] if place else []), *_deltas(_message(choice) if place else self._unsent(choice))]
+                self._chunk(
+                    delta, place, logprobs=_logprobs(choice) if "content" in delta and delta is not _OPENING else None
+                )
+                for delta in [
+                    *([_OPENING] if place else []),
+                    *_deltas(_message(choice) if place else self._unsent(choice)),
+                ]
             ]
             last = {"tts": outcome.report} if place == len(outcome.choices) - 1 else {}
             chunks.append(self._chunk({}, place, _FINISH[choice.finish], **last))
@@ -323,7 +335,9 @@ class ChatFrames:
         """Return the error, which ends a stream."""
         return event(error.body())
 
-    def _chunk(self, delta: Mapping[str, Any], place: int = 0, finish: str | None = None, logprobs: Any = None, **more: Any) -> bytes:
+    def _chunk(
+        self, delta: Mapping[str, Any], place: int = 0, finish: str | None = None, logprobs: Any = None, **more: Any
+    ) -> bytes:
         usage = {"usage": None} if self._usage else {}
         choice = {"index": place, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
         return event({**self._heading, "choices": [choice], **usage, **more})
@@ -331,6 +345,11 @@ class ChatFrames:
 
 def _deltas(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return a message in the parts of a stream."""
-    deltas = [{name: message[name]} for name in ("reasoning_content", "content", "refusal") if message.get(name) is not None]
+    deltas = [
+        {name: message[name]} for name in ("reasoning_content", "content", "refusal") if message.get(name) is not None
+    ]
     calls = message.get("tool_calls")
-    return [*deltas, *([{"tool_calls": [{"index": place, **call} for place, call in enumerate(calls)]}] if calls else [])]
+    return [
+        *deltas,
+        *([{"tool_calls": [{"index": place, **call} for place, call in enumerate(calls)]}] if calls else []),
+    ]

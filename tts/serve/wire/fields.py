@@ -1,7 +1,7 @@
 """The fields that each API has, down to the keys of their parts, and what is done with all others.
 
-A key that is not listed here is reported as without effect. One that would change what an answer means is refused, unless its value asks
-for nothing.
+A key that is not listed here is reported as without effect. One that would change what an answer means is refused,
+unless its value asks for nothing.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Kinds:
 
     Args:
         key: The key that names the kind.
-        shapes: The keys of each kind, with the shape of each value. An object of another kind is not looked into: it is refused or
-            reported as a whole.
+        shapes: The keys of each kind, with the shape of each value. An object of another kind is not looked into: it is
+            refused or reported as a whole.
         default: The kind of an object without that key.
     """
 
@@ -40,7 +40,8 @@ class Kinds:
         return self.shapes.get(kind) if isinstance(kind, str) else None
 
 
-# The shape of a value: `ANY`, the keys of an object or of each object of a list, `Kinds` of them, or the values that ask for nothing.
+# The shape of a value: `ANY`, the keys of an object or of each object of a list, `Kinds` of them, or the values that
+# ask for nothing.
 Shape = Mapping[str, Any] | Kinds | tuple[Any, ...] | None
 
 
@@ -50,8 +51,8 @@ class FieldRules:
 
     Args:
         known: The shape of each field that is read, or has no effect on an answer.
-        refused: Further fields, or keys of one as "field.key", that would change what an answer means, each with the values at which
-            it asks for nothing.
+        refused: Further fields, or keys of one as "field.key", that would change what an answer means, each with the
+            values at which it asks for nothing.
     """
 
     known: Mapping[str, Shape]
@@ -73,13 +74,18 @@ class FieldRules:
             key = inner or outer
             if name not in self.known and isinstance(part, dict) and key in part and part[key] not in idle:
                 cure = _CURES.get(name, "leave it out")
-                raise refused(name, f"{name} is {shown(part[key])}, but searches cannot honour it; {cure}", "unsupported")
+                raise refused(
+                    name, f"{name} is {shown(part[key])}, but searches cannot honour it; {cure}", "unsupported"
+                )
         places: dict[str, list[str]] = {}
         for place in _unknown(body, {**changes, **self.known}, ""):
             places.setdefault(re.sub(r"\[\d+\]", "[]", place), []).append(place)
         reports = [_report(found) for found in places.values()]
         more = len(reports) - _MOST_REPORTS
-        return (*reports[:_MOST_REPORTS], *([f"{more} more fields are not known here and had no effect"] if more > 0 else []))
+        return (
+            *reports[:_MOST_REPORTS],
+            *([f"{more} more fields are not known here and had no effect"] if more > 0 else []),
+        )
 
 
 def _unknown(value: Any, shape: Shape, place: str) -> Iterator[str]:
@@ -110,11 +116,13 @@ def _keys(*names: str) -> dict[str, Shape]:
     return dict.fromkeys(names, ANY)
 
 
-# Fields that servers of open models take beside those of the APIs, with the values at which they ask for nothing ------------------------
+# Fields that servers of open models take beside those of the APIs, with the values at which they ask for nothing ------
 
 _FORM_CURE = "a JSON schema can be given as the form of the answer"
 _SERVER_CURE = "the operator sets it for a model, in extra_body of its options"
-_STRUCTURES = tuple(f"structured_outputs.{name}" for name in ("regex", "choice", "grammar", "json_object", "structural_tag"))
+_STRUCTURES = tuple(
+    f"structured_outputs.{name}" for name in ("regex", "choice", "grammar", "json_object", "structural_tag")
+)
 _CURES = {
     **dict.fromkeys(("guided_regex", "guided_choice", "guided_grammar", "grammar", "regex", "ebnf"), _FORM_CURE),
     **dict.fromkeys(("structural_tag", "json_schema", *_STRUCTURES), _FORM_CURE),
@@ -163,10 +171,13 @@ _SHARED: Mapping[str, Shape] = {  # that all APIs have, or take in the same word
     **_keys("presence_penalty", "frequency_penalty", "logit_bias", "guided_json"),
     "structured_outputs": {"json": ANY, **{name.partition(".")[2]: (None, False) for name in _STRUCTURES}},
 }
-_FORMS = ("guided_json", "structured_outputs")  # those among them that give the form of an answer, which a chat alone has
-_EFFECTLESS = _keys("user", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "metadata")
+# those among them that give the form of an answer, which a chat alone has
+_FORMS = ("guided_json", "structured_outputs")
+_EFFECTLESS = _keys(
+    "user", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "metadata"
+)
 
-# Chat completions -------------------------------------------------------------------------------------------------------------------
+# Chat completions -----------------------------------------------------------------------------------------------------
 
 _THOUGHTS: Mapping[str, Mapping[str, Shape]] = {
     kind: _keys("type", "thinking", "text", "signature", "data") for kind in ("thinking", "redacted_thinking")
@@ -237,7 +248,7 @@ COMPLETIONS = FieldRules(
     },
 )
 
-# Responses --------------------------------------------------------------------------------------------------------------------------
+# Responses ------------------------------------------------------------------------------------------------------------
 
 _ITEM_PARTS = Kinds(
     "type",
@@ -276,7 +287,10 @@ RESPONSES = FieldRules(
         "tools": Kinds("type", {**_FLAT, "namespace": _SPACE}),
         "tool_choice": Kinds(
             "type",
-            {"function": {"type": ANY, "name": ANY}, "allowed_tools": {"type": ANY, "mode": ANY, "tools": {"type": ANY, "name": ANY}}},
+            {
+                "function": {"type": ANY, "name": ANY},
+                "allowed_tools": {"type": ANY, "mode": ANY, "tools": {"type": ANY, "name": ANY}},
+            },
         ),
     },
     {
@@ -289,7 +303,7 @@ RESPONSES = FieldRules(
     },
 )
 
-# Messages ---------------------------------------------------------------------------------------------------------------------------
+# Messages -------------------------------------------------------------------------------------------------------------
 
 _TEXT_BLOCK: Mapping[str, Shape] = {"type": ANY, "text": ANY, "cache_control": ANY, "citations": (None, [])}
 _IMAGE_BLOCK: Mapping[str, Shape] = {
@@ -297,7 +311,9 @@ _IMAGE_BLOCK: Mapping[str, Shape] = {
     "source": {"type": ANY, "media_type": ANY, "data": ANY, "url": ANY},
     "cache_control": ANY,
 }
-_RESULT_PARTS = Kinds("type", {"text": _TEXT_BLOCK, "image": _IMAGE_BLOCK, "tool_reference": {"type": ANY, "tool_name": ANY}})
+_RESULT_PARTS = Kinds(
+    "type", {"text": _TEXT_BLOCK, "image": _IMAGE_BLOCK, "tool_reference": {"type": ANY, "tool_name": ANY}}
+)
 _BLOCKS = Kinds(
     "type",
     {
@@ -313,13 +329,17 @@ _BLOCKS = Kinds(
         },
     },
 )
-_TOOL = _keys("type", "name", "description", "input_schema", "strict", "cache_control", "defer_loading", "eager_input_streaming")
+_TOOL = _keys(
+    "type", "name", "description", "input_schema", "strict", "cache_control", "defer_loading", "eager_input_streaming"
+)
 
 MESSAGES = FieldRules(
     {
         **_SHARED,
         **_keys("max_tokens", "stop_sequences", "context_management"),
-        **_keys("metadata", "service_tier", "inference_geo", "cache_control", "diagnostics", "speed", "user_profile_id"),
+        **_keys(
+            "metadata", "service_tier", "inference_geo", "cache_control", "diagnostics", "speed", "user_profile_id"
+        ),
         "system": _TEXT_BLOCK,
         "messages": {"role": ANY, "content": _BLOCKS},
         "tools": Kinds("type", {"custom": _TOOL}, "custom"),

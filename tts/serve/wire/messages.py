@@ -32,7 +32,13 @@ from tts.serve.wire.request import (
 )
 from tts.types import Message, Part, Picture, ToolResult
 
-_FINISH = {"stop": "end_turn", "stop text": "stop_sequence", "length": "max_tokens", "calls": "tool_use", "refusal": "refusal"}
+_FINISH = {
+    "stop": "end_turn",
+    "stop text": "stop_sequence",
+    "length": "max_tokens",
+    "calls": "tool_use",
+    "refusal": "refusal",
+}
 _MOST_STOPS = 16
 _FIELDS = {
     "stop": "stop_sequences",
@@ -43,8 +49,9 @@ _FIELDS = {
     "budget": "thinking.budget_tokens",
 }
 _TYPES = {
-    401: "authentication_error", 402: "billing_error", 403: "permission_error", 404: "not_found_error", 408: "timeout_error",
-    413: "request_too_large", 429: "rate_limit_error", 503: "overloaded_error", 504: "timeout_error", 529: "overloaded_error",
+    401: "authentication_error", 402: "billing_error", 403: "permission_error", 404: "not_found_error",
+    408: "timeout_error", 413: "request_too_large", 429: "rate_limit_error", 503: "overloaded_error",
+    504: "timeout_error", 529: "overloaded_error",
 }  # fmt: skip
 
 
@@ -125,7 +132,11 @@ def request_of(body: MessagesBody, limits: GatewayLimits, reports: tuple[str, ..
     thinking, output = body.thinking, body.output_config or OutputConfig()
     is_enabled = thinking is not None and thinking.type == "enabled"
     if thinking is not None and is_enabled and thinking.budget_tokens is None:
-        raise refused("thinking.budget_tokens", "thinking.budget_tokens is missing, but must be given where thinking is enabled", "missing")
+        raise refused(
+            "thinking.budget_tokens",
+            "thinking.budget_tokens is missing, but must be given where thinking is enabled",
+            "missing",
+        )
     return SearchRequest(
         model=body.model,
         messages=_messages(body, limits),
@@ -150,12 +161,16 @@ def _form(given: dict[str, Any] | None) -> dict[str, Any] | None:
     if given is None:
         return None
     if given.get("type") != "json_schema" or not isinstance(given.get("schema"), dict):
-        raise refused("output_config.format", f"output_config.format is {shown(given)}, but must be json_schema with a schema")
+        raise refused(
+            "output_config.format", f"output_config.format is {shown(given)}, but must be json_schema with a schema"
+        )
     return {"type": "json_schema", "json_schema": {"name": "answer", "schema": given["schema"]}}
 
 
 def _tools(body: MessagesBody, notes: list[str]) -> tuple[tuple[Mapping[str, Any], ...], str | Mapping[str, Any], bool]:
-    """Return the functions, the choice among them, and whether several calls are allowed; report the tools that are left out."""
+    """Return the functions, the choice among them, and whether several calls are allowed; report the tools that are
+    left out.
+    """
     found: list[Mapping[str, Any]] = []
     left_out: list[str] = []
     for place, one in enumerate(body.tools or ()):
@@ -165,7 +180,10 @@ def _tools(body: MessagesBody, notes: list[str]) -> tuple[tuple[Mapping[str, Any
             continue
         schema = one.get("input_schema")
         if not isinstance(schema, dict):
-            raise refused(f"tools[{place}].input_schema", f"tools[{place}].input_schema is {shown(schema)}, but must be a JSON schema")
+            raise refused(
+                f"tools[{place}].input_schema",
+                f"tools[{place}].input_schema is {shown(schema)}, but must be a JSON schema",
+            )
         described = {"description": one["description"]} if isinstance(one.get("description"), str) else {}
         found.append({"type": "function", "function": {"name": name, **described, "parameters": schema}})
     if left_out:
@@ -179,7 +197,9 @@ def _tools(body: MessagesBody, notes: list[str]) -> tuple[tuple[Mapping[str, Any
     choice: str | Mapping[str, Any] = {"auto": "auto", "any": "required", "none": "none"}.get(kind, "")
     if kind == "tool":
         if given.get("name") in left_out:
-            raise refused("tool_choice", f"tool_choice asks for {shown(given['name'])}, which only its vendor runs", "unsupported")
+            raise refused(
+                "tool_choice", f"tool_choice asks for {shown(given['name'])}, which only its vendor runs", "unsupported"
+            )
         choice = {"type": "function", "function": {"name": given.get("name")}}
     return tuple(found), choice, given.get("disable_parallel_tool_use") is not True
 
@@ -213,7 +233,10 @@ def _parts(content: str | Sequence[Mapping[str, Any]], where: str, limits: Gatew
         elif kind == "tool_result":
             inner = _parts(block.get("content") or "", f"{place}.content", limits)
             text = "".join(part for part in inner if isinstance(part, str))
-            found += [ToolResult(_text(block, "tool_use_id", place), text), *(part for part in inner if isinstance(part, Picture))]
+            found += [
+                ToolResult(_text(block, "tool_use_id", place), text),
+                *(part for part in inner if isinstance(part, Picture)),
+            ]
         elif kind not in ("thinking", "redacted_thinking", "tool_reference"):
             cause = f"{place} is of type {shown(kind)}, but this server reads text, pictures and calls of tools alone"
             raise refused(place, cause, "unsupported")
@@ -231,13 +254,17 @@ def _picture(block: Mapping[str, Any], place: str, limits: GatewayLimits) -> Pic
     source: Any = block.get("source")
     source = source if isinstance(source, dict) else {}
     if source.get("type") == "base64":
-        return picture_of(f"data:{source.get('media_type')};base64,{source.get('data')}", None, f"{place}.source.data", limits)
+        return picture_of(
+            f"data:{source.get('media_type')};base64,{source.get('data')}", None, f"{place}.source.data", limits
+        )
     if source.get("type") == "url":
         return picture_of(source.get("url"), None, f"{place}.source.url", limits)
-    raise refused(f"{place}.source", f"{place}.source is {shown(source)}, but must be of type base64 or url", "unsupported")
+    raise refused(
+        f"{place}.source", f"{place}.source is {shown(source)}, but must be of type base64 or url", "unsupported"
+    )
 
 
-# Replies ----------------------------------------------------------------------------------------------------------------------------
+# Replies --------------------------------------------------------------------------------------------------------------
 
 
 def reply(head: ReplyHead, outcome: Outcome) -> dict[str, Any]:
@@ -265,7 +292,10 @@ def _blocks(choice: AnswerChoice) -> list[dict[str, Any]]:
         blocks.append({"type": "text", "text": text})
     return [
         *blocks,
-        *({"type": "tool_use", "id": call.id, "name": call.name, "input": json.loads(call.arguments)} for call in choice.calls),
+        *(
+            {"type": "tool_use", "id": call.id, "name": call.name, "input": json.loads(call.arguments)}
+            for call in choice.calls
+        ),
     ]
 
 
@@ -283,7 +313,9 @@ def usage_of(counts: Counts) -> dict[str, Any]:
 def error_body(error: ApiError, number: str) -> dict[str, Any]:
     """Return an error as the API has it, with the field in its message."""
     kind = _TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
-    message = error.message if error.param is None or error.param in error.message else f"{error.param}: {error.message}"
+    message = (
+        error.message if error.param is None or error.param in error.message else f"{error.param}: {error.message}"
+    )
     return {"type": "error", "error": {"type": kind, "message": message}, "request_id": number or None}
 
 
@@ -293,7 +325,9 @@ def frames(head: ReplyHead) -> MessageFrames:
 
 
 class MessageFrames:
-    """Writes a stream: progress as the deltas of a thinking block, then the blocks of the answer, its end and the usage."""
+    """Writes a stream: progress as the deltas of a thinking block, then the blocks of the answer, its end and the
+    usage.
+    """
 
     def __init__(self, head: ReplyHead) -> None:
         self._head = head
@@ -320,7 +354,9 @@ class MessageFrames:
         return self.progress(piece)
 
     def text(self, piece: str) -> bytes:
-        """Return a piece of the answer's text; the first one ends the thinking block and begins the block of the text."""
+        """Return a piece of the answer's text; the first one ends the thinking block and begins the block of the
+        text.
+        """
         begun = b""
         if not self._text:
             begun = self._end_of_thinking("") if self._thinks else b""
@@ -347,7 +383,9 @@ class MessageFrames:
                 delta = {"type": "input_json_delta", "partial_json": json.dumps(block["input"], ensure_ascii=False)}
                 parts += [self._start({**block, "input": {}}), self._delta(delta), self._stop()]
         end = {"stop_reason": _FINISH[choice.finish], "stop_sequence": choice.stop_text or None}
-        parts.append(_event("message_delta", delta=end, usage=usage_of(outcome.counts), tts=report_with_answers(outcome)))
+        parts.append(
+            _event("message_delta", delta=end, usage=usage_of(outcome.counts), tts=report_with_answers(outcome))
+        )
         return b"".join([*parts, _event("message_stop")])
 
     def _end_of_thinking(self, thought: str) -> bytes:

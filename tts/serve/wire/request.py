@@ -196,7 +196,7 @@ class SearchRequest:
         return self.fields.get(name, name)
 
 
-# What answers a request -------------------------------------------------------------------------------------------------------------
+# What answers a request -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +310,9 @@ class Outcome:
 
 
 def report_with_answers(outcome: Outcome) -> Mapping[str, Any]:
-    """Return the object `tts` for an API whose replies have one answer: with all of them, where several were asked for."""
+    """Return the object `tts` for an API whose replies have one answer: with all of them, where several were asked
+    for.
+    """
     if len(outcome.choices) == 1:
         return outcome.report
     answers = [
@@ -377,7 +379,7 @@ class Wire(Protocol):
         ...
 
 
-# Bodies -----------------------------------------------------------------------------------------------------------------------------
+# Bodies ---------------------------------------------------------------------------------------------------------------
 
 
 def parsed(raw: bytes) -> Any:
@@ -393,10 +395,14 @@ def parsed(raw: bytes) -> Any:
     except UnicodeDecodeError as failure:
         raise ApiError(400, f"the body is not UTF-8: byte {failure.start} is not valid", code="invalid_json") from None
     except UnicodeEncodeError:
-        raise ApiError(400, "the body holds half of a character (a lone surrogate); write whole ones", code="invalid_value") from None
+        raise ApiError(
+            400, "the body holds half of a character (a lone surrogate); write whole ones", code="invalid_value"
+        ) from None
     except json.JSONDecodeError as failure:
         raise ApiError(
-            400, f"the body is not JSON at line {failure.lineno}, column {failure.colno}: {failure.msg}", code="invalid_json"
+            400,
+            f"the body is not JSON at line {failure.lineno}, column {failure.colno}: {failure.msg}",
+            code="invalid_json",
         ) from None
     except (ValueError, RecursionError) as failure:
         why = "it is nested too deeply" if isinstance(failure, RecursionError) else str(failure)
@@ -435,7 +441,7 @@ def stop_texts(given: str | Sequence[str] | None, field: str, most: int) -> tupl
     return found
 
 
-# Histories --------------------------------------------------------------------------------------------------------------------------
+# Histories ------------------------------------------------------------------------------------------------------------
 
 
 class History:
@@ -465,13 +471,17 @@ class History:
         """
         self._num_turns += 1
         if self._num_turns > self._limits.messages:
-            raise too_long(self._field, f"more than {self._limits.messages} messages", self._limits.messages, "shorten the history")
+            raise too_long(
+                self._field, f"more than {self._limits.messages} messages", self._limits.messages, "shorten the history"
+            )
         parts = list(parts)
         for part in parts:
             if isinstance(part, ToolCall):
                 self._calls.add(part.id)
             elif isinstance(part, ToolResult) and part.id not in self._calls:
-                raise refused(where, f"{where} is the result of the call {shown(part.id)}, but no earlier turn makes that call")
+                raise refused(
+                    where, f"{where} is the result of the call {shown(part.id)}, but no earlier turn makes that call"
+                )
         if self._turns and self._turns[-1][0] == role:
             before = self._turns[-1][1]
             lines = (ToolCall, ToolResult)
@@ -519,7 +529,9 @@ def tool_call(name: str, arguments: Any, number: str, where: str) -> ToolCall:
         ApiError: 400, the arguments are not JSON.
     """
     try:
-        value = json.loads(arguments or "{}", parse_constant=_refuse_constant) if isinstance(arguments, str) else arguments
+        value = (
+            json.loads(arguments or "{}", parse_constant=_refuse_constant) if isinstance(arguments, str) else arguments
+        )
         return ToolCall(name, json.dumps(value, ensure_ascii=False), number)
     except (ValueError, RecursionError):
         raise refused(where, f"{where} is {shown(arguments)}, but must be JSON") from None
@@ -541,7 +553,9 @@ def picture_of(url: Any, detail: Any, where: str, limits: GatewayLimits) -> Pict
         raise refused(where, f"{where} is {shown(url)}, but must be a url")
     if (size := len(url)) > (most := limits.image_bytes * 4 // 3 + 100):
         raise refused(
-            where, f"{where} has {size} characters, but limits.image_bytes is {limits.image_bytes}, {most} characters", "too_long"
+            where,
+            f"{where} has {size} characters, but limits.image_bytes is {limits.image_bytes}, {most} characters",
+            "too_long",
         )
     if found := _DATA_URL.match(url):
         try:
@@ -551,7 +565,9 @@ def picture_of(url: Any, detail: Any, where: str, limits: GatewayLimits) -> Pict
         return Picture(url, detail if isinstance(detail, str) else "")
     address = _scheme_and_host(url)
     if address is None or address[0] != "https" or address[1] not in limits.image_hosts:
-        raise refused(where, f"{where} is {shown(url)}, but this server takes pictures as data urls (png, jpeg, gif, webp) alone")
+        raise refused(
+            where, f"{where} is {shown(url)}, but this server takes pictures as data urls (png, jpeg, gif, webp) alone"
+        )
     return Picture(url, detail if isinstance(detail, str) else "")
 
 

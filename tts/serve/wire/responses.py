@@ -88,7 +88,11 @@ def read(value: Any, limits: GatewayLimits) -> SearchRequest:
     notes = [*RESPONSES.check(value)]
     tools, namespaces = _tools(body.tools or (), notes)
     tools, choice = _choice(body, tools, namespaces)
-    options, text, reasoning = body.tts or TtsOptions(), body.text or TextOptions(), body.reasoning or ReasoningOptions()
+    options, text, reasoning = (
+        body.tts or TtsOptions(),
+        body.text or TextOptions(),
+        body.reasoning or ReasoningOptions(),
+    )
     return SearchRequest(
         model=body.model,
         messages=_messages(body, namespaces, limits),
@@ -119,7 +123,9 @@ def read(value: Any, limits: GatewayLimits) -> SearchRequest:
             "text": {"format": text.format or {"type": "text"}},
             "truncation": "disabled",
             "tools": [_flat(tool, namespaces) for tool in tools],
-            "tool_choice": choice if isinstance(choice, str) else {"type": "function", "name": choice["function"]["name"]},
+            "tool_choice": choice
+            if isinstance(choice, str)
+            else {"type": "function", "name": choice["function"]["name"]},
             "namespaces": namespaces,
         },
     )
@@ -127,7 +133,13 @@ def read(value: Any, limits: GatewayLimits) -> SearchRequest:
 
 def items_of(given: Any) -> list[Any]:
     """Return the input of a body as items."""
-    return [{"type": "message", "role": "user", "content": given}] if isinstance(given, str) else given if isinstance(given, list) else []
+    return (
+        [{"type": "message", "role": "user", "content": given}]
+        if isinstance(given, str)
+        else given
+        if isinstance(given, list)
+        else []
+    )
 
 
 def _flat(tool: Mapping[str, Any], namespaces: Mapping[str, Sequence[str]]) -> dict[str, Any]:
@@ -141,11 +153,18 @@ def _flat(tool: Mapping[str, Any], namespaces: Mapping[str, Sequence[str]]) -> d
 def _form(given: dict[str, Any] | None) -> dict[str, Any] | None:
     if given is None or given.get("type") != "json_schema":
         return given
-    return {"type": "json_schema", "json_schema": {name: given[name] for name in ("name", "schema", "strict") if name in given}}
+    return {
+        "type": "json_schema",
+        "json_schema": {name: given[name] for name in ("name", "schema", "strict") if name in given},
+    }
 
 
-def _tools(given: Sequence[Mapping[str, Any]], notes: list[str]) -> tuple[tuple[Mapping[str, Any], ...], dict[str, tuple[str, str]]]:
-    """Return the functions, and of those in namespaces the namespace and the name there; report the tools that are left out."""
+def _tools(
+    given: Sequence[Mapping[str, Any]], notes: list[str]
+) -> tuple[tuple[Mapping[str, Any], ...], dict[str, tuple[str, str]]]:
+    """Return the functions, and of those in namespaces the namespace and the name there; report the tools that are left
+    out.
+    """
     listed: list[tuple[str, Mapping[str, Any]]] = []
     left_out: list[str] = []
     for place, one in enumerate(given):
@@ -157,7 +176,9 @@ def _tools(given: Sequence[Mapping[str, Any]], notes: list[str]) -> tuple[tuple[
                     left_out.append(_name(inner))
         elif one.get("type") == "function":
             if not isinstance(one.get("name"), str):
-                raise refused(f"tools[{place}].name", f"tools[{place}].name is {shown(one.get('name'))}, but must be text")
+                raise refused(
+                    f"tools[{place}].name", f"tools[{place}].name is {shown(one.get('name'))}, but must be text"
+                )
             listed.append(("", one))
         else:
             left_out.append(_name(one))
@@ -171,10 +192,15 @@ def _tools(given: Sequence[Mapping[str, Any]], notes: list[str]) -> tuple[tuple[
         if space:
             unique = name if times[name] == 1 else f"{space}__{name}"
             namespaces[unique], name = (space, name), unique
-        found.append({
-            "type": "function",
-            "function": {"name": name, **{key: one[key] for key in ("description", "parameters") if one.get(key) is not None}},
-        })  # fmt: skip
+        found.append(
+            {
+                "type": "function",
+                "function": {
+                    "name": name,
+                    **{key: one[key] for key in ("description", "parameters") if one.get(key) is not None},
+                },
+            }
+        )
     return tuple(found), namespaces
 
 
@@ -198,7 +224,10 @@ def _choice(
     def function(one: Any) -> str:
         name: Any = one.get("name") if isinstance(one, dict) and one.get("type") == "function" else None
         if not isinstance(name, str):
-            cause = f"tool_choice asks for {shown(one)}, but this server calls functions alone; their vendor runs other tools"
+            cause = (
+                f"tool_choice asks for {shown(one)}, but this server calls functions alone; their vendor runs "
+                "other tools"
+            )
             raise refused("tool_choice", cause, "unsupported")
         return inside.get(name, name)
 
@@ -206,11 +235,15 @@ def _choice(
         listed: Any = given.get("tools")
         names = {function(one) for one in listed} if isinstance(listed, list) else set[str]()
         mode = given.get("mode", "auto")
-        return tuple(one for one in tools if one["function"]["name"] in names), mode if isinstance(mode, str) else "auto"
+        return tuple(one for one in tools if one["function"]["name"] in names), mode if isinstance(
+            mode, str
+        ) else "auto"
     return tools, {"type": "function", "function": {"name": function(given)}}
 
 
-def _messages(body: ResponsesBody, namespaces: Mapping[str, tuple[str, str]], limits: GatewayLimits) -> tuple[Message, ...]:
+def _messages(
+    body: ResponsesBody, namespaces: Mapping[str, tuple[str, str]], limits: GatewayLimits
+) -> tuple[Message, ...]:
     history = History("input", limits)
     if body.instructions:
         history.add("system", [body.instructions], "instructions")
@@ -220,7 +253,9 @@ def _messages(body: ResponsesBody, namespaces: Mapping[str, tuple[str, str]], li
         if kind == "message":
             role = _ROLES.get(str(item.get("role")))
             if role is None:
-                raise refused(f"{where}.role", f"{where}.role is {shown(item.get('role'))}, but must be {', '.join(_ROLES)}")
+                raise refused(
+                    f"{where}.role", f"{where}.role is {shown(item.get('role'))}, but must be {', '.join(_ROLES)}"
+                )
             history.add(role, _parts(item.get("content"), f"{where}.content", limits), where)
         elif kind == "function_call":
             name = inside.get((str(item.get("namespace")), str(item.get("name"))), str(item.get("name")))
@@ -232,7 +267,10 @@ def _messages(body: ResponsesBody, namespaces: Mapping[str, tuple[str, str]], li
             result = ToolResult(str(item.get("call_id")), text)
             history.add("user", [result, *(part for part in parts if not isinstance(part, str))], f"{where}.call_id")
         elif kind != "reasoning":
-            cause = f"{where} is of type {shown(kind)}, but this server reads messages, function calls and their outputs alone"
+            cause = (
+                f"{where} is of type {shown(kind)}, but this server reads messages, function calls and their "
+                "outputs alone"
+            )
             raise refused(where, cause, "unsupported")
     return history.messages()
 
@@ -249,7 +287,9 @@ def _parts(content: Any, where: str, limits: GatewayLimits) -> list[Part]:
             found.append(picture_of(part.get("image_url"), part.get("detail"), f"{place}.image_url", limits))
             continue
         if kind not in ("input_text", "output_text", "text", "refusal"):
-            raise refused(place, f"{place} is of type {shown(kind)}, but this server reads text and pictures alone", "unsupported")
+            raise refused(
+                place, f"{place} is of type {shown(kind)}, but this server reads text and pictures alone", "unsupported"
+            )
         text = part.get("refusal" if kind == "refusal" else "text")
         if not isinstance(text, str):
             raise refused(f"{place}.text", f"{place}.text is {shown(text)}, but must be text")
@@ -257,7 +297,7 @@ def _parts(content: Any, where: str, limits: GatewayLimits) -> list[Part]:
     return found or [""]
 
 
-# Replies ----------------------------------------------------------------------------------------------------------------------------
+# Replies --------------------------------------------------------------------------------------------------------------
 
 
 def reply(head: ReplyHead, outcome: Outcome) -> dict[str, Any]:
@@ -276,13 +316,23 @@ def _reply(head: ReplyHead, outcome: Outcome, output: list[dict[str, Any]]) -> d
     }
 
 
-def opening(head: ReplyHead, status: Literal["in_progress", "completed", "incomplete", "failed", "cancelled"]) -> dict[str, Any]:
+def opening(
+    head: ReplyHead, status: Literal["in_progress", "completed", "incomplete", "failed", "cancelled"]
+) -> dict[str, Any]:
     """Return a response without output."""
     echo = {name: value for name, value in head.request.echo.items() if name != "namespaces"}
     return {
-        "id": PREFIX + head.number, "object": "response", "created_at": int(head.created), "status": status, "error": None,
-        "incomplete_details": None, "model": head.model, **echo, "output": [], "usage": None,
-    }  # fmt: skip
+        "id": PREFIX + head.number,
+        "object": "response",
+        "created_at": int(head.created),
+        "status": status,
+        "error": None,
+        "incomplete_details": None,
+        "model": head.model,
+        **echo,
+        "output": [],
+        "usage": None,
+    }
 
 
 def failure(head: ReplyHead, error: ApiError) -> dict[str, Any]:
@@ -302,14 +352,22 @@ def _output(head: ReplyHead, outcome: Outcome) -> list[dict[str, Any]]:
         items.append(_reasoning(number, choice.thought))
     if choice.text or not choice.calls:
         part = {"type": "refusal", "refusal": choice.refusal} if choice.refusal else _text_part(choice)
-        items.append({"id": f"msg_{number}", "type": "message", "role": "assistant", "status": status, "content": [part]})
+        items.append(
+            {"id": f"msg_{number}", "type": "message", "role": "assistant", "status": status, "content": [part]}
+        )
     for place, call in enumerate(choice.calls):
         spaced = head.request.echo["namespaces"].get(call.name)
         named = {"name": call.name} if spaced is None else {"name": spaced[1], "namespace": spaced[0]}
-        items.append({
-            "id": f"fc_{number}_{place}", "type": "function_call", "call_id": call.id, **named, "arguments": call.arguments,
-            "status": status,
-        })  # fmt: skip
+        items.append(
+            {
+                "id": f"fc_{number}_{place}",
+                "type": "function_call",
+                "call_id": call.id,
+                **named,
+                "arguments": call.arguments,
+                "status": status,
+            }
+        )
     return items
 
 
@@ -339,7 +397,9 @@ def frames(head: ReplyHead) -> ResponseFrames:
 
 
 class ResponseFrames:
-    """Writes a stream: progress as the summary of a reasoning item, then the items of the answer, and the whole response."""
+    """Writes a stream: progress as the summary of a reasoning item, then the items of the answer, and the whole
+    response.
+    """
 
     def __init__(self, head: ReplyHead) -> None:
         self._head = head
@@ -412,11 +472,13 @@ class ResponseFrames:
 
     def _end_reasoning(self) -> bytes:
         item = _reasoning(self._head.number, self._told)
-        return b"".join([
-            self._event("reasoning_summary_text.done", **self._summary(), text=self._told),
-            self._event("reasoning_summary_part.done", **self._summary(), part=item["summary"][0]),
-            self._event("output_item.done", output_index=0, item=item),
-        ])  # fmt: skip
+        return b"".join(
+            [
+                self._event("reasoning_summary_text.done", **self._summary(), text=self._told),
+                self._event("reasoning_summary_part.done", **self._summary(), part=item["summary"][0]),
+                self._event("output_item.done", output_index=0, item=item),
+            ]
+        )
 
     @property
     def _message_index(self) -> int:
@@ -451,7 +513,9 @@ class ResponseFrames:
     def _call(self, index: int, item: Mapping[str, Any]) -> list[bytes]:
         place = {"item_id": item["id"], "output_index": index}
         return [
-            self._event("output_item.added", output_index=index, item={**item, "status": "in_progress", "arguments": ""}),
+            self._event(
+                "output_item.added", output_index=index, item={**item, "status": "in_progress", "arguments": ""}
+            ),
             self._event("function_call_arguments.delta", **place, delta=item["arguments"]),
             self._event("function_call_arguments.done", **place, name=item["name"], arguments=item["arguments"]),
             self._event("output_item.done", output_index=index, item=item),

@@ -26,7 +26,9 @@ def token_logprobs(path: Trajectory, text: str, tokenizer: Tokenizer) -> tuple[T
     """
     whole, nodes = path.full_text, path.path[1:]
     start = whole.rfind(text)
-    if start < 0 or any((node.text and not node.logprobs) or len(node.logprobs) > len(node.token_ids) for node in nodes):
+    if start < 0 or any(
+        (node.text and not node.logprobs) or len(node.logprobs) > len(node.token_ids) for node in nodes
+    ):
         return None
     values = [value for node in nodes for value in node.logprobs]
     ids = [token for node in nodes for token in node.token_ids[: len(node.logprobs)]]
@@ -44,7 +46,9 @@ def token_logprobs(path: Trajectory, text: str, tokenizer: Tokenizer) -> tuple[T
 
 
 def token_texts(ids: Sequence[int], tokenizer: Tokenizer) -> list[str]:
-    """Return the text that each token completes: of the tokens of one character, the last one has it, and the others have none."""
+    """Return the text that each token completes: of the tokens of one character, the last one has it, and the others
+    have none.
+    """
     texts: list[str] = []
     begin = 0  # of the tokens that have no text yet
     for end in range(1, len(ids) + 1):

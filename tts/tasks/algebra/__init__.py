@@ -1,1 +1,3 @@
-"""Mathematical answers read and compared: `syntax` reads them, `values` computes them, `keys` names equal ones by one text."""
+"""Mathematical answers read and compared: `syntax` reads them, `values` computes them, `keys` names equal ones by one
+text.
+"""

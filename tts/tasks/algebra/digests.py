@@ -11,7 +11,8 @@ from mpmath.libmp import MPZ, from_man_exp
 
 from tts.tasks.forms.rational import SHORT, length_of, rational_key
 
-# In bits: a value is computed with PRECISION, and two values are equal that agree in KEY. A sum below NOTHING of its terms is zero.
+# In bits: a value is computed with PRECISION, and two values are equal that agree in KEY. A sum below NOTHING of its
+# terms is zero.
 PRECISION = 4400
 KEY = 2000
 NOTHING = 4150
@@ -44,9 +45,15 @@ def hashed(text: str) -> Value:
 
 
 def variable(name: str, point: int) -> Value:
-    """Return what a variable stands for at a point. At point 0 all are positive, at point 1 negative; then by the bits of the name."""
+    """Return what a variable stands for at a point. At point 0 all are positive, at point 1 negative; then by the bits
+    of the name.
+    """
     value = hashed(f"{name} at {point}")
-    code = ord(name) - 64 if len(name) == 1 and name.isascii() else hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()[0]
+    code = (
+        ord(name) - 64
+        if len(name) == 1 and name.isascii()
+        else hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()[0]
+    )
     negative = point == 1 or (point > 1 and code >> (point - 2) & 1)
     return -value if negative else value
 

@@ -1,11 +1,11 @@
 r"""One text for all answers that are equal: two answers are equivalent exactly where their keys are equal.
 
-So equality is reflexive, symmetric and transitive, whatever is compared. An answer that is not understood, or whose work exceeds the
-bounds, is equal only to itself as written in normal form.
+So equality is reflexive, symmetric and transitive, whatever is compared. An answer that is not understood, or whose
+work exceeds the bounds, is equal only to itself as written in normal form.
 
-Collections are equal by type. `(1,2)`, `[1,2)` and matrices are ordered, and an open interval is written as a pair is. A set `\{1,2\}` and
-a list without brackets are not ordered; the two are equal where the list repeats nothing. A set of one thing is that thing, save within a
-collection, or where the thing is itself a set.
+Collections are equal by type. `(1,2)`, `[1,2)` and matrices are ordered, and an open interval is written as a pair is.
+A set `\{1,2\}` and a list without brackets are not ordered; the two are equal where the list repeats nothing. A set of
+one thing is that thing, save within a collection, or where the thing is itself a set.
 """
 
 from __future__ import annotations
@@ -64,11 +64,15 @@ def _key(text: str, depth: int, *, inner: bool = False) -> str:
         return _with_matrices(text, depth)
     if len(parts.items) > _MOST_ITEMS:
         raise UndecidedError("too many items")
-    return _items(parts, depth) if not parts.bracketed and len(parts.items) > 1 else _one(text, parts, depth, inner=inner)
+    return (
+        _items(parts, depth) if not parts.bracketed and len(parts.items) > 1 else _one(text, parts, depth, inner=inner)
+    )
 
 
 def _one(text: str, parts: Parts, depth: int, *, inner: bool) -> str:
-    """Return the key of a text that is no bare list: intervals, a relation, a collection in brackets, a ratio or an expression."""
+    """Return the key of a text that is no bare list: intervals, a relation, a collection in brackets, a ratio or an
+    expression.
+    """
     if (found := _intervals(text)) is not None:
         return found if isinstance(found, str) else relations.key_of(found)
     sides, signs = relations.split_relation(text)
@@ -136,7 +140,12 @@ def _is_value(text: str) -> bool:
 
 
 def _is_set(text: str) -> bool:
-    return text.startswith((r"\{", r"\begin")) or text in _REALS or text == r"\emptyset" or _SET_SIGN.search(text) is not None
+    return (
+        text.startswith((r"\{", r"\begin"))
+        or text in _REALS
+        or text == r"\emptyset"
+        or _SET_SIGN.search(text) is not None
+    )
 
 
 def _scalar(text: str) -> str:
@@ -156,7 +165,9 @@ def _ratio(text: str) -> str:
 
 
 def _with_matrices(text: str, depth: int) -> str:
-    r"""Return the key of an answer with matrices, nested lists or cases; a relation has the key of its right side, as of any value."""
+    r"""Return the key of an answer with matrices, nested lists or cases; a relation has the key of its right side, as
+    of any value.
+    """
     if (cases := _CASES.fullmatch(text)) is not None:
         return _cases(cases[1], depth)
     if (nested := _NESTED.fullmatch(text)) is not None:
@@ -204,7 +215,7 @@ def _cases(body: str, depth: int) -> str:
     return f"cases {{{'; '.join(sorted(found))}}}"
 
 
-# Sets of real numbers -------------------------------------------------------------------------------------------------------------
+# Sets of real numbers -------------------------------------------------------------------------------------------------
 
 
 def _intervals(text: str) -> list[Interval] | str | None:
@@ -219,7 +230,11 @@ def _intervals(text: str) -> list[Interval] | str | None:
     if signs:
         return _combine(pieces, signs)
     parts = top_level_parts(text)
-    if parts.brackets == _SET and len(parts.items) == 1 and (builder := _SET_BUILDER.fullmatch(parts.items[0])) is not None:
+    if (
+        parts.brackets == _SET
+        and len(parts.items) == 1
+        and (builder := _SET_BUILDER.fullmatch(parts.items[0])) is not None
+    ):
         text = builder[1]
     sides, relation = relations.split_relation(text)
     if not relation or "in" in relation or all(sign == "=" for sign in relation):

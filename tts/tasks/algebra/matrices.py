@@ -1,6 +1,7 @@
 r"""Matrices within expressions: sums, products, powers, transposes and determinants, entry by entry.
 
-An expression is read with `\block{0}` in the place of its first matrix. Then each entry of the result is an expression of its own.
+An expression is read with `\block{0}` in the place of its first matrix. Then each entry of the result is an expression
+of its own.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ def cells_of(body: str) -> list[list[str]]:
 
 
 def evaluate(text: str) -> Matrix | Node:
-    r"""Return the matrix, or the number, that an expression with matrices has; a matrix between single bars is its determinant.
+    r"""Return the matrix, or the number, that an expression with matrices has; a matrix between single bars is its
+    determinant.
 
     Raises:
         UndecidedError: it is not understood, the shapes do not fit, or it would take too much work.
@@ -128,7 +130,10 @@ def _times(a: Matrix | Node, b: Matrix | Node) -> Matrix | Node:
     if len(a[0]) != len(b):
         raise UndecidedError("matrices that have no product")
     columns = list(zip(*b, strict=True))
-    product = tuple(tuple(Node("+", tuple(Node("*", pair) for pair in zip(row, column, strict=True))) for column in columns) for row in a)
+    product = tuple(
+        tuple(Node("+", tuple(Node("*", pair) for pair in zip(row, column, strict=True))) for column in columns)
+        for row in a
+    )
     if sum(_size(cell) for row in product for cell in row) > _MOST_TERMS:
         raise UndecidedError("a product too large")
     return product
@@ -158,7 +163,9 @@ def _inverse(matrix: Matrix) -> Matrix:
         return ((over,),)
 
     def cofactor(i: int, j: int) -> Node:
-        minor = determinant(tuple(tuple(cell for k, cell in enumerate(row) if k != i) for m, row in enumerate(matrix) if m != j))
+        minor = determinant(
+            tuple(tuple(cell for k, cell in enumerate(row) if k != i) for m, row in enumerate(matrix) if m != j)
+        )
         return Node("*", (over, Node("-", (minor,)) if (i + j) % 2 else minor))
 
     return tuple(tuple(cofactor(i, j) for j in range(n)) for i in range(n))

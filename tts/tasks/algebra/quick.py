@@ -40,5 +40,7 @@ def collection(parts: Parts, keys: Sequence[str], *, inner: bool = False) -> str
         return f"{parts.brackets[0]}{', '.join(keys)}{parts.brackets[1]}"
     once = sorted(set(keys))
     if parts.bracketed or len(once) == len(keys):
-        return once[0] if len(once) == 1 and not inner and not once[0].startswith("set ") else f"set {{{', '.join(once)}}}"
+        return (
+            once[0] if len(once) == 1 and not inner and not once[0].startswith("set ") else f"set {{{', '.join(once)}}}"
+        )
     return f"list {{{', '.join(sorted(keys))}}}"

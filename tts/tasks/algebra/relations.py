@@ -17,7 +17,8 @@ from tts.tasks.algebra.values import POINTS, Evaluator, digest
 from tts.tasks.forms.structure import split_outside
 
 _SIGNS = {
-    "=": "=", r"\approx": "=", "<": "<", ">": ">", r"\leq": "<=", r"\geq": ">=", r"\neq": "!=", r"\lt": "<", r"\gt": ">", r"\in": "in",
+    "=": "=", r"\approx": "=", "<": "<", ">": ">", r"\leq": "<=", r"\geq": ">=", r"\neq": "!=", r"\lt": "<",
+    r"\gt": ">", r"\in": "in",
 }  # fmt: skip
 _SIGN = re.compile(r"\\(?:approx|leq|geq|neq|lt|gt|in)(?![A-Za-z])|[=<>]")
 _TURNED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "=": "=", "!=": "!="}
@@ -30,7 +31,9 @@ _PLANE: frozenset[str] = frozenset("xy")
 
 
 def split_relation(text: str) -> tuple[list[str], list[str]]:
-    """Return the sides of a relation and the signs between them ("=", "<", "<=", ">", ">=", "!=", "in"); one side where it is none."""
+    """Return the sides of a relation and the signs between them ("=", "<", "<=", ">", ">=", "!=", "in"); one side where
+    it is none.
+    """
     sides, signs = split_outside(text, _SIGN)
     return sides, [_SIGNS[sign] for sign in signs]
 
@@ -56,7 +59,9 @@ def _difference(left: Node, right: Node) -> Node:
 
 def _solve(difference: Node, name: str, point: int) -> tuple[Value, Value] | None:
     """Return the zero and the slope of an expression that is linear in a variable, at a point; None where it is not."""
-    at_0, at_1, *others = (Evaluator(point, given={name: value}).value(difference) for value in (Fraction(0), Fraction(1), *_ON_THE_LINE))
+    at_0, at_1, *others = (
+        Evaluator(point, given={name: value}).value(difference) for value in (Fraction(0), Fraction(1), *_ON_THE_LINE)
+    )
     maker = Evaluator(point)
     slope = maker.plus(at_1, -at_0)
     lines = (maker.plus(at_0, maker.times(value, slope)) for value in _ON_THE_LINE)
@@ -66,7 +71,8 @@ def _solve(difference: Node, name: str, point: int) -> tuple[Value, Value] | Non
 
 
 def equation(sides: Sequence[str]) -> str:
-    """Return the key of an equation: that of its value where it gives a value to one variable or to y, else of all its solutions.
+    """Return the key of an equation: that of its value where it gives a value to one variable or to y, else of all its
+    solutions.
 
     Raises:
         UndecidedError: it is not understood.
@@ -131,7 +137,9 @@ def _call(node: Node) -> frozenset[str]:
 
 
 def _proportions(difference: Node, *, signed: bool = False) -> str:
-    """Return a text that is equal for expressions that are multiples of each other, by a positive number where `signed`."""
+    """Return a text that is equal for expressions that are multiples of each other, by a positive number where
+    `signed`.
+    """
     values = [Evaluator(point).value(difference) for point in range(POINTS)]
     first = values[0]
     if first == 0:
@@ -142,7 +150,9 @@ def _proportions(difference: Node, *, signed: bool = False) -> str:
 
 
 def assigned_name(text: str) -> str | None:
-    """Return the name of the variable that an equation gives a value to, as written on its left side; None where it is none."""
+    """Return the name of the variable that an equation gives a value to, as written on its left side; None where it is
+    none.
+    """
     sides, signs = split_relation(text)
     if len(sides) != 2 or signs != ["="]:
         return None
@@ -150,12 +160,14 @@ def assigned_name(text: str) -> str | None:
     return left.name if left.op == "symbol" and left.name not in symbols_of(parse(sides[1])) else None
 
 
-# Sets of real numbers -------------------------------------------------------------------------------------------------------------
+# Sets of real numbers -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """An end of an interval: a number or an infinity, the key that it is written by, and whether it belongs to the interval."""
+    """An end of an interval: a number or an infinity, the key that it is written by, and whether it belongs to the
+    interval.
+    """
 
     value: Value  # a real number; None: infinite
     side: int  # -1 and 1 for the infinities
@@ -208,11 +220,17 @@ def _compare(a: End, b: End) -> int:
 
 def united(parts: Iterable[Interval]) -> list[Interval]:
     """Return the disjoint intervals whose union these intervals have, in order; empty ones are left out."""
-    real = [(low, high) for low, high in parts if (order := _compare(low, high)) < 0 or (order == 0 and low.closed and high.closed)]
+    real = [
+        (low, high)
+        for low, high in parts
+        if (order := _compare(low, high)) < 0 or (order == 0 and low.closed and high.closed)
+    ]
     real.sort(key=functools.cmp_to_key(lambda a, b: _compare(a[0], b[0]) or b[0].closed - a[0].closed))
     found: list[Interval] = []
     for low, high in real:
-        if found and ((order := _compare(low, found[-1][1])) < 0 or (order == 0 and (low.closed or found[-1][1].closed))):
+        if found and (
+            (order := _compare(low, found[-1][1])) < 0 or (order == 0 and (low.closed or found[-1][1].closed))
+        ):
             last_low, last_high = found[-1]
             further = _compare(high, last_high)
             if further > 0 or (further == 0 and high.closed):
@@ -254,7 +272,9 @@ def key_of(parts: Sequence[Interval]) -> str:
         return EMPTY
     if all(low.key == high.key for low, high in parts):
         return f"set {{{', '.join(sorted(low.key for low, _ in parts))}}}" if len(parts) > 1 else parts[0][0].key
-    return " u ".join(f"{'[' if low.closed else '('}{low.key}, {high.key}{']' if high.closed else ')'}" for low, high in parts)
+    return " u ".join(
+        f"{'[' if low.closed else '('}{low.key}, {high.key}{']' if high.closed else ')'}" for low, high in parts
+    )
 
 
 def inequality(sides: Sequence[str], signs: Sequence[str]) -> list[Interval] | str:
@@ -291,13 +311,23 @@ def _calls(node: Node) -> frozenset[Node]:
 def _replace(node: Node, calls: set[Node], variable: Node = _ZERO) -> Node:
     if node in calls:
         return variable
-    return dataclasses.replace(node, args=tuple(_replace(each, calls, variable) for each in node.args)) if node.args else node
+    return (
+        dataclasses.replace(node, args=tuple(_replace(each, calls, variable) for each in node.args))
+        if node.args
+        else node
+    )
 
 
 def _solution(left: Node, right: Node, sign: str, name: str) -> list[Interval] | None:
     """Return where a linear inequality in a variable holds; also one of an absolute value and a constant."""
     for one, other, turned in ((left, right, sign), (right, left, _TURNED[sign])):
-        if one.op == "call" and one.name == "abs" and not symbols_of(other) and symbols_of(one) and not has(other, "unknown"):
+        if (
+            one.op == "call"
+            and one.name == "abs"
+            and not symbols_of(other)
+            and symbols_of(one)
+            and not has(other, "unknown")
+        ):
             above = _half_line(_difference(one.args[0], other), turned, name)
             below = _half_line(_difference(Node("-", (one.args[0],)), other), turned, name)
             if above is None or below is None:

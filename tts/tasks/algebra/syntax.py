@@ -1,7 +1,8 @@
 r"""Reads one expression in LaTeX or plain notation into a tree, in work that is linear in its length.
 
-Conventions: a product without a sign binds as one with a sign, from the left, so `2/3\pi` is two thirds of \pi. A whole number before a
-fraction of whole numbers is a mixed number. `i` and `e` are the constants. `\sin 2x` takes the product after it.
+Conventions: a product without a sign binds as one with a sign, from the left, so `2/3\pi` is two thirds of \pi. A whole
+number before a fraction of whole numbers is a mixed number. `i` and `e` are the constants. `\sin 2x` takes the product
+after it.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ class Node:
     """A part of an expression.
 
     Args:
-        op: "number", "symbol", "constant", "+", "*", "/", "^", "-", "pm", "mp", "degree", "!", "!!", "call" (a known function),
-            "unknown" (an unknown function), "block" or "transpose" (of `matrices`).
+        op: "number", "symbol", "constant", "+", "*", "/", "^", "-", "pm", "mp", "degree", "!", "!!", "call" (a known
+            function), "unknown" (an unknown function), "block" or "transpose" (of `matrices`).
         args: The operands.
         name: The name of a symbol, constant or function; the number of a block.
         value: The value of a number.
@@ -219,7 +220,11 @@ class _Parser:
             before = self._at
             self._take()
             above, below = self._argument(), self._argument()
-            if above.op == below.op == "number" and below.value and above.value.denominator == below.value.denominator == 1:
+            if (
+                above.op == below.op == "number"
+                and below.value
+                and above.value.denominator == below.value.denominator == 1
+            ):
                 return Node("number", value=int(token) + above.value / below.value)
             self._at = before
         if self._next == "." and self._tokens[self._at + 1 : self._at + 2] == [r"\overline"]:
@@ -331,7 +336,12 @@ class _Parser:
         while self._starts_factor() and self._next.removeprefix("\\") not in FUNCTIONS:
             factors.append(self._factor(implicit=True))
         following = self._tokens[self._at : self._at + 2]
-        if len(following) == 2 and following[0] == "/" and following[1].isdigit() and any(_mentions_pi(each) for each in factors):
+        if (
+            len(following) == 2
+            and following[0] == "/"
+            and following[1].isdigit()
+            and any(_mentions_pi(each) for each in factors)
+        ):
             self._take()
             factors.append(Node("/", (ONE, self._factor())))
         return (Node("*", tuple(factors)),)

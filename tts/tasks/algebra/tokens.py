@@ -13,7 +13,9 @@ _SAME = _BARS | {r"\cdot": "*", r"\times": "*", r"\ast": "*", "∗": "*", r"\div
 ANGLES = frozenset({"sin", "cos", "tan", "cot", "sec", "csc"})
 INVERSES = {"asin": "arcsin", "acos": "arccos", "atan": "arctan"}
 _OF_ANGLES = {f"arc{name}" for name in ANGLES} | {"sinh", "cosh", "tanh", "arcsinh", "arccosh", "arctanh"}
-FUNCTIONS = frozenset({*ANGLES, *_OF_ANGLES, *INVERSES, "log", "ln", "lg", "exp", "gcd", "lcm", "max", "min", "sqrt", "cis"})
+FUNCTIONS = frozenset(
+    {*ANGLES, *_OF_ANGLES, *INVERSES, "log", "ln", "lg", "exp", "gcd", "lcm", "max", "min", "sqrt", "cis"}
+)
 _LONGEST_FIRST = re.compile("|".join(sorted(FUNCTIONS, key=lambda name: (-len(name), name))))
 _FIRST = "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho"
 _REST = "sigma tau upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Sigma Phi Psi Omega ell"

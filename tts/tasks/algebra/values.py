@@ -1,8 +1,10 @@
-r"""Computes an expression: exactly where it is rational, else to more digits than two different answers can have in common.
+r"""Computes an expression: exactly where it is rational, else to more digits than two different answers can have in
+common.
 
-A variable stands for fixed numbers in turn, so two expressions with equal values at all of them are equal. The points have every
-combination of signs for any two letters: `\sqrt{x^2}` is `|x|`, not `x`. Roots of odd order of negative numbers are real. A degree sign
-matters only within a trigonometric function. The work is bounded by the sizes of numbers and the count of operations, not by a clock.
+A variable stands for fixed numbers in turn, so two expressions with equal values at all of them are equal. The points
+have every combination of signs for any two letters: `\sqrt{x^2}` is `|x|`, not `x`. Roots of odd order of negative
+numbers are real. A degree sign matters only within a trigonometric function. The work is bounded by the sizes of
+numbers and the count of operations, not by a clock.
 """
 
 from __future__ import annotations
@@ -108,7 +110,7 @@ class Evaluator:
             return CONTEXT.mpc(0, 1)
         raise UndecidedError("infinity within an expression")
 
-    # Arithmetic -----------------------------------------------------------------------------------------------------------------
+    # Arithmetic -------------------------------------------------------------------------------------------------------
 
     def real(self, value: Value) -> Value:
         """Return an exact value as a number of the working precision.
@@ -237,7 +239,7 @@ class Evaluator:
         if calls[0] > _MOST_CALLS:
             raise UndecidedError("too many functions")
 
-    # Functions ------------------------------------------------------------------------------------------------------------------
+    # Functions --------------------------------------------------------------------------------------------------------
 
     def _call(self, node: Node) -> Value:
         name = node.name
@@ -264,7 +266,11 @@ class Evaluator:
         if name == "root":
             degree = values[1]
             whole = isinstance(degree, Fraction) and degree.denominator == 1
-            return self._root(values[0], degree.numerator) if whole else self._power(values[0], self.over(Fraction(1), degree))
+            return (
+                self._root(values[0], degree.numerator)
+                if whole
+                else self._power(values[0], self.over(Fraction(1), degree))
+            )
         above = self._log(values[0])
         return above if name == "ln" else self.over(above, self._log(values[1] if name == "log" else Fraction(10)))
 
@@ -278,7 +284,12 @@ class Evaluator:
         tiny = value != 0 and CONTEXT.mag(value) < -1000
         sine, cosine = _sine_and_cosine(value)
         sine, cosine = (tidy(sine) if tiny else self._unless_nothing(sine)), self._unless_nothing(cosine)
-        quotients = {"tan": (sine, cosine), "cot": (cosine, sine), "sec": (Fraction(1), cosine), "csc": (Fraction(1), sine)}
+        quotients = {
+            "tan": (sine, cosine),
+            "cot": (cosine, sine),
+            "sec": (Fraction(1), cosine),
+            "csc": (Fraction(1), sine),
+        }
         if name in quotients:
             return self.over(*quotients[name])
         return sine if name == "sin" else cosine

@@ -1,7 +1,8 @@
-"""Countdown: reach a target from given numbers, each used exactly once, with + - and *. Many ways may lead there, and most do not.
+"""Countdown: reach a target from given numbers, each used exactly once, with + - and *. Many ways may lead there, and
+most do not.
 
-Two answers are the same where they use the same numbers and come to the same value; so every right answer is one class, and a problem's
-reference answer is any expression that solves it.
+Two answers are the same where they use the same numbers and come to the same value; so every right answer is one class,
+and a problem's reference answer is any expression that solves it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ _NUMBERS = rf"(?P<numbers>{_NUMBER}(?:(?:\s*,\s*and\s+|\s*,\s*|\s+and\s+|\s+){_N
 _REACH = rf"(?:reach|make|get)\s+(?P<target>{_NUMBER})"
 _USE = rf"(?:with|from|using|use|out\s+of)\s+(?:only\s+)?(?:the\s+numbers\s+)?{_NUMBERS}"
 _ASKED = [
-    re.compile(rf"(?:please\s+)?{order}\s*[.!]?", re.IGNORECASE) for order in (rf"{_REACH}\s+{_USE}", rf"{_USE}\s*,?\s*(?:to\s+)?{_REACH}")
+    re.compile(rf"(?:please\s+)?{order}\s*[.!]?", re.IGNORECASE)
+    for order in (rf"{_REACH}\s+{_USE}", rf"{_USE}\s*,?\s*(?:to\s+)?{_REACH}")
 ]
 
 
@@ -53,7 +55,9 @@ class CountdownProblem:
 
 
 def read(written: str) -> CountdownProblem | None:
-    """Return the problem that a text asks, or None where it is none: "Reach 39 with 17 22.", "Use 3, 5 and 7 to make 36", and the like."""
+    """Return the problem that a text asks, or None where it is none: "Reach 39 with 17 22.", "Use 3, 5 and 7 to make
+    36", and the like.
+    """
     for pattern in _ASKED:
         if found := pattern.fullmatch(" ".join(written.split())):
             return CountdownProblem(int(found["target"]), tuple(map(int, re.findall(_NUMBER, found["numbers"]))))
@@ -96,8 +100,8 @@ def split_of(problem: CountdownProblem) -> Split:
 def may_have(step: Step) -> bool:
     """Whether the known solution of some drawn problem may have a step.
 
-    Countdowns of the training split keep no pair of operands out (`tts.tasks.arithmetic.generator.held_out`): for a model that was
-    trained on them, only pairs that no countdown may have are unseen.
+    Countdowns of the training split keep no pair of operands out (`tts.tasks.arithmetic.generator.held_out`): for a
+    model that was trained on them, only pairs that no countdown may have are unseen.
     """
     return step.result == apply(step.operator, step.left, step.right) and all(
         1 <= number <= LARGEST_RESULT for number in (step.left, step.right, step.result)

@@ -1,4 +1,6 @@
-"""Countdown as a task: the answer is the expression that the steps compose, and what makes it right is its numbers and its value."""
+"""Countdown as a task: the answer is the expression that the steps compose, and what makes it right is its numbers and
+its value.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +26,10 @@ _ANSWER_LINE = re.compile(r"[ \t]*A:[ \t]*(\S[^\r\n]*?)[ \t]*\r?\n?")
 class CountdownTask(LinesTask):
     r"""Problems such as "Reach 39 with 17 22.", worked out in lines: "17 + 22 = 39\nA: 39\n".
 
-    The answer is an expression: that of the answer line ("A: 17 + 22"), or, where that has a number only, what the steps before it compose
-    (`tts.tasks.arithmetic.countdown.composed`). Two answers are the same where they use the same numbers, each as often, and come to the
-    same value, worked out exactly; so a reference answer is any expression that solves the problem. An answer that misses the target, or
-    uses a number twice, is of another class.
+    The answer is an expression: that of the answer line ("A: 17 + 22"), or, where that has a number only, what the
+    steps before it compose (`tts.tasks.arithmetic.countdown.composed`). Two answers are the same where they use the
+    same numbers, each as often, and come to the same value, worked out exactly; so a reference answer is any expression
+    that solves the problem. An answer that misses the target, or uses a number twice, is of another class.
     """
 
     name: str = "countdown"
@@ -49,7 +51,9 @@ class CountdownTask(LinesTask):
         return text.endswith("\n") and _parse_answer_line(text.rstrip().rpartition("\n")[2]) is not None
 
     def extract(self, text: str) -> str | None:
-        """Return the expression of the last answer line, or what the steps before it compose; None without such a line or expression."""
+        """Return the expression of the last answer line, or what the steps before it compose; None without such a line
+        or expression.
+        """
         found: Expression | None = None
         steps: list[str] = []
         for line in self.split(text):
@@ -62,15 +66,20 @@ class CountdownTask(LinesTask):
         return None if found is None else expression_text(found)
 
     def canonical(self, answer: str) -> str:
-        """Return the value of an expression and its numbers in order, and any other text with its spaces and case folded."""
+        """Return the value of an expression and its numbers in order, and any other text with its spaces and case
+        folded.
+        """
         expression = parsed(answer)
         if expression is None:
             return folded(answer)
-        return f"{value(expression)}  {' '.join(map(str, sorted(numbers(expression))))}"  # two spaces: no folded text has them
+        # two spaces: no folded text has them
+        return f"{value(expression)}  {' '.join(map(str, sorted(numbers(expression))))}"
 
 
 def _compose(written: Sequence[str]) -> Expression | None:
-    """Return what the steps among some lines compose; None where there is none, they leave several results, or there are very many."""
+    """Return what the steps among some lines compose; None where there is none, they leave several results, or there
+    are very many.
+    """
     steps = [step for line in written if (step := read_step(line)) is not None]
     return composed(steps) if len(steps) <= _MOST_STEPS else None
 
@@ -84,7 +93,8 @@ def _read(written: str) -> CountdownProblem:
     problem = countdown.read(written)
     if problem is None:
         raise ConfigError(
-            f"the problem is {quoted(written)}, but the task 'countdown' reads only problems such as 'Reach 39 with 17 22.'",
+            f"the problem is {quoted(written)}, but the task 'countdown' reads only problems such as 'Reach 39 with "
+            "17 22.'",
             hint=f"other arithmetic has --task pocket; for anything else, {ELSEWHERE}",
         )
     if not FEWEST <= len(problem.numbers) <= MOST:
@@ -98,4 +108,6 @@ def _read(written: str) -> CountdownProblem:
 
 
 def _outside(written: str, has: str, rule: str) -> ConfigError:
-    return ConfigError(f"the countdown {quoted(written)} has {has}, but {rule}", hint=f"stay within that; or {ELSEWHERE}")
+    return ConfigError(
+        f"the countdown {quoted(written)} has {has}, but {rule}", hint=f"stay within that; or {ELSEWHERE}"
+    )

@@ -1,4 +1,6 @@
-"""Expressions of whole numbers with +, - and *: their text, their reader, and the order in which they are worked out."""
+"""Expressions of whole numbers with +, - and *: their text, their reader, and the order in which they are worked
+out.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,9 @@ def numbers(expression: Expression) -> Iterator[int]:
 
 
 def steps(expression: Expression) -> list[Step]:
-    """Return the steps of an expression, one for each operation, operands before it and the left one first; none for a number."""
+    """Return the steps of an expression, one for each operation, operands before it and the left one first; none for a
+    number.
+    """
     found: list[Step] = []
 
     def work(part: Expression) -> int:
@@ -95,9 +99,11 @@ def parse(written: str) -> Expression:
     """Return the expression that a text writes; typographic minus and multiplication signs are read too.
 
     Raises:
-        ConfigError: the text is no expression of whole numbers with + - * and parentheses, or a huge one; the message names the place.
+        ConfigError: the text is no expression of whole numbers with + - * and parentheses, or a huge one; the message
+            names the place.
     """
-    return _ExpressionReader(" ".join(written.translate(_SIGNS).split())).read()  # as it is shown, so that places are those that are seen
+    # as it is shown, so that places are those that are seen
+    return _ExpressionReader(" ".join(written.translate(_SIGNS).split())).read()
 
 
 def parsed(written: str) -> Expression | None:

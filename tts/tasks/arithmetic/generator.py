@@ -1,11 +1,11 @@
 """Problems of the arithmetic family: seeded, endless, of a stated difficulty, in three splits that share no expression.
 
-An expression belongs to one split by the hash of its text. So the splits are disjoint by construction, whoever draws from them with
-whatever seed. Besides, some pairs of operands are held out: no worked solution of the training split has a step with such a pair. A
-model's accuracy on them shows whether it learned to calculate or to look up.
+An expression belongs to one split by the hash of its text. So the splits are disjoint by construction, whoever draws
+from them with whatever seed. Besides, some pairs of operands are held out: no worked solution of the training split has
+a step with such a pair. A model's accuracy on them shows whether it learned to calculate or to look up.
 
-Bounds of all problems: operands from 1 to 9 (digits=1) or 1 to 99 (digits=2); every result on the way at most 99 or 999 in size; a
-product has a factor of at most 9 in size. In a story nothing is ever less than none.
+Bounds of all problems: operands from 1 to 9 (digits=1) or 1 to 99 (digits=2); every result on the way at most 99 or 999
+in size; a product has a factor of at most 9 in size. In a story nothing is ever less than none.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ LARGEST_RESULT: Final = {1: 99, 2: 999}
 _SHARES: Final = 20  # one in twenty expressions is of the validation split, one of the test split
 _HELD_OUT: Final = 20  # one in twenty pairs with an operand of two digits and more is held out
 _WEIGHTS: Final = {"+": 0.38, "-": 0.34, "*": 0.28}
-_PATIENCE: Final = 200_000  # draws; of ten sums and products, one in some 2,000 keeps to the bounds and is of the test split
+# draws; of ten sums and products, one in some 2,000 keeps to the bounds and is of the test split
+_PATIENCE: Final = 200_000
 _MOST_PRODUCTS: Final = 2  # where there is nothing else
 
 
@@ -45,7 +46,8 @@ class Difficulty:
         worded: Whether it is told as a story, which has no parentheses of its own: its events follow one another.
 
     Raises:
-        ConfigError: a value is none of these, a story without + is asked for, or so many products that no result would be in bounds.
+        ConfigError: a value is none of these, a story without + is asked for, or so many products that no result would
+            be in bounds.
     """
 
     operations: int = 4
@@ -56,11 +58,15 @@ class Difficulty:
 
     def __post_init__(self) -> None:
         if type(self.operations) is not int or not 1 <= self.operations <= MOST_OPERATIONS:
-            raise ConfigError(f"operations is {self.operations!r}, but must be a whole number from 1 to {MOST_OPERATIONS}")
+            raise ConfigError(
+                f"operations is {self.operations!r}, but must be a whole number from 1 to {MOST_OPERATIONS}"
+            )
         if type(self.digits) is not int or self.digits not in LARGEST_OPERAND:
             raise ConfigError(f"digits is {self.digits!r}, but must be 1 or 2")
         if not _is_choice(self.operators):
-            raise ConfigError(f"operators is {self.operators!r}, but must be a text of some of {' '.join(OPERATORS)}, each once")
+            raise ConfigError(
+                f"operators is {self.operators!r}, but must be a text of some of {' '.join(OPERATORS)}, each once"
+            )
         for name, flag in (("parentheses", self.parentheses), ("worded", self.worded)):
             if type(flag) is not bool:
                 raise ConfigError(f"{name} is {flag!r}, but must be True or False")
@@ -69,7 +75,8 @@ class Difficulty:
         if self.operators == "*" and self.operations > _MOST_PRODUCTS:
             rule = f"hardly any product of so many numbers is at most {LARGEST_RESULT[self.digits]}"
             raise ConfigError(
-                f"operations is {self.operations} with operators '*', but {rule}", hint=f"at most {_MOST_PRODUCTS}, or allow + or -"
+                f"operations is {self.operations} with operators '*', but {rule}",
+                hint=f"at most {_MOST_PRODUCTS}, or allow + or -",
             )
 
     def __str__(self) -> str:
@@ -83,12 +90,19 @@ _LETTERS = {"+": "a", "-": "s", "*": "m"}
 
 def _is_choice(operators: object) -> bool:
     """Whether a value is a text of some operators, each at most once."""
-    return isinstance(operators, str) and bool(operators) and not set(operators) - set(OPERATORS) and len(set(operators)) == len(operators)
+    return (
+        isinstance(operators, str)
+        and bool(operators)
+        and not set(operators) - set(OPERATORS)
+        and len(set(operators)) == len(operators)
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A problem of the family. text: of the problem. expression: whose value is the answer. difficulty: as requested."""
+    """A problem of the family. text: of the problem. expression: whose value is the answer. difficulty: as
+    requested.
+    """
 
     text: str
     expression: Expression
@@ -112,7 +126,9 @@ def split_of(expression: Expression) -> Split:
 
 
 def held_out(step: Step) -> bool:
-    """Whether a step's pair of operands is kept out of the training split. Sums and products count the same both ways round."""
+    """Whether a step's pair of operands is kept out of the training split. Sums and products count the same both ways
+    round.
+    """
     if max(abs(step.left), abs(step.right)) < 10:
         return False
     low, high = (step.left, step.right) if step.operator == "-" else sorted((step.left, step.right))
@@ -134,10 +150,17 @@ def draw(difficulty: Difficulty, split: Split, seed: int, index: int) -> Drawn:
     rng = generator(seed, hash64("arithmetic", str(difficulty), split), "draw", index)
     for _ in range(_PATIENCE):
         drawn = _story(difficulty, rng) if difficulty.worded else _plain(difficulty, rng)
-        if drawn is None or split_of(drawn.expression) != split or (split == "train" and any(map(held_out, drawn.steps))):
+        if (
+            drawn is None
+            or split_of(drawn.expression) != split
+            or (split == "train" and any(map(held_out, drawn.steps)))
+        ):
             continue
         return drawn
-    raise ConfigError(f"no problem of difficulty {difficulty} was found in the split {split} in {_PATIENCE} draws", hint="make it wider")
+    raise ConfigError(
+        f"no problem of difficulty {difficulty} was found in the split {split} in {_PATIENCE} draws",
+        hint="make it wider",
+    )
 
 
 def problems(difficulty: Difficulty, split: Split, seed: int, start: int = 0) -> Iterator[Drawn]:
@@ -152,7 +175,13 @@ def _plain(difficulty: Difficulty, rng: np.random.Generator) -> Drawn | None:
     weights = np.array([_WEIGHTS[operator] for operator in difficulty.operators])
     shape = _tree if difficulty.parentheses else _flat
     made = shape(difficulty, rng, weights / weights.sum(), difficulty.operations)
-    return None if made is None else Drawn(text(made), made, difficulty) if _within(steps(made), difficulty.digits) else None
+    return (
+        None
+        if made is None
+        else Drawn(text(made), made, difficulty)
+        if _within(steps(made), difficulty.digits)
+        else None
+    )
 
 
 def _tree(difficulty: Difficulty, rng: np.random.Generator, weights: np.ndarray, count: int) -> Expression | None:
@@ -210,5 +239,7 @@ def _story(difficulty: Difficulty, rng: np.random.Generator) -> Drawn | None:
 def _within(found: Sequence[Step], digits: int) -> bool:
     """Whether steps are within the bounds of all problems."""
     return all(
-        abs(step.result) <= LARGEST_RESULT[digits] and (step.operator != "*" or min(abs(step.left), abs(step.right)) <= 9) for step in found
+        abs(step.result) <= LARGEST_RESULT[digits]
+        and (step.operator != "*" or min(abs(step.left), abs(step.right)) <= 9)
+        for step in found
     )

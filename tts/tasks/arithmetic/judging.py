@@ -13,10 +13,11 @@ from tts.tasks.arithmetic.lines import read_answer, read_step
 def judge(expression: Expression, lines: Sequence[str]) -> list[bool]:
     """Return whether each line of a solution is right.
 
-    Line number k is compared with step number k of the worked solution, computed from the results that were *written* before it. It is
-    right if it is that step and its result is right; so a line that follows from an error is right again. After a line that is no step,
-    the result of the expected step is used. The answer line is right if every step has its line and it repeats the last result. Lines
-    beyond the last step, and after the answer line, are wrong. A missing line has no verdict.
+    Line number k is compared with step number k of the worked solution, computed from the results that were *written*
+    before it. It is right if it is that step and its result is right; so a line that follows from an error is right
+    again. After a line that is no step, the result of the expected step is used. The answer line is right if every step
+    has its line and it repeats the last result. Lines beyond the last step, and after the answer line, are wrong. A
+    missing line has no verdict.
 
     Args:
         expression: What the problem asks for.
@@ -35,16 +36,21 @@ def judge(expression: Expression, lines: Sequence[str]) -> list[bool]:
 def judge_countdown(problem: CountdownProblem, lines: Sequence[str]) -> list[bool]:
     """Return whether each line of a countdown's solution is right.
 
-    A step is right if both its operands are there, as numbers or results that no step has used yet, and its result is right. It uses up
-    what is there of its operands and leaves the result as written. The answer line is right if one number is left, and it is the target
-    and the number written. Lines that are no step, and lines after the answer line, are wrong.
+    A step is right if both its operands are there, as numbers or results that no step has used yet, and its result is
+    right. It uses up what is there of its operands and leaves the result as written. The answer line is right if one
+    number is left, and it is the target and the number written. Lines that are no step, and lines after the answer
+    line, are wrong.
     """
     before, stated, behind = _part(lines)
     there = Counter(problem.numbers)
     verdicts: list[bool] = []
     for line in before:
         step = read_step(line)
-        verdicts.append(step is not None and _use_operands(there, step) and step.result == apply(step.operator, step.left, step.right))
+        verdicts.append(
+            step is not None
+            and _use_operands(there, step)
+            and step.result == apply(step.operator, step.left, step.right)
+        )
         if step is not None:
             there[step.result] += 1
     if stated is not None:
@@ -53,7 +59,9 @@ def judge_countdown(problem: CountdownProblem, lines: Sequence[str]) -> list[boo
 
 
 def _part(lines: Sequence[str]) -> tuple[Sequence[str], int | None, int]:
-    """Return the lines before the first answer line, what that states (None: there is none), and the number of lines after it."""
+    """Return the lines before the first answer line, what that states (None: there is none), and the number of lines
+    after it.
+    """
     for k, line in enumerate(lines):
         if (stated := read_answer(line)) is not None:
             return lines[:k], stated, len(lines) - k - 1
@@ -61,7 +69,9 @@ def _part(lines: Sequence[str]) -> tuple[Sequence[str], int | None, int]:
 
 
 def _follow(part: Expression, lines: Iterator[str], verdicts: list[bool]) -> int:
-    """Append the verdict of a line for each operation of a part, as far as there are lines; return the value of the part as written."""
+    """Append the verdict of a line for each operation of a part, as far as there are lines; return the value of the
+    part as written.
+    """
     if isinstance(part, int):
         return part
     left, right = _follow(part.left, lines, verdicts), _follow(part.right, lines, verdicts)

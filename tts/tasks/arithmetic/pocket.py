@@ -1,4 +1,6 @@
-r"""What the model pocket was trained on: arithmetic asked in plain text and worked out in lines, anew or after earlier attempts."""
+r"""What the model pocket was trained on: arithmetic asked in plain text and worked out in lines, anew or after earlier
+attempts.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,11 @@ MOST_ATTEMPTS: Final = 4  # in a prompt; the model was trained on no more
 
 
 class PocketTask(LinesTask):
-    """Expressions of whole numbers and stories of one person's things, for the model pocket, which can read nothing else.
+    """Expressions of whole numbers and stories of one person's things, for the model pocket, which can read nothing
+    else.
 
-    Prompts are text: the problem as it was written in training ("What is 2x3 ?" becomes "2 * 3") and a newline; for "revise", after that
-    the last four attempts at most, each followed by a line "Again".
+    Prompts are text: the problem as it was written in training ("What is 2x3 ?" becomes "2 * 3") and a newline; for
+    "revise", after that the last four attempts at most, each followed by a line "Again".
     """
 
     name: str = "pocket"
@@ -35,8 +38,8 @@ class PocketTask(LinesTask):
         """Return the text that the model continues; "revise" takes the last four of `texts` at most, oldest first.
 
         Raises:
-            ConfigError: the problem is none of the family (the message says why); `kind` is another; or "revise" has no attempt, or one
-                that is not a solution in whole lines.
+            ConfigError: the problem is none of the family (the message says why); `kind` is another; or "revise" has no
+                attempt, or one that is not a solution in whole lines.
         """
         if kind not in ("solve", "revise"):
             raise unknown_kind(self.name, kind, {"solve": "", "revise": ""})
@@ -51,10 +54,13 @@ class PocketTask(LinesTask):
 
 
 def _check(attempt: str) -> None:
-    """Refuse a text that is no attempt of the model: an attempt ends its last line, and has a step or an answer, valid or not."""
+    """Refuse a text that is no attempt of the model: an attempt ends its last line, and has a step or an answer, valid
+    or not.
+    """
     if attempt.endswith("\n") and (" = " in attempt or ANSWER in attempt):
         return
     raise ConfigError(
-        f"an attempt to revise is {attempt[:40]!r}, but must be a solution in whole lines, such as '3 + 4 = 7\\nA: 7\\n'",
+        f"an attempt to revise is {attempt[:40]!r}, but must be a solution in whole lines, such as '3 + 4 = 7\\nA: "
+        "7\\n'",
         hint="revise what the model wrote itself, to the end of a line",
     )

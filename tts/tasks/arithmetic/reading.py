@@ -1,4 +1,6 @@
-"""Reads questions as problems of the family, which are expressions and stories; other texts are refused with a reason."""
+"""Reads questions as problems of the family, which are expressions and stories; other texts are refused with a
+reason.
+"""
 
 from __future__ import annotations
 
@@ -58,14 +60,16 @@ def asked_text(problem: Problem, task: str) -> str:
         return problem.prompt[0].content
     roles = ", ".join(message.role for message in problem.prompt) or "none"
     raise ConfigError(
-        f"the problem is a conversation (turns: {roles}), but the task {task!r} reads one question, as a text or as one user message",
+        f"the problem is a conversation (turns: {roles}), but the task {task!r} reads one question, as a text or as "
+        "one user message",
         hint=f"ask the question alone; or {ELSEWHERE}",
     )
 
 
 @lru_cache(maxsize=4096)
 def read(written: str) -> Asked:
-    """Return the problem that a text asks: an expression, bare or in a question ("What is 3 + 4?"), or one of our stories.
+    """Return the problem that a text asks: an expression, bare or in a question ("What is 3 + 4?"), or one of our
+    stories.
 
     Raises:
         ConfigError: it is neither, or passes what all problems of the family keep to; with the reason.
@@ -118,7 +122,9 @@ def _expression(written: str) -> Expression:
     try:
         return parse(body)
     except ConfigError as failure:
-        raise ConfigError(failure.cause, hint="write whole numbers with +, -, * and parentheses, such as 12 + 7 * (3 - 5)") from None
+        raise ConfigError(
+            failure.cause, hint="write whole numbers with +, -, * and parentheses, such as 12 + 7 * (3 - 5)"
+        ) from None
 
 
 def _check(expression: Expression, problem: str) -> None:
@@ -135,7 +141,9 @@ def _check(expression: Expression, problem: str) -> None:
         if step.operator == "*" and min(abs(step.left), abs(step.right)) > _MOST_FACTOR:
             raise _outside(problem, f"has the product {step}", f"products with a factor of at most {_MOST_FACTOR}")
         if abs(step.result) > _MOST_RESULT:
-            raise _outside(problem, f"comes to {step.result} on the way ({step})", f"results of at most {_MOST_RESULT} in size")
+            raise _outside(
+                problem, f"comes to {step.result} on the way ({step})", f"results of at most {_MOST_RESULT} in size"
+            )
 
 
 def _outside(problem: str, has: str, trained_on: str) -> ConfigError:

@@ -1,6 +1,7 @@
 """Arithmetic as a story of a person who gains and loses things, written from templates and read back exactly.
 
-A story is a start and a chain of events, each of which is one or two operations on the result so far; so its expression leans left.
+A story is a start and a chain of events, each of which is one or two operations on the result so far; so its expression
+leans left.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 NAMES: Final = {
-    "Anna": "She", "Ben": "He", "Carla": "She", "David": "He", "Emma": "She", "Felix": "He", "Grace": "She", "Hugo": "He", "Iris": "She",
-    "Jonas": "He", "Kira": "She", "Leo": "He",
+    "Anna": "She", "Ben": "He", "Carla": "She", "David": "He", "Emma": "She", "Felix": "He", "Grace": "She",
+    "Hugo": "He", "Iris": "She", "Jonas": "He", "Kira": "She", "Leo": "He",
 }  # fmt: skip
 ITEMS: Final = ("apples", "books", "cards", "coins", "cookies", "marbles", "pencils", "shells", "stamps", "stickers")
 
@@ -35,7 +36,9 @@ _QUESTION = "How many {items} are there now?"
 
 @dataclass(frozen=True, slots=True)
 class StoryEvent:
-    """One event of a story. kind: a key of `EVENTS`. template: index among them. first, second: N and M; second is 0 without M."""
+    """One event of a story. kind: a key of `EVENTS`. template: index among them. first, second: N and M; second is 0
+    without M.
+    """
 
     kind: str
     template: int
@@ -71,7 +74,11 @@ class Story:
 
     def __str__(self) -> str:
         return " ".join(
-            [_render_story(_START, self, self.start), *(event.told(self) for event in self.events), _render_story(_QUESTION, self)]
+            [
+                _render_story(_START, self, self.start),
+                *(event.told(self) for event in self.events),
+                _render_story(_QUESTION, self),
+            ]
         )
 
 
@@ -83,7 +90,10 @@ def _render_story(template: str, story: Story, first: int = 0, second: int = 0) 
 def words() -> list[str]:
     """Return every word that a story can hold, as it stands there first in a text or after a space; sorted."""
     templates = [_START, _QUESTION, *(template for kind in EVENTS.values() for template in kind)]
-    plain = {word for template in templates for word in re.findall(r"(?<!\{)\b[A-Za-z]+\b(?!\})", template)} - {"N", "M"}
+    plain = {word for template in templates for word in re.findall(r"(?<!\{)\b[A-Za-z]+\b(?!\})", template)} - {
+        "N",
+        "M",
+    }
     return sorted(plain | set(NAMES) | set(NAMES.values()) | set(ITEMS))
 
 
@@ -96,7 +106,11 @@ def tell(chain: tuple[tuple[str, int, int], ...], start: int, rng: np.random.Gen
 
 def _pattern(template: str) -> re.Pattern[str]:
     escaped = re.escape(template)
-    for mark, group in (("\\{they\\}", "(?:She|He)"), ("\\{items\\}", "(?P<items>[a-z]+)"), ("\\{name\\}", "(?P<name>[A-Z][a-z]+)")):
+    for mark, group in (
+        ("\\{they\\}", "(?:She|He)"),
+        ("\\{items\\}", "(?P<items>[a-z]+)"),
+        ("\\{name\\}", "(?P<name>[A-Z][a-z]+)"),
+    ):
         escaped = escaped.replace(mark, group, 1).replace(mark, group.replace("P<items>", ":"))
     number = "[0-9]{1,9}"  # longer ones are in no story
     return re.compile(re.sub(r"\bM\b", f"(?P<M>{number})", re.sub(r"\bN\b", f"(?P<N>{number})", escaped)))
@@ -136,9 +150,15 @@ def _reading(written: str) -> Story | str:
     if opened is None:
         return f"it begins with {shown(first)}, not with a sentence such as 'Anna has 12 apples.'"
     if opened["name"] not in NAMES:
-        return f"nobody in its stories is called {shown(opened['name'])}, as in {shown(first)}; there are {', '.join(NAMES)}"
+        return (
+            f"nobody in its stories is called {shown(opened['name'])}, as in {shown(first)}; there are "
+            f"{', '.join(NAMES)}"
+        )
     if opened["items"] not in ITEMS:
-        return f"nothing in its stories is called {shown(opened['items'])}, as in {shown(first)}; there are {', '.join(ITEMS)}"
+        return (
+            f"nothing in its stories is called {shown(opened['items'])}, as in {shown(first)}; there are "
+            f"{', '.join(ITEMS)}"
+        )
     story = Story(opened["name"], opened["items"], int(opened["N"]), ())
     if _render_story(_START, story, story.start) != first:
         return f"{first!r} would be {_render_story(_START, story, story.start)!r}"

@@ -8,19 +8,27 @@ import unicodedata
 _MINUS_SIGNS = "‐‑−–—―﹣－"
 _SPACES = "\u00a0\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
 _INVISIBLE = "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\u2061\u2062\u2063\ufeff"
-_SUPERSCRIPTS, _SUBSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n"), str.maketrans("₀₁₂₃₄₅₆₇₈₉ₙₓ", "0123456789nx")
+_SUPERSCRIPTS, _SUBSCRIPTS = (
+    str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n"),
+    str.maketrans("₀₁₂₃₄₅₆₇₈₉ₙₓ", "0123456789nx"),
+)
 _RAISED, _LOWERED = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ]+"), re.compile("[₀₁₂₃₄₅₆₇₈₉ₙₓ]+")
 _FRACTIONS = dict(
-    zip("½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞", ("12", "13", "23", "14", "34", "15", "25", "35", "45", "16", "56", "18", "38", "58", "78"), strict=True)
+    zip(
+        "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞",
+        ("12", "13", "23", "14", "34", "15", "25", "35", "45", "16", "56", "18", "38", "58", "78"),
+        strict=True,
+    )
 )
 _OPERATORS = {
-    "×": "times", "✕": "times", "·": "cdot", "⋅": "cdot", "•": "cdot", "∙": "cdot", "÷": "div", "±": "pm", "∓": "mp", "√": "sqrt",
-    "∞": "infty", "∅": "emptyset", "∖": "setminus", "∠": "angle", "△": "triangle", "∑": "sum", "∏": "prod", "∫": "int", "∂": "partial",
+    "×": "times", "✕": "times", "·": "cdot", "⋅": "cdot", "•": "cdot", "∙": "cdot", "÷": "div", "±": "pm", "∓": "mp",
+    "√": "sqrt", "∞": "infty", "∅": "emptyset", "∖": "setminus", "∠": "angle", "△": "triangle", "∑": "sum", "∏": "prod",
+    "∫": "int", "∂": "partial",
 }  # fmt: skip
 _SETS = "ℝℤℕℚℂ"
 _RELATIONS = {
-    "≤": "leq", "⩽": "leq", "≦": "leq", "≥": "geq", "⩾": "geq", "≧": "geq", "≠": "neq", "≈": "approx", "≃": "approx", "≅": "approx",
-    "∪": "cup", "∩": "cap", "∈": "in", "→": "to", "≡": "equiv", "∨": "lor", "∧": "land",
+    "≤": "leq", "⩽": "leq", "≦": "leq", "≥": "geq", "⩾": "geq", "≧": "geq", "≠": "neq", "≈": "approx", "≃": "approx",
+    "≅": "approx", "∪": "cup", "∩": "cap", "∈": "in", "→": "to", "≡": "equiv", "∨": "lor", "∧": "land",
 }  # fmt: skip
 _GREEK = {
     unicodedata.lookup(f"GREEK SMALL LETTER {'LAMDA' if name == 'lambda' else name.upper()}"): name
@@ -49,14 +57,25 @@ _GREEK = {
         "psi",
         "omega",
     ]
-} | {"Γ": "Gamma", "Δ": "Delta", "Θ": "Theta", "Λ": "Lambda", "Ξ": "Xi", "Π": "Pi", "Σ": "Sigma", "Φ": "Phi", "Ψ": "Psi", "Ω": "Omega"}
+} | {
+    "Γ": "Gamma",
+    "Δ": "Delta",
+    "Θ": "Theta",
+    "Λ": "Lambda",
+    "Ξ": "Xi",
+    "Π": "Pi",
+    "Σ": "Sigma",
+    "Φ": "Phi",
+    "Ψ": "Psi",
+    "Ω": "Omega",
+}
 _CIRCLED = {chr(0x2460 + place): str(place + 1) for place in range(20)}
 _CIRCLED_RUN = re.compile("[①-⑳](?:[ ,、，和]*[①-⑳])*")
 _OTHER = {
     "。": ".", "、": ",", "【": "[", "】": "]", "「": '"', "」": '"', "∶": ":", "‰": r"\permil ", "℃": "°C", "℉": "°F",
     "㎝": "cm", "㎜": "mm",
-    "㎞": "km", "㎏": "kg", "㎎": "mg", "㎡": "m²", "㎥": "m³", "㎠": "cm²", "′": "'", "″": "''", "’": "'", "‘": "'", "“": '"',
-    "”": '"', "⟨": "(", "⟩": ")", "〈": "(", "〉": ")", "∣": "|", "｜": "|",
+    "㎞": "km", "㎏": "kg", "㎎": "mg", "㎡": "m²", "㎥": "m³", "㎠": "cm²", "′": "'", "″": "''", "’": "'", "‘": "'",
+    "“": '"', "”": '"', "⟨": "(", "⟩": ")", "〈": "(", "〉": ")", "∣": "|", "｜": "|",
 }  # fmt: skip
 _SQUARED_UNIT = re.compile(r"(?<=[0-9)}\s])((?:[kcdm]?m|ft|in|yd|mi)(?:/s)?)([²³])")
 _SCALED_UNIT = re.compile(r"[µμ](?=(?:m|g|s|l|L|F)(?![A-Za-z]))")
@@ -82,11 +101,17 @@ _AS_LATEX = _table()
 
 
 def as_latex(text: str) -> str:
-    """Return a text with these characters in LaTeX. Raised and lowered digits in a row are one exponent, or one index."""
+    """Return a text with these characters in LaTeX. Raised and lowered digits in a row are one exponent, or one
+    index.
+    """
     if text.isascii():
         return text
-    text = _CIRCLED_RUN.sub(lambda run: ",".join(_CIRCLED[each] for each in run[0] if each in _CIRCLED), text.translate(_AS_PLAIN))
+    text = _CIRCLED_RUN.sub(
+        lambda run: ",".join(_CIRCLED[each] for each in run[0] if each in _CIRCLED), text.translate(_AS_PLAIN)
+    )
     text = _SCALED_UNIT.sub("u", _SQUARED_UNIT.sub(r"\\text{ \1}^\2", text))
-    text = _RAISED.sub(lambda run: f"^{{{run[0].translate(_SUPERSCRIPTS)}}}", text.replace("^²", "^2").replace("^³", "^3"))
+    text = _RAISED.sub(
+        lambda run: f"^{{{run[0].translate(_SUPERSCRIPTS)}}}", text.replace("^²", "^2").replace("^³", "^3")
+    )
     text = _LOWERED.sub(lambda run: f"_{{{run[0].translate(_SUBSCRIPTS)}}}", text).translate(_AS_LATEX)
     return "".join(str(unicodedata.digit(each)) if each.isdecimal() else each for each in text)

@@ -1,7 +1,8 @@
 """What looks like arithmetic and is none: times, dates, ranges, telephone and version numbers.
 
-`7:00` is no ratio, `1990-1995` no difference, `7/4/2020` no quotient and `1.2.3` no number. What may be one of these is compared as such:
-`kind_form` returns its one spelling, which differs for different times, dates, ranges and numbers of things.
+`7:00` is no ratio, `1990-1995` no difference, `7/4/2020` no quotient and `1.2.3` no number. What may be one of these is
+compared as such: `kind_form` returns its one spelling, which differs for different times, dates, ranges and numbers of
+things.
 """
 
 from __future__ import annotations
@@ -9,8 +10,23 @@ from __future__ import annotations
 import math
 import re
 
-_MONTHS = ["january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december"]
-_MONTH_OF = {name: place for place, name in enumerate(_MONTHS, start=1)} | {name[:3]: place for place, name in enumerate(_MONTHS, start=1)}
+_MONTHS = [
+    "january",
+    "february",
+    "march",
+    "april",
+    "may",
+    "june",
+    "july",
+    "august",
+    "september",
+    "october",
+    "november",
+    "december",
+]
+_MONTH_OF = {name: place for place, name in enumerate(_MONTHS, start=1)} | {
+    name[:3]: place for place, name in enumerate(_MONTHS, start=1)
+}
 _MONTH_OF["sept"] = 9
 _MONTH = r"(?P<name>" + "|".join(sorted(_MONTH_OF, key=len, reverse=True)) + r")\b\.?"
 _DAY = r"(?:the )?(?P<day>[0-3]?[0-9])(?:st|nd|rd|th)?"
@@ -39,17 +55,23 @@ _SIGNED = rf"[+-]?{_PLAIN}"
 _SPAN = re.compile(rf"({_PLAIN})(?:\\?%)? ?(?P<dash>--?|~|\\sim) ?({_PLAIN})")
 _FROM_TO = re.compile(rf"(?:from )?({_SIGNED})(?:\\?%)? ?(?:to|through|until|till|\\to|至|到) ?({_SIGNED})")
 _CHAIN = re.compile(r"\+?[0-9]+(?:-[0-9]+){2,}")
-_TELEPHONE = re.compile(r"(?:\+?[0-9]{1,3}[ .-]?)?\([0-9]{2,5}\)[ .-]?[0-9]{2,5}(?:[ .-][0-9]{2,5})+|\+[0-9]{1,3}(?:[ .-][0-9]{2,5}){2,}")
+_TELEPHONE = re.compile(
+    r"(?:\+?[0-9]{1,3}[ .-]?)?\([0-9]{2,5}\)[ .-]?[0-9]{2,5}(?:[ .-][0-9]{2,5})+|\+[0-9]{1,3}(?:[ .-][0-9]{2,5}){2,}"
+)
 _VERSION = re.compile(r"v?[0-9]+(?:\.[0-9]+){2,}(?:-[0-9A-Za-z]+)?", re.IGNORECASE)
-_MAY_BE_ONE = re.compile(r"(?i)[0-9].*(?:[-:/.~年月)至到]|to|through|until|till|\\sim)|[A-Za-z]{3}|^\+[0-9]|[0-9] ?[ap]\.? ?m", re.DOTALL)
+_MAY_BE_ONE = re.compile(
+    r"(?i)[0-9].*(?:[-:/.~年月)至到]|to|through|until|till|\\sim)|[A-Za-z]{3}|^\+[0-9]|[0-9] ?[ap]\.? ?m", re.DOTALL
+)
 _LONGEST = 60
 
 
 def kind_form(text: str, *, dash: bool = False) -> str | None:
-    """Return the one spelling of a time, a date, a range, or a number that names a thing; None where a text is none of these.
+    """Return the one spelling of a time, a date, a range, or a number that names a thing; None where a text is none of
+    these.
 
     Args:
-        text: An answer without dollar signs, units and LaTeX spaces. A form that this function returned is its own form.
+        text: An answer without dollar signs, units and LaTeX spaces. A form that this function returned is its own
+            form.
         dash: Whether the text had a long dash, which stands for a range and not for a difference.
     """
     if len(text) > _LONGEST or _MAY_BE_ONE.search(text) is None:
@@ -72,7 +94,8 @@ def _time(text: str) -> str | None:
         return f"{int(hour)}:{minute}" + (f":{second}" if second else "") + (part or "")
     if int(minute) < 60 and (12 < int(hour) < 24 or hour == "00"):
         return _half_day((int(hour) - 1) % 12 + 1, minute, "p" if int(hour) >= 12 else "a")
-    # Two times are equal only as written. A ratio in lowest terms is no other ratio that may be a time, so it may stay a ratio.
+    # Two times are equal only as written. A ratio in lowest terms is no other ratio that may be a time, so it may stay
+    # a ratio.
     is_ratio = minute[0] != "0" and hour[0] != "0" and (int(minute) >= 60 or math.gcd(int(hour), int(minute)) == 1)
     return None if is_ratio else f"{int(hour)}:{minute}"
 

@@ -1,13 +1,15 @@
 r"""A cheap normal form of mathematical answers, in microseconds and without a parser.
 
-Equal forms mean equivalent answers; unequal ones decide nothing, save where `are_different` says so. A form is LaTeX that a parser reads.
+Equal forms mean equivalent answers; unequal ones decide nothing, save where `are_different` says so. A form is LaTeX
+that a parser reads.
 
-By convention, as graders have it: a unit, a currency, a degree sign and a percent sign after a quantity are no part of an answer
-(`50\%` is `50`, `90^\circ` is `90`, `5\text{ cm}` is `5`). Neither is the variable that a value is given to (`x = 5` is `5`).
-A list without brackets and a set have no order. Numbers are exact: `0.50` is `1/2`, and `0.333` is not `1/3`.
-A whole number before a fraction is a mixed number. Thousands are separated by a comma without a plain space: `1, 234` are two numbers,
-`1,\! 234`, `1{,}234`, `1'234` and `1_234` are one. Times, dates, ranges and telephone numbers are no arithmetic
-(`tts.tasks.forms.kinds`). An approximation after an exact value is dropped (`1/3\approx0.33`), and so is the word for one before a value.
+By convention, as graders have it: a unit, a currency, a degree sign and a percent sign after a quantity are no part of
+an answer (`50\%` is `50`, `90^\circ` is `90`, `5\text{ cm}` is `5`). Neither is the variable that a value is given to
+(`x = 5` is `5`). A list without brackets and a set have no order. Numbers are exact: `0.50` is `1/2`, and `0.333` is
+not `1/3`. A whole number before a fraction is a mixed number. Thousands are separated by a comma without a plain space:
+`1, 234` are two numbers, `1,\! 234`, `1{,}234`, `1'234` and `1_234` are one. Times, dates, ranges and telephone numbers
+are no arithmetic (`tts.tasks.forms.kinds`). An approximation after an exact value is dropped (`1/3\approx0.33`), and so
+is the word for one before a value.
 """
 
 from __future__ import annotations
@@ -29,17 +31,19 @@ _SIGN_ROOT = re.compile(r"\\sqrt +(?:([0-9]+)|\(([^()]*)\))")
 _CUBE_ROOT = re.compile(r"(?<![\\A-Za-z])(?:cbrt ?|∛ ?)(?:([0-9A-Za-z])|\(([^()]*)\)|\{([^{}]*)\})")
 _PLAIN_ROOT = re.compile(r"(?<![\\A-Za-z])sqrt ?(?:([0-9]+)|\(([^()]*)\)|\{([^{}]*)\})")
 
-_FONTS = "textnormal|textrm|textbf|textit|textsf|texttt|textsl|textsc|textup|textmd|emph|mbox|hbox|bold|mathop|mathbin|ensuremath"
+_FONTS = "textnormal|textrm|textbf|textit|textsf|texttt|textsl|textsc|textup|textmd|emph|mbox|hbox|bold|mathop|mathbin|ensuremath"  # noqa: E501
 _SPACE = r"(?:\\[!,;:> ]|~|\\(?:thin|med|thick|negthin)space(?![A-Za-z]))"
 _GROUP = rf"(?:\\text ?\{{,\}}| ?\{{ ?, ?\}} ?|,{_SPACE}+ ?|{_SPACE}+(?=[0-9]{{3}}(?![0-9]))|'|_)"
 _COMMANDS = {
     "lbrace": r"\\{", "rbrace": r"\\}", "le": r"\\leq", "ge": r"\\geq", "ne": r"\\neq", "langle": "(", "rangle": ")",
     "leqslant": r"\\leq", "geqslant": r"\\geq", "leqq": r"\\leq", "geqq": r"\\geq", "nless": r"\\geq",
     "ngtr": r"\\leq", "nleq": ">", "ngeq": "<",
-    "lbrack": "[", "rbrack": "]", "bigcup": r"\\cup", "union": r"\\cup", "bigcap": r"\\cap", "simeq": r"\\approx", "colon": ":",
-    "lor": " or ", "vee": " or ", "land": " and ", "wedge": " and ", "arcsec": "arcsec", "degree": r"^\\circ ", "percent": "%",
+    "lbrack": "[", "rbrack": "]", "bigcup": r"\\cup", "union": r"\\cup", "bigcap": r"\\cap", "simeq": r"\\approx",
+    "colon": ":", "lor": " or ", "vee": " or ", "land": " and ", "wedge": " and ", "arcsec": "arcsec",
+    "degree": r"^\\circ ", "percent": "%",
 }  # fmt: skip
-# Rewrites that hold anywhere in an answer, in this order. A `\\` before a bracket or comma is a line break of a matrix, not a delimiter.
+# Rewrites that hold anywhere in an answer, in this order. A `\\` before a bracket or comma is a line break of a matrix,
+# not a delimiter.
 _REWRITES = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
@@ -50,7 +54,10 @@ _REWRITES = tuple(
         (r"\\(?:" + _FONTS + r")(?= ?\{)", r"\\text"),
         (r"\\(?:mathsf|mathtt|mathnormal|mathit)(?= ?\{)", r"\\mathrm"),
         (r"\{ ?\\(?:bf|it|sf|tt|sl|sc|em|rm|bfseries|itshape)(?![A-Za-z]) ?([^{}]*)\}", r"\\text{\1}"),
-        (r"\\(?:bf|it|sf|tt|sl|sc|em|rm|tiny|small|normalsize|[lL]arge|LARGE|huge|Huge|scriptstyle|textstyle)(?![A-Za-z]) ?", ""),
+        (
+            r"\\(?:bf|it|sf|tt|sl|sc|em|rm|tiny|small|normalsize|[lL]arge|LARGE|huge|Huge|scriptstyle|textstyle)(?![A-Za-z]) ?",  # noqa: E501
+            "",
+        ),
         (r"\\(?:v|h)?phantom ?\{[^{}]*\}|\\(?:tag|label)\*? ?\{[^{}]*\}|\\nonumber(?![A-Za-z])", ""),
         (r"(?<!\\)\\\$", ""),
         (r"(?<!\\)\\[()\[\]]|\$", " "),
@@ -61,12 +68,19 @@ _REWRITES = tuple(
             lambda match: re.sub("[^0-9]", "", match[0]),
         ),
         (r"(?<!\\)\\!|\\negthinspace(?![A-Za-z])", ""),
-        (r"(?<!\\)\\[,;:> ]|~|\\q?quad(?![A-Za-z])|\\(?:displaystyle|enspace|(?:thin|med|thick)space)(?![A-Za-z])", " "),
+        (
+            r"(?<!\\)\\[,;:> ]|~|\\q?quad(?![A-Za-z])|\\(?:displaystyle|enspace|(?:thin|med|thick)space)(?![A-Za-z])",
+            " ",
+        ),
         (r"\\(?:left|right)(?![A-Za-z])\s*\.?|\\[bB]igg?[lr]?(?![A-Za-z])", ""),
         (r"\\(?:[dtcsx]|nice)frac(?![A-Za-z])", r"\\frac"),
         (r"\\mathbb ?([A-Z])", r"\\mathbb{\1}"),
         (r"\.([0-9]*)\\dot ?\{?([0-9])\}?(?:([0-9]*)\\dot ?\{?([0-9])\}?)?", r".\1\\overline{\2\3\4}"),
-        (r"\\(?:text)?color ?\{[A-Za-z]+\}|\\h(?:space|skip)\*? ?\{[^{}]*\}|\\(?:boldsymbol|bm|pmb|underline|mathstrut)(?![A-Za-z])", ""),
+        (
+            r"\\(?:text)?color ?\{[A-Za-z]+\}|\\h(?:space|skip)\*? "
+            r"?\{[^{}]*\}|\\(?:boldsymbol|bm|pmb|underline|mathstrut)(?![A-Za-z])",
+            "",
+        ),
         *((rf"\\{name}(?![A-Za-z])", replacement) for name, replacement in _COMMANDS.items()),
         (
             r"\\\{ ?\\begin ?\{(array|aligned|matrix|gathered|align\*?|split)\} ?(?:\{[lcr"
@@ -135,10 +149,14 @@ _KEPT_SPACE = re.compile(r"(?<=[A-Za-z]) (?=[A-Za-z])|(?<=[0-9]) (?=[0-9])")
 _GROUPED = re.compile(r"[+-]?[1-9][0-9]{0,2}([, ])[0-9]{3}(?:\1[0-9]{3})*(?:\.[0-9]*)?")
 _GROUPS = re.compile(r"(?<![0-9.,])[1-9][0-9]{0,2}(?:,[0-9]{3})+(?![0-9,])")
 _GROUPED_MIXED = re.compile(r"([+-]?[1-9][0-9]{0,2}(?:[ ,][0-9]{3})+)(?= (?:[0-9]+/[0-9]|\\frac))")
-_INEQUALITY = re.compile(r"[<>]|\\(?:leq|geq|neq)(?![A-Za-z])|\\cup(?![A-Za-z])|[(\[][^()\[\]]*,[^()\[\]]*\\infty[^()\[\]]*[)\]]")
+_INEQUALITY = re.compile(
+    r"[<>]|\\(?:leq|geq|neq)(?![A-Za-z])|\\cup(?![A-Za-z])|[(\[][^()\[\]]*,[^()\[\]]*\\infty[^()\[\]]*[)\]]"
+)
 _OR, _BOTH = re.compile(r" ?,? or (?=.*?[<>=\\(\[])"), re.compile(r" ?,? and (?=.*?[<>=\\(\[])")
 _FRENCH = re.compile(r"([\[\]])([^\[\](){},;]+[,;][^\[\](){},;]+)([\[\]])")
-_MINUTES = re.compile(r"([+-]?)([0-9]+)(?: ?\^ ?\\circ ?)([0-9]+(?:\.[0-9]+)?) ?'(?: ?([0-9]+(?:\.[0-9]+)?) ?(?:''|\"))?")
+_MINUTES = re.compile(
+    r"([+-]?)([0-9]+)(?: ?\^ ?\\circ ?)([0-9]+(?:\.[0-9]+)?) ?'(?: ?([0-9]+(?:\.[0-9]+)?) ?(?:''|\"))?"
+)
 # LaTeX that was escaped twice, as in files of JSON: a line break is followed by none of these names.
 _ESCAPED_TWICE = re.compile(
     r"\\(?=\\(?:[dt]?frac|sqrt|left|right|[lg]eq?|neq?|pi|text|cdot|times|infty|cup|cap|pm|boxed|mathbb|in|circ|q?quad|approx|theta)(?![A-Za-z]))"
@@ -151,7 +169,9 @@ _SHORT_WORDS = frozenset({"no", "yes", "odd", "all", "one", "two", "six", "ten",
 
 
 def normal_form(answer: str) -> str:
-    """Return the normal form of an answer: "p/q" or "p" for a rational, folded lower case for words, else tidied LaTeX."""
+    """Return the normal form of an answer: "p/q" or "p" for a rational, folded lower case for words, else tidied
+    LaTeX.
+    """
     if len(answer) > MAX_CHARACTERS:
         return " ".join(answer.split())
     text = answer if (dressed := _MARKDOWN.fullmatch(answer)) is None else dressed[2]
@@ -182,7 +202,9 @@ def normal_form(answer: str) -> str:
 
 
 def _without_lead(text: str) -> str:
-    r"""Return a text without `\text{}` or `\boxed{}` around all of it, and without words such as "The answer is" and "about"."""
+    r"""Return a text without `\text{}` or `\boxed{}` around all of it, and without words such as "The answer is" and
+    "about".
+    """
     for _ in range(4):
         match = _WHOLE.fullmatch(text)
         inner = text if match is None else match["braced"].strip()
@@ -223,7 +245,11 @@ def _kind_of(text: str, *, dash: bool) -> str | None:
     if (kind := kind_form(plain, dash=dash)) is not None:
         return kind
     match = _WITH_WORDS.fullmatch(plain)
-    return None if match is None or not is_unit_text(match[2].replace("\\%", "%")) else kind_form(match[1].rstrip(), dash=dash)
+    return (
+        None
+        if match is None or not is_unit_text(match[2].replace("\\%", "%"))
+        else kind_form(match[1].rstrip(), dash=dash)
+    )
 
 
 def is_name(text: str) -> bool:
@@ -231,7 +257,9 @@ def is_name(text: str) -> bool:
     text = text.strip()
     if text in ("e", "i", r"\pi"):
         return False
-    return _NAME.fullmatch(text) is not None or is_derivative(text) or is_words(" ".join(_TEXT.sub(r" \1 ", text).split()))
+    return (
+        _NAME.fullmatch(text) is not None or is_derivative(text) or is_words(" ".join(_TEXT.sub(r" \1 ", text).split()))
+    )
 
 
 def is_derivative(text: str) -> bool:
@@ -240,7 +268,9 @@ def is_derivative(text: str) -> bool:
 
 
 def _usual_brackets(text: str) -> str:
-    """Return an interval in the brackets that are usual in English: `]2,5[` is `(2,5)`. Minutes of a degree become degrees."""
+    """Return an interval in the brackets that are usual in English: `]2,5[` is `(2,5)`. Minutes of a degree become
+    degrees.
+    """
     if (match := _MINUTES.fullmatch(text)) is not None:
         sign, *parts = match.groups()
         degrees, minutes, seconds = (Fraction(part or 0) for part in parts)
@@ -261,7 +291,9 @@ def _without_units(text: str) -> str:
 
 
 def _without_groups(text: str) -> str:
-    """Return a text without the separators of thousands; a list of numbers that looks like one number keeps a semicolon."""
+    """Return a text without the separators of thousands; a list of numbers that looks like one number keeps a
+    semicolon.
+    """
     if _GROUPED.fullmatch(text):
         return text.replace(",", "").replace(" ", "")
     if not any(bracket in text for bracket in ("(", "[", r"\{")):
@@ -274,8 +306,8 @@ def _without_groups(text: str) -> str:
 def are_different(a: str, b: str) -> bool:
     """Whether two unequal normal forms are certainly different answers.
 
-    So are two rationals, and lists of them in brackets of one kind or of other lengths; intervals, tuples and sets whose brackets differ;
-    words; single letters.
+    So are two rationals, and lists of them in brackets of one kind or of other lengths; intervals, tuples and sets
+    whose brackets differ; words; single letters.
     """
     if max(len(a), len(b)) > MAX_CHARACTERS:
         return False
@@ -303,7 +335,9 @@ def _root(match: re.Match[str]) -> str:
 
 
 def is_words(text: str) -> bool:
-    """Whether a text is words rather than a product of variables: only letters, and a word that is long, or short and known."""
+    """Whether a text is words rather than a product of variables: only letters, and a word that is long, or short and
+    known.
+    """
     if _WORDS.fullmatch(text) is None:
         return False
     return _LONG_WORD.search(text) is not None or not _SHORT_WORDS.isdisjoint(text.casefold().split())

@@ -1,4 +1,6 @@
-r"""Exact rationals as people write them: `-3`, `0.50`, `7/4`, `\frac{7}{4}`, `1\frac{3}{4}`, `0.\overline{3}`, `0.(3)`, `1.5\times10^3`."""
+r"""Exact rationals as people write them: `-3`, `0.50`, `7/4`, `\frac{7}{4}`, `1\frac{3}{4}`, `0.\overline{3}`, `0.(3)`,
+`1.5\times10^3`.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ _QUOTIENT = re.compile(rf"([+-]?)({_DIGITS})(?:/([+-]?{_DIGITS}))?")
 _FRACTION = re.compile(rf"([+-]?)\\frac\{{([+-]?{_DIGITS})\}}\{{([+-]?{_DIGITS})\}}")
 _MIXED = re.compile(r"([+-]?)([0-9]+)(?: ?\\frac\{([0-9]+)\}\{([0-9]+)\}| ([0-9]+)/([0-9]+))")
 _REPEATING = re.compile(r"([+-]?)([0-9]*)\.([0-9]*)(?:\\overline\{([0-9]+)\}|\(([0-9]+)\))")
-_SCIENTIFIC = re.compile(rf"([+-]?{_DIGITS})(?:[eE]|(?:\\times|\\cdot|\*) ?10\^)(?:\{{([+-]?[0-9]{{1,3}})\}}|([+-]?[0-9]{{1,3}}))")
+_SCIENTIFIC = re.compile(
+    rf"([+-]?{_DIGITS})(?:[eE]|(?:\\times|\\cdot|\*) ?10\^)(?:\{{([+-]?[0-9]{{1,3}})\}}|([+-]?[0-9]{{1,3}}))"
+)
 
 
 def rational(text: str) -> Fraction | None:
@@ -39,7 +43,9 @@ def length_of(value: Fraction) -> int:
 
 
 def rational_key(value: Fraction) -> str:
-    """Return the one text of a rational: "p/q" or "p" where it is short, else in base sixteen, which takes linear time."""
+    """Return the one text of a rational: "p/q" or "p" where it is short, else in base sixteen, which takes linear
+    time.
+    """
     return str(value) if length_of(value) <= SHORT else f"rational {value.numerator:x}/{value.denominator:x}"
 
 
@@ -73,4 +79,10 @@ def _scientific(match: re.Match[str]) -> Fraction:
     return Fraction(mantissa) * Fraction(10) ** int(braced or bare)
 
 
-_READERS = ((_QUOTIENT, _quotient), (_FRACTION, _quotient), (_MIXED, _mix), (_REPEATING, _repeating), (_SCIENTIFIC, _scientific))
+_READERS = (
+    (_QUOTIENT, _quotient),
+    (_FRACTION, _quotient),
+    (_MIXED, _mix),
+    (_REPEATING, _repeating),
+    (_SCIENTIFIC, _scientific),
+)

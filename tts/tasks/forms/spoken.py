@@ -9,21 +9,32 @@ from tts.tasks.forms.rational import rational, rational_key
 from tts.tasks.forms.units import is_unit_text
 
 _SCALES = {"hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12}
-_UNITS = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
+_UNITS = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
+    "seventeen eighteen nineteen"
+)
 _TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
 _BELOW_20 = {word: value for value, word in enumerate(_UNITS.split())}
 _NUMBERS = _BELOW_20 | {word: 10 * (value + 2) for value, word in enumerate(_TENS.split())}
 _COUNTED = re.compile(r"(.+?) ?\b(" + "|".join(_SCALES) + r")s?(?: (?:of )?(.+))?", re.DOTALL | re.IGNORECASE)
 _ARTICLE = re.compile(r"(?:an?|the) (?=[a-z]{3})")
 _NOTHING = re.compile(
-    r"(?:there (?:is|are) )?no (?:real |integer |such |possible )?(?:solutions?|roots?|values?)(?: exists?)?|(?:the )?empty set|empty"
+    r"(?:there (?:is|are) )?no (?:real |integer |such |possible )?(?:solutions?|roots?|values?)(?: exists?)?|(?:the "
+    r")?empty set|empty"
 )
 _PARTS = {
-    "half": 2, "halves": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6, "seventh": 7, "eighth": 8, "ninth": 9,
-    "tenth": 10,
+    "half": 2, "halves": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6, "seventh": 7, "eighth": 8,
+    "ninth": 9, "tenth": 10,
 }  # fmt: skip
-_NOT_COUNTED = frozenset({*_NUMBERS, *_SCALES, *_PARTS, *(part + "s" for part in _PARTS), "of", "way", "at", "by", "point"})
-_SAME = {"all real numbers": r"(-\infty,\infty)", "all reals": r"(-\infty,\infty)", "infinity": r"\infty", "dne": "does not exist"}
+_NOT_COUNTED = frozenset(
+    {*_NUMBERS, *_SCALES, *_PARTS, *(part + "s" for part in _PARTS), "of", "way", "at", "by", "point"}
+)
+_SAME = {
+    "all real numbers": r"(-\infty,\infty)",
+    "all reals": r"(-\infty,\infty)",
+    "infinity": r"\infty",
+    "dne": "does not exist",
+}
 
 
 def counted(text: str) -> str:

@@ -15,7 +15,8 @@ class Parts:
     r"""The outermost structure of an answer.
 
     Args:
-        brackets: The brackets around the whole answer, such as ("[", ")") for a half-open interval; ("", "") if there are none.
+        brackets: The brackets around the whole answer, such as ("[", ")") for a half-open interval; ("", "") if there
+            are none.
         items: The texts between commas or semicolons outside of inner brackets, at least one.
     """
 
@@ -34,7 +35,9 @@ class Parts:
 
 
 def top_level_parts(text: str) -> Parts:
-    """Return the brackets around a text, of any kind, and its outermost items. Text with unbalanced brackets is one item."""
+    """Return the brackets around a text, of any kind, and its outermost items. Text with unbalanced brackets is one
+    item.
+    """
     whole = Parts(("", ""), (text,))
     depth = 0
     first_close = -1  # where the depth first falls back to nothing

@@ -1,8 +1,8 @@
 r"""Units, percent and degree signs after a quantity, which are no part of an answer's value.
 
-After a number every word is a unit ("204 apples", "204人", "5 км"), save those that change what is said ("3 or more", "5 squared",
-"5 miles north"). A single letter is a unit only in `\text{}`: `5m` is a product.
-"""
+After a number every word is a unit ("204 apples", "204人", "5 км"), save those that change what is said ("3 or more", "5
+squared", "5 miles north"). A single letter is a unit only in `\text{}`: `5m` is a product.
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ liter liters litre litres milliliters gallon gallons second seconds minute minut
 month months year years degree degrees radians percent percentage pct unit units cent cents dollar dollars euro euros people
 pts pcs yr yrs kph kmph km/hr mi/h kgs hz Hz kHz MHz GHz kb KB MB GB TB kW MW kWh kJ kPa Pa Wh mol ppm rpm CNY RMB INR JPY CHF Rs
 um ug us uL uF nm ns ms sq cu qt pt gal tbsp tsp cc ha
-"""
+"""  # noqa: E501
 _UNITS = frozenset(_UNIT_WORDS.split())
 _SHORT_UNITS = frozenset(["m", "s", "g", "h", "l", "L", "N", "J", "W", "V"])
 # Words that make a text after a number more than a unit: "3 or more", "2 million", "6 p.m.", "4 (mod 9)".
@@ -27,7 +27,7 @@ not no to than base then but until factorial squared cubed choose plus minus tim
 eighths ninths tenths hundredths thousandths binary octal decimal hexadecimal hex north south east west early late above below negative
 remainder infinity pi und oder et ou mehr moins más o y или и modulo
 approximately inclusive exclusive millions thousands billions crore lakh
-"""
+"""  # noqa: E501
 _MEANING = frozenset(_MEANING_WORDS.split())
 _ORIENTAL_MEANING = re.compile(
     "[或和与及多余百千万亿兆负至到≤≥]|以[上下内外]|[上下左右]$|进制|分之|[东南西北]|または|以降|이상|이하|또는|그리고|と"
@@ -36,21 +36,28 @@ _ORIENTAL_UNITS = re.compile("千(?=[克米瓦卡赫帕焦])|百分点|左右$|�
 _FUNCTION_NAMES = """
 sin cos tan cot sec csc log ln exp max min gcd lcm sqrt arcsin arccos arctan sinh cosh tanh alpha beta gamma delta theta lambda sigma omega
 phi psi rho eta tau chi inf oo cis det abs floor ceil frac
-"""
+"""  # noqa: E501
 _NAMES = frozenset(_FUNCTION_NAMES.split())
 
 _COMMAND = r"\\(?:text|mathrm)"
 _WRAPPED = re.compile(
     rf"(?P<quantity>.*?) ?(?P<command>{_COMMAND}) ?\{{ ?(?P<unit>(?:[^{{}}]|\^\{{-?[0-9]\}})*?) ?\}}"
-    r"(?: ?\^ ?\{?-?[0-9]\}?)?(?:(?: ?(?:/|\\cdot)? ?\\(?:text|mathrm) ?\{[^{}]*\}|/ ?\\?[A-Za-z]+)(?: ?\^ ?\{?-?[0-9]\}?)?)*",
+    r"(?: ?\^ ?\{?-?[0-9]\}?)?(?:(?: ?(?:/|\\cdot)? ?\\(?:text|mathrm) ?\{[^{}]*\}|/ ?\\?[A-Za-z]+)(?: ?\^ "
+    r"?\{?-?[0-9]\}?)?)*",
     re.DOTALL,
 )
-_PLAIN = re.compile(r"(?P<quantity>.*?[^A-Za-z\\])(?P<unit>(?:sq(?:uare|\.)? |cubic )?[A-Za-z][A-Za-z/]+)\.?(?:\^\{?[23]\}?)?", re.DOTALL)
+_PLAIN = re.compile(
+    r"(?P<quantity>.*?[^A-Za-z\\])(?P<unit>(?:sq(?:uare|\.)? |cubic )?[A-Za-z][A-Za-z/]+)\.?(?:\^\{?[23]\}?)?",
+    re.DOTALL,
+)
 _SIGN = re.compile(
-    r"(?P<quantity>.*?) ?(?:\\?%|[£€¥₹₽₩₪₫₴¢]|(?:\^ ?\{? ?\\circ ?\}?|\\degree)(?: ?(?:\\(?:text|mathrm) ?\{ ?[CF] ?\}|[CF]))?)", re.DOTALL
+    r"(?P<quantity>.*?) ?(?:\\?%|[£€¥₹₽₩₪₫₴¢]|(?:\^ ?\{? ?\\circ ?\}?|\\degree)(?: ?(?:\\(?:text|mathrm) ?\{ ?[CF] "
+    r"?\}|[CF]))?)",
+    re.DOTALL,
 )
 _CURRENCY = re.compile(
-    r"([+-]?) ?(?:(?:US|HK|NZ|[ACS])(?=\\?\$)|(?:USD|EUR|GBP|CNY|RMB|INR|JPY|CHF|US|Rs\.?) ?(?=[0-9.])|[£€¥₹₽₩₪₫₴¢]) ?\\?\$? ?"
+    r"([+-]?) ?(?:(?:US|HK|NZ|[ACS])(?=\\?\$)|(?:USD|EUR|GBP|CNY|RMB|INR|JPY|CHF|US|Rs\.?) ?(?=[0-9.])|[£€¥₹₽₩₪₫₴¢]) "
+    r"?\\?\$? ?"
 )
 _ORDINAL = re.compile(r"([0-9]*(?:(?<!1)1(?=st)|(?<!1)2(?=nd)|(?<!1)3(?=rd)|(?:1[1-3]|[04-9])(?=th)))(?:st|nd|rd|th)")
 _RAISED_ORDINAL = re.compile(r"(?<=[0-9]) ?(?:\^ ?)?(?:\{ ?)?(?:\\(?:text|mathrm) ?\{ ?)?(st|nd|rd|th)[ }]*")
@@ -60,7 +67,9 @@ _WORDS = re.compile(
 )
 # Words of another script, after any quantity; a symbol after a power of ten.
 _FOREIGN = re.compile(r"(?P<quantity>.*[0-9)}]) ?(?P<unit>[^\x00-\x7f][^0-9\\]*)", re.DOTALL)
-_MEASURED = re.compile(r"(?P<quantity>.*10 ?\^ ?(?:\{-?[0-9]+\}|-?[0-9]+)) ?(?P<unit>[A-Za-z/]+(?:\^-?[0-9])?)", re.DOTALL)
+_MEASURED = re.compile(
+    r"(?P<quantity>.*10 ?\^ ?(?:\{-?[0-9]+\}|-?[0-9]+)) ?(?P<unit>[A-Za-z/]+(?:\^-?[0-9])?)", re.DOTALL
+)
 _SCALED = re.compile(r"([+-]?[0-9][0-9,]*(?:\.[0-9]+)?) ?(万亿|億|亿|萬|万|千|百)(?![克米瓦卡赫帕焦字分])")
 _SCALES = {"万亿": 12, "億": 8, "亿": 8, "萬": 4, "万": 4, "千": 3, "百": 2}
 _QUANTITY_COMMANDS = re.compile(r"\\(?:frac|sqrt|pi|cdot|times)(?![A-Za-z])")
@@ -102,7 +111,9 @@ def is_unit_text(text: str) -> bool:
     words = text.casefold().replace(",", " ").replace("(", " ").replace(")", " ").split()
     if not words or not _MEANING.isdisjoint(words) or not _MEANING.isdisjoint(word.strip(".") for word in words):
         return False
-    return all(unicodedata.category(each)[0] in "LM" or each in _UNIT_SIGNS for each in text) and not _has_meaning_characters(text)
+    return all(
+        unicodedata.category(each)[0] in "LM" or each in _UNIT_SIGNS for each in text
+    ) and not _has_meaning_characters(text)
 
 
 def _has_meaning_characters(text: str) -> bool:
@@ -145,7 +156,13 @@ def _are_words(unit: str) -> bool:
         return True
     letters = first.replace("-", "").replace("/", "")
     run = any(letters in alphabet for alphabet in ("abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ"))
-    return unit[0] in " -" and len(letters) > 2 and not run and first.casefold() not in _NAMES and not _VOWELS.isdisjoint(letters)
+    return (
+        unit[0] in " -"
+        and len(letters) > 2
+        and not run
+        and first.casefold() not in _NAMES
+        and not _VOWELS.isdisjoint(letters)
+    )
 
 
 def _is_symbol(unit: str) -> bool:

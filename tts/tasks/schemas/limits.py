@@ -1,4 +1,6 @@
-"""Limits on schemas from clients, checked before anything is spent: a schema beyond them costs no more than a look at it."""
+"""Limits on schemas from clients, checked before anything is spent: a schema beyond them costs no more than a look at
+it.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ class SchemaLimits:
         """Return a schema that is within the limits, together with those before.
 
         Raises:
-            ConfigError: It is not within the limits, has a pattern that cannot be matched in linear time, or is not valid.
+            ConfigError: It is not within the limits, has a pattern that cannot be matched in linear time, or is not
+                valid.
             MissingDependency: jsonschema is not installed.
         """
         depth, objects = _depth_and_objects(given)
@@ -38,10 +41,16 @@ class SchemaLimits:
         self._references += schema.facts.references
         _check("{} references in all", self._references, MAX_REFERENCES)
         self._subschemas += schema.facts.expansion
-        _check("{} subschemas in all, with references written out", self._subschemas, MAX_SUBSCHEMAS, "let each part be referred to once")
+        _check(
+            "{} subschemas in all, with references written out",
+            self._subschemas,
+            MAX_SUBSCHEMAS,
+            "let each part be referred to once",
+        )
         if schema.facts.leads_back:
             raise ConfigError(
-                "schema has a reference that leads back to itself on the same value", hint="refer to it from within properties"
+                "schema has a reference that leads back to itself on the same value",
+                hint="refer to it from within properties",
             )
         if schema.facts.refusal is not None:
             raise schema.facts.refusal
@@ -62,7 +71,9 @@ _TYPES: Mapping[str, Callable[[Any], bool]] = {
 
 
 def _contradiction(given: Any, place: str) -> str | None:
-    """Return the place of a schema that every answer must fit and no value can, by its type, enum or const; None: none is found."""
+    """Return the place of a schema that every answer must fit and no value can, by its type, enum or const; None: none
+    is found.
+    """
     if given is False:
         return place
     if not isinstance(given, Mapping):

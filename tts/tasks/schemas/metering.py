@@ -1,4 +1,6 @@
-"""Validation by jsonschema with a meter: every keyword pays steps for what it reads, and patterns are matched in linear time."""
+"""Validation by jsonschema with a meter: every keyword pays steps for what it reads, and patterns are matched in linear
+time.
+"""
 
 from __future__ import annotations
 
@@ -142,11 +144,15 @@ def _check_pattern_properties(validator: Any, patterns: Mapping[str, Any], insta
                     yield from validator.descend(value, subschema, path=name, schema_path=pattern)
 
 
-def _check_additional_properties(validator: Any, others: Any, instance: Any, schema: Mapping[str, Any]) -> Iterator[Any]:
+def _check_additional_properties(
+    validator: Any, others: Any, instance: Any, schema: Mapping[str, Any]
+) -> Iterator[Any]:
     if not validator.is_type(instance, "object"):
         return
     patterns, known = schema.get("patternProperties", {}), schema.get("properties", {})
-    extra = [name for name in instance if name not in known and not any(_matches(pattern, name) for pattern in patterns)]
+    extra = [
+        name for name in instance if name not in known and not any(_matches(pattern, name) for pattern in patterns)
+    ]
     if validator.is_type(others, "object"):
         for name in extra:
             yield from validator.descend(instance[name], others, path=name)

@@ -1,8 +1,10 @@
 """Regular expressions in linear time: patterns of schemas are matched by an automaton, never by backtracking.
 
-Idea: the pattern is parsed as `re` parses it, and its tree becomes an automaton. A search keeps the set of reachable states, so each
-    character is read once. Only the parts of the tree that have such an automaton are allowed: characters, sets, alternatives,
-    groups, counted repetitions and anchors. Lookarounds, references to groups, atomic groups and inline flags are refused.
+Idea: the pattern is parsed as `re` parses it, and its tree becomes an automaton. A search keeps the set of reachable
+states, so each
+    character is read once. Only the parts of the tree that have such an automaton are allowed: characters, sets,
+    alternatives, groups, counted repetitions and anchors. Lookarounds, references to groups, atomic groups and inline
+    flags are refused.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from tts.errors import ConfigError, shown
 
 codes: Any = importlib.import_module("re._constants")  # without types
 parser: Any = importlib.import_module("re._parser")
-_Place = tuple[bool, bool, bool, bool]  # at the start; at the end or the last newline; at the very end; between a word and none
+# at the start; at the end or the last newline; at the very end; between a word and none
+_Place = tuple[bool, bool, bool, bool]
 _Key = tuple[frozenset[int], _Place, str]
 _Test = Callable[[str], bool]
 _MAX_CHARACTERS = 2_000
@@ -27,12 +30,13 @@ _MAX_KEPT = 200_000  # states in the transitions that are kept of one pattern
 _STATES_PER_STEP = 8  # that one step of a meter pays
 _CHARACTERS_PER_STEP = 16
 _CATEGORIES = {
-    codes.CATEGORY_DIGIT: r"\d", codes.CATEGORY_NOT_DIGIT: r"\D", codes.CATEGORY_SPACE: r"\s", codes.CATEGORY_NOT_SPACE: r"\S",
-    codes.CATEGORY_WORD: r"\w", codes.CATEGORY_NOT_WORD: r"\W",
+    codes.CATEGORY_DIGIT: r"\d", codes.CATEGORY_NOT_DIGIT: r"\D", codes.CATEGORY_SPACE: r"\s",
+    codes.CATEGORY_NOT_SPACE: r"\S", codes.CATEGORY_WORD: r"\w", codes.CATEGORY_NOT_WORD: r"\W",
 }  # fmt: skip
 _NAMES = {
-    codes.ASSERT: "a lookahead or lookbehind", codes.ASSERT_NOT: "a lookahead or lookbehind", codes.GROUPREF: "a reference to a group",
-    codes.GROUPREF_EXISTS: "a reference to a group", codes.SUBPATTERN: "flags", codes.ATOMIC_GROUP: "an atomic group",
+    codes.ASSERT: "a lookahead or lookbehind", codes.ASSERT_NOT: "a lookahead or lookbehind",
+    codes.GROUPREF: "a reference to a group", codes.GROUPREF_EXISTS: "a reference to a group",
+    codes.SUBPATTERN: "flags", codes.ATOMIC_GROUP: "an atomic group",
     codes.POSSESSIVE_REPEAT: "a possessive repetition",
 }  # fmt: skip
 _ANCHORS: dict[Any, Callable[[_Place], bool]] = {
@@ -41,7 +45,8 @@ _ANCHORS: dict[Any, Callable[[_Place], bool]] = {
     codes.AT_END: lambda place: place[1],
     codes.AT_END_STRING: lambda place: place[2],
     codes.AT_BOUNDARY: lambda place: place[3],
-    codes.AT_NON_BOUNDARY: lambda place: not place[3] and not (place[0] and place[2]),  # an empty text has no such place
+    # an empty text has no such place
+    codes.AT_NON_BOUNDARY: lambda place: not place[3] and not (place[0] and place[2]),
 }
 _WORD = re.compile(r"\w")
 
@@ -57,7 +62,8 @@ class Pattern:
     """
 
     def __init__(self, text: str) -> None:
-        self._characters: list[tuple[_Test, int] | None] = []  # by state, the character that leaves it, and where it leads
+        # by state, the character that leaves it, and where it leads
+        self._characters: list[tuple[_Test, int] | None] = []
         self._free: list[list[tuple[Any, int]]] = []  # by state, transitions without a character: their anchor or None
         if len(text) > _MAX_CHARACTERS:
             raise ConfigError(f"pattern has {len(text)} characters, but may have at most {_MAX_CHARACTERS}")
@@ -72,9 +78,13 @@ class Pattern:
         except (re.error, OverflowError) as failure:
             raise ConfigError(f"pattern {shown(text)} is no regular expression: {failure}") from None
         except RecursionError:
-            raise ConfigError(f"pattern {shown(text)} is nested too deeply", hint="write it without groups in groups") from None
+            raise ConfigError(
+                f"pattern {shown(text)} is nested too deeply", hint="write it without groups in groups"
+            ) from None
         except _Refusal as refusal:
-            raise ConfigError(f"pattern {shown(text)} {refusal}", hint="state it with sets, alternatives and repetitions") from None
+            raise ConfigError(
+                f"pattern {shown(text)} {refusal}", hint="state it with sets, alternatives and repetitions"
+            ) from None
         self._next: dict[_Key, frozenset[int] | None] = {}
         self._kept = 0
 
@@ -111,7 +121,9 @@ class Pattern:
             self._kept = 0
         self._next[key] = reached
 
-    def _step(self, states: frozenset[int], place: _Place, character: str, spend: Callable[[int], None]) -> frozenset[int] | None:
+    def _step(
+        self, states: frozenset[int], place: _Place, character: str, spend: Callable[[int], None]
+    ) -> frozenset[int] | None:
         """Return the states behind a character; None where the pattern has matched before it."""
         seen, waiting = {self._start, *states}, [self._start, *states]
         while waiting:
@@ -125,7 +137,7 @@ class Pattern:
         leaving = (self._characters[state] for state in seen)
         return frozenset(step[1] for step in leaving if step is not None and character and step[0](character))
 
-    # The automaton ----------------------------------------------------------------------------------------------------------------
+    # The automaton ----------------------------------------------------------------------------------------------------
 
     def _state(self) -> int:
         if len(self._free) == _MAX_STATES:
@@ -213,7 +225,9 @@ def _test(code: Any, value: Any) -> _Test:
     classes = [re.compile(_CATEGORIES[one]) for kind, one in value if kind is codes.CATEGORY]
 
     def is_in_set(character: str) -> bool:
-        inside = any(first <= character <= last for first, last in ranges) or any(each.match(character) for each in classes)
+        inside = any(first <= character <= last for first, last in ranges) or any(
+            each.match(character) for each in classes
+        )
         return inside != negated
 
     return is_in_set

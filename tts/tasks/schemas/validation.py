@@ -1,6 +1,7 @@
 """Schemas with a bound: a cheap value is validated here, any other in a process that is killed at its time limit.
 
-Idea: every keyword pays steps (`tts.tasks.schemas.metering`), and patterns are automata. So what a validation may take is known as it runs:
+Idea: every keyword pays steps (`tts.tasks.schemas.metering`), and patterns are automata. So what a validation may take
+is known as it runs:
     about twenty milliseconds for `QUICK_STEPS`. What needs more, or has keywords without a meter, goes to a worker
     (`tts.tasks.worker`), with more steps and a hard limit. Verdicts depend on steps, not on the machine.
 """
@@ -102,7 +103,9 @@ class Schema:
             with _workers().worker() as worker:
                 started = time.monotonic()
                 try:
-                    reply = worker.ask({"schema": self.text, "value": text, "steps": allowance.steps}, allowance.seconds)
+                    reply = worker.ask(
+                        {"schema": self.text, "value": text, "steps": allowance.steps}, allowance.seconds
+                    )
                 finally:
                     allowance.seconds -= time.monotonic() - started
         except TimeoutError:
@@ -154,7 +157,8 @@ def compile_schema(text: str) -> tuple[Any, SchemaFacts]:
     """
     if find_spec("jsonschema") is None:
         raise MissingDependency(
-            "a schema of the task 'json' needs the optional dependency jsonschema", hint="pip install 'test-time-search[json]'"
+            "a schema of the task 'json' needs the optional dependency jsonschema",
+            hint="pip install 'test-time-search[json]'",
         )
     schema = json.loads(text)
     jsonschema, referencing = importlib.import_module("jsonschema"), importlib.import_module("referencing")

@@ -9,10 +9,23 @@ from typing import Any
 from tts.errors import ConfigError, shown
 
 OWN_PART = 'write {"$ref": "#/$defs/…"}'
-_IN_PLACE = {"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies", "extends", "disallow", "type"}
+_IN_PLACE = {
+    "allOf",
+    "anyOf",
+    "oneOf",
+    "not",
+    "if",
+    "then",
+    "else",
+    "dependentSchemas",
+    "dependencies",
+    "extends",
+    "disallow",
+    "type",
+}
 _INSIDE = {
-    "additionalItems", "additionalProperties", "contains", "contentSchema", "items", "patternProperties", "prefixItems", "properties",
-    "propertyNames", "unevaluatedItems", "unevaluatedProperties",
+    "additionalItems", "additionalProperties", "contains", "contentSchema", "items", "patternProperties", "prefixItems",
+    "properties", "propertyNames", "unevaluatedItems", "unevaluatedProperties",
 }  # fmt: skip
 _NAMED = {"$defs", "definitions"}  # which apply only where something refers to them
 _OF_NAMES = {"properties", "patternProperties", "dependentSchemas", "dependencies", *_NAMED}
@@ -43,7 +56,8 @@ class SchemaGraph:
         return found + [name for part in self.parts.values() for name in part.get("patternProperties", ())]
 
     def expansion(self) -> int:
-        """Return the number of subschemas with every reference written out; a part that leads back to itself is written out once.
+        """Return the number of subschemas with every reference written out; a part that leads back to itself is written
+        out once.
 
         Raises:
             RecursionError: They are nested too deeply.
@@ -102,7 +116,9 @@ def schema_graph(schema: Mapping[str, Any], kind: Any, resolver: Any) -> SchemaG
         for name in _REFERENCES:
             if isinstance(reference := part.get(name), str):
                 if name == "$ref" and not reference.startswith("#"):
-                    raise ConfigError(f"schema refers to {shown(reference)}, but only its own parts are read", hint=OWN_PART)
+                    raise ConfigError(
+                        f"schema refers to {shown(reference)}, but only its own parts are read", hint=OWN_PART
+                    )
                 target = resolver.lookup(reference)
                 graph.references += 1
                 children.append((name, target.contents, target.resolver))

@@ -18,15 +18,17 @@ class Filters(HintsKeywords):
     """The samples that become rows.
 
     Args:
-        keep: "good" samples, the "best" one of each search, from which its answer was taken, "all", or "auto": good ones
-            for trl-sft and chat, else all.
+        keep: "good" samples, the "best" one of each search, from which its answer was taken, "all", or "auto": good
+            ones for trl-sft and chat, else all.
         judge: The judge of what is good: the "verdict" of the task on the answer, or the verifier's "score".
         threshold: The lowest score of a good sample or step with the judge "score", in the verifier's range.
         per_problem: The most rows of one problem; None: no limit.
         distinct: Whether of samples of one problem with equal texts only the first is kept.
-        balanced: Whether each answer of a search has at most as many samples as its rarest one. Samples without an answer are left out.
+        balanced: Whether each answer of a search has at most as many samples as its rarest one. Samples without an
+            answer are left out.
         margin: The least difference of the scores in a pair; None: pairs need no scores.
-        thoughts: Whether a thought is kept in texts ("keep"), left out ("drop"), or kept and masked ("mask", of the form tokens alone).
+        thoughts: Whether a thought is kept in texts ("keep"), left out ("drop"), or kept and masked ("mask", of the
+            form tokens alone).
         verifier: The role whose scores are read; None: the first that scored.
 
     Raises:
@@ -150,13 +152,17 @@ def check_filters(filters: Filters, form: str, used: Collection[str], *, masks: 
     for one in fields(filters):
         if getattr(filters, one.name) != one.default and one.name not in used:
             raise ConfigError(
-                f"{one.name} was given, but the form {form} does not use it", hint=f"it uses {', '.join(sorted(used)) or 'none'}"
+                f"{one.name} was given, but the form {form} does not use it",
+                hint=f"it uses {', '.join(sorted(used)) or 'none'}",
             )
     if filters.threshold != Filters().threshold and filters.judge != "score":
         raise ConfigError("threshold was given, but verdicts have none", hint="add judge='score'")
     if filters.thoughts == "mask" and not masks:
-        raise ConfigError(f"thoughts is 'mask', but the form {form} has no masks", hint="use the form tokens, or thoughts='drop'")
+        raise ConfigError(
+            f"thoughts is 'mask', but the form {form} has no masks", hint="use the form tokens, or thoughts='drop'"
+        )
     if filters.thoughts == "drop" and masks:
         raise ConfigError(
-            f"thoughts is 'drop', but log-probabilities of the form {form} hold after the thought alone", hint="use thoughts='mask'"
+            f"thoughts is 'drop', but log-probabilities of the form {form} hold after the thought alone",
+            hint="use thoughts='mask'",
         )

@@ -1,8 +1,9 @@
 """The forms of rows: for each a function from a search to its rows, and the columns that they have.
 
-Sources: the dataset formats of TRL (SFT: prompt and completion; DPO: prompt, chosen, rejected; KTO: prompt, completion, label; PRM:
-prompt, completions as steps, labels; GRPO: prompt), and JSON lines of chat messages. Differs: `soft_labels` stand beside the labels of
-steps, and `answer` beside the prompts of GRPO; trainers leave further columns to reward functions, or ignore them.
+Sources: the dataset formats of TRL (SFT: prompt and completion; DPO: prompt, chosen, rejected; KTO: prompt, completion,
+label; PRM: prompt, completions as steps, labels; GRPO: prompt), and JSON lines of chat messages. Differs: `soft_labels`
+stand beside the labels of steps, and `answer` beside the prompts of GRPO; trainers leave further columns to reward
+functions, or ignore them.
 """
 
 from __future__ import annotations
@@ -20,10 +21,14 @@ from tts.types import Prompt, prompt_text
 
 Row = dict[str, Any]
 # of columns: a text, a text or messages as the prompt is, or lists of values
-Kind = Literal["text", "turns", "messages", "bool", "int", "float", "texts", "bools", "ints", "floats", "nodes", "levels"]
+Kind = Literal[
+    "text", "turns", "messages", "bool", "int", "float", "texts", "bools", "ints", "floats", "nodes", "levels"
+]
 
 
-_OF_SAMPLES: Final = frozenset({"keep", "judge", "threshold", "per_problem", "distinct", "balanced", "thoughts", "verifier"})
+_OF_SAMPLES: Final = frozenset(
+    {"keep", "judge", "threshold", "per_problem", "distinct", "balanced", "thoughts", "verifier"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +127,17 @@ def _kto(record: SearchRows, sieve: Sieve) -> Iterator[Row]:
         if good is None:
             sieve.left_out[sieve.filters.unknown] += 1
         elif sieve.admit(record):
-            yield {"prompt": messages_of(sample.prompt), "completion": _turn(sample, _text(sample, sieve.filters)), "label": good}
+            yield {
+                "prompt": messages_of(sample.prompt),
+                "completion": _turn(sample, _text(sample, sieve.filters)),
+                "label": good,
+            }
 
 
 def _prm(record: SearchRows, sieve: Sieve) -> Iterator[Row]:
-    """Label each step: by the verifier's score of it, or by the share of samples with the same first steps that are right."""
+    """Label each step: by the verifier's score of it, or by the share of samples with the same first steps that are
+    right.
+    """
     shares = _right_shares(record)
     for sample in sieve.samples(record):
         by_score = sieve.filters.judge == "score"
@@ -163,9 +174,13 @@ def _grpo(record: SearchRows, sieve: Sieve) -> Iterator[Row]:
 
 def _origin(record: SearchRows) -> Row:
     return {
-        "problem": record.problem, "model": record.model, "strategy": record.strategy, "seed": str(record.seed), "budget": record.budget,
+        "problem": record.problem,
+        "model": record.model,
+        "strategy": record.strategy,
+        "seed": str(record.seed),
+        "budget": record.budget,
         "temperature": record.temperature,
-    }  # fmt: skip
+    }
 
 
 _ORIGIN: Final[Mapping[str, Kind]] = {
@@ -209,11 +224,23 @@ def _tree(record: SearchRows, sieve: Sieve) -> Iterator[Row]:
             **_origin(record),
             "nodes": [
                 {
-                    "node": node.node, "parent": node.parent, "kind": node.kind, "model": node.model, "text": node.text,
-                    "ids": list(node.token_ids), "logprobs": list(node.logprobs), "sampling_logprobs": list(node.sampling_logprobs),
-                    "status": node.status, "pruned": node.pruned, "scratch": node.scratch,
-                    "scores": [{"verifier": role, "values": plain_values(list(values))} for role, values in node.scores.items()],
-                    "candidate": node.candidate, "answer": node.answer, "selection_weight": node.weight,
+                    "node": node.node,
+                    "parent": node.parent,
+                    "kind": node.kind,
+                    "model": node.model,
+                    "text": node.text,
+                    "ids": list(node.token_ids),
+                    "logprobs": list(node.logprobs),
+                    "sampling_logprobs": list(node.sampling_logprobs),
+                    "status": node.status,
+                    "pruned": node.pruned,
+                    "scratch": node.scratch,
+                    "scores": [
+                        {"verifier": role, "values": plain_values(list(values))} for role, values in node.scores.items()
+                    ],
+                    "candidate": node.candidate,
+                    "answer": node.answer,
+                    "selection_weight": node.weight,
                     "right": ends[node.node].right if node.node in ends else None,
                     "weight": ends[node.node].weight if node.node in ends else None,
                 }
@@ -221,34 +248,53 @@ def _tree(record: SearchRows, sieve: Sieve) -> Iterator[Row]:
             ],
             "levels": [
                 {
-                    "kind": level.kind, "chain": level.sweep[0], "sweep": level.sweep[1], "nodes": list(level.nodes),
-                    "log_weights": plain_values(list(level.log_weights)), "temperature": level.temperature,
+                    "kind": level.kind,
+                    "chain": level.sweep[0],
+                    "sweep": level.sweep[1],
+                    "nodes": list(level.nodes),
+                    "log_weights": plain_values(list(level.log_weights)),
+                    "temperature": level.temperature,
                     "ancestors": list(level.parents()),
                 }
                 for level in record.levels
             ],
-        }  # fmt: skip
+        }
 
 
 FORMS: Final[Mapping[str, Form]] = {
     "trl-sft": Form(_sft, {"prompt": "turns", "completion": "turns"}, keep="good"),
-    "trl-dpo": Form(_dpo, {"prompt": "turns", "chosen": "turns", "rejected": "turns"}, filters=_OF_SAMPLES | {"margin"}),
+    "trl-dpo": Form(
+        _dpo, {"prompt": "turns", "chosen": "turns", "rejected": "turns"}, filters=_OF_SAMPLES | {"margin"}
+    ),
     "trl-kto": Form(_kto, {"prompt": "turns", "completion": "turns", "label": "bool"}),
     "trl-prm": Form(
-        _prm, {"prompt": "text", "completions": "texts", "labels": "bools", "soft_labels": "floats"}, filters=_OF_SAMPLES - {"thoughts"}
+        _prm,
+        {"prompt": "text", "completions": "texts", "labels": "bools", "soft_labels": "floats"},
+        filters=_OF_SAMPLES - {"thoughts"},
     ),
     "trl-grpo": Form(_grpo, {"prompt": "turns", "answer": "text"}, filters=frozenset()),
     "chat": Form(_chat, {"messages": "messages"}, keep="good"),
     "tokens": Form(
         _tokens,
         {
-            **_ORIGIN, "prompt_ids": "ints", "ids": "ints", "logprobs": "floats", "sampling_logprobs": "floats", "mask": "ints",
-            "weight": "float", "text": "text", "answer": "text", "right": "bool", "score": "float",
+            **_ORIGIN,
+            "prompt_ids": "ints",
+            "ids": "ints",
+            "logprobs": "floats",
+            "sampling_logprobs": "floats",
+            "mask": "ints",
+            "weight": "float",
+            "text": "text",
+            "answer": "text",
+            "right": "bool",
+            "score": "float",
         },
         tokens=True,
     ),
-    "tree": Form(_tree, {**_ORIGIN, "nodes": "nodes", "levels": "levels"}, tokens=True, filters=frozenset({"per_problem"})),
-}  # fmt: skip
+    "tree": Form(
+        _tree, {**_ORIGIN, "nodes": "nodes", "levels": "levels"}, tokens=True, filters=frozenset({"per_problem"})
+    ),
+}
 
 
 def check_one_model(records: Iterator[SearchRows]) -> Iterator[SearchRows]:

@@ -1,16 +1,16 @@
 r"""Importance weights of the paths of a search that multiplies and drops paths, so that sums over them are unbiased.
 
-Particle methods: let G be the product of what all levels weigh of a path, each to the power 1 / temperature. With N particles and the
-weights w_i that they have since the last resampling, the normalizing constant is estimated by Z = product over resampled levels of
-mean(w), times mean(w) at the end. E[Z] is the mean of G under the model, and E[sum_i W_i f(x_i)] with W_i = Z w_i / sum(w) is the
-mean of G f. The self-normalized W_i / sum(W) estimate the mean of f under the law proportional to the model's times G; that
-estimate is consistent, not unbiased.
+Particle methods: let G be the product of what all levels weigh of a path, each to the power 1 / temperature. With N
+particles and the weights w_i that they have since the last resampling, the normalizing constant is estimated by Z =
+product over resampled levels of mean(w), times mean(w) at the end. E[Z] is the mean of G under the model, and E[sum_i
+W_i f(x_i)] with W_i = Z w_i / sum(w) is the mean of G f. The self-normalized W_i / sum(W) estimate the mean of f under
+the law proportional to the model's times G; that estimate is consistent, not unbiased.
 
-REBASE and other splits: a path that goes on in c paths has 1 / c of its weight in each. E[sum_i W_i f(x_i)] is then the model's mean of
-f, as long as no path of weight is dropped, for the numbers of continuations depend on the past alone.
+REBASE and other splits: a path that goes on in c paths has 1 / c of its weight in each. E[sum_i W_i f(x_i)] is then the
+model's mean of f, as long as no path of weight is dropped, for the numbers of continuations depend on the past alone.
 
-Source: Del Moral, "Feynman-Kac Formulae" (2004), theorem 7.4.2, for the product of means; splitting: Kahn, Harris (1951).
-Differs: several sweeps with their own particles are averaged.
+Source: Del Moral, "Feynman-Kac Formulae" (2004), theorem 7.4.2, for the product of means; splitting: Kahn, Harris
+(1951). Differs: several sweeps with their own particles are averaged.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ def importance_weights(levels: Sequence[Level], paths: Sequence[Sequence[int]]) 
         paths: The paths that ended, by their nodes from the root on.
 
     Returns:
-        Nothing where the law of the weights is not fixed: a level depends on how long other paths took, a path of weight was dropped
-        or failed, temperatures differ, a sweep did not come to its end, or the search divided nothing by weights.
+        Nothing where the law of the weights is not fixed: a level depends on how long other paths took, a path of
+        weight was dropped or failed, temperatures differ, a sweep did not come to its end, or the search divided
+        nothing by weights.
     """
     if not levels or not all(level.is_fixed for level in levels) or len({level.temperature for level in levels}) > 1:
         return {}
@@ -54,7 +55,9 @@ def importance_weights(levels: Sequence[Level], paths: Sequence[Sequence[int]]) 
 
 def _split_weights(levels: Sequence[Level], paths: Sequence[Sequence[int]]) -> Mapping[int, float]:
     continuations = {node: count for level in levels for node, count in zip(level.nodes, level.counts, strict=True)}
-    weights = {path[-1]: math.prod(1 / continuations[node] for node in path[:-1] if node in continuations) for path in paths}
+    weights = {
+        path[-1]: math.prod(1 / continuations[node] for node in path[:-1] if node in continuations) for path in paths
+    }
     return weights if len(paths) == sum(levels[0].counts) else {}  # else a row failed, or was never begun
 
 

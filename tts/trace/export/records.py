@@ -165,7 +165,11 @@ def _tokens(path: Sequence[TraceNode]) -> PathTokens | None:
     root, pieces = path[0], path[1:]
     if any(node.model != "policy" for node in path):  # a file has one tokenizer
         return None
-    if not root.token_ids or any(not node.token_ids and node.text for node in pieces) or not any(node.logprobs for node in pieces):
+    if (
+        not root.token_ids
+        or any(not node.token_ids and node.text for node in pieces)
+        or not any(node.logprobs for node in pieces)
+    ):
         return None
     ids, logprobs, sampling, written, thought = list[int](), list[float](), list[float](), list[bool](), 0
     for node in pieces:

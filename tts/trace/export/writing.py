@@ -49,14 +49,22 @@ def check_target(path: str | Path) -> Path:
     """
     target = Path(path)
     if target.suffix.lower() not in _ENDINGS:
-        raise ConfigError(f"path is {str(path)!r}, but must end in {' or '.join(_ENDINGS)}", hint="for example rows.jsonl")
+        raise ConfigError(
+            f"path is {str(path)!r}, but must end in {' or '.join(_ENDINGS)}", hint="for example rows.jsonl"
+        )
     return target
 
 
 def export_searches(
-    records: Iterable[SearchRows], path: str | Path, form: str, filters: Filters, *, facts: Mapping[str, Any] | None = None
+    records: Iterable[SearchRows],
+    path: str | Path,
+    form: str,
+    filters: Filters,
+    *,
+    facts: Mapping[str, Any] | None = None,
 ) -> Exported:
-    """Write searches to a file, and a card with the ending .md beside it. An existing file is replaced when all rows are written.
+    """Write searches to a file, and a card with the ending .md beside it. An existing file is replaced when all rows
+    are written.
 
     One search is in memory at a time, and of a Parquet file one group of rows.
 
@@ -77,16 +85,23 @@ def export_searches(
     """
     target, chosen = check_target(path), form_of(form, filters)
     sieve, card = Sieve(filters, chosen.keep), _Card(form, filters, facts or {})
-    rows = itertools.chain.from_iterable(chosen.rows(record, sieve) for record in card.seen(check_one_model(iter(records))))
+    rows = itertools.chain.from_iterable(
+        chosen.rows(record, sieve) for record in card.seen(check_one_model(iter(records)))
+    )
     plain = map(_plain, rows)
     with replaced(target) as part:
-        count = write_json_lines(plain, part) if target.suffix.lower() == ".jsonl" else _write_parquet(plain, part, chosen)
+        count = (
+            write_json_lines(plain, part) if target.suffix.lower() == ".jsonl" else _write_parquet(plain, part, chosen)
+        )
         if not count:
             reasons = "; ".join(f"{number:,} {reason}" for reason, number in sieve.left_out.items() if number)
             raise ConfigError(
-                f"no row of the form {form} is left of {card.searches:,} searches{reasons and ': '}{reasons}", hint=_cure(form)
+                f"no row of the form {form} is left of {card.searches:,} searches{reasons and ': '}{reasons}",
+                hint=_cure(form),
             )
-    exported = Exported(target, count, card.searches, {reason: number for reason, number in sieve.left_out.items() if number})
+    exported = Exported(
+        target, count, card.searches, {reason: number for reason, number in sieve.left_out.items() if number}
+    )
     with replaced(target.with_suffix(".md")) as part:
         part.write_text(card.text(exported), encoding="utf-8")
     return exported
@@ -94,7 +109,11 @@ def export_searches(
 
 def _cure(form: str) -> str:
     text_forms = ", ".join(name for name, one in FORMS.items() if not one.tokens)
-    return f"forms without token ids are {text_forms}" if FORMS[form].tokens else "relax the filters, or judge by the score of a verifier"
+    return (
+        f"forms without token ids are {text_forms}"
+        if FORMS[form].tokens
+        else "relax the filters, or judge by the score of a verifier"
+    )
 
 
 def _plain(value: Any) -> Any:
@@ -114,7 +133,9 @@ class _Card:
     def __init__(self, form: str, filters: Filters, facts: Mapping[str, Any]) -> None:
         self.searches = 0
         self._form, self._filters, self._facts = form, filters, facts
-        self._told: dict[str, dict[str, None]] = {name: {} for name in ("model", "strategy", "budget", "seed", "temperature")}
+        self._told: dict[str, dict[str, None]] = {
+            name: {} for name in ("model", "strategy", "budget", "seed", "temperature")
+        }
         self._problems: set[str] = set()
 
     def seen(self, records: Iterator[SearchRows]) -> Iterator[SearchRows]:
@@ -128,19 +149,32 @@ class _Card:
 
     def text(self, exported: Exported) -> str:
         """Return the card, as Markdown with a header that data set hubs read."""
-        chosen = {name: value for name, value in asdict(self._filters).items() if value is not None and value is not False}
+        chosen = {
+            name: value for name, value in asdict(self._filters).items() if value is not None and value is not False
+        }
         licence = in_whole_characters(str(self._facts.get("licence") or "unknown"))
         lines = [
-            "---", f"license: {json.dumps(licence)}", "---", "", f"# {exported.path.name}", "",
-            f"Rows of the form `{self._form}`, made from searches of test-time-search.", "",
-            "| | |", "|---|---|",
-            f"| rows | {exported.rows:,} |", f"| searches | {exported.searches:,} |", f"| problems | {len(self._problems):,} |",
+            "---",
+            f"license: {json.dumps(licence)}",
+            "---",
+            "",
+            f"# {exported.path.name}",
+            "",
+            f"Rows of the form `{self._form}`, made from searches of test-time-search.",
+            "",
+            "| | |",
+            "|---|---|",
+            f"| rows | {exported.rows:,} |",
+            f"| searches | {exported.searches:,} |",
+            f"| problems | {len(self._problems):,} |",
             *(_line(name, ", ".join(values)) for name, values in self._told.items()),
             *(_line(f"filter {name}", value) for name, value in chosen.items()),
             *(_line(f"left out: {reason}", f"{count:,}") for reason, count in exported.left_out.items()),
             *(_line(name, value) for name, value in self._facts.items()),
-            "", "Columns: " + ", ".join(f"`{name}`" for name in FORMS[self._form].columns) + ".", "",
-        ]  # fmt: skip
+            "",
+            "Columns: " + ", ".join(f"`{name}`" for name in FORMS[self._form].columns) + ".",
+            "",
+        ]
         return "\n".join(lines)
 
 
@@ -165,7 +199,8 @@ def _write_parquet(rows: Iterator[Row], path: Path, form: Form) -> int:
                 writer.write_table(pa.Table.from_pylist(group, schema))
             except (pa.ArrowInvalid, pa.ArrowTypeError) as failure:
                 raise ConfigError(
-                    f"rows have values of several types in one column ({failure})", hint="export texts and chats into a file each"
+                    f"rows have values of several types in one column ({failure})",
+                    hint="export texts and chats into a file each",
                 ) from failure
             count += len(group)
     return count
@@ -189,19 +224,45 @@ def _arrow_type(pa: Any, kind: Kind, value: Any) -> Any:
     turns = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
     scores = pa.list_(pa.struct([("verifier", pa.string()), ("values", floats)]))
     node = {
-        "node": pa.int64(), "parent": pa.int64(), "kind": pa.string(), "model": pa.string(), "text": pa.string(), "ids": ints,
-        "logprobs": floats, "sampling_logprobs": floats, "status": pa.string(), "pruned": pa.bool_(), "scratch": pa.bool_(),
-        "scores": scores, "candidate": pa.int64(), "answer": pa.string(), "selection_weight": pa.float64(), "right": pa.bool_(),
+        "node": pa.int64(),
+        "parent": pa.int64(),
+        "kind": pa.string(),
+        "model": pa.string(),
+        "text": pa.string(),
+        "ids": ints,
+        "logprobs": floats,
+        "sampling_logprobs": floats,
+        "status": pa.string(),
+        "pruned": pa.bool_(),
+        "scratch": pa.bool_(),
+        "scores": scores,
+        "candidate": pa.int64(),
+        "answer": pa.string(),
+        "selection_weight": pa.float64(),
+        "right": pa.bool_(),
         "weight": pa.float64(),
-    }  # fmt: skip
+    }
     level = {
-        "kind": pa.string(), "chain": pa.int64(), "sweep": pa.int64(), "nodes": ints, "log_weights": floats, "temperature": pa.float64(),
+        "kind": pa.string(),
+        "chain": pa.int64(),
+        "sweep": pa.int64(),
+        "nodes": ints,
+        "log_weights": floats,
+        "temperature": pa.float64(),
         "ancestors": ints,
-    }  # fmt: skip
+    }
     types: dict[Kind, Callable[[], Any]] = {
-        "text": pa.string, "turns": lambda: pa.string() if isinstance(value, str) else turns, "messages": lambda: turns,
-        "bool": pa.bool_, "int": pa.int64, "float": pa.float64, "texts": lambda: texts, "bools": lambda: pa.list_(pa.bool_()),
-        "ints": lambda: ints, "floats": lambda: floats, "nodes": lambda: pa.list_(pa.struct(list(node.items()))),
+        "text": pa.string,
+        "turns": lambda: pa.string() if isinstance(value, str) else turns,
+        "messages": lambda: turns,
+        "bool": pa.bool_,
+        "int": pa.int64,
+        "float": pa.float64,
+        "texts": lambda: texts,
+        "bools": lambda: pa.list_(pa.bool_()),
+        "ints": lambda: ints,
+        "floats": lambda: floats,
+        "nodes": lambda: pa.list_(pa.struct(list(node.items()))),
         "levels": lambda: pa.list_(pa.struct(list(level.items()))),
-    }  # fmt: skip
+    }
     return types[kind]()

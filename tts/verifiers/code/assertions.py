@@ -13,19 +13,37 @@ from tts.verifiers.code.values import NotDataError, data_of, is_data
 
 _CHECKS = re.compile(r"(?i)assert|raises|fail|verify|expect")
 _HARMLESS = {  # what changes none of its arguments
-    "abs", "all", "any", "bool", "dict", "enumerate", "float", "int", "isinstance", "len", "list", "max", "min", "print", "range", "repr",
-    "round", "set", "sorted", "str", "sum", "tuple", "type", "zip",
+    "abs", "all", "any", "bool", "dict", "enumerate", "float", "int", "isinstance", "len", "list", "max", "min",
+    "print", "range", "repr", "round", "set", "sorted", "str", "sum", "tuple", "type", "zip",
 }  # fmt: skip
 _RUNNERS = {
     "unittest.main": "unittest", "unittest.TestProgram": "unittest", "doctest.testmod": "doctest", "testmod": "doctest",
 }  # fmt: skip
 _BOTH: dict[str, ast.cmpop] = {
-    "assertEqual": ast.Eq(), "assertEquals": ast.Eq(), "assertListEqual": ast.Eq(), "assertDictEqual": ast.Eq(), "assertSetEqual": ast.Eq(),
-    "assertTupleEqual": ast.Eq(), "assertSequenceEqual": ast.Eq(), "assertMultiLineEqual": ast.Eq(), "assertNotEqual": ast.NotEq(),
-    "assertIs": ast.Is(), "assertIsNot": ast.IsNot(), "assertIn": ast.In(), "assertNotIn": ast.NotIn(), "assertLess": ast.Lt(),
-    "assertLessEqual": ast.LtE(), "assertGreater": ast.Gt(), "assertGreaterEqual": ast.GtE(),
-}  # fmt: skip
-_ONE: dict[str, str] = {"assertTrue": "{}", "assertFalse": "not {}", "assertIsNone": "{} is None", "assertIsNotNone": "{} is not None"}
+    "assertEqual": ast.Eq(),
+    "assertEquals": ast.Eq(),
+    "assertListEqual": ast.Eq(),
+    "assertDictEqual": ast.Eq(),
+    "assertSetEqual": ast.Eq(),
+    "assertTupleEqual": ast.Eq(),
+    "assertSequenceEqual": ast.Eq(),
+    "assertMultiLineEqual": ast.Eq(),
+    "assertNotEqual": ast.NotEq(),
+    "assertIs": ast.Is(),
+    "assertIsNot": ast.IsNot(),
+    "assertIn": ast.In(),
+    "assertNotIn": ast.NotIn(),
+    "assertLess": ast.Lt(),
+    "assertLessEqual": ast.LtE(),
+    "assertGreater": ast.Gt(),
+    "assertGreaterEqual": ast.GtE(),
+}
+_ONE: dict[str, str] = {
+    "assertTrue": "{}",
+    "assertFalse": "not {}",
+    "assertIsNone": "{} is None",
+    "assertIsNotNone": "{} is not None",
+}
 
 
 class NotWrittenOutError(Exception):
@@ -36,7 +54,10 @@ def spliced(body: Iterable[ast.stmt]) -> list[ast.stmt]:
     """Return statements with those below `if __name__ == "__main__"` in its place, and `a, b = x, y` as two."""
     found: list[ast.stmt] = []
     for statement in (part for whole in body for part in _apart(whole)):
-        if isinstance(statement, ast.If) and ast.unparse(statement.test) in ("__name__ == '__main__'", "'__main__' == __name__"):
+        if isinstance(statement, ast.If) and ast.unparse(statement.test) in (
+            "__name__ == '__main__'",
+            "'__main__' == __name__",
+        ):
             found += spliced(statement.body)
         else:
             found.append(statement)
@@ -64,7 +85,11 @@ class _AsAssertions(ast.NodeTransformer):
     def visit_Expr(self, node: ast.Expr) -> ast.stmt:
         value = node.value
         negated = isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.Not)
-        if negated or isinstance(value, ast.Compare) or (isinstance(value, ast.BoolOp) and any(map(_compares, value.values))):
+        if (
+            negated
+            or isinstance(value, ast.Compare)
+            or (isinstance(value, ast.BoolOp) and any(map(_compares, value.values)))
+        ):
             return ast.copy_location(ast.Assert(value, None), node)
         return node
 
@@ -79,7 +104,9 @@ def as_assertions(body: Iterable[ast.stmt]) -> list[ast.stmt]:
 
 
 def is_idle(statement: ast.stmt) -> bool:
-    """Whether a statement does nothing, or prints what is there already, which would take what is expected to the program's process."""
+    """Whether a statement does nothing, or prints what is there already, which would take what is expected to the
+    program's process.
+    """
     value = statement.value if isinstance(statement, ast.Expr) else None
     if value is None or isinstance(value, ast.Constant):
         return isinstance(statement, ast.Pass | ast.Expr)
@@ -97,7 +124,9 @@ def is_runner(statement: ast.stmt) -> str:
 
 
 class _Checks(ast.NodeVisitor):
-    """Whether a statement checks something: an assertion, a raised error, a call that is named so or that gets the program."""
+    """Whether a statement checks something: an assertion, a raised error, a call that is named so or that gets the
+    program.
+    """
 
     def __init__(self, defined: Definitions, seen: frozenset[str]) -> None:
         self._defined = defined
@@ -131,7 +160,9 @@ class _Checks(ast.NodeVisitor):
     def visit_Call(self, node: ast.Call) -> None:
         called = ast.unparse(node.func)
         roots = {inner.id for argument in node.args for inner in ast.walk(argument) if isinstance(inner, ast.Name)}
-        if _CHECKS.search(called) or (called.split(".")[0] in self._defined.imported and any(map(self._defined.is_the_programs, roots))):
+        if _CHECKS.search(called) or (
+            called.split(".")[0] in self._defined.imported and any(map(self._defined.is_the_programs, roots))
+        ):
             self.found = True
         self.generic_visit(node)
 
@@ -149,27 +180,38 @@ class Definitions:
         self.bodies = {s.name: s for s in body if isinstance(s, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)}
         self.functions = {
             s.name: s for s in body if isinstance(s, ast.FunctionDef) and not s.decorator_list and not _is_generator(s)
-        }  # fmt: skip
+        }
         self.imported = {
             (alias.asname or alias.name).split(".")[0]
-            for s in nodes if isinstance(s, ast.Import | ast.ImportFrom) for alias in s.names
-        }  # fmt: skip
+            for s in nodes
+            if isinstance(s, ast.Import | ast.ImportFrom)
+            for alias in s.names
+        }
         self._stored = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
         self._changed = set(_changed_names(body))
         self._risky = set(_risky(nodes))
         # an assertion of a tuple holds whatever is in it
-        self.passes_always = any(isinstance(node, ast.Assert) and isinstance(node.test, ast.Tuple) and node.test.elts for node in nodes)
+        self.passes_always = any(
+            isinstance(node, ast.Assert) and isinstance(node.test, ast.Tuple) and node.test.elts for node in nodes
+        )
 
     def is_the_programs(self, name: str) -> bool:
         """Whether a name is neither defined by the tests nor a builtin one."""
-        return name not in self.bodies and name not in self._stored and name not in self.imported and name not in vars(builtins)
+        return (
+            name not in self.bodies
+            and name not in self._stored
+            and name not in self.imported
+            and name not in vars(builtins)
+        )
 
     def name_of(self, statement: ast.stmt) -> str | None:
         """Return the name that a statement defines, where it does nothing more."""
         match statement:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                 return name
-            case ast.Assign(targets=[ast.Name(id=name)], value=value) if not any(isinstance(n, ast.Call) for n in ast.walk(value)):
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if not any(
+                isinstance(n, ast.Call) for n in ast.walk(value)
+            ):
                 return name
             case ast.Assign(targets=[ast.Name(id=name)], value=value) if is_data(value):
                 return name
@@ -197,14 +239,24 @@ class Definitions:
 
     def tests(self, statement: ast.stmt, seen: frozenset[str] = frozenset()) -> bool:
         """Whether a statement checks something, itself or in the functions of the tests that it names."""
-        if isinstance(statement, ast.Expr) and not any(isinstance(node, ast.Call) for node in ast.walk(statement.value)):
+        if isinstance(statement, ast.Expr) and not any(
+            isinstance(node, ast.Call) for node in ast.walk(statement.value)
+        ):
             return False
-        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call) and isinstance(statement.value.func, ast.Name):
+        if (
+            isinstance(statement, ast.Expr)
+            and isinstance(statement.value, ast.Call)
+            and isinstance(statement.value.func, ast.Name)
+        ):
             called = self.bodies.get(statement.value.func.id)
             if isinstance(called, ast.AsyncFunctionDef) or (called is not None and _is_generator(called)):
                 return False  # it makes an object that is never run
         checks = _Checks(self, seen)
-        for part in statement.body if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) else [statement]:
+        for part in (
+            statement.body
+            if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+            else [statement]
+        ):
             checks.visit(part)
         return checks.found
 
@@ -216,14 +268,22 @@ class Definitions:
     def examples(self) -> list[str]:
         """Return the docstrings of the tests with examples."""
         nodes = [
-            node for node in ast.walk(self._tree) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+            node
+            for node in ast.walk(self._tree)
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         ]
-        return [text for node in nodes if (text := ast.get_docstring(node)) and doctest.DocTestParser().get_examples(text)]
+        return [
+            text for node in nodes if (text := ast.get_docstring(node)) and doctest.DocTestParser().get_examples(text)
+        ]
 
     def uncalled(self) -> list[ast.stmt]:
-        """Return calls of the functions `test_…` without parameters and of the test cases, for tests that call nothing."""
+        """Return calls of the functions `test_…` without parameters and of the test cases, for tests that call
+        nothing.
+        """
         names = [name for name, f in self.functions.items() if name.startswith("test") and not ast.unparse(f.args)]
-        return ast.parse("\n".join([*(f"{name}()" for name in names), *(["unittest.main()"] if self.cases() else [])])).body
+        return ast.parse(
+            "\n".join([*(f"{name}()" for name in names), *(["unittest.main()"] if self.cases() else [])])
+        ).body
 
 
 def _is_generator(node: ast.stmt) -> bool:
@@ -233,7 +293,11 @@ def _is_generator(node: ast.stmt) -> bool:
 def _changed_names(body: Iterable[ast.stmt]) -> Iterator[str]:
     """Yield the names of the module that are bound by more than definitions and plain assignments."""
     for statement in body:
-        plain = isinstance(statement, ast.Assign) and len(statement.targets) == 1 and isinstance(statement.targets[0], ast.Name)
+        plain = (
+            isinstance(statement, ast.Assign)
+            and len(statement.targets) == 1
+            and isinstance(statement.targets[0], ast.Name)
+        )
         if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield statement.name
             for node in ast.walk(statement):
@@ -242,12 +306,15 @@ def _changed_names(body: Iterable[ast.stmt]) -> Iterator[str]:
         elif isinstance(statement, ast.Import | ast.ImportFrom):
             yield from (alias.asname or alias.name for alias in statement.names)
         else:
-            stored = Counter(n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load))
+            stored = Counter(
+                n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)
+            )
             yield from (name for name, times in stored.items() if not plain or times > 1)
 
 
 def _risky(nodes: list[ast.AST]) -> Iterator[str]:
-    """Yield the names whose value may be changed in place: what is passed to a call, or has its methods called or items set.
+    """Yield the names whose value may be changed in place: what is passed to a call, or has its methods called or items
+    set.
 
     An item that is named once alone is passed for good.
     """
@@ -257,7 +324,9 @@ def _risky(nodes: list[ast.AST]) -> Iterator[str]:
         if isinstance(node, ast.Call) and not (isinstance(node.func, ast.Name) and node.func.id in _HARMLESS):
             inside = [*node.args, *(keyword.value for keyword in node.keywords)]
             inside = [part.value if isinstance(part, ast.Starred) else part for part in inside]
-            inside = [part for part in inside if not (isinstance(part, ast.Subscript) and items[ast.unparse(part)] == 1)]
+            inside = [
+                part for part in inside if not (isinstance(part, ast.Subscript) and items[ast.unparse(part)] == 1)
+            ]
             if isinstance(node.func, ast.Attribute) and node.func.attr != "items":
                 inside.append(node.func.value)
         elif isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
@@ -277,7 +346,11 @@ def test_methods(case: ast.ClassDef) -> list[list[ast.stmt]]:
     for statement in case.body:
         if isinstance(statement, ast.Pass | ast.Expr):
             continue
-        if not isinstance(statement, ast.FunctionDef) or not statement.name.startswith("test") or statement.decorator_list:
+        if (
+            not isinstance(statement, ast.FunctionDef)
+            or not statement.name.startswith("test")
+            or statement.decorator_list
+        ):
             raise NotWrittenOutError
         if len(statement.args.args) != 1 or _is_generator(statement):
             raise NotWrittenOutError
@@ -297,7 +370,9 @@ class _Methods(ast.NodeTransformer):
 
     def visit_Expr(self, node: ast.Expr) -> ast.stmt:
         match node.value:
-            case ast.Call(func=ast.Attribute(value=ast.Name(id=own), attr=name), args=arguments, keywords=[]) if own == self._own:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=own), attr=name), args=arguments, keywords=[]) if (
+                own == self._own
+            ):
                 return _assertion(name, arguments) or node
             case _:
                 return node

@@ -16,8 +16,8 @@ _READS: Final = re.compile(r"\binput\s*\(|\bstdin\b|\bopen\s*\(\s*0\b|\bfileinpu
 def code_blocks(text: str) -> list[str]:
     """Return the fenced blocks that are marked as Python or have no language, without the indent of their fences.
 
-    Fences are those of CommonMark: at least three backticks or tildes, closed by as many of them. A block that is not closed reaches to
-    the next fence with a language of Python, or to the end.
+    Fences are those of CommonMark: at least three backticks or tildes, closed by as many of them. A block that is not
+    closed reaches to the next fence with a language of Python, or to the end.
     """
     blocks: list[str] = []
     around: list[_Fence] = []  # open fences that are longer than the one within them
@@ -64,7 +64,8 @@ def choose_block(text: str, names: Iterable[str] = (), *, reads: bool = False) -
 
     Args:
         text: The text of a model.
-        names: Names that the tests call. The last block that defines all of them is the program, otherwise the last that defines one.
+        names: Names that the tests call. The last block that defines all of them is the program, otherwise the last
+            that defines one.
         reads: Whether the tests are of standard input. Then the last block that reads it is the program.
 
     Returns:
@@ -74,7 +75,10 @@ def choose_block(text: str, names: Iterable[str] = (), *, reads: bool = False) -
     if not blocks:
         return text
     wanted = set(names)
-    counts = [len(wanted & _define(block, wanted)) if wanted else int(reads and bool(_READS.search(block))) for block in blocks]
+    counts = [
+        len(wanted & _define(block, wanted)) if wanted else int(reads and bool(_READS.search(block)))
+        for block in blocks
+    ]
     most = max(counts)
     return next(block for block, count in zip(reversed(blocks), reversed(counts), strict=True) if count == most)
 

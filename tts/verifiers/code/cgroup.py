@@ -1,6 +1,8 @@
-"""A control group of its own for the processes of a program, where this process may make one: the kernel bounds their memory as a whole.
+"""A control group of its own for the processes of a program, where this process may make one: the kernel bounds their
+memory as a whole.
 
-It counts all memory: private, shared, files in memory and the kernel's own. Version 2 and the memory hierarchy of version 1 are used.
+It counts all memory: private, shared, files in memory and the kernel's own. Version 2 and the memory hierarchy of
+version 1 are used.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ class ControlGroup:
     def killed(self) -> bool:
         """Whether the kernel has killed a process of the group for its memory."""
         try:
-            text = (self.path / ("memory.events" if self.version == 2 else "memory.oom_control")).read_text(encoding="ascii")
+            text = (self.path / ("memory.events" if self.version == 2 else "memory.oom_control")).read_text(
+                encoding="ascii"
+            )
         except OSError:
             return False
         return bool(re.search(r"^oom_kill [1-9]", text, re.MULTILINE))
@@ -71,7 +75,9 @@ def make(name: str, memory: int) -> ControlGroup | None:
     group = ControlGroup(parent / f"{_PREFIX}{os.getpid()}-{name}", version)
     try:
         group.path.mkdir()
-        (group.path / ("memory.max" if version == 2 else "memory.limit_in_bytes")).write_text(str(memory), encoding="ascii")
+        (group.path / ("memory.max" if version == 2 else "memory.limit_in_bytes")).write_text(
+            str(memory), encoding="ascii"
+        )
     except OSError:
         group.remove()
         return None
@@ -110,7 +116,11 @@ def candidates(own: str, mounts: str) -> list[tuple[Path, int]]:
     for line in mounts.splitlines():
         _, top, kind, options, *_ = line.split()
         if kind == "cgroup" and "memory" in options.split(","):
-            paths = [path for _, names, path in (entry.split(":", 2) for entry in own.splitlines()) if "memory" in names.split(",")]
+            paths = [
+                path
+                for _, names, path in (entry.split(":", 2) for entry in own.splitlines())
+                if "memory" in names.split(",")
+            ]
             found += [(Path(top + path), 1) for path in paths]
         elif kind == "cgroup2":
             paths = [path for number, _, path in (entry.split(":", 2) for entry in own.splitlines()) if number == "0"]

@@ -1,4 +1,6 @@
-"""Conditions on the values that a program's process sends: the parts of an assertion that it evaluates, and those that are decided here."""
+"""Conditions on the values that a program's process sends: the parts of an assertion that it evaluates, and those that
+are decided here.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,8 @@ class AskedParts:
     """What the program's process evaluates in a step, and the clauses so far."""
 
     number: int
-    values: list[tuple[str, str | None, bool]] = field(default_factory=list)  # source, the name that keeps it, whether truth is asked
+    # source, the name that keeps it, whether truth is asked
+    values: list[tuple[str, str | None, bool]] = field(default_factory=list)
     clauses: list[Clause] = field(default_factory=list)
     asserts: int = 0
 
@@ -71,7 +74,9 @@ def said_of(values: Sequence[Wire], index: int) -> Wire:
 
 
 def condition_of(node: ast.expr, parts: AskedParts) -> Condition:
-    """Return a condition on the values of a step, with each expression that is no data asked of the program's process."""
+    """Return a condition on the values of a step, with each expression that is no data asked of the program's
+    process.
+    """
     match node:
         case ast.BoolOp(op=op, values=operands):
             inner = [condition_of(operand, parts) for operand in operands]
@@ -83,7 +88,9 @@ def condition_of(node: ast.expr, parts: AskedParts) -> Condition:
         case ast.Compare():
             if (compared := _comparison(node, parts)) is not None:
                 return compared
-        case ast.Call(func=ast.Name(id="isclose") | ast.Attribute(attr="isclose", value=ast.Name(id="math")), args=[left, right]):
+        case ast.Call(
+            func=ast.Name(id="isclose") | ast.Attribute(attr="isclose", value=ast.Name(id="math")), args=[left, right]
+        ):
             if (near := _near([left, right], _tolerances(node), parts)) is not None:
                 return near
         case _:
@@ -119,13 +126,19 @@ def _is_single(node: ast.expr) -> bool:
 
 
 def _operand(node: ast.expr, parts: AskedParts) -> Callable[[Sequence[Wire]], Wire]:
-    """Return a function that reads the value of an operand; the distance of a value and data, `abs(f(x) - 2)`, is computed here."""
+    """Return a function that reads the value of an operand; the distance of a value and data, `abs(f(x) - 2)`, is
+    computed here.
+    """
     if is_data(node):
         constant = wire(data_of(node))
         return lambda _: constant
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "abs" and len(node.args) == 1:
         inner = node.args[0]
-        if isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.Sub) and is_data(inner.left) is not is_data(inner.right):
+        if (
+            isinstance(inner, ast.BinOp)
+            and isinstance(inner.op, ast.Sub)
+            and is_data(inner.left) is not is_data(inner.right)
+        ):
             left, right = _operand(inner.left, parts), _operand(inner.right, parts)
             return lambda values: _distance(left(values), right(values))
     index = parts.ask(node)

@@ -28,14 +28,16 @@ def check_docker() -> None:
     try:
         docker.from_env().close()  # it asks the daemon for its version
     except docker.errors.DockerException as failure:
-        raise CapabilityError(f"sandbox is 'docker', but no Docker daemon answers: {_line(failure)}", hint=_ENDS) from failure
+        raise CapabilityError(
+            f"sandbox is 'docker', but no Docker daemon answers: {_line(failure)}", hint=_ENDS
+        ) from failure
 
 
 def run_in_container(program: str, tests: str, limits: SandboxLimits) -> ProgramResult:
     """Run a Python program with its tests in a new container without network, and return the outcome.
 
-    Docker limits memory and processes, and kills a program that passes a limit. The outcome is then "crashed"; the sandbox
-    (`tts.verifiers.code.sandbox.run`) would name the limit. The image is downloaded on first use.
+    Docker limits memory and processes, and kills a program that passes a limit. The outcome is then "crashed"; the
+    sandbox (`tts.verifiers.code.sandbox.run`) would name the limit. The image is downloaded on first use.
 
     Raises:
         MissingDependency: llm-sandbox or docker is not installed.
@@ -45,7 +47,12 @@ def run_in_container(program: str, tests: str, limits: SandboxLimits) -> Program
     steps = steps_of(tests)
     seconds = limits.seconds_of(steps)
     most = limits.output + steps.longest  # with the report, which holds the start of the output once more
-    bounds = {"network_mode": "none", "mem_limit": limits.memory, "pids_limit": limits.processes, "stop_signal": "SIGKILL"}
+    bounds = {
+        "network_mode": "none",
+        "mem_limit": limits.memory,
+        "pids_limit": limits.processes,
+        "stop_signal": "SIGKILL",
+    }
     mark, started, wrote = secrets.token_hex(8), time.monotonic(), 0
 
     def watch(text: str) -> None:
@@ -56,14 +63,22 @@ def run_in_container(program: str, tests: str, limits: SandboxLimits) -> Program
 
     try:
         with package.SandboxSession(
-            lang="python", runtime_configs=bounds, skip_environment_setup=True, keep_template=True, encoding_errors="replace"
+            lang="python",
+            runtime_configs=bounds,
+            skip_environment_setup=True,
+            keep_template=True,
+            encoding_errors="replace",
         ) as session:
             script = _script(program, steps, mark, limits)
             said = session.run(script, timeout=seconds, on_stdout=watch, on_stderr=watch)
     except package.exceptions.SandboxTimeoutError:
-        return ProgramResult(ProgramOutcome.TIMEOUT, f"it ran for more than {seconds:g} seconds", seconds=time.monotonic() - started)
+        return ProgramResult(
+            ProgramOutcome.TIMEOUT, f"it ran for more than {seconds:g} seconds", seconds=time.monotonic() - started
+        )
     except Exception as failure:  # another package's errors, of many kinds
-        raise VerifierError(f"the container failed: {type(failure).__name__}: {_line(failure)}", hint=_ENDS) from failure
+        raise VerifierError(
+            f"the container failed: {type(failure).__name__}: {_line(failure)}", hint=_ENDS
+        ) from failure
     return _read(said.stdout, mark, steps, time.monotonic() - started, flooded=wrote > most)
 
 
@@ -73,13 +88,17 @@ def _read(stdout: str, mark: str, tests: CodeTests, seconds: float, *, flooded: 
     if flooded:
         return judged({"flood": True}, tests, stdout[:_KEPT], seconds)
     if not found:
-        return ProgramResult(ProgramOutcome.CRASHED, "it ended by itself, before its tests", output=stdout[:_KEPT], seconds=seconds)
+        return ProgramResult(
+            ProgramOutcome.CRASHED, "it ended by itself, before its tests", output=stdout[:_KEPT], seconds=seconds
+        )
     try:
         (verdict, printed), _ = json.JSONDecoder().raw_decode(last)  # processes that it left running may write after it
         if not {"error", "flood", "steps"} & dict(verdict).keys() or not isinstance(printed, str):
             raise ValueError("no report")
     except (ValueError, TypeError, RecursionError):  # the program has written the mark itself
-        return ProgramResult(ProgramOutcome.CRASHED, "it wrote a report that cannot be read", output=before[:_KEPT], seconds=seconds)
+        return ProgramResult(
+            ProgramOutcome.CRASHED, "it wrote a report that cannot be read", output=before[:_KEPT], seconds=seconds
+        )
     return judged(verdict, tests, (before + printed)[:_KEPT], seconds)
 
 

@@ -1,15 +1,17 @@
-"""Tests of programs as JSON: texts on standard input with the output that is expected, and calls of a function with its result.
+"""Tests of programs as JSON: texts on standard input with the output that is expected, and calls of a function with its
+result.
 
     [{"stdin": "3 4", "stdout": "7"}, …]
     [{"function": "add", "arguments": [3, 4], "returns": 7}, …]
 
-A test of standard input runs the program's file as a process of its own. A test of a call runs in the program's process; the function
-is a method of the class `Solution` where the program has one. What is expected stays in this process.
+A test of standard input runs the program's file as a process of its own. A test of a call runs in the program's
+process; the function is a method of the class `Solution` where the program has one. What is expected stays in this
+process.
 
 Source: the forms and comparisons of LiveCodeBench (lcb_runner/evaluation/testing_util.py) and APPS. Differs:
     - a program is run as it is, in a process of its own, and not wrapped in a function;
-    - `"compare": "tokens"`, the default, takes any white space between words; "lines" keeps lines apart, as LiveCodeBench does, but not
-      the number of blanks within one.
+    - `"compare": "tokens"`, the default, takes any white space between words; "lines" keeps lines apart, as
+      LiveCodeBench does, but not the number of blanks within one.
 """
 
 from __future__ import annotations
@@ -62,13 +64,17 @@ def step_of(test: Mapping[str, Any]) -> tuple[dict[str, Any], Clause]:
     """Return what the program's process is asked to do for a test, and the condition on what it reports."""
     if "stdin" in test:
         expected = str(test["stdout"])
-        same = _same_output(expected, by_line=test.get("compare") == "lines", tolerance=float(test.get("tolerance", TOLERANCE)))
+        same = _same_output(
+            expected, by_line=test.get("compare") == "lines", tolerance=float(test.get("tolerance", TOLERANCE))
+        )
         asked = {"stdin": test["stdin"], "most": 4 * len(expected.encode()) + _SPARE, "test": True}
         return asked, Clause(lambda values: same(said_of(values, 0)), f"the output is not {shown(expected)}", of=(0,))
     name, returns = test["function"], wire(test["returns"])
     call = f"(Solution().{name} if 'Solution' in globals() else {name})({', '.join(map(repr, test['arguments']))})"
     condition: Callable[[Sequence[Wire]], bool] = lambda values: equal(_as_lists(said_of(values, 0)), returns)  # noqa: E731 - of this type
-    return {"values": [[call, None, False]], "test": True}, Clause(condition, f"{name} does not return {shown(test['returns'])}", of=(0,))
+    return {"values": [[call, None, False]], "test": True}, Clause(
+        condition, f"{name} does not return {shown(test['returns'])}", of=(0,)
+    )
 
 
 def _check_test(number: int, test: Any) -> None:
@@ -79,11 +85,17 @@ def _check_test(number: int, test: Any) -> None:
         if not (isinstance(test["stdin"], str) and isinstance(test["stdout"], str)):
             raise BadTestError(f"test {number} has {shown(test)}, but stdin and stdout must be texts")
         if test.get("compare", "tokens") not in ("tokens", "lines"):
-            raise BadTestError(f"test {number} has compare {shown(test['compare'])}, but it must be 'tokens' or 'lines'")
+            raise BadTestError(
+                f"test {number} has compare {shown(test['compare'])}, but it must be 'tokens' or 'lines'"
+            )
         tolerance = test.get("tolerance", TOLERANCE)
         if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 <= tolerance < 1:
-            raise BadTestError(f"test {number} has tolerance {shown(tolerance)}, but it must be a number from 0 to below 1")
-    elif not (isinstance(test["function"], str) and test["function"].isidentifier() and isinstance(test["arguments"], list)):
+            raise BadTestError(
+                f"test {number} has tolerance {shown(tolerance)}, but it must be a number from 0 to below 1"
+            )
+    elif not (
+        isinstance(test["function"], str) and test["function"].isidentifier() and isinstance(test["arguments"], list)
+    ):
         raise BadTestError(f"test {number} is {shown(test)}, but function must be a name, and arguments a list")
 
 
@@ -128,4 +140,6 @@ def _same_word(found: str, wanted: str, tolerance: float) -> bool:
     if Decimal(found) == Decimal(wanted):
         return True
     is_real = not wanted.lstrip("+-").isdecimal()
-    return is_real and bool(tolerance) and math.isclose(float(found), float(wanted), rel_tol=tolerance, abs_tol=tolerance)
+    return (
+        is_real and bool(tolerance) and math.isclose(float(found), float(wanted), rel_tol=tolerance, abs_tol=tolerance)
+    )

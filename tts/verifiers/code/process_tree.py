@@ -36,7 +36,8 @@ def memory_of(processes: Iterable[tuple[int, int]]) -> int:
     """Return the bytes that processes hold; pages that several share are counted once.
 
     Args:
-        processes: Each with its resident memory, which is counted where the kernel does not report the proportional one.
+        processes: Each with its resident memory, which is counted where the kernel does not report the proportional
+            one.
     """
     return sum(_memory_of(pid, resident) for pid, resident in processes)
 

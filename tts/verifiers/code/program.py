@@ -1,7 +1,8 @@
 """Runs a program and the steps of its tests in this process, and reports their values as plain data.
 
-It imports only the standard library: the sandbox loads it by its path, and a container gets its text. For a step that compares, the
-process evaluates the program's side alone and knows nothing of the value that is expected. `steps` decides the comparison elsewhere.
+It imports only the standard library: the sandbox loads it by its path, and a container gets its text. For a step that
+compares, the process evaluates the program's side alone and knows nothing of the value that is expected. `steps`
+decides the comparison elsewhere.
 """
 
 from __future__ import annotations
@@ -28,14 +29,16 @@ _DEEPEST, _DIGITS, _FAULT, _LAST = 200, 4096, 200, 1 << 16
 Wire = Any  # JSON: what is null, true, a small number, a text or a list itself; all else {kind: content}
 
 
-def run_program(program: str, steps: list[dict[str, Any]], room: int, folder: str, seconds: float = 0.0) -> dict[str, Any]:
+def run_program(
+    program: str, steps: list[dict[str, Any]], room: int, folder: str, seconds: float = 0.0
+) -> dict[str, Any]:
     """Run a program as the module `solution`, then the steps in its namespace; return the report.
 
     Args:
-        steps: Each has "do": a statement; or "values": expressions, each with a name that keeps its value here or None, and whether only
-            its truth is asked; or "unittest": names of
-            test cases; or "doctest": docstrings; or "stdin": a text, on which the program's file is run. "test": whether it is a test; a
-            step that is none and fails ends the run.
+        steps: Each has "do": a statement; or "values": expressions, each with a name that keeps its value here or None,
+            and whether only its truth is asked; or "unittest": names of
+            test cases; or "doctest": docstrings; or "stdin": a text, on which the program's file is run. "test":
+            whether it is a test; a step that is none and fails ends the run.
         room: Largest size of the values, in characters.
         folder: Where the program's file is written.
         seconds: Limit of each step; 0: none. A step in this process that passes it ends the process by SIGALRM.
@@ -65,7 +68,9 @@ def run_program(program: str, steps: list[dict[str, Any]], room: int, folder: st
 
 
 def _run_file(program: str, steps: list[dict[str, Any]], folder: str, seconds: float) -> dict[str, Any]:
-    """Run the program's file for the text of each step, until one takes too long; return the report, whose values are the outputs."""
+    """Run the program's file for the text of each step, until one takes too long; return the report, whose values are
+    the outputs.
+    """
     path = f"{folder}/solution.py"
     try:
         _compile(program, path, "exec", dont_inherit=True)
@@ -83,7 +88,11 @@ def _run_file(program: str, steps: list[dict[str, Any]], folder: str, seconds: f
 
 def _written(step: dict[str, Any], path: str, folder: str, seconds: float) -> dict[str, Any]:
     """Return the output of one run of the program's file, cut to the step's bytes, or its error."""
-    with open(f"{folder}/.in", "w+b") as given, open(f"{folder}/.out", "w+b") as out, open(f"{folder}/.err", "w+b") as err:  # noqa: PTH123
+    with (
+        open(f"{folder}/.in", "w+b") as given,  # noqa: PTH123
+        open(f"{folder}/.out", "w+b") as out,  # noqa: PTH123
+        open(f"{folder}/.err", "w+b") as err,  # noqa: PTH123
+    ):
         given.write(step["stdin"].encode("utf-8", "surrogatepass"))
         given.seek(0)
         running = subprocess.Popen(
@@ -108,7 +117,9 @@ def _written(step: dict[str, Any], path: str, folder: str, seconds: float) -> di
 
 
 def _as_module(module: types.ModuleType, program: str, folder: str) -> str:
-    """Register the program's module, as it and as the main module, and write its file, which is found by imports; return its path."""
+    """Register the program's module, as it and as the main module, and write its file, which is found by imports;
+    return its path.
+    """
     path = f"{folder}/solution.py"
     try:
         with open(path, "w", encoding="utf-8", errors="surrogatepass", newline="") as file:  # noqa: PTH123 - a text
@@ -200,8 +211,8 @@ def _line(failure: BaseException) -> str:
 def encode(value: Any, left: list[int], depth: int = 0) -> Wire:
     """Return a value as JSON, by its plain data; an object that is not plain data is {"o": the name of its type}.
 
-    A subclass of a plain type is encoded by the data of that type, whatever methods it has. Numbers of other types are encoded by their
-    exact value; mappings and sets of other types as dict and set.
+    A subclass of a plain type is encoded by the data of that type, whatever methods it has. Numbers of other types are
+    encoded by their exact value; mappings and sets of other types as dict and set.
 
     Args:
         left: [the room in characters], counted down; what has no room is encoded as an object.

@@ -1,12 +1,12 @@
 """Runs an untrusted program with its tests in a sandbox, and returns an outcome for every way in which it may end.
 
-The sandbox contains the accidents of generated programs: endless loops, forks, floods of output, deleted files, open connections.
-It uses Landlock; a root of its own with one writable folder; namespaces of users, network, processes and System V IPC; a filter of system
-calls; resource limits; and a control group where one can be made. The parent process polls processes, memory and output. `bounds` lists
-which mechanism holds which bound on this machine.
+The sandbox contains the accidents of generated programs: endless loops, forks, floods of output, deleted files, open
+connections. It uses Landlock; a root of its own with one writable folder; namespaces of users, network, processes and
+System V IPC; a filter of system calls; resource limits; and a control group where one can be made. The parent process
+polls processes, memory and output. `bounds` lists which mechanism holds which bound on this machine.
 
-It is not a defence against an attacker. A hole in this machine's kernel is a hole in the sandbox. A program can also manipulate tests that
-run in its process (see `steps`).
+It is not a defence against an attacker. A hole in this machine's kernel is a hole in the sandbox. A program can also
+manipulate tests that run in its process (see `steps`).
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ class ProgramResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxLimits:
-    """Limits of a program: seconds, bytes of memory, concurrent processes, bytes of output, bytes of files in its folder.
+    """Limits of a program: seconds, bytes of memory, concurrent processes, bytes of output, bytes of files in its
+    folder.
 
     Tests in JSON have `seconds` each. `total`: seconds of all of them together; None: as many as the tests have.
     """
@@ -173,9 +174,12 @@ class _Program:
             "view": view(),
             "filter": str(_FILTER),
             "limits": {
-                "memory": limits.memory, "seconds": int(self._seconds) + 1, "file": limits.disk, "processes": limits.processes,
+                "memory": limits.memory,
+                "seconds": int(self._seconds) + 1,
+                "file": limits.disk,
+                "processes": limits.processes,
             },
-        }  # fmt: skip
+        }
         self._group = cgroup.make(self._mark, limits.memory + 2 * limits.disk + _OWN_MEMORY)
         with os.fdopen(writing, "wb"), os.fdopen(controlling, "wb"):
             self._process = subprocess.Popen(
@@ -256,7 +260,9 @@ class _Program:
         return self._process.poll() is not None or any(True for _ in descendants(self._process.pid))
 
     def _take(self, end: int, *, is_output: bool) -> bytes | None:
-        """Read at most one piece from a pipe and return it: empty where the pipe is closed, None where there is nothing yet."""
+        """Read at most one piece from a pipe and return it: empty where the pipe is closed, None where there is nothing
+        yet.
+        """
         try:
             piece = os.read(end, 1 << 16)
         except BlockingIOError:
@@ -274,7 +280,8 @@ class _Program:
             with suppress(ValueError, RecursionError):
                 said = json.loads(line)
                 if isinstance(said, dict) and said.get("mark") == self._mark:
-                    self._said = {**{key: said[key] for key in known & said.keys()}, **self._said}  # the first report holds
+                    # the first report holds
+                    self._said = {**{key: said[key] for key in known & said.keys()}, **self._said}
         return piece
 
     def _passed_limit(self) -> ProgramResult | None:
@@ -282,37 +289,51 @@ class _Program:
         own = 3 if self._tests.reads_input else 2  # processes of the sandbox
         if len(running) > self._limits.processes + own:
             return self._end_result(ProgramOutcome.PROCESSES, f"it had more than {self._limits.processes} processes")
-        if sum(resident for _, resident in running) > self._limits.memory and (now := time.monotonic()) > self._count_again:
+        if (
+            sum(resident for _, resident in running) > self._limits.memory
+            and (now := time.monotonic()) > self._count_again
+        ):
             memory = memory_of(running)
             self._count_again = time.monotonic() + _SLOW * (time.monotonic() - now)
             if memory > self._limits.memory:
-                return self._end_result(ProgramOutcome.MEMORY, f"its processes held more than {self._limits.memory} bytes")
+                return self._end_result(
+                    ProgramOutcome.MEMORY, f"its processes held more than {self._limits.memory} bytes"
+                )
         if self._isolated:
             return None  # its folder is bounded by its size
         held = held_in(self._folder)
         if held is None or held + unlinked(pid for pid, _ in running) > self._limits.disk:
-            return self._end_result(ProgramOutcome.DISK, f"its folder held more than {self._limits.disk} bytes or {MOST_FILES} files")
+            return self._end_result(
+                ProgramOutcome.DISK, f"its folder held more than {self._limits.disk} bytes or {MOST_FILES} files"
+            )
         return None
 
     def _verdict(self) -> ProgramResult:
         said = self._said
         if "refused" in said:
-            raise CapabilityError(str(said["refused"]), hint="give code(sandbox='docker'), or sandbox='none' to run programs without it")
+            raise CapabilityError(
+                str(said["refused"]), hint="give code(sandbox='docker'), or sandbox='none' to run programs without it"
+            )
         if {"error", "steps"} & said.keys():
             return judged(said, self._tests, self._text)
         if self._group is not None and self._group.killed():
-            return self._end_result(ProgramOutcome.MEMORY, f"the kernel ended it for more than {self._limits.memory} bytes")
+            return self._end_result(
+                ProgramOutcome.MEMORY, f"the kernel ended it for more than {self._limits.memory} bytes"
+            )
         status = int(said.get("status", 0))
         if os.WIFSIGNALED(status):
             number = os.WTERMSIG(status)
             if number == signal.SIGALRM:
-                return self._end_result(ProgramOutcome.TIMEOUT, f"it ran for more than {self._limits.seconds:g} seconds in a test")
+                return self._end_result(
+                    ProgramOutcome.TIMEOUT, f"it ran for more than {self._limits.seconds:g} seconds in a test"
+                )
             if number == signal.SIGXCPU:
                 return self._end_result(ProgramOutcome.TIMEOUT, "it used up its processor time")
             kind = ProgramOutcome.DISK if number == signal.SIGXFSZ else ProgramOutcome.CRASHED
             return self._end_result(kind, f"it was ended by {signal.Signals(number).name}")
         return self._end_result(
-            ProgramOutcome.CRASHED, f"it ended by itself, with code {os.waitstatus_to_exitcode(status)}, before its tests"
+            ProgramOutcome.CRASHED,
+            f"it ended by itself, with code {os.waitstatus_to_exitcode(status)}, before its tests",
         )
 
     @property
@@ -341,7 +362,9 @@ def steps_of(tests: str) -> CodeTests:
 
 
 def judged(said: Mapping[str, Any], tests: CodeTests, output: str, seconds: float = 0.0) -> ProgramResult:
-    """Return the outcome of a program from its report (see `program.run_program`), which the program may have written itself."""
+    """Return the outcome of a program from its report (see `program.run_program`), which the program may have written
+    itself.
+    """
     if "error" in said:
         kind = _KINDS.get(str(said.get("kind")), ProgramOutcome.ERROR)
         return ProgramResult(kind, str(said["error"])[:400], output=output, seconds=seconds)

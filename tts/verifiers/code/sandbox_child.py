@@ -1,11 +1,11 @@
 """The sandbox process: it isolates itself, then runs an untrusted program and its tests.
 
-It is run by its path (`python -I sandbox_child.py REPORT CONTROL`) and imports only the standard library, so that it starts fast. The
-program's process reports on the pipe REPORT; CONTROL is closed there, and gets the exit status of that process. The parent
-(`tts.verifiers.code.sandbox`) enforces the limits on time, processes, memory and output.
+It is run by its path (`python -I sandbox_child.py REPORT CONTROL`) and imports only the standard library, so that it
+starts fast. The program's process reports on the pipe REPORT; CONTROL is closed there, and gets the exit status of that
+process. The parent (`tts.verifiers.code.sandbox`) enforces the limits on time, processes, memory and output.
 
-There are three processes. This one creates the namespaces and waits. Its child is the first process of the new process namespace, whose
-end kills all others in it. The child of that process runs the program.
+There are three processes. This one creates the namespaces and waits. Its child is the first process of the new process
+namespace, whose end kills all others in it. The child of that process runs the program.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from typing import Any, Final, NoReturn
 _NEW_USER, _NEW_NET, _NEW_PID, _NEW_IPC, _NEW_MOUNT = 0x10000000, 0x40000000, 0x20000000, 0x08000000, 0x00020000
 _BIND, _RECURSIVE, _PRIVATE, _NO_DEVICES, _DETACH = 4096, 16384, 1 << 18, 6, 2
 _DEVICES, _WRITABLE, _MOST_FILES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"), ("/dev/shm",), 1000
-_MOUNT_SETATTR, _CREATE, _ADD_RULE, _RESTRICT = 442, 444, 445, 446  # numbers of system calls, equal on all 64-bit architectures
+# numbers of system calls, equal on all 64-bit architectures
+_MOUNT_SETATTR, _CREATE, _ADD_RULE, _RESTRICT = 442, 444, 445, 446
 _READ_ONLY, _AT_RECURSIVE, _AT_FDCWD = 1, 0x8000, -100
 NOBODY: Final = 65534
 _DEATH_SIGNAL, _NO_NEW_PRIVILEGES, _SUBREAPER, _DROP_BOUND, _CAPABILITY_VERSION = 1, 38, 36, 24, 0x20080522
@@ -63,8 +64,9 @@ def landlock_version() -> int:
 def isolate(config: dict[str, Any]) -> bool:
     """Enter new namespaces of users, network, processes, System V IPC and mounts, with a root of their own.
 
-    The root has the folder, shared memory, plain devices, and read-only what a Python program reads. All else is out of view: files, and
-    sockets by their path. The folder and shared memory lie in memory and hold `limits["file"]` bytes each, with unlinked files.
+    The root has the folder, shared memory, plain devices, and read-only what a Python program reads. All else is out of
+    view: files, and sockets by their path. The folder and shared memory lie in memory and hold `limits["file"]` bytes
+    each, with unlinked files.
 
     Returns:
         Whether the user `NOBODY`, who has no rights, is mapped beside this one.
@@ -74,7 +76,9 @@ def isolate(config: dict[str, Any]) -> bool:
     """
     mapped = _map_from_outside() if config["drop"] else None
     user, group = os.getuid(), os.getgid()
-    _call("a user and network namespace (unshare)", _libc.unshare(_NEW_USER | _NEW_NET | _NEW_PID | _NEW_IPC | _NEW_MOUNT))
+    _call(
+        "a user and network namespace (unshare)", _libc.unshare(_NEW_USER | _NEW_NET | _NEW_PID | _NEW_IPC | _NEW_MOUNT)
+    )
     drop = mapped is not None and mapped()
     if not drop:
         try:
@@ -114,7 +118,10 @@ def _new_root(folder: str, view: dict[str, Any], size: int) -> None:
 
 
 def _mount_memory(place: str, options: str) -> None:
-    _call(f"memory at {place}", _libc.mount(b"none", os.fsencode(place), b"tmpfs", ctypes.c_ulong(_NO_DEVICES), options.encode()))
+    _call(
+        f"memory at {place}",
+        _libc.mount(b"none", os.fsencode(place), b"tmpfs", ctypes.c_ulong(_NO_DEVICES), options.encode()),
+    )
 
 
 def _bind(source: int, place: str) -> None:
@@ -125,12 +132,17 @@ def _bind(source: int, place: str) -> None:
         os.makedirs(os.path.dirname(place), exist_ok=True)  # noqa: PTH103, PTH120
         os.close(os.open(place, os.O_CREAT | os.O_WRONLY, 0o644))
     path = f"/proc/self/fd/{source}".encode()
-    _call("a mount of what is needed", _libc.mount(path, os.fsencode(place), None, ctypes.c_ulong(_BIND | _RECURSIVE), None))
+    _call(
+        "a mount of what is needed",
+        _libc.mount(path, os.fsencode(place), None, ctypes.c_ulong(_BIND | _RECURSIVE), None),
+    )
     os.close(source)
 
 
 def _map_from_outside() -> Any:
-    """Start a process outside of the namespace; return a function that lets it map two users, and returns whether it could."""
+    """Start a process outside of the namespace; return a function that lets it map two users, and returns whether it
+    could.
+    """
     reading, writing = os.pipe()
     helper = os.fork()
     if not helper:
@@ -184,7 +196,8 @@ def _set_mount(what: str, path: bytes, flags: int, *, on: int = 0, off: int = 0)
 
 
 def restrict(folder: str, readable: list[str]) -> None:
-    """Give up all rights on files except to read and execute `readable` paths, to use plain devices, and all rights in the folder.
+    """Give up all rights on files except to read and execute `readable` paths, to use plain devices, and all rights in
+    the folder.
 
     Raises:
         RefusedError: Landlock is not available.
@@ -193,7 +206,9 @@ def restrict(folder: str, readable: list[str]) -> None:
     files = _FILES[min(version, max(_FILES))]
     attributes = struct.pack("QQQ", files, 3 if version >= 4 else 0, 3 if version >= 6 else 0)
     size = 24 if version >= 6 else 16 if version >= 4 else 8
-    rules = _call("Landlock (create_ruleset)", _libc.syscall(_CREATE, attributes, ctypes.c_size_t(size), ctypes.c_uint32(0)))
+    rules = _call(
+        "Landlock (create_ruleset)", _libc.syscall(_CREATE, attributes, ctypes.c_size_t(size), ctypes.c_uint32(0))
+    )
     devices = [(path, _TO_READ_AND_WRITE) for path in _DEVICES]
     own = [(path, files) for path in (folder, *_WRITABLE)]
     for path, rights in [*own, *((path, _TO_READ) for path in readable), *devices]:
@@ -203,16 +218,22 @@ def restrict(folder: str, readable: list[str]) -> None:
             continue  # the path does not exist here
         allowed = rights & files if os.path.isdir(path) else rights & files & _OF_A_FILE  # noqa: PTH112 - no more imports than it takes
         rule = struct.pack("=Qi", allowed, opened)
-        _call("Landlock (add_rule)", _libc.syscall(_ADD_RULE, ctypes.c_int(rules), ctypes.c_int(1), rule, ctypes.c_uint32(0)))
+        _call(
+            "Landlock (add_rule)",
+            _libc.syscall(_ADD_RULE, ctypes.c_int(rules), ctypes.c_int(1), rule, ctypes.c_uint32(0)),
+        )
         os.close(opened)
     _call("Landlock (restrict_self)", _libc.syscall(_RESTRICT, ctypes.c_int(rules), ctypes.c_uint32(0)))
     os.close(rules)
 
 
 def limit(limits: dict[str, int], others: int) -> None:
-    """Set limits on memory, processor time, open files and their size, and on processes beyond the `others` of the same user."""
+    """Set limits on memory, processor time, open files and their size, and on processes beyond the `others` of the same
+    user.
+    """
     kinds = {
-        resource.RLIMIT_NPROC: 2 * limits["processes"] + others + 2,  # twice, so that the parent sees that the limit is passed
+        # twice, so that the parent sees that the limit is passed
+        resource.RLIMIT_NPROC: 2 * limits["processes"] + others + 2,
         resource.RLIMIT_AS: limits["memory"],
         resource.RLIMIT_CPU: limits["seconds"] + 1,
         resource.RLIMIT_FSIZE: limits["file"],

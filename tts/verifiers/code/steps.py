@@ -1,8 +1,8 @@
 """Tests of programs, split into what the program's process evaluates and what is decided out of its reach.
 
-An assertion that compares a call with plain data is split in two. The program's process evaluates an expression, and this process decides
-a condition on its value. Loops over literals, and test functions of assertions alone, are written out first. All other
-statements run beside the program as they are.
+An assertion that compares a call with plain data is split in two. The program's process evaluates an expression, and
+this process decides a condition on its value. Loops over literals, and test functions of assertions alone, are written
+out first. All other statements run beside the program as they are.
 """
 
 from __future__ import annotations
@@ -16,7 +16,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from tts.verifiers.code.assertions import Definitions, NotWrittenOutError, as_assertions, is_idle, is_runner, spliced, test_methods
+from tts.verifiers.code.assertions import (
+    Definitions,
+    NotWrittenOutError,
+    as_assertions,
+    is_idle,
+    is_runner,
+    spliced,
+    test_methods,
+)
 from tts.verifiers.code.conditions import MOST_PARTS, AskedParts, Clause, NotPlainError, condition_of, said_of
 from tts.verifiers.code.json_tests import parse_json_tests, step_of
 from tts.verifiers.code.values import NotDataError, data_of
@@ -47,7 +55,9 @@ class CodeStep:
     def words(self) -> set[str]:
         """Return the words in what the program's process is asked to do."""
         sources = [self.asked.get("do", ""), *self.asked.get("unittest", ()), *self.asked.get("doctest", ())]
-        return set(re.findall(r"\w+", "\n".join([*sources, *(source for source, _, _ in self.asked.get("values", ()))])))
+        return set(
+            re.findall(r"\w+", "\n".join([*sources, *(source for source, _, _ in self.asked.get("values", ()))]))
+        )
 
     def fault(self, said: Mapping[str, Any]) -> str:
         """Return why the step failed, from the report of the program's process; "" if it passed."""
@@ -132,7 +142,9 @@ def _json_steps(given: Sequence[Mapping[str, Any]], tests: str) -> CodeTests:
         raise NothingTestedError
     steps = [CodeStep(asked, (clause,)) for asked, clause in map(step_of, given)]
     room = _ROOM + 64 * len(tests) + sum(step.asked.get("most", 0) for step in steps)
-    return CodeTests(tuple(steps), room, frozenset(test["function"] for test in given if "function" in test), len(steps))
+    return CodeTests(
+        tuple(steps), room, frozenset(test["function"] for test in given if "function" in test), len(steps)
+    )
 
 
 class _Reading:
@@ -165,7 +177,11 @@ class _Reading:
     def _mentioned_steps(self) -> list[CodeStep]:
         kept = [(step, name, step.words()) for step, name in self._steps]
         while True:
-            left = [part for part in kept if part[1] not in self._used or any(part[1] in other[2] for other in kept if other[1] != part[1])]
+            left = [
+                part
+                for part in kept
+                if part[1] not in self._used or any(part[1] in other[2] for other in kept if other[1] != part[1])
+            ]
             if len(left) == len(kept):
                 return [step for step, _, _ in left]
             kept = left
@@ -198,7 +214,11 @@ class _Reading:
     def _run_by(self, runner: str) -> Iterator[CodeStep]:
         """Yield the steps of a call of unittest or doctest."""
         if runner == "doctest":
-            yield CodeStep({"doctest": texts, "test": True} if (texts := self._defined.examples()) else {"do": "pass", "test": False})
+            yield CodeStep(
+                {"doctest": texts, "test": True}
+                if (texts := self._defined.examples())
+                else {"do": "pass", "test": False}
+            )
             return
         cases = self._defined.cases()
         parts = AskedParts(len(self._steps))
@@ -225,7 +245,11 @@ class _Reading:
             match statement:
                 case _ if is_idle(statement):
                     continue
-                case ast.Assert(test=ast.Call(func=ast.Name(id="all"), args=[ast.GeneratorExp() | ast.ListComp() as every], keywords=[])):
+                case ast.Assert(
+                    test=ast.Call(
+                        func=ast.Name(id="all"), args=[ast.GeneratorExp() | ast.ListComp() as every], keywords=[]
+                    )
+                ):
                     self._write_out([_loop(every)], dict(names), parts, depth + 1)
                 case ast.Assert(test=test):
                     node = self._put_in(test, names)
@@ -241,11 +265,16 @@ class _Reading:
                         self._write_out(inner, names, parts, depth + 1)
                 case ast.Assign(targets=[ast.Name(id=name)], value=value):
                     names[name] = self._keep(name, self._put_in(value, names), parts)
-                case ast.Expr(value=ast.Call(func=ast.Name(id=name), keywords=[]) as call) if name in self._defined.functions:
+                case ast.Expr(value=ast.Call(func=ast.Name(id=name), keywords=[]) as call) if (
+                    name in self._defined.functions
+                ):
                     function = self._defined.functions[name]
                     self._used.add(name)
                     arguments = [self._put_in(argument, names) for argument in call.args]
-                    inside = {p: self._keep(p, a, parts) for p, a in zip(_parameters(function, len(arguments)), arguments, strict=True)}
+                    inside = {
+                        p: self._keep(p, a, parts)
+                        for p, a in zip(_parameters(function, len(arguments)), arguments, strict=True)
+                    }
                     self._write_out(function.body, {**self._known, **inside}, parts, depth + 1)
                 case ast.Expr(value=ast.Call() as call) if depth:
                     _ask_expression(self._put_in(call, names), parts)
@@ -261,7 +290,9 @@ class _Reading:
         return _Folded().visit(_PutIn(names).visit(copy.deepcopy(node))) if found & names.keys() else node
 
     def _keep(self, name: str, node: ast.expr, parts: AskedParts) -> ast.expr:
-        """Return what stands for a name: a literal or a name of the program, or else a new name that keeps the value."""
+        """Return what stands for a name: a literal or a name of the program, or else a new name that keeps the
+        value.
+        """
         if isinstance(node, ast.Name) or (self._defined.constant_of(name, node) is not None):
             return node
         kept = f"_kept_{parts.number}_{len(parts.values)}"
@@ -293,7 +324,14 @@ def _plain_step(parts: AskedParts) -> CodeStep:
 
 def _parameters(function: ast.FunctionDef, count: int) -> list[str]:
     taken = function.args
-    if taken.vararg or taken.kwarg or taken.kwonlyargs or taken.defaults or taken.posonlyargs or len(taken.args) != count:
+    if (
+        taken.vararg
+        or taken.kwarg
+        or taken.kwonlyargs
+        or taken.defaults
+        or taken.posonlyargs
+        or len(taken.args) != count
+    ):
         raise NotPlainError
     return [argument.arg for argument in taken.args]
 
@@ -345,7 +383,11 @@ def _rows(items: ast.expr) -> list[ast.expr]:
 def _unpack(target: ast.expr, row: ast.expr) -> dict[str, ast.expr]:
     if isinstance(target, ast.Name):
         return {target.id: row}
-    if isinstance(target, ast.Tuple | ast.List) and isinstance(row, ast.Tuple | ast.List) and len(target.elts) == len(row.elts):
+    if (
+        isinstance(target, ast.Tuple | ast.List)
+        and isinstance(row, ast.Tuple | ast.List)
+        and len(target.elts) == len(row.elts)
+    ):
         names: dict[str, ast.expr] = {}
         for inner, part in zip(target.elts, row.elts, strict=True):
             names |= _unpack(inner, part)

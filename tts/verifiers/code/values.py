@@ -1,7 +1,7 @@
 """Plain data: the values of expressions of literals, and their comparison with the values that a program sends.
 
-The values come from an untrusted process, as `program.encode` writes them. They are compared as texts that equal values share, so that
-no method of the program and no crafted hash takes part. Anything malformed equals nothing.
+The values come from an untrusted process, as `program.encode` writes them. They are compared as texts that equal values
+share, so that no method of the program and no crafted hash takes part. Anything malformed equals nothing.
 """
 
 from __future__ import annotations
@@ -19,18 +19,39 @@ from tts.verifiers.code.program import Wire, encode
 _MOST_BITS, _MOST_ITEMS, _MOST_DIGITS = 1 << 20, 10**6, 1 << 13
 _ROOM = 1 << 26  # of expected data, in characters
 _OPERATIONS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv, ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod, ast.Pow: operator.pow, ast.LShift: operator.lshift, ast.RShift: operator.rshift, ast.BitAnd: operator.and_,
-    ast.BitOr: operator.or_, ast.BitXor: operator.xor,
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow, ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift, ast.BitAnd: operator.and_, ast.BitOr: operator.or_, ast.BitXor: operator.xor,
 }  # fmt: skip
 _SIGNS: dict[type[ast.unaryop], Callable[[Any], Any]] = {
     ast.UAdd: operator.pos, ast.USub: operator.neg, ast.Invert: operator.invert, ast.Not: operator.not_,
 }  # fmt: skip
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     f.__name__: f
-    for f in (abs, bool, complex, dict, enumerate, float, frozenset, int, len, list, max, min, range, reversed, round, set, sorted, str,
-              sum, tuple, zip)
-}  # fmt: skip
+    for f in (
+        abs,
+        bool,
+        complex,
+        dict,
+        enumerate,
+        float,
+        frozenset,
+        int,
+        len,
+        list,
+        max,
+        min,
+        range,
+        reversed,
+        round,
+        set,
+        sorted,
+        str,
+        sum,
+        tuple,
+        zip,
+    )
+}
 _CONSTANTS = {"math.pi": math.pi, "math.e": math.e, "math.inf": math.inf, "math.nan": math.nan, "math.tau": math.tau}
 _ORDERS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
@@ -74,7 +95,9 @@ def _fold(node: ast.expr) -> Any:  # noqa: C901 - a case for each kind
         case ast.Set():
             return {_fold(e) for e in node.elts}
         case ast.Dict() if all(key is not None for key in node.keys):
-            return {_fold(key): _fold(value) for key, value in zip(node.keys, node.values, strict=True) if key is not None}
+            return {
+                _fold(key): _fold(value) for key, value in zip(node.keys, node.values, strict=True) if key is not None
+            }
         case ast.UnaryOp():
             return _SIGNS[type(node.op)](_fold(node.operand))
         case ast.BinOp():
@@ -103,7 +126,9 @@ def _call(name: str, arguments: list[Any]) -> Any:
 def _check_operation(op: ast.operator, left: Any, right: Any) -> None:
     """Refuse operations whose result may be large."""
     if not all(isinstance(operand, int | float | complex) for operand in (left, right)):
-        allowed = isinstance(op, ast.Add) or (isinstance(op, ast.BitOr | ast.BitAnd | ast.Sub | ast.BitXor) and isinstance(left, set))
+        allowed = isinstance(op, ast.Add) or (
+            isinstance(op, ast.BitOr | ast.BitAnd | ast.Sub | ast.BitXor) and isinstance(left, set)
+        )
         if isinstance(op, ast.Mult):
             times, items = (left, right) if isinstance(left, int) else (right, left)
             allowed = isinstance(times, int) and times * max(len(items), 1) <= _MOST_ITEMS
@@ -122,7 +147,8 @@ def wire(value: Any) -> Wire:
 
 
 def key(value: Wire, mark: str = "sent") -> str:
-    """Return a text that two values share exactly where `==` holds for them as plain data; NaN and objects equal nothing.
+    """Return a text that two values share exactly where `==` holds for them as plain data; NaN and objects equal
+    nothing.
 
     Raises:
         ValueError, TypeError, …: the value is malformed.
@@ -232,7 +258,9 @@ def shown_wire(value: Wire) -> str:
         if isinstance(value, dict):
             [(kind, content)] = value.items()
             if kind in ("o", "S", "d"):
-                return f"a {content}"[:80] if kind == "o" else f"{'a set' if kind == 'S' else 'a dict'} of {len(content)}"
+                return (
+                    f"a {content}"[:80] if kind == "o" else f"{'a set' if kind == 'S' else 'a dict'} of {len(content)}"
+                )
         return repr(plain(value))[:80]
     except MALFORMED:
         return "no plain data"

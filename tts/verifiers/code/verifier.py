@@ -19,14 +19,22 @@ from tts.verifiers.base import Calls, StepScores, Traits, Verifier
 from tts.verifiers.code.blocks import choose_block
 from tts.verifiers.code.container import check_docker, run_in_container
 from tts.verifiers.code.json_tests import HOW, BadTestError
-from tts.verifiers.code.sandbox import TEST_SOMETHING, ProgramOutcome, ProgramResult, SandboxLimits, run, steps_of, why_not
+from tts.verifiers.code.sandbox import (
+    TEST_SOMETHING,
+    ProgramOutcome,
+    ProgramResult,
+    SandboxLimits,
+    run,
+    steps_of,
+    why_not,
+)
 from tts.verifiers.code.steps import NothingTestedError, NotTestsError, read_tests
 
 _SOLUTION = re.compile(r"^class[ \t]+Solution\b", re.MULTILINE)
 _FUTURE = re.compile(r"^from[ \t]+__future__[^\n]*\n", re.MULTILINE)
 _PRELUDE_MODULES = (
-    "string", "re", "datetime", "collections", "heapq", "bisect", "copy", "math", "random", "statistics", "itertools", "functools",
-    "operator", "io", "json", "typing",
+    "string", "re", "datetime", "collections", "heapq", "bisect", "copy", "math", "random", "statistics", "itertools",
+    "functools", "operator", "io", "json", "typing",
 )  # fmt: skip
 # one line, before the program; the builtins come last, which names such as `pow` of math would hide
 PRELUDE = "; ".join(
@@ -49,48 +57,53 @@ def _check_own_tests(name: str, tests: Any) -> None:
 class Code(Verifier):
     """Scores the Python program in a solution by unit tests: 1 if all pass, else 0, or the share of tests that pass.
 
-    The program is a fenced block that is marked as Python or has no language: the last one that defines what the tests call, or, for tests
-    of standard input, that reads it; otherwise the last one (`tts.verifiers.code.blocks`). Without a block it is the whole text. A program
-    that raises or passes a limit scores 0. `outcome` returns the details.
+    The program is a fenced block that is marked as Python or has no language: the last one that defines what the tests
+    call, or, for tests of standard input, that reads it; otherwise the last one (`tts.verifiers.code.blocks`). Without
+    a block it is the whole text. A program that raises or passes a limit scores 0. `outcome` returns the details.
 
-    **Tests in JSON** are a list: `[{"stdin": "3 4", "stdout": "7"}]` runs the program's file for each text on standard input, and compares
-    what it writes, word by word. `[{"function": "add", "arguments": [3, 4], "returns": 7}]` calls a function, or a method of its class
-    `Solution`. Both keep what is expected out of reach of the program (`tts.verifiers.code.json_tests`). Each test has `seconds`; a test of
-    standard input that takes longer ends the run, and later ones count as failed.
+    **Tests in JSON** are a list: `[{"stdin": "3 4", "stdout": "7"}]` runs the program's file for each text on standard
+    input, and compares what it writes, word by word. `[{"function": "add", "arguments": [3, 4], "returns": 7}]` calls a
+    function, or a method of its class `Solution`. Both keep what is expected out of reach of the program
+    (`tts.verifiers.code.json_tests`). Each test has `seconds`; a test of standard input that takes longer ends the run,
+    and later ones count as failed.
 
-    **Tests in Python** run after the program, in its namespace. It runs as the module `solution`, whose file is in its folder. So what
-    `if __name__ == "__main__"` guards does not run.
+    **Tests in Python** run after the program, in its namespace. It runs as the module `solution`, whose file is in its
+    folder. So what `if __name__ == "__main__"` guards does not run.
 
-    A test is a top-level statement of the tests that checks something: an assertion, a bare comparison, a call of a function or test case
-    that has assertions, `unittest.main()`, `doctest.testmod()`. Statements below `if __name__ == "__main__"` are run. Functions `test_…`
-    and test cases that nothing calls are run where there is no other test. Tests that check nothing are refused.
+    A test is a top-level statement of the tests that checks something: an assertion, a bare comparison, a call of a
+    function or test case that has assertions, `unittest.main()`, `doctest.testmod()`. Statements below
+    `if __name__ == "__main__"` are run. Functions `test_…` and test cases that nothing calls are run where there is no
+    other test. Tests that check nothing are refused.
 
-    Comparisons of a call with plain data, `f(arguments) == data`, are decided outside of the program's process, which never has the data.
-    This holds in assertions, in loops over literals, and in functions and test cases of such assertions. The result is compared as the
-    plain data that it is; an object of another class equals no data. All other tests run in the program's process. A program can manipulate
-    those: by objects with an `__eq__` of their own; by replacing functions that the tests call; by reading the expected values in frames;
-    or by writing its own report. The sandbox itself contains accidents and is not a defence against an attacker
-    (`tts.verifiers.code.sandbox`). If Landlock, seccomp or a namespace is not available, a solver raises CapabilityError with the reason;
-    `tts doctor` lists the bounds that hold. With `sandbox="none"`, a program can also read the files and, as the same user, the memory of
-    this process; it can write outside of its folder; and only polling limits the number of processes of root's programs.
+    Comparisons of a call with plain data, `f(arguments) == data`, are decided outside of the program's process, which
+    never has the data. This holds in assertions, in loops over literals, and in functions and test cases of such
+    assertions. The result is compared as the plain data that it is; an object of another class equals no data. All
+    other tests run in the program's process. A program can manipulate those: by objects with an `__eq__` of their own;
+    by replacing functions that the tests call; by reading the expected values in frames; or by writing its own report.
+    The sandbox itself contains accidents and is not a defence against an attacker (`tts.verifiers.code.sandbox`). If
+    Landlock, seccomp or a namespace is not available, a solver raises CapabilityError with the reason; `tts doctor`
+    lists the bounds that hold. With `sandbox="none"`, a program can also read the files and, as the same user, the
+    memory of this process; it can write outside of its folder; and only polling limits the number of processes of
+    root's programs.
 
     Args:
         tests: Tests in Python or JSON; None: the problem's reference answer, which makes this verifier an oracle.
-        sandbox: "landlock"; "docker", a container of llm-sandbox; "none", limits without isolation, with all rights of the current
-            user, for trusted programs.
+        sandbox: "landlock"; "docker", a container of llm-sandbox; "none", limits without isolation, with all rights of
+            the current user, for trusted programs.
         credit: "all": 1 if all tests pass, else 0. "share": the share of tests that pass.
-        prelude: The programs before which the names of `typing`, `collections`, `math` and other modules are imported, as LiveCodeBench
-            does: "solution": those with a class `Solution`; "always"; "never".
+        prelude: The programs before which the names of `typing`, `collections`, `math` and other modules are imported,
+            as LiveCodeBench does: "solution": those with a class `Solution`; "always"; "never".
         seconds: Time limit of a program, above 0.
         memory_mb: The memory mb in MiB.
         processes: Concurrent ones.
         output_kb: The output kb in KiB.
 
-    The note of a score says how many tests pass, and why the first others fail. Of hidden tests, which are the problem's reference answer,
-    it says which ones fail and what kind of error the program ends with: no test, no value that one expects, and no message.
+    The note of a score says how many tests pass, and why the first others fail. Of hidden tests, which are the
+    problem's reference answer, it says which ones fail and what kind of error the program ends with: no test, no value
+    that one expects, and no message.
 
-    With `tests` that a model wrote, the selection `codet` goes by the outcome of each (`StepScores.tests`). A program that raises or passes
-    a limit passes none.
+    With `tests` that a model wrote, the selection `codet` goes by the outcome of each (`StepScores.tests`). A program
+    that raises or passes a limit passes none.
 
     Cost: no tokens; one process for each different program (tens of milliseconds), one verifier call a trajectory.
 
@@ -99,7 +112,12 @@ class Code(Verifier):
         >>> model = lambda ask: "def double(x): return x * 2" if ask.seed % 2 else "def double(x): return x ** 2"
         >>> tested = "code(tests='assert double(3) == 6', sandbox='none')"
         >>> found = tts.solve(
-        ...     "Double a number.", tts.Budget(samples=4), backend=model, task="text", verifier=tested, strategy="best_of_n | best"
+        ...     "Double a number.",
+        ...     tts.Budget(samples=4),
+        ...     backend=model,
+        ...     task="text",
+        ...     verifier=tested,
+        ...     strategy="best_of_n | best",
         ... )
         >>> found.answer, [round(c.scores["main"], 2) for c in found.candidates]
         ('def double(x): return x * 2', [1.0, 0.0, 0.0, 0.0])
@@ -161,7 +179,9 @@ class Code(Verifier):
             _check_tests(f"the answer of problem {problem.id or problem.text[:40]!r}", problem.answer or "")
 
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
-        """Return one score of the whole for each trajectory, and the outcome of each test; NaN for those that the time does not reach."""
+        """Return one score of the whole for each trajectory, and the outcome of each test; NaN for those that the time
+        does not reach.
+        """
         tests = self.tests if self.tests is not None else problem.answer or ""
         programs = [program_in(t.response, tests) for t in trajectories]
         scores: dict[str, StepScores] = {}
@@ -172,7 +192,11 @@ class Code(Verifier):
 
     async def _score(self, program: str, tests: str, left: float | None) -> StepScores:
         result = await in_thread(self.outcome, program, tests, None, left)
-        if left is not None and left < self.seconds * steps_of(tests).limits and result.outcome is ProgramOutcome.TIMEOUT:
+        if (
+            left is not None
+            and left < self.seconds * steps_of(tests).limits
+            and result.outcome is ProgramOutcome.TIMEOUT
+        ):
             return _LATE  # the budget's time ran out, not the program's
         told = (*map(float, result.tests), *(0.0,) * (steps_of(tests).total - len(result.tests)))
         note = note_of(result, hidden=self.oracle)
@@ -180,7 +204,9 @@ class Code(Verifier):
             return StepScores(whole=float(result.outcome is ProgramOutcome.PASSED), tests=told, note=note)
         return StepScores(whole=result.passed / result.total if result.total else 0.0, tests=told, note=note)
 
-    def outcome(self, program: str, tests: str, seconds: float | None = None, total: float | None = None) -> ProgramResult:
+    def outcome(
+        self, program: str, tests: str, seconds: float | None = None, total: float | None = None
+    ) -> ProgramResult:
         """Run a program with tests, and return the outcome.
 
         Args:

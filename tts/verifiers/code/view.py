@@ -7,12 +7,24 @@ import sys
 from functools import cache
 from typing import Any
 
-_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache", "/etc/localtime", "/etc/alternatives")
+_SYSTEM = (
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/etc/ld.so.cache",
+    "/etc/localtime",
+    "/etc/alternatives",
+)
 
 
 @cache
 def view() -> dict[str, Any]:
-    """Return "paths", files and folders that a Python program must read, and "links", the symbolic links that lead to them."""
+    """Return "paths", files and folders that a Python program must read, and "links", the symbolic links that lead to
+    them.
+    """
     links: dict[str, str] = {}
     wanted = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix, sys.executable, *_SYSTEM}
     real = sorted({_resolve(path, links) for path in wanted if os.path.lexists(path)} - {"/"})

@@ -44,7 +44,9 @@ def activated(outputs: Sequence[float] | Floats, head: Head) -> float:
 
 
 def among(logits: Sequence[float] | Floats) -> float:
-    """Return the softmax probability of the first label, from logits or log-probabilities of all labels; NaN if none is finite."""
+    """Return the softmax probability of the first label, from logits or log-probabilities of all labels; NaN if none is
+    finite.
+    """
     found = np.asarray(logits, np.float64)
     if np.isnan(found).any() or not np.isfinite(found.max()):
         return math.nan
@@ -74,7 +76,10 @@ def read_head(record: RewardRecord, files: Iterable[Path], hidden: int | None) -
         weight = np.atleast_2d(tensors[layer.weight])
         bias = np.zeros(len(weight)) if layer.bias is None else np.atleast_1d(tensors[layer.bias])
         if weight.ndim != 2 or (size is not None and weight.shape[1] != size) or bias.shape != (len(weight),):
-            raise _unfit(record, f"reads {layer.weight} of shape {weight.shape} with a bias of {bias.shape}, behind {size} numbers")
+            raise _unfit(
+                record,
+                f"reads {layer.weight} of shape {weight.shape} with a bias of {bias.shape}, behind {size} numbers",
+            )
         if not (np.isfinite(weight).all() and np.isfinite(bias).all()):
             raise _unfit(record, f"reads {layer.weight}, which is not of finite numbers")
         layers.append((weight, bias))
@@ -88,7 +93,9 @@ def weight_files(folder: Path) -> list[Path]:
     """Return the files of a model's weights: those that its index names, else all safetensors files."""
     index = folder / "model.safetensors.index.json"
     if index.is_file():
-        return [folder / name for name in sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))]
+        return [
+            folder / name for name in sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        ]
     return sorted(folder.glob("*.safetensors"))
 
 
@@ -104,4 +111,6 @@ def _tensors(names: Sequence[str], files: Sequence[Path]) -> dict[str, Floats]:
 
 
 def _unfit(record: RewardRecord, what: str) -> ConfigError:
-    return ConfigError(f"the record {record.name!r} {what}", hint=f"the record is for {record.model}; correct it, or give that model")
+    return ConfigError(
+        f"the record {record.name!r} {what}", hint=f"the record is for {record.model}; correct it, or give that model"
+    )

@@ -62,20 +62,26 @@ def _make_model(
     if weights is not None:
         record = record.model_copy(update={"model": weights})
     if url is not None:
-        return PoolingModel(SolutionRenderer(record, tokenizer_of(registry.get(record.model))), PoolingServer(url=url, model=served_as))
+        return PoolingModel(
+            SolutionRenderer(record, tokenizer_of(registry.get(record.model))), PoolingServer(url=url, model=served_as)
+        )
     backend = backend or "engine"
     if backend == "vllm":
         return started(record, registry.get(record.model), device)
     if backend not in ("engine", "transformers"):
-        raise ConfigError(f"backend is {backend!r}, but a reward model runs on engine, transformers or vllm", hint="leave it out")
+        raise ConfigError(
+            f"backend is {backend!r}, but a reward model runs on engine, transformers or vllm", hint="leave it out"
+        )
     known = dataclasses.replace(registry.get(record.model), backend=backend, licence=record.licence)
     known = known if record.parameters is None else dataclasses.replace(known, parameters=record.parameters)
-    options = {"output_layer": False} if isinstance(record.readout, Head) and backend == "engine" else {}  # classifiers have none
+    # classifiers have none
+    options = {"output_layer": False} if isinstance(record.readout, Head) and backend == "engine" else {}
     running = BACKENDS.get(backend).from_record(known, device=device, **options)
     config = config_of(known)
     if config.model_type != record.architecture:
         raise ConfigError(
-            f"the record {record.name!r} is of the architecture {record.architecture!r}, but {record.model} is a {config.model_type!r}",
+            f"the record {record.name!r} is of the architecture {record.architecture!r}, but {record.model} is a "
+            f"{config.model_type!r}",
             hint="give the model that the record is for, or correct the record",
         )
     head = None
@@ -91,5 +97,7 @@ def _files(model: ModelRecord, head: Head) -> Sequence[Path]:
     if folder is None:
         from huggingface_hub import snapshot_download
 
-        folder = Path(snapshot_download(model.location, allow_patterns=["*.safetensors", "*.json"], local_files_only=True))
+        folder = Path(
+            snapshot_download(model.location, allow_patterns=["*.safetensors", "*.json"], local_files_only=True)
+        )
     return weight_files(folder)

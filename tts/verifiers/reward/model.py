@@ -1,7 +1,8 @@
 """Running reward models, and their state in one search.
 
-A model runs on a backend with handles in this process, or on a server or vLLM. The first reads every step once (`HandleModel`), the
-second whole trajectories (`tts.verifiers.reward.pooling`). Both get the same tokens and are read at the same positions.
+A model runs on a backend with handles in this process, or on a server or vLLM. The first reads every step once
+(`HandleModel`), the second whole trajectories (`tts.verifiers.reward.pooling`). Both get the same tokens and are read
+at the same positions.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ class Session(Protocol):
         ...
 
     async def scores(self, solutions: Sequence[RenderedSolution], calls: Calls) -> list[tuple[float, ...]]:
-        """Return for each solution the score at each position that is read, in the order of its `pieces`; NaN where unknown."""
+        """Return for each solution the score at each position that is read, in the order of its `pieces`; NaN where
+        unknown.
+        """
         ...
 
 
@@ -137,7 +140,9 @@ class HandleSession:
         chains: list[list[_Node]] = [[] for _ in solutions]
         for depth in range(max((len(r.pieces) for r in solutions), default=0)):
             late = [(i, r.pieces[depth]) for i, r in enumerate(solutions) if depth < len(r.pieces)]
-            above = {i: chains[i][-1] if chains[i] else self._roots[solutions[i].ids[: solutions[i].prompt]] for i, _ in late}
+            above = {
+                i: chains[i][-1] if chains[i] else self._roots[solutions[i].ids[: solutions[i].prompt]] for i, _ in late
+            }
             await self._extend([(above[i], piece) for i, piece in late], calls)
             for i, piece in late:
                 chains[i].append(above[i].below[piece])
@@ -167,10 +172,14 @@ class HandleSession:
                 node.score = score
 
     async def _read(self, call: Awaitable[Any], calls: Calls, *, prompt: bool = False) -> list[Any]:
-        """Await a call that only reads, charge it also where the search is cancelled meanwhile, and return its values."""
+        """Await a call that only reads, charge it also where the search is cancelled meanwhile, and return its
+        values.
+        """
         replies: list[Reply[Any]] = []
         try:
             await read(self._model.backend, call, replies, opens=prompt)
         finally:
-            values = calls.charge([dataclasses.replace(reply, prompt=reply.computed) for reply in replies] if prompt else replies)
+            values = calls.charge(
+                [dataclasses.replace(reply, prompt=reply.computed) for reply in replies] if prompt else replies
+            )
         return values

@@ -46,7 +46,8 @@ class PoolingServer:
     """The server of a reward model, its timeout and retries.
 
     Args:
-        url: The url of the server, without a path; the environment variable TTS_REWARD_KEY has its key, if it needs one.
+        url: The url of the server, without a path; the environment variable TTS_REWARD_KEY has its key, if it needs
+            one.
         model: The model's name on the server; None: the record's.
         timeout_s: Seconds for one request, above 0.
         tries: Most attempts if the server does not accept it (no connection, 425, 429, 503).
@@ -65,7 +66,8 @@ class PoolingServer:
     def __post_init__(self) -> None:
         if not self.url.startswith(("http://", "https://")):
             raise ConfigError(
-                f"url is {shown(self.url)}, but must begin with http:// or https://", hint="for example http://localhost:8000"
+                f"url is {shown(self.url)}, but must begin with http:// or https://",
+                hint="for example http://localhost:8000",
             )
         if not (math.isfinite(self.timeout_s) and self.timeout_s > 0):
             raise ConfigError(f"timeout_s is {self.timeout_s}, but must be seconds above 0")
@@ -105,19 +107,24 @@ class Pooled(ABC):
             seconds: The time left of the budget; None: no limit.
 
         Raises:
-            ServerError: the request failed, and the caller is not at fault. Its `again` is True if the server computed nothing.
+            ServerError: the request failed, and the caller is not at fault. Its `again` is True if the server computed
+                nothing.
             VerifierError: the server was never reached, refused the request, or replied in an unexpected form.
         """
 
     def scores(self, rows: Floats, solution: RenderedSolution) -> tuple[float, ...]:
-        """Return the scores of one solution from rows of outputs: one for every token, for every step token, or for the last token."""
+        """Return the scores of one solution from rows of outputs: one for every token, for every step token, or for the
+        last token.
+        """
         if not rows.size:
             rows = rows.reshape(0, self.outputs)
         elif self.outputs == 1 and rows.shape == (1, len(solution.ids)):
             rows = rows.T  # a server may flatten one output for each token
         positions = sorted({at for at in solution.at if at is not None})
         if rows.shape[1:] != (self.outputs,):
-            raise self.other(f"outputs of shape {rows.shape} for {len(solution.ids)} tokens, where each row must have {self.outputs}")
+            raise self.other(
+                f"outputs of shape {rows.shape} for {len(solution.ids)} tokens, where each row must have {self.outputs}"
+            )
         if self.renderer.record.kind == "outcome" and len(rows):
             wanted = [-1]
         elif len(rows) == len(solution.ids):
@@ -125,7 +132,9 @@ class Pooled(ABC):
         else:
             tags = [i for i, token in enumerate(solution.ids) if token == solution.ids[positions[-1]]]
             if len(rows) != len(tags) or not set(positions) <= set(tags):
-                raise self.other(f"{len(rows)} rows for {len(solution.ids)} tokens, of which {len(tags)} are step tokens")
+                raise self.other(
+                    f"{len(rows)} rows for {len(solution.ids)} tokens, of which {len(tags)} are step tokens"
+                )
             wanted = [tags.index(at) for at in positions]
         readout = self.renderer.record.readout
         return tuple(activated(rows[at], readout) if isinstance(readout, Head) else among(rows[at]) for at in wanted)
@@ -138,17 +147,17 @@ class Pooled(ABC):
 class PoolingModel(Pooled):
     """A reward model on a vLLM server in pooling mode.
 
-    Requests have token ids, so that the server's tokenizer and template are not used, and ask for outputs before any activation. A
-    process model is requested at /pooling (task token_classify): one row of outputs for every token, or for every step token if the
-    server was started with one. An outcome model is requested at /classify: one row for the last token. A reply in any other form is
-    refused with the command that starts the server.
+    Requests have token ids, so that the server's tokenizer and template are not used, and ask for outputs before any
+    activation. A process model is requested at /pooling (task token_classify): one row of outputs for every token, or
+    for every step token if the server was started with one. An outcome model is requested at /classify: one row for the
+    last token. A reply in any other form is refused with the command that starts the server.
 
     Accounting:
         - A trajectory is charged whole for every score; the server may reuse prefixes, which costs the same here.
         - A request that timed out, or failed with a 5xx status other than 503, is charged in full, as an estimate.
         - A request that the server did not accept costs nothing.
-    In the last two cases the scores are NaN, and solutions count the trajectories by kind of failure. A server that was never reached
-    raises VerifierError.
+    In the last two cases the scores are NaN, and solutions count the trajectories by kind of failure. A server that was
+    never reached raises VerifierError.
 
     Args:
         renderer: The renderer of its record.
@@ -164,8 +173,15 @@ class PoolingModel(Pooled):
     async def ask(self, solutions: Sequence[RenderedSolution], seconds: float | None) -> list[tuple[float, ...]]:
         """Return the scores of solutions by one request; see `Pooled.ask`."""
         outcome = self.renderer.record.kind == "outcome"
-        body: dict[str, Any] = {"model": self.server.model or self.renderer.record.model, "input": [list(r.ids) for r in solutions]}
-        body |= {"use_activation": False} if outcome else {"task": "token_classify", "use_activation": False, "encoding_format": "float"}
+        body: dict[str, Any] = {
+            "model": self.server.model or self.renderer.record.model,
+            "input": [list(r.ids) for r in solutions],
+        }
+        body |= (
+            {"use_activation": False}
+            if outcome
+            else {"task": "token_classify", "use_activation": False, "encoding_format": "float"}
+        )
         try:
             async with asyncio.timeout(seconds):
                 reply = await self._post("/classify" if outcome else "/pooling", body)
@@ -178,7 +194,9 @@ class PoolingModel(Pooled):
                     hint=_HOW_KEY if fault.status in (401, 403) else how_served(self.renderer.record),
                 ) from None
             if fault.kind == "CertificateError" or (fault.kind == "ConnectionFailed" and not self._answered):
-                raise VerifierError(f"{self.where} cannot be reached: {fault.cause}", hint=how_served(self.renderer.record)) from None
+                raise VerifierError(
+                    f"{self.where} cannot be reached: {fault.cause}", hint=how_served(self.renderer.record)
+                ) from None
             raise
         return self._read(reply, solutions)
 
@@ -189,7 +207,9 @@ class PoolingModel(Pooled):
             ServerError: there is no reply, or its status is not 200. ConfigError: see `checks`.
         """
         trusted = checks(self.server.url)
-        async with httpx.AsyncClient(timeout=self.server.timeout_s, headers=self._key.headers, verify=trusted) as client:
+        async with httpx.AsyncClient(
+            timeout=self.server.timeout_s, headers=self._key.headers, verify=trusted
+        ) as client:
             for tried in range(self.server.tries):
                 try:
                     return await self._once(client, path, body)
@@ -204,7 +224,11 @@ class PoolingModel(Pooled):
             reply = await client.post(self.server.url.rstrip("/") + path, json=body)
         except httpx.TransportError as failure:
             waited = isinstance(failure, httpx.TimeoutException) and not isinstance(failure, httpx.ConnectTimeout)
-            fault = ServerError("TimedOut", "no word in time") if waited else connection_error(failure, self._key, began=True)
+            fault = (
+                ServerError("TimedOut", "no word in time")
+                if waited
+                else connection_error(failure, self._key, began=True)
+            )
         except httpx.DecodingError as failure:
             fault = ServerError("BadReply", f"its encoding is broken: {failure}").hiding(self._key)
         else:
@@ -224,7 +248,9 @@ class PoolingModel(Pooled):
         try:
             said = reply.json()
             data = sorted(said["data"], key=lambda one: one["index"])
-            rows = [np.atleast_2d(np.asarray(one["probs"] if "probs" in one else one["data"], np.float64)) for one in data]
+            rows = [
+                np.atleast_2d(np.asarray(one["probs"] if "probs" in one else one["data"], np.float64)) for one in data
+            ]
             read = int(said["usage"]["prompt_tokens"])
         except (ValueError, TypeError, KeyError) as failure:
             raise self.other(f"what cannot be read ({type(failure).__name__}: {failure})") from None
@@ -240,11 +266,15 @@ def how_served(record: RewardRecord) -> str:
     command = f"vllm serve {record.model} --runner pooling"
     if not overrides:
         return command
-    return f"{command} --hf-overrides '{json.dumps(overrides, ensure_ascii=False)}' --pooler-config '{json.dumps(pooler)}'"
+    return (
+        f"{command} --hf-overrides '{json.dumps(overrides, ensure_ascii=False)}' --pooler-config '{json.dumps(pooler)}'"
+    )
 
 
 def pooling_settings(record: RewardRecord) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return vLLM's overrides of the model's configuration, and of its pooler's; {} for models with a head of their own."""
+    """Return vLLM's overrides of the model's configuration, and of its pooler's; {} for models with a head of their
+    own.
+    """
     if isinstance(record.readout, Head):
         return {}, {}
     labels = (record.readout.good, *record.readout.bad)
@@ -281,7 +311,9 @@ class PoolingSession:
                 scores[i] = score
         return scores
 
-    async def _ask(self, solutions: Sequence[RenderedSolution], left: float | None, calls: Calls) -> list[tuple[float, ...]]:
+    async def _ask(
+        self, solutions: Sequence[RenderedSolution], left: float | None, calls: Calls
+    ) -> list[tuple[float, ...]]:
         """Return the scores of solutions; [] if the request failed, which is recorded."""
         began = time.perf_counter()
         found, fault = list[tuple[float, ...]](), None
@@ -293,5 +325,7 @@ class PoolingSession:
         if fault is None or not fault.again:
             seconds = (time.perf_counter() - began) / len(solutions)
             self._model.counters.prompt_tokens += sum(len(solution.ids) for solution in solutions)
-            calls.charge([Reply(None, len(solution.ids), 0, seconds) for solution in solutions], estimated=fault is not None)
+            calls.charge(
+                [Reply(None, len(solution.ids), 0, seconds) for solution in solutions], estimated=fault is not None
+            )
         return found

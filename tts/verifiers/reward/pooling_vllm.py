@@ -55,7 +55,9 @@ class VLLMPooled(Pooled):
     async def ask(self, solutions: Sequence[RenderedSolution], seconds: float | None) -> list[tuple[float, ...]]:
         """Return the scores of solutions; see `Pooled.ask`."""
         task = pooling_task(self.renderer.record)
-        asked = [asyncio.wrap_future(self._engine.submit(self._engine.pooled(solution.ids, task))) for solution in solutions]
+        asked = [
+            asyncio.wrap_future(self._engine.submit(self._engine.pooled(solution.ids, task))) for solution in solutions
+        ]
         try:
             async with asyncio.timeout(seconds):
                 rows = await asyncio.gather(*asked)

@@ -1,4 +1,6 @@
-"""The tokenizer and the configuration of a reward model, as the transformers library reads them; no weights are read."""
+"""The tokenizer and the configuration of a reward model, as the transformers library reads them; no weights are
+read.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def tokenizer_of(model: ModelRecord) -> Any:
             raise _unavailable(model, "tokenizer", failure) from failure
         tokenizer = _from_hub(model, AutoTokenizer)
     if not tokenizer.is_fast:
-        raise ConfigError(f"the tokenizer of {model.name!r} is {type(tokenizer).__name__}, but must be a fast one (tokenizer.json)")
+        raise ConfigError(
+            f"the tokenizer of {model.name!r} is {type(tokenizer).__name__}, but must be a fast one (tokenizer.json)"
+        )
     return tokenizer
 
 
@@ -39,7 +43,8 @@ def _from_hub(model: ModelRecord, kind: Any) -> Any:
 
     if constants.HF_HUB_OFFLINE or not hub_answers():
         raise ConfigError(
-            f"the tokenizer of the model {model.name!r} is not in the local cache, and {constants.ENDPOINT} does not answer",
+            f"the tokenizer of the model {model.name!r} is not in the local cache, and {constants.ENDPOINT} does not "
+            "answer",
             hint="give the local folder of a saved model",
         )
     try:
@@ -65,12 +70,15 @@ def config_of(model: ModelRecord) -> Any:
 def _location(model: ModelRecord) -> str:
     path = registry.locate(model)
     if path is not None and not path.is_dir():
-        raise ConfigError(f"the model {model.name!r} is the file {path.name}, but a reward model is read from a folder or the Hub")
+        raise ConfigError(
+            f"the model {model.name!r} is the file {path.name}, but a reward model is read from a folder or the Hub"
+        )
     return model.location if path is None else str(path)
 
 
 def _unavailable(model: ModelRecord, part: str, failure: Exception) -> ConfigError:
     first = " ".join(str(failure).partition("\n")[0].split())
     return ConfigError(
-        f"the {part} of the model {model.name!r} could not be loaded: {first}", hint="give the local folder of a saved model"
+        f"the {part} of the model {model.name!r} could not be loaded: {first}",
+        hint="give the local folder of a saved model",
     )

@@ -1,8 +1,9 @@
 """Records of reward models: YAML files that describe what a model is shown and where its scores are read.
 
-A record states the layout of problem and steps, and the separator after a step. It also states the token at which the score is read, and
-what is read there. Separators and labels are texts and not token ids, because an id is right for one tokenizer only. Each text must encode
-to the number of tokens that the record states; this is checked when the model is loaded.
+A record states the layout of problem and steps, and the separator after a step. It also states the token at which the
+score is read, and what is read there. Separators and labels are texts and not token ids, because an id is right for one
+tokenizer only. Each text must encode to the number of tokens that the record states; this is checked when the model is
+loaded.
 
 A record has no code. `records/` has those of this package; `load` takes the name of one, or the path of a YAML file.
 """
@@ -34,8 +35,9 @@ class Separator(_Strict):
     Args:
         text: The separator.
         tokens: The number of its tokens.
-        within: Treatment of a step whose text contains the separator. "refuse": the scores of it and of later steps are NaN, because
-            the model would take a part of it for a step. "keep": it is read as it is (for example a newline within a step).
+        within: Treatment of a step whose text contains the separator. "refuse": the scores of it and of later steps are
+            NaN, because the model would take a part of it for a step. "keep": it is read as it is (for example a
+            newline within a step).
     """
 
     text: Text
@@ -46,17 +48,18 @@ class Separator(_Strict):
 class Template(_Strict):
     """The layout of a problem and its steps. White space at the ends of steps is removed.
 
-    Fields of `prompt`: `{problem}` is the problem's text, `{prompt}` the task's prompt for the policy, `{bos}` the tokenizer's
-    beginning-of-sequence token as text. In the layout "turns", `{step}` is the first step.
+    Fields of `prompt`: `{problem}` is the problem's text, `{prompt}` the task's prompt for the policy, `{bos}` the
+    tokenizer's beginning-of-sequence token as text. In the layout "turns", `{step}` is the first step.
 
     Args:
         layout: One of
             "text": the prompt, then steps and separators, encoded as one text;
             "parts": the same, with prompt, steps and separators encoded separately;
             "reply": a chat, in which steps and separators are one message of the assistant;
-            "turns": a chat with one message of the user for each step, each followed by the message `answer` of the assistant; the
-            score is read where the answer would start.
-        prompt: Text before the steps ("reply": the user's message; "turns": the first message, with the first step in it).
+            "turns": a chat with one message of the user for each step, each followed by the message `answer` of the
+            assistant; the score is read where the answer would start.
+        prompt: Text before the steps ("reply": the user's message; "turns": the first message, with the first step in
+            it).
         system: System message of the chat; None: none.
         between: Text between a separator and the next step ("text", "reply").
         separator: What stands after each step; None for "turns" and for outcome models.
@@ -82,7 +85,9 @@ class Template(_Strict):
         if (self.layout == "turns") != bool(self.answer):
             raise ValueError(f"answer is {self.answer!r}, but the layout 'turns' needs one, and no other has one")
         if (self.layout == "turns") != ("{step}" in self.prompt):
-            raise ValueError(f"prompt is {self.prompt!r}, but {{step}} belongs into that of the layout 'turns', and of no other")
+            raise ValueError(
+                f"prompt is {self.prompt!r}, but {{step}} belongs into that of the layout 'turns', and of no other"
+            )
         if self.layout == "turns" and self.separator is not None:
             raise ValueError("separator is given, but the layout 'turns' has none: a turn ends each step")
         return self
@@ -149,12 +154,14 @@ class RewardRecord(_Strict):
     Args:
         name: The name of the record.
         model: A name of the models' registry, a Hub name, or a folder.
-        kind: "process": one score for each step; "outcome": one score of the whole solution, read at the last token of its layout.
+        kind: "process": one score for each step; "outcome": one score of the whole solution, read at the last token of
+            its layout.
         architecture: `model_type` of the model's configuration; any other is refused when the model is loaded.
         template: See `Template`.
         readout: See `Labels` and `Head`.
         aggregation: The aggregation of the scores of steps to the score of the whole, for `aggregate="model"`.
-        max_tokens: Most tokens that the model is shown; None: what its configuration allows. The scores of steps beyond are NaN.
+        max_tokens: Most tokens that the model is shown; None: what its configuration allows. The scores of steps beyond
+            are NaN.
         parameters: Weights used for one token, for FLOPs.
         licence: SPDX identifier or the licence's name; "": not stated.
         source: Where the fields are from.
@@ -216,7 +223,8 @@ def load(name: str) -> RewardRecord:
     except (OSError, ValueError) as failure:
         why = failure.strerror if isinstance(failure, OSError) else "it is not UTF-8 text"
         raise ConfigError(
-            f"the record {name!r} cannot be read: {why}", hint=f"give the path of a YAML file, or one of {', '.join(names())}"
+            f"the record {name!r} cannot be read: {why}",
+            hint=f"give the path of a YAML file, or one of {', '.join(names())}",
         ) from None
     return parse(text, f"the record {name!r}")
 
@@ -233,7 +241,8 @@ def parse(text: str, what: str) -> RewardRecord:
         raise ConfigError(f"{what}: {failure.cause}", hint=failure.hint) from None
     if not isinstance(data, dict):
         raise ConfigError(
-            f"{what} is a {type(data).__name__}, but must be fields with values", hint="see the records in tts/verifiers/reward/records/"
+            f"{what} is a {type(data).__name__}, but must be fields with values",
+            hint="see the records in tts/verifiers/reward/records/",
         )
     try:
         return RewardRecord.model_validate(data)
@@ -242,7 +251,8 @@ def parse(text: str, what: str) -> RewardRecord:
         where = ".".join(str(part) for part in first["loc"])
         said = first["msg"].removeprefix("Value error, ")
         raise ConfigError(
-            f"{what} does not fit{': ' + where if where else ''}: {said}", hint="see the records in tts/verifiers/reward/records/"
+            f"{what} does not fit{': ' + where if where else ''}: {said}",
+            hint="see the records in tts/verifiers/reward/records/",
         ) from None
 
 

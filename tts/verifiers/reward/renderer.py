@@ -1,7 +1,7 @@
 """Renders a problem and the steps of a solution as a reward model's tokens, with the position of each step's score.
 
-To find the position of a step, the layout up to the step is encoded; its last token is the position. The renderer checks that these
-tokens are a prefix of the whole layout's. It never searches for the id of a separator.
+To find the position of a step, the layout up to the step is encoded; its last token is the position. The renderer
+checks that these tokens are a prefix of the whole layout's. It never searches for the id of a separator.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class SolutionRenderer:
     Rules for steps:
         - White space at the ends of a step is removed.
         - An empty step adds no tokens. It has the score of the step before it, NaN if there is none.
-        - A step is not shown if its text contains the separator (unless the record keeps it) or a control token of the tokenizer.
-          The scores of it and of all later steps are NaN.
+        - A step is not shown if its text contains the separator (unless the record keeps it) or a control token of the
+          tokenizer. The scores of it and of all later steps are NaN.
         - A step that does not fit in the limit is not shown. The scores of it and of all later steps are NaN.
 
     Args:
@@ -76,8 +76,8 @@ class SolutionRenderer:
         step_overhead: Tokens that the layout adds to one step.
 
     Raises:
-        ConfigError: a separator or label has another number of tokens than stated; the chat template is missing or does not fit the
-            layout; or a template has `{bos}` for a tokenizer without that token.
+        ConfigError: a separator or label has another number of tokens than stated; the chat template is missing or does
+            not fit the layout; or a template has `{bos}` for a tokenizer without that token.
     """
 
     def __init__(self, record: RewardRecord, tokenizer: Any, *, context: int | None = None) -> None:
@@ -121,7 +121,9 @@ class SolutionRenderer:
                 shown.append(i)
         return self._place(problem, prompt, texts, shown, why)
 
-    def _place(self, problem: str, prompt: str, texts: Sequence[str], shown: Sequence[int], why: list[str]) -> RenderedSolution:
+    def _place(
+        self, problem: str, prompt: str, texts: Sequence[str], shown: Sequence[int], why: list[str]
+    ) -> RenderedSolution:
         """Return the tokens of the steps that are shown, and their positions."""
         if not shown:
             return RenderedSolution.unknown(why)
@@ -153,7 +155,7 @@ class SolutionRenderer:
             return MERGED
         return ""
 
-    # Layouts --------------------------------------------------------------------------------------------------------------------
+    # Layouts ----------------------------------------------------------------------------------------------------------
 
     def _layout(self, problem: str, prompt: str, steps: Sequence[str]) -> tuple[Ids, list[Ids]]:
         """Return the tokens of the prompt, and for each step those of the layout up to its position."""
@@ -170,10 +172,14 @@ class SolutionRenderer:
         rendered = self._chat([("user", self._fill(problem, prompt)), ("assistant", ends[-1])], opened=False)
         where = rendered.rfind(ends[-1])
         if where < 0:
-            raise self._unfit("has the layout 'reply', but the tokenizer's chat template does not show the reply as it is")
+            raise self._unfit(
+                "has the layout 'reply', but the tokenizer's chat template does not show the reply as it is"
+            )
         if self.record.kind == "outcome":
             return self._encoded(rendered[:where], special=False), [self._encoded(rendered, special=False)]
-        return self._encoded(rendered[:where], special=False), [self._encoded(rendered[: where + len(end)], special=False) for end in ends]
+        return self._encoded(rendered[:where], special=False), [
+            self._encoded(rendered[: where + len(end)], special=False) for end in ends
+        ]
 
     def _parts(self, start: str, steps: Sequence[str]) -> tuple[Ids, list[Ids]]:
         separator = self.record.template.separator
@@ -196,8 +202,12 @@ class SolutionRenderer:
             turns.append(("assistant", self.record.template.answer))
         where = rendered[0].rfind(before)
         if where < 0:
-            raise self._unfit("has the layout 'turns', but the tokenizer's chat template does not show the turns as they are")
-        return self._encoded(rendered[0][: where + len(before)], special=False), [self._encoded(text, special=False) for text in rendered]
+            raise self._unfit(
+                "has the layout 'turns', but the tokenizer's chat template does not show the turns as they are"
+            )
+        return self._encoded(rendered[0][: where + len(before)], special=False), [
+            self._encoded(text, special=False) for text in rendered
+        ]
 
     def _fill(self, problem: str, prompt: str) -> str:
         """Return the template's prompt with its fields filled in; braces in the problem's text stay as they are."""
@@ -208,7 +218,10 @@ class SolutionRenderer:
         import jinja2  # a dependency of transformers' chat templates
 
         system = self.record.template.system
-        messages = [{"role": role, "content": text} for role, text in ([("system", system)] if system is not None else []) + list(turns)]
+        messages = [
+            {"role": role, "content": text}
+            for role, text in ([("system", system)] if system is not None else []) + list(turns)
+        ]
         try:
             return str(self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=opened))
         except jinja2.TemplateError as failure:
@@ -217,7 +230,7 @@ class SolutionRenderer:
     def _encode(self, text: str, *, special: bool) -> Ids:
         return tuple(self._tokenizer.encode(text, add_special_tokens=special))
 
-    # Checks when the model is loaded --------------------------------------------------------------------------------------------
+    # Checks when the model is loaded ----------------------------------------------------------------------------------
 
     def _check_labels(self) -> tuple[int, ...]:
         """Return the ids of the labels, the good one first."""
@@ -228,10 +241,14 @@ class SolutionRenderer:
         for label in (readout.good, *readout.bad):
             ids = self._encode(label, special=False)
             if len(ids) != readout.tokens:
-                raise self._unfit(f"has the label {label!r} of {readout.tokens} token, but it is {len(ids)} to the tokenizer")
+                raise self._unfit(
+                    f"has the label {label!r} of {readout.tokens} token, but it is {len(ids)} to the tokenizer"
+                )
             found += ids
         if len(set(found)) != len(found):
-            raise self._unfit(f"has the labels {[readout.good, *readout.bad]}, but two of them are one token to the tokenizer")
+            raise self._unfit(
+                f"has the labels {[readout.good, *readout.bad]}, but two of them are one token to the tokenizer"
+            )
         return tuple(found)
 
     def _check_separator(self) -> int | None:
@@ -242,7 +259,10 @@ class SolutionRenderer:
         apart = self.record.template.layout == "parts"
         ids = self._encode(separator.text, special=False) if apart else self._behind(separator.text)
         if len(ids) != separator.tokens:
-            raise self._unfit(f"has the separator {separator.text!r} of {separator.tokens} tokens, but it is {len(ids)} to the tokenizer")
+            raise self._unfit(
+                f"has the separator {separator.text!r} of {separator.tokens} tokens, but it is {len(ids)} to the "
+                "tokenizer"
+            )
         return ids[-1]
 
     def _behind(self, text: str) -> Ids:
@@ -260,7 +280,9 @@ class SolutionRenderer:
         return next((one for one in self._forbidden if one in text), None)
 
     def _overhead(self) -> tuple[int, int]:
-        """Return the tokens that the layout adds to a problem of one token, and to a step of one token: the most of the first two steps."""
+        """Return the tokens that the layout adds to a problem of one token, and to a step of one token: the most of the
+        first two steps.
+        """
         if self.record.kind == "outcome":
             head, (one,) = self._layout("0", "0", ["0"])
             return len(head), len(one) - len(head)

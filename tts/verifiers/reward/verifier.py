@@ -34,30 +34,35 @@ _AGGREGATED: Mapping[str, Callable[[Sequence[float]], float]] = {
 class Reward(Verifier):
     """Scores with a reward model that has its own tokenizer and template, from the texts of the problem and the steps.
 
-    Idea: the record states what the model is shown and where its scores are read (`tts.verifiers.reward.record`). `SolutionRenderer`
-        states the rules for empty steps, steps that hold a separator, and steps that do not fit: their scores are NaN, no step is cut.
-        A backend with handles reads a step once a search, however many paths share it. A server, or vLLM, is sent whole paths.
-    Source: each record's own. Differs: one pass over all steps, or over one new step, replaces a pass for every step; the same
+    Idea: the record states what the model is shown and where its scores are read (`tts.verifiers.reward.record`).
+    `SolutionRenderer`
+        states the rules for empty steps, steps that hold a separator, and steps that do not fit: their scores are NaN,
+        no step is cut. A backend with handles reads a step once a search, however many paths share it. A server, or
+        vLLM, is sent whole paths.
+    Source: each record's own. Differs: one pass over all steps, or over one new step, replaces a pass for every step;
+    the same
         tokens are read at the same positions.
 
-    A process model returns one score for each step. Its score of the whole (`aggregate="model"`) is the aggregation that its record
-    names. An outcome model returns one score of the whole.
+    A process model returns one score for each step. Its score of the whole (`aggregate="model"`) is the aggregation
+    that its record names. An outcome model returns one score of the whole.
 
     Args:
         record: The name of a record of this package ("math-shepherd", …), or the path of a YAML file.
         weights: A folder or Hub name; None: the record's.
         backend: "engine", "transformers" or "vllm"; None: "engine".
         device: The device of the backend; None: its default.
-        url: The url of a vLLM server in pooling mode; the environment variable TTS_REWARD_KEY has its key, if it needs one. None: the model
-            runs in this process.
+        url: The url of a vLLM server in pooling mode; the environment variable TTS_REWARD_KEY has its key, if it needs
+            one. None: the model runs in this process.
         served_as: The model's name on that server; None: as `weights`.
         ratio: The most tokens of the model for one token of the policy, on average; above 0.
-        slack: The most other tokens of one score: separators, turns, and a step that was read before it was complete. Both bound what
-            is reserved for a score; the score of a trajectory that would exceed the bound is NaN.
+        slack: The most other tokens of one score: separators, turns, and a step that was read before it was complete.
+            Both bound what is reserved for a score; the score of a trajectory that would exceed the bound is NaN.
 
-    Cost: at most ratio * new + slack + the template's tokens for each trajectory, as verifier tokens at the model's FLOPs. `new` is the
-        whole trajectory on a server or vLLM, else the tokens after its last scored ancestor. The problem's tokens are prompt tokens, once a
-        search; on a server they are verifier tokens, once a trajectory. The solution's warnings count the steps that are not shown.
+    Cost: at most ratio * new + slack + the template's tokens for each trajectory, as verifier tokens at the model's
+    FLOPs. `new` is the
+        whole trajectory on a server or vLLM, else the tokens after its last scored ancestor. The problem's tokens are
+        prompt tokens, once a search; on a server they are verifier tokens, once a trajectory. The solution's warnings
+        count the steps that are not shown.
 
     Example:
         >>> import tts
@@ -79,13 +84,17 @@ class Reward(Verifier):
     asked: ServedModel | None = field(default=None, init=False, repr=False, compare=False)
     count: Callable[[Prompt], int] | None = field(default=None, init=False, repr=False, compare=False)
     session: Session | None = field(default=None, init=False, repr=False, compare=False)
-    scored: dict[int, int] = field(default_factory=dict[int, int], init=False, repr=False, compare=False)  # node -> its tokens
+    # node -> its tokens
+    scored: dict[int, int] = field(default_factory=dict[int, int], init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_parameters(self)
         local = [part for part in ("backend", "device") if getattr(self, part) is not None]
         if self.url is not None and local:
-            raise ConfigError(f"{local[0]} is {getattr(self, local[0])!r}, but the server at the url was started with settings of its own")
+            raise ConfigError(
+                f"{local[0]} is {getattr(self, local[0])!r}, but the server at the url was started with settings of "
+                "its own"
+            )
         if self.url is None and self.served_as is not None:
             raise ConfigError(f"served_as is {self.served_as!r}, but there is no url", hint="leave it out")
         object.__setattr__(self, "known", reward_record.load(self.record))
@@ -129,10 +138,14 @@ class Reward(Verifier):
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return functools.partial(Reward, **{part.name: getattr(self, part.name) for part in fields(self) if part.init}), ()
+        return functools.partial(
+            Reward, **{part.name: getattr(self, part.name) for part in fields(self) if part.init}
+        ), ()
 
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
-        """Return one score for each step, or one of the whole for an outcome model; NaN for what is not shown to the model."""
+        """Return one score for each step, or one of the whole for an outcome model; NaN for what is not shown to the
+        model.
+        """
         if self.session is None:
             return await self.opened().score(problem, trajectories, calls)
         assert self.asked is not None, "a session has its model"
@@ -145,9 +158,13 @@ class Reward(Verifier):
             steps = [t.judged_text] if outcome else calls.task.split(t.judged_text)
             solution = self.asked.renderer.render(problem.text, steps, prompt=told)
             within = self._within(t, self.session.cost(solution), num_prompt)
-            solutions.append(solution if within else RenderedSolution.unknown(["it passes the verifier's bound"] * len(steps)))
+            solutions.append(
+                solution if within else RenderedSolution.unknown(["it passes the verifier's bound"] * len(steps))
+            )
         hidden = sum(why not in ("", EMPTY) for solution in solutions for why in solution.why)
-        calls.unread("steps that a reward model was not shown", hidden, sum(len(solution.why) for solution in solutions))
+        calls.unread(
+            "steps that a reward model was not shown", hidden, sum(len(solution.why) for solution in solutions)
+        )
         found = await self.session.scores(solutions, calls)
         self.scored.update({t.node: t.num_tokens for t in trajectories})
         return [self._scores(solution, scores) for solution, scores in zip(solutions, found, strict=True)]
@@ -170,14 +187,18 @@ class Reward(Verifier):
         return StepScores(steps=steps, whole=whole)
 
     def bound(self, prefix_tokens: int, new_tokens: int) -> int:
-        """Return ratio * new + slack + the template's tokens of a step; on a server or vLLM `new` includes the prefix, prompt included."""
+        """Return ratio * new + slack + the template's tokens of a step; on a server or vLLM `new` includes the prefix,
+        prompt included.
+        """
         step = 0 if self.asked is None else self.asked.renderer.step_overhead
         if not self._whole:
             return math.ceil(self.ratio * new_tokens) + self.slack + step
         return math.ceil(self.ratio * (prefix_tokens + new_tokens)) + self.slack + step + self._around()
 
     def prompt_bound(self, prompt_tokens: int) -> int:
-        """Return ratio * prompt + slack + the template's tokens of a problem; 0 on a server or vLLM, where `bound` includes them."""
+        """Return ratio * prompt + slack + the template's tokens of a problem; 0 on a server or vLLM, where `bound`
+        includes them.
+        """
         return 0 if self._whole else math.ceil(self.ratio * prompt_tokens) + self.slack + self._around()
 
     @property

@@ -12,7 +12,9 @@ from tts.tasks.arithmetic.reading import read
 
 
 def countdown_rule(text: str) -> Callable[[str], bool] | None:
-    """Return a function that accepts an expression of the numbers, each used once, whose value is the target; None: no countdown."""
+    """Return a function that accepts an expression of the numbers, each used once, whose value is the target; None: no
+    countdown.
+    """
     problem = countdown.read(text)
     if problem is None:
         return None
@@ -26,7 +28,9 @@ def countdown_rule(text: str) -> Callable[[str], bool] | None:
 
 
 def expression_rule(text: str) -> Callable[[str], bool] | None:
-    """Return a function that accepts the value of an expression or a story of the task "pocket"; None: the text is neither."""
+    """Return a function that accepts the value of an expression or a story of the task "pocket"; None: the text is
+    neither.
+    """
     try:
         wanted = str(value(read(text).expression))
     except ConfigError:

@@ -1,4 +1,6 @@
-"""The rule of an equation in one unknown: solutions are substituted, exactly, and there must be as many as its degree."""
+"""The rule of an equation in one unknown: solutions are substituted, exactly, and there must be as many as its
+degree.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ Polynomial = dict[int, Fraction]  # coefficients by power, none of them 0
 
 
 def rule(text: str) -> Callable[[str], bool] | None:
-    """Return a function that accepts the solutions of an equation; None: the text has none, or it is no polynomial in one unknown."""
+    """Return a function that accepts the solutions of an equation; None: the text has none, or it is no polynomial in
+    one unknown.
+    """
     asked = _ASKED.fullmatch(" ".join(text.split()))
     if asked is None:
         return None
@@ -85,7 +89,11 @@ def _value(node: ast.expr, name: str) -> Polynomial:
         return _product(left, right)
     if set(right) <= {0} and isinstance(node.op, ast.Div):
         return {power: factor / right.get(0, Fraction(0)) for power, factor in left.items()}
-    if set(right) <= {0} and isinstance(node.op, ast.Pow) and (exponent := right.get(0, Fraction(0))) in range(_HIGHEST + 1):
+    if (
+        set(right) <= {0}
+        and isinstance(node.op, ast.Pow)
+        and (exponent := right.get(0, Fraction(0))) in range(_HIGHEST + 1)
+    ):
         made: Polynomial = {0: Fraction(1)}
         for _ in range(int(exponent)):
             made = _product(made, left)

@@ -10,8 +10,9 @@ import warnings
 def asserted_examples(text: str) -> str | None:
     """Return the examples of a prompt as Python that asserts them, or None where it has none.
 
-    Examples are doctests (">>> f(2)" with the result below) and lines "assert …". A result that is no literal is compared with the
-    `repr` of the value. Doctests that are no expression, or show nothing, run before those after them.
+    Examples are doctests (">>> f(2)" with the result below) and lines "assert …". A result that is no literal is
+    compared with the `repr` of the value. Doctests that are no expression, or show nothing, run before those after
+    them.
     """
     lines = [line for line in _of_doctests(text) or _of_asserts(text) if _parses(line)]
     return "\n".join(lines) if any(line.startswith("assert ") for line in lines) else None

@@ -11,12 +11,13 @@ from tts.tasks.schemas.metering import comparable
 
 _FENCED = re.compile(r"```(?:json)?[^\S\n]*+\n(.*?)```", re.DOTALL)
 _MEANT = re.compile(r"json[\s-]?schema", re.IGNORECASE)
-_NOTES = {"$schema", "$id", "title", "description", "default", "examples", "$comment"}  # without effect on what is valid
+# without effect on what is valid
+_NOTES = {"$schema", "$id", "title", "description", "default", "examples", "$comment"}
 _ANY = {"type", "const", "additionalProperties", "items"}  # keywords whose value is of several types
 _VALUES = {  # the other keywords that are known, with the type of their value
-    "enum": "array", "required": "array", "properties": "object", "uniqueItems": "boolean", "minItems": "integer", "maxItems": "integer",
-    "minLength": "integer", "maxLength": "integer", "minimum": "number", "maximum": "number", "exclusiveMinimum": "number",
-    "exclusiveMaximum": "number",
+    "enum": "array", "required": "array", "properties": "object", "uniqueItems": "boolean", "minItems": "integer",
+    "maxItems": "integer", "minLength": "integer", "maxLength": "integer", "minimum": "number", "maximum": "number",
+    "exclusiveMinimum": "number", "exclusiveMaximum": "number",
 }  # fmt: skip
 _TYPES: dict[str, Callable[[Any], bool]] = {
     "object": lambda value: isinstance(value, dict),
@@ -25,7 +26,9 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
     "boolean": lambda value: isinstance(value, bool),
     "null": lambda value: value is None,
     "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
-    "integer": lambda value: (isinstance(value, int) and not isinstance(value, bool)) or (isinstance(value, float) and value.is_integer()),
+    "integer": lambda value: (
+        (isinstance(value, int) and not isinstance(value, bool)) or (isinstance(value, float) and value.is_integer())
+    ),
 }
 _LIMITS: dict[str, Callable[[Any, Any], bool]] = {
     "minimum": lambda value, limit: value >= limit,
@@ -36,7 +39,9 @@ _LIMITS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def rule(text: str) -> Callable[[str], bool] | None:
-    """Return a function that accepts JSON that is valid by the schema in a prompt; None: there is none, or it has other keywords."""
+    """Return a function that accepts JSON that is valid by the schema in a prompt; None: there is none, or it has other
+    keywords.
+    """
     if not _MEANT.search(text):
         return None
     found = [read for block in _FENCED.findall(text) if (read := _read(block)) is not None]
@@ -88,7 +93,9 @@ def _is_valid(value: Any, schema: Any) -> bool:
     types = schema.get("type", list(_TYPES))
     if not any(_TYPES[one](value) for one in (types if isinstance(types, list) else [types])):
         return False
-    if not any(_same(value, one) for one in schema.get("enum", [value])) or ("const" in schema and not _same(value, schema["const"])):
+    if not any(_same(value, one) for one in schema.get("enum", [value])) or (
+        "const" in schema and not _same(value, schema["const"])
+    ):
         return False
     if _TYPES["number"](value):
         return all(holds(value, schema[key]) for key, holds in _LIMITS.items() if key in schema)
@@ -110,7 +117,9 @@ def _is_valid_list(value: list[Any], schema: dict[str, Any]) -> bool:
 def _is_valid_object(value: dict[str, Any], schema: dict[str, Any]) -> bool:
     properties = schema.get("properties", {})
     others = schema.get("additionalProperties", True)
-    return set(schema.get("required", ())) <= set(value) and all(_is_valid(one, properties.get(key, others)) for key, one in value.items())
+    return set(schema.get("required", ())) <= set(value) and all(
+        _is_valid(one, properties.get(key, others)) for key, one in value.items()
+    )
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -16,22 +16,30 @@ from tts.verifiers.rules.examples import asserted_examples
 
 Accepts = Callable[[str], bool]
 # Each reads a problem's text and returns a function that accepts an answer, or None where the text is no such problem.
-_READERS: tuple[Callable[[str], Accepts | None], ...] = (arithmetic.countdown_rule, schema.rule, equations.rule, arithmetic.expression_rule)
+_READERS: tuple[Callable[[str], Accepts | None], ...] = (
+    arithmetic.countdown_rule,
+    schema.rule,
+    equations.rule,
+    arithmetic.expression_rule,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules(Verifier):
-    """Scores 1 if an answer keeps the rules that the problem states, else 0. It is no oracle: the reference answer is not read.
+    """Scores 1 if an answer keeps the rules that the problem states, else 0. It is no oracle: the reference answer is
+    not read.
 
     Rules are known for:
         - countdowns: each number is used exactly once, and the value is the target;
         - expressions and stories of the task "pocket": the value is computed;
-        - an equation in one unknown that asks for its solutions: each is substituted, and there are as many as its degree;
+        - an equation in one unknown that asks for its solutions: each is substituted, and there are as many as its
+          degree;
         - programs whose prompt has examples (`>>> f(2)` or `assert f(2) == 4`): all pass in the sandbox of `code`;
         - JSON whose prompt has a JSON schema: the answer is valid.
 
-    A greatest score means that the answer is right as far as the prompt says. `auto` ends a problem there, and so does the stop rule
-    `score_threshold(threshold=1)`. Text without an answer scores 0. A problem without a rule is refused before anything is spent.
+    A greatest score means that the answer is right as far as the prompt says. `auto` ends a problem there, and so does
+    the stop rule `score_threshold(threshold=1)`. Text without an answer scores 0. A problem without a rule is refused
+    before anything is spent.
 
     Args:
         sandbox: The sandbox of programs; see `code`.
@@ -43,7 +51,12 @@ class Rules(Verifier):
         >>> import tts
         >>> model = lambda ask: f"The answer is {ask.seed % 2 + 2}."
         >>> found = tts.solve(
-        ...     "Solve x + 3 = 5.", tts.Budget(samples=4), backend=model, task="math", verifier="rules", strategy="best_of_n | best"
+        ...     "Solve x + 3 = 5.",
+        ...     tts.Budget(samples=4),
+        ...     backend=model,
+        ...     task="math",
+        ...     verifier="rules",
+        ...     strategy="best_of_n | best",
         ... )
         >>> found.answer, [round(c.scores["main"], 2) for c in found.candidates]
         ('2', [1.0, 1.0, 0.0, 0.0])
@@ -65,14 +78,16 @@ class Rules(Verifier):
         """Check that a problem has a rule.
 
         Raises:
-            ConfigError: it has none, or what it states cannot be read. CapabilityError: the sandbox of its programs is not available.
+            ConfigError: it has none, or what it states cannot be read. CapabilityError: the sandbox of its programs is
+                not available.
         """
         if (tests := asserted_examples(problem.text)) is not None:
             self._code(tests).check_sandbox()
         elif rule_of(problem) is None:
             raise ConfigError(
                 f"the problem {shown(problem.text)} has no rule, but the verifier 'rules' needs one",
-                hint="it checks countdowns, arithmetic, equations, programs with examples and JSON with a schema; name another verifier",
+                hint="it checks countdowns, arithmetic, equations, programs with examples and JSON with a schema; "
+                "name another verifier",
             )
 
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
@@ -96,5 +111,6 @@ async def _is_accepted(text: str, accepts: Accepts, task: Task) -> bool:
     answer = await call_or_postpone(task.extract, text)
     try:
         return answer is not None and accepts(answer)
-    except (ValueError, TypeError, ArithmeticError, RecursionError):  # what was written leads a rule too far, so it keeps none
+    # what was written leads a rule too far, so it keeps none
+    except (ValueError, TypeError, ArithmeticError, RecursionError):
         return False

@@ -1,4 +1,6 @@
-"""What stands in for vLLM in a test of the throughput benchmark: every row is as long as it may be, and nothing is computed."""
+"""What stands in for vLLM in a test of the throughput benchmark: every row is as long as it may be, and nothing is
+computed.
+"""
 
 from __future__ import annotations
 
@@ -38,4 +40,8 @@ class LLM:
     def step(self) -> list[Any]:
         name, ids, params = self.waiting.pop(0)
         rows = [SimpleNamespace(token_ids=[i] * params.max_tokens, finish_reason="length") for i in range(params.n)]
-        return [SimpleNamespace(request_id=name, prompt_token_ids=list(ids), outputs=rows, num_cached_tokens=0, finished=True)]
+        return [
+            SimpleNamespace(
+                request_id=name, prompt_token_ids=list(ids), outputs=rows, num_cached_tokens=0, finished=True
+            )
+        ]

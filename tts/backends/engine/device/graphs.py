@@ -51,7 +51,9 @@ class FixedRoom(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Shape:
-    """A shape of steps. run: runs the layers on what the buffers hold. replay: does the same by a graph, if it was captured."""
+    """A shape of steps. run: runs the layers on what the buffers hold. replay: does the same by a graph, if it was
+    captured.
+    """
 
     run: Callable[[], None]
     replay: Callable[[], None] | None = None
@@ -59,18 +61,21 @@ class _Shape:
 
 
 class FixedSteps:
-    """Decode steps in fixed shapes, over buffers that stay where they are, so that a device can replay them as CUDA graphs.
+    """Decode steps in fixed shapes, over buffers that stay where they are, so that a device can replay them as CUDA
+    graphs.
 
-    A graph has one grid for each kernel and one address for each array. So tokens are padded to one of some numbers, and runs of
-    attention to a power of two. Padding tokens write no keys, and are not read; padding runs have no keys and no queries. A shape
-    that occurred 8 times is captured. In strict mode a graph whose replay has other bits than its kernels had one by one is refused.
+    A graph has one grid for each kernel and one address for each array. So tokens are padded to one of some numbers,
+    and runs of attention to a power of two. Padding tokens write no keys, and are not read; padding runs have no keys
+    and no queries. A shape that occurred 8 times is captured. In strict mode a graph whose replay has other bits than
+    its kernels had one by one is refused.
 
     Args:
         operations: The operations with Triton kernels.
         feed: `Decoder.feed`.
         pool: The blocks that steps read and write.
         room: How much the buffers hold.
-        capture: Makes a replay of what a function does on the device; None: every step runs kernel by kernel, in the same shapes.
+        capture: Makes a replay of what a function does on the device; None: every step runs kernel by kernel, in the
+            same shapes.
 
     Attributes:
         replays: Steps that graphs ran.
@@ -97,7 +102,8 @@ class FixedSteps:
         self._shapes: OrderedDict[WorkShape, _Shape] = OrderedDict()
 
     def run(self, ids: NDArray[np.int64], planned: StepPlan) -> Tensor | None:
-        """Run the layers of a step; return its hidden states, [T, K], which are valid until the next step, or None where it does not fit.
+        """Run the layers of a step; return its hidden states, [T, K], which are valid until the next step, or None
+        where it does not fit.
 
         Args:
             ids: [T] tokens in the plan's order.
@@ -114,7 +120,16 @@ class FixedSteps:
             return None
         host, blocks = self._host, planned.places[:, 0]
         host[: starts[4]] = 0
-        arrays = (ids, work.positions, blocks, planned.places[:, 1], work.first_slots, work.items, work.slots, work.blocks)
+        arrays = (
+            ids,
+            work.positions,
+            blocks,
+            planned.places[:, 1],
+            work.first_slots,
+            work.items,
+            work.slots,
+            work.blocks,
+        )
         for start, array in zip(starts, arrays, strict=True):
             host[start : start + array.size] = array.ravel()
         host[starts[2] + count : starts[2] + tokens] = -1
@@ -159,7 +174,9 @@ class FixedSteps:
             self._make_graph(shape, self._capture)
 
     def _make_graph(self, shape: _Shape, capture: Capture) -> None:
-        """Capture a shape that has just run, and replay it on the same step; where that fails or differs, no more are made."""
+        """Capture a shape that has just run, and replay it on the same step; where that fails or differs, no more are
+        made.
+        """
         before = self._hidden.clone()
         replay: Callable[[], None] | None = None
         try:
@@ -178,7 +195,8 @@ class FixedSteps:
 
 
 class CudaCapture:
-    """Captures as CUDA graphs that share one pool of memory: no two of them run at once, and nothing of one is read after the next.
+    """Captures as CUDA graphs that share one pool of memory: no two of them run at once, and nothing of one is read
+    after the next.
 
     Args:
         device: A CUDA device.
@@ -192,7 +210,10 @@ class CudaCapture:
         """Return what does on the device what `run` does there, on the same addresses."""
         graph = torch.cuda.CUDAGraph()
         # other threads may use the device meanwhile: a process model's, or the caller's
-        with torch.cuda.device(self._device), torch.cuda.graph(graph, pool=self._memory, capture_error_mode="thread_local"):
+        with (
+            torch.cuda.device(self._device),
+            torch.cuda.graph(graph, pool=self._memory, capture_error_mode="thread_local"),
+        ):
             run()
         return graph.replay
 

@@ -22,7 +22,8 @@ from tts.errors import missing_extra
 
 
 class DeviceOperations:
-    """On a GPU. With "triton_strict" a row's numbers are its own; else their last bits may vary with what else is in the step.
+    """On a GPU. With "triton_strict" a row's numbers are its own; else their last bits may vary with what else is in
+    the step.
 
     Args:
         config: The shapes and constants of the model.
@@ -38,7 +39,9 @@ class DeviceOperations:
         MissingDependency: triton is not installed.
     """
 
-    def __init__(self, config: DecoderConfig, executor: AttentionExecutor, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(
+        self, config: DecoderConfig, executor: AttentionExecutor, device: torch.device, dtype: torch.dtype
+    ) -> None:
         self.config = config
         self.device = device
         self.dtype = dtype
@@ -53,14 +56,18 @@ class DeviceOperations:
         self._positions = torch.from_numpy(plan.positions).to(self.device)
         places = torch.from_numpy(planned.places).to(self.device)
         self._places = (places[:, 0].contiguous(), places[:, 1].contiguous())
-        self._work: Any = self.kernels.upload(self.lowered(plan), num_heads=config.kv_heads, size=config.head_size, device=self.device)
+        self._work: Any = self.kernels.upload(
+            self.lowered(plan), num_heads=config.kv_heads, size=config.head_size, device=self.device
+        )
 
     def lowered(self, plan: AttentionPlan) -> KernelWork:
         """Return the Triton kernels' work for a plan."""
         return lower(plan, group=self.config.group, element_bytes=self.dtype.itemsize, strict=self.strict)
 
     def begin_fixed(self, positions: Tensor, places: tuple[Tensor, Tensor], launch: Any) -> None:
-        """Prepare a step whose arrays are on the device: as `begin` makes them, blocks of tokens that write nothing -1."""
+        """Prepare a step whose arrays are on the device: as `begin` makes them, blocks of tokens that write nothing
+        -1.
+        """
         self._positions, self._places, self._work = positions, places, launch
 
     def norm(self, hidden: Tensor, change: Tensor | None, weight: Tensor) -> Tensor:
@@ -77,8 +84,12 @@ class DeviceOperations:
         if self.device.type == "cpu":
             keys = keys.transpose(-1, -2)  # the pool of a CPU has them transposed
         of_heads = (norms[0], norms[1]) if len(norms) else None
-        queries = self.kernels.rope(qkv, self._positions, self._tables, self._places, keys, values, norms=of_heads, eps=config.eps)
-        out = torch.empty(len(qkv), config.kv_heads, config.group, config.head_size, dtype=self.dtype, device=self.device)
+        queries = self.kernels.rope(
+            qkv, self._positions, self._tables, self._places, keys, values, norms=of_heads, eps=config.eps
+        )
+        out = torch.empty(
+            len(qkv), config.kv_heads, config.group, config.head_size, dtype=self.dtype, device=self.device
+        )
         self.kernels.attend(self._work, queries, keys, values, out)
         return out.view(len(qkv), -1)
 
@@ -107,7 +118,9 @@ class DeviceOperations:
             top_p = torch.tensor([s.top_p for s in samplings], dtype=torch.float64, device=device)
             min_p = torch.tensor([s.min_p for s in samplings], dtype=torch.float64, device=device)
             kept = kernels.cut(logits[rows], temperatures, top_k, top_p, min_p)
-        streams, positions = (torch.from_numpy(column).to(device) for column in (request.streams.view(np.int64), request.positions))
+        streams, positions = (
+            torch.from_numpy(column).to(device) for column in (request.streams.view(np.int64), request.positions)
+        )
         drawn = kernels.draw(logits, temperatures, streams, positions, rows=rows, word=word, kept=kept)
         return HostDraws(drawn.tokens.cpu().numpy(), drawn.logprobs.cpu().numpy())
 
@@ -118,7 +131,11 @@ class _Kernels:
     def __init__(self) -> None:
         from tts.backends.kernels import attention_triton, draw_triton, norm_triton, rope_triton
 
-        self.attend, self.upload, self.launch = attention_triton.attend, attention_triton.upload, attention_triton.KernelLaunch
+        self.attend, self.upload, self.launch = (
+            attention_triton.attend,
+            attention_triton.upload,
+            attention_triton.KernelLaunch,
+        )
         self.rope = rope_triton.rope
         self.draw, self.cut, self.norm = draw_triton.draw, draw_triton.cut, norm_triton.add_norm
 

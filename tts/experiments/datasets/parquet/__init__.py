@@ -1,6 +1,7 @@
 """The rows of a Parquet file, read in a process of its own.
 
-Idea: pyarrow trusts a file's numbers. A damaged or hostile file takes gigabytes, or ends the process by a fault of memory. So a process
+Idea: pyarrow trusts a file's numbers. A damaged or hostile file takes gigabytes, or ends the process by a fault of
+memory. So a process
     with a limit on its memory reads the file (`rows.py`), and sends plain values.
 """
 
@@ -43,7 +44,12 @@ def read_parquet(file: Path) -> Iterator[PlacedRow]:
     command = [*python_command("tts.experiments.datasets.parquet.rows"), str(file)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     reader = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, start_new_session=True
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=environment,
+        start_new_session=True,
     )
     assert reader.stdout is not None, "opened as a pipe"
     try:
@@ -77,7 +83,8 @@ def _receive(file: Path, stream: IO[bytes]) -> tuple[Any, ...] | None:
     body = stream.read(size)
     if not body or len(body) < size:
         raise ConfigError(
-            f"{file.name} is no Parquet file that can be read: pyarrow ended the process that read it, or took too much memory",
+            f"{file.name} is no Parquet file that can be read: pyarrow ended the process that read it, or took too "
+            "much memory",
             hint="write it anew, or as .jsonl",
         )
     message = _Plain(io.BytesIO(body)).load()

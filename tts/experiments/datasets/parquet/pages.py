@@ -1,8 +1,10 @@
 """The pages of a Parquet file, by their own headers: what they become in memory is known before anything is unpacked.
 
-Idea: the footer of a file states sizes that readers do not check. Each page begins with a header that states what is allocated for it. All
+Idea: the footer of a file states sizes that readers do not check. Each page begins with a header that states what is
+allocated for it. All
     headers of a column are walked in the order of a reader, and are added up.
-Source: the Parquet format, https://github.com/apache/parquet-format, PageHeader in parquet.thrift; Thrift's compact protocol.
+Source: the Parquet format, https://github.com/apache/parquet-format, PageHeader in parquet.thrift; Thrift's compact
+protocol.
 """
 
 from __future__ import annotations
@@ -54,7 +56,9 @@ def pages_of(file: IO[bytes], column: Any) -> Iterator[Page]:
         kind = _number(header, 1)
         packed, whole = _number(header, 3), _number(header, 2)
         details = header.get(_HEADER_OF.get(kind, -1))
-        count, encoding = (_number(details, 1), _number(details, _ENCODING_FIELD[kind])) if isinstance(details, dict) else (0, 0)
+        count, encoding = (
+            (_number(details, 1), _number(details, _ENCODING_FIELD[kind])) if isinstance(details, dict) else (0, 0)
+        )
         start += size + packed
         if start > end:
             raise ValueError("a page ends outside of its column")
@@ -85,7 +89,8 @@ def _number(header: Any, field: int) -> int:
 
 
 class _Compact:
-    """A struct in Thrift's compact protocol: whole numbers and structs by field; of other values only the length is read.
+    """A struct in Thrift's compact protocol: whole numbers and structs by field; of other values only the length is
+    read.
 
     Raises:
         IndexError: from its methods: the bytes end too early.

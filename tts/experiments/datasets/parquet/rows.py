@@ -23,10 +23,21 @@ _ROWS: Final = 256  # held at once
 _VALUE: Final = 8  # bytes that a value has in memory, at least
 _FAULTS: Final = (ValueError, TypeError, KeyError, IndexError, OverflowError)  # that damaged values raise
 _ROOM_BYTES: Final = 512 << 20  # for pyarrow itself
-_ROWS_OF_ROOM: Final = 16  # of the largest size: pages as they are packed and unpacked, their values, and these in Python
+# of the largest size: pages as they are packed and unpacked, their values, and these in Python
+_ROWS_OF_ROOM: Final = 16
 _PLAIN: Final = (
-    str, int, float, bool, bytes, decimal.Decimal, datetime.datetime, datetime.date, datetime.time, datetime.timedelta, type(None),
-)  # fmt: skip
+    str,
+    int,
+    float,
+    bool,
+    bytes,
+    decimal.Decimal,
+    datetime.datetime,
+    datetime.date,
+    datetime.time,
+    datetime.timedelta,
+    type(None),
+)
 
 
 def rows_of(file: Path) -> Iterator[PlacedRow]:
@@ -45,15 +56,20 @@ def rows_of(file: Path) -> Iterator[PlacedRow]:
             metadata, schema = whole.metadata, whole.schema
         repeated, sizes = _repeat(schema), _texts_by_group(file, metadata, schema)
         for at, texts in enumerate(sizes):
-            rows = max(1, min(_ROWS, largest_row() // max(1, texts)))  # each text may be as long as all different ones together
-            # without `pre_buffer`, or it would hold all that it has read; equal texts of lists are held once, or one row could be any size
+            # each text may be as long as all different ones together
+            rows = max(1, min(_ROWS, largest_row() // max(1, texts)))
+            # without `pre_buffer`, or it would hold all that it has read; equal texts of lists are held once, or one
+            # row could be any size
             with parquet.ParquetFile(file, metadata=metadata, pre_buffer=False, read_dictionary=repeated) as group:
                 for batch in group.iter_batches(rows, row_groups=[at], use_threads=False):
                     small = sum(map(unpacked_size, batch.columns)) <= largest_row()
                     for i in range(batch.num_rows):
                         number += 1
                         if not small:
-                            check_row(f"{file.name}, row {number}", sum(unpacked_size(column.slice(i, 1)) for column in batch.columns))
+                            check_row(
+                                f"{file.name}, row {number}",
+                                sum(unpacked_size(column.slice(i, 1)) for column in batch.columns),
+                            )
                         yield f"row {number}", _plain_row(batch, i)
     except ConfigError:
         raise
@@ -97,14 +113,17 @@ def _texts_by_group(file: Path, metadata: Any, schema: Any) -> list[int]:
     if any(group.num_columns != len(schema.names) for group in groups):
         raise _damage(file.name, "its row groups have other columns than its schema")
     chunks = [[(group.column(i), schema.column(i)) for i in range(group.num_columns)] for group in groups]
-    if sum(one.total_compressed_size for of in chunks for one, _ in of) > file.stat().st_size:  # columns that share their pages
+    # columns that share their pages
+    if sum(one.total_compressed_size for of in chunks for one, _ in of) > file.stat().st_size:
         raise _damage(file.name, "its columns have more bytes than the file")
     whole, texts = 0, list[int]()
     with file.open("rb") as content:
         for of in chunks:
             texts.append(0)
             for one, kind in of:
-                size, values = _unpack(f"{file.name}, column {one_line(kind.path)}", content, one, in_lists=kind.max_repetition_level > 0)
+                size, values = _unpack(
+                    f"{file.name}, column {one_line(kind.path)}", content, one, in_lists=kind.max_repetition_level > 0
+                )
                 whole += max(max(_VALUE, kind.length) * values, size)
                 texts[-1] += size * one.physical_type.endswith("BYTE_ARRAY")
     check_whole(file, whole)
@@ -135,7 +154,9 @@ def _damage(place: str, why: str) -> ConfigError:
 
 
 def _limit_memory() -> None:
-    """Limit what this process takes beyond what it has now. Systems without /proc have the bounds of pages and rows alone."""
+    """Limit what this process takes beyond what it has now. Systems without /proc have the bounds of pages and rows
+    alone.
+    """
     with suppress(ImportError, OSError, ValueError):
         import resource
 

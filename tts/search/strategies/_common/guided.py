@@ -1,9 +1,9 @@
 """What the tree methods share: their common parameters, and what a path promises, by its own score or by looking ahead.
 
-Source: algorithm A4 (Snell et al., "Scaling LLM Test-Time Compute Optimally can be More Effective than Scaling Model Parameters",
-2408.03314; search-and-learn's code): a lookahead is greedy, its end is scored, and it is dropped. Differs: search-and-learn's beam
-search writes the lookahead and then scores the path without it, so that it changes nothing; here it is scored, in every method. An
-unknown score (NaN) promises less than every known one.
+Source: algorithm A4 (Snell et al., "Scaling LLM Test-Time Compute Optimally can be More Effective than Scaling Model
+Parameters", 2408.03314; search-and-learn's code): a lookahead is greedy, its end is scored, and it is dropped. Differs:
+search-and-learn's beam search writes the lookahead and then scores the path without it, so that it changes nothing;
+here it is scored, in every method. An unknown score (NaN) promises less than every known one.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class Wide(Guided):
     """The parameters of tree methods of a fixed width.
 
     Args:
-        n: Paths at each level, at least 1; None: as many as the budget pays, by the length of a plain solution that is written first and
-            of others seen, at most 1,024. What one search leaves pays another.
+        n: Paths at each level, at least 1; None: as many as the budget pays, by the length of a plain solution that is
+            written first and of others seen, at most 1,024. What one search leaves pays another.
     """
 
     n: Count | None = None
@@ -79,7 +79,9 @@ class Wide(Guided):
         for _ in rounds(search, None if self.n is None else 1):
             n = self.n
             if n is None:
-                n = max(1, min(MOST_WIDTH, await affordable_width(search, self.temperature) // self.written_per_token()))
+                n = max(
+                    1, min(MOST_WIDTH, await affordable_width(search, self.temperature) // self.written_per_token())
+                )
             found += await self.explored(search, n)
         return found
 
@@ -107,7 +109,8 @@ class WideAhead(Wide):
 
 
 async def promises(search: Search, method: Guided, ts: Sequence[Trajectory], lookahead: int = 0) -> NDArray[np.float64]:
-    """Return one score a path, -inf where it is unknown: of the path, or of where greedy writing leads within `lookahead` steps.
+    """Return one score a path, -inf where it is unknown: of the path, or of where greedy writing leads within
+    `lookahead` steps.
 
     Raises:
         SearchEnded: the budget cannot pay for a single score.

@@ -1,19 +1,22 @@
-"""What the particle methods share: the weight of a particle, and one sweep of the filter, free or conditional on a reference.
+"""What the particle methods share: the weight of a particle, and one sweep of the filter, free or conditional on a
+reference.
 
 A particle is a trajectory with a log-weight: the log-odds of the verifier's score of the whole prefix.
 
-Source: algorithm A9, lines 1-8, and A10, lines 3-5 (Puri et al., "A Probabilistic Inference Approach to Inference-Time Scaling
-of LLMs using Particle-Based Monte Carlo Methods", 2502.01618; read in the paper and its code). Weights are not accumulated: each
-level's weight is the score of the whole prefix. Particles that have stopped take part in every later resampling with their last
-weight. The last level is not followed by a resampling.
+Source: algorithm A9, lines 1-8, and A10, lines 3-5 (Puri et al., "A Probabilistic Inference Approach to Inference-Time
+Scaling of LLMs using Particle-Based Monte Carlo Methods", 2502.01618; read in the paper and its code). Weights are not
+accumulated: each level's weight is the score of the whole prefix. Particles that have stopped take part in every later
+resampling with their last weight. The last level is not followed by a resampling.
 
 Beyond the paper, each off by default, and all from memory:
-- `target="last"` weighs a step by what it adds to the score. The law is the model's times the odds of whole solutions, whatever their
-  numbers of steps (incremental weights: Del Moral, Doucet, Jasra, "Sequential Monte Carlo samplers", 2006).
-- There a `twist` changes the way to the law, not the law. Feng et al. (2410.01920) take the square root of the value, 0.5.
+- `target="last"` weighs a step by what it adds to the score. The law is the model's times the odds of whole solutions,
+  whatever their numbers of steps (incremental weights: Del Moral, Doucet, Jasra, "Sequential Monte Carlo samplers",
+  2006).
+- There a `twist` changes the way to the law, not the law. Feng et al. (2410.01920) take the square root of the value,
+  0.5.
 - `resample_below` resamples where few particles weigh, and else carries the weights on (Liu, Chen, 1998).
-- `lookahead` weighs a particle by where greedy writing leads, in the sense of the look-ahead modulation of Giannone et al. (2510.05825),
-  whose formula was not read.
+- `lookahead` weighs a particle by where greedy writing leads, in the sense of the look-ahead modulation of Giannone et
+  al. (2510.05825), whose formula was not read.
 
 Differs:
 - An unknown score (NaN) weighs as the mean of the known log-weights. All weigh the same where none is known.
@@ -77,13 +80,13 @@ class ParticleMethod(Guided):
     """The parameters that every particle method has.
 
     Args:
-        n: Particles (N in the paper), at least 1; None: as many as the budget pays over the sweeps, by the length of a plain solution
-            that is written first and of others seen. What one search leaves pays another.
+        n: Particles (N in the paper), at least 1; None: as many as the budget pays over the sweeps, by the length of a
+            plain solution that is written first and of others seen. What one search leaves pays another.
         resampling: "multinomial", "stratified", "systematic" or "residual".
-        resample_below: The largest effective sample size, as a share of N in [0, 1], at which particles are resampled; 1: after every
-            step.
-        target: The distribution of solutions is the model's, times odds. "levels": the product of the odds of all prefixes; "last": the
-            odds of the whole solution alone.
+        resample_below: The largest effective sample size, as a share of N in [0, 1], at which particles are resampled;
+            1: after every step.
+        target: The distribution of solutions is the model's, times odds. "levels": the product of the odds of all
+            prefixes; "last": the odds of the whole solution alone.
         twist: Exponent of the odds of an unfinished prefix, at least 0; the odds of a whole solution have none.
         lookahead: Greedy steps that are written after a prefix before it is scored, and then dropped; 0: none.
         temperature: As in `Guided`.
@@ -193,10 +196,14 @@ async def sweep(
             and (method.target == "last" or going in (0, n))
             and not method.lookahead
         )
-        level = Level("ended", address, nodes, tuple(log_weights.tolist()), temperature(log_weights, t), is_fixed=is_fixed)
+        level = Level(
+            "ended", address, nodes, tuple(log_weights.tolist()), temperature(log_weights, t), is_fixed=is_fixed
+        )
         if not going:
             search.notes.levels.append(level)
-            return Particles(tuple(one.path for one in everyone), log_weights, np.array([one.potential for one in everyone]))
+            return Particles(
+                tuple(one.path for one in everyone), log_weights, np.array([one.potential for one in everyone])
+            )
         p = softmax(log_weights, temperature(log_weights, t))
         if effective_sample_size(p) <= method.resample_below * len(p) * (1 + 1e-9):
             width = min(free, max(MOST_ROWS, search.rows.sizes.most_rows(len(everyone))))
@@ -208,7 +215,11 @@ async def sweep(
             particles, held = everyone[: len(particles)], everyone[-1]
             search.notes.levels.append(replace(level, kind="carried", ancestors=tuple(range(len(particles)))))
         search.keep(
-            [node for path in (*(one.path for one in particles), *([reference] if reference else []), *beside) for node in path.path]
+            [
+                node
+                for path in (*(one.path for one in particles), *([reference] if reference else []), *beside)
+                for node in path.path
+            ]
         )
         particles = await _step(search, particles, method)
         t += 1

@@ -1,4 +1,6 @@
-"""Waves of paths that go on side by side, each a step at a time: what strategies share that choose how each step is written."""
+"""Waves of paths that go on side by side, each a step at a time: what strategies share that choose how each step is
+written.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ class SideBySide(Strategy):
         made = await one_step(search, ts, max_steps=self.max_steps, temperature=self.temperature, model=model)
         return [next(iter(of), None) for of in made]
 
-    async def waves(self, search: Search, step: Step, cost: int = 1, root: Trajectory | None = None) -> Sequence[Candidate]:
+    async def waves(
+        self, search: Search, step: Step, cost: int = 1, root: Trajectory | None = None
+    ) -> Sequence[Candidate]:
         """Write solutions: one first, then as many side by side as are wanted, or as the budget pays.
 
         Args:
@@ -60,7 +64,9 @@ class SideBySide(Strategy):
             if missing <= 0:
                 break
             paid = search.affordable_samples(stepwise=True) if self.n is None else None
-            width = 1 if not search.candidates else max(1, min(missing, _MOST, missing if paid is None else paid // cost))
+            width = (
+                1 if not search.candidates else max(1, min(missing, _MOST, missing if paid is None else paid // cost))
+            )
             await _wave(search, [root or search.root] * width, step)
         return search.candidates
 

@@ -1,10 +1,11 @@
 """One more step of many paths, shared by all stepwise methods.
 
-A path takes at most `max_steps` steps. The last one has no step boundary and runs to the end of the solution. After an empty step, the
-next runs to the end as well. Paths that have ended become candidates at once, so that none is lost when the budget ends the search.
+A path takes at most `max_steps` steps. The last one has no step boundary and runs to the end of the solution. After an
+empty step, the next runs to the end as well. Paths that have ended become candidates at once, so that none is lost when
+the budget ends the search.
 
-Source: algorithm dossier 0.2, 0.3 (search-and-learn: 40 steps; on the last one the stop text is removed). Differs: an empty
-step does not end a path, for the text so far is no answer; it makes the next step the last.
+Source: algorithm dossier 0.2, 0.3 (search-and-learn: 40 steps; on the last one the stop text is removed). Differs: an
+empty step does not end a path, for the text so far is no answer; it makes the next step the last.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ _TRIES = 3  # of a call of which every row fails: each has draws of its own
 
 
 def counted_spend(search: Search) -> dict[str, float]:
-    """Return what was spent in tokens, calls and samples; flops and dollars follow from them, and input costs those alone."""
+    """Return what was spent in tokens, calls and samples; flops and dollars follow from them, and input costs those
+    alone.
+    """
     return {unit: amount for unit, amount in search.account.spent.items() if unit not in ("flops", "usd")}
 
 
@@ -31,8 +34,8 @@ def rounds(search: Search, n: int | None) -> Iterator[int]:
     """Count the rounds of a search: n, or as many as the budget pays, one after another.
 
     Raises:
-        SearchEnded: n is None, and a round has spent nothing, or many in a row have spent nothing that is limited. Where time is
-            limited, these are rounds without a token.
+        SearchEnded: n is None, and a round has spent nothing, or many in a row have spent nothing that is limited.
+            Where time is limited, these are rounds without a token.
     """
     spent, left, idle = counted_spend(search), search.left, 0
     timed = "seconds" in left
@@ -68,7 +71,8 @@ async def affordable_width(search: Search, temperature: float | None = None, *, 
 
 
 async def draw(search: Search, ts: Iterable[Trajectory], temperature: float | None = None) -> list[Candidate]:
-    """Return the candidate that each active path becomes, written to its end; rows that failed or could not start are drawn again.
+    """Return the candidate that each active path becomes, written to its end; rows that failed or could not start are
+    drawn again.
 
     Args:
         search: The search.
@@ -106,7 +110,8 @@ async def advance(
 ) -> list[list[Trajectory]]:
     """Return up to n children of each active path, in order, one step longer.
 
-    Paths are asked for in waves, so that an iterator may have more than the budget pays. The lists are those of the waves that began.
+    Paths are asked for in waves, so that an iterator may have more than the budget pays. The lists are those of the
+    waves that began.
 
     Args:
         ts: The paths; one listed twice is two requests.
@@ -124,7 +129,9 @@ async def advance(
     for wave in waves_of(ts):
         try:
             for _ in range(_TRIES):
-                children = await one_step(search, wave, n, max_steps=max_steps, temperature=temperature, until=until, finishes=finishes)
+                children = await one_step(
+                    search, wave, n, max_steps=max_steps, temperature=temperature, until=until, finishes=finishes
+                )
                 if any(children):
                     break
             else:

@@ -1,7 +1,7 @@
 """What strategies share that write with two models: their common parameters.
 
-Between models a path travels as text, so that their tokenizers may differ. A role without a model, or whose model lacks what is used of
-it, is refused before anything is spent. `draft='policy'` writes with one model.
+Between models a path travels as text, so that their tokenizers may differ. A role without a model, or whose model lacks
+what is used of it, is refused before anything is spent. `draft='policy'` writes with one model.
 """
 
 from __future__ import annotations

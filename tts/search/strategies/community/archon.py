@@ -6,14 +6,18 @@
     verify: the judge reasons about each solution ; those that it calls wrong are dropped
     fuse: new solutions, written from all that are left, replace them
 
-Source: algorithm B17, Saad-Falcon et al., "Archon: An Architecture Search Framework for Inference-Time Techniques" (2409.15254), read in
-the code: the order of layers; the ranker's reply "[2] > [1]", after which missing solutions follow in order; five kept. Differs:
+Source: algorithm B17, Saad-Falcon et al., "Archon: An Architecture Search Framework for Inference-Time Techniques"
+(2409.15254), read in the code: the order of layers; the ranker's reply "[2] > [1]", after which missing solutions
+follow in order; five kept. Differs:
 - Layers are given, not searched for. There are no layers of unit tests; the selection `codet` uses such tests.
-- A critique is a call for each solution; the code's critic reads all solutions at once. Prompts are ours, and "fuse" is the task's.
-- A rank is read in the last line that has numbers in brackets, the code's in the first line. A single solution is not ranked.
-- A verify is one call with its verdict at the end; the code has a call that reasons and one for the verdict. A reply without a verdict
-  keeps its solution, where the code drops it.
-- If all solutions are called wrong, all stay. A truncated solution is not shown, and is dropped by the next layer that reads.
+- A critique is a call for each solution; the code's critic reads all solutions at once. Prompts are ours, and "fuse" is
+  the task's.
+- A rank is read in the last line that has numbers in brackets, the code's in the first line. A single solution is not
+  ranked.
+- A verify is one call with its verdict at the end; the code has a call that reasons and one for the verdict. A reply
+  without a verdict keeps its solution, where the code drops it.
+- If all solutions are called wrong, all stay. A truncated solution is not shown, and is dropped by the next layer that
+  reads.
 - The solutions after the last layer vote; the paper's last layer leaves one solution.
 """
 
@@ -39,7 +43,8 @@ from tts.verifiers.replying import asking
 
 CRITIQUE = "Below are a problem and a solution. Name the strengths and the weaknesses of the solution, briefly."
 RANK = (
-    "Below are a problem and numbered solutions. Compare them, then write one line with all of their numbers, the best first, such as "
+    "Below are a problem and numbered solutions. Compare them, then write one line with all of their numbers, the "
+    "best first, such as "
     "[2] > [1] > [3]."
 )
 _LAYERS = ("generate", "critique", "rank", "verify", "fuse")
@@ -66,13 +71,19 @@ def _check(name: str, layers: Any) -> tuple[str, ...]:
     Raises:
         ConfigError: it is not a list of layers, or no later layer reads a critique.
     """
-    if not isinstance(layers, list | tuple) or not layers or not all(isinstance(one, str) and one in _LAYERS for one in layers):
+    if (
+        not isinstance(layers, list | tuple)
+        or not layers
+        or not all(isinstance(one, str) and one in _LAYERS for one in layers)
+    ):
         raise ConfigError(f"{name} is {shown(layers)}, but must be a list of {', '.join(_LAYERS)}")
     if layers[0] != "generate" or "generate" in layers[1:]:
         raise ConfigError(f"{name} is {shown(layers)}, but must begin with 'generate', and have it nowhere else")
     for place, layer in enumerate(layers):
         if layer == "critique" and not {"rank", "fuse"} & {*layers[place:]}:
-            raise ConfigError(f"{name} is {shown(layers)}, but a critique must be followed by 'rank' or 'fuse', which reads it")
+            raise ConfigError(
+                f"{name} is {shown(layers)}, but a critique must be followed by 'rank' or 'fuse', which reads it"
+            )
     return tuple(layers)
 
 
@@ -81,9 +92,10 @@ class Archon(Strategy):
     """An architecture of layers.
 
     Args:
-        layers: Their names in order. The first, and only the first, is "generate"; then any of "critique", "rank", "verify" and
-            "fuse". A rank or a fuse must follow a critique, and reads it.
-        n: Samples of each writer, at least 1; None: as many as the budget pays, with all layers repeated while it lasts.
+        layers: Their names in order. The first, and only the first, is "generate"; then any of "critique", "rank",
+            "verify" and "fuse". A rank or a fuse must follow a critique, and reads it.
+        n: Samples of each writer, at least 1; None: as many as the budget pays, with all layers repeated while it
+            lasts.
         writers: Roles of the models that generate, each once.
         judge: Role that criticizes, ranks and verifies.
         aggregator: Role that fuses.
@@ -91,8 +103,8 @@ class Archon(Strategy):
         fused: Number of solutions that a fuse writes, at least 1.
         temperature: The temperature of all models; None: the run's.
 
-    Cost: n x writers samples; one reply for each solution in a critique or verify, one reply in a rank, and `fused` in a fuse.
-    Random: none of its own.
+    Cost: n x writers samples; one reply for each solution in a critique or verify, one reply in a rank, and `fused` in
+    a fuse. Random: none of its own.
 
     Example:
         >>> import tts
@@ -176,7 +188,9 @@ class Archon(Strategy):
 
 
 def order_of(reply: str, count: int) -> list[int]:
-    """Return the order of solutions, from 0, by the last line of a reply that has numbers in brackets. Missing ones follow in order."""
+    """Return the order of solutions, from 0, by the last line of a reply that has numbers in brackets. Missing ones
+    follow in order.
+    """
     lines = [found for line in reply.splitlines() if (found := re.findall(r"\[(\d{1,9})\]", line))]
     named = [int(one) - 1 for one in (lines[-1] if lines else ())]
     return list(dict.fromkeys([*(i for i in named if 0 <= i < count), *range(count)]))

@@ -1,12 +1,13 @@
 """Budget forcing: a thought is ended at its budget, or prolonged where it ends too early; then the model responds.
 
-Source: Muennighoff et al., "s1: Simple test-time scaling" (2501.19393), section 3: the end of thinking is appended once the thought has
-its most tokens, with an answer cue where wanted; where it ends by itself too early, its end is suppressed and "Wait" appended. Also
-ThinkLess (2505.15684, from memory), which ends thoughts early by force. Differs:
+Source: Muennighoff et al., "s1: Simple test-time scaling" (2501.19393), section 3: the end of thinking is appended once
+the thought has its most tokens, with an answer cue where wanted; where it ends by itself too early, its end is
+suppressed and "Wait" appended. Also ThinkLess (2505.15684, from memory), which ends thoughts early by force. Differs:
 - The end of a thought is suppressed after it was written, by a fork before its mark. So the mark stays charged.
 - n thoughts are written, and their responses vote.
 - Where the model does not begin its thought, the opening mark is forced.
-- A server whose texts cannot go on limits the thought by its own field, where it has one that holds; it may end it a few tokens late.
+- A server whose texts cannot go on limits the thought by its own field, where it has one that holds; it may end it a
+  few tokens late.
 """
 
 from __future__ import annotations
@@ -35,10 +36,12 @@ class BudgetForcing(Strategy):
         thought_tokens: Most tokens of a thought, at least 1.
         waits: How often a thought that ends by itself is continued, at least 0 (s1: 1 to 6).
         wait: The text that replaces the end of such a thought.
-        cue: Text that begins the response, right after the end of the thought; None: the model writes the whole response.
+        cue: Text that begins the response, right after the end of the thought; None: the model writes the whole
+            response.
         temperature: Sampling temperature; None: that of the run.
 
-    Cost: for each solution, a thought of at most `thought_tokens` and its response. Forced texts count as input. Each wait costs one
+    Cost: for each solution, a thought of at most `thought_tokens` and its response. Forced texts count as input. Each
+    wait costs one
         more sample, and prompt and thought as input once more.
 
     Example:
@@ -65,7 +68,9 @@ class BudgetForcing(Strategy):
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Think, end the thoughts, respond: one solution first, then as many at once as the budget pays."""
         if search.rows.caps_of(search.root.model).steps == "absent":
-            await search.complete([search.root], self.n, temperature=self.temperature, thought_tokens=self.thought_tokens)
+            await search.complete(
+                [search.root], self.n, temperature=self.temperature, thought_tokens=self.thought_tokens
+            )
             return search.candidates
         start = search.root
         if not start.marks.opened:
@@ -75,7 +80,9 @@ class BudgetForcing(Strategy):
             if missing <= 0:
                 break
             width = min(missing, search.affordable_samples() or missing) if search.candidates else 1
-            (thoughts,) = await search.expand([start], width, Thought(self.thought_tokens), temperature=self.temperature)
+            (thoughts,) = await search.expand(
+                [start], width, Thought(self.thought_tokens), temperature=self.temperature
+            )
             thoughts = [await self._prolong(search, start, t) for t in thoughts]
             await search.complete(await ended(search, thoughts, self.cue or ""), temperature=self.temperature)
         return search.candidates

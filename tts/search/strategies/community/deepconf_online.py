@@ -1,14 +1,16 @@
-"""DeepConf online: a few whole traces set a threshold, and every later trace is stopped once its confidence falls below it.
+"""DeepConf online: a few whole traces set a threshold, and every later trace is stopped once its confidence falls below
+it.
 
-Source: algorithm B6, online form, Fu, Wang, Tian, Zhao, "Deep Think with Confidence" (2508.15260). Read in the authors' code: warm-up,
-percentile, discarded traces, votes by lowest group confidence, stop at a consensus. The paper's confidence is the verifier
-`confidence(measure='top', over='lowest')`, on a backend that keeps top log-probabilities. Any verifier of unfinished paths will do.
+Source: algorithm B6, online form, Fu, Wang, Tian, Zhao, "Deep Think with Confidence" (2508.15260). Read in the authors'
+code: warm-up, percentile, discarded traces, votes by lowest group confidence, stop at a consensus. The paper's
+confidence is the verifier `confidence(measure='top', over='lowest')`, on a backend that keeps top log-probabilities.
+Any verifier of unfinished paths will do.
 
 Differs:
-- A trace is scored after each piece of some tokens, not after each token, so it may be stopped a piece late. None is missed, since a lowest
-  group stays the lowest.
-- A trace that falls below the threshold in its last piece has no vote. Neither has one that is shorter than a group and below the threshold
-  as a whole.
+- A trace is scored after each piece of some tokens, not after each token, so it may be stopped a piece late. None is
+  missed, since a lowest group stays the lowest.
+- A trace that falls below the threshold in its last piece has no vote. Neither has one that is shorter than a group and
+  below the threshold as a whole.
 - The consensus is checked after each wave of `width` traces.
 - The percentile is that of the warm-up traces with an answer. A trace whose score is unknown is not stopped.
 """
@@ -43,23 +45,30 @@ class DeepConfidenceOnline(Judged):
 
     Args:
         warmup: Traces that are written whole, whatever their confidence (N0), at least 1.
-        keep: Percent of the warm-up traces whose score is at least the threshold, above 0 and at most 100 (eta). 10 stops most traces, and
-            may keep confident wrong answers alone. 90 stops few.
+        keep: Percent of the warm-up traces whose score is at least the threshold, above 0 and at most 100 (eta). 10
+            stops most traces, and may keep confident wrong answers alone. 90 stops few.
         consensus: Share of the vote, at least 0. The search ends when an answer has it; above 1: never.
-        width: Traces that are written at once after the warm-up, at least 1. More are faster, but may write traces that were not needed.
-        tokens: Written between two scores of a trace, at least 1; None: an eighth of the mean length of the traces so far.
+        width: Traces that are written at once after the warm-up, at least 1. More are faster, but may write traces that
+            were not needed.
+        tokens: Written between two scores of a trace, at least 1; None: an eighth of the mean length of the traces so
+            far.
         n: Traces, those of the warm-up included (B in the paper, 512 there); None: as many as the budget pays.
         temperature: As in `Judged`; the paper's is 0.6.
         verifier: As in `Judged`.
         aggregate: As in `Judged`.
 
-    Cost: at most n samples, `warmup` of them whole and the others up to where they are stopped. A verifier call each, and one more for
+    Cost: at most n samples, `warmup` of them whole and the others up to where they are stopped. A verifier call each,
+    and one more for
         every `tokens` of a trace beyond the verifier's first group.
 
     Example:
         >>> import tts
         >>> found = tts.solve(
-        ...     "3 + 4 - 2 + 9", 400, model="toy", strategy="deepconf_online(n=8, warmup=3, keep=50, tokens=6)", verifier="confidence"
+        ...     "3 + 4 - 2 + 9",
+        ...     400,
+        ...     model="toy",
+        ...     strategy="deepconf_online(n=8, warmup=3, keep=50, tokens=6)",
+        ...     verifier="confidence",
         ... )
         >>> found.answer, found.usage.samples, found.usage.tokens
         ('14', 3, 63)
@@ -91,7 +100,9 @@ class DeepConfidenceOnline(Judged):
 
     async def _threshold(self, search: Search) -> float:
         """Return the percentile of the warm-up traces' scores; none is below it where none of them is known."""
-        scores = await search.score([c.trajectory for c in search.candidates if c.answer is not None], self.verifier, self.aggregate)
+        scores = await search.score(
+            [c.trajectory for c in search.candidates if c.answer is not None], self.verifier, self.aggregate
+        )
         known = scores[~np.isnan(scores)]
         return float(np.percentile(known, 100 - self.keep)) if len(known) else -math.inf
 

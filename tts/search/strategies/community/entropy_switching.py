@@ -1,12 +1,14 @@
 """Entropy switching: a small model writes while it is sure of itself, and a large one while it is not.
 
-Source: Simonds, "Entropy Adaptive Decoding: Dynamic Model Switching for Efficient Inference" (2502.06833), from memory: the rolling mean of
-the entropy over the last tokens, above a threshold, hands over to the large model, and below it back.
+Source: Simonds, "Entropy Adaptive Decoding: Dynamic Model Switching for Efficient Inference" (2502.06833), from memory:
+the rolling mean of the entropy over the last tokens, above a threshold, hands over to the large model, and below it
+back.
 
 Differs:
-- The entropy of a token's law is estimated by -ln p of the tokens drawn, as all models that show log-probabilities allow. At temperature 1
-  the estimate has no bias. At another temperature T tokens are weighed by p^(1 - 1/T), which is right up to a constant for each law: it is
-  consistent for tokens of one law, and nearly so for a step. At T = 0 no weight can help, and the mean is below the entropy.
+- The entropy of a token's law is estimated by -ln p of the tokens drawn, as all models that show log-probabilities
+  allow. At temperature 1 the estimate has no bias. At another temperature T tokens are weighed by p^(1 - 1/T), which is
+  right up to a constant for each law: it is consistent for tokens of one law, and nearly so for a step. At T = 0 no
+  weight can help, and the mean is below the entropy.
 - Models change at steps, not at tokens; the mean is over the last step, or its last `window` tokens, whoever wrote it.
 - Nothing is written twice: an uncertain step stays, and the policy writes the next one. `spec_reason` rewrites.
 - Several solutions are written side by side, and vote.
@@ -31,7 +33,8 @@ class EntropySwitching(TwoModels):
     """Solutions each of whose steps is written by one of two models.
 
     Args:
-        threshold: Nats a token, at least 0: above it the policy writes the next step. The draft's model writes the first one.
+        threshold: Nats a token, at least 0: above it the policy writes the next step. The draft's model writes the
+            first one.
         window: Tokens at the end of a step that the mean is taken over, at least 1; None: all.
         n: As in `TwoModels`.
         draft: As in `TwoModels`.
@@ -75,7 +78,8 @@ class EntropySwitching(TwoModels):
 
 
 def entropy(t: Trajectory, window: int | None = None, temperature: float = 1.0) -> float:
-    """Return the estimated entropy, in nats a token, of the laws of a path's last piece, or of its last tokens; 0 where there is none.
+    """Return the estimated entropy, in nats a token, of the laws of a path's last piece, or of its last tokens; 0 where
+    there is none.
 
     Args:
         t: The path.

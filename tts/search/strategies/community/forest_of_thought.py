@@ -2,17 +2,21 @@
 
     for each tree, until one answer has more than half of all trees:
         for each level: k next steps of each state ; value each new state
-            no state has a chance: correct it, the level is written anew, once ; still none: the tree is given up (sparse activation)
-            keep the best b
+            no state has a chance: correct it, the level is written anew, once ; still none: the tree is given up
+            (sparse activation) keep the best b
         its vote is that of its best solution
-    the answer of more than half of the trees, else that which the expert chooses among theirs (consensus-guided decision)
+    the answer of more than half of the trees, else that which the expert chooses among theirs (consensus-guided
+    decision)
 
-Source: Bi et al., "Forest-of-Thought: Scaling Test-Time Compute for Enhancing LLM Reasoning" (2412.09078), and its code: trees beside each
-other, sparse activation of those that are promising, dynamic self-correction, the decision by consensus or by an expert. Differs:
-- The trees of the game of 24 alone are like these, of steps. For GSM8K, MATH-500 and AIME the code has trees of whole answers, which one
-  model criticizes, rewrites and scores from 0 to 100, with UCB; its default loop also ends at an answer that equals the reference. No such
-  trees are offered here: `ab_mcts` and `self_refine` are nearest. So the paper's figures on those data sets say nothing of this method.
-- Trees are those of `tree_of_thoughts`, whose values are labels in words. A state has no chance where each of its labels is "impossible".
+Source: Bi et al., "Forest-of-Thought: Scaling Test-Time Compute for Enhancing LLM Reasoning" (2412.09078), and its
+code: trees beside each other, sparse activation of those that are promising, dynamic self-correction, the decision by
+consensus or by an expert. Differs:
+- The trees of the game of 24 alone are like these, of steps. For GSM8K, MATH-500 and AIME the code has trees of whole
+  answers, which one model criticizes, rewrites and scores from 0 to 100, with UCB; its default loop also ends at an
+  answer that equals the reference. No such trees are offered here: `ab_mcts` and `self_refine` are nearest. So the
+  paper's figures on those data sets say nothing of this method.
+- Trees are those of `tree_of_thoughts`, whose values are labels in words. A state has no chance where each of its
+  labels is "impossible".
 - All trees begin with the same prompt. The paper gives each another one, with problems alike as examples.
 - A correction draws the level again; the paper also shows the model what was wrong.
 - The trees are grown one after another, so that those after a consensus need not be.
@@ -38,7 +42,8 @@ from tts.types import Candidate, Trajectory
 from tts.verifiers.replying import asking
 
 EXPERT = (
-    "Below are a problem and numbered solutions that do not agree. Compare them, find the one that is right, and end with its number in "
+    "Below are a problem and numbered solutions that do not agree. Compare them, find the one that is right, and end "
+    "with its number in "
     "brackets, such as [2]."
 )
 
@@ -58,7 +63,8 @@ class ForestOfThought(Strategy):
         temperature: The temperature of steps and replies; None: the run's.
         max_steps: The most steps of a path, the last of which runs to the end of the solution.
 
-    Cost: a level of a tree takes width x branching steps, and `votes` replies for each that is new; as much for a correction. A reply for
+    Cost: a level of a tree takes width x branching steps, and `votes` replies for each that is new; as much for a
+    correction. A reply for
         the expert.
     Random: none of its own.
 
@@ -113,9 +119,13 @@ class ForestOfThought(Strategy):
     def _tree(self) -> TreeOfThoughts:
         """What writes and values the states of a tree."""
         return TreeOfThoughts(
-            branching=self.branching, votes=self.votes, question=self.question, max_tokens=self.max_tokens,
-            temperature=self.temperature, max_steps=self.max_steps,
-        )  # fmt: skip
+            branching=self.branching,
+            votes=self.votes,
+            question=self.question,
+            max_tokens=self.max_tokens,
+            temperature=self.temperature,
+            max_steps=self.max_steps,
+        )
 
     @property
     def _hopeless(self) -> float:
@@ -123,7 +133,9 @@ class ForestOfThought(Strategy):
         return self.votes * LABELS["impossible"] * (1 + 1e-9)
 
     def _vote(self, search: Search, made: Sequence[Candidate]) -> list[Candidate]:
-        """Give a tree's best solution its vote, and the others none; one without a chance counts only where no tree has another."""
+        """Give a tree's best solution its vote, and the others none; one without a chance counts only where no tree has
+        another.
+        """
         answered = [c for c in made if c.answer is not None]
         best = max(answered, key=lambda c: c.weight or 0.0, default=None)
         hopeless = best is None or (best.weight or 0.0) <= self._hopeless
@@ -150,6 +162,8 @@ def _most(votes: Sequence[Candidate]) -> int:
 
 
 def chosen_by(reply: Trajectory, count: int) -> int | None:
-    """Return the solution, from 0, whose number is the last in brackets of a reply; None where there is no such number."""
+    """Return the solution, from 0, whose number is the last in brackets of a reply; None where there is no such
+    number.
+    """
     named = [int(one) for one in re.findall(r"\[(\d{1,9})\]", reply.response)]
     return named[-1] - 1 if named and 1 <= named[-1] <= count else None

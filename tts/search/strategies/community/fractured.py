@@ -1,13 +1,14 @@
 """Fractured sampling: each trace is cut at several depths, and made to answer after each cut.
 
     n traces to their ends
-    for i = 1 .. depths: cut the reasoning of length L after token floor(i L / depths), end the thought, draw `answers` answers
-    at full depth the trace's own answer is one of them; all n x depths x answers vote
+    for i = 1 .. depths: cut the reasoning of length L after token floor(i L / depths), end the thought, draw `answers`
+    answers at full depth the trace's own answer is one of them; all n x depths x answers vote
 
-Source: algorithm B8, Liao et al., "Fractured Chain-of-Thought Reasoning" (2505.12992), read in the authors' code: n = 16, depths = 16,
-answers = 4; floor(i L / depths) tokens of what stands before the end of the thought. Differs:
-- A model that does not think has its solution cut, whose reasoning is what stands before the last answer cue. The cue is forced then, on
-  a line of its own. A solution without a cue is not cut, of which there is a warning. Nor is a reasoning without a token.
+Source: algorithm B8, Liao et al., "Fractured Chain-of-Thought Reasoning" (2505.12992), read in the authors' code: n =
+16, depths = 16, answers = 4; floor(i L / depths) tokens of what stands before the end of the thought. Differs:
+- A model that does not think has its solution cut, whose reasoning is what stands before the last answer cue. The cue
+  is forced then, on a line of its own. A solution without a cue is not cut, of which there is a warning. Nor is a
+  reasoning without a token.
 - A cut inside of a character moves on to the next token.
 - A trace that was cut short has no answers at full depth but its own.
 - Stopping where successive depths agree is left out.
@@ -38,11 +39,12 @@ class Fractured(Strategy):
         n: Traces, at least 1; None: as many as the budget pays, one after another.
         depths: Cuts of a trace, its end included, at least 1 (H in the paper).
         answers: The answers of each cut, at least 1 (m in the paper).
-        cue: Forced after a cut, to open the answer; None: a model that thinks begins its response itself, and another one has the task's
-            cue (`Task.answer_cue`).
+        cue: Forced after a cut, to open the answer; None: a model that thinks begins its response itself, and another
+            one has the task's cue (`Task.answer_cue`).
         temperature: The temperature of all rows; None: the run's.
 
-    Cost: n x depths x answers samples: n solutions, and for the others what an answer takes. Each cut reads prompt and prefix anew.
+    Cost: n x depths x answers samples: n solutions, and for the others what an answer takes. Each cut reads prompt and
+    prefix anew.
 
     Example:
         >>> import tts
@@ -79,7 +81,10 @@ class Fractured(Strategy):
         """Add the paths after a trace's cuts, and that after its whole reasoning, made to answer."""
         cue, marker = self._cues(search, trace)
         if not marker:
-            search.notes.warn("fractured did not cut a solution without a thought or an answer cue: give cue=, such as 'The answer is '")
+            search.notes.warn(
+                "fractured did not cut a solution without a thought or an answer cue: give cue=, such as 'The answer "
+                "is '"
+            )
             return
         size = length = trace.num_tokens - search.root.num_tokens
         if trace.text.rfind(marker) > 0 and size > 1:
@@ -99,7 +104,9 @@ class Fractured(Strategy):
                 cuts.clear()
 
     def _cues(self, search: Search, trace: Trajectory) -> tuple[str, str]:
-        """Return what is forced after a cut, and the text that ends the reasoning of a trace; "" where it is not known."""
+        """Return what is forced after a cut, and the text that ends the reasoning of a trace; "" where it is not
+        known.
+        """
         if trace.thought or trace.is_thinking:
             return self.cue or "", trace.marks.close.strip()
         cue = self.cue or search.task.answer_cue

@@ -1,17 +1,21 @@
-"""Mind Evolution: islands of solutions, of which fitter ones become parents of new solutions, generation after generation.
+"""Mind Evolution: islands of solutions, of which fitter ones become parents of new solutions, generation after
+generation.
 
     on each island: n plain solutions ; score them
     for each further generation, until a solution has the greatest score:
-        n children on each island: no parents with a chance of `orphans`, else 1 to `parents`, drawn by exp(score / pressure)
+        n children on each island: no parents with a chance of `orphans`, else 1 to `parents`, drawn by exp(score /
+        pressure)
                                    the critic reads the fittest of them
                                    the author writes a child after the parents and the critique
         the best `migrants` of each island replace the worst of the next island
 
-Source: Lee et al., "Evolving Deeper LLM Thinking" (2501.09891), from memory: a genetic search over solutions in words; islands; a child has
-no parents with a chance of 1/6, else parents drawn by a softmax of their fitness; refinement through a conversation of critic and author;
-migration from island to island. Differs:
-- The fitness is a verifier's score in [0, 1]. The paper evaluates by a program, and shows its findings to the author in words.
-- A child comes of one critique and one answer, in place of several turns. Prompts are the task's "critique", "revise" and "fuse".
+Source: Lee et al., "Evolving Deeper LLM Thinking" (2501.09891), from memory: a genetic search over solutions in words;
+islands; a child has no parents with a chance of 1/6, else parents drawn by a softmax of their fitness; refinement
+through a conversation of critic and author; migration from island to island. Differs:
+- The fitness is a verifier's score in [0, 1]. The paper evaluates by a program, and shows its findings to the author in
+  words.
+- A child comes of one critique and one answer, in place of several turns. Prompts are the task's "critique", "revise"
+  and "fuse".
 - Islands are never reset. Children replace their generation; the selection chooses among all generations.
 """
 
@@ -62,7 +66,9 @@ class MindEvolution(Judged):
         >>> model = lambda ask: "The answer is 7."
         >>> limits = tts.Budget(samples=12)
         >>> evolved = "mind_evolution(n=2, islands=1, generations=2)"
-        >>> found = tts.solve("What is 3 + 4?", limits, backend=model, task="math", verifier=lambda p, t: 0.5, strategy=evolved)
+        >>> found = tts.solve(
+        ...     "What is 3 + 4?", limits, backend=model, task="math", verifier=lambda p, t: 0.5, strategy=evolved
+        ... )
         >>> found.answer, found.usage.samples
         ('7', 6)
     """
@@ -80,7 +86,9 @@ class MindEvolution(Judged):
         if self.pressure == 0:
             raise ConfigError("pressure is 0, but must be above 0", hint="a small one draws the fittest alone")
         if self.n is not None and self.migrants > self.n and self.islands > 1:
-            raise ConfigError(f"migrants is {self.migrants}, but an island has {self.n} solutions", hint="give fewer, or a larger n")
+            raise ConfigError(
+                f"migrants is {self.migrants}, but an island has {self.n} solutions", hint="give fewer, or a larger n"
+            )
 
     def needs(self) -> Needs:
         """A verifier, and prompts to criticise, revise and fuse."""
@@ -106,7 +114,11 @@ class MindEvolution(Judged):
                 return
             scored = list(zip(born, np.nan_to_num(scores, nan=0.0).tolist(), strict=True))
             islands = self._migrate([scored[i * n : (i + 1) * n] for i in range(self.islands)])
-            couples = [parents for i, island in enumerate(islands) for parents in self._parents(search, island, n, k, generation, i)]
+            couples = [
+                parents
+                for i, island in enumerate(islands)
+                for parents in self._parents(search, island, n, k, generation, i)
+            ]
             born = await self._children(search, couples)
 
     def _migrate(self, islands: Sequence[Sequence[Scored]]) -> list[list[Scored]]:
@@ -114,20 +126,30 @@ class MindEvolution(Judged):
         ranked = [sorted(island, key=lambda one: -one[1]) for island in islands]
         if len(ranked) == 1 or not self.migrants:
             return ranked
-        return [[*ranked[i - 1][: self.migrants], *island[: max(0, len(island) - self.migrants)]] for i, island in enumerate(ranked)]
+        return [
+            [*ranked[i - 1][: self.migrants], *island[: max(0, len(island) - self.migrants)]]
+            for i, island in enumerate(ranked)
+        ]
 
-    def _parents(self, search: Search, island: Sequence[Scored], n: int, k: int, generation: int, place: int) -> list[list[Candidate]]:
+    def _parents(
+        self, search: Search, island: Sequence[Scored], n: int, k: int, generation: int, place: int
+    ) -> list[list[Candidate]]:
         """Return the parents of each of n children, the fittest first; none of an orphan."""
         rng = search.rng("mind_evolution", k, generation, place)
         score = np.array([fitness for _, fitness in island])
         chance = np.exp((score - score.max()) / self.pressure)
         most = min(self.parents, len(island))
-        drawn = [rng.choice(len(island), int(rng.integers(1, most + 1)), replace=False, p=chance / chance.sum()) for _ in range(n)]
+        drawn = [
+            rng.choice(len(island), int(rng.integers(1, most + 1)), replace=False, p=chance / chance.sum())
+            for _ in range(n)
+        ]
         found = [[island[i][0] for i in sorted(one.tolist(), key=lambda i: -score[i])] for one in drawn]
         return [[] if orphan else parents for orphan, parents in zip(rng.random(n) < self.orphans, found, strict=True)]
 
     async def _children(self, search: Search, couples: Sequence[Sequence[Candidate]]) -> list[Candidate]:
-        """Return a child of each couple: the critic reads the fittest parent, and the author all of them and the critique."""
+        """Return a child of each couple: the critic reads the fittest parent, and the author all of them and the
+        critique.
+        """
         texts = [[c.trajectory.response.rstrip() for c in parents if not c.truncated] for parents in couples]
         asked: dict[int, Trajectory] = {}
         for i, shown in enumerate(texts):

@@ -1,12 +1,14 @@
-"""Mixture of agents: layers of models, each of which is shown what the layer before wrote; one model fuses the last layer.
+"""Mixture of agents: layers of models, each of which is shown what the layer before wrote; one model fuses the last
+layer.
 
     texts = ()
     for each layer: each writer draws its samples after the problem and the texts ; texts = what they wrote
     the answer is that of the aggregator after the last texts
 
-Source: Wang et al., "Mixture-of-Agents Enhances Large Language Model Capabilities" (2406.04692), and Li et al., "Rethinking
-Mixture-of-Agents: Is Mixing Different Large Language Models Beneficial?" (2502.00674, Self-MoA: one model in all places), from memory.
-Archon (2409.15254) stacks such layers with critics, rankers and verifiers, which are selections here. Differs:
+Source: Wang et al., "Mixture-of-Agents Enhances Large Language Model Capabilities" (2406.04692), and Li et al.,
+"Rethinking Mixture-of-Agents: Is Mixing Different Large Language Models Beneficial?" (2502.00674, Self-MoA: one model
+in all places), from memory. Archon (2409.15254) stacks such layers with critics, rankers and verifiers, which are
+selections here. Differs:
 - The prompt is the task's "fuse" (or "revise") in place of the paper's own.
 - A solution that was cut short is not shown; where none can be shown, a layer starts from the problem alone.
 - Samples that are left out are what the budget pays. Fused solutions are then drawn until it is used up, and vote.
@@ -43,14 +45,18 @@ class MixtureOfAgents(Strategy):
         prompt: "fuse" or "revise", the task's kind of prompt that shows several solutions.
         temperature: The temperature of all models; None: the run's.
 
-    Cost: layers x writers x samples, and 1, in samples; after the first layer each reads all solutions of the layer before.
-    Random: none of its own.
+    Cost: layers x writers x samples, and 1, in samples; after the first layer each reads all solutions of the layer
+    before. Random: none of its own.
 
     Example:
         >>> import tts
         >>> model = lambda ask: "The answer is 7."
         >>> found = tts.solve(
-        ...     "What is 3 + 4?", tts.Budget(samples=12), backend=model, task="math", strategy="mixture_of_agents(samples=3)"
+        ...     "What is 3 + 4?",
+        ...     tts.Budget(samples=12),
+        ...     backend=model,
+        ...     task="math",
+        ...     strategy="mixture_of_agents(samples=3)",
         ... )
         >>> found.answer, found.usage.samples
         ('7', 4)
@@ -78,14 +84,17 @@ class MixtureOfAgents(Strategy):
             samples = self.samples or await self._affordable(search)
             for layer in range(self.layers):
                 for role in self.writers:
-                    drawn = len(search.candidates) if role == self.writers[0] == "policy" and not layer else 0  # to learn a length
+                    # to learn a length
+                    drawn = len(search.candidates) if role == self.writers[0] == "policy" and not layer else 0
                     if samples > drawn:
                         await search.complete([root], samples - drawn, temperature=self.temperature, model=role)
                 before, first = first, len(search.candidates)
                 root = await root_showing(search, self.prompt, whole(search.candidates[before:first]))
             if self.samples is None:
                 before = first
-            await search.complete([root], None if self.samples is None else 1, temperature=self.temperature, model=self.aggregator)
+            await search.complete(
+                [root], None if self.samples is None else 1, temperature=self.temperature, model=self.aggregator
+            )
         except SearchEnded as end:
             start = before if any(c.answer is not None for c in search.candidates[before:]) else 0
             raise end.chosen_from(slice(start, None)) from None

@@ -1,15 +1,19 @@
 """PaCoRe: rounds of parallel trajectories, each compacted to a message that all trajectories of the next round see.
 
     messages = ()
-    for width in (*widths, 1): draw `width` trajectories after the problem and the messages; messages = what each concludes
-    the answer is that of the last trajectory
+    for width in (*widths, 1): draw `width` trajectories after the problem and the messages; messages = what each
+    concludes the answer is that of the last trajectory
 
-Source: Hu et al., "PaCoRe: Learning to Scale Test-Time Compute with Parallel Coordinated Reasoning" (2601.05593), read in the abstract and
-the README of the authors' code: widths (4), (16) and (32, 4), after which one more trajectory concludes. Differs:
+Source: Hu et al., "PaCoRe: Learning to Scale Test-Time Compute with Parallel Coordinated Reasoning" (2601.05593), read
+in the abstract and the README of the authors' code: widths (4), (16) and (32, 4), after which one more trajectory
+concludes. Differs:
 - The prompt is the task's "fuse" (or "revise") in place of the paper's own.
-- A message is what stands after the thought. `message="conclusion"` keeps its last step alone, for models that reason in the open.
-- A trajectory that was cut short sends no message. Where the messages do not fit the context, the round starts from the problem alone.
-- Widths that are left out are one round of what the budget pays but one. Last trajectories are then drawn until it is used up, and vote.
+- A message is what stands after the thought. `message="conclusion"` keeps its last step alone, for models that reason
+  in the open.
+- A trajectory that was cut short sends no message. Where the messages do not fit the context, the round starts from the
+  problem alone.
+- Widths that are left out are one round of what the budget pays but one. Last trajectories are then drawn until it is
+  used up, and vote.
 - Where the budget ends the search before a last trajectory, the round that is under way and the one before it vote.
 - The model is not trained to synthesize.
 """
@@ -48,7 +52,8 @@ class PaCoRe(Strategy):
     """Rounds of trajectories that read the conclusions of the round before; the last one is the answer.
 
     Args:
-        widths: Trajectories of each round but the last, a list of whole numbers of at least 1; None: one round, of what the budget pays.
+        widths: Trajectories of each round but the last, a list of whole numbers of at least 1; None: one round, of what
+            the budget pays.
         message: "response": what stands after a thought; "conclusion": the last step of that.
         prompt: "fuse" or "revise", the task's kind of prompt that shows several solutions.
         temperature: The temperature of all rounds; None: the run's.
@@ -58,7 +63,9 @@ class PaCoRe(Strategy):
     Example:
         >>> import tts
         >>> model = lambda ask: "The answer is 7."
-        >>> found = tts.solve("What is 3 + 4?", tts.Budget(samples=12), backend=model, task="math", strategy="pacore(widths=[3, 2])")
+        >>> found = tts.solve(
+        ...     "What is 3 + 4?", tts.Budget(samples=12), backend=model, task="math", strategy="pacore(widths=[3, 2])"
+        ... )
         >>> found.answer, found.usage.samples
         ('7', 6)
     """

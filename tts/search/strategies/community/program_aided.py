@@ -1,16 +1,17 @@
 """Program-aided reasoning: Python blocks of a solution are run in a sandbox, and what they print goes on in its text.
 
-A path is written up to the end of a fenced block of Python. The program runs, and its output is appended as forced text, after which the
-model writes on.
+A path is written up to the end of a fenced block of Python. The program runs, and its output is appended as forced
+text, after which the model writes on.
 
-Source: Gao et al., "PAL: Program-aided Language Models" (2211.10435), and Gou et al., "ToRA" (2309.17452), whose outputs stand in blocks
-marked `output`; both from memory.
+Source: Gao et al., "PAL: Program-aided Language Models" (2211.10435), and Gou et al., "ToRA" (2309.17452), whose
+outputs stand in blocks marked `output`; both from memory.
 
 Differs:
 - The answer is that of the text after the output, as in ToRA. In PAL it is the output itself.
 - The task's prompt "program" asks for programs in one sentence, in place of worked examples.
 - Each block runs by itself. A program that fails shows the last line of its failure.
-- Several solutions are written side by side, and vote. The programs of a wave run beside each other, each different one once.
+- Several solutions are written side by side, and vote. The programs of a wave run beside each other, each different one
+  once.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ from tts.types import Candidate, Trajectory
 from tts.verifiers.code.sandbox import ProgramOutcome
 from tts.verifiers.code.verifier import Code
 
-_BLOCK = re.compile(r"^[^\S\n]*```(?:python3?|py)\b[^\n]*\n(.*?)^[^\S\n]*```[^\S\n]*(?:\n|\Z)", re.DOTALL | re.MULTILINE | re.IGNORECASE)
+_BLOCK = re.compile(
+    r"^[^\S\n]*```(?:python3?|py)\b[^\n]*\n(.*?)^[^\S\n]*```[^\S\n]*(?:\n|\Z)", re.DOTALL | re.MULTILINE | re.IGNORECASE
+)
 _END = Stops(("\n```\n",))
 _NOTHING = "assert True"  # the tests of a program of which only the output is asked for
 
@@ -40,7 +43,8 @@ _NOTHING = "assert True"  # the tests of a program of which only the output is a
 class ProgramAided(SideBySide):
     r"""Solutions whose Python blocks are run, and that go on after the output.
 
-    Programs run in the sandbox of the verifier `code`. What is random in them is random here too: such a run is not reproducible.
+    Programs run in the sandbox of the verifier `code`. What is random in them is random here too: such a run is not
+    reproducible.
 
     Args:
         programs: Most blocks of a path that are run, at least 1.
@@ -79,7 +83,9 @@ class ProgramAided(SideBySide):
 
     def needs(self) -> Needs:
         """Texts behind programs, their prompt, and a sandbox."""
-        return Needs(capabilities=("steps", "extend"), prompts=("program",), machine=self._code(self.seconds).check_sandbox)
+        return Needs(
+            capabilities=("steps", "extend"), prompts=("program",), machine=self._code(self.seconds).check_sandbox
+        )
 
     def _code(self, seconds: float) -> Code:
         return Code(tests=_NOTHING, sandbox=self.sandbox, seconds=seconds)
@@ -91,13 +97,23 @@ class ProgramAided(SideBySide):
 
         async def step(going: Sequence[Trajectory]) -> list[Trajectory | None]:
             made: list[Trajectory | None] = [None] * len(going)
-            last = {i for i, t in enumerate(going) if t.depth + 1 >= self.max_steps or len(_BLOCK.findall(t.response)) >= self.programs}
+            last = {
+                i
+                for i, t in enumerate(going)
+                if t.depth + 1 >= self.max_steps or len(_BLOCK.findall(t.response)) >= self.programs
+            }
             for until, chosen in ((_END, sorted({*range(len(going))} - last)), (END, sorted(last))):
-                rows = await search.expand([going[i] for i in chosen], 1, until, temperature=self.temperature) if chosen else []
+                rows = (
+                    await search.expand([going[i] for i in chosen], 1, until, temperature=self.temperature)
+                    if chosen
+                    else []
+                )
                 programs = [self._program(of[0]) if of else None for of in rows]
                 await self._run(search, programs, shown)
                 for i, of, program in zip(chosen, rows, programs, strict=True):
-                    made[i] = await _behind(search, of[0], None if program is None else shown.get(program)) if of else None
+                    made[i] = (
+                        await _behind(search, of[0], None if program is None else shown.get(program)) if of else None
+                    )
             return made
 
         return await self.waves(search, step, root=root)
@@ -110,7 +126,9 @@ class ProgramAided(SideBySide):
         return blocks[-1][1] if ended and len(blocks) <= self.programs and t.status in ("active", "finished") else None
 
     async def _run(self, search: Search, programs: Sequence[str | None], shown: dict[str, str]) -> None:
-        """Run those that were not run before, side by side, and note what they show; nothing of those that the time does not reach."""
+        """Run those that were not run before, side by side, and note what they show; nothing of those that the time
+        does not reach.
+        """
         room = asyncio.Semaphore(_most_at_once(self._code(self.seconds)))
 
         async def one(program: str) -> None:
@@ -123,11 +141,15 @@ class ProgramAided(SideBySide):
             told = (part.strip()[: self.characters].replace("```", "'''") for part in (result.output, failed))
             shown[program] = "\n".join(filter(None, told))
 
-        await asyncio.gather(*(one(program) for program in dict.fromkeys(programs) if program is not None and program not in shown))
+        await asyncio.gather(
+            *(one(program) for program in dict.fromkeys(programs) if program is not None and program not in shown)
+        )
 
 
 def _most_at_once(code: Code) -> int:
-    """Return how many programs run at once: one a core, so that none is slower than alone, and no more than processes of a program."""
+    """Return how many programs run at once: one a core, so that none is slower than alone, and no more than processes
+    of a program.
+    """
     return min(os.cpu_count() or 1, code.processes)
 
 

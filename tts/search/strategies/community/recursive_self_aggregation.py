@@ -1,14 +1,17 @@
-"""Recursive self-aggregation: a population of solutions, each of which fuses a random subset of the population before it.
+"""Recursive self-aggregation: a population of solutions, each of which fuses a random subset of the population before
+it.
 
     P_1 = n plain solutions
-    for t = 2 .. rounds: the prompt of each member of P_t shows `subset` random members of P_(t-1), drawn without replacement
-    the answer is the vote of the last population
+    for t = 2 .. rounds: the prompt of each member of P_t shows `subset` random members of P_(t-1), drawn without
+    replacement the answer is the vote of the last population
 
-Source: Venkatraman et al., "Recursive Self-Aggregation Unlocks Deep Thinking in Large Language Models" (2509.26626). Read in the abstract,
-the figures' captions and the README of the authors' code: n = 16, subset = 4, 2 to 10 rounds; the loop is from memory. Differs:
+Source: Venkatraman et al., "Recursive Self-Aggregation Unlocks Deep Thinking in Large Language Models" (2509.26626).
+Read in the abstract, the figures' captions and the README of the authors' code: n = 16, subset = 4, 2 to 10 rounds; the
+loop is from memory. Differs:
 - `rounds` counts populations, the plain one included.
 - The prompts are the task's "fuse" and, for a subset of one, "revise", in place of the paper's own.
-- A solution is shown without its thought. One that was cut short is not drawn; where none is left, a member is a plain solution.
+- A solution is shown without its thought. One that was cut short is not drawn; where none is left, a member is a plain
+  solution.
 - Where the budget ends the search within a population, its members vote together with the population before.
 - The model is not trained for aggregation.
 """
@@ -40,10 +43,10 @@ class RecursiveSelfAggregation(Strategy):
     """Populations of solutions, each fused from the one before; the last population's vote.
 
     Args:
-        n: Members of a population, at least 1; None: what the budget pays, over the rounds, but `subset` at least. The last population then
-            takes all that is left.
-        rounds: Populations, the plain one included, at least 1; None: as many as the budget pays. Where both are left out, n is the root
-            of the solutions that the budget pays.
+        n: Members of a population, at least 1; None: what the budget pays, over the rounds, but `subset` at least. The
+            last population then takes all that is left.
+        rounds: Populations, the plain one included, at least 1; None: as many as the budget pays. Where both are left
+            out, n is the root of the solutions that the budget pays.
         subset: Solutions that a member fuses, from 1 to n; None: four, or n where that is smaller.
         prompt: "fuse" or "revise", the task's kind of prompt that shows several solutions.
         temperature: The temperature of all rounds; None: the run's.
@@ -72,7 +75,8 @@ class RecursiveSelfAggregation(Strategy):
         check_parameters(self)
         if self.n is not None and self.subset is not None and self.subset > self.n:
             raise ConfigError(
-                f"subset is {self.subset}, but must be at most n, which is {self.n}", hint="give a larger n or a smaller subset"
+                f"subset is {self.subset}, but must be at most n, which is {self.n}",
+                hint="give a larger n or a smaller subset",
             )
 
     def needs(self) -> Needs:
@@ -119,5 +123,7 @@ class RecursiveSelfAggregation(Strategy):
     async def _root(self, search: Search, k: int, member: int, texts: Sequence[str]) -> Trajectory:
         """Return the prompt of one member of population k."""
         size = min(self.subset or _SUBSET, len(texts))
-        chosen: list[int] = search.rng("subset", k, member).choice(len(texts), size, replace=False).tolist() if size else []
+        chosen: list[int] = (
+            search.rng("subset", k, member).choice(len(texts), size, replace=False).tolist() if size else []
+        )
         return await root_showing(search, self.prompt, [texts[i] for i in chosen])

@@ -4,13 +4,18 @@
     for t = 1 .. rounds: critique = the model on y_(t-1) ; stop where it finds nothing wrong
                          y_t = the model on y_(t-1) and the critique
 
-Source: Madaan et al., "Self-Refine: Iterative Refinement with Self-Feedback" (2303.17651), and its code for mathematics: one model
-gives feedback and refines, at most four times, and the feedback says when to stop, there by the words "it is correct". Differs:
-- The critique and the new solution are two calls. The code for mathematics has both in one reply, and shows worked examples.
+Source: Madaan et al., "Self-Refine: Iterative Refinement with Self-Feedback" (2303.17651), and its code for
+mathematics: one model gives feedback and refines, at most four times, and the feedback says when to stop, there by the
+words "it is correct". Differs:
+- The critique and the new solution are two calls. The code for mathematics has both in one reply, and shows worked
+  examples.
 - The prompts are the task's "critique" and "revise"; the critique stands after the solution that "revise" shows.
-- A critique ends with the line "Verdict: right" or "Verdict: wrong". Without it, a closing sentence such as "There is none." is read.
-- A prompt shows the last solution and its critique alone, as that code does. Other tasks of the paper show all earlier ones.
-- Several chains are written side by side and vote. A solution that was refined has no vote once its successor has an answer.
+- A critique ends with the line "Verdict: right" or "Verdict: wrong". Without it, a closing sentence such as "There is
+  none." is read.
+- A prompt shows the last solution and its critique alone, as that code does. Other tasks of the paper show all earlier
+  ones.
+- Several chains are written side by side and vote. A solution that was refined has no vote once its successor has an
+  answer.
 - A chain ends at a solution or critique that was cut short or failed, and where the task refuses to show one.
 """
 
@@ -36,7 +41,8 @@ _MOST = 1024  # chains, where the budget decides
 # What a critique may end with that finds nothing, without signs and capitals.
 _NOTHING = re.compile(
     r"(?:so |thus |hence |therefore |overall )?(?:"
-    r"(?:there (?:is|are) |i (?:see|find) |we (?:see|find) )?(?:none|nothing wrong|no (?:errors?|mistakes?|wrong steps?|step is wrong))"
+    r"(?:there (?:is|are) |i (?:see|find) |we (?:see|find) )?(?:none|nothing wrong|no (?:errors?|mistakes?|wrong "
+    r"steps?|step is wrong))"
     r"|nothing(?: is)?(?: wrong)?|no step is wrong"
     r"|(?:it|everything|(?:all|every|each) steps?|the (?:earlier )?(?:solution|answer)) (?:is|are) (?:right|correct)"
     r")(?: (?:in|with) (?:it|this|the (?:earlier )?(?:solution|answer)))?"
@@ -50,7 +56,8 @@ class SelfRefine(Strategy):
     Args:
         n: The number of chains, at least 1; None: as many as the budget pays, again and again.
         rounds: The most refinements of a chain, at least 0.
-        stop: A text that ends a chain wherever a critique has it, in any case; None: its verdict, as `finds_nothing_wrong` reads it.
+        stop: A text that ends a chain wherever a critique has it, in any case; None: its verdict, as
+            `finds_nothing_wrong` reads it.
         temperature: The temperature of all calls; None: the run's.
 
     Cost: at most n x (1 + 2 rounds) samples; each critique and each refinement reads its prompt, with one solution.
@@ -60,7 +67,11 @@ class SelfRefine(Strategy):
         >>> import tts
         >>> model = lambda ask: "The answer is 7."
         >>> found = tts.solve(
-        ...     "What is 3 + 4?", tts.Budget(samples=12), backend=model, task="math", strategy="self_refine(n=2, rounds=1)"
+        ...     "What is 3 + 4?",
+        ...     tts.Budget(samples=12),
+        ...     backend=model,
+        ...     task="math",
+        ...     strategy="self_refine(n=2, rounds=1)",
         ... )
         >>> found.answer, found.usage.samples
         ('7', 6)
@@ -81,7 +92,9 @@ class SelfRefine(Strategy):
         """Write chains; with n left out, again for what is left."""
         for _ in rounds(search, None if self.n is None else 1):
             first = len(search.candidates)
-            n = self.n or max(1, min(_MOST, await affordable_width(search, self.temperature, stepwise=False) // (1 + 2 * self.rounds)))
+            n = self.n or max(
+                1, min(_MOST, await affordable_width(search, self.temperature, stepwise=False) // (1 + 2 * self.rounds))
+            )
             begun = len(search.candidates) - first  # one that was drawn to learn its length begins a chain
             await draw(search, repeat(search.root, n - begun), self.temperature)
             going = list(search.candidates[first:])
@@ -93,7 +106,10 @@ class SelfRefine(Strategy):
     async def _refine(self, search: Search, chains: Sequence[Candidate]) -> list[Candidate]:
         """Return the successors of the solutions that are refined."""
         shown = [
-            (c, root) for c in chains if not c.truncated if (root := await opened(search, "critique", [c.trajectory.response], c.group))
+            (c, root)
+            for c in chains
+            if not c.truncated
+            if (root := await opened(search, "critique", [c.trajectory.response], c.group))
         ]
         said = await search.expand([root for _, root in shown], 1, END, temperature=self.temperature)
         going: list[tuple[Candidate, Trajectory]] = []
@@ -116,7 +132,9 @@ class SelfRefine(Strategy):
 
 
 def finds_nothing_wrong(critique: str) -> bool:
-    """Whether the last verdict of a critique is "right"; without one, whether its last sentence says that nothing is wrong."""
+    """Whether the last verdict of a critique is "right"; without one, whether its last sentence says that nothing is
+    wrong.
+    """
     if (verdict := verdict_of(critique, "right", "wrong")) is not None:
         return verdict == 1
     sentences = [part for part in re.split(r"[.!?:;\n]", critique.casefold()) if re.search(r"\w", part)]

@@ -1,17 +1,22 @@
-"""SpecReason: a small model drafts each step, the large one grades it with one question, and writes the step itself where it is poor.
+"""SpecReason: a small model drafts each step, the large one grades it with one question, and writes the step itself
+where it is poor.
 
-Reading a step costs a large model less than writing it. A step need not be worded as the large model would have worded it.
+Reading a step costs a large model less than writing it. A step need not be worded as the large model would have worded
+it.
 
-Source: algorithm B11, Pan et al., "SpecReason: Fast and Accurate Inference-Time Compute via Speculative Reasoning" (2504.07891), the
-loop and its settings from its code: grades 0 to 9 after a text, kept from 7 on; results from the abstract.
+Source: algorithm B11, Pan et al., "SpecReason: Fast and Accurate Inference-Time Compute via Speculative Reasoning"
+(2504.07891), the loop and its settings from its code: grades 0 to 9 after a text, kept from 7 on; results from the
+abstract.
 
 Differs:
-- The grade is asked inside the turn that writes the solution: the question follows the step. The code closes that turn, asks in a user's
-  turn, and opens a turn of the model that begins with "I think the quality score is: ".
+- The grade is asked inside the turn that writes the solution: the question follows the step. The code closes that turn,
+  asks in a user's turn, and opens a turn of the model that begins with "I think the quality score is: ".
 - A step has no cap of its own; the code's has 512 tokens. The run's `max_tokens` is the cap of each.
-- A grade is the likeliest digit, or the mean over digits, whatever else is likelier; without any chance of a digit it is 0.
+- A grade is the likeliest digit, or the mean over digits, whatever else is likelier; without any chance of a digit it
+  is 0.
 - A draft whose row failed is written by the policy. Rejected drafts are dropped, and stay charged.
-- While no solution has an answer, steps are graded only where what is left pays two plain solutions beside; else drafts are kept.
+- While no solution has an answer, steps are graded only where what is left pays two plain solutions beside; else drafts
+  are kept.
 - Several solutions are written side by side, and vote.
 - Paths end as in all stepwise methods; a repeated step does not end one.
 """
@@ -36,7 +41,8 @@ from tts.types import Candidate, Trajectory
 
 DIGITS = tuple("0123456789")
 QUESTION = (
-    "\n\nJudge the last step above by its correctness alone, with one digit: nine if it is surely right, zero if it is wrong. "
+    "\n\nJudge the last step above by its correctness alone, with one digit: nine if it is surely right, zero if it "
+    "is wrong. "
     "I think the quality score is: "
 )
 
@@ -46,7 +52,8 @@ class SpecReason(TwoModels):
     """Solutions whose steps are drafted by one model and judged by another.
 
     Args:
-        threshold: Least grade of a draft that is kept, in [0, 10]: 0 keeps all without grading, above 9 the policy writes all.
+        threshold: Least grade of a draft that is kept, in [0, 10]: 0 keeps all without grading, above 9 the policy
+            writes all.
         first: Steps that the policy writes in any case, at least 0.
         question: Text after a step that asks for its grade; a digit comes next.
         grade: "likeliest" digit, or the "mean" over digits.
@@ -55,7 +62,8 @@ class SpecReason(TwoModels):
         temperature: As in `TwoModels`.
         max_steps: As in `TwoModels`.
 
-    Cost: for each step a draft and a question, which is charged as verifier tokens; the policy's tokens are those of rejected steps.
+    Cost: for each step a draft and a question, which is charged as verifier tokens; the policy's tokens are those of
+    rejected steps.
         The policy reads each kept draft, and the draft's model each rewritten step, as input.
     Random: none of its own.
 
@@ -108,7 +116,8 @@ class SpecReason(TwoModels):
         """
         if self.threshold == 0:
             return False
-        bound, left = count * len(self.question.encode()), search.left.get("tokens", math.inf)  # a token has a byte, at least
+        # a token has a byte, at least
+        bound, left = count * len(self.question.encode()), search.left.get("tokens", math.inf)
         if any(c.answer is not None for c in search.candidates):
             if left < bound:
                 raise SearchEnded("what is left does not pay the grades of the next drafts")

@@ -1,13 +1,16 @@
 """Tree of thoughts: a breadth-first search over steps, which the model values in words.
 
     for each level: k next steps of each state ; value each new state ; keep the best b
-    value = the sum over `votes` replies of: impossible .001, likely 1, sure 20 ; of equal states all but the first have 0
+    value = the sum over `votes` replies of: impossible .001, likely 1, sure 20 ; of equal states all but the first have
+    0
 
-Source: algorithm B16, Yao et al., "Tree of Thoughts: Deliberate Problem Solving with Large Language Models" (2305.10601), read in the
-code: sampled thoughts, values by three labels, greedy selection; Game of 24 keeps 5 states and asks for 3 values. Differs:
+Source: algorithm B16, Yao et al., "Tree of Thoughts: Deliberate Problem Solving with Large Language Models"
+(2305.10601), read in the code: sampled thoughts, values by three labels, greedy selection; Game of 24 keeps 5 states
+and asks for 3 values. Differs:
 - A thought is a step of the task. The paper proposes thoughts by a prompt for each task, which names their number.
 - The prompt for values is ours; a reply without a label counts as "likely", as nothing is known.
-- States that have ended are valued too. They leave the search, and vote by their values; the paper returns the first of the last level.
+- States that have ended are valued too. They leave the search, and vote by their values; the paper returns the first of
+  the last level.
 - A value is kept for equal states, also across levels.
 """
 
@@ -30,7 +33,8 @@ from tts.verifiers.replying import asking
 
 LABELS = {"impossible": 0.001, "likely": 1.0, "sure": 20.0}
 QUESTION = (
-    "Below are a problem and the first steps of a solution. Can they lead to a right answer? Consider how they may go on, then end with "
+    "Below are a problem and the first steps of a solution. Can they lead to a right answer? Consider how they may go "
+    "on, then end with "
     "one word: sure, likely or impossible."
 )
 _MOST = 1024  # states of a level, where the budget decides
@@ -50,8 +54,8 @@ class TreeOfThoughts(Strategy):
         temperature: The temperature of steps and replies; None: the run's.
         max_steps: The most steps of a path, the last of which runs to the end of the solution.
 
-    Cost: a level takes n x branching steps, and `votes` replies for each that is new. Candidates have their value as weight.
-    Random: none of its own.
+    Cost: a level takes n x branching steps, and `votes` replies for each that is new. Candidates have their value as
+    weight. Random: none of its own.
 
     Example:
         >>> import tts
@@ -77,7 +81,9 @@ class TreeOfThoughts(Strategy):
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Search; with n left out, again for what is left."""
         for _ in rounds(search, None if self.n is None else 1):
-            n = self.n or max(1, min(_MOST, await affordable_width(search, self.temperature) // (self.branching * (1 + self.votes))))
+            n = self.n or max(
+                1, min(_MOST, await affordable_width(search, self.temperature) // (self.branching * (1 + self.votes)))
+            )
             await self._search(search, n)
         return search.candidates
 
@@ -89,8 +95,12 @@ class TreeOfThoughts(Strategy):
             frontier = best_open(states, n)  # 3
             search.keep(frontier)
 
-    async def next_level(self, search: Search, frontier: Sequence[Trajectory], n: int, known: dict[str, float]) -> list[Valued]:
-        """Return the next states of a level, n times as many of the root, with their values; those that ended are candidates."""
+    async def next_level(
+        self, search: Search, frontier: Sequence[Trajectory], n: int, known: dict[str, float]
+    ) -> list[Valued]:
+        """Return the next states of a level, n times as many of the root, with their values; those that ended are
+        candidates.
+        """
         width = min(self.branching * (n if frontier == [search.root] else 1), sys.maxsize)
         made = await one_step(search, frontier, width, max_steps=self.max_steps, temperature=self.temperature)
         states = [t for children in made for t in children]
@@ -108,7 +118,9 @@ class TreeOfThoughts(Strategy):
         told = await replies_to(search, prompts, self.votes, temperature=self.temperature, max_tokens=self.max_tokens)
         for t, replies in zip(fresh, told, strict=True):
             if replies is not None:
-                known[t.full_text] = sum(value_of(reply.response) for reply in replies) if replies else self.votes * LABELS["likely"]
+                known[t.full_text] = (
+                    sum(value_of(reply.response) for reply in replies) if replies else self.votes * LABELS["likely"]
+                )
         seen, worth = set[str](), list[float]()
         for t in states:
             again = t.status == "active" and t.full_text in seen

@@ -30,7 +30,10 @@ class VllmDouble(ToyServer):
         if path in ("/health", "/reset_prefix_cache"):
             return 200, {}
         if path == "/metrics":
-            return 200, f'vllm:generation_tokens_total{{engine="0"}} {sum(one.generated for one in self.served)}\n'.encode()
+            return (
+                200,
+                f'vllm:generation_tokens_total{{engine="0"}} {sum(one.generated for one in self.served)}\n'.encode(),
+            )
         return super().got(path)
 
     def check(self, body: Any) -> None:
