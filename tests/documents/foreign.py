@@ -31,9 +31,11 @@ FOREIGN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "of a problem's test": ("f(arguments) == data",),
         "asyncio's": ("call_soon_threadsafe",),
     },
-    "docs/explanation/engine.md": {
+    "docs/explanation/engine_speed.md": {
         "vLLM's": ("disable_cascade_attn",),
         "llama.cpp's": ("llama_memory_seq_cp",),
+    },
+    "docs/explanation/engine.md": {
         "torch's": ("_int_mm",),
         "of the first design": ("priority",),
     },
@@ -57,10 +59,8 @@ FOREIGN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "lm-evaluation-harness's": ("--log_samples",),
         "of logs that other programs write": ("result.json", "agent/trajectory.json"),
     },
-    "docs/how-to/servers/README.md": {
-        "a user's file": ("models.json",),
-        "a header of HTTP": ("Retry-After",),
-    },
+    "docs/how-to/servers/README.md": {"a user's file": ("models.json",)},
+    "docs/how-to/servers/failures.md": {"a header of HTTP": ("Retry-After",)},
     "docs/how-to/servers/llama_cpp.md": {
         "llama.cpp's": ("--interrupt_requests",),
         "the compiler's": ("CFLAGS", "CXXFLAGS", "-mno-amx-int8 -mno-amx-tile -mno-amx-bf16"),
