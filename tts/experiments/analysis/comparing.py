@@ -246,7 +246,8 @@ def in_words(what: Gain | CurveDifference | Crossing, axis: str) -> str:
     if isinstance(what, Gain):
         ratio, most = what.ratio, "at most " if what.at_least else ""
         cost, low, high = (f"{1 / each:.2g}" for each in (ratio.value, ratio.high, ratio.low))
-        return f"{most}{cost} times [{low}, {high}] the {unit} for {100 * what.accuracy:.2g} %"
+        reached = f"{100 * what.accuracy:.{2 if what.accuracy < 0.995 else 3}g} %"  # 100 of two digits is 1e+02
+        return f"{most}{cost} times [{low}, {high}] the {unit} for {reached}"
     return f"{in_points(what.value)} at {amount(what.cost)} {unit}"
 
 
