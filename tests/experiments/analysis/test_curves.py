@@ -332,6 +332,7 @@ def test_a_comparison_is_said_in_words():
     assert found.label == "steep"
     assert found.gain is not None
     assert in_words(found.gain, "tokens") == "10 times [6, 17] the tokens for 50 %"
+    assert in_words(dataclasses.replace(found.gain, accuracy=1.0), "tokens").endswith("the tokens for 100 %")
     turned = gain(flat, steep, "tokens", rng=rng())
     assert turned is not None
     assert in_words(turned, "tokens") == "at most 0.1 times [0.059, 0.16] the tokens for 50 %"
