@@ -36,6 +36,8 @@ def check_part(part: Any, base: type, what: str, awaited: str = "") -> None:
     of that class.
 
     Args:
+        part: The object that a caller gave.
+        base: The base class of such parts.
         what: The part in the error, such as "the verifier".
         awaited: The method that must be async. Other async methods of the base class may be plain ones that return what
             is awaited.
@@ -290,6 +292,8 @@ def read_text(what: str, path: str | Path, hint: str = "") -> str:
 
     Args:
         what: The what of the file, as an error has it: "the study".
+        path: The path of the file.
+        hint: The cure in the error.
 
     Raises:
         ConfigError: it cannot be read, or is not UTF-8.

@@ -253,6 +253,7 @@ def text_of(part: Any, tables: Sequence[Registry]) -> str:
     text it is written as "name(...)", which cannot be read back.
 
     Args:
+        part: The object to write.
         tables: The registries that may have its name; an object that is in none of them is named by its place.
     """
     if (made_from := getattr(part, "__dict__", {}).get(_MADE_FROM)) is not None:

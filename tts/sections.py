@@ -30,6 +30,7 @@ class Section(BaseModel):
         """Return the section that plain values describe.
 
         Args:
+            data: The plain values, as a file has them.
             whole: What it is, such as "the study", for errors.
 
         Raises:

@@ -195,6 +195,7 @@ class Auto(Strategy):
         """Return what to do next, by a budget of the problem's own.
 
         Args:
+            search: The search of the problem.
             found: What the problem has shown.
             had: The greatest size of each other plan so far.
 

@@ -199,6 +199,7 @@ def evidence_of(
 
     Args:
         estimators: The estimators by the name of what they read, or any other name where they read nothing.
+        population: The population, with Z difficulties.
         readings: [P] each, NaN where unknown.
         samples: [P], drawn.
     """

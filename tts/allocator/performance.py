@@ -249,6 +249,7 @@ class PerformanceModel:
         """Return the model that `to_json` wrote.
 
         Args:
+            text: The JSON text.
             file: Where the text is from; "": nowhere.
             cure: The cure for what is damaged.
 

@@ -170,6 +170,7 @@ def fields_of(text: str, *, file: str = "", cure: str = REFIT) -> dict[str, Any]
     Curves are sizes [B], accuracy [G, B], its error [G, B], limits [B] or None, and costs [G, B] or None.
 
     Args:
+        text: The JSON text.
         file: Where the text is from; "": nowhere.
         cure: The cure for what is damaged.
 

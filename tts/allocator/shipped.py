@@ -65,6 +65,9 @@ def fitting(
     none.
 
     Args:
+        model: The name of the policy.
+        task: The name of the task.
+        verifiers: The text forms of the verifiers, by role.
         others: Names of the models beside the policy, by role.
     """
     return next(

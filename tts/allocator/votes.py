@@ -51,6 +51,7 @@ class Votes:
         """Return the values under a population; O(N^3 (Z + K)) operations, a second for N = 128.
 
         Args:
+            population: The population, with Z difficulties and K kinds of wrong answers.
             most: N, greatest number of samples of a problem; each gets one, whatever it shows.
 
         Raises:

@@ -20,6 +20,8 @@ async def prompt_logprobs(backend: Backend, prompts: Sequence[Prompt], top: int 
     it, and the others reuse it.
 
     Args:
+        backend: The backend that reads the prompts.
+        prompts: The prompts, texts or chats.
         top: Most likely tokens to return for each place, from 0 to 20.
 
     Raises:

@@ -83,6 +83,7 @@ def most_likely(logprobs: NDArray[np.float64], count: int) -> list[int]:
 
     Args:
         logprobs: [V].
+        count: The number of tokens to return.
     """
     if count == 0:
         return []

@@ -20,6 +20,7 @@ async def read(backend: Backend, call: Awaitable[Any], replies: list[Reply[Any]]
     call's end. The handles that it made are then released, as those of a call of which one item failed.
 
     Args:
+        backend: The backend that reads.
         call: The call of `open`, `extend`, `next_logprobs`, `hidden` or `value`.
         replies: Has the call's replies also where this is cancelled, and those of the other items where one failed.
         opens: Whether the values are handles, as those of `open`.

@@ -169,6 +169,7 @@ def show_server(model: str, url: str | None, settings: Mapping[str, Any]) -> Non
     Args:
         model: The model, as `tts.models.registry.resolve` takes it.
         url: The url of the server; None: that of the model's record.
+        settings: Settings in place of the record's own, by name.
 
     Raises:
         ConfigError: it cannot be used; see `tts.backends.openai.probe.probe_server`.

@@ -76,6 +76,7 @@ def print_table(solution: Solution, *, explain: bool = False) -> None:
     """Write a solution to standard output as one table; failures by kind and warnings follow on standard error.
 
     Args:
+        solution: The solution to write.
         explain: Whether the reasons of its strategy follow the table, one a line.
     """
     from rich import box

@@ -128,6 +128,7 @@ def with_settings(record: ModelRecord, settings: Mapping[str, Any]) -> ModelReco
     """Return a record with settings in place of its own.
 
     Args:
+        record: The record of a model.
         settings: Plain values, as files and command lines have them, by the name of a field. Prices are texts with a
             unit, such as "0.15/M". `options`: of the backend, by name; any other name than a field's is one of them.
             They are added to the record's.

@@ -62,6 +62,9 @@ class Costs:
         included.
 
         Args:
+            backend: The backend that writes the row.
+            prefix: The tokens before the row.
+            computed: The tokens that may be computed again.
             written: Tokens that the row has already; they are verified with the new ones.
         """
         reused = 0 if computed else prefix + written
@@ -130,6 +133,7 @@ class Costs:
         """Note which prompts a verifier's own model has read: it reads each once, with the first text after it.
 
         Args:
+            role: The role of the verifier.
             roots: The roots whose paths with text were scored.
             tokens: The tokens of prompts that it read; models that read the problem once read none later.
         """
@@ -165,7 +169,9 @@ class Costs:
         """Return the bound, in each limited unit, of scoring `calls` trajectories.
 
         Args:
+            role: The role of the verifier.
             tokens: Verifier tokens in all.
+            calls: The number of trajectories to score.
             paths: Tokens of the trajectories, prompts included, in all.
             prompts: Tokens of prompts that the verifier's own model may have to read first.
         """

@@ -370,6 +370,7 @@ class Selection(Named, HintsKeywords, ABC):
         """Return whether its verifiers may ever score a candidate. If not, the amount reserved for the score is freed.
 
         Args:
+            candidate: The candidate.
             agreeing: Earlier candidates of the same answer that were not truncated.
         """
         del candidate, agreeing
@@ -415,6 +416,7 @@ class Plan:
         """Return a plan as it is, and a strategy, or the class of one, as a plan with defaults.
 
         Args:
+            part: A plan, a strategy, or the class of a strategy.
             name: The name of the part in a text, for messages.
 
         Raises:

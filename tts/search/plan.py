@@ -66,6 +66,7 @@ def stored_text(plan: Plan, *, equal: bool = False) -> str:
     """Return the text of a plan, by which results are stored and run again.
 
     Args:
+        plan: The plan to write.
         equal: Whether the plan that it gives must be equal, as for objects that were made in Python.
 
     Raises:

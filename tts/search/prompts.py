@@ -70,6 +70,9 @@ class Prompts:
         """Open a prompt, with the text of a path after it.
 
         Args:
+            model: The role of the model.
+            prompt: The prompt to open.
+            path: The text after the prompt; "": none.
             charge: Called with what was read, in place of a lease of its own.
 
         Raises:
@@ -158,6 +161,8 @@ class Prompts:
         """Return the handles of trajectories on a model; across models, or released ones, travel as text.
 
         Args:
+            ts: The trajectories.
+            model: The role of the model.
             charge: As in `read`, for paths of other models; a path of this one whose state was released is an "open"
                 again.
 

@@ -76,8 +76,7 @@ class Search:
         problem: The problem, without its reference answer and metadata.
         task: Its task.
         candidates: What `finish` and `complete` made so far, in draw order; it grows.
-        tree: The nodes that were written. `tree.distinct_tokens(ts)` are the prefix tokens that trajectories keep
-            alive.
+        tree: The nodes that were written; `tree.distinct_tokens(ts)` are the tokens that trajectories keep alive.
         rows: How rows are written, and what is known of their lengths and costs.
         scoring: The verifiers by role, their scores and comparisons.
         notes: Warnings and reasons.
@@ -355,6 +354,7 @@ class Search:
         They come in draw order, and under a stop rule of finish order (`StopRule.order`) by tokens, then draw.
 
         Args:
+            ts: The trajectories to complete.
             n: Continuations of each, rows that failed not counted; None: as many as the budget pays.
             temperature: As in `expand`.
             max_tokens: As in `expand`.
@@ -488,6 +488,7 @@ class Search:
         A path that is a candidate already takes the scores and the weight, in its place among `candidates`.
 
         Args:
+            t: The trajectory that ended.
             scores: The strategy's own, finite numbers by a role that no verifier has. Selections by score read them at
                 no cost, where the strategy names the role in `Needs.scores`. Scores below 0 or above 1 are taken as
                 log-odds where they are summed.
@@ -584,6 +585,7 @@ class Search:
         they are.
 
         Args:
+            t: The trajectory to fork.
             at: Tokens of the last piece, as in `token_ids`, that the prefix keeps; from 1 to below their number. Or a
                 text: the prefix ends before its last occurrence in that piece, also where tokens are not shown; then
                 their number is an estimate.
@@ -882,6 +884,7 @@ async def learn_length(search: Search, end: SearchEnded) -> bool:
     After it, lengths are known.
 
     Args:
+        search: The search.
         end: How the request of the rows ended.
 
     Raises:

@@ -81,7 +81,9 @@ class Tree:
         """Append a node; its number must be the next.
 
         Args:
+            t: The node to append.
             root_tokens: The prompt's tokens, and its group, where it is a root.
+            group: The group of a root.
             reread: Where its state is not its parent's, but was read anew: the tokens that the path has more than its
                 nodes. Else None.
         """
@@ -118,6 +120,7 @@ class Tree:
         part.
 
         Args:
+            t: The trajectory whose last node is divided.
             first: The new node, whose state was read anew.
             reread: As in `add`.
         """

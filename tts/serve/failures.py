@@ -107,6 +107,7 @@ def api_error(failure: Exception, param: str | None = None) -> ApiError:
     paths and servers.
 
     Args:
+        failure: The failure of a request.
         param: The field that a mistake of the caller's belongs to, where it is known.
     """
     if isinstance(failure, ApiError):

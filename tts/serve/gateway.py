@@ -461,6 +461,7 @@ class Gateway:
         cancelled.
 
         Args:
+            search: The search that is waited for.
             linger: Whether it goes on for `config.linger_s` after that.
         """
         search.listeners += 1

@@ -256,6 +256,7 @@ class Joining:
         """Return the search that a request repeats; None: it is a new one, or the search was cancelled.
 
         Args:
+            client: The client that sends the request.
             key: The request's `Idempotency-Key`.
             digest: The hash of the body.
             retry: The number of earlier attempts; None: unknown.

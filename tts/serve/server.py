@@ -78,6 +78,9 @@ def serve(config: GatewayConfig, host: str, port: int, workers: int = 1) -> None
     """Serve until SIGINT or SIGTERM.
 
     Args:
+        config: The configuration of the gateway.
+        host: The host at which it listens.
+        port: The port at which it listens.
         workers: The number of processes that share the address. Each has its own models, queue, limits and searches.
             One that ends by itself is replaced; its searches are lost.
 

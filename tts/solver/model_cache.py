@@ -44,6 +44,7 @@ def resolve(model: Model, name: str | None, url: str | None) -> Backend | ModelR
     """Return what a model is: a backend as it is, a function as a backend, else the record to load it by.
 
     Args:
+        model: A backend, a function, a record, or the name of a model.
         name: The name of the backend that runs a model given by name or record; None: its own.
         url: The url of the server that does.
 
@@ -168,6 +169,7 @@ class ModelCache:
         """Return the backend that runs a model, loaded in this thread if it is not loaded yet.
 
         Args:
+            record: The record of the model.
             probe_s: Most seconds of a probe of its server; None: as its record has it.
 
         Raises:
@@ -360,6 +362,8 @@ class VerifierRoles:
         the backend.
 
         Args:
+            task: The task of the run.
+            backends: The backends, by role.
             plan: The plan of the run; None: it is yet to be chosen.
         """
         if not self._own:

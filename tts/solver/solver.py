@@ -231,10 +231,13 @@ class Solver(HintsKeywords):
         Failures are returned in `Solution.error`; other problems continue.
 
         Args:
+            problems: The problems.
             budget: The total; its `seconds` hold for all problems together. `auto` gives each sample to the problem
                 where it gains most. Other strategies get equal shares; a remainder goes to the first problems. Of an
                 account, all that is left when the problems begin is the total; what they do not spend goes back to it.
             each: A budget for every problem, in place of a total; no account, which is a total.
+            strategy: The strategy or plan, as `solve` takes it.
+            seed: The seed of the run, below 2**64.
 
         Raises:
             ConfigError: neither or both of `budget` and `each`, a total too small to divide, or whatever is wrong for

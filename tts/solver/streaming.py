@@ -21,6 +21,7 @@ async def streamed(
     Closed early, it cancels the search.
 
     Args:
+        run: The run of a problem.
         solved: Solves the run, in the library's loop.
 
     Raises:

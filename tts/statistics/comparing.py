@@ -72,6 +72,9 @@ def paired_difference(
     Args:
         first: [P], a value of the first strategy for each problem, such as its mean over seeds.
         second: [P], such a value of the second, in the same order.
+        rng: The generator of the resamples.
+        level: The level of the interval, in (0, 1).
+        resamples: The number of resamples.
         most: Greatest difference that is possible, imagined where no problem differs; None: unknown, and then such an
             interval is unknown too.
 

@@ -115,7 +115,12 @@ def clustered_auc(
     of score are summed with those counts, so that a resample costs what one pass over the observations does.
 
     Args:
+        scores: [N], a score of each observation.
+        labels: [N], whether each observation is positive.
         clusters: [N], which problem each observation is of, in whatever numbering.
+        rng: The generator of the resamples.
+        level: The level of the interval, in (0, 1).
+        resamples: The number of resamples.
 
     Raises:
         ConfigError: as `roc_auc`.
@@ -176,6 +181,8 @@ def scores_and_labels(scores: ArrayLike, labels: ArrayLike, *, unit: bool = Fals
     """Return both as arrays of one length.
 
     Args:
+        scores: [N], a score of each observation.
+        labels: [N], whether each observation is positive.
         unit: Whether scores must be probabilities.
 
     Raises:

@@ -39,6 +39,7 @@ def bayes_at_n(
         counts: [P, C], how many samples of each problem are of each category; for verdicts, wrong and right ones.
         weights: [C], the score of each category.
         prior: Parameters of the Dirichlet law, a number or broadcast to [P, C], above 0; 1: uniform.
+        level: The level of the interval, in (0, 1).
 
     Raises:
         ConfigError: no problem, a negative or unknown count, rows or weights of another length.
@@ -97,6 +98,7 @@ def corrected_mean(verdicts: ArrayLike, scores: ArrayLike, others: ArrayLike, *,
         verdicts: [n], true verdicts of the checked items, n at least 2.
         scores: [n], the judge's of the same items.
         others: [N], the judge's of the items that were not checked, N at least 2. Items must be independent.
+        level: The level of the interval, in (0, 1).
 
     Raises:
         ConfigError: a value that is not known, lengths that differ, or fewer than two items.

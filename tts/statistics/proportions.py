@@ -176,6 +176,8 @@ def wilson(successes: float, n: float, level: float = LEVEL) -> Estimate:
 
     Args:
         successes: The number of successes of `n` independent trials. Both may be fractions, as effective numbers are.
+        n: The number of trials, above 0.
+        level: The level of the interval, in (0, 1).
 
     Returns:
         With n = 0 a value of NaN in [0, 1]: nothing is known.

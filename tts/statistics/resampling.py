@@ -50,6 +50,8 @@ def bootstrap(
         statistic: Counts [R, P] to values [R].
         num_clusters: P.
         rng: Draws the resamples.
+        level: The level of the interval, in (0, 1).
+        resamples: The number of resamples.
         method: "percentile": the resamples' quantiles. "basic": those reflected at the estimate, for a statistic that
             resampling moves to one side (a calibration error grows by it).
         width: Numbers that the statistic needs for one resample, where those are more than P: memory is bounded by it.
@@ -144,6 +146,9 @@ def clustered_mean(
     Args:
         totals: [P], a value for each problem, or the sum of its observations.
         sizes: [P], how many those are; None: one each.
+        rng: The generator of the resamples.
+        level: The level of the interval, in (0, 1).
+        resamples: The number of resamples.
         bounds: Least and greatest possible value, such as (0, 1) for shares.
 
     Returns:

@@ -102,6 +102,9 @@ def fit_coverage(
     Args:
         k: [K] sizes, such as `spaced(n)`.
         coverage: [P, K], of each problem: `pass_at_k(n, right[:, None], k)`.
+        rng: The generator of the resamples.
+        level: The level of the intervals, in (0, 1).
+        resamples: The number of resamples.
 
     Returns:
         Parameters are NaN where no problem is ever solved, or all are at once: then any law is as good.
@@ -135,7 +138,10 @@ def fit_saturation(
     Args:
         k: As in `fit_coverage`.
         accuracy: As in `fit_coverage`, of any selection.
+        rng: The generator of the resamples.
         gain: Least gain in accuracy that one more sample is worth.
+        level: The level of the intervals, in (0, 1).
+        resamples: The number of resamples.
 
     Returns:
         Parameters are NaN where nothing is ever right.

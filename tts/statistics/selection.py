@@ -121,6 +121,7 @@ def weighted_at_k(
         answers: As in `majority_at_k`.
         right: As in `majority_at_k`.
         k: As in `majority_at_k`.
+        rng: The generator of the subsets.
         draws: The number of random subsets, at least 2.
 
     Returns:
@@ -161,6 +162,7 @@ def _wins(own: int, others: Whole, silent: int, most: int) -> Floats:
         own: Samples of the class.
         others: The samples of each other class.
         silent: The samples without an answer.
+        most: The greatest number of samples.
     """
     lanes = [_lane(m, max(0, min(int((others >= m).sum()), most // m - 1))) for m in range(1, min(own, most) + 1)]
     if not lanes:

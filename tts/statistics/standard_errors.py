@@ -47,6 +47,7 @@ def mean_with_error(values: ArrayLike, clusters: ArrayLike | None = None, *, lev
     Args:
         values: [N], such as 1 for right and 0 for wrong.
         clusters: [N], a name for each; None: all values are independent.
+        level: The level of the interval, in (0, 1).
 
     Raises:
         ConfigError: a value that is not known, other lengths, or a level outside (0, 1).
@@ -78,6 +79,7 @@ def difference_with_error(
         first: [N], a value of the first model for each item.
         second: [N], a value of the second for each item, in the same order.
         clusters: [N], as in `mean_with_error`.
+        level: The level of the interval, in (0, 1).
 
     Raises:
         ConfigError: as `mean_with_error`, or lengths that differ.

@@ -175,6 +175,7 @@ class Calls(Protocol):
 
         Args:
             error: "kind: cause", as `Sample.error`; the solution counts failures by kind.
+            number: The number of replies or scores.
         """
         ...
 

@@ -114,6 +114,7 @@ def check_rates(
     Args:
         limits: The limits of the budget.
         models: Name of the backend and rates, by role.
+        verifiers: The verifiers, by role.
     """
     for unit, attributes in (("flops", ("flops",)), ("usd", ("usd_in", "usd_out"))):
         if unit not in limits:

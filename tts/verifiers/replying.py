@@ -142,7 +142,9 @@ class ReplyingVerifier(AskingVerifier):
         that is too long.
 
         Args:
+            prompts: The prompts to ask.
             read: Returns the verdict of a reply; replies for which it returns None are counted as unreadable.
+            calls: The models that the verifier may call.
         """
         fits = self.fits(prompts, calls)
         shown_to = [prompt for prompt, fit in zip(prompts, fits, strict=True) if fit]

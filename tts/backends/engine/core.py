@@ -307,6 +307,8 @@ class Runner:
         """Draw a token for each sequence, and end those that are complete.
 
         Args:
+            sequences: The sequences of the step.
+            logits: [rows, V] logits of the step.
             logit_rows: The row of `logits` for each sequence; None: the first row for all.
         """
         if not sequences:

@@ -292,6 +292,8 @@ def make_runner(
     """Return a model's step loop and its renderer.
 
     Args:
+        checkpoint: The files and the configuration of the model.
+        options: The options of the engine.
         heads: The value heads on the model's hidden states, by name.
         share: The share of a device's free memory for keys and values, without a `kv_budget`.
         output_layer: Whether it gives logits.
@@ -332,6 +334,9 @@ def fixed_steps(decoder: Decoder, pool: BlockPool, room: FixedRoom, capture: Cap
 
     Args:
         decoder: The decoder with Triton kernels.
+        pool: The pool of key and value blocks.
+        room: The greatest shapes of a step.
+        capture: What captures a step as a graph; None: nothing is captured.
     """
     return FixedSteps(cast("DeviceOperations", decoder.operations), decoder.feed, pool, room, capture=capture)
 

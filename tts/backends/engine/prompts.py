@@ -57,6 +57,7 @@ class Piece:
 
         Args:
             logits: [tokens, V] logits, from the first token on of which none were taken.
+            top: The number of most likely tokens to keep for each place.
         """
         for row in logits:
             logprobs = log_softmax(row)

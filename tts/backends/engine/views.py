@@ -108,6 +108,7 @@ class View:
 
         Args:
             steps: Its pieces, in order.
+            done: Called with the readings of the steps.
 
         Raises:
             PromptTooLong: the path passes the process model's context; nothing has been computed.

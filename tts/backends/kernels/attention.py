@@ -46,6 +46,7 @@ def attend_reference(plan: AttentionPlan, queries: Any, keys: Any, values: Any) 
     """Return softmax attention of every query over the keys that it sees, in float64.
 
     Args:
+        plan: The attention plan of the step.
         queries: [H, T, G, d], an array or a CPU tensor that numpy can read (widen bfloat16 first).
         keys: [H, N, BLOCK, d], an array or a CPU tensor, likewise.
         values: [H, N, BLOCK, d], an array or a CPU tensor, likewise.

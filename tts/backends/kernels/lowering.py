@@ -80,6 +80,7 @@ def private_runs(plan: AttentionPlan, is_private: NDArray[np.bool_]) -> tuple[In
     """Return the blocks of some items as one run for each query, without the blocks that lie wholly after the query.
 
     Args:
+        plan: The attention plan of the step.
         is_private: [I] the items whose blocks are wanted.
 
     Returns:
@@ -120,6 +121,7 @@ def lower(
     """Return the kernels' work for one step's plan; the same for every layer.
 
     Args:
+        plan: The attention plan of the step.
         group: G, query heads of each key-value head, at least 1.
         split: Most tokens of a run, a multiple of BLOCK. A fixed length, never a number of parts: where a run is cut
             must not depend on the batch.

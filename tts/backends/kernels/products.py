@@ -237,10 +237,15 @@ def dot_keys(
         c: The address of the result.
         c_stride: The row stride of the result in floats.
         a: Address of dense rows.
+        rows: The number of rows of `a`.
         b: Address of the pool's keys, each block [depth, 16], `step` numbers of `bytes_each` bytes apart: 4, or 2 for
             halves.
+        step: The distance between blocks of the pool, in numbers.
+        bytes_each: The bytes of each number of a key.
         numbers: The address of the first block's number (int64).
         apart: How far apart the numbers of blocks are, in numbers of 8 bytes.
+        blocks: The number of blocks.
+        depth: The size of a key.
     """
     done = 0
     while done < blocks:
@@ -277,7 +282,16 @@ def add_values(
     numbers.
 
     Args:
+        c: The address of the result.
+        c_stride: The row stride of `c`, in numbers.
+        a: The address of the weights.
+        a_stride: The row stride of `a`, in numbers.
+        rows: The number of rows of `a` and `c`.
+        b: The address of the values.
+        b_stride: The row stride of `b`, in numbers.
         bytes_each: The bytes of each number of b: 4, or 2 for halves.
+        depth: The number of columns of `a`.
+        vectors: The number of vectors of 16 numbers in a row of `b`.
     """
     done = 0
     while done < vectors:

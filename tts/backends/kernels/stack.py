@@ -142,6 +142,7 @@ def pass_layers(
         eps: What the model's norms add to the mean square.
         group: G, the query heads of each key-value head.
         feed: F, the inner size of a feed-forward layer.
+        ticks: [3] the processor's ticks of each part, added to.
     """
     rows, width = hidden.shape
     heads, size = values.shape[1], values.shape[4]

@@ -159,6 +159,7 @@ class OpenAIBackend(Backend):
         """Return the backend of a model on a server, whose capabilities are kept on disk, else probed now.
 
         Args:
+            record: The record of the model.
             mode: How it is called: "tokens", "text", "continued chat", "chat"; "auto": the first of these that works.
             served_as: The model's name on the server; "": the record's.
             key_variable: The variable of the environment that holds the key; "": `TTS_API_KEY`.

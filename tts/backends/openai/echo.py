@@ -28,7 +28,9 @@ def echoed(told: Any, ids: Sequence[int] = (), top: int = 0) -> Reply[PromptLogp
     """Return what a reply shows of its prompt. The token that the server generated is charged as input.
 
     Args:
+        told: The reply of the server, as JSON values.
         ids: The ids of the prompt, where they are known.
+        top: The number of most likely tokens for each place.
 
     Raises:
         ServerError: the reply is not valid, or does not report its tokens.

@@ -211,6 +211,8 @@ class Key:
         for most.
 
         Args:
+            before: The text that was shown before this one.
+            text: The text to show.
             cut: Whether the text goes on later: then an end that may begin the key is withheld, and opens what follows.
         """
         withheld = 0

@@ -239,6 +239,8 @@ class HttpClient:
 
         Args:
             path: The path below the root, or a whole url.
+            body: The body of the request, sent as JSON.
+            take: Called with each event; True ends the reading.
             stream: The stream of the random waits, so that rows are not sent again all at once.
             position: The position of these waits in the stream.
             tokens: The tokens that the call is expected to take, prompt included.

@@ -95,7 +95,9 @@ def probe_server(  # noqa: PLR0913 - conditions of a probe, by name
     """Return the capabilities of a server for a model.
 
     Args:
+        url: The root of the server.
         model: Its name there; "": the only one that is served.
+        key: The key of the server.
         mode: How it is called; "auto": the best mode that works.
         timeout_s: The most seconds until its first reply.
         told: Called with what the probe spent, also where it fails after its first reply.

@@ -35,7 +35,11 @@ def reached(
     Some servers list no models. A model that is named is then looked for by a request for chat.
 
     Args:
+        url: The root of the server.
         model: Its name; "": the only one that is served.
+        key: The key of the server.
+        timeout_s: The most seconds of the first reply.
+        ends: The time at which the probe ends, by the monotonic clock.
 
     Raises:
         ConfigError: the server cannot be used, or has no such model. EngineError: it cannot serve now.

@@ -139,6 +139,7 @@ def launch(record: ModelRecord, location: str, engine: ServerEngine, python: str
     Args:
         record: The record of the model.
         location: The location of its files, from `readable`.
+        engine: The program that serves: vLLM or llama.cpp.
         python: The Python of an environment in which vLLM or llama.cpp is installed.
 
     Raises:

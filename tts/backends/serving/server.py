@@ -46,6 +46,7 @@ def serving(
     """Start a server, yield it when it is ready, and end it at the end of the block.
 
     Args:
+        wanted: The launch of the server.
         log: The file of its output.
         wait_s: Most seconds until it is ready.
         host: The host at which it listens.

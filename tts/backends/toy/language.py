@@ -95,6 +95,7 @@ class ToyLanguage:
         """Return the exact probability of each answer to a sum at temperature 1; None is no answer.
 
         Args:
+            problem: The sum, as the toy reads it.
             round_: The last round of a thought, from 0.
         """
         first, steps = read_sum(problem)

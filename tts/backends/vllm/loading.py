@@ -56,6 +56,7 @@ def load_parts(
     """Start vLLM with a model, which takes from seconds to minutes.
 
     Args:
+        record: The record of the model.
         dtype: "auto" (the model's own), "float32", "bfloat16" (a CPU needs instructions for it) or "float16"; None:
             float32 on a CPU, "auto" elsewhere.
         kv_gib: Memory for keys and values, in GiB; None: 2 on a CPU, what vLLM finds free elsewhere.
@@ -105,6 +106,7 @@ def pooling_engine(record: ModelRecord, overrides: dict[str, Any], pooler: dict[
     """Return a reward model in vLLM, for `VLLMEngine.pooled`.
 
     Args:
+        record: The record of the reward model.
         overrides: The overrides of the model's configuration.
         pooler: Settings of vLLM's pooler; {}: its own.
 

@@ -109,7 +109,9 @@ def means_of(pool: ProblemPool, plan: Plan | Measure, reading: ReplaySettings) -
     """Return the means of one pool at each size.
 
     Args:
+        pool: The recorded samples of one problem.
         plan: The plan with its selection; or what is counted without one.
+        reading: The settings of the replay.
 
     Raises:
         ConfigError: the plan needs a score that was not recorded.

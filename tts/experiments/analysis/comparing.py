@@ -78,7 +78,10 @@ def gain(
         flat. Costs are taken as measured.
 
     Args:
+        curve: The curve whose gain is asked for.
+        base: The curve that it is compared with.
         axis: A name in `AXES`.
+        rng: The generator of the resamples.
         accuracy: The accuracy to compare at; None: the highest that both reach, in each resample anew.
 
     Returns:
@@ -189,8 +192,11 @@ def compare(curves: Sequence[Curve], base: str, axis: str, *, rng: np.random.Gen
     """Return every curve compared with the base in its data set and group. Oracles are left out.
 
     Args:
+        curves: The curves to compare.
         base: A label, or a strategy. Of several curves of the strategy, each curve is compared with the most similar
             one: first by its limits, then by model, verifier and setting.
+        axis: A name in `AXES`.
+        rng: The generator of the resamples.
 
     Raises:
         ConfigError: as `bases_of`, or as `gain`.

@@ -145,6 +145,7 @@ def accuracy(shares: Sequence[float] | Floats, rng: np.random.Generator) -> Esti
 
     Args:
         shares: [P], the share of each problem's seeds that were right.
+        rng: The generator of the resamples.
 
     Random: a copy of the generator, so that equal shares in any order have equal intervals.
     """

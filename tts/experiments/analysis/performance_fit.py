@@ -386,6 +386,8 @@ def _sample(pools: Sequence[ProblemPool], seed: int, *, begun: bool) -> Mapping[
     """Return plain sampling under each selection that the pools have scores for, the best for its cost first.
 
     Args:
+        pools: The recorded samples of each problem.
+        seed: The seed of the subsets.
         begun: Whether every run starts with the pool's first sample; else all subsets are equally likely.
     """
     least = min(len(pool.drawn) for pool in pools) - begun

@@ -106,6 +106,7 @@ def auto_means(pools: Sequence[ProblemPool], plan: Plan, reading: ReplaySettings
     """Return the means of `auto` on each pool at each size, as `means_of` does: [pools, sizes, fields of `RunMeans`].
 
     Args:
+        pools: The recorded samples of each problem.
         plan: The plan of `auto`.
         reading: If `shared`, sizes are means over problems, which share their sum.
 

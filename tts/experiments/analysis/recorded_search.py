@@ -167,6 +167,9 @@ class RecordedSearch:
         """Return the outcome where the samples of an order are drawn.
 
         Args:
+            order: The samples, by number, in the order in which they are drawn.
+            candidates: The candidates of all samples, by number.
+            stop: The decision of a stop rule; None: all samples were drawn.
             leaders: The majority's answer after each of them.
             spent: Their tokens, those of the longest, and their dollars.
         """
@@ -196,6 +199,7 @@ class RecordedSearch:
         drawn one.
 
         Args:
+            answer: The answer to judge.
             order: The samples that were drawn.
             first: The best candidate of a selection.
         """

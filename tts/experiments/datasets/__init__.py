@@ -161,6 +161,8 @@ def check_names(dataset: DataSet, parameters: Iterable[str], kind: str, others: 
     """Refuse a parameter that a data set does not have.
 
     Args:
+        dataset: The data set.
+        parameters: The names of the parameters that were given.
         kind: The kind of the name, for the error.
         others: Names that may be meant instead.
 

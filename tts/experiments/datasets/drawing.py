@@ -35,6 +35,7 @@ def by_turns(cells: Sequence[Cell], limit: int, draw: Callable[[Cell, int], Prob
 
     Args:
         cells: Difficulties.
+        limit: The number of problems.
         draw: Returns problem number i of a cell's series.
         seed: The seed of the series; checked here.
 

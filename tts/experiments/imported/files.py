@@ -77,6 +77,7 @@ def check_used(source: Source, forms: Collection[str]) -> None:
     """Refuse an option that none of the files uses.
 
     Args:
+        source: The source with its options.
         forms: The forms of the files.
 
     Raises:

@@ -32,6 +32,7 @@ def export(results: Iterable[Result], path: str | Path) -> int:
     empty or null. In CSV, texts that a spreadsheet would run as formulas have an apostrophe before them.
 
     Args:
+        results: The results, a row each.
         path: Ends in .parquet, .csv or .jsonl.
 
     Returns:

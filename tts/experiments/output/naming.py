@@ -53,6 +53,11 @@ def name_lines(
     """Draw title and names, the most accurate first, where `look` has them.
 
     Args:
+        figure: The figure to draw in.
+        axes: The panels of the figure.
+        lines: The lines to name.
+        look: The sizes, words and limits.
+        title: The words above the figure.
         front: The style of the Pareto front's marks, where there are some.
         own: Whether the figure is this package's, with room outside.
     """

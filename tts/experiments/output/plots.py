@@ -87,6 +87,7 @@ def draw(  # noqa: PLR0913 - the options of a figure
     """Return the figure of curves, with a panel for each data set and group.
 
     Args:
+        curves: The curves to draw.
         x: A name in `AXES`. Curves without it are left out, and the caption names them.
         title: The words above the figure.
         scale: The scale of x; "auto": logarithmic where costs differ by a factor of 5 and none is 0.

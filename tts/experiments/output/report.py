@@ -49,11 +49,14 @@ def report(
     """Return the page of a study, finished or not.
 
     Args:
+        store: The store that has the study.
+        study: The study.
         rng: Draws the intervals.
         x: The cost that is shown first, and by which strategies are compared.
         baseline: The strategy that others are compared with; None: the first.
         problems: Ids of those whose searches are shown; none: `num_problems` of them, first those that runs disagree
             on.
+        num_problems: The number of problems whose searches are shown, where `problems` is empty.
 
     Raises:
         ConfigError: a named problem has no recorded search; there is no such axis or baseline.

@@ -137,6 +137,8 @@ def run(
     ones end with their results. After a second Ctrl-C they are cancelled, and what they had spent is booked as lost.
 
     Args:
+        prepared: The study with its problems and models.
+        store: The store of the results.
         part: The cells of one shard, as i of n.
         retry_failed: Whether cells that failed before run again.
         lease_s: Seconds after which the cells of a killed process run again.

@@ -233,7 +233,9 @@ class Store:
         it. A cell with several names has the first one in the table.
 
         Args:
+            study: The number of the study in the store.
             worker: A unique name.
+            count: The most cells to lease.
             seconds: The seconds until the leases expire, unless `beat` renews them.
         """
         now = self._clock()
@@ -258,6 +260,7 @@ class Store:
         stay with that one.
 
         Args:
+            worker: The name of the worker.
             spent: Tokens so far (`Usage.tokens`), by key.
             seconds: The seconds from now until the leases expire.
         """
@@ -278,6 +281,7 @@ class Store:
         again is left out.
 
         Args:
+            worker: The name of the worker that ran the cell.
             result: Its `lost_tokens` is ignored: the store counts them.
             trace: The whole search, in the caller's format.
             texts: What the model wrote, as JSON; see `source`.
@@ -387,6 +391,7 @@ class Store:
         among them.
 
         Args:
+            study: The number of the study in the store.
             drawn: Whether to read recorded candidates, which take most of the time.
         """
         last = (0, 0)

@@ -59,6 +59,9 @@ def _set(data: dict[str, Any], path: str, value: Any, what: str, read: Callable[
     """Set a value in place of what plain values have at a path.
 
     Args:
+        data: The plain values, changed in place.
+        path: The names of the keys that lead to the value, joined by dots.
+        value: The value to set.
         what: The setting, as the error begins.
         read: Converts the value, once the path is known to be valid; None: it is used as it is.
     """

@@ -38,6 +38,8 @@ def snapshot(config: StudyConfig, problems: Problems, settings: Settings) -> dic
     """Return the snapshot of a study. Its "configuration" identifies the study.
 
     Args:
+        config: The configuration of the study.
+        problems: The problems of the study.
         settings: The settings of the study's models, for their checksums.
     """
     return {

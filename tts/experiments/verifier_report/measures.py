@@ -139,6 +139,7 @@ def measure_verifier(
     """Return the measures of a verifier's scores.
 
     Args:
+        scored: The scores of the verifier, with verdicts on the samples.
         gold: Labels of steps.
         thresholds: The scores from which on samples are accepted; none: those of 0.5, 0.8, 0.9, 0.95 and 0.99 that some
             score reaches. Where scores are not probabilities, or reach none, they are these quantiles of the scores.

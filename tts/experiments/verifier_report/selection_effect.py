@@ -89,6 +89,7 @@ def selection_effect(scored: VerifierScores, *, aggregate: str = "last", seed: i
     """Return the effect of selection by scores, or the reason that it cannot be computed.
 
     Args:
+        scored: The scores of the verifier, with verdicts on the samples.
         aggregate: How step scores are aggregated.
         seed: The seed of intervals and subsets.
 

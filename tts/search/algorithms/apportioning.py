@@ -25,6 +25,7 @@ def apportion(scores: NDArray[np.float64], total: int, temperature: float) -> ND
 
     Args:
         scores: [N], NaN or -inf where unknown.
+        total: The number of continuations to share out.
         temperature: The temperature, above 0 (T_b in the papers); small ones give all to the best.
 
     Returns:

@@ -54,6 +54,7 @@ def gains(tree: LevelTree, rewards: Numbers, charge: float) -> tuple[Numbers, Nu
     """Return what keeping each leaf [N] and each inner node [M] adds to the objective, coverage aside.
 
     Args:
+        tree: The nodes of the level, with N leaves and M inner nodes.
         rewards: [N], sum to 1.
         charge: The charge of all costs together (lambda_b), at least 0.
     """
@@ -70,6 +71,7 @@ def best_leaves(
     """Return the leaves to keep, at least one, and their ancestors; or, where no optimum was found, why.
 
     Args:
+        tree: The nodes of the level, with N leaves.
         rewards: As in `gains`.
         charge: As in `gains`.
         clusters: [N], of each leaf, from 0; None: nothing is earned by covering them.

@@ -44,6 +44,9 @@ def shown_logprobs(found: PromptLogprobs, start: int, top: int, text: str) -> di
     itself.
 
     Args:
+        found: The log-probabilities of the prompt.
+        start: The first token to show.
+        top: The number of most likely tokens for each place.
         text: The text of the choice, in which offsets are counted. A token that the tokenizer adds in front of it has
             the offset 0.
     """

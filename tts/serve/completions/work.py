@@ -104,6 +104,8 @@ async def complete(
     """Return the choices of all prompts, in order.
 
     Args:
+        backend: The backend that writes.
+        order: The completion that was asked for.
         cost: The cost, counted up also where this fails or is cancelled.
         told: Called with a choice's place and new text of it, as it is written.
 

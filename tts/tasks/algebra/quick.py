@@ -34,6 +34,8 @@ def collection(parts: Parts, keys: Sequence[str], *, inner: bool = False) -> str
     """Return the key of a collection from those of its items: in order, or sorted where the order means nothing.
 
     Args:
+        parts: The kind of the collection, with its items.
+        keys: The keys of the items.
         inner: Whether it is itself an item of a collection.
     """
     if not parts.unordered:

@@ -139,6 +139,8 @@ def draw(difficulty: Difficulty, split: Split, seed: int, index: int) -> Drawn:
     """Return problem number `index` of an endless series: the same, whatever else is drawn.
 
     Args:
+        difficulty: The difficulty of the problem.
+        split: The split of the series.
         seed: Any whole number below 2**64.
         index: Any whole number of at least 0.
 

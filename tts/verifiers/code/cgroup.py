@@ -67,6 +67,7 @@ def make(name: str, memory: int) -> ControlGroup | None:
 
     Args:
         name: The name of its own among all groups of this process.
+        memory: The bound of the group's memory, in bytes.
     """
     found = place()
     if found is None:

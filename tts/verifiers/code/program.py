@@ -35,6 +35,7 @@ def run_program(
     """Run a program as the module `solution`, then the steps in its namespace; return the report.
 
     Args:
+        program: The text of the program.
         steps: Each has "do": a statement; or "values": expressions, each with a name that keeps its value here or None,
             and whether only its truth is asked; or "unittest": names of
             test cases; or "doctest": docstrings; or "stdin": a text, on which the program's file is run. "test":
@@ -215,7 +216,9 @@ def encode(value: Any, left: list[int], depth: int = 0) -> Wire:
     encoded by their exact value; mappings and sets of other types as dict and set.
 
     Args:
+        value: The value to encode.
         left: [the room in characters], counted down; what has no room is encoded as an object.
+        depth: The number of containers around the value.
     """
     left[0] -= 8
     if left[0] < 0 or depth > _DEEPEST:

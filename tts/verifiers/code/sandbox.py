@@ -113,6 +113,9 @@ def run(program: str, tests: str, limits: SandboxLimits, *, isolated: bool = Tru
     """Run a Python program with its tests, and return the outcome.
 
     Args:
+        program: The text of the program.
+        tests: The text of its tests.
+        limits: The limits of time, memory and output.
         isolated: False: without Landlock and namespaces; the limits still hold.
 
     Raises:

@@ -96,7 +96,9 @@ def _new_root(folder: str, view: dict[str, Any], size: int) -> None:
     """Make a root in memory at the folder's place, and enter it.
 
     Args:
+        folder: The folder that becomes the root.
         view: "paths": what is bound; "links": symbolic links, each with its target.
+        size: The size of each writable folder, in bytes.
     """
     sources = {path: os.open(path, os.O_PATH) for path in (*view["paths"], *_DEVICES) if os.path.exists(path)}  # noqa: PTH110
     _mount_memory(folder, "mode=755,size=1m")

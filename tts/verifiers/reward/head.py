@@ -58,6 +58,7 @@ def read_head(record: RewardRecord, files: Iterable[Path], hidden: int | None) -
     """Read the head of a record.
 
     Args:
+        record: The record of the reward model.
         files: Safetensors files.
         hidden: Size of the hidden state; None: unknown.
 

@@ -104,6 +104,7 @@ class Pooled(ABC):
         """Return the scores of solutions.
 
         Args:
+            solutions: The solutions, rendered as the reward model reads them.
             seconds: The time left of the budget; None: no limit.
 
         Raises:

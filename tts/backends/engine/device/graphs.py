@@ -107,6 +107,7 @@ class FixedSteps:
 
         Args:
             ids: [T] tokens in the plan's order.
+            planned: The plan of the step.
         """
         count = len(ids)
         if not 0 < count <= self._room.tokens:

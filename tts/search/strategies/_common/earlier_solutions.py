@@ -36,7 +36,9 @@ async def root_showing(search: Search, prompt: str, texts: Sequence[str]) -> Tra
     """Return the root of a prompt that shows solutions; that of the problem alone where none can be shown.
 
     Args:
+        search: The search.
         prompt: "fuse" or "revise". A single solution is shown by "revise": there is nothing to fuse.
+        texts: The texts of the solutions to show.
 
     Raises:
         SearchEnded: the budget cannot pay it.

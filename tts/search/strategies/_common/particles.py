@@ -169,6 +169,8 @@ async def sweep(
     """Run the filter once from the root, until every particle has stopped.
 
     Args:
+        search: The search.
+        method: The particle method: how it moves, weighs and resamples.
         n: Particles.
         temperature: The temperature of each resampling.
         address: Chain and sweep, for the draws.

@@ -53,6 +53,8 @@ class SideBySide(Strategy):
         """Write solutions: one first, then as many side by side as are wanted, or as the budget pays.
 
         Args:
+            search: The search.
+            step: The call that moves paths on by one step each; None for a path that ended.
             cost: The cost of a solution, in plain ones.
             root: The root of them all; None: that of the "solve" prompt.
 

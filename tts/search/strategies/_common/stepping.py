@@ -114,6 +114,7 @@ async def advance(
     waves that began.
 
     Args:
+        search: The search.
         ts: The paths; one listed twice is two requests.
         n: Children of each.
         max_steps: The most steps of a path.
