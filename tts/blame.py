@@ -1,4 +1,7 @@
-"""Failures in code that others write: whatever it raises becomes one error that names the part at fault."""
+"""Failures in code that others write.
+
+Whatever such code raises becomes one error that names the part at fault.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Texts in whole characters: models, functions and servers may give halves of surrogate pairs, which no encoding can
-write.
+"""Texts in whole characters.
+
+Models, functions and servers may give halves of surrogate pairs, which no encoding can write.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ HALVES = re.compile("[\ud800-\udfff]")
 
 
 def in_whole_characters(text: str) -> str:
-    """Return a text in which surrogate pairs are one character each, and lone halves are replaced by U+FFFD."""
+    """Return a text with each surrogate pair as one character.
+
+    Lone halves are replaced by U+FFFD.
+    """
     if text.isascii() or not HALVES.search(text):
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -32,8 +32,9 @@ def check_complete(part: Any) -> None:
 
 
 def check_part(part: Any, base: type, what: str, awaited: str = "") -> None:
-    """Raise ConfigError unless a part is an object of a base class, and its methods can be called and awaited as those
-    of that class.
+    """Raise ConfigError unless a part is an object of a base class, with methods of the same kind.
+
+    Its methods can be called and awaited as those of the base class.
 
     Args:
         part: The object that a caller gave.
@@ -108,8 +109,9 @@ _LARGE = 2**63  # what no count and no other number of a search reaches
 
 
 def check_int(name: str, value: Any, least: int, most: int | None = None, *, optional: bool = True) -> None:
-    """Raise ConfigError where a parameter is not a whole number from `least` to `most`; `optional`: None is let
-    through.
+    """Raise ConfigError unless a parameter is a whole number from `least` to `most`.
+
+    None passes where `optional` is true.
     """
     if value is None and optional:
         return
@@ -130,8 +132,9 @@ def check_number(
     optional: bool = True,
     hint: str = "",
 ) -> None:
-    """Raise ConfigError where a parameter is not a finite number from `least` to `most`; `optional`: None is let
-    through.
+    """Raise ConfigError unless a parameter is a finite number from `least` to `most`.
+
+    None passes where `optional` is true.
     """
     if value is None and optional:
         return
@@ -211,8 +214,9 @@ def known(names: Collection[str]) -> Rule:
 
 
 def above(least: float, below: float | None = None, written: str = "") -> Rule:
-    """Return the rule of numbers above `least` and below another one; `written`: how that one is written in the
-    error.
+    """Return the rule of numbers above `least` and below another one, `below`.
+
+    The text `written` stands for `below` in the error.
     """
 
     def check(name: str, value: Any) -> None:
@@ -235,7 +239,9 @@ Text = Annotated[str, Rule(check_text)]
 
 
 def check_parameters(part: Any) -> None:
-    """Check each field of a dataclass by the rules in its annotation; None is let through where the annotation has it.
+    """Check each field of a dataclass by the rules in its annotation.
+
+    None passes where the annotation has it.
 
     Raises:
         ConfigError: a value breaks its rule.
@@ -310,8 +316,9 @@ def _refuse(name: str, value: Any, rule: str, hint: str = "") -> ConfigError:
 
 
 def check_problem(problem: Problem) -> None:
-    """Refuse a problem that no prompt can be made from: `tts.types` imports nothing of ours, so `Problem` itself
-    cannot.
+    """Refuse a problem that no prompt can be made from.
+
+    The class `Problem` cannot do so itself, because `tts.types` imports nothing of the package.
 
     Raises:
         ConfigError: the prompt is neither text nor messages of text, or another field is not of its type.
@@ -345,7 +352,9 @@ def check_problem(problem: Problem) -> None:
 
 
 def checked_prompt(given: Any) -> Prompt:
-    """Return a caller's own prompt: text, or chat messages as `Message` or mappings of a role and a content.
+    """Return a prompt that a caller gave, after a check.
+
+    It is text, or chat messages as `Message` or mappings of a role and a content.
 
     Raises:
         ConfigError: it is neither, or empty.

@@ -1,5 +1,6 @@
-"""Texts of others, safe to show: lines without control characters, and HTML for notebooks in small tables,
-self-contained and escaped.
+"""Safe display of texts that others wrote.
+
+Lines have no control characters. HTML for notebooks is small tables, self-contained and escaped.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ MOST = 400  # characters of one cell
 
 
 def visible(text: str) -> str:
-    """Return a text with characters that are not printed (controls, bidirectional marks) as escapes; line feeds
-    stay.
+    """Return a text with characters that are not printed as escapes, except line feeds.
+
+    Such characters are controls and bidirectional marks.
     """
     if text.isprintable():
         return text

@@ -1,4 +1,7 @@
-"""Docstrings of classes that inherit parameters: each parameter with what it means, whichever class says it."""
+"""Docstrings of classes that inherit parameters.
+
+Each parameter has its meaning, whichever class documents it.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +36,9 @@ def parameter_texts(of: type, find: Find = lambda _: None) -> dict[str, str]:
 
 
 def whole_docstring(of: type, find: Find = lambda _: None) -> str:
-    """Return the docstring of a class with an entry for every parameter, inherited ones included; see
-    `parameter_texts`.
+    """Return the docstring of a class with an entry for every parameter, inherited ones included.
+
+    The entries are those of `parameter_texts`.
     """
     text, said = inspect.getdoc(of) or "", parameter_texts(of, find)
     if not said:

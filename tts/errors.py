@@ -229,8 +229,9 @@ def _keywords_of(function: Callable[..., Any]) -> frozenset[str] | None:
 
 
 class HintsKeywords:
-    """A base of classes that refuse an unknown argument with the nearest known one, a `ConfigError` in place of a
-    `TypeError`.
+    """A base of classes that refuse an unknown argument with the nearest known one.
+
+    The error is a `ConfigError` in place of a `TypeError`.
     """
 
     __slots__ = ()

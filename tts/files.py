@@ -1,5 +1,6 @@
-"""What files that a person names may be: regular ones, of at most a size; and files that are replaced when they are
-whole.
+"""Rules for files that a person names, and replacement of files as a whole.
+
+A file that is named is a regular one, of at most a size. A file is replaced when the new one is complete.
 """
 
 from __future__ import annotations

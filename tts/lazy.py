@@ -1,5 +1,6 @@
-"""Public names of a package that are imported on first use (PEP 562), so that importing the package itself costs
-nothing.
+"""Public names of a package that are imported on first use (PEP 562).
+
+The import of the package itself then costs nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from tts.renamed import renamed
 
 
 def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Return the `__getattr__`, `__dir__` and `__all__` of a package: of the names that it imports under TYPE_CHECKING.
+    """Return the `__getattr__`, `__dir__` and `__all__` of a package.
+
+    They cover the names that the package imports under TYPE_CHECKING.
 
     Args:
         package: Its name.

@@ -1,5 +1,6 @@
-"""Loggers of the package: texts of others cannot forge a line of theirs, and lines that repeat are counted instead of
-written.
+"""Loggers of the package.
+
+Texts of others cannot forge a line of the loggers. Lines that repeat are counted instead of written.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ class VisibleRecords(logging.Filter):
 
 
 class RepeatLimit(logging.Filter):
-    """Keeps the first records of equal text in each period; the first of a later period states how many were dropped.
+    """Keeps the first records of equal text in each period.
+
+    The first record of a later period states how many were dropped.
 
     Args:
         most: The number of equal records that a period may have.

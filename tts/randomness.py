@@ -26,7 +26,10 @@ _MASK = 0xFFFFFFFF
 
 
 def hash64(*parts: int | str) -> int:
-    """Return a 64-bit hash of a sequence of whole numbers (below 2**64 in size) and texts; equal on every machine."""
+    """Return a 64-bit hash of a sequence of whole numbers (below 2**64 in size) and texts.
+
+    It is equal on every machine.
+    """
     digest = blake2b(digest_size=8)
     for part in parts:
         if isinstance(part, str):
@@ -38,20 +41,25 @@ def hash64(*parts: int | str) -> int:
 
 
 def problem_key(problem: Problem, task: str) -> int:
-    """Return the address of a problem: the hash of its id (its prompt where it has none) and of its task's name."""
+    """Return the address of a problem: the hash of its id and its task's name.
+
+    The prompt stands in for the id where the problem has none.
+    """
     return hash64("problem", problem.id if problem.id is not None else problem.text, task)
 
 
 def root_stream(seed: int, key: int, kind: str, *texts: str) -> int:
-    """Return the stream of a root: `texts` are what a prompt of another kind was made from, so that two such roots
-    differ.
+    """Return the stream of a root.
+
+    The texts `texts` are those that a prompt of another kind was made from, so that two such roots differ.
     """
     return hash64("root", seed, key, kind, *texts)
 
 
 def child_stream(stream: int, num_tokens: int, index: int) -> int:
-    """Return the stream of a trajectory's child: the first (index 0) keeps its parent's, which makes one path one
-    sample.
+    """Return the stream of a trajectory's child.
+
+    The first child (index 0) keeps its parent's stream, which makes one path one sample.
     """
     if index == 0:
         return stream
@@ -96,7 +104,8 @@ def uniforms(
 
 
 def generator(seed: int, key: int, purpose: str, *address: int | str) -> np.random.Generator:
-    """Return a fresh generator for draws that are no tokens (resampling, ties). One address always restarts the same
-    draws.
+    """Return a fresh generator for draws that are no tokens (resampling, ties).
+
+    One address always restarts the same draws.
     """
     return np.random.Generator(np.random.Philox(key=hash64("generator", seed, key, purpose, *address)))

@@ -1,5 +1,6 @@
-"""Registries of names, places, and text forms: from a text to the object that it writes, and from an object to its
-text.
+"""Registries of names, places, and text forms.
+
+A text gives the object that it writes, and an object gives its text.
 
 A registry resolves a name on use, never at import, here or in another package. A place, "package.module:name", stands
 for what is defined there. A text form is "name" or "name(parameter=value, …)", where the name is one of a registry, or
@@ -121,8 +122,9 @@ def _package(entry: EntryPoint) -> str:
 
 
 def place_of(cls: type) -> str:
-    """Return the place of a class: "module:Class", "module:Outer.Inner"; that of a class within a function cannot be
-    read back.
+    """Return the place of a class: "module:Class" or "module:Outer.Inner".
+
+    The place of a class within a function cannot be read back.
     """
     # the main module, in processes that it spawned
     module = "__main__" if cls.__module__ == "__mp_main__" else cls.__module__
@@ -266,15 +268,18 @@ def text_of(part: Any, tables: Sequence[Registry]) -> str:
 
 
 def state_of(part: object) -> Any:
-    """Return the state of an object, which is equal for equal objects of one class; it is empty where the object has
-    none.
+    """Return the state of an object, which is equal for equal objects of one class.
+
+    It is empty where the object has none.
     """
     state: Any = part.__getstate__()  # of its dictionary, its slots, or both
     return {name: value for name, value in state.items() if name != _MADE_FROM} if isinstance(state, dict) else state
 
 
 def remember(part: Any, name: str, parameters: dict[str, Any]) -> None:
-    """Keep the text that an object was made from, for a class whose parameters or place are not known from it.
+    """Keep the text that an object was made from.
+
+    A class needs this whose parameters or place are not known from the object.
 
     An object without a dictionary cannot keep it, so that its text form cannot be read back.
     """

@@ -1,4 +1,6 @@
-"""What 0.2 had under another name, or has no more: using it raises an error of one line that says what to use now.
+"""Names of 0.2 that are changed or gone.
+
+Their use raises an error of one line that says what to use now.
 
 A default that has changed warns instead, where a text relies on it.
 
@@ -86,8 +88,9 @@ def renamed(name: str) -> str | None:
 
 
 class ChangedDefault(FutureWarning):
-    """A text leaves a parameter at its default, which was another value in 0.2. The line says which, and how to keep
-    it.
+    """A text leaves a parameter at its default, which was another value in 0.2.
+
+    The line says which parameter, and how to keep the old value.
     """
 
 

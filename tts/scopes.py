@@ -1,5 +1,6 @@
-"""Scopes for texts that another person wrote: stored results, recorded samples and performance models. The gateway
-narrows them further.
+"""Scopes for texts that another person wrote: stored results, recorded samples, performance models.
+
+The gateway narrows them further.
 """
 
 from __future__ import annotations
@@ -170,8 +171,9 @@ def check_calls(table: Registry, text: Any, scope: Scope) -> None:
 
 
 def file_scope() -> Scope:
-    """Return what a text may name that stands in a store, a pool, a performance model or a trace, which another person
-    may have written.
+    """Return the scope of texts in files that another person may have written.
+
+    Such a file is a store, a pool, a performance model or a trace.
 
     Returns:
         Registered names; everything where the environment variable TTS_TRUST_PLACES is "1".

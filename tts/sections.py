@@ -1,5 +1,6 @@
-"""Sections of settings that users write, as pydantic models; what is not valid there as one line with its place, rule
-and cure.
+"""Sections of settings that users write, as pydantic models.
+
+An invalid setting becomes one line with its place, rule and cure.
 """
 
 from __future__ import annotations
@@ -49,7 +50,10 @@ def main_fault(failure: ValidationError) -> Any:
 
 
 def refusal(fault: Any, model: type[BaseModel], whole: str = "") -> ConfigError:
-    """Return one line for a fault that pydantic found in a model; `whole`: what the model is, such as "the study"."""
+    """Return one line for a fault that pydantic found in a model.
+
+    The text `whole` says what the model is, such as "the study".
+    """
     place, above = field_path(fault["loc"]), field_path(fault["loc"][:-1]) or whole
     cause = fault.get("ctx", {}).get("error")
     if isinstance(cause, ConfigError):
@@ -68,8 +72,9 @@ def refusal(fault: Any, model: type[BaseModel], whole: str = "") -> ConfigError:
 
 
 def field_path(loc: tuple[str | int, ...]) -> str:
-    """Return the place of a field as clients of the API write it, "messages[0].content", without pydantic's names of
-    alternatives.
+    """Return the place of a field as clients of the API write it, "messages[0].content".
+
+    Pydantic's names of alternatives are left out.
     """
     text = ""
     for part in loc:

@@ -41,7 +41,9 @@ class ThoughtMarks:
             object.__setattr__(self, "opened", True)
 
     def split(self, text: str) -> tuple[int, int]:
-        """Return where the thought of a path's text ends, and where its response begins; both 0: it has no thought.
+        """Return where the thought of a path's text ends, and where its response begins.
+
+        Both are 0 where the text has no thought.
 
         While the thought goes on, both are the length of the text.
         """
@@ -73,8 +75,9 @@ class ThoughtMarks:
         return text[begin:].lstrip() if begin else text
 
     def behind(self, prompt: object) -> ThoughtMarks:
-        """Return these marks for the paths after a prompt: a text of the caller's own is not rendered, so that its end
-        decides.
+        """Return these marks for the paths after a prompt.
+
+        A text prompt is not rendered, so its end decides whether a thought is open.
         """
         opened = prompt.rstrip().endswith(self.open.strip()) if isinstance(prompt, str) else self.opened
         return self if opened == self.opened else dataclasses.replace(self, opened=opened)

@@ -1,4 +1,7 @@
-"""Plain functions in threads of their own: the caller's, and what a forked process must not run in its first thread."""
+"""Plain functions in threads of their own.
+
+They are the caller's functions, and those that a forked process must not run in its first thread.
+"""
 
 from __future__ import annotations
 
@@ -47,8 +50,9 @@ _POSTPONES: ContextVar[bool] = ContextVar("postpones", default=False)
 
 
 def postpone_if_asked() -> None:
-    """State that the running function is about to wait. Under `call_or_postpone` it is left, and called again in a
-    thread.
+    """State that the running function is about to wait.
+
+    The function is left under `call_or_postpone`, and called again in a thread.
     """
     if _POSTPONES.get():
         raise _Postponed
@@ -73,8 +77,9 @@ async def call_or_postpone(fn: Callable[..., T], *args: Any, wait: Callable[...,
 
 
 async def in_thread(fn: Callable[..., T], *args: Any) -> T:
-    """Call a plain function in a thread of its own, which neither keeps the interpreter from ending nor others from
-    starting.
+    """Call a plain function in a thread of its own.
+
+    That thread keeps neither the interpreter from ending nor others from starting.
     """
     loop = asyncio.get_running_loop()
     called: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()

@@ -99,7 +99,9 @@ class ToolOffer:
 
 @dataclass(frozen=True, slots=True)
 class AnswerForm:
-    """The form that an answer must have, for servers that decode under a constraint. It has no text of its own.
+    """The form that an answer must have, for servers that decode under a constraint.
+
+    It has no text of its own.
 
     Args:
         schema: The JSON schema as JSON text; "": any JSON object.
@@ -342,8 +344,9 @@ class Trajectory:
 
     @property
     def response(self) -> str:
-        """The text of the whole path after its thought; "" while the thought has not ended. Answers are extracted from
-        it.
+        """The text of the whole path after its thought; "" while the thought has not ended.
+
+        Answers are extracted from it.
         """
         return self.marks.response(self.full_text)
 
@@ -611,7 +614,9 @@ class Solution:
         return display.facts("solution", shown)
 
     def receipt(self) -> Any:
-        """Return what each phase cost, and what parts of the samples would have answered (`tts.trace.receipt.Receipt`).
+        """Return the cost of each phase, and what parts of the samples would have answered.
+
+        The class of the receipt is `tts.trace.receipt.Receipt`.
 
         Raises:
             ConfigError: The solution has no trace, as one that was read from a study.
@@ -642,8 +647,9 @@ class Solution:
         return None if self.target is None else self.answer
 
     def apply(self) -> None:
-        """Apply the patch to the files of the repository, also after its workspace was closed. Nothing else of it
-        changes.
+        """Apply the patch to the files of the repository, also after its workspace was closed.
+
+        Nothing else in the repository changes.
 
         Raises:
             ConfigError: The solution has no patch; `HEAD`, or a file that the patch touches, has changed since the
@@ -659,7 +665,9 @@ class Solution:
         self.target.apply(self.answer)
 
     def export(self, path: Any, form: str, **options: Any) -> Any:
-        """Write the search as rows for trainers, judged by the problem's reference answer, and a card beside them.
+        """Write the search as rows for trainers, and a card beside them.
+
+        The rows are judged by the problem's reference answer.
 
         Args:
             path: The file; it ends in .jsonl or .parquet.

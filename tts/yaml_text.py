@@ -1,4 +1,7 @@
-"""YAML of files that people write: read as plain values alone, and refused before aliases or depth make it large."""
+"""Reading of YAML files that people write.
+
+They are read as plain values alone, and refused before aliases or depth make them large.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Division of compute: the difficulty of problems, the value of further samples, and the division of a total.
+"""Division of compute among problems.
+
+It covers the difficulty of problems, the value of further samples, and the division of a total.
 
 difficulty   distribution of problems over success rates, and the posterior of one from a few samples
 gauges       other evidence of difficulty: guesses, log-probabilities, a probe of the prompt

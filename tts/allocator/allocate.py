@@ -1,4 +1,4 @@
-"""The allocator, a pure function: from the state of all problems to the samples that each gets in one wave.
+"""The allocator, a pure function: from the state of all problems to each one's samples in one wave.
 
 Idea: problems are served in waves, so that many run at once and nothing depends on timing. In each wave the problems
 whose next

@@ -1,4 +1,6 @@
-"""`auto`: draws as many samples as are worth their cost, judged by the samples so far, or changes to a better strategy.
+"""The strategy `auto`: draw as many samples as are worth their cost, or change to a better strategy.
+
+It judges by the samples so far.
 
 A few pilot samples give a posterior over the difficulty of the problem. Then the class `Allocator` decides after each
 wave: more samples, another strategy of the performance model, or the end, because the problem is settled. Pilots are
@@ -76,8 +78,9 @@ _VOTES_PRICE = 0.001  # of a sample where votes alone decide among problems: bel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Auto(Strategy):
-    """Draws a few samples, the pilots, and then chooses what gains most for its cost: more samples, another strategy,
-    or the end.
+    """Draws a few samples, the pilots, and then chooses what gains most for its cost.
+
+    The choice is among more samples, another strategy, and the end.
 
     Args:
         n: Most plain samples, at least 1; None: as many as the budget pays and are worth it. Of many problems that
@@ -137,7 +140,10 @@ class Auto(Strategy):
             )
 
     def needs(self) -> Needs:
-        """What the strategies need that may be chosen; models are compared in the unit of the performance model."""
+        """The needs of all strategies that may be chosen.
+
+        Models are compared in the unit of the performance model.
+        """
         each = [needs_of(parse(text).strategy) for text in self._other_texts()]
         models: dict[str, tuple[str, ...]] = {}
         for role, used in (item for needs in each for item in needs.models.items()):
@@ -245,7 +251,10 @@ class Auto(Strategy):
         )
 
     def goes_on(self, end: SearchEnded) -> bool:
-        """Return whether another round may follow one that ended so: not where the budget of the problem is used up."""
+        """Return whether another round may follow one that ended so.
+
+        None follows where the budget of the problem is used up.
+        """
         del end
         return False
 
@@ -396,7 +405,10 @@ class Auto(Strategy):
         return _values(known, None if checked else _ROOM[each > _ROOM[0] // 4], guess, twins=twins)
 
     def state(self, found: Mapping[str, Any], cost: Floats, left: float, **more: Any) -> ProblemStates:
-        """Return the allocator's state of problems; of `Evidence`, each field [P]. more: other fields of the state."""
+        """Return the allocator's state of problems, from fields of `Evidence`, each of shape [P].
+
+        `more` holds other fields of the state.
+        """
         checked, samples = bool(found["checked"].all()), found["samples"]
         # on the kinds that all have
         evidence = evidence_of(self.estimators, Population.beta(), found, samples.astype(np.float64))

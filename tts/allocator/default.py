@@ -1,4 +1,6 @@
-"""What is run where no strategy was named: `auto`, by a performance model where one is there, else by votes or scores.
+"""The choice of a plan where no strategy was named.
+
+It is `auto` by a performance model where there is one, else a plan by votes or scores.
 
 Free text without a verifier gets one greedy sample: votes on it mean nothing. Where no selection was named, it is that
 of the performance model's first curve, which reached most for its cost.

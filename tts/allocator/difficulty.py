@@ -1,4 +1,6 @@
-"""How hard problems are: a prior over kinds of problems, and the likelihood of samples, scores and votes for each kind.
+"""The difficulty of problems: a prior over kinds of problems, and likelihoods for each kind.
+
+The likelihoods are those of samples, scores and votes.
 
 Idea: a problem is of one of finitely many kinds. A kind has a success rate (the chance that one sample is right) and a
 lure (the
@@ -79,8 +81,9 @@ class Population:
 
     @classmethod
     def of_rates(cls, share: ArrayLike, lures: ArrayLike | None = None) -> Population:
-        """Return the kinds of the grid, from the share of problems at each of `RATES` and of each of `LURES` (None:
-        equal).
+        """Return the kinds of the grid, from shares of problems at each success rate and each lure.
+
+        The rates are `RATES` and the lures `LURES`. None as `lures` stands for equal shares.
 
         Raises:
             ConfigError: the shares are not as many as the grid, negative, or all zero.
@@ -94,7 +97,7 @@ class Population:
     def beta(
         cls, mean: float = 0.5, strength: float = 1.0, *, hopeless: float = 0.05, trivial: float = 0.02
     ) -> Population:
-        """Return a Beta law of success rates with some problems that are never, and some that are always solved.
+        """Return a Beta law of success rates, with some problems never solved and some always solved.
 
         Args:
             mean: The mean of the Beta law, in (0, 1): the estimate of a user or a probe.
@@ -118,8 +121,9 @@ class Population:
         return cls.of_rates(share)
 
     def with_twins(self) -> Population:
-        """Return the population in which no votes tell a kind from its twin, where the success rate and the lure are
-        exchanged.
+        """Return the population in which no votes tell a kind from its twin.
+
+        The twin of a kind has its success rate and its lure exchanged.
 
         Votes that no verifier weighs show how often two answers are given, and never which of them is right. So the two
         kinds share their weight in a proportion that no number of votes changes: by the density of Beta(.5, .5) success
@@ -142,8 +146,9 @@ class Population:
     # Likelihoods ------------------------------------------------------------------------------------------------------
 
     def checked(self, right: ArrayLike, wrong: ArrayLike) -> Floats:
-        """Return the log-likelihood [S, Z] of samples that a perfect checker judged; -inf for kinds that cannot give
-        them.
+        """Return the log-likelihood [S, Z] of samples that a perfect checker judged.
+
+        It is -inf for kinds that cannot give the samples.
         """
         from scipy import special
 
@@ -151,8 +156,9 @@ class Population:
         return special.xlogy(won[:, None], self.rate) + special.xlog1py(lost[:, None], -self.rate)
 
     def voted(self, leader: ArrayLike, second: ArrayLike, samples: ArrayLike) -> Floats:
-        """Return the log-likelihood [S, Z] of votes. The right answer is unknown, so the likelihood is a sum over the
-        possible ones.
+        """Return the log-likelihood [S, Z] of votes.
+
+        The right answer is unknown, so the likelihood is a sum over the possible ones.
 
         Args:
             leader: Numbers of samples with the most frequent answer, [S].
@@ -185,8 +191,9 @@ class Population:
         return np.where((b >= 2)[:, None], both, np.where((a >= 2)[:, None], led, alone))
 
     def posterior(self, log_likelihood: Floats) -> Floats:
-        """Return the posterior weights [S, Z] of kinds given observations; the prior's if no kind can give the
-        observations.
+        """Return the posterior weights [S, Z] of kinds given observations.
+
+        They are the weights of the prior if no kind can give the observations.
         """
         with np.errstate(divide="ignore"):
             joint = log_likelihood + np.log(self.weight)
@@ -202,7 +209,9 @@ class Population:
     # Learning ---------------------------------------------------------------------------------------------------------
 
     def fitted(self, log_likelihood: Floats, count: ArrayLike | None = None) -> Population:
-        """Return the population that observations are most likely from, with this one as a prior worth ten problems.
+        """Return the population of maximum posterior for observations.
+
+        Its prior is this population, worth ten problems.
 
         Source: expectation and maximisation for mixing weights, with Dirichlet pseudo-counts of mean `weight`
         (Dempster, Laird and
@@ -228,8 +237,9 @@ class Population:
 
 
 def shift(population: Population, leader: ArrayLike, second: ArrayLike, samples: ArrayLike) -> float:
-    """Return the p-value of a posterior predictive check: whether votes on new problems look like those the population
-    was fitted to.
+    """Return the p-value of a posterior predictive check of votes on new problems.
+
+    It tests whether they look like the votes that the population was fitted to.
 
     Idea: problems are grouped by what share of their first samples agrees; under the population each group has a known
     expected

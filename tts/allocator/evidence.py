@@ -76,8 +76,10 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What to do next. samples: how many more to draw. plan: 0 as plain samples, else the number of a strategy. why: in
-    words.
+    """The next step of a search: the number of samples, the plan, and the reason.
+
+    `samples` is the number of further samples. `plan` is 0 for plain samples, else the number of a strategy. `why` is
+    the reason in words.
     """
 
     samples: int

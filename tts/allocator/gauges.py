@@ -1,4 +1,6 @@
-"""Evidence of a problem's difficulty besides votes and verdicts: a guess, log-probabilities, a probe of the prompt.
+"""Evidence of a problem's difficulty besides votes and verdicts.
+
+It is a guess, log-probabilities, or a probe of the prompt.
 
 Idea: every estimator answers one question, how likely what it read is on each kind of problem, so that all of them are
 added up, and
@@ -80,8 +82,9 @@ class Guess:
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """A number that rises, or falls, with the success rate, in a line along its angle (see `RATES`), with normal
-    errors.
+    """A number that is linear in the angle of the success rate, with normal errors.
+
+    It rises or falls with the success rate; `RATES` has the angle.
 
     Args:
         intercept: The reading of the line at angle 0, which is that of a problem that is never right.
@@ -109,8 +112,9 @@ class Gauge:
 
     @classmethod
     def fitted(cls, reading: ArrayLike, posterior: Floats, *, spread: float = 0.0, samples: float = 1.0) -> Gauge:
-        """Return the gauge that readings are most likely from, by expectation and maximisation over the problems'
-        success rates.
+        """Return the gauge of maximum likelihood for readings.
+
+        It is found by expectation and maximisation over the problems' success rates.
 
         Args:
             reading: [P]; NaN: unknown.
@@ -155,8 +159,9 @@ class Gauge:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PromptProbe:
-    """A linear reading of the policy's hidden state at the end of the prompt, before any sample: the expected angle of
-    its success rate.
+    """A linear reading of the policy's hidden state at the end of the prompt, before any sample.
+
+    It is the expected angle of the problem's success rate.
 
     Args:
         weight: [D].

@@ -41,7 +41,9 @@ _REFIT = "make it again with LengthForecast.fitted"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LengthForecast(HintsKeywords):
-    """Forecasts the length of a problem's solutions in tokens, from its prompt: `Solver(expected_tokens=forecast)`.
+    """Forecasts the length of a problem's solutions in tokens from its prompt.
+
+    It is given to a solver as `Solver(expected_tokens=forecast)`.
 
     Use `fitted` to make one from recorded solutions. It is a linear model of the logarithm of the length.
 
@@ -137,8 +139,9 @@ class LengthForecast(HintsKeywords):
 
 
 def features(prompts: Sequence[str]) -> Floats:
-    """Return what prompts show, [P, D]: their sizes, their numbers and operators, as logarithms, and hashed n-grams of
-    characters.
+    """Return the features of prompts, [P, D].
+
+    They are logarithms of sizes and of counts of numbers and operators, and hashed n-grams of characters.
     """
     prompts = [in_whole_characters(text) for text in prompts]
     counts = [

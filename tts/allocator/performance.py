@@ -1,4 +1,6 @@
-"""What strategies achieve at each difficulty and size: measured once, kept as a small file, read by the allocator.
+"""Performance models: what strategies achieve at each difficulty and size.
+
+A model is measured once, kept as a small file, and read by the allocator.
 
 Idea: a problem's difficulty is the policy's own success rate. For every strategy the model holds the share of right
 answers as a
@@ -117,8 +119,9 @@ class PerformanceModel:
     _costs: dict[str, Floats] = field(default_factory=dict[str, Floats], repr=False)
 
     def table(self, strategy: str) -> tuple[Whole, Floats]:
-        """Return sizes [B], 0 to `MOST` samples and those measured beyond, and the accuracy [G, B] of a strategy at
-        each.
+        """Return the sizes [B] of a strategy's table, and its accuracy [G, B] at each of them.
+
+        The sizes are 0 to `MOST` samples, and those measured beyond.
 
         It is interpolated in ln(size). Beyond the greatest size that was measured it stays what it is there; below the
         least it rises from 0 in proportion.
@@ -137,8 +140,9 @@ class PerformanceModel:
         return self._tables[strategy]
 
     def cost(self, strategy: str) -> Floats | None:
-        """Return what a strategy spends on average at each success rate and size of its table, [G, B], in plain
-        samples.
+        """Return the mean cost of a strategy at each success rate and size of its table, [G, B].
+
+        The unit is plain samples.
 
         Returns:
             None where a size is spent at every success rate, as far as is known.
@@ -157,8 +161,9 @@ class PerformanceModel:
         return self._costs[strategy]
 
     def limit(self, strategy: str, sizes: Whole) -> Floats:
-        """Return what a strategy must be allowed to spend so that it spends the sizes on average, both in plain
-        samples.
+        """Return the limits with which a strategy spends the given sizes on average.
+
+        Both are in plain samples.
 
         Raises:
             ConfigError: it has no curve of that strategy.
@@ -171,8 +176,9 @@ class PerformanceModel:
         return sizes * spare
 
     def direct(self, left: float, strategies: Sequence[str]) -> tuple[str, int] | None:
-        """Return the strategy that reaches more from the start than `auto` with pilots, and its size in plain samples;
-        None: none does.
+        """Return the strategy that reaches more from the start than `auto` with pilots, and its size.
+
+        The size is in plain samples. None stands for no such strategy.
 
         Both are means over the problems of the fit, at the same limit. A strategy must be ahead by `AHEAD`.
 
@@ -197,7 +203,10 @@ class PerformanceModel:
     def fits(
         self, model: str, task: str, verifiers: Mapping[str, str], models: Mapping[str, str] = MappingProxyType({})
     ) -> str:
-        """Return why it is not a model of this policy, task, verifiers and models beside the policy; "" where it is."""
+        """Return why the model does not fit a policy, task, verifiers and other models; "" where it fits.
+
+        The other models are those beside the policy.
+        """
         others = ((f"model of the role {role!r},", name, models.get(role)) for role, name in self.models.items())
         for what, own, wanted in (("model", self.model, model), ("task", self.task, task), *others):
             if own != wanted:
@@ -265,8 +274,9 @@ class PerformanceModel:
         return cls(**found, curves=curves, piloted=None if piloted is None else PilotedCurve(*piloted))
 
     def save(self, path: str | Path) -> None:
-        """Write it to a file, which is replaced as a whole: a reader, or a process that is killed, sees the old file or
-        the new one.
+        """Write the model to a file, which is replaced as a whole.
+
+        A reader, or a process that is killed, sees the old file or the new one.
 
         Raises:
             ConfigError: the place cannot be written.
@@ -308,8 +318,9 @@ class PerformanceModel:
 
 
 def falling(gains: Floats) -> tuple[Floats, Whole]:
-    """Return the isotonic (falling) regression of each row of gains [P, B], and the unit at which each block of equal
-    ones begins.
+    """Return the isotonic (falling) regression of each row of gains [P, B], and its blocks.
+
+    A block is given by the unit at which its equal gains begin.
 
     Pool adjacent violators, all rows at once. Blocks are made of violators only: gains that are equal as given stay
     apart.
@@ -346,7 +357,9 @@ def falling(gains: Floats) -> tuple[Floats, Whole]:
 
 
 def monotone(accuracy: Floats, weight: Floats) -> Floats:
-    """Return the table nearest to one that rises with success rate (rows) and with size (columns), rows weighted.
+    """Return the nearest table that rises with success rate (rows) and with size (columns).
+
+    Rows are weighted.
 
     Isotonic regression along either axis in turn, with Dykstra's corrections (Dykstra and Robertson 1982), which
     converges to it.
@@ -382,8 +395,9 @@ def _rising_rows(table: Floats, weight: Floats) -> Floats:
 def smooth(
     posterior: Floats, right: Floats, rng: np.random.Generator, *, resamples: int = 200
 ) -> tuple[Floats, Floats]:
-    """Return accuracy and standard error [G, B] of a strategy, each problem counted at each success rate by its
-    posterior.
+    """Return accuracy and standard error [G, B] of a strategy.
+
+    Each problem counts at each success rate by its posterior.
 
     Args:
         posterior: [P, G], over `RATES`, of each problem.
@@ -409,7 +423,9 @@ def smooth(
 
 
 def costs_by_rate(posterior: Floats, spent: Floats, plain: Floats) -> Floats:
-    """Return what a strategy costs at each success rate and size [G, B], in plain samples of such problems.
+    """Return the cost of a strategy at each success rate and size, [G, B].
+
+    The unit is plain samples of such problems.
 
     Args:
         posterior: [P, G], over `RATES`, of each problem.

@@ -1,5 +1,6 @@
-"""What files of performance models and their readers have in common; `performance_schema` has their fields, and the
-rules of these.
+"""Functions that files of performance models and their readers have in common.
+
+The module `performance_schema` has the files' fields, and the rules of these.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ def draws_plain(plan: Plan) -> bool:
 
 
 def answers_alone(plan: Plan) -> bool:
-    """Whether the answer of a plan is that of its own candidates, beside which the samples before it have no vote.
+    """Return whether a plan answers by its own candidates alone.
+
+    The samples before such a plan have no vote.
 
     That is so where other models than the policy write, and where a stop rule chooses among solutions by the order of
     their ends.

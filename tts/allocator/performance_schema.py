@@ -165,7 +165,9 @@ class _File(_Part):
 
 
 def fields_of(text: str, *, file: str = "", cure: str = REFIT) -> dict[str, Any]:
-    """Return the fields of the model that a text holds as JSON, by the names that `PerformanceModel` has for them.
+    """Return the fields of the model that a text holds as JSON.
+
+    Their names are those of `PerformanceModel`.
 
     Curves are sizes [B], accuracy [G, B], its error [G, B], limits [B] or None, and costs [G, B] or None.
 

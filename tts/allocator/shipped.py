@@ -1,4 +1,6 @@
-"""The performance models that ship, which are used where no strategy, or `auto` without a model, was given.
+"""The performance models that ship.
+
+They are used where no strategy was given, or `auto` without a model.
 
 A performance model is of one policy, with its verifiers, on one task. Those that ship go by the names of their files,
 so that what was run reads the same on every machine.
@@ -33,7 +35,9 @@ def names() -> tuple[str, ...]:
 
 
 def load(model: str) -> PerformanceModel:
-    """Return the performance model of a name that ships, or of a file; the same object until the file changes.
+    """Return the performance model of a name that ships, or of a file.
+
+    It is the same object until the file changes.
 
     Raises:
         ConfigError: it cannot be read, or is none.
@@ -61,8 +65,9 @@ def _load_model(path: Path, cure: str, version: _Version, scope: Scope) -> Perfo
 def fitting(
     model: str, task: str, verifiers: Mapping[str, str], others: Mapping[str, str] = MappingProxyType({})
 ) -> str | None:
-    """Return the name of the one that is of this policy and task with these verifiers, as `described`; None: there is
-    none.
+    """Return the name of the model that ships for this policy, task and verifiers.
+
+    Verifiers are named as by `described`. None stands for no such model.
 
     Args:
         model: The name of the policy.
@@ -96,8 +101,9 @@ def _policy(path: Path, version: _Version) -> Any:
 
 
 def described(verifier: Verifier) -> str:
-    """Return a verifier as it is written on the command line: its name, and the parameters that differ from their
-    defaults.
+    """Return a verifier as the command line writes it.
+
+    The text has its name, and the parameters that differ from their defaults.
 
     An author's own class that has the name of another is named by its place.
     """

@@ -100,7 +100,10 @@ class ProblemStates:
         )
 
     def due(self, samples: Whole) -> Floats:
-        """Return what so many more samples of each problem are to be paid with: its first with all that it may need."""
+        """Return the amounts that pay the given numbers of further samples of each problem.
+
+        The first sample of a problem is paid with all that it may need.
+        """
         first = 0.0 if self.most is None else np.where((self.samples == 0) & (samples > 0), self.most - self.cost, 0.0)
         return samples * self.cost + first
 
@@ -145,8 +148,9 @@ class Values(Protocol):
         ...
 
     def price(self, samples: float) -> float:
-        """Return the price at which plain samples come to so many a problem on average, problems being served one at a
-        time.
+        """Return the price at which plain samples come to a mean number per problem.
+
+        Problems are taken to be served one at a time.
         """
         ...
 
@@ -157,7 +161,7 @@ class Values(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Checked:
-    """With a perfect checker: a sample is worth the chance that it is right, and nothing after the first that was.
+    """Values with a perfect checker: the chance that a sample is right, and 0 after the first right one.
 
     Idea: the chance only falls with each failure, so the most promising problem now was so in any order: to serve the
     highest
@@ -272,8 +276,9 @@ def _tilt(population: Population, strength: float) -> Population:
 
 
 def observed(state: ProblemStates) -> Whole:
-    """Return the evidence of problems' difficulty: rows of right and wrong samples where a checker judged them, else of
-    votes.
+    """Return the evidence of problems' difficulty.
+
+    Its rows are right and wrong samples where a checker judged them, else votes.
     """
     if not state.checked:
         return np.stack(state.votes())
@@ -299,7 +304,9 @@ def learnt(population: Population, state: ProblemStates) -> Population:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Curved:
-    """By votes or verdicts, and by the measured accuracy of other strategies, under the posterior over success rates.
+    """Values by votes or verdicts and by the measured accuracy of other strategies.
+
+    They are averages under the posterior over success rates.
 
     Idea: every strategy is asked what it would gain at each size, less the price of what that costs, each averaged over
     the posterior.
@@ -338,8 +345,9 @@ class Curved:
         object.__setattr__(self, "apart", tuple(answers_alone(parse(text)) for text in self.plans))
 
     def worth(self, state: ProblemStates, price: float = 0.0) -> Worth:
-        """Return the index of plain samples, or the mean gain a sample of another strategy where that gains more at the
-        price.
+        """Return the value of the best next samples of each problem at a price.
+
+        It is the index of plain samples, or another strategy's mean gain a sample where that gains more.
         """
         plain = (Checked(self.population) if state.checked else self.votes).worth(state)
         over = (self._chance_of_others(state) > 0) & (not state.checked)

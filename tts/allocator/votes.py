@@ -1,4 +1,6 @@
-"""What further votes are worth when no verifier is there: exact values and indices of every state that votes can be in.
+"""The value of further votes where there is no verifier.
+
+Values and indices are exact, for every state that votes can be in.
 
 Idea: without a verifier the answer is that of most votes, and whether it is right is known only through the population:
 votes that

@@ -1,4 +1,4 @@
-"""Accounts: a budget is a tree of limits, and every call to a model or verifier is one lease on an account.
+"""Accounts: a budget is a tree of limits, and every call to a model or verifier is one lease.
 
     account = Account(Budget(tokens=2000))
     async with account.lease({"tokens": 300}, kind="expand", model="policy") as lease:
@@ -167,8 +167,9 @@ class Account(HintsKeywords):
 
     @property
     def limits(self) -> dict[str, float]:
-        """The limits by unit, in the units of `Budget`: of this account, and of those above for what it does not
-        limit.
+        """The limits by unit, in the units of `Budget`.
+
+        A unit that this account does not limit has the limit of an account above.
         """
         found = {unit: _user_amount(unit, payers[-1]._books.limits[unit]) for unit, payers in self._payers.items()}
         seconds = [one for account in self._chain if (one := account._seconds) is not None]
@@ -202,8 +203,9 @@ class Account(HintsKeywords):
         return self._books.held[unit]
 
     def unspent(self) -> dict[str, float]:
-        """Return what is not spent of each limit, what is held included, in the units of `Budget`; `seconds` are at
-        least 0.
+        """Return the unspent part of each limit, in the units of `Budget`.
+
+        It includes what is held. The value of `seconds` is at least 0.
         """
         rest: dict[str, float] = {}
         for unit, payers in self._payers.items():
@@ -216,7 +218,10 @@ class Account(HintsKeywords):
         return {unit: payers[-1]._books.left(unit) for unit, payers in self._payers.items()}
 
     def fair_shares(self) -> dict[str, int]:
-        """Return what one of the open searches may take at once of each limit that several share, in whole units."""
+        """Return the amounts that one open search may take at once of the limits that several share.
+
+        The amounts are in whole units.
+        """
         owners = {unit: owner for unit, payers in self._payers.items() if (owner := payers[-1])._searches > 1}
         return {
             unit: max(0, one._books.limits[unit] - one._books.spent[unit]) // one._searches
@@ -225,8 +230,9 @@ class Account(HintsKeywords):
 
     @property
     def is_contended(self) -> bool:
-        """Whether other accounts shared its limits while it was open, so that what it could pay depended on their
-        timing.
+        """Whether other accounts shared this account's limits while it was open.
+
+        The amounts that it could pay then depended on their timing.
         """
         return self._is_cut_by_time or self._is_contended or any(map(self._is_disturbed, self._shared))
 
@@ -236,7 +242,10 @@ class Account(HintsKeywords):
 
     @property
     def shortages(self) -> list[str]:
-        """A line for each limit that an account above could not pay when this one, or one above it, asked for it."""
+        """A line for each limit that an account above could not pay.
+
+        Lines cover requests of this account and of those above it.
+        """
         return [
             f"the part asked for {asked:,.12g} {unit}, and got the {got:,.12g} that were left"
             for account in self._chain
@@ -393,8 +402,9 @@ class Account(HintsKeywords):
                 self._parent._free(free)
 
     def close(self) -> None:
-        """Close this account: what it has not spent is its parent's again. What is kept for later calls stays kept
-        there.
+        """Close this account and return what it has not spent to its parent.
+
+        Amounts that are kept for later calls stay kept there.
         """
         with self._lock:
             if self._is_closed:
@@ -485,7 +495,9 @@ class Account(HintsKeywords):
         granted: int = 0,
         rates: Rates | None = None,
     ) -> Lease:
-        """Return a lease: an async context manager that reserves amounts for one call, and books what it spent.
+        """Return a lease for one call.
+
+        A lease is an async context manager that reserves amounts and books what the call spent.
 
         Args:
             amounts: The most that the call may spend, in whole units. Units without a limit are free.
@@ -498,7 +510,10 @@ class Account(HintsKeywords):
         return Lease(self, amounts, kind, model, rows, granted, rates)
 
     def keep(self, by_key: Mapping[object, Amounts]) -> None:
-        """Hold amounts for later calls, by key, until they are freed: those, in order, that the limits can pay."""
+        """Hold amounts for later calls, by key, until they are freed.
+
+        Held are those, in order, that the limits can pay.
+        """
         if self._least_seconds is not None and self.seconds_left == 0:
             return
         with self._lock:
@@ -523,8 +538,9 @@ class Account(HintsKeywords):
         return self._kept.get(key, {})
 
     def amounts_under(self, key: object) -> Amounts:
-        """Return what is left more of each limit once a key is freed, which this account keeps, or one of which it is a
-        part.
+        """Return the amounts by which the limits grow once a key is freed.
+
+        The key is kept by this account, or by one of which it is a part.
         """
         for account in self._chain:
             if key in account._kept:

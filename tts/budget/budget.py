@@ -74,8 +74,9 @@ class Budget(HintsKeywords):
 
     @classmethod
     def of(cls, value: Budget | float | Mapping[str, float]) -> Budget:
-        """Return a budget unchanged, a plain number as a limit on `tokens`, and a dict as the limits that it names by
-        unit.
+        """Return the budget that a value stands for.
+
+        A budget is unchanged, a plain number limits `tokens`, and a dict names limits by unit.
         """
         if isinstance(value, Mapping):
             check_units(value)
@@ -88,7 +89,10 @@ class Budget(HintsKeywords):
         return {unit: value for unit in self.__dataclass_fields__ if (value := getattr(self, unit)) is not None}
 
     def whole_units(self) -> dict[str, int]:
-        """Return the limits in the whole units of accounts, by unit; `seconds` are left out, which are no amount."""
+        """Return the limits in the whole units of accounts, by unit.
+
+        The limit `seconds` is left out, because it is no amount.
+        """
         return {
             unit: int(value * USD_UNIT) if unit == "usd" else int(value)
             for unit, value in self.limits.items()
@@ -101,7 +105,9 @@ class Budget(HintsKeywords):
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What one token of a model costs, in the whole units of accounts; None where the model's record has no rate.
+    """The prices of one token of a model, in the whole units of accounts.
+
+    None stands for a rate that the model's record does not have.
 
     Args:
         flops: Floating-point operations a computed token.
@@ -116,8 +122,9 @@ class Rates:
     usd_out: int | None = None
 
     def cost(self, unit: str, *, computed: int = 0, reused: int = 0, generated: int = 0) -> int:
-        """Return what input tokens, computed and reused, and generated tokens cost in `flops` or `usd`; unknown rates
-        count as 0.
+        """Return the cost of input tokens, computed and reused, and of generated tokens.
+
+        The unit is `flops` or `usd`. Unknown rates count as 0.
         """
         if unit == "flops":
             return (computed + generated) * (self.flops or 0)

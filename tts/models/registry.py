@@ -1,5 +1,6 @@
-"""What `--model` takes: records of known models, the user's own, a local folder, a Hub name, or a name on a server.
-Nothing is loaded.
+"""Resolution of the values of `--model` to records.
+
+A value is a known model, the user's own, a local folder, a Hub name, or a name on a server. Nothing is loaded.
 
 Records are data that backends, verifiers, budgets and reports read before a model is loaded. A new one is
 one `ModelRecord` in `tts.models.records`, or a line of the user's file (`tts models add`).
@@ -38,8 +39,9 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
 def names() -> list[str]:
-    """Return the names of all records, those of the user's file included, sorted. Folders and Hub names work beside
-    them.
+    """Return the names of all records, those of the user's file included, sorted.
+
+    Folders and Hub names work beside them.
 
     Raises:
         ConfigError: the user's file is damaged.
@@ -48,7 +50,9 @@ def names() -> list[str]:
 
 
 def get(name: str) -> ModelRecord:
-    """Return the record of a model: by name, else of a local folder, else of a Hub name "organisation/model".
+    """Return the record of a model.
+
+    It is found by name, else as a local folder, else as a Hub name "organisation/model".
 
     Raises:
         ConfigError: it is none of these, the folder holds no `config.json`, or the user's file is damaged.
@@ -243,8 +247,9 @@ def _units(record: ModelRecord, field: str) -> int | None:
 
 
 def process_records(record: ModelRecord) -> dict[str, ModelRecord]:
-    """Return the records of all process models that are served beside a model, by value head; `process_model` is the
-    head "process".
+    """Return the records of all process models that are served beside a model, by value head.
+
+    The record of `process_model` has the head "process".
 
     Raises:
         ConfigError: a name is unknown, the model of a record is no process model, or two of them have one value head.
@@ -273,7 +278,9 @@ def _process(record: ModelRecord, field: str, named: ModelRecord | str) -> Model
 
 
 def locate(record: ModelRecord) -> Path | None:
-    """Return where a model's weights lie on this machine: a file or a folder; None for a Hub name or no file at all.
+    """Return where a model's weights lie on this machine; None for a Hub name or no file at all.
+
+    The place is a file or a folder.
 
     A package is found without importing it. Pinned checksums are verified, once a process unless a file changes; those
     of the shipped models all together, before any of them is loaded.
@@ -304,7 +311,10 @@ def locate(record: ModelRecord) -> Path | None:
 
 
 def head_path(record: ModelRecord, file: str) -> Path:
-    """Return where the file of a head lies; a relative path begins in the shipped files, or in the model's folder."""
+    """Return where the file of a head lies.
+
+    A relative path begins in the shipped files, or in the model's folder.
+    """
     return (SHIPPED if record.source == "shipped" else Path(record.location)) / file
 
 

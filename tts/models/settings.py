@@ -1,5 +1,6 @@
-"""Settings of a model as files and command lines write them: numbers with units, lists and mappings. They become fields
-of a record.
+"""Settings of a model as files and command lines write them: numbers with units, lists and mappings.
+
+They become fields of a record.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ _SCALE = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 
 
 def from_texts(texts: Sequence[str]) -> dict[str, Any]:
-    """Return the values of "KEY=VALUE" texts, as `--model-option` takes them: a value is JSON where it can be read as
-    such, else text.
+    """Return the values of "KEY=VALUE" texts, as `--model-option` takes them.
+
+    A value is JSON where it can be read as such, else text.
 
     Raises:
         ConfigError: a text has another form, or a key is given twice.

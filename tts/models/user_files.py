@@ -1,4 +1,7 @@
-"""Files of the user: records of models, and capabilities of servers. Each is written whole or not at all."""
+"""Files of the user: records of models, and capabilities of servers.
+
+Each is written whole or not at all.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,17 @@ HOME_VARIABLE = "TTS_HOME"
 
 
 def config_file(name: str) -> Path:
-    """Return the path of a file that the user keeps: below `TTS_HOME`, else `XDG_CONFIG_HOME/tts`, else
-    `~/.config/tts`.
+    """Return the path of a file that the user keeps.
+
+    It is below `TTS_HOME`, else `XDG_CONFIG_HOME/tts`, else `~/.config/tts`.
     """
     return _folder("XDG_CONFIG_HOME", ".config") / name
 
 
 def cache_file(name: str) -> Path:
-    """Return the path of a file that can be made again: below `TTS_HOME`, else `XDG_CACHE_HOME/tts`, else
-    `~/.cache/tts`.
+    """Return the path of a file that can be made again.
+
+    It is below `TTS_HOME`, else `XDG_CACHE_HOME/tts`, else `~/.cache/tts`.
     """
     return _folder("XDG_CACHE_HOME", ".cache") / name
 

@@ -1,5 +1,6 @@
-"""The user's own records of models: settings by name in one JSON file, which `tts models add` writes and every command
-reads.
+"""The user's own records of models: settings by name in one JSON file.
+
+The command `tts models add` writes the file, and every command reads it.
 """
 
 from __future__ import annotations

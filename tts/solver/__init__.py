@@ -1,4 +1,7 @@
-"""From a problem and a budget to a solution: `solve` and its variants, `Solver`, and models that stay loaded."""
+"""From a problem and a budget to a solution.
+
+The package has `solve` and its variants, `Solver`, and models that stay loaded.
+"""
 
 from __future__ import annotations
 

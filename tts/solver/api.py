@@ -1,4 +1,7 @@
-"""`solve`, `asolve`, `solve_many`, `asolve_many`, `stream`: one call each, on models that stay loaded until `close`."""
+"""The calls `solve`, `asolve`, `solve_many`, `asolve_many` and `stream`.
+
+Their models stay loaded until `close`.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""One event loop in a thread of its own, so that the same call works in a script, in a notebook and inside other
-loops.
+"""One event loop in a thread of its own.
+
+The same call then works in a script, in a notebook and inside other loops.
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Workers(ThreadPoolExecutor):
-    """The loop's default executor: what the caller's async functions give to `asyncio.to_thread`. The library itself
-    uses `in_thread`.
+    """The loop's default executor: it runs what the caller's functions give to `asyncio.to_thread`.
+
+    The library itself uses `in_thread`.
 
     As many work at once as in any pool; one that waits for the loop makes room meanwhile. Without that, functions that
     call `tts.solve` would fill the pool, and wait for functions that find no thread.
@@ -66,8 +68,9 @@ class Workers(ThreadPoolExecutor):
 
 
 class LoopThread:
-    """An event loop that starts on first use and runs until the process ends. Every backend lives in it, so none is
-    shared by two.
+    """An event loop that starts on first use and runs until the process ends.
+
+    Every backend lives in it, so no two loops share one.
 
     What leaves the loop, such as a `sys.exit` in a function of the caller's, ends the calls under way with an
     EngineError; later calls are served as before. A forked child, which has no threads but its own, starts a loop of

@@ -1,5 +1,6 @@
-"""Warnings about a run that are known before it spends anything: of its task, its plan, and scores that it cannot pay
-or show.
+"""Warnings about a run that are known before it spends anything.
+
+They concern its task, its plan, and scores that it cannot pay or show.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Models, verifiers and tasks that are made once and kept, and the one event loop that they all live in."""
+"""Models, verifiers and tasks that are made once and kept, and the event loop that they live in."""
 
 from __future__ import annotations
 
@@ -203,8 +203,9 @@ class ModelCache:
             LOOP.run(_close(backends))
 
     def forked(self) -> None:
-        """Start anew, in a forked child. The parent's models stay in memory, which is shared: to free them could touch
-        a device.
+        """Start anew, in a forked child.
+
+        The parent's models stay in memory, which is shared: to free them could touch a device.
         """
         _PARENTS.append((self._backends, self._tasks))
         self._backends, self._tasks = Once(), Once()
@@ -223,8 +224,9 @@ class _BackendsByRole(dict[str, Backend]):
 
 
 class Once(Generic[Key, Value]):
-    """Values by key, each made once. A thread that needs one that is being made waits for it. One that could not be
-    made is tried again.
+    """Values by key, each made once.
+
+    A thread waits for a value that is being made. A value that could not be made is tried again.
     """
 
     def __init__(self) -> None:
@@ -358,8 +360,9 @@ class VerifierRoles:
     def fitting(
         self, task: Task, backends: Mapping[str, Backend], plan: Plan | None
     ) -> tuple[Mapping[str, Verifier], tuple[str, ...]]:
-        """Return the verifiers of a run, and notes: the record's own one is left out where it cannot score a task on
-        the backend.
+        """Return the verifiers of a run, and notes.
+
+        The verifier of the model's record is left out where it cannot score the task on the backend.
 
         Args:
             task: The task of the run.
@@ -385,7 +388,9 @@ def own_verifier(record: ModelRecord | None, task: str = "") -> str:
 
 
 def made(given: Mapping[str, VerifierLike] | VerifierLike | None) -> dict[str, Verifier] | None:
-    """Return verifiers by role; a single one is "main", and "none" stands for no role; None: nothing was given.
+    """Return verifiers by role; None: nothing was given.
+
+    A single verifier has the role "main", and "none" stands for no role.
 
     Raises:
         ConfigError: one is no verifier, or its name is unknown.

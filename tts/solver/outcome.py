@@ -23,12 +23,17 @@ _WORTH_SAYING = 0.1  # share of a limit, or of the tokens, that may be left over
 
 
 def blame_unnamed() -> Blame:
-    """Return the context in which parts of a run are called that name no part of their own; ends of a search pass."""
+    """Return the context in which parts of a run are called that name no part of their own.
+
+    Ends of a search pass through it.
+    """
     return Blame("something that the run called", passes=(SearchEnded,))
 
 
 async def candidates_of(strategy: Strategy, search: Search) -> Sequence[Candidate]:
-    """Run a strategy and return its candidates; a strategy that returns nothing means all that the search has.
+    """Run a strategy and return its candidates.
+
+    A strategy that returns nothing stands for all candidates of the search.
 
     Raises:
         ConfigError: it returned something else.
@@ -118,7 +123,10 @@ class SearchOutcome:
         self.error, self.stopped_by = self.error or failure, "failed"
 
     def unjudged(self, on_error: OnError) -> bool:
-        """Whether a verifier failed, so that it is not called again, and the vote in its place has no confidence."""
+        """Return whether a verifier failed under `on_error` of "raise".
+
+        The verifier is then not called again, and the vote in its place has no confidence.
+        """
         return isinstance(self.error, VerifierError) and on_error == "raise"
 
 

@@ -1,5 +1,6 @@
-"""One problem from its budget to its solution: the boundary at which a search's end, or a failure, becomes an
-outcome.
+"""One problem from its budget to its solution.
+
+A search's end, or a failure, becomes an outcome here.
 """
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ _LIKE_MATH = (
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Progress of one problem: after each call, and of a problem that is solved alone also while rows are written.
+    """Progress of one problem after each call.
+
+    A problem that is solved alone also has events while rows are written.
 
     Args:
         problem: The problem as given, without its answer and metadata.
@@ -163,8 +166,9 @@ class ProblemRun:
 
     @cached_property
     def declared(self) -> tuple[str, ...]:
-        """The roles that strategy, stop rule, selection and record score with, but those that the strategy scores by
-        itself.
+        """The roles that strategy, stop rule, selection and record score with.
+
+        Roles that the strategy scores by itself are left out.
         """
         judged = [] if self._judged is None else [self._judged[0]]
         return tuple(dict.fromkeys([*self._needs.verifiers, *judged, *self._chosen_by, *self.scored_by]))
@@ -292,7 +296,9 @@ class ProblemRun:
                 )
 
     async def solve(self) -> Solution:
-        """Search, choose, and return the solution; a failure in the middle is part of it, and what was found is kept.
+        """Search, choose, and return the solution.
+
+        A failure in the middle is part of the solution, and the candidates found before are kept.
 
         Raises:
             ConfigError: `check`.

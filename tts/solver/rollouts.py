@@ -1,5 +1,6 @@
-"""Rollouts for reinforcement learning: groups of samples with rewards and advantages, drawn where the rewards of a
-group differ.
+"""Rollouts for reinforcement learning: groups of samples with rewards and advantages.
+
+They are drawn where the rewards of a group differ.
 
     until the total is used up: of the prompts whose next samples promise most variance for their tokens, draw a few
     more of each a group's advantages are rewards less the group's mean, over its standard deviation
@@ -207,7 +208,9 @@ class SignalAllocator:
 
 
 def expected_variance(successes: Floats, samples: NDArray[np.int64]) -> Floats:
-    """Return E[p (1 - p)] of each prompt, [P], under a Beta prior that is fitted to all prompts by moments.
+    """Return E[p (1 - p)] of each prompt, [P], under one Beta prior.
+
+    The prior is fitted to all prompts by moments.
 
     With the posterior Beta(a, b) it is a b / ((a + b) (a + b + 1)).
 
@@ -221,7 +224,9 @@ def expected_variance(successes: Floats, samples: NDArray[np.int64]) -> Floats:
 
 
 def fitted_beta(successes: Floats, samples: NDArray[np.int64]) -> tuple[float, float]:
-    """Return the Beta law whose mean and variance are those of the success rates, without the noise of few samples.
+    """Return the Beta law that has the mean and variance of the success rates.
+
+    The noise of few samples is taken off the variance.
 
     Where prompts differ no more than by chance, it has a weight of 20 samples; the weight is at least half a sample.
 

@@ -1,5 +1,6 @@
-"""Settings in words, such as "server chat-only no-verifier": where strategies are to run, by what is known of it
-without asking.
+"""Settings in words, such as "server chat-only no-verifier".
+
+A setting says where strategies are to run, by what is known of that place without a request.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One total for many problems: a shared budget for many `auto` searches, allocated in synchronous rounds.
+"""One total for many problems: a shared budget for many `auto` searches, in synchronous rounds.
 
 A round begins when no search is running. So what the allocator sees and grants is a function of the problems and the
 seed, never of timing. Each problem has a part of one account. A problem gets credit for each round; unspent credit
@@ -53,8 +53,9 @@ _BEFORE = ("flops", "usd")  # units that a prompt costs, spent before the first 
 
 
 def divide(total: Budget, parts: int) -> list[Budget]:
-    """Return shares of a budget that sum to it: counts differ by at most one; `seconds` is not divided, it holds for
-    all.
+    """Return shares of a budget that sum to it.
+
+    Counts differ by at most one. The limit `seconds` is not divided: it holds for all.
 
     Raises:
         ConfigError: a count is smaller than the number of parts.
@@ -75,7 +76,10 @@ def divide(total: Budget, parts: int) -> list[Budget]:
 
 
 def divide_account(total: Account, parts: int) -> list[Account]:
-    """Return equal parts of what is left of an account; they may have nothing, and a remainder goes to the first."""
+    """Return equal parts of what is left of an account.
+
+    A part may have nothing, and a remainder goes to the first.
+    """
     whole = {unit: total.available(unit) for unit in total.units}
     return [
         total.reserve_part({unit: amount // parts + (place < amount % parts) for unit, amount in whole.items()})
@@ -160,8 +164,9 @@ class SharedBudget:
         return BudgetShare(**settings, shared=self, place=place)
 
     def open_account(self, noted: Callable[[Call], None]) -> Account:
-        """Return the account of a problem: before its first round, an even share of what its prompt costs, and nothing
-        else.
+        """Return the account of a problem before its first round.
+
+        It has an even share of what its prompt costs, and nothing else.
         """
         amounts = {unit: amount // len(self._places) if unit in _BEFORE else 0 for unit, amount in self._total.items()}
         return self._account.reserve_part(amounts, noted=noted)
@@ -406,7 +411,10 @@ class BudgetShare(Auto):
         return await self.shared.next_round(self.place, search, found, had)
 
     def goes_on(self, end: SearchEnded) -> bool:
-        """Return whether the search may continue: its credit was used up, not its time, and no stop rule fired."""
+        """Return whether the search may continue.
+
+        It may where its credit was used up, but not its time, and no stop rule fired.
+        """
         return end.out_of_budget
 
     def size(self, units: int | None) -> Self:

@@ -1,4 +1,7 @@
-"""`solve`, `asolve`, `solve_many` and `Solver`: where concrete models, verifiers and tasks meet a search."""
+"""The calls `solve`, `asolve`, `solve_many` and the class `Solver`.
+
+Here concrete models, verifiers and tasks meet a search.
+"""
 
 from __future__ import annotations
 
@@ -251,8 +254,9 @@ class Solver(HintsKeywords):
     def solve_for_training(
         self, problems: Sequence[Problem], total: Account, strategy: Plan, seed: int
     ) -> list[Solution]:
-        """`solve_many` by all that is left of an account; traces have the law that drew each token, where the backend
-        shows it.
+        """Solve many problems by all that is left of an account.
+
+        The call is as `solve_many`. Traces have the law that drew each token, where the backend shows it.
 
         Args:
             problems: The problems.
@@ -282,8 +286,9 @@ class Solver(HintsKeywords):
     def stream(
         self, problem: ProblemLike, budget: BudgetLike, *, strategy: str | Plan | Strategy | None = None, seed: int = 0
     ) -> AsyncGenerator[Event]:
-        """Return the events of a search, `async for event in solver.stream(…)`; the last one has the solution. Closed,
-        it cancels it.
+        """Return the events of a search, for `async for event in solver.stream(…)`.
+
+        The last event has the solution. A stream that is closed cancels its search.
         """
         return streamed(self.prepared(problem, budget, strategy=strategy, seed=seed), _solve_run)
 

@@ -1,5 +1,6 @@
-"""Labels of steps by rollouts: from each prefix of a path solutions are written to their ends, and the share of right
-ones is its value.
+"""Labels of steps by rollouts.
+
+Solutions are written from each prefix of a path to their ends, and the share of right ones is its value.
 
 Source: Wang et al., "Math-Shepherd: Verify and Reinforce LLMs Step-by-step without Human Annotations" (2312.08935): the
 hard estimate is whether any of k completions is right, the soft one the share of right ones. Luo et al., "Improve

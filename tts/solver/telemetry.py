@@ -1,4 +1,6 @@
-"""Reports of searches: lines to the standard library's logging, and OpenTelemetry spans where `enable` was called.
+"""Reports of searches: lines to the standard library's logging, and OpenTelemetry spans.
+
+Spans are sent where `enable` was called.
 
 Logger "tts": INFO has the begin and the end of each search, DEBUG each call, WARNING what a solution warns of, ERROR
 what ended a search. No texts of problems, prompts or answers are logged.
@@ -38,7 +40,10 @@ _LOG.addHandler(logging.NullHandler())  # else warnings would be printed where l
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchFacts:
-    """What logs and spans show of a search. strategy, budget: written when they are shown. temperature: of its rows."""
+    """The facts of a search that logs and spans show.
+
+    Strategy and budget are written when they are shown. The temperature is that of the search's rows.
+    """
 
     problem: Problem
     strategy: object
@@ -51,7 +56,9 @@ class SearchFacts:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What is sent. tracer: of OpenTelemetry. texts: whether prompts and answers are. clock: nanoseconds since the
+    """The settings of OpenTelemetry spans.
+
+    `tracer` is OpenTelemetry's. `texts` is whether prompts and answers are sent. `clock` gives nanoseconds since the
     epoch.
     """
 
@@ -86,8 +93,9 @@ def disable() -> None:
 
 @contextmanager
 def continued(headers: Mapping[str, str]) -> Generator[None]:
-    """Put the searches that begin in the block below the span that a request's headers name (`traceparent`), where
-    spans are made.
+    """Put the searches that begin in the block below the span of a request.
+
+    The request's headers name that span (`traceparent`). Without `enable` nothing changes.
     """
     if not _active:
         yield

@@ -1,4 +1,6 @@
-"""Files of calibrated thresholds: what was calibrated, the guarantee, and the thresholds. `tts calibrate` writes them.
+"""Files of calibrated thresholds: what was calibrated, the guarantee, and the thresholds.
+
+The command `tts calibrate` writes them.
 
 A file holds for one use: a model with a strategy, a budget, a task, verifiers and sampling, for each link of a chain.
 Another use is refused by the name of what differs, since the guarantee would not hold for it.

@@ -1,4 +1,6 @@
-"""Rollouts for TRL's `GRPOTrainer`: its `rollout_func`, drawn by a strategy under one hard total, in equal groups.
+"""Rollouts for TRL's `GRPOTrainer`, by its argument `rollout_func`.
+
+A strategy draws them under one hard total, in equal groups.
 
 Source: the contract of `rollout_func` in TRL 1.16. It gets the trainer and the prompts of a batch, each as often as
 its group has samples. It returns `prompt_ids`, `completion_ids` and `logprobs` of each row. `env_mask` says which

@@ -1,5 +1,6 @@
-"""Estimates with intervals: accuracies, pass@k and the like, differences between strategies, laws of scaling, quality
-of verifiers.
+"""Estimates with intervals.
+
+They are of accuracies, pass@k and the like, differences between strategies, laws of scaling, and quality of verifiers.
 
 Samples of one problem are not independent, because they share its difficulty. Averages over samples are therefore
 resampled by problem (the *cluster*). An interval covers what another draw of as many problems may give.

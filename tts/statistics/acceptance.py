@@ -1,4 +1,6 @@
-"""Trying again until an imperfect verifier accepts: what that reaches however long one tries, and how often it pays to.
+"""Repeated attempts until an imperfect verifier accepts.
+
+The module has what that reaches however long one tries, and how often it pays to try.
 
 Source: algorithm A19; Stroebl, Kapoor and Narayanan, "Inference scaling fLaws: the limits of LLM resampling with
 imperfect verifiers"
@@ -20,7 +22,9 @@ from tts.statistics.resampling import RESAMPLES, Floats, bootstrap, ratio, vecto
 
 
 def accuracy_given_acceptance(rate: float, completeness: float, soundness: float) -> float:
-    """Return the share right among what is accepted, p c / (p c + (1 - p)(1 - s)): the same after any number of tries.
+    """Return the share of right samples among the accepted ones, p c / (p c + (1 - p)(1 - s)).
+
+    It is the same after any number of tries.
 
     Args:
         rate: The share of samples that are right, p.
@@ -48,7 +52,9 @@ def attempt_values(
     right: float = 1.0,
     wrong: float = 0.0,
 ) -> Floats:
-    """Return what attempts 1 to `num` are worth on average; each is reached only where all before it were rejected.
+    """Return the mean values of attempts 1 to `num`.
+
+    Each attempt is reached only where all before it were rejected.
 
     EV_k = sum over t of pi_t beta_t^(k - 1) [right c r_t + wrong (1 - s)(1 - r_t)], with beta_t = (1 - c) r_t + s (1 -
     r_t). With `right` 1 and `wrong` 0 their running sum is the accuracy of so many attempts.
@@ -80,8 +86,9 @@ def attempt_values(
 
 
 def best_tries(values: ArrayLike) -> int:
-    """Return the number of attempts whose values sum highest, the greatest such number; 0 where every sum is
-    negative.
+    """Return the number of attempts whose values sum highest; 0 where every sum is negative.
+
+    Of several such numbers it is the greatest.
     """
     sums = np.cumsum(vector("values", values))
     return len(sums) - int(sums[::-1].argmax()) if len(sums) and sums.max() >= 0 else 0

@@ -1,5 +1,6 @@
-"""What a score goes with: how well it ranks within each problem, and whether it follows something else, such as
-length.
+"""Association of a score with labels and with other quantities, such as length.
+
+It is how well the score ranks within each problem, and whether it follows something else.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ def clustered_auc_within(
     level: float = LEVEL,
     resamples: int = RESAMPLES,
 ) -> Estimate:
-    """Return the mean over clusters of each one's own AUC: how well a score ranks observations of one problem.
+    """Return the mean over clusters of each one's own AUC.
+
+    It shows how well a score ranks observations of one problem.
 
     The AUC of all observations together is also high for a score that only tells hard problems from easy ones. Such a
     score is of no use in choosing among samples of one problem.
@@ -62,8 +65,9 @@ def clustered_correlation(
     level: float = LEVEL,
     resamples: int = RESAMPLES,
 ) -> Estimate:
-    """Return Spearman's rank correlation with an interval from clusters drawn again; `given`: among observations of one
-    kind.
+    """Return Spearman's rank correlation with an interval from clusters drawn again.
+
+    With `given` it is the correlation among observations of one kind.
 
     Idea: the sums behind a correlation are added up by cluster and kind, so that a resample is one product of matrices.
     Kinds are

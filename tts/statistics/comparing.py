@@ -1,5 +1,6 @@
-"""Two strategies on the same problems: their difference, whether it is chance, and how many problems it takes to see
-one.
+"""Comparison of two strategies on the same problems.
+
+The module has their difference, whether it is chance, and how many problems it takes to see one.
 """
 
 from __future__ import annotations
@@ -56,8 +57,9 @@ def paired_difference(
     resamples: int = RESAMPLES,
     most: float | None = 1.0,
 ) -> Difference:
-    """Return the mean difference of two strategies on the same problems, with its interval and the p-value of a
-    sign-flip test.
+    """Return the mean difference of two strategies on the same problems, with its interval.
+
+    It comes with the p-value of a sign-flip test.
 
     Idea: what makes problems hard is common to both, and cancels. The interval is that of the Bayesian bootstrap by
     problem, for
@@ -116,8 +118,9 @@ def paired_difference(
 
 
 def mcnemar(first_better: int, second_better: int) -> float:
-    """Return the p-value of McNemar's exact test, two-sided: that each strategy is the better one of a problem with the
-    same chance.
+    """Return the p-value of McNemar's exact test, two-sided.
+
+    The null hypothesis is that each strategy is the better one of a problem with the same chance.
 
     Source: McNemar, "Note on the sampling error of the difference between correlated proportions or percentages"
     (1947), in its exact form,
@@ -143,8 +146,9 @@ def mcnemar(first_better: int, second_better: int) -> float:
 
 
 def holm(p_values: ArrayLike) -> Floats:
-    """Return p-values adjusted for their number: those below alpha may all be believed, with a chance of alpha for any
-    error.
+    """Return p-values adjusted for their number.
+
+    All those below alpha may be believed, with a chance of alpha for any error.
 
     Source: Holm, "A simple sequentially rejective multiple test procedure" (1979).
 

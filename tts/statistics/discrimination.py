@@ -33,8 +33,9 @@ class Bin:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """How far scores are from frequencies: `error` in [0, 1], NaN without observations, and the reliability table
-    behind it.
+    """The distance of scores from frequencies, and the reliability table behind it.
+
+    The `error` is in [0, 1], and NaN without observations.
     """
 
     error: float
@@ -42,7 +43,9 @@ class Calibration:
 
 
 def roc_auc(scores: ArrayLike, labels: ArrayLike) -> float:
-    """Return the probability that an observation of label 1 scores above one of label 0; a tie counts half.
+    """Return the probability that an observation of label 1 scores above one of label 0.
+
+    A tie counts half.
 
     Args:
         scores: [N], any numbers.
@@ -63,15 +66,18 @@ def roc_auc(scores: ArrayLike, labels: ArrayLike) -> float:
 
 
 def brier(scores: ArrayLike, labels: ArrayLike) -> float:
-    """Return the mean squared difference between scores in [0, 1] and labels; NaN without observations. Arguments as
-    `roc_auc`.
+    """Return the mean squared difference between scores in [0, 1] and labels.
+
+    It is NaN without observations. The arguments are those of `roc_auc`.
     """
     score, label = scores_and_labels(scores, labels, unit=True)
     return float(((score - label) ** 2).mean()) if len(score) else math.nan
 
 
 def expected_calibration_error(scores: ArrayLike, labels: ArrayLike, bins: int = 10) -> Calibration:
-    """Return the mean distance between score and frequency over bins of equal *width*, weighted by their observations.
+    """Return the mean distance between score and frequency over bins of equal *width*.
+
+    Bins are weighted by their observations.
 
     It is never below 0, so that by chance alone even a perfect score has an error of about sqrt(bins / N) / 3.
 
@@ -151,8 +157,9 @@ def clustered_calibration_error(
     level: float = LEVEL,
     resamples: int = RESAMPLES,
 ) -> Estimate:
-    """Return `expected_calibration_error` with a basic bootstrap interval within [0, 1]; clusters as in
-    `clustered_auc`.
+    """Return `expected_calibration_error` with a basic bootstrap interval within [0, 1].
+
+    Clusters are as in `clustered_auc`.
 
     Raises:
         ConfigError: as `expected_calibration_error`.

@@ -25,8 +25,9 @@ class Belief:
 def bayes_at_n(
     counts: ArrayLike, weights: ArrayLike = (0.0, 1.0), *, prior: ArrayLike = 1.0, level: float = LEVEL
 ) -> Belief:
-    """Return the posterior mean of a model's score on these problems, and how uncertain it is, from a few samples of
-    each.
+    """Return the posterior mean of a model's score on these problems, and its uncertainty.
+
+    Both come from a few samples of each problem.
 
     Each problem's outcomes are categorical, under a Dirichlet prior of its own. The score is the mean over problems of
     the weighted chances. The problems are taken as given: the interval covers no others, so that it is narrower than
@@ -85,8 +86,9 @@ class CorrectedMean:
 
 
 def corrected_mean(verdicts: ArrayLike, scores: ArrayLike, others: ArrayLike, *, level: float = LEVEL) -> CorrectedMean:
-    """Return the mean verdict over all items, from a judge's scores of all and true verdicts of a few that were drawn
-    at random.
+    """Return the mean verdict over all items, from a judge's scores and a few true verdicts.
+
+    The scores are of all items. The true verdicts are of items that were drawn at random.
 
     A judge may be wrong in any way: the mean is free of its bias, and the better it agrees, the narrower the interval.
 

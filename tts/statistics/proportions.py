@@ -1,4 +1,7 @@
-"""An estimate with its interval, proportions of independent trials, and the share of problems that k samples solve."""
+"""Estimates with intervals, and proportions of independent trials.
+
+The module has the share of problems that k samples solve, too.
+"""
 
 from __future__ import annotations
 
@@ -51,8 +54,9 @@ def numbers(name: str, values: ArrayLike) -> NDArray[np.float64]:
 
 
 def pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> NDArray[np.float64]:
-    """Return the probability that at least one of k samples is right, without bias, from n samples of which c are
-    right.
+    """Return the probability that at least one of k samples is right, without bias.
+
+    It is estimated from n samples of which c are right.
 
     It is the share of right ones among all subsets of k of the n samples; 1 - (1 - c/n)^k would be biased.
 
@@ -84,8 +88,9 @@ def pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> NDArray[np.float64]:
 
 
 def pass_hat_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> NDArray[np.float64]:
-    """Return the probability that all of k samples are right (pass^k), without bias, from n samples of which c are
-    right.
+    """Return the probability that all of k samples are right (pass^k), without bias.
+
+    It is estimated from n samples of which c are right.
 
     It is C(c, k) / C(n, k), the share of subsets of k without a wrong sample.
 
@@ -102,7 +107,9 @@ def pass_hat_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> NDArray[np.float64]:
 
 
 def g_pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike, share: float) -> NDArray[np.float64]:
-    """Return the probability that at least a share of k samples, and at least one, is right (G-Pass@k), without bias.
+    """Return the probability that at least a share of k samples is right (G-Pass@k), without bias.
+
+    At least one of them must be right.
 
     It is the share of subsets of k of the n samples, of which c are right. With a share of 0 it is `pass_at_k`, with 1
     `pass_hat_k`.
@@ -170,7 +177,9 @@ def _share_of_subsets(n: ArrayLike, c: ArrayLike, k: ArrayLike, share: float) ->
 
 
 def wilson(successes: float, n: float, level: float = LEVEL) -> Estimate:
-    """Return a proportion with Wilson's interval, which keeps within [0, 1] and does not shrink to a point at its ends.
+    """Return a proportion with Wilson's interval.
+
+    The interval keeps within [0, 1] and does not shrink to a point at its ends.
 
     Source: Wilson, "Probable inference, the law of succession, and statistical inference" (1927).
 

@@ -87,7 +87,9 @@ def bootstrap_kinds(
     method: Method = "percentile",
     width: int = 1,
 ) -> tuple[Estimate, ...]:
-    """Return several statistics of the same resamples, as `bootstrap` does; clusters that are alike are drawn together.
+    """Return several statistics of the same resamples, as `bootstrap` does.
+
+    Clusters that are alike are drawn together.
 
     So a million problems that are solved or not cost what two do.
 
@@ -132,7 +134,9 @@ def clustered_mean(
     resamples: int = RESAMPLES,
     bounds: tuple[float, float] | None = None,
 ) -> Estimate:
-    """Return a mean over clusters: of a statistic of each problem, or, with sizes, of all their observations together.
+    """Return a mean over clusters: of a statistic of each problem, or of all observations with `sizes`.
+
+    With `sizes` the observations of all problems count together.
 
     Without bounds the interval is that of `bootstrap`. With bounds it is that of the Bayesian bootstrap, for which half
     a problem of the usual size is imagined at either bound. So it is never a point: where all problems are solved,

@@ -1,4 +1,6 @@
-"""How accuracy grows with samples: the law of coverage, and the point from which more samples are not worth it.
+"""Laws of accuracy against samples: the law of coverage, and the point of saturation.
+
+More samples than those of that point are not worth their cost.
 
 Both laws have two parameters and are fitted to a mean curve by least squares; intervals come from problems drawn again,
 with a fit for each draw. All fits are made at once, in arrays.
@@ -60,7 +62,9 @@ class CoverageLaw:
 
 @dataclass(frozen=True, slots=True)
 class Saturation:
-    """accuracy(N) = ceiling (1 - (1 - chance)^N), and the N from which one more gains no more than what was asked.
+    """The law accuracy(N) = ceiling (1 - (1 - chance)^N), and its point of saturation.
+
+    From that N on, one more sample gains no more than a gain that was asked for.
 
     Args:
         ceiling: What it tends to, F_max.
@@ -79,8 +83,9 @@ class Saturation:
 
 
 def spaced(most: int, num: int = 40) -> NDArray[np.int64]:
-    """Return at most `num` whole sizes from 1 to `most`, evenly spaced in their logarithms: what the laws are fitted
-    at.
+    """Return at most `num` whole sizes from 1 to `most`, evenly spaced in their logarithms.
+
+    The laws are fitted at these sizes.
 
     Raises:
         ConfigError: most is below 1, or num below 2.

@@ -1,4 +1,4 @@
-"""What a selection gets right from k samples, averaged over all subsets of k of the n samples that were drawn.
+"""Accuracy of a selection among k samples, averaged over all subsets of k of n drawn samples.
 
 That average is unbiased: it estimates what k fresh samples would give, for every k up to n, from one pool. Samples are
 taken to come in any order alike. Where rules of `tts.search.selections` let the first among equals win, a class wins in
@@ -28,7 +28,9 @@ _EQUAL = 1e-12
 
 
 class Averaged(NamedTuple):
-    """Averages over subsets. value: NaN: undefined. error: standard error of what was drawn; 0: all subsets were
+    """Averages over subsets, with their errors.
+
+    The `value` is NaN where it is undefined. The `error` is the standard error of what was drawn; 0: all subsets were
     counted.
     """
 
@@ -69,7 +71,9 @@ def majority_at_k(answers: ArrayLike, right: ArrayLike, k: ArrayLike) -> Floats:
 
 
 def best_at_k(answers: ArrayLike, scores: ArrayLike, right: ArrayLike, k: ArrayLike) -> Floats:
-    """Return the probability that the answer of the highest score among k samples is right (best-of-k), exactly.
+    """Return the probability that best-of-k is right, exactly.
+
+    Best-of-k takes the answer of the highest score among k samples.
 
     Among samples of one score the first wins. A sample of unknown score (NaN) wins only where no score is known, and
     one without an answer never does. The best of k is of a level where k samples hold one of it and none above: a

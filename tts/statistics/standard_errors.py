@@ -1,5 +1,6 @@
-"""Standard errors by the central limit theorem, as evaluation harnesses print them, and the power of a study before it
-is run.
+"""Standard errors by the central limit theorem, as evaluation harnesses print them.
+
+The module has the power of a study before it is run, too.
 
 The intervals elsewhere in this package are resampled by problem and keep within what is possible. These are what
 Inspect's `stderr` and `ci` and lm-evaluation-harness's `_stderr` show, so that figures can be compared.
@@ -70,8 +71,9 @@ def mean_with_error(values: ArrayLike, clusters: ArrayLike | None = None, *, lev
 def difference_with_error(
     first: ArrayLike, second: ArrayLike, clusters: ArrayLike | None = None, *, level: float = LEVEL
 ) -> MeanWithError:
-    """Return the mean difference of two models on the same items, with its standard error: a paired t-test, clustered
-    where asked.
+    """Return the mean difference of two models on the same items, with its standard error.
+
+    It is a paired t-test, clustered where asked.
 
     `paired_difference` has the exact test of the same question.
 
@@ -91,7 +93,9 @@ def difference_with_error(
 
 
 def spread_at(first: ArrayLike, second: ArrayLike, samples: int) -> float:
-    """Return the standard deviation over problems of the difference of two means of so many samples each, from a pilot.
+    """Return the standard deviation over problems of the difference of two means, from a pilot.
+
+    Each mean is of `samples` samples.
 
     The variance has two parts: of the difference between problems, which is free of the noise of sampling, and that
     noise divided by `samples`. The first is estimated without bias and is 0 where that is negative.
@@ -123,8 +127,9 @@ def spread_at(first: ArrayLike, second: ArrayLike, samples: int) -> float:
 
 
 def power_of(problems: int, difference: float, spread: float, *, level: float = LEVEL) -> float:
-    """Return the probability that a study sees a difference between two strategies on the same problems, by the paired
-    t-test.
+    """Return the probability that a study sees a difference between two strategies.
+
+    Both are run on the same problems, and the test is the paired t-test.
 
     Args:
         problems: The number of problems, at least 2.

@@ -1,5 +1,6 @@
-"""The embedded pair: a policy of 3.2 million parameters that writes arithmetic step by step, and a process model that
-scores its steps.
+"""The embedded pair: a small policy for arithmetic, and a process model that scores its steps.
+
+The policy has 3.2 million parameters and writes arithmetic step by step.
 
 This folder has their weights, checksums and performance model. `README.md` is the model card. `research/pocket/` in a
 checkout trains and evaluates them.
