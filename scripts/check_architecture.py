@@ -32,7 +32,6 @@ ALLOWED: dict[str, str] = {
     "tts/backends/openai/capabilities.py:lines": "a table, one capability an entry",
     "research/methods/writing.py:page": "the text of a page",
     "research/recorded/signal.py:page": "the text of a page",
-    "tts/search/strategies": "one method a file, found by its name",
 }
 PREPOSITIONS = "above|after|at|before|below|beside|between|by|for|from|in|of|on|since|to|under|until|with|without"
 JOINED = ("tts/cli", "tts/trace")  # an entry of a docstring there may still be about several parameters

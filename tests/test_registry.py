@@ -20,7 +20,7 @@ from tts.registry import Registry, is_at_its_place, parse_call
 from tts.search.parts import SELECTIONS, STOP_RULES, STRATEGIES
 from tts.search.plan import parse
 from tts.search.selections.majority import Majority
-from tts.search.strategies.best_of_n import BestOfN
+from tts.search.strategies.samples.best_of_n import BestOfN
 from tts.solver.solver import Solver
 from tts.verifiers import VERIFIERS
 

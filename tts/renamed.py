@@ -16,6 +16,37 @@ from typing import Any, NoReturn
 
 _DRAFTS = "removed: drafts made searches of many rows no faster"
 
+# strategies, whose modules stood in one folder, by the room that each is in now
+_ROOMS: dict[str, tuple[str, ...]] = {
+    "samples": (
+        "adaptive",
+        "answer_convergence",
+        "best_of_n",
+        "early_pruning",
+        "lookahead_power_sampling",
+        "parallel_probe",
+        "power_sampling",
+        "self_verification",
+        "single",
+    ),
+    "models": ("cascade",),
+    "guided": ("diverse_beam", "guided_by_gut", "mur", "phi_decoding"),
+    "revision": ("ab_mcts", "semantic_entropy", "sequential_revision"),
+    "trees": ("a_star", "beam", "dvts", "ets", "mcts", "rebase"),
+    "particles": ("entropic_particle_filter", "parallel_tempering", "particle_filter", "particle_gibbs"),
+    "community": (
+        "budget_forcing",
+        "deepconf_online",
+        "entropy_switching",
+        "mixture_of_agents",
+        "pacore",
+        "program_aided",
+        "recursive_self_aggregation",
+        "self_refine",
+        "spec_reason",
+        "tree_of_thoughts",
+    ),
+}
 # modules, by their full names
 MODULES: dict[str, str] = {
     "tts.backends.engine.drafts": _DRAFTS,
@@ -42,6 +73,11 @@ MODULES: dict[str, str] = {
     "tts.solver.watching": "tts.solver.telemetry",
     "tts.solver.verifier_roles": "tts.solver.model_cache",
     "tts.moved": "removed: import paths of 0.1 ended with 0.2",
+    **{
+        f"tts.search.strategies.{name}": f"tts.search.strategies.{room}.{name}"
+        for room, names in _ROOMS.items()
+        for name in names
+    },
 }
 # public names of packages that load theirs on first use, by their full names
 NAMES: dict[str, str] = {

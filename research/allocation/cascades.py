@@ -32,7 +32,7 @@ from tts.experiments.analysis.performance_fit import PerformanceData
 from tts.experiments.run.candidates import judge_answer, record_candidates
 from tts.experiments.study.record import Cell, Result
 from tts.search.selections.majority import Majority
-from tts.search.strategies.best_of_n import BestOfN
+from tts.search.strategies.samples.best_of_n import BestOfN
 from tts.types import Problem, Solution
 
 PAGE = Path(__file__).parents[2] / "docs/results/cascades.md"

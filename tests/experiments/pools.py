@@ -13,7 +13,7 @@ from tts.budget.budget import Budget
 from tts.experiments.analysis.pools import ProblemPool
 from tts.experiments.run.candidates import judge_answer, record_candidates
 from tts.experiments.study.record import Cell, RecordedSample, Result
-from tts.search.strategies.best_of_n import BestOfN
+from tts.search.strategies.samples.best_of_n import BestOfN
 from tts.solver.solver import Solver
 from tts.types import Problem, Solution
 

@@ -9,7 +9,7 @@ import pytest
 from tests.support.runs import Solved, check_books, make_run, searched
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
-from tts.search.strategies.diverse_beam import path_logprob
+from tts.search.strategies.guided.diverse_beam import path_logprob
 from tts.types import Trajectory
 
 PROBLEM = "10 - 7 + 5 - 4"

@@ -10,11 +10,11 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from tests.search.strategies.test_power_sampling import TEXTS, after, apart, powered, tempered
+from tests.search.strategies.samples.test_power_sampling import TEXTS, after, apart, powered, tempered
 from tests.support.letters import Letters, mass
 from tests.support.runs import check_books, make_run, searched
 from tts.budget.budget import Budget
-from tts.search.strategies.lookahead_power_sampling import choice_law
+from tts.search.strategies.samples.lookahead_power_sampling import choice_law
 
 
 def test_zeta_is_the_mean_of_what_continuations_weigh() -> None:

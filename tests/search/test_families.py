@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import re
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -63,6 +65,20 @@ def test_it_states_what_a_verifier_needs(name: str) -> None:
 def test_every_strategy_is_in_one_family() -> None:
     listed = [name for names in FAMILIES.values() for name in names]
     assert sorted(listed) == sorted(STRATEGIES.entries)
+
+
+def test_a_family_stands_in_one_room_which_names_its_families() -> None:
+    elsewhere = {"tts.search.strategies.community", "tts.allocator"}  # not measured; `auto`
+    families: dict[str, list[str]] = defaultdict(list)
+    for family, names in FAMILIES.items():
+        rooms = {STRATEGIES.entries[name].partition(":")[0].rpartition(".")[0] for name in names} - elsewhere
+        assert len(rooms) <= 1, family
+        for room in rooms:
+            families[room].append(family)
+    assert "tts.search.strategies" not in families
+    assert families == {
+        room: re.findall(r"^- (.+)$", importlib.import_module(room).__doc__ or "", re.MULTILINE) for room in families
+    }
 
 
 @pytest.mark.parametrize("name", STRATEGIES.entries)

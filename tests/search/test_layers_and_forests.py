@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tts
-from tests.search.strategies.test_compositions import Valuing, answered, near, solved, text_of
+from tests.search.strategies.community.test_compositions import Valuing, answered, near, solved, text_of
 from tests.support.repeats import repeats
 from tests.support.runs import check_books, make_run, searched
 from tts.backends.function import Answer, FunctionBackend

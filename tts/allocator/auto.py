@@ -62,7 +62,7 @@ from tts.search.plan import parse
 from tts.search.search import Search
 from tts.search.selections.majority import Majority
 from tts.search.selections.weighted import Weighted
-from tts.search.strategies.best_of_n import BestOfN
+from tts.search.strategies.samples.best_of_n import BestOfN
 from tts.types import Candidate
 from tts.verifiers.base import to_unit
 from tts.verifiers.compatibility import GIVE_VERIFIER, proves

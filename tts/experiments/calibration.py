@@ -18,7 +18,7 @@ from tts.experiments.study.record import Cell, Result
 from tts.scopes import file_scope
 from tts.search.parts import Plan
 from tts.search.plan import parse
-from tts.search.strategies.best_of_n import BestOfN
+from tts.search.strategies.samples.best_of_n import BestOfN
 from tts.solver.risk import CalibratedUse
 from tts.solver.solver import Solver
 from tts.solver.thresholds import ProblemOutcomes, Thresholds

@@ -16,7 +16,7 @@ from tts.budget.budget import Budget
 from tts.errors import ConfigError, EngineError, TTSError, shown
 from tts.logs import get_logger
 from tts.models.record import ModelRecord
-from tts.search.strategies.single import Single
+from tts.search.strategies.samples.single import Single
 from tts.serve.access import Client, read_keys
 from tts.serve.admission import Admission
 from tts.serve.archive import Archive, SearchRecord

@@ -18,8 +18,8 @@ from tts.scopes import RegisteredNames
 from tts.search.needs import needs_of
 from tts.search.parts import Plan
 from tts.search.plan import parse
-from tts.search.strategies.best_of_n import BestOfN
-from tts.search.strategies.single import Single
+from tts.search.strategies.samples.best_of_n import BestOfN
+from tts.search.strategies.samples.single import Single
 from tts.serve.config import budget_of
 from tts.serve.failures import api_error, refused
 from tts.serve.gateway import Gateway, within

@@ -23,7 +23,7 @@ from tts.search.algorithms.aggregation import aggregate_scores
 from tts.search.needs import needs_of
 from tts.search.parts import SELECTIONS, Plan, Selection
 from tts.search.recorded import KnownScores, choose_by_scores
-from tts.search.strategies.best_of_n import BestOfN
+from tts.search.strategies.samples.best_of_n import BestOfN
 from tts.search.tree import Tree
 from tts.types import Candidate, Trajectory, Usage
 from tts.verifiers.base import StepScores, Verifier

@@ -15,7 +15,7 @@ from tts.experiments.analysis.pools import pool_study, pools_of
 from tts.experiments.run.candidates import judge_answer, record_candidates
 from tts.experiments.study.config import StudyConfig, study_config
 from tts.experiments.study.record import RecordedSample, Result
-from tts.search.strategies.best_of_n import BestOfN
+from tts.search.strategies.samples.best_of_n import BestOfN
 from tts.solver.solver import Solver
 from tts.types import Problem
 

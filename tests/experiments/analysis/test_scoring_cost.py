@@ -16,7 +16,7 @@ from tts.experiments.analysis.scoring_cost import cost_of, mean_costs
 from tts.experiments.run.candidates import record_candidates, shared_beginnings
 from tts.experiments.study.record import Cell, RecordedSample
 from tts.search.plan import parse
-from tts.search.strategies.best_of_n import BestOfN
+from tts.search.strategies.samples.best_of_n import BestOfN
 
 # Samples of steps, each of one character: a step is a token, so that nothing is rounded.
 Steps = list[str]

@@ -15,7 +15,7 @@ import tts
 from tests.support.guard import LIMIT_S
 from tts.search.algorithms import embedding
 from tts.search.selections import medoid, rpc
-from tts.search.strategies import ab_mcts, semantic_entropy
+from tts.search.strategies.revision import ab_mcts, semantic_entropy
 from tts.types import Candidate
 
 

@@ -39,8 +39,8 @@ from tts.search.plan import parse
 from tts.search.selections.majority import Majority
 from tts.search.selections.weighted import Weighted
 from tts.search.stop_rules.first_finish import FirstFinish
-from tts.search.strategies.best_of_n import BestOfN
-from tts.search.strategies.single import Single
+from tts.search.strategies.samples.best_of_n import BestOfN
+from tts.search.strategies.samples.single import Single
 
 _FEWEST = 20  # problems; with fewer, a curve by difficulty is noise
 _DRAWS = 32  # subsets of a pool at each size, where there is no closed form

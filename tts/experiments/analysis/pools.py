@@ -19,7 +19,7 @@ from tts.experiments.study.record import Cell, RecordedSample, Result
 from tts.registry import Scope
 from tts.scopes import file_scope
 from tts.search.plan import parse
-from tts.search.strategies.best_of_n import BestOfN
+from tts.search.strategies.samples.best_of_n import BestOfN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

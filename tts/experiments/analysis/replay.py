@@ -31,7 +31,7 @@ from tts.experiments.analysis.recorded_auto import auto_means, is_auto, payable
 from tts.search.needs import needs_of
 from tts.search.parts import Plan
 from tts.search.plan import parse
-from tts.search.strategies.best_of_n import BestOfN
+from tts.search.strategies.samples.best_of_n import BestOfN
 
 Order = Literal["recorded", "all"]
 COVERAGE: Final = "pass@k"  # a perfect selection: right where any sample is

@@ -20,8 +20,8 @@ from tts.experiments.study.config import StudyConfig
 from tts.experiments.study.grid import Problems
 from tts.models.registry import SERVER
 from tts.search.needs import needs_of
-from tts.search.strategies.best_of_n import BestOfN
-from tts.search.strategies.single import Single
+from tts.search.strategies.samples.best_of_n import BestOfN
+from tts.search.strategies.samples.single import Single
 from tts.solver.problem_run import ProblemRun
 from tts.types import Solution
 

@@ -27,7 +27,7 @@ from tts.search.plan import parse
 from tts.search.selections.best import Best
 from tts.search.selections.majority import Majority
 from tts.search.selections.weighted import Weighted
-from tts.search.strategies.best_of_n import BestOfN
+from tts.search.strategies.samples.best_of_n import BestOfN
 from tts.statistics import Estimate, best_at_k, clustered_mean, paired_difference
 
 _ENOUGH = 0.9  # share of problems whose pools must be large enough for a size

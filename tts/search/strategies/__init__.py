@@ -1,4 +1,4 @@
-"""Strategies, one method a file. `auto` is in `tts.allocator.auto`."""
+"""Strategies, one method a file, in rooms by family. `auto` is in `tts.allocator.auto`."""
 
 from __future__ import annotations
 
@@ -7,14 +7,6 @@ from typing import TYPE_CHECKING
 from tts.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from tts.search.strategies.a_star import AStar as AStar
-    from tts.search.strategies.ab_mcts import AbMcts as AbMcts
-    from tts.search.strategies.adaptive import Adaptive as Adaptive
-    from tts.search.strategies.answer_convergence import AnswerConvergence as AnswerConvergence
-    from tts.search.strategies.beam import Beam as Beam
-    from tts.search.strategies.best_of_n import BestOfN as BestOfN
-    from tts.search.strategies.best_of_n import self_consistency as self_consistency
-    from tts.search.strategies.cascade import Cascade as Cascade
     from tts.search.strategies.community.archon import Archon as Archon
     from tts.search.strategies.community.budget_forcing import BudgetForcing as BudgetForcing
     from tts.search.strategies.community.deepconf_online import DeepConfidenceOnline as DeepConfidenceOnline
@@ -31,25 +23,35 @@ if TYPE_CHECKING:
     from tts.search.strategies.community.self_refine import SelfRefine as SelfRefine
     from tts.search.strategies.community.spec_reason import SpecReason as SpecReason
     from tts.search.strategies.community.tree_of_thoughts import TreeOfThoughts as TreeOfThoughts
-    from tts.search.strategies.diverse_beam import DiverseBeam as DiverseBeam
-    from tts.search.strategies.dvts import Dvts as Dvts
-    from tts.search.strategies.early_pruning import EarlyPruning as EarlyPruning
-    from tts.search.strategies.entropic_particle_filter import EntropicParticleFilter as EntropicParticleFilter
-    from tts.search.strategies.ets import Ets as Ets
-    from tts.search.strategies.guided_by_gut import GuidedByGut as GuidedByGut
-    from tts.search.strategies.lookahead_power_sampling import LookaheadPowerSampling as LookaheadPowerSampling
-    from tts.search.strategies.mcts import Mcts as Mcts
-    from tts.search.strategies.mur import Mur as Mur
-    from tts.search.strategies.parallel_probe import ParallelProbe as ParallelProbe
-    from tts.search.strategies.parallel_tempering import ParallelTempering as ParallelTempering
-    from tts.search.strategies.particle_filter import ParticleFilter as ParticleFilter
-    from tts.search.strategies.particle_gibbs import ParticleGibbs as ParticleGibbs
-    from tts.search.strategies.phi_decoding import PhiDecoding as PhiDecoding
-    from tts.search.strategies.power_sampling import PowerSampling as PowerSampling
-    from tts.search.strategies.rebase import Rebase as Rebase
-    from tts.search.strategies.self_verification import SelfVerification as SelfVerification
-    from tts.search.strategies.semantic_entropy import SemanticEntropy as SemanticEntropy
-    from tts.search.strategies.sequential_revision import SequentialRevision as SequentialRevision
-    from tts.search.strategies.single import Single as Single
+    from tts.search.strategies.guided.diverse_beam import DiverseBeam as DiverseBeam
+    from tts.search.strategies.guided.guided_by_gut import GuidedByGut as GuidedByGut
+    from tts.search.strategies.guided.mur import Mur as Mur
+    from tts.search.strategies.guided.phi_decoding import PhiDecoding as PhiDecoding
+    from tts.search.strategies.models.cascade import Cascade as Cascade
+    from tts.search.strategies.particles.entropic_particle_filter import (
+        EntropicParticleFilter as EntropicParticleFilter,
+    )
+    from tts.search.strategies.particles.parallel_tempering import ParallelTempering as ParallelTempering
+    from tts.search.strategies.particles.particle_filter import ParticleFilter as ParticleFilter
+    from tts.search.strategies.particles.particle_gibbs import ParticleGibbs as ParticleGibbs
+    from tts.search.strategies.revision.ab_mcts import AbMcts as AbMcts
+    from tts.search.strategies.revision.semantic_entropy import SemanticEntropy as SemanticEntropy
+    from tts.search.strategies.revision.sequential_revision import SequentialRevision as SequentialRevision
+    from tts.search.strategies.samples.adaptive import Adaptive as Adaptive
+    from tts.search.strategies.samples.answer_convergence import AnswerConvergence as AnswerConvergence
+    from tts.search.strategies.samples.best_of_n import BestOfN as BestOfN
+    from tts.search.strategies.samples.best_of_n import self_consistency as self_consistency
+    from tts.search.strategies.samples.early_pruning import EarlyPruning as EarlyPruning
+    from tts.search.strategies.samples.lookahead_power_sampling import LookaheadPowerSampling as LookaheadPowerSampling
+    from tts.search.strategies.samples.parallel_probe import ParallelProbe as ParallelProbe
+    from tts.search.strategies.samples.power_sampling import PowerSampling as PowerSampling
+    from tts.search.strategies.samples.self_verification import SelfVerification as SelfVerification
+    from tts.search.strategies.samples.single import Single as Single
+    from tts.search.strategies.trees.a_star import AStar as AStar
+    from tts.search.strategies.trees.beam import Beam as Beam
+    from tts.search.strategies.trees.dvts import Dvts as Dvts
+    from tts.search.strategies.trees.ets import Ets as Ets
+    from tts.search.strategies.trees.mcts import Mcts as Mcts
+    from tts.search.strategies.trees.rebase import Rebase as Rebase
 
 __getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -15,7 +15,7 @@ from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.errors import ConfigError
 from tts.search.plan import parse
-from tts.search.strategies.a_star import EDGE_COSTS
+from tts.search.strategies.trees.a_star import EDGE_COSTS
 from tts.types import Trajectory
 from tts.verifiers.function import FunctionVerifier
 from tts.verifiers.toy import ToyVerifier

@@ -40,7 +40,7 @@ from tts.search.needs import Needs
 from tts.search.parts import Strategy
 from tts.search.search import Search
 from tts.search.strategies._common.stepping import rounds
-from tts.search.strategies.power_sampling import chances
+from tts.search.strategies.samples.power_sampling import chances
 from tts.types import Candidate, Trajectory
 
 _PART = 1 / 16  # of a solution, by default, that is a block: 192 of 3,072 tokens

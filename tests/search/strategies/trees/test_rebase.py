@@ -14,7 +14,7 @@ from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.errors import ConfigError
 from tts.search.plan import parse
-from tts.search.strategies.rebase import rows_of
+from tts.search.strategies.trees.rebase import rows_of
 from tts.types import Problem, Solution, Trajectory
 from tts.verifiers.function import FunctionVerifier
 from tts.verifiers.toy import ToyVerifier

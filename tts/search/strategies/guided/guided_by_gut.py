@@ -11,7 +11,7 @@ Differs:
 - The model is not trained, which the paper's best results take.
 - Solutions vote. The code takes the one whose last step has the highest mean token probability, as
   `best(verifier='gut')` does.
-- Widths and siblings are as in `tts.search.strategies.dvts`.
+- Widths and siblings are as in `tts.search.strategies.trees.dvts`.
 """
 
 from __future__ import annotations

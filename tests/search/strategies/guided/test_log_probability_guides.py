@@ -18,9 +18,9 @@ from tests.support.repeats import repeats
 from tests.support.runs import Solved, check_books, make_run, solve, solved
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
-from tts.search.strategies.guided_by_gut import confidence, new_words
-from tts.search.strategies.mur import running_mean
-from tts.search.strategies.phi_decoding import continued, wide_enough
+from tts.search.strategies.guided.guided_by_gut import confidence, new_words
+from tts.search.strategies.guided.mur import running_mean
+from tts.search.strategies.guided.phi_decoding import continued, wide_enough
 from tts.types import Problem, Trajectory
 from tts.verifiers.toy import ToyVerifier
 

@@ -12,7 +12,7 @@ from tests.support.odd import EndsAtRandom
 from tests.support.runs import Solved, check_books, make_run, searched, solved
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
-from tts.search.strategies.mcts import uct
+from tts.search.strategies.trees.mcts import uct
 from tts.types import Problem
 from tts.verifiers.function import FunctionVerifier
 from tts.verifiers.toy import ToyVerifier

@@ -18,7 +18,7 @@ from tts.backends.function import Answer, Ask, FunctionBackend
 from tts.budget.budget import Budget
 from tts.errors import ConfigError
 from tts.search.plan import parse
-from tts.search.strategies.self_verification import SelfVerification
+from tts.search.strategies.samples.self_verification import SelfVerification
 from tts.types import Solution
 
 SOLVES, YES = 0.45, {True: 0.8, False: 0.3}  # chances: of a right solution, of "yes" to a right one and to a wrong one

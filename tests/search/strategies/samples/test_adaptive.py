@@ -16,7 +16,7 @@ from tests.support.runs import check_books, make_run, searched
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.errors import ConfigError
-from tts.search.strategies.adaptive import Adaptive, mean_samples, threshold_for
+from tts.search.strategies.samples.adaptive import Adaptive, mean_samples, threshold_for
 from tts.types import Solution
 from tts.verifiers.function import FunctionVerifier
 from tts.verifiers.toy import ToyVerifier

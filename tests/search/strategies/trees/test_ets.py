@@ -23,7 +23,7 @@ from tts.search.algorithms.embedding import HashedNgrams
 from tts.search.algorithms.pruning import KeptLeaves, LevelTree, best_leaves, gains
 from tts.search.needs import needs_of
 from tts.search.plan import parse
-from tts.search.strategies.ets import tree_of
+from tts.search.strategies.trees.ets import tree_of
 from tts.verifiers.toy import ToyVerifier
 
 TEXT = "3 + 4 - 2 + 9"

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-import tts.search.strategies.particle_gibbs
-from tests.search.strategies.test_particle_filter import LANGUAGE, SCORES, asked_of, judged, result_of
+import tts.search.strategies.particles.particle_gibbs
+from tests.search.strategies.particles.test_particle_filter import LANGUAGE, SCORES, asked_of, judged, result_of
 from tests.support.repeats import repeats
 from tests.support.runs import check_books, make_run, searched, solved
 from tts.backends.toy.backend import ToyBackend
@@ -137,7 +137,7 @@ def references(plan: str, count: int, last: int, monkeypatch: pytest.MonkeyPatch
         seen[state_of(particles.paths[at])] += address[1] == last
         return at
 
-    monkeypatch.setattr(tts.search.strategies.particle_gibbs, "drawn", recording)
+    monkeypatch.setattr(tts.search.strategies.particles.particle_gibbs, "drawn", recording)
     backend = ToyBackend(LANGUAGE)
     runs = [
         make_run(Problem(PROBLEM, id=f"p{i}"), Budget(samples=99), plan, backend, verifiers=VERIFIED)

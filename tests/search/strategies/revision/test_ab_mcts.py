@@ -15,7 +15,7 @@ from tts.budget.budget import Budget
 from tts.errors import ConfigError
 from tts.search.algorithms.thompson import beta_draw, mixed_draws, normal_draw, normal_posterior
 from tts.search.plan import parse
-from tts.search.strategies.ab_mcts import AbMcts, AnswerNode, _alike, _grow
+from tts.search.strategies.revision.ab_mcts import AbMcts, AnswerNode, _alike, _grow
 from tts.verifiers.function import FunctionVerifier
 from tts.verifiers.toy import ToyVerifier
 

@@ -32,7 +32,7 @@ from tts.search.algorithms.pruning import KeptLeaves, LevelTree, best_leaves
 from tts.search.needs import Needs
 from tts.search.parts import EMBEDDERS
 from tts.search.search import Search
-from tts.search.strategies.rebase import Counts, RewardBalanced
+from tts.search.strategies.trees.rebase import Counts, RewardBalanced
 from tts.types import Trajectory
 
 _HIDDEN = "hidden"

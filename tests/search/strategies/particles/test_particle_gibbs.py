@@ -12,14 +12,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.search.strategies.test_particle_filter import CONSTANT, LANGUAGE, check_law
+from tests.search.strategies.particles.test_particle_filter import CONSTANT, LANGUAGE, check_law
 from tests.support.runs import Solved, check_books, make_run, searched, solve, solved
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.search.algorithms.resampling import effective_sample_size, softmax
 from tts.search.search import to_log_odds
-from tts.search.strategies.entropic_particle_filter import ANNEALINGS, annealed
-from tts.search.strategies.parallel_tempering import ParallelTempering, swap_chance
+from tts.search.strategies.particles.entropic_particle_filter import ANNEALINGS, annealed
+from tts.search.strategies.particles.parallel_tempering import ParallelTempering, swap_chance
 from tts.types import Problem
 from tts.verifiers.toy import ToyVerifier
 

@@ -17,7 +17,7 @@ from tests.support.repeats import repeats
 from tests.support.runs import check_books, make_run, searched, solve
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
-from tts.search.strategies.power_sampling import Chance, chances, log_ratio
+from tts.search.strategies.samples.power_sampling import Chance, chances, log_ratio
 from tts.types import Trajectory
 
 LANGUAGE = ToyLanguage(accuracy=0.5, mute=0.2)  # texts without an answer are one token shorter

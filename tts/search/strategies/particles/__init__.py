@@ -1,0 +1,6 @@
+"""Particles that a verifier of steps weights.
+
+Families of `tts.search.families`:
+
+- particles
+"""
