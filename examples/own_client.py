@@ -1,5 +1,4 @@
-"""A client of your own as the model: searches ask your function, and count what it reports. Needs the core and your
-client.
+"""A client of your own as the model: searches ask it, and count what it reports. Needs the core and your client.
 
 `python examples/own_client.py http://localhost:8000/v1 MODEL`
 """
@@ -14,12 +13,10 @@ import tts
 def main(url: str = "http://localhost:8000/v1", name: str = "toy", question: str = "What is 3 + 4 - 2 + 9?") -> None:
     async def model(ask: tts.Ask) -> tts.Answer:
         async with AsyncOpenAI(base_url=url, api_key="none") as client:  # a client lives in one event loop
-            messages = [
-                {"role": "user", "content": ask.prompt if isinstance(ask.prompt, str) else ask.prompt[-1].content}
-            ]
+            text = ask.prompt if isinstance(ask.prompt, str) else ask.prompt[-1].content
             reply = await client.chat.completions.create(
                 model=name,
-                messages=messages,
+                messages=[{"role": "user", "content": text}],
                 max_tokens=ask.max_tokens,
                 temperature=ask.temperature,
                 seed=ask.seed % 2**31,
@@ -31,14 +28,8 @@ def main(url: str = "http://localhost:8000/v1", name: str = "toy", question: str
 
     limits = tts.Budget(tokens=2000, samples=8)
     solution = tts.solve(question, limits, backend=model, task="arithmetic", strategy="best_of_n | majority")
-    print(
-        solution.answer,
-        f"{solution.confidence:.0%}",
-        solution.usage.samples,
-        "samples",
-        solution.usage.generated_tokens,
-        "tokens",
-    )
+    usage = solution.usage
+    print(solution.answer, f"{solution.confidence:.0%}", usage.samples, "samples", usage.generated_tokens, "tokens")
 
 
 if __name__ == "__main__":
