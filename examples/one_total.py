@@ -1,6 +1,4 @@
-"""One total for a hundred calls at once, and what a part of it left for the problems that stayed doubtful. Core
-only.
-"""
+"""One total for a hundred calls at once, and what a part of it left for problems in doubt. Core only."""
 
 import asyncio
 from collections.abc import Sequence
@@ -12,9 +10,8 @@ PROBLEMS = [" + ".join(str((3 * i + j) % 9) for j in range(2 + i % 6)) for i in 
 
 
 async def ask(problems: Sequence[str], account: tts.Account, strategy: str) -> list[tts.Solution]:
-    return await asyncio.gather(
-        *(tts.asolve(one, account, model="toy", task="arithmetic", strategy=strategy) for one in problems)
-    )
+    toy = {"model": "toy", "task": "arithmetic", "strategy": strategy}
+    return await asyncio.gather(*(tts.asolve(one, account, **toy) for one in problems))
 
 
 async def ask_twice() -> None:

@@ -1,6 +1,4 @@
-"""GRPO on countdowns: a copy of the embedded model learns from its own rollouts, in minutes on a CPU. Needs
-`[engine]`.
-"""
+"""GRPO on countdowns: a copy of the embedded model learns from its own rollouts, on a CPU. Needs `[engine]`."""
 
 import shutil
 import sys
