@@ -1,5 +1,6 @@
-"""Tasks by name: prompts, step boundaries and answers of one kind of problem. A new task is one class and one line
-here.
+"""Tasks by name: prompts, step boundaries and answers of one kind of problem.
+
+A new task is one class and one line here.
 """
 
 from __future__ import annotations

@@ -75,7 +75,10 @@ class Task(HintsKeywords, ABC):
         return split_at(text, self.step_stop)
 
     def is_finished(self, text: str) -> bool:
-        """Whether a text, read at a step boundary, is a whole solution; by default only an end of sequence ends one."""
+        """Return whether a text, read at a step boundary, is a whole solution.
+
+        By default only an end of sequence ends one.
+        """
         del text
         return False
 
@@ -105,8 +108,9 @@ class Task(HintsKeywords, ABC):
         return self.canonical(answer)
 
     def key(self, answer: str) -> str:
-        """Return the key of an answer: by default its canonical form. It is used where `decide` and `equivalent` are
-        not overridden.
+        """Return the key of an answer: by default its canonical form.
+
+        It is used where `decide` and `equivalent` are not overridden.
         """
         return self.canonical(answer)
 
@@ -132,8 +136,9 @@ def folded(text: str) -> str:
 
 
 def keyed(task: Task) -> Task | None:
-    """Return a task whose keys are equal for equivalent answers, or None where a class overrides `decide` or
-    `equivalent` alone.
+    """Return a task whose keys are equal for equivalent answers, or None.
+
+    It is None where a class overrides `decide` or `equivalent` alone.
     """
     for each in type(task).__mro__:
         own = each.__dict__.keys() & {"key", "decide", "equivalent"}

@@ -1,4 +1,6 @@
-r"""The task that reference answers call for, where nobody named one: a letter, JSON, a number or LaTeX, or a few words.
+r"""The task that reference answers call for, where none was named.
+
+The answers are a letter, JSON, a number or LaTeX, or a few words.
 
 A task that does not fit scores right answers as wrong: "The answer is \\boxed{14}." is no word of the reference "14".
 So studies, imports and `solve_many` look at the references first. References of several kinds fit no task, and are

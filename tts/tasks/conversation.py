@@ -1,4 +1,7 @@
-"""Prompts of chat messages: a system message, worked examples, earlier turns, and the problem in a template."""
+"""Prompts of chat messages.
+
+They are a system message, worked examples, earlier turns, and the problem in a template.
+"""
 
 from __future__ import annotations
 
@@ -68,8 +71,9 @@ def _fill(template: str | None, text: str) -> str:
 
 
 def read_messages(path: str) -> tuple[Message, ...]:
-    """Return the messages of a file: a JSON list of {"role": …, "content": …}, such a list under "messages", or one
-    message a line.
+    """Return the messages of a file.
+
+    The file is a JSON list of {"role": …, "content": …}, such a list under "messages", or one message a line.
 
     Raises:
         ConfigError: the file cannot be read, or holds something else.
@@ -89,7 +93,9 @@ def read_messages(path: str) -> tuple[Message, ...]:
 
 
 def read_examples(path: str) -> list[tuple[str, str]]:
-    """Return the worked examples of a file, a question and its solution each: one JSON object a line, or a JSON list.
+    """Return the worked examples of a file, a question and its solution each.
+
+    The file has one JSON object a line, or is a JSON list.
 
     The question is the column "question", "problem", "prompt" or "input"; the solution "solution", "answer", "target",
     "output" or "completion", the first that is there.

@@ -1,5 +1,6 @@
-r"""The final answer in a text: what `<answer>` encloses, else the last boxes, else what stands after the last marker.
-Never a guess.
+r"""The final answer in a text, never a guess.
+
+It is what `<answer>` encloses, else the last boxes, else what stands after the last marker.
 
 A text ends where a template's mark ends the turn, and where a further question begins after an answer. Boxes that only
 commas, "and" or "or" stand between are one answer. After a marker, a sentence may go on: "42, so we are done" states
@@ -112,16 +113,18 @@ _OPEN_END = re.compile(r"(?:(?:^|[\s\d)}])[-+*/^]|[=<>(\[^]|\\(?:cdot|times|div|
 
 
 def last_boxed(text: str) -> str | None:
-    r"""Return the content of the `\boxed{…}` or `\fbox{…}` that opens last among those complete and not empty, or
-    None.
+    r"""Return the content of the last complete box that is not empty, or None.
+
+    A box is `\boxed{…}` or `\fbox{…}`, and the last is the one that opens last.
     """
     boxes = _boxes(text)
     return boxes[-1][2] if boxes else None
 
 
 def all_boxed(text: str) -> str | None:
-    """Return the contents of the last boxes that commas, "and" or "or" connect, as a list; mostly there is one. None
-    without any.
+    """Return the contents of the last boxes that commas, "and" or "or" connect; None without any.
+
+    They are one text, a list; mostly there is one box.
     """
     boxes = _boxes(text)
     if not boxes:
@@ -167,7 +170,9 @@ def _boxes(text: str) -> list[tuple[int, int, str]]:
 
 
 def last_marker(text: str, marks: Sequence[str] = ANSWER_MARKS) -> int | None:
-    """Return the index after the last answer marker ("####", "A:", "Answer:", "the answer is", …), or None.
+    """Return the index after the last answer marker, or None.
+
+    Such markers are "####", "A:", "Answer:", "the answer is" and others.
 
     Args:
         text: Any text.
@@ -190,7 +195,9 @@ def _markers(text: str, marks: Sequence[str]) -> Iterator[int]:
 
 
 def after_last_marker(text: str, marks: Sequence[str] = ANSWER_MARKS) -> str | None:
-    """Return what the last answer marker announces, cleaned; None without a marker or with nothing after it.
+    """Return what the last answer marker announces, cleaned.
+
+    It is None without a marker or with nothing after it.
 
     It is displayed mathematics, or the rest of the line without what the sentence says further. Where the marker ends
     its line, the next line that is not blank is the answer. A remark such as "the answer is unique" counts only without
@@ -221,8 +228,9 @@ def _is_remark(stated: str) -> bool:
 
 
 def final_answer(text: str, marks: Sequence[str] = ANSWER_MARKS) -> str | None:
-    r"""Return the answer in the last `<answer>`, else the last boxed one, else the one after the last marker, else
-    None.
+    r"""Return the final answer of a text, or None.
+
+    It is the answer in the last `<answer>`, else the last boxed one, else the one after the last marker.
     """
     turn = own_turn(text)
     further = _FURTHER_QUESTION.search(turn)
@@ -262,8 +270,9 @@ def last_tagged(text: str) -> str | None:
 
 
 def clean(answer: str) -> str:
-    r"""Return an answer without what belongs to the sentence around it: math delimiters, bold, quotes, the full
-    stop.
+    r"""Return an answer without what belongs to the sentence around it.
+
+    That is math delimiters, bold, quotes, and the full stop.
     """
     answer = "".join(_MATH_DELIMITERS.sub("", piece) for piece in _pieces(answer))
     for _ in range(_MAX_LAYERS):

@@ -34,7 +34,9 @@ class Framing:
     tokens: Mapping[str, int]
 
     def prompt(self, task: str, problem: Problem, kind: str, texts: Sequence[str]) -> tuple[Message, ...]:
-        """Return the messages of a prompt: one user message, after the earlier turns if the problem is a conversation.
+        """Return the messages of a prompt.
+
+        It is one user message, after the earlier turns if the problem is a conversation.
 
         Args:
             task: The task's name, for error messages.
@@ -62,8 +64,9 @@ class Framing:
         return (*turns, last.and_then(f"\n\n{appended}")) if appended else problem.prompt
 
     def typical_tokens(self, task: str, kind: str) -> int:
-        """Return the usual length in tokens for a kind of prompt or for "step"; `task`: the task's name, for error
-        messages.
+        """Return the usual length in tokens for a kind of prompt or for "step".
+
+        The argument `task` is the task's name, for error messages.
 
         Raises:
             ConfigError: `kind` is neither.

@@ -1,4 +1,6 @@
-"""A task whose faults are those of single candidates: what it raises on a model's text does not end a search.
+"""A task whose faults are those of single candidates.
+
+An error that it raises on a model's text does not end a search.
 
 Idea: a model may write anything, such as numbers that overflow in a library. The search gets the task in this wrapper,
 the one place that

@@ -20,8 +20,9 @@ _NUMBERS = re.compile(r"\d+")
 
 
 def looks_like_math(text: str) -> bool:
-    """Whether a prompt looks like a problem of mathematics: LaTeX, a sum, or a question for a quantity with two numbers
-    in it.
+    """Return whether a prompt looks like a problem of mathematics.
+
+    It has LaTeX, a sum, or a question for a quantity with two numbers in it.
     """
     if _LATEX.search(text) or _SUM.search(text):
         return True

@@ -1,5 +1,6 @@
-"""The words that announce an answer, such as "Answer:" and "la réponse est", in many languages; a user's own are added
-to them.
+"""The words that announce an answer, such as "Answer:" and "la réponse est", in many languages.
+
+A user's own words are added to them.
 
 A mark is compared without regard to case. Before its last colon, and after a mark without one, stars, spaces and a
 colon may stand.

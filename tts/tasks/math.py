@@ -1,4 +1,7 @@
-r"""Mathematics: step by step in prose and LaTeX, the final answer in `\boxed{}`, equality as mathematics."""
+r"""Mathematics: step by step in prose and LaTeX, with the final answer in `\boxed{}`.
+
+Answers are equal where they are equal as mathematics.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,10 @@ class MathTask(Task):
         return last_boxed(text) is not None
 
     def extract(self, text: str) -> str | None:
-        """Return the answer in `<answer>`, else the last boxed one, else the one after the last marker, else None."""
+        """Return the final answer of a text, or None.
+
+        It is the answer in `<answer>`, else the last boxed one, else the one after the last marker.
+        """
         return final_answer(text, self._marks)
 
     def canonical(self, answer: str) -> str:
@@ -65,7 +71,10 @@ class MathTask(Task):
         return self._form(answer)
 
     def decide(self, a: str, b: str) -> bool | None:
-        """Whether two answers are equivalent, by exact rules and the keys that need no worker; None: undecided."""
+        """Return whether two answers are equivalent; None: undecided.
+
+        It is decided by exact rules and the keys that need no worker.
+        """
         left, right = self.canonical(a), self.canonical(b)
         if left == right:
             return True
@@ -89,8 +98,9 @@ class MathTask(Task):
         return self.checker.key(self.canonical(answer))
 
     def equivalent(self, a: str, b: str) -> bool:
-        """Whether two answers mean the same. An answer whose computation reached the time limit is equal to its own
-        form alone.
+        """Return whether two answers mean the same.
+
+        An answer whose computation reached the time limit is equal to its own form alone.
         """
         verdict = self.decide(a, b)
         if verdict is not None:

@@ -29,8 +29,9 @@ def check_installed() -> None:
 
 
 class MathVerifyTask(MathTask):
-    r"""The task `math` with another grader: an answer is right where Math-Verify finds it equal to the reference
-    answer.
+    r"""The task `math` with another grader, Math-Verify.
+
+    An answer is right where Math-Verify finds it equal to the reference answer.
 
     Math-Verify compares pairs, rounds numbers to six decimals, and treats reference and answer unlike, so its verdicts
     are no equivalence relation. Votes and all other comparisons of answers with each other stay with the keys of
@@ -85,8 +86,9 @@ class MathVerifyTask(MathTask):
         return f"math_verify({', '.join(given)})" if given else "math_verify"
 
     def extract(self, text: str) -> str | None:
-        """Return the answer that is stated; with `guess` and without one, the expression that Math-Verify finds; else
-        None.
+        """Return the answer that is stated, or None.
+
+        Where no answer is stated, `guess` asks Math-Verify for an expression.
 
         Raises:
             MissingDependency: math-verify is needed, and is not installed.
@@ -124,7 +126,9 @@ class MathVerifyTask(MathTask):
         return verdict
 
     def check(self, problem: Problem) -> None:
-        """Refuse a problem with a reference answer where math-verify is not installed; with `guess` every problem.
+        """Refuse a problem with a reference answer where math-verify is not installed.
+
+        With `guess` every problem is refused there.
 
         Args:
             problem: The problem, with its reference answer where it has one.

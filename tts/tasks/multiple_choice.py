@@ -1,4 +1,7 @@
-"""Multiple choice: the answer is a letter from A to J that was stated, never one that was only mentioned."""
+"""Multiple choice: the answer is a stated letter from A to J.
+
+A letter that was only mentioned is none.
+"""
 
 from __future__ import annotations
 
@@ -123,8 +126,9 @@ class MultipleChoiceTask(Task):
         return f"multiple_choice(marks={self.marks!r})" if self.marks else "multiple_choice"
 
     def is_finished(self, text: str) -> bool:
-        """Whether a choice is boxed, or the last line that is not empty states one after a marker and its newline is
-        there.
+        """Return whether a choice is boxed, or stated after a marker in the last line.
+
+        That line is the last one that is not empty, and its newline must be there.
         """
         if _boxed_choice(text) is not None:
             return True
@@ -142,7 +146,10 @@ class MultipleChoiceTask(Task):
         return _lone_choice(_last_line(text)) or _whole_choice(text)
 
     def canonical(self, answer: str) -> str:
-        """Return the letter of a choice however it is dressed ("(b)", "B.", "B) Paris"), and any other text folded."""
+        """Return the letter of a choice however it is dressed ("(b)", "B.", "B) Paris").
+
+        Any other text is returned folded.
+        """
         choice = _stated_choice(answer)
         return folded(answer) if choice is None else choice
 

@@ -1,4 +1,6 @@
-r"""Patches: a text has the messages of an agent, each with the patch that it has led to; the last patch is the answer.
+r"""Patches: a text has the messages of an agent, each with the patch that it has led to.
+
+The last patch is the answer.
 
 The text of a turn is written by `format_turn`:
 
@@ -34,7 +36,10 @@ class PatchTask(Task):
     step_stop: tuple[str, ...] = (f"{_END}\n",)
 
     def extract(self, text: str) -> str | None:
-        """Return the last whole patch of a text, as `git apply` reads it; None where there is none, or it is empty."""
+        """Return the last whole patch of a text, as `git apply` reads it.
+
+        It is None where there is no patch, or an empty one.
+        """
         end = text.rfind(_END)
         begin = text.rfind(_BEGIN, 0, max(0, end))
         patch = text[begin + len(_BEGIN) : end + 1] if 0 <= begin < end else ""

@@ -1,4 +1,7 @@
-"""Problems of the package reasoning-gym: answers of any form between tags, judged by their generator's own scorer."""
+"""Problems of the package reasoning-gym.
+
+Their answers have any form, between tags, and are judged by their generator's own scorer.
+"""
 
 from __future__ import annotations
 
@@ -80,8 +83,9 @@ class ReasoningGymTask(Task):
         return _tag(text) is not None
 
     def extract(self, text: str) -> str | None:
-        """Return what stands between the last tags, else the last boxed answer or the one after the last marker, else
-        None.
+        """Return the final answer of a text, or None.
+
+        It is what stands between the last tags, else the last boxed answer or the one after the last marker.
         """
         tagged = _tag(text)
         answer = final_answer(text) if tagged is None else tagged

@@ -1,5 +1,6 @@
-"""The process that makes reasoning-gym's problems and runs its scorers, so that no code of that package runs in that of
-a study.
+"""The process that makes reasoning-gym's problems and runs its scorers.
+
+No code of that package then runs in the process of a study.
 
 Several of its scorers evaluate the answer, which a model wrote, as Python. Here they cannot: in its modules `eval`
 takes values and arithmetic only, and `parse_expr` of sympy takes mathematics only. Run it with
@@ -116,8 +117,9 @@ def _unknown(generator: str, config: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def make(generator: str, config: dict[str, Any], *, seed: int, limit: int) -> dict[str, Any]:
-    """Return the first different problems of a generator as {"entries": …}, or what is wrong as {"unknown": …} or
-    {"wrong": …}.
+    """Return the first different problems of a generator as {"entries": …}, or what is wrong.
+
+    An error is {"unknown": …} or {"wrong": …}.
     """
     if (unknown := _unknown(generator, config)) is not None:
         return unknown
@@ -147,7 +149,10 @@ def _different(dataset: Any, size: int) -> Iterator[dict[str, Any]]:
 
 
 def score(reference: str, answer: str) -> float:
-    """Return what the scorer gives an answer, from 0 to 1: of a generator's, and of a text that it cannot read, 0."""
+    """Return the score that a generator's scorer gives an answer, from 0 to 1.
+
+    It is 0 for a text that the scorer cannot read.
+    """
     stated = json.loads(reference)
     dataset = _scorer(stated["reasoning_gym"], json.dumps(stated["config"]))
     try:
@@ -165,8 +170,9 @@ def _scorer(generator: str, config: str) -> Any:
 
 
 def packed(item: Any) -> Any:
-    """Return a value as JSON can hold it, such that `unpacked` gives it back with its tuples and the keys of its
-    mappings.
+    """Return a value in a form that JSON can hold.
+
+    The function `unpacked` gives the value back with its tuples and the keys of its mappings.
     """
     if isinstance(item, tuple):
         return {_TUPLE: [packed(part) for part in cast("tuple[Any, ...]", item)]}

@@ -1,5 +1,6 @@
-"""Keys of mathematical answers, computed in worker processes (`tts.tasks.worker`), which can be killed and do not hold
-this one up.
+"""Keys of mathematical answers, computed in worker processes (`tts.tasks.worker`).
+
+These can be killed and do not hold this process up.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ PACKAGE = "mpmath"
 
 
 class SymbolicChecker:
-    """Gives answers in normal form their keys: two answers are equal where their keys are (`tts.tasks.algebra.keys`).
+    """Gives answers in normal form their keys.
+
+    Two answers are equal where their keys are (`tts.tasks.algebra.keys`).
 
     A key is computed once and kept. Work is bounded by sizes and counts, so that verdicts do not depend on the machine.
     The time limit only guards against a fault. Workers start when they are needed, and end with the checker or the

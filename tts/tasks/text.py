@@ -30,8 +30,9 @@ class TextTask(Task):
     name: str = "text"
 
     def extract(self, text: str) -> str | None:
-        """Return what `<answer>` encloses, else all after the last answer marker, else the whole text; None where that
-        is empty.
+        """Return the answer of a text, or None where it is empty.
+
+        It is what `<answer>` encloses, else all after the last answer marker, else the whole text.
         """
         if (tagged := last_tagged(text)) is not None:
             return tagged

@@ -40,8 +40,9 @@ class WorkerNotStartedError(WorkerDiedError):
 
 
 class Worker:
-    """A process that answers one request at a time, from any thread; it starts with the first and ends with this
-    object.
+    """A process that answers one request at a time, from any thread.
+
+    It starts with the first request and ends with this object.
 
     Args:
         command: Starts it; it reads JSON lines and writes JSON lines, the first of them {"ready": true} (see `serve`).
@@ -67,7 +68,9 @@ class Worker:
         return None if process is None else process.pid
 
     def ask(self, request: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
-        """Return the reply to a request. Where none comes, the process is killed; the next request starts another.
+        """Return the reply to a request.
+
+        Where none comes, the process is killed; the next request starts another.
 
         Raises:
             TimeoutError: none came within `limit_s` seconds.
@@ -158,8 +161,9 @@ def positive(name: str, limit_s: float) -> float:
 
 
 def serve(prepare: Callable[[], Callable[[dict[str, Any]], Mapping[str, Any]]]) -> None:
-    """Answer requests, a JSON line each, until the input ends; the loop of a worker's process. It may be killed at any
-    time.
+    """Answer requests, a JSON line each, until the input ends; the loop of a worker's process.
+
+    The process may be killed at any time.
 
     The kernel ends the process 5 seconds after a request's own limit (`limit_s`), in case the process that asked has
     ended.

@@ -1,4 +1,4 @@
-"""Verifiers: the base class `Verifier`, the scores that one returns, and the metered models that it may call.
+"""Verifiers: the class `Verifier`, the scores that it returns, and the metered models it may call.
 
     class Brevity(tts.Verifier):
         async def score(self, problem, trajectories, calls):
@@ -97,7 +97,9 @@ class Judgement:
 
 
 class Calls(Protocol):
-    """The metered models that a verifier may call. Their tokens are charged to the problem as verifier tokens.
+    """The metered models that a verifier may call.
+
+    Their tokens are charged to the problem as verifier tokens.
 
     Attributes:
         task: The task of the problem; splits text into steps and compares answers.
@@ -114,13 +116,16 @@ class Calls(Protocol):
     async def next_logprobs(
         self, trajectories: Sequence[Trajectory], text: str, tokens: Sequence[str]
     ) -> NDArray[np.float64]:
-        """Return the log-probabilities [trajectories, tokens] of next tokens after a text is appended to each
-        trajectory.
+        """Return the log-probabilities [trajectories, tokens] of next tokens.
+
+        A text is appended to each trajectory before them.
         """
         ...
 
     async def generate(self, prompts: Sequence[Prompt], *, max_tokens: int, sampling: Sampling) -> list[str | None]:
-        """Return one generated text for each prompt; None where the model failed, which is recorded as by `failed`.
+        """Return one generated text for each prompt; None where the model failed.
+
+        A failure is recorded as by `failed`.
 
         Args:
             prompts: A reply depends on its prompt alone, not on other prompts or calls.
@@ -132,8 +137,9 @@ class Calls(Protocol):
     async def replies(
         self, prompts: Sequence[Prompt], *, votes: int, max_tokens: int, sampling: Sampling
     ) -> list[tuple[str | None, ...]]:
-        """Return `votes` generated texts for each prompt, which is read once. The first k replies are those of
-        votes=k.
+        """Return `votes` generated texts for each prompt, which is read once.
+
+        The first k replies are those of votes=k.
         """
         ...
 
@@ -144,8 +150,11 @@ class Calls(Protocol):
     async def bounded_choices(
         self, prompts: Sequence[Prompt], tokens: Sequence[str]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the same, and for each prompt [prompts] the most probability that the tokens have together beyond what
-        is shown.
+        """Return `choices`, and a bound on the probability that is not shown.
+
+        The bound [prompts] is the most probability that the tokens have together beyond what is shown.
+
+        The bound [prompts] is the most probability that the tokens have together beyond what is shown.
 
         A model that gives any next token's log-probability shows all, and the bound is 0. A server that shows the most
         likely tokens alone writes one token for it; a token of `tokens` that it does not show has -inf.
@@ -184,8 +193,9 @@ class Calls(Protocol):
         ...
 
     def charge(self, replies: Sequence[Reply[Any]], *, estimated: bool = False) -> list[Any]:
-        """Charge what the verifier's own model computed (see `OwnModel`), and return the values; `estimated`: of upper
-        bounds.
+        """Charge what the verifier's own model computed (see `OwnModel`), and return the values.
+
+        With `estimated` the charge is of upper bounds.
         """
         ...
 
@@ -353,8 +363,9 @@ class Verifier(HintsKeywords, ABC):
         ...
 
     def bound(self, prefix_tokens: int, new_tokens: int) -> int:
-        """Return the most verifier tokens that scoring one trajectory computes; 0 by default, for a verifier that calls
-        no model.
+        """Return the most verifier tokens that scoring one trajectory computes.
+
+        It is 0 by default, for a verifier that calls no model.
 
         Args:
             prefix_tokens: Tokens, prompt included, up to the last ancestor that this verifier has scored, else up to
@@ -394,8 +405,9 @@ Scorer = Callable[[Sequence[Trajectory], Calls], Awaitable[list[StepScores]]]
 
 
 def bind(verifier: Verifier, problem: Problem) -> Scorer:
-    """Return a verifier as a function of trajectories, with the answer and metadata of the problem only if it is an
-    oracle.
+    """Return a verifier as a function of trajectories.
+
+    Only an oracle gets the answer and metadata of the problem.
 
     Raises:
         ConfigError: the verifier is an oracle and the problem has no reference answer, or `Traits.check` refuses the
@@ -506,8 +518,9 @@ _MOST_LOG_ODDS = float(np.log1p(-_LEAST_UNIT) - np.log(_LEAST_UNIT))
 
 
 def to_log_odds(scores: NDArray[np.float64], bounds: tuple[float, float]) -> NDArray[np.float64]:
-    """Return ln(r / (1 - r)) of scores in a verifier's range, mapped to [0, 1] and clipped; an unbounded score is a
-    log-odds as it is.
+    """Return ln(r / (1 - r)) of scores in a verifier's range, mapped to [0, 1] and clipped.
+
+    An unbounded score is a log-odds as it is.
     """
     if np.isinf(bounds).any():
         return np.clip(scores, -_MOST_LOG_ODDS, _MOST_LOG_ODDS)

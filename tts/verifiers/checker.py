@@ -12,8 +12,9 @@ from tts.verifiers.base import Calls, StepScores, Verifier
 
 @dataclass(frozen=True, slots=True)
 class Checker(Verifier):
-    """Scores 1 if the extracted answer is equivalent to the reference answer, else 0. A search that it guides is marked
-    `oracle`.
+    """Scores 1 if the extracted answer is equivalent to the reference answer, else 0.
+
+    A search that it guides is marked `oracle`.
 
     Its note says whether the answer is right, and nothing of the reference answer.
 

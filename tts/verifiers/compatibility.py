@@ -1,4 +1,7 @@
-"""Checks that a verifier fits its backend and the task, and the rates of its tokens; nothing is computed."""
+"""Checks that a verifier fits its backend and the task, and the rates of its tokens.
+
+Nothing is computed.
+"""
 
 from __future__ import annotations
 
@@ -46,8 +49,11 @@ def check_fit(verifier: Verifier, backend: Backend, task: Task) -> None:
 
 
 def check_one_token(backend: Backend, name: str, word: str, hint: str) -> None:
-    """Raise ConfigError where the parameter `name`, a word, is not exactly one token of a model whose backend counts
-    texts.
+    """Raise ConfigError unless the word of the parameter `name` is exactly one token of a model.
+
+    A model whose backend does not count texts passes.
+
+    The check holds for a model whose backend counts texts.
     """
     if (size := text_bound(backend, word)) != 1 and counts_texts(backend):
         raise ConfigError(
@@ -56,8 +62,9 @@ def check_one_token(backend: Backend, name: str, word: str, hint: str) -> None:
 
 
 def token_rates(verifier: Verifier, backend: Backend) -> Rates:
-    """Return the rates of a verifier's tokens: those of the verifier's own model, else of its process model, else of
-    the backend.
+    """Return the rates of a verifier's tokens.
+
+    They are those of the verifier's own model, else of its process model, else of the backend.
 
     For a composition, each rate is the highest among its members; the tokens of each member are booked at its rates
     (`Calls.part`).
@@ -108,8 +115,9 @@ RATED = frozenset(_RATES)  # units of a budget that need rates of models
 def check_rates(
     limits: Mapping[str, float], models: Mapping[str, tuple[str, Rates]], verifiers: Mapping[str, Verifier]
 ) -> None:
-    """Raise ConfigError where a budget limits FLOPs or dollars and a model, or a verifier's own model, has no rate for
-    them.
+    """Raise ConfigError where a budget limits FLOPs or dollars and a model has no rate for them.
+
+    The model may be a verifier's own model.
 
     Args:
         limits: The limits of the budget.

@@ -52,8 +52,9 @@ def _check(name: str, odds: Any) -> tuple[float, float]:
 
 
 def groups(tokens: NDArray[Any], window: int) -> NDArray[np.float64]:
-    """Return the mean of each run of `window` tokens, [tokens - window + 1]; one mean of all tokens if there are
-    fewer.
+    """Return the mean of each run of `window` tokens, [tokens - window + 1].
+
+    It is one mean of all tokens if there are fewer.
     """
     if len(tokens) <= window:
         return np.array([tokens.mean()])

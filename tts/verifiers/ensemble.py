@@ -1,5 +1,6 @@
-"""An ensemble: the scores of several verifiers combined, with an optional penalty for disagreement, or their log-odds
-summed.
+"""An ensemble: the scores of several verifiers combined.
+
+An optional penalty is taken for disagreement, or log-odds are summed.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ _SURE = 1e-6  # a score is kept so far from 0 and 1 before its log-odds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ensemble(Verifier):
-    """Combines the scores of several verifiers: their weighted mean minus a penalty for disagreement, or their minimum.
+    """Combines the scores of several verifiers.
+
+    The score is their weighted mean minus a penalty for disagreement, or their minimum.
 
     The scores of each member are mapped to [0, 1] first. If all members score steps, they are combined step by step.
     Otherwise there is one score of the whole, to which a member that scores steps contributes the score of its last
@@ -177,8 +180,9 @@ class Ensemble(Verifier):
 def weighted(
     units: NDArray[np.float64], weights: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the weighted mean and standard deviation of each column of [members, columns], without NaN entries; NaN if
-    all are.
+    """Return the weighted mean and standard deviation of each column of [members, columns].
+
+    NaN entries are left out; both are NaN if all entries are.
     """
     shares = np.where(np.isnan(units), 0.0, weights[:, None])
     known = np.nan_to_num(units, nan=0.0)

@@ -1,5 +1,6 @@
-"""Generative verification: a model reasons about a solution, and the score is the probability that its verdict is
-yes.
+"""Generative verification: a model reasons about a solution and gives a verdict.
+
+The score is the probability that the verdict is yes.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ def verdict_of(reply: str, yes: str, no: str) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictVerifier(ReplyingVerifier):
-    """The parameters of a verifier that asks questions which are answered with yes or no, each after sampled reasoning.
+    """The parameters of a verifier that asks questions with yes or no for an answer.
+
+    Each answer comes after sampled reasoning.
 
     Args:
         votes: Replies that reason, for each question, 0 to 1,024. 0: none, the verdict is the first word after the
@@ -140,8 +143,9 @@ class VerdictVerifier(ReplyingVerifier):
         return self.room + (self.max_tokens if self.votes else 0) + self._turn
 
     def bound(self, prefix_tokens: int, new_tokens: int) -> int:
-        """Return the tokens of a question: prompt and replies, and prompt, reply and question once more for each
-        verdict.
+        """Return the tokens of a question.
+
+        They are prompt and replies, and prompt, reply and question once more for each verdict.
         """
         written = ReplyingVerifier.bound(self, prefix_tokens, new_tokens) if self.votes else 0
         return written + (max(1, self.votes) * self._most_asked if self.verdict == "logprobs" else 0)
@@ -149,8 +153,9 @@ class VerdictVerifier(ReplyingVerifier):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenRm(VerdictVerifier):
-    """Scores a trajectory by the mean, over sampled chains of reasoning, of the probability that the model calls it
-    right.
+    """Scores a trajectory by the mean probability that the model calls it right.
+
+    The mean is over sampled chains of reasoning.
 
     Replies and prompts that are left out are counted in the solution's warnings, as by `judge`.
 
@@ -240,7 +245,9 @@ def _check_aspects(name: str, given: Any) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MultiAspect(VerdictVerifier):
-    """Scores a trajectory by the share of its aspects that a model approves, each asked about by a question of its own.
+    """Scores a trajectory by the share of its aspects that a model approves.
+
+    Each aspect is asked about by a question of its own.
 
     An aspect without a known verdict is left out of the mean; without any the score is NaN.
 

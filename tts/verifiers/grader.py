@@ -1,4 +1,7 @@
-"""A grader: a judge whose grade is read from the probabilities of the first token, not from a sampled reply."""
+"""A grader: a judge whose grade is read from the probabilities of the first token.
+
+No reply is sampled.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +36,9 @@ PAIR_QUESTION = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grader(AskingVerifier):
-    """Scores a trajectory by the expected grade, over the probabilities that the model gives to each grade as its first
-    token.
+    """Scores a trajectory by the expected grade.
+
+    The expectation is over the probabilities that the model gives to each grade as its first token.
 
     The score is the mean of (grade - 1) / (levels - 1), weighted by the probabilities of the grades alone. So tokens
     that are no grade do not count. Nothing is sampled, and equal prompts have equal scores.
@@ -122,7 +126,10 @@ class Grader(AskingVerifier):
     async def compare(
         self, problem: Problem, pairs: Sequence[tuple[Trajectory, Trajectory]], calls: Calls
     ) -> list[float]:
-        """Return for each pair how far the first is better, the mean of both orders; NaN if one of them is unknown."""
+        """Return for each pair how far the first is better, the mean of both orders.
+
+        It is NaN if one of the orders is unknown.
+        """
 
         async def verdicts(prompts: list[Prompt]) -> list[float]:
             return await self._grades_of(prompts, calls)
@@ -152,8 +159,11 @@ class Grader(AskingVerifier):
 def expected_grades(
     laws: NDArray[np.float64], unseen: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the expected grade by each law, from 0 to 1, and the largest share of the grades' probability that is not
-    shown.
+    """Return the expected grade by each law, from 0 to 1, and a bound on what is not shown.
+
+    The bound is the largest share of the grades' probability that is not shown.
+
+    That share is the largest one of the grades' probability.
 
     The expectation by the whole law differs from it by at most that share. Without any probability of a grade they are
     NaN and 1.

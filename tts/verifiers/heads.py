@@ -1,4 +1,7 @@
-"""Verifiers that read a value head of the model: a probe on the policy's hidden states, or a process model."""
+"""Verifiers that read a value head of the model.
+
+The head is a probe on the policy's hidden states, or a process model.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +33,9 @@ class _HeadVerifier(Verifier):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe(_HeadVerifier):
-    """Estimates after each step the probability that the solution ends right, from the policy's hidden state at the
-    step's end.
+    """Estimates after each step the probability that the solution ends right, by a probe.
+
+    It reads the policy's hidden state at the step's end.
 
     Source: Zhang et al., "Reasoning Models Know When They're Right: Probing Hidden States for Self-Verification"
     (2504.05419), a classifier on the states of a frozen model. Differs:
@@ -57,7 +61,9 @@ class Probe(_HeadVerifier):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessVerifier(_HeadVerifier):
-    """Estimates after each step the probability that the solution still leads to the right answer, by a process model.
+    """Estimates after each step the probability that the solution still leads to the right answer.
+
+    A process model gives it.
 
     Source: Lightman et al., "Let's Verify Step by Step" (2305.20050); trained on the policy's own rollouts as in Wang
     et al., "Math-Shepherd" (2312.08935). Differs: soft labels, and what else the model's card states.

@@ -1,4 +1,7 @@
-"""A generative judge: a model that reads the problem and a solution and replies with a verdict as JSON."""
+"""A generative judge: a model that reads the problem and a solution.
+
+It replies with a verdict as JSON.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,9 @@ CONSENSUS_QUESTION = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judge(ReplyingVerifier):
-    """Scores a trajectory by the mean of several replies of a model, each a score from 0 to 10, divided by 10.
+    """Scores a trajectory by the mean of several replies of a model.
+
+    Each reply is a score from 0 to 10, divided by 10.
 
     Replies are read leniently (`tts.verifiers.lenient_json`), but a score is never guessed. Unreadable replies are left
     out of the mean; if all are, the score is NaN. The solution's warnings state their number. Replies that are missing
@@ -131,8 +136,9 @@ class Judge(ReplyingVerifier):
     async def compare(
         self, problem: Problem, pairs: Sequence[tuple[Trajectory, Trajectory]], calls: Calls
     ) -> list[float]:
-        """Return for each pair how far the first is better, the mean of both orders; NaN if an order has no parsable
-        reply.
+        """Return for each pair how far the first is better, the mean of both orders.
+
+        It is NaN if an order has no parsable reply.
         """
 
         async def verdicts(prompts: list[Prompt]) -> list[float]:
@@ -141,8 +147,9 @@ class Judge(ReplyingVerifier):
         return await compare_in_both_orders(self.pair_question, problem, pairs, verdicts)
 
     async def choose(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls, by: str) -> list[float]:
-        """Return the share of replies that name each trajectory, over both orders; NaN for all if no reply can be
-        read.
+        """Return the share of replies that name each trajectory, over both orders.
+
+        It is NaN for all if no reply can be read.
         """
         count, prompts = len(trajectories), list[Prompt]()
         question, title = (self.list_question, "Solution") if by == "quality" else (self.consensus_question, "Reply")

@@ -42,8 +42,9 @@ def _check_hidden(name: str, hidden: Any) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatchTests(Verifier):
-    r"""Scores a patch by a test suite: 1 if all tests pass, else 0, or the share of tests that pass. It needs the
-    backend `Workspace`.
+    r"""Scores a patch by a test suite: 1 if all tests pass, else 0, or the share of tests that pass.
+
+    It needs the backend `Workspace`.
 
     The patch of a path is its last one; a path without one has the root's score. The suite runs in a fork of its own.
     Equal files are tested once.

@@ -22,8 +22,9 @@ MOST_VOTES, _MOST_TOKENS = 1024, 2**31
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskingVerifier(Verifier):
-    """The parameters of a verifier that asks a model. A path whose prompt is longer than `prompt_tokens` is not cut:
-    its score is NaN.
+    """The parameters of a verifier that asks a model.
+
+    A path whose prompt is longer than `prompt_tokens` is not cut: its score is NaN.
 
     Args:
         model: The role of the model that is asked.
@@ -55,7 +56,9 @@ class AskingVerifier(Verifier):
         return f"give {self.name}(prompt_tokens=…) that fits"
 
     def filled(self, record: ModelRecord | None, backend: Backend) -> Self:
-        """Return the verifier with `prompt_tokens` set, and with the number of times that the backend reads a prompt.
+        """Return the verifier with `prompt_tokens` set.
+
+        It also has the number of times that the backend reads a prompt.
 
         Raises:
             ConfigError: prompt and reply do not fit in the model's context, or a parameter does not fit the model.
@@ -78,8 +81,9 @@ class AskingVerifier(Verifier):
         return made
 
     def empty_prompts(self, problem: Problem) -> Sequence[Prompt]:
-        """Return the prompts that score a solution without text: those of a solution are longer by its tokens. None,
-        here.
+        """Return the prompts that score a solution without text; here none.
+
+        Prompts of a solution are longer by its tokens.
         """
         del problem
         return ()
@@ -138,8 +142,9 @@ class ReplyingVerifier(AskingVerifier):
     async def replies_to(
         self, prompts: Sequence[Prompt], read: Callable[[str], T | None], calls: Calls
     ) -> list[list[T]]:
-        """Return what is read of the replies for each prompt; failed and unreadable ones are left out. [] for a prompt
-        that is too long.
+        """Return what is read of the replies for each prompt.
+
+        Failed and unreadable replies are left out. A prompt that is too long has [].
 
         Args:
             prompts: The prompts to ask.
@@ -159,8 +164,9 @@ class ReplyingVerifier(AskingVerifier):
         return [[verdict for verdict in next(verdicts) if verdict is not None] if fit else [] for fit in fits]
 
     def bound(self, prefix_tokens: int, new_tokens: int) -> int:
-        """Return the tokens of a prompt, times the number of times it is read, plus those of all replies: a
-        constant.
+        """Return the tokens of a prompt, times the number of times it is read, plus those of all replies.
+
+        It is a constant.
         """
         del prefix_tokens, new_tokens
         return (self.votes + 1 if self.reads is None else self.reads) * self.room + self.votes * self.max_tokens
@@ -184,8 +190,9 @@ async def compare_in_both_orders(
     pairs: Sequence[tuple[Trajectory, Trajectory]],
     verdicts: Callable[[list[Prompt]], Awaitable[list[float]]],
 ) -> list[float]:
-    """Return how far the first of each pair is better, from 0 to 1: the mean over both orders; NaN if one of the two is
-    unknown.
+    """Return how far the first of each pair is better, from 0 to 1: the mean over both orders.
+
+    It is NaN if one of the two is unknown.
 
     Prompts that begin with the same solution follow one another, so that a server with a prefix cache reads that
     solution once.

@@ -21,7 +21,9 @@ from tts.verifiers.compatibility import check_one_token
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelfEvaluation(Verifier):
-    """Appends the question whether the policy would do better if it started over, to a complete or partial solution.
+    """Appends the question whether the policy would do better if it started over.
+
+    It is appended to a complete or partial solution.
 
     score = P(no) / (P(yes) + P(no)), the predicted probability that the solution does at least as well as a new one.
 

@@ -20,7 +20,9 @@ def _check_seed(name: str, value: Any) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToyVerifier(Verifier):
-    """Judges for each step whether all results so far are right; each verdict is flipped with probability `error`.
+    """Judges for each step whether all results so far are right.
+
+    Each verdict is flipped with probability `error`.
 
     A step judged right scores 1 - error, one judged wrong scores error: the probability of being right given the
     verdict, at even prior odds. error=0 is a perfect verifier, error=0.5 a constant one. A verdict depends on the text

@@ -1,3 +1,4 @@
-"""Mathematical answers read and compared: `syntax` reads them, `values` computes them, `keys` names equal ones by one
-text.
+"""Mathematical answers read and compared.
+
+The module `syntax` reads them, `values` computes them, and `keys` names equal ones by one text.
 """

@@ -1,4 +1,4 @@
-"""Numbers of the working precision, what variables stand for, and the text that equal numbers have in common."""
+"""Numbers of the working precision, values of variables, and the text that equal numbers share."""
 
 from __future__ import annotations
 
@@ -45,8 +45,9 @@ def hashed(text: str) -> Value:
 
 
 def variable(name: str, point: int) -> Value:
-    """Return what a variable stands for at a point. At point 0 all are positive, at point 1 negative; then by the bits
-    of the name.
+    """Return the value of a variable at a point.
+
+    At point 0 all values are positive, and at point 1 negative. At later points the bits of the name decide.
     """
     value = hashed(f"{name} at {point}")
     code = (
@@ -59,7 +60,10 @@ def variable(name: str, point: int) -> Value:
 
 
 def digest(value: Value) -> str:
-    """Return a text that equal values have in common: "p/q" for a short rational, else a hash of its first bits."""
+    """Return a text that equal values have in common.
+
+    It is "p/q" for a short rational, else a hash of the value's first bits.
+    """
     if isinstance(value, Fraction):
         return rational_key(value)
     if is_real(value) and (exact := _rational(value)) is not None:

@@ -1,4 +1,6 @@
-r"""One text for all answers that are equal: two answers are equivalent exactly where their keys are equal.
+r"""Keys of answers: two answers are equivalent exactly where their keys are equal.
+
+All answers that are equal have one text as their key.
 
 So equality is reflexive, symmetric and transitive, whatever is compared. An answer that is not understood, or whose
 work exceeds the bounds, is equal only to itself as written in normal form.

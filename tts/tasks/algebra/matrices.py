@@ -42,8 +42,9 @@ def cells_of(body: str) -> list[list[str]]:
 
 
 def evaluate(text: str) -> Matrix | Node:
-    r"""Return the matrix, or the number, that an expression with matrices has; a matrix between single bars is its
-    determinant.
+    r"""Return the matrix, or the number, that an expression with matrices has.
+
+    A matrix between single bars is its determinant.
 
     Raises:
         UndecidedError: it is not understood, the shapes do not fit, or it would take too much work.

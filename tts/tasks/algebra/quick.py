@@ -31,7 +31,9 @@ def as_written(form: str) -> str:
 
 
 def collection(parts: Parts, keys: Sequence[str], *, inner: bool = False) -> str:
-    """Return the key of a collection from those of its items: in order, or sorted where the order means nothing.
+    """Return the key of a collection from those of its items.
+
+    They are in order, or sorted where the order means nothing.
 
     Args:
         parts: The kind of the collection, with its items.

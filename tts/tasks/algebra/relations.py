@@ -31,15 +31,18 @@ _PLANE: frozenset[str] = frozenset("xy")
 
 
 def split_relation(text: str) -> tuple[list[str], list[str]]:
-    """Return the sides of a relation and the signs between them ("=", "<", "<=", ">", ">=", "!=", "in"); one side where
-    it is none.
+    """Return the sides of a relation and the signs between them; one side where a text is none.
+
+    The signs are "=", "<", "<=", ">", ">=", "!=" and "in".
     """
     sides, signs = split_outside(text, _SIGN)
     return sides, [_SIGNS[sign] for sign in signs]
 
 
 def fingerprint(node: Node, signs: int = 1, given: dict[str, Value] | None = None) -> str:
-    """Return a text that equal expressions have in common: the value of a constant, else the values at all points.
+    """Return a text that equal expressions have in common.
+
+    It is the value of a constant, else the values at all points.
 
     Raises:
         UndecidedError: it has no value, or would take too much work.
@@ -71,8 +74,9 @@ def _solve(difference: Node, name: str, point: int) -> tuple[Value, Value] | Non
 
 
 def equation(sides: Sequence[str]) -> str:
-    """Return the key of an equation: that of its value where it gives a value to one variable or to y, else of all its
-    solutions.
+    """Return the key of an equation.
+
+    It is that of a value where the equation gives one to a variable or to y, else that of all solutions.
 
     Raises:
         UndecidedError: it is not understood.
@@ -150,8 +154,9 @@ def _proportions(difference: Node, *, signed: bool = False) -> str:
 
 
 def assigned_name(text: str) -> str | None:
-    """Return the name of the variable that an equation gives a value to, as written on its left side; None where it is
-    none.
+    """Return the name of the variable that an equation gives a value to; None where there is none.
+
+    The name is as written on the left side.
     """
     sides, signs = split_relation(text)
     if len(sides) != 2 or signs != ["="]:
@@ -165,8 +170,9 @@ def assigned_name(text: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """An end of an interval: a number or an infinity, the key that it is written by, and whether it belongs to the
-    interval.
+    """An end of an interval: a number or an infinity.
+
+    It has the key that it is written by, and whether it belongs to the interval.
     """
 
     value: Value  # a real number; None: infinite
@@ -267,7 +273,10 @@ def without(parts: Iterable[Interval], removed: Sequence[Interval]) -> list[Inte
 
 
 def key_of(parts: Sequence[Interval]) -> str:
-    """Return the key of a union of disjoint intervals in order: one interval is written as a pair in its brackets."""
+    """Return the key of a union of disjoint intervals in order.
+
+    One interval is written as a pair in its brackets.
+    """
     if not parts:
         return EMPTY
     if all(low.key == high.key for low, high in parts):

@@ -1,5 +1,6 @@
-r"""Computes an expression: exactly where it is rational, else to more digits than two different answers can have in
-common.
+r"""Computation of expressions: exact where they are rational, else to a fixed high precision.
+
+Two different answers cannot have so many digits in common.
 
 A variable stands for fixed numbers in turn, so two expressions with equal values at all of them are equal. The points
 have every combination of signs for any two letters: `\sqrt{x^2}` is `|x|`, not `x`. Roots of odd order of negative

@@ -1,5 +1,6 @@
-"""Countdown: reach a target from given numbers, each used exactly once, with + - and *. Many ways may lead there, and
-most do not.
+"""Countdown: reach a target from given numbers, each used exactly once, with + - and *.
+
+Many ways may lead there, and most do not.
 
 Two answers are the same where they use the same numbers and come to the same value; so every right answer is one class,
 and a problem's reference answer is any expression that solves it.
@@ -55,8 +56,9 @@ class CountdownProblem:
 
 
 def read(written: str) -> CountdownProblem | None:
-    """Return the problem that a text asks, or None where it is none: "Reach 39 with 17 22.", "Use 3, 5 and 7 to make
-    36", and the like.
+    """Return the problem that a text asks, or None where the text asks none.
+
+    Such texts are "Reach 39 with 17 22.", "Use 3, 5 and 7 to make 36", and the like.
     """
     for pattern in _ASKED:
         if found := pattern.fullmatch(" ".join(written.split())):
@@ -65,7 +67,9 @@ def read(written: str) -> CountdownProblem | None:
 
 
 def draw(count: int, split: Split, seed: int, index: int) -> CountdownProblem:
-    """Return problem number `index` of an endless series. Results on the way and the target are from 1 to 99.
+    """Return problem number `index` of an endless series.
+
+    Results on the way and the target are from 1 to 99.
 
     Args:
         count: The count of numbers, 2 to 6, each from 1 to 25.
@@ -109,7 +113,9 @@ def may_have(step: Step) -> bool:
 
 
 def composed(found: list[Step]) -> Expression | None:
-    """Return the expression that steps make of their first operands, or None where they do not come down to one.
+    """Return the expression that steps make of their first operands.
+
+    It is None where the steps do not come down to one expression.
 
     A result is used where it is next written as an operand; the newest of equal results first.
     """

@@ -1,5 +1,6 @@
-"""Countdown as a task: the answer is the expression that the steps compose, and what makes it right is its numbers and
-its value.
+"""Countdown as a task: the answer is the expression that the steps compose.
+
+Its numbers and its value make it right.
 """
 
 from __future__ import annotations
@@ -47,12 +48,16 @@ class CountdownTask(LinesTask):
         return f"{_read(asked_text(problem, self.name)).text}\n"
 
     def is_finished(self, text: str) -> bool:
-        """Whether the last line that is not empty is "A: " and a number or an expression, and its newline is there."""
+        """Return whether the last line that is not empty is an answer line, ended by a newline.
+
+        An answer line is "A: " and a number or an expression.
+        """
         return text.endswith("\n") and _parse_answer_line(text.rstrip().rpartition("\n")[2]) is not None
 
     def extract(self, text: str) -> str | None:
-        """Return the expression of the last answer line, or what the steps before it compose; None without such a line
-        or expression.
+        """Return the expression of the last answer line, or what the steps before it compose.
+
+        It is None without such a line or expression.
         """
         found: Expression | None = None
         steps: list[str] = []
@@ -66,8 +71,9 @@ class CountdownTask(LinesTask):
         return None if found is None else expression_text(found)
 
     def canonical(self, answer: str) -> str:
-        """Return the value of an expression and its numbers in order, and any other text with its spaces and case
-        folded.
+        """Return the value of an expression and its numbers in order.
+
+        Any other text is returned with its spaces and case folded.
         """
         expression = parsed(answer)
         if expression is None:

@@ -1,6 +1,4 @@
-"""Expressions of whole numbers with +, - and *: their text, their reader, and the order in which they are worked
-out.
-"""
+"""Expressions of whole numbers with +, - and *: their text, their reader, and their steps in order."""
 
 from __future__ import annotations
 
@@ -50,7 +48,7 @@ def apply(operator: str, left: int, right: int) -> int:
 
 
 def text(expression: Expression) -> str:
-    """Return the expression with no more parentheses than its order of work needs: "12 + 7 * 3", "8 - (3 + 4)"."""
+    """Return the text of an expression with the fewest parentheses: "12 + 7 * 3", "8 - (3 + 4)"."""
     if isinstance(expression, int):
         return str(expression)
     own = _PRECEDENCE[expression.operator]
@@ -72,8 +70,9 @@ def numbers(expression: Expression) -> Iterator[int]:
 
 
 def steps(expression: Expression) -> list[Step]:
-    """Return the steps of an expression, one for each operation, operands before it and the left one first; none for a
-    number.
+    """Return the steps of an expression, one for each operation; none for a number.
+
+    Steps of operands come before their operation's, those of the left one first.
     """
     found: list[Step] = []
 

@@ -1,4 +1,6 @@
-"""Problems of the arithmetic family: seeded, endless, of a stated difficulty, in three splits that share no expression.
+"""Problems of the arithmetic family: seeded, endless, and of a stated difficulty.
+
+They are in three splits that share no expression.
 
 An expression belongs to one split by the hash of its text. So the splits are disjoint by construction, whoever draws
 from them with whatever seed. Besides, some pairs of operands are held out: no worked solution of the training split has
@@ -100,8 +102,9 @@ def _is_choice(operators: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A problem of the family. text: of the problem. expression: whose value is the answer. difficulty: as
-    requested.
+    """A problem of the family, with its text, its expression and its requested difficulty.
+
+    The value of the expression is the answer.
     """
 
     text: str
@@ -126,8 +129,9 @@ def split_of(expression: Expression) -> Split:
 
 
 def held_out(step: Step) -> bool:
-    """Whether a step's pair of operands is kept out of the training split. Sums and products count the same both ways
-    round.
+    """Return whether a step's pair of operands is kept out of the training split.
+
+    Sums and products count the same in both orders.
     """
     if max(abs(step.left), abs(step.right)) < 10:
         return False

@@ -1,4 +1,7 @@
-"""Judges solutions line by line, each line given those before it, so that an error counts once, where it is made."""
+"""Judgement of solutions line by line.
+
+Each line is given those before it, so an error counts once, where it is made.
+"""
 
 from __future__ import annotations
 

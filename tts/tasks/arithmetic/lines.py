@@ -1,5 +1,6 @@
-r"""Solutions in lines, the language of the embedded models: "3 + 4 = 7\n7 - 2 = 5\nA: 5\n". Their steps, and their
-answers.
+r"""Solutions in lines, the language of the embedded models: "3 + 4 = 7\n7 - 2 = 5\nA: 5\n".
+
+The module has their steps, and their answers.
 """
 
 from __future__ import annotations
@@ -71,8 +72,9 @@ class LinesTask(Task):
         return self.tokens[kind]
 
     def extract(self, text: str) -> str | None:
-        """Return the number of the last "A:" line, else a number that is boxed or stands after another marker, else
-        None.
+        """Return the number of the last "A:" line, else another stated number, else None.
+
+        The other number is boxed or stands after another marker.
         """
         numbers = _ANSWER_LINE.findall(text)
         if numbers and numbers[-1].isdigit():

@@ -1,5 +1,6 @@
-r"""What the model pocket was trained on: arithmetic asked in plain text and worked out in lines, anew or after earlier
-attempts.
+r"""The training task of the model pocket: arithmetic asked in plain text and worked out in lines.
+
+A solution is written anew or after earlier attempts.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ MOST_ATTEMPTS: Final = 4  # in a prompt; the model was trained on no more
 
 
 class PocketTask(LinesTask):
-    """Expressions of whole numbers and stories of one person's things, for the model pocket, which can read nothing
-    else.
+    """Expressions of whole numbers and stories of one person's things, for the model pocket.
+
+    That model can read nothing else.
 
     Prompts are text: the problem as it was written in training ("What is 2x3 ?" becomes "2 * 3") and a newline; for
     "revise", after that the last four attempts at most, each followed by a line "Again".
@@ -35,7 +37,9 @@ class PocketTask(LinesTask):
     tokens = MappingProxyType({"solve": 60, "step": 10, "revise": 60})
 
     def prompt(self, problem: Problem, kind: str = "solve", texts: Sequence[str] = ()) -> str:
-        """Return the text that the model continues; "revise" takes the last four of `texts` at most, oldest first.
+        """Return the text that the model continues.
+
+        The kind "revise" takes the last four of `texts` at most, oldest first.
 
         Raises:
             ConfigError: the problem is none of the family (the message says why); `kind` is another; or "revise" has no

@@ -1,5 +1,6 @@
-"""Reads questions as problems of the family, which are expressions and stories; other texts are refused with a
-reason.
+"""Reading of questions as problems of the family, which are expressions and stories.
+
+Other texts are refused with a reason.
 """
 
 from __future__ import annotations
@@ -68,8 +69,9 @@ def asked_text(problem: Problem, task: str) -> str:
 
 @lru_cache(maxsize=4096)
 def read(written: str) -> Asked:
-    """Return the problem that a text asks: an expression, bare or in a question ("What is 3 + 4?"), or one of our
-    stories.
+    """Return the problem that a text asks.
+
+    It is an expression, bare or in a question ("What is 3 + 4?"), or one of the family's stories.
 
     Raises:
         ConfigError: it is neither, or passes what all problems of the family keep to; with the reason.

@@ -1,4 +1,6 @@
-"""Arithmetic as a story of a person who gains and loses things, written from templates and read back exactly.
+"""Arithmetic as a story of a person who gains and loses things.
+
+It is written from templates and read back exactly.
 
 A story is a start and a chain of events, each of which is one or two operations on the result so far; so its expression
 leans left.
@@ -36,8 +38,10 @@ _QUESTION = "How many {items} are there now?"
 
 @dataclass(frozen=True, slots=True)
 class StoryEvent:
-    """One event of a story. kind: a key of `EVENTS`. template: index among them. first, second: N and M; second is 0
-    without M.
+    """One event of a story.
+
+    `kind` is a key of `EVENTS`, and `template` an index among its templates. `first` and `second` are N and M;
+    `second` is 0 without M.
     """
 
     kind: str
@@ -88,7 +92,10 @@ def _render_story(template: str, story: Story, first: int = 0, second: int = 0) 
 
 
 def words() -> list[str]:
-    """Return every word that a story can hold, as it stands there first in a text or after a space; sorted."""
+    """Return every word that a story can hold, sorted.
+
+    Words are as they stand in a story, first in a text or after a space.
+    """
     templates = [_START, _QUESTION, *(template for kind in EVENTS.values() for template in kind)]
     plain = {word for template in templates for word in re.findall(r"(?<!\{)\b[A-Za-z]+\b(?!\})", template)} - {
         "N",
@@ -122,7 +129,10 @@ _READ_EVENTS = [(kind, i, _pattern(one)) for kind, templates in EVENTS.items() f
 
 
 def read(written: str) -> Story | None:
-    """Return the story of a text, or None where it is not of this form; spaces and line breaks count alike."""
+    """Return the story of a text, or None where the text is not of this form.
+
+    Spaces and line breaks count alike.
+    """
     found = _reading(written)
     return found if isinstance(found, Story) else None
 
@@ -134,7 +144,10 @@ def fault(written: str) -> str | None:
 
 
 def is_meant(written: str) -> bool:
-    """Whether a text is meant as such a story, right or not: at least one of its sentences could be in one."""
+    """Return whether a text is meant as such a story, right or not.
+
+    At least one of its sentences could be in a story.
+    """
     patterns = [_READ_START, _READ_QUESTION, *(pattern for _, _, pattern in _READ_EVENTS)]
     return any(pattern.fullmatch(sentence) for sentence in _sentences(written) for pattern in patterns)
 

@@ -1,1 +1,4 @@
-"""The normal forms of mathematical answers: characters, kinds, units, numbers and their structure, without a parser."""
+"""The normal forms of mathematical answers, without a parser.
+
+They cover characters, kinds, units, numbers and their structure.
+"""

@@ -101,8 +101,9 @@ _AS_LATEX = _table()
 
 
 def as_latex(text: str) -> str:
-    """Return a text with these characters in LaTeX. Raised and lowered digits in a row are one exponent, or one
-    index.
+    """Return a text with these characters in LaTeX.
+
+    Raised digits in a row are one exponent, and lowered ones one index.
     """
     if text.isascii():
         return text

@@ -66,8 +66,9 @@ _LONGEST = 60
 
 
 def kind_form(text: str, *, dash: bool = False) -> str | None:
-    """Return the one spelling of a time, a date, a range, or a number that names a thing; None where a text is none of
-    these.
+    """Return the one spelling of a time, a date, a range, or a number that names a thing.
+
+    It is None where a text is none of these.
 
     Args:
         text: An answer without dollar signs, units and LaTeX spaces. A form that this function returned is its own

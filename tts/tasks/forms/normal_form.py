@@ -169,8 +169,9 @@ _SHORT_WORDS = frozenset({"no", "yes", "odd", "all", "one", "two", "six", "ten",
 
 
 def normal_form(answer: str) -> str:
-    """Return the normal form of an answer: "p/q" or "p" for a rational, folded lower case for words, else tidied
-    LaTeX.
+    """Return the normal form of an answer.
+
+    It is "p/q" or "p" for a rational, folded lower case for words, else tidied LaTeX.
     """
     if len(answer) > MAX_CHARACTERS:
         return " ".join(answer.split())
@@ -253,7 +254,10 @@ def _kind_of(text: str, *, dash: bool) -> str | None:
 
 
 def is_name(text: str) -> bool:
-    r"""Whether a text names a quantity that gets a value: `x_1`, `f(x)`, `AB`, `\frac{dy}{dx}`, "Total cost"."""
+    r"""Return whether a text names a quantity that gets a value.
+
+    Such names are `x_1`, `f(x)`, `AB`, `\frac{dy}{dx}` and "Total cost".
+    """
     text = text.strip()
     if text in ("e", "i", r"\pi"):
         return False
@@ -335,8 +339,9 @@ def _root(match: re.Match[str]) -> str:
 
 
 def is_words(text: str) -> bool:
-    """Whether a text is words rather than a product of variables: only letters, and a word that is long, or short and
-    known.
+    """Return whether a text is words rather than a product of variables.
+
+    Words have only letters, and one of them is long, or short and known.
     """
     if _WORDS.fullmatch(text) is None:
         return False

@@ -1,5 +1,6 @@
-r"""Exact rationals as people write them: `-3`, `0.50`, `7/4`, `\frac{7}{4}`, `1\frac{3}{4}`, `0.\overline{3}`, `0.(3)`,
-`1.5\times10^3`.
+r"""Exact rationals as people write them.
+
+Examples are `-3`, `0.50`, `7/4`, `\frac{7}{4}`, `1\frac{3}{4}`, `0.\overline{3}`, `0.(3)` and `1.5\times10^3`.
 """
 
 from __future__ import annotations
@@ -43,8 +44,9 @@ def length_of(value: Fraction) -> int:
 
 
 def rational_key(value: Fraction) -> str:
-    """Return the one text of a rational: "p/q" or "p" where it is short, else in base sixteen, which takes linear
-    time.
+    """Return the one text of a rational.
+
+    It is "p/q" or "p" where it is short, else in base sixteen, which takes linear time.
     """
     return str(value) if length_of(value) <= SHORT else f"rational {value.numerator:x}/{value.denominator:x}"
 

@@ -1,4 +1,7 @@
-"""Answers in words: numbers, counted quantities, times of day, and statements that there is no solution."""
+"""Answers in words.
+
+They are numbers, counted quantities, times of day, and statements that there is no solution.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,10 @@ _SAME = {
 
 
 def counted(text: str) -> str:
-    """Return a quantity without a word of scale ("3 million"), and without a unit after it; any other text as it is."""
+    """Return a quantity without a word of scale ("3 million"), and without a unit after it.
+
+    Any other text is returned as it is.
+    """
     match = _COUNTED.fullmatch(text)
     if match is None or (match[3] is not None and not is_unit_text(match[3])):
         return text
@@ -50,7 +56,10 @@ def counted(text: str) -> str:
 
 
 def spoken(text: str) -> str:
-    """Return words in folded case; a number in digits, and a statement that there is no solution as the empty set."""
+    """Return words in folded case.
+
+    A number is returned in digits, and a statement that there is no solution as the empty set.
+    """
     words = text.casefold()
     if _NOTHING.fullmatch(words) is not None:
         return r"\emptyset"

@@ -35,8 +35,9 @@ class Parts:
 
 
 def top_level_parts(text: str) -> Parts:
-    """Return the brackets around a text, of any kind, and its outermost items. Text with unbalanced brackets is one
-    item.
+    """Return the brackets around a text, of any kind, and its outermost items.
+
+    Text with unbalanced brackets is one item.
     """
     whole = Parts(("", ""), (text,))
     depth = 0
@@ -69,7 +70,10 @@ def _cut(text: str, begin: int, end: int, separators: list[int]) -> tuple[str, .
 
 
 def unwrapped(text: str, opening: str) -> str:
-    """Return a text without the pairs of brackets around all of it; only brackets in `opening` are removed."""
+    """Return a text without the pairs of brackets around all of it.
+
+    Only brackets in `opening` are removed.
+    """
     while text and text[0] in opening:
         parts = top_level_parts(text)
         if parts.brackets != (text[0], _OPENING[text[0]]) or len(parts.items) != 1:

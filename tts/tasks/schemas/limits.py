@@ -1,5 +1,6 @@
-"""Limits on schemas from clients, checked before anything is spent: a schema beyond them costs no more than a look at
-it.
+"""Limits on schemas from clients, checked before anything is spent.
+
+A schema beyond them costs no more than a look at it.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Validation by jsonschema with a meter: every keyword pays steps for what it reads, and patterns are matched in linear
-time.
+"""Validation by jsonschema with a meter.
+
+Every keyword pays steps for what it reads, and patterns are matched in linear time.
 """
 
 from __future__ import annotations

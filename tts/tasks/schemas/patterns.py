@@ -1,4 +1,6 @@
-"""Regular expressions in linear time: patterns of schemas are matched by an automaton, never by backtracking.
+"""Regular expressions in linear time.
+
+Patterns of schemas are matched by an automaton, never by backtracking.
 
 Idea: the pattern is parsed as `re` parses it, and its tree becomes an automaton. A search keeps the set of reachable
 states, so each

@@ -1,5 +1,6 @@
-"""The process that `tts.tasks.schemas.validation` asks: {"schema": …, "value": …, "steps": …} is answered with
-{"valid": …, "steps": …}.
+"""The process that `tts.tasks.schemas.validation` asks.
+
+It answers {"schema": …, "value": …, "steps": …} with {"valid": …, "steps": …}.
 
 Run it with `python -m tts.tasks.schemas.schema_worker`. Schema and value are JSON texts; "valid" is null where the
 steps were too few.

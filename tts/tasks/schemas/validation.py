@@ -1,4 +1,6 @@
-"""Schemas with a bound: a cheap value is validated here, any other in a process that is killed at its time limit.
+"""Validation by schemas with a bound on its cost.
+
+A cheap value is validated here, any other in a process that is killed at its time limit.
 
 Idea: every keyword pays steps (`tts.tasks.schemas.metering`), and patterns are automata. So what a validation may take
 is known as it runs:

@@ -56,8 +56,9 @@ class SchemaGraph:
         return found + [name for part in self.parts.values() for name in part.get("patternProperties", ())]
 
     def expansion(self) -> int:
-        """Return the number of subschemas with every reference written out; a part that leads back to itself is written
-        out once.
+        """Return the number of subschemas with every reference written out.
+
+        A part that leads back to itself is written out once.
 
         Raises:
             RecursionError: They are nested too deeply.
@@ -92,7 +93,9 @@ class SchemaGraph:
 
 
 def schema_graph(schema: Mapping[str, Any], kind: Any, resolver: Any) -> SchemaGraph:
-    """Return the subschemas of a schema; every reference is looked up, which validation does only when it reaches it.
+    """Return the subschemas of a schema, with every reference looked up.
+
+    Validation looks a reference up only when it reaches it.
 
     Args:
         schema: A schema that is valid by its metaschema.

@@ -51,7 +51,10 @@ class NotWrittenOutError(Exception):
 
 
 def spliced(body: Iterable[ast.stmt]) -> list[ast.stmt]:
-    """Return statements with those below `if __name__ == "__main__"` in its place, and `a, b = x, y` as two."""
+    """Return statements with those below `if __name__ == "__main__"` in its place.
+
+    The statement `a, b = x, y` is returned as two.
+    """
     found: list[ast.stmt] = []
     for statement in (part for whole in body for part in _apart(whole)):
         if isinstance(statement, ast.If) and ast.unparse(statement.test) in (
@@ -104,8 +107,9 @@ def as_assertions(body: Iterable[ast.stmt]) -> list[ast.stmt]:
 
 
 def is_idle(statement: ast.stmt) -> bool:
-    """Whether a statement does nothing, or prints what is there already, which would take what is expected to the
-    program's process.
+    """Return whether a statement does nothing, or prints what is there already.
+
+    Such a print would take what is expected to the program's process.
     """
     value = statement.value if isinstance(statement, ast.Expr) else None
     if value is None or isinstance(value, ast.Constant):
@@ -277,8 +281,9 @@ class Definitions:
         ]
 
     def uncalled(self) -> list[ast.stmt]:
-        """Return calls of the functions `test_…` without parameters and of the test cases, for tests that call
-        nothing.
+        """Return calls of test functions and test cases, for tests that call nothing.
+
+        The functions are those named `test_…` without parameters.
         """
         names = [name for name, f in self.functions.items() if name.startswith("test") and not ast.unparse(f.args)]
         return ast.parse(
@@ -337,7 +342,9 @@ def _risky(nodes: list[ast.AST]) -> Iterator[str]:
 
 
 def test_methods(case: ast.ClassDef) -> list[list[ast.stmt]]:
-    """Return the bodies of the test methods of a case in the order of their names, with its assertions as statements.
+    """Return the bodies of the test methods of a case in the order of their names.
+
+    The assertions of the case become statements.
 
     Raises:
         NotWrittenOutError: the case has more than such methods, or they use more of it.

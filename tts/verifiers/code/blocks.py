@@ -14,7 +14,9 @@ _READS: Final = re.compile(r"\binput\s*\(|\bstdin\b|\bopen\s*\(\s*0\b|\bfileinpu
 
 
 def code_blocks(text: str) -> list[str]:
-    """Return the fenced blocks that are marked as Python or have no language, without the indent of their fences.
+    """Return the fenced blocks that are marked as Python or have no language.
+
+    They are without the indent of their fences.
 
     Fences are those of CommonMark: at least three backticks or tildes, closed by as many of them. A block that is not
     closed reaches to the next fence with a language of Python, or to the end.

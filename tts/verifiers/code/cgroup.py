@@ -1,5 +1,8 @@
-"""A control group of its own for the processes of a program, where this process may make one: the kernel bounds their
-memory as a whole.
+"""The control group of a program's processes.
+
+The kernel bounds their memory as a whole, where this process may make such a group.
+
+The kernel bounds their memory as a whole, where this process may make such a group.
 
 It counts all memory: private, shared, files in memory and the kernel's own. Version 2 and the memory hierarchy of
 version 1 are used.

@@ -1,5 +1,6 @@
-"""Conditions on the values that a program's process sends: the parts of an assertion that it evaluates, and those that
-are decided here.
+"""Conditions on the values that a program's process sends.
+
+That process evaluates some parts of an assertion, and the others are decided here.
 """
 
 from __future__ import annotations
@@ -74,8 +75,9 @@ def said_of(values: Sequence[Wire], index: int) -> Wire:
 
 
 def condition_of(node: ast.expr, parts: AskedParts) -> Condition:
-    """Return a condition on the values of a step, with each expression that is no data asked of the program's
-    process.
+    """Return a condition on the values of a step.
+
+    Each expression that is no data is asked of the program's process.
     """
     match node:
         case ast.BoolOp(op=op, values=operands):

@@ -1,5 +1,6 @@
-"""Tests of programs as JSON: texts on standard input with the output that is expected, and calls of a function with its
-result.
+"""Tests of programs as JSON.
+
+They are texts on standard input with the output that is expected, and calls of a function with its result.
 
     [{"stdin": "3 4", "stdout": "7"}, …]
     [{"function": "add", "arguments": [3, 4], "returns": 7}, …]

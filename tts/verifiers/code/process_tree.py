@@ -66,7 +66,10 @@ def unlinked(processes: Iterable[int]) -> int:
 
 
 def held_in(folder: str) -> int | None:
-    """Return the bytes of the files in a folder; None if there are too many, or they are nested too deeply."""
+    """Return the bytes of the files in a folder.
+
+    It is None if there are too many, or they are nested too deeply.
+    """
     total = files = 0
     below = [(folder, 0)]
     while below:

@@ -210,7 +210,9 @@ def _line(failure: BaseException) -> str:
 
 
 def encode(value: Any, left: list[int], depth: int = 0) -> Wire:
-    """Return a value as JSON, by its plain data; an object that is not plain data is {"o": the name of its type}.
+    """Return a value as JSON, by its plain data.
+
+    An object that is not plain data is {"o": the name of its type}.
 
     A subclass of a plain type is encoded by the data of that type, whatever methods it has. Numbers of other types are
     encoded by their exact value; mappings and sets of other types as dict and set.

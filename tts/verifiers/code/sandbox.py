@@ -1,4 +1,6 @@
-"""Runs an untrusted program with its tests in a sandbox, and returns an outcome for every way in which it may end.
+"""Run of an untrusted program with its tests in a sandbox.
+
+The result has an outcome for every way in which the program may end.
 
 The sandbox contains the accidents of generated programs: endless loops, forks, floods of output, deleted files, open
 connections. It uses Landlock; a root of its own with one writable folder; namespaces of users, network, processes and
@@ -50,7 +52,10 @@ _OF_THE_SANDBOX, _OF_THE_PROGRAM = {"refused", "status"}, {"error", "kind", "ste
 
 
 class ProgramOutcome(StrEnum):
-    """How a program ended: its tests passed or failed, it raised or crashed, or it passed a limit and was killed."""
+    """The outcome of a program.
+
+    Its tests passed or failed, it raised or crashed, or it passed a limit and was killed.
+    """
 
     PASSED = "passed"
     FAILED = "failed"
@@ -91,8 +96,9 @@ class ProgramResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxLimits:
-    """Limits of a program: seconds, bytes of memory, concurrent processes, bytes of output, bytes of files in its
-    folder.
+    """The limits of a program on time, memory, processes, output and files.
+
+    They are seconds, bytes of memory, concurrent processes, bytes of output, and bytes of files in its folder.
 
     Tests in JSON have `seconds` each. `total`: seconds of all of them together; None: as many as the tests have.
     """
@@ -365,8 +371,9 @@ def steps_of(tests: str) -> CodeTests:
 
 
 def judged(said: Mapping[str, Any], tests: CodeTests, output: str, seconds: float = 0.0) -> ProgramResult:
-    """Return the outcome of a program from its report (see `program.run_program`), which the program may have written
-    itself.
+    """Return the outcome of a program from its report (see `program.run_program`).
+
+    The program may have written the report itself.
     """
     if "error" in said:
         kind = _KINDS.get(str(said.get("kind")), ProgramOutcome.ERROR)

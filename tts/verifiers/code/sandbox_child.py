@@ -62,7 +62,9 @@ def landlock_version() -> int:
 
 
 def isolate(config: dict[str, Any]) -> bool:
-    """Enter new namespaces of users, network, processes, System V IPC and mounts, with a root of their own.
+    """Enter new namespaces with a root of their own.
+
+    They are of users, network, processes, System V IPC and mounts.
 
     The root has the folder, shared memory, plain devices, and read-only what a Python program reads. All else is out of
     view: files, and sockets by their path. The folder and shared memory lie in memory and hold `limits["file"]` bytes
@@ -198,8 +200,11 @@ def _set_mount(what: str, path: bytes, flags: int, *, on: int = 0, off: int = 0)
 
 
 def restrict(folder: str, readable: list[str]) -> None:
-    """Give up all rights on files except to read and execute `readable` paths, to use plain devices, and all rights in
-    the folder.
+    """Give up all rights on files except those that a program needs.
+
+    The process may read and execute `readable` paths, use plain devices, and do all in the folder.
+
+    Left are to read and execute `readable` paths, to use plain devices, and all rights in the folder.
 
     Raises:
         RefusedError: Landlock is not available.
@@ -230,8 +235,9 @@ def restrict(folder: str, readable: list[str]) -> None:
 
 
 def limit(limits: dict[str, int], others: int) -> None:
-    """Set limits on memory, processor time, open files and their size, and on processes beyond the `others` of the same
-    user.
+    """Set limits on memory, processor time, open files and their size, and on processes.
+
+    The limit on processes is beyond the `others` of the same user.
     """
     kinds = {
         # twice, so that the parent sees that the limit is passed
@@ -324,7 +330,10 @@ def _sweep() -> None:
 
 
 def main() -> int:
-    """Isolate this process and run the program of the configuration on standard input; return the exit code."""
+    """Isolate this process and run the program that is configured; return the exit code.
+
+    The configuration is read from standard input.
+    """
     report, control = map(int, sys.argv[1:])
     config = json.loads(sys.stdin.buffer.read())
     _libc.prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)

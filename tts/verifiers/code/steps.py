@@ -1,4 +1,6 @@
-"""Tests of programs, split into what the program's process evaluates and what is decided out of its reach.
+"""Tests of programs, split in two.
+
+One part is evaluated by the program's process, and the other is decided out of its reach.
 
 An assertion that compares a call with plain data is split in two. The program's process evaluates an expression, and
 this process decides a condition on its value. Loops over literals, and test functions of assertions alone, are written

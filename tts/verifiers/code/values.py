@@ -1,4 +1,6 @@
-"""Plain data: the values of expressions of literals, and their comparison with the values that a program sends.
+"""Plain data: the values of expressions of literals.
+
+They are compared with the values that a program sends.
 
 The values come from an untrusted process, as `program.encode` writes them. They are compared as texts that equal values
 share, so that no method of the program and no crafted hash takes part. Anything malformed equals nothing.
@@ -147,8 +149,9 @@ def wire(value: Any) -> Wire:
 
 
 def key(value: Wire, mark: str = "sent") -> str:
-    """Return a text that two values share exactly where `==` holds for them as plain data; NaN and objects equal
-    nothing.
+    """Return a text that two values share exactly where `==` holds for them as plain data.
+
+    NaN and objects equal nothing.
 
     Raises:
         ValueError, TypeError, …: the value is malformed.

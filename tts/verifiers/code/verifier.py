@@ -55,7 +55,9 @@ def _check_own_tests(name: str, tests: Any) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Code(Verifier):
-    """Scores the Python program in a solution by unit tests: 1 if all pass, else 0, or the share of tests that pass.
+    """Scores the Python program in a solution by unit tests.
+
+    The score is 1 if all pass, else 0, or the share of tests that pass.
 
     The program is a fenced block that is marked as Python or has no language: the last one that defines what the tests
     call, or, for tests of standard input, that reads it; otherwise the last one (`tts.verifiers.code.blocks`). Without
@@ -179,8 +181,9 @@ class Code(Verifier):
             _check_tests(f"the answer of problem {problem.id or problem.text[:40]!r}", problem.answer or "")
 
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
-        """Return one score of the whole for each trajectory, and the outcome of each test; NaN for those that the time
-        does not reach.
+        """Return one score of the whole for each trajectory, and the outcome of each test.
+
+        The score is NaN for trajectories that the time does not reach.
         """
         tests = self.tests if self.tests is not None else problem.answer or ""
         programs = [program_in(t.response, tests) for t in trajectories]

@@ -1,4 +1,7 @@
-"""The part of the file system that a program can read: this interpreter, its packages and the system's libraries."""
+"""The part of the file system that a program can read.
+
+It is this interpreter, its packages and the system's libraries.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +25,9 @@ _SYSTEM = (
 
 @cache
 def view() -> dict[str, Any]:
-    """Return "paths", files and folders that a Python program must read, and "links", the symbolic links that lead to
-    them.
+    """Return the "paths" and the "links" that a Python program must read.
+
+    Paths are files and folders, and links the symbolic links that lead to them.
     """
     links: dict[str, str] = {}
     wanted = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix, sys.executable, *_SYSTEM}

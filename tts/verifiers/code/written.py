@@ -1,4 +1,6 @@
-"""Tests that a model wrote: all of them run in the process of a program, which states an outcome of each.
+"""Tests that a model wrote.
+
+All of them run in the process of a program, which states an outcome of each.
 
 They are no evidence about a program that manipulates its tests: it shares its process with them, and could write their
 outcomes itself.
@@ -38,15 +40,17 @@ def _run_written_tests(tests, mark):
 
 
 def with_tests(program: str, tests: Sequence[str]) -> str:
-    """Return a program that runs tests after itself, and prints the outcomes. A test is Python, such as an
-    assertion.
+    """Return a program that runs tests after itself, and prints the outcomes.
+
+    A test is Python, such as an assertion.
     """
     return f"{program}\n{HARNESS}\n_run_written_tests({list(tests)!r}, {_MARK!r})\n"
 
 
 def passed_in(output: str, count: int) -> str:
-    """Return the outcome of each test from the output, "1" where it passed; "" where the program did not end them
-    all.
+    """Return the outcome of each test from the output, "1" where it passed.
+
+    It is "" where the program did not end all tests.
     """
     told = output.rpartition(_MARK)[2].partition(".")[0] if _MARK in output else ""
     return told if len(told) == count and set(told) <= {"0", "1"} else ""

@@ -44,8 +44,9 @@ def activated(outputs: Sequence[float] | Floats, head: Head) -> float:
 
 
 def among(logits: Sequence[float] | Floats) -> float:
-    """Return the softmax probability of the first label, from logits or log-probabilities of all labels; NaN if none is
-    finite.
+    """Return the softmax probability of the first label, from logits or log-probabilities of all labels.
+
+    It is NaN if none is finite.
     """
     found = np.asarray(logits, np.float64)
     if np.isnan(found).any() or not np.isfinite(found.max()):

@@ -33,8 +33,9 @@ class Session(Protocol):
         ...
 
     async def scores(self, solutions: Sequence[RenderedSolution], calls: Calls) -> list[tuple[float, ...]]:
-        """Return for each solution the score at each position that is read, in the order of its `pieces`; NaN where
-        unknown.
+        """Return for each solution the score at each position that is read.
+
+        Scores are in the order of its `pieces`, and NaN where unknown.
         """
         ...
 
@@ -135,7 +136,10 @@ class HandleSession:
         return prompt, new
 
     async def scores(self, solutions: Sequence[RenderedSolution], calls: Calls) -> list[tuple[float, ...]]:
-        """Return the scores of each solution; all solutions are read in one batch, one piece of each at a time."""
+        """Return the scores of each solution.
+
+        All solutions are read in one batch, one piece of each at a time.
+        """
         await self._open(list(dict.fromkeys(r.ids[: r.prompt] for r in solutions if r.pieces)), calls)
         chains: list[list[_Node]] = [[] for _ in solutions]
         for depth in range(max((len(r.pieces) for r in solutions), default=0)):

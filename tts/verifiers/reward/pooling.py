@@ -1,4 +1,7 @@
-"""Reward models on a vLLM server in pooling mode, which returns the outputs of the head for every token."""
+"""Reward models on a vLLM server in pooling mode.
+
+Such a server returns the outputs of the head for every token.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +80,9 @@ class PoolingServer:
 
 
 class Pooled(ABC):
-    """A reward model that reads whole trajectories and returns the outputs of its head before any activation.
+    """A reward model that reads whole trajectories.
+
+    It returns the outputs of its head before any activation.
 
     Args:
         renderer: The renderer of its record.
@@ -114,8 +119,9 @@ class Pooled(ABC):
         """
 
     def scores(self, rows: Floats, solution: RenderedSolution) -> tuple[float, ...]:
-        """Return the scores of one solution from rows of outputs: one for every token, for every step token, or for the
-        last token.
+        """Return the scores of one solution from rows of outputs.
+
+        There is one row for every token, for every step token, or for the last token.
         """
         if not rows.size:
             rows = rows.reshape(0, self.outputs)
@@ -273,8 +279,9 @@ def how_served(record: RewardRecord) -> str:
 
 
 def pooling_settings(record: RewardRecord) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return vLLM's overrides of the model's configuration, and of its pooler's; {} for models with a head of their
-    own.
+    """Return vLLM's overrides of the model's configuration, and of its pooler's.
+
+    They are {} for models with a head of their own.
     """
     if isinstance(record.readout, Head):
         return {}, {}

@@ -22,7 +22,9 @@ _BATCH = 256  # trajectories at once; vLLM divides them into its own batches
 
 
 def started(record: RewardRecord, model: ModelRecord, device: str | None) -> VLLMPooled:
-    """Return a reward model in a new vLLM engine, which is closed when the last reference to the model is gone.
+    """Return a reward model in a new vLLM engine.
+
+    The engine is closed when the last reference to the model is gone.
 
     Raises:
         ConfigError: the model cannot be loaded, vLLM does not support it, or a device was given.

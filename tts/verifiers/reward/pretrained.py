@@ -1,5 +1,6 @@
-"""The tokenizer and the configuration of a reward model, as the transformers library reads them; no weights are
-read.
+"""The tokenizer and the configuration of a reward model, as the transformers library reads them.
+
+No weights are read.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Records of reward models: YAML files that describe what a model is shown and where its scores are read.
+"""Records of reward models, as YAML files.
+
+A record describes what a model is shown and where its scores are read.
 
 A record states the layout of problem and steps, and the separator after a step. It also states the token at which the
 score is read, and what is read there. Separators and labels are texts and not token ids, because an id is right for one
@@ -115,7 +117,10 @@ class Labels(_Strict):
 
 
 class Layer(_Strict):
-    """One linear layer of a head: the names of its tensors in the model's weights. bias: None if it has none."""
+    """One linear layer of a head: the names of its tensors in the model's weights.
+
+    The `bias` is None if it has none.
+    """
 
     weight: Text
     bias: Text | None = None

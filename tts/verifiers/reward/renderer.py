@@ -1,4 +1,6 @@
-"""Renders a problem and the steps of a solution as a reward model's tokens, with the position of each step's score.
+"""Rendering of a problem and the steps of a solution as a reward model's tokens.
+
+Each step comes with the position of its score.
 
 To find the position of a step, the layout up to the step is encoded; its last token is the position. The renderer
 checks that these tokens are a prefix of the whole layout's. It never searches for the id of a separator.

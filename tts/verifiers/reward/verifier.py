@@ -32,7 +32,9 @@ _AGGREGATED: Mapping[str, Callable[[Sequence[float]], float]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reward(Verifier):
-    """Scores with a reward model that has its own tokenizer and template, from the texts of the problem and the steps.
+    """Scores with a reward model that has its own tokenizer and template.
+
+    It reads the texts of the problem and the steps.
 
     Idea: the record states what the model is shown and where its scores are read (`tts.verifiers.reward.record`).
     `SolutionRenderer`
@@ -143,8 +145,9 @@ class Reward(Verifier):
         ), ()
 
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
-        """Return one score for each step, or one of the whole for an outcome model; NaN for what is not shown to the
-        model.
+        """Return one score for each step, or one of the whole for an outcome model.
+
+        It is NaN for what is not shown to the model.
         """
         if self.session is None:
             return await self.opened().score(problem, trajectories, calls)
@@ -187,8 +190,9 @@ class Reward(Verifier):
         return StepScores(steps=steps, whole=whole)
 
     def bound(self, prefix_tokens: int, new_tokens: int) -> int:
-        """Return ratio * new + slack + the template's tokens of a step; on a server or vLLM `new` includes the prefix,
-        prompt included.
+        """Return ratio * new + slack + the template's tokens of a step.
+
+        On a server or vLLM `new` includes the prefix, prompt included.
         """
         step = 0 if self.asked is None else self.asked.renderer.step_overhead
         if not self._whole:
@@ -196,8 +200,9 @@ class Reward(Verifier):
         return math.ceil(self.ratio * (prefix_tokens + new_tokens)) + self.slack + step + self._around()
 
     def prompt_bound(self, prompt_tokens: int) -> int:
-        """Return ratio * prompt + slack + the template's tokens of a problem; 0 on a server or vLLM, where `bound`
-        includes them.
+        """Return ratio * prompt + slack + the template's tokens of a problem.
+
+        It is 0 on a server or vLLM, where `bound` includes them.
         """
         return 0 if self._whole else math.ceil(self.ratio * prompt_tokens) + self.slack + self._around()
 

@@ -12,8 +12,9 @@ from tts.tasks.arithmetic.reading import read
 
 
 def countdown_rule(text: str) -> Callable[[str], bool] | None:
-    """Return a function that accepts an expression of the numbers, each used once, whose value is the target; None: no
-    countdown.
+    """Return a function that accepts right answers of a countdown; None: the text is no countdown.
+
+    An answer is an expression of the numbers, each used once, whose value is the target.
     """
     problem = countdown.read(text)
     if problem is None:
@@ -28,8 +29,9 @@ def countdown_rule(text: str) -> Callable[[str], bool] | None:
 
 
 def expression_rule(text: str) -> Callable[[str], bool] | None:
-    """Return a function that accepts the value of an expression or a story of the task "pocket"; None: the text is
-    neither.
+    """Return a function that accepts the value of an expression or a story of the task "pocket".
+
+    None stands for a text that is neither.
     """
     try:
         wanted = str(value(read(text).expression))

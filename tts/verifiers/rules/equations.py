@@ -1,5 +1,6 @@
-"""The rule of an equation in one unknown: solutions are substituted, exactly, and there must be as many as its
-degree.
+"""The rule of an equation in one unknown.
+
+Solutions are substituted, exactly, and there must be as many as its degree.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ Polynomial = dict[int, Fraction]  # coefficients by power, none of them 0
 
 
 def rule(text: str) -> Callable[[str], bool] | None:
-    """Return a function that accepts the solutions of an equation; None: the text has none, or it is no polynomial in
-    one unknown.
+    """Return a function that accepts the solutions of an equation.
+
+    None stands for a text without one, or with one that is no polynomial in one unknown.
     """
     asked = _ASKED.fullmatch(" ".join(text.split()))
     if asked is None:

@@ -1,4 +1,7 @@
-"""The rule of JSON: the schema that its prompt has. Schemas with keywords that are not known here have no rule."""
+"""The rule of JSON: the schema that its prompt has.
+
+Schemas with keywords that are not known here have no rule.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +42,9 @@ _LIMITS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def rule(text: str) -> Callable[[str], bool] | None:
-    """Return a function that accepts JSON that is valid by the schema in a prompt; None: there is none, or it has other
-    keywords.
+    """Return a function that accepts JSON that is valid by the schema in a prompt.
+
+    None stands for a prompt without a schema, or with one of other keywords.
     """
     if not _MEANT.search(text):
         return None
