@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 from pathlib import Path
 
 import numpy as np
@@ -139,6 +140,9 @@ def test_a_stored_study_is_drawn_alone_and_nothing_is_measured(tmp_path: Path, m
     for words in ("300 problems", "3 seeds", "95 %", "a_star", "rebase", "best_of_n", "majority"):
         assert words in drawn
     assert "this run" not in drawn
+    shipped = CLAIMS.with_suffix(".svg").read_text()
+    if f"Matplotlib v{importlib.metadata.version('matplotlib')}," in shipped:
+        assert drawn == shipped, "the page's study has changed: draw its figure again (research/README.md)"
     monkeypatch.setattr("sys.argv", stored)
     with pytest.raises(SystemExit, match="2"):
         main()
