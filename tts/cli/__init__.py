@@ -1,4 +1,6 @@
-"""The command line, one command a file: each parses, calls the library and prints. `main` is the entry point of `tts`.
+"""The command line, one command a file: each parses, calls the library and prints.
+
+`main` is the entry point of `tts`.
 
 `app.py` registers the commands, gives each the option --debug, and turns its errors into lines and exit codes
 (`boundary.py`).

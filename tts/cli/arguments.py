@@ -17,8 +17,9 @@ _FORM = "write a number of tokens, or limits by unit: tokens=2000,seconds=30"
 
 
 def read_problem(given: str) -> str:
-    """Return the problem's text: of standard input for "-", of a file for "@FILE" or the path of an existing file, else
-    as given.
+    """Return the problem's text: from standard input, from a file, or as given.
+
+    "-" names standard input, "@FILE" a file, and so does the path of an existing file.
 
     Line ends at the end of a file are no part of it.
 

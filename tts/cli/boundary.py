@@ -30,8 +30,7 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the whole traceback o
 
 @contextmanager
 def boundary(*, debug: bool) -> Generator[None]:
-    """Turn what a command raises into an error's one line, its hint and the exit code, and what it warns of into a line
-    each.
+    """Turn errors of a command into one line, a hint and an exit code, and each warning into a line.
 
     Raises:
         typer.Exit: 2 for a mistake of the caller's, 1 for any other failure and where the output is closed, 130 for
@@ -122,7 +121,10 @@ class LogLevel(StrEnum):
 
 
 def write_log(level: LogLevel) -> AbstractContextManager[None]:
-    """Write what the library logs to standard error for the block, except what `boundary` writes in any case."""
+    """Write what the library logs to standard error for the block.
+
+    What `boundary` writes in any case is left out.
+    """
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     handler.addFilter(lambda record: record.name not in _NOTED)
@@ -130,8 +132,9 @@ def write_log(level: LogLevel) -> AbstractContextManager[None]:
 
 
 def report(failure: BaseException, *, debug: bool) -> None:
-    """Write an error to standard error: with `debug` its traceback, then in any case its cause and, if there is one,
-    its hint.
+    """Write an error to standard error: its cause and, if there is one, its hint.
+
+    With `debug` its traceback is written first.
     """
     if debug:
         typer.echo(visible("".join(traceback.format_exception(failure))), err=True, nl=False)

@@ -37,7 +37,9 @@ def calibrate(  # noqa: PLR0913 - the options of the command
     store: StoreFile = None,
     _: TrustPlaces = False,
 ) -> None:
-    """Calibrate how sure an answer must be to be given, so that the share of wrong ones stays below a risk.
+    """Calibrate how sure an answer must be to be given.
+
+    Then the share of wrong ones among the given answers stays below a risk.
 
     The problems must be like those to come, and are not reported on. Then tts.solve(..., risk=0.1, calibration=FILE)
     gives no answer that is less sure.

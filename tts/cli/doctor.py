@@ -1,5 +1,6 @@
-"""`tts doctor`: what is installed, what it would run on, and the command for what is missing; or what a server can
-do.
+"""`tts doctor`: what is installed or missing here, or what a server can do.
+
+For what is installed it shows what that would run on, and for what is missing the command that gets it.
 """
 
 from __future__ import annotations
@@ -52,7 +53,10 @@ def doctor(
     model_option: Settings = None,
     key_from: KeyFrom = None,
 ) -> None:
-    """Show what is installed, which device is there, and which models are present; with --url what a server can do."""
+    """Show what is installed, which device is there, and which models are present.
+
+    With --url, show what a server can do.
+    """
     settings = settings_of(model_option, key_from=key_from)
     if url is not None or model or settings:
         show_server(model or "", url, settings)
@@ -136,8 +140,9 @@ def device() -> str:
 
 
 def shown_lines(capabilities: Capabilities) -> list[tuple[str, str]]:
-    """Return the table of a server's capabilities: the strategies that work with them, and those that do not, with what
-    each lacks.
+    """Return the table of a server's capabilities, with the strategies that work and those that do not.
+
+    A strategy that does not work is listed with what it lacks. +
 
     Strategies that also score have a row of their own, since they need a verifier beside the server.
     """

@@ -26,7 +26,9 @@ def fit(
     store: StoreFile = None,
     _: TrustPlaces = False,
 ) -> None:
-    """Fit the accuracy of each strategy by difficulty and cost, and print how well it predicts held-out problems.
+    """Fit the accuracy of each strategy by difficulty and cost.
+
+    Print how well the fit predicts held-out problems.
 
     Difficulty is read from recorded samples (`tts sample`), strategies from these and from runs on the same problems.
     Then --strategy "auto(model='FILE')" uses the model, for other problems than it was fitted to. Strategies may name

@@ -1,5 +1,6 @@
-"""The expected cost of a study, with a row for each row of its final table; and `tts power`, the number of problems
-that it needs.
+"""`tts forecast`: the expected cost of a study; `tts power`: the number of problems that it needs.
+
+The forecast has a row for each row of the study's final table.
 """
 
 from __future__ import annotations
@@ -57,7 +58,10 @@ def print_forecast(prepared: PreparedStudy, file: Path, part: tuple[int, int]) -
 
 
 def print_references(prepared: PreparedStudy) -> None:
-    """Print what the task makes of the first references of each data set: of a right text, and of a wrong one."""
+    """Print what the task makes of the first references of each data set.
+
+    Each reference is read from a right text and from a wrong one.
+    """
     from tts.experiments.output.tables import text_of
     from tts.experiments.study.task_choice import check_references
 
@@ -124,8 +128,9 @@ def power(
     chance: Annotated[float, typer.Option("--power", help="Probability to see the difference.")] = 0.8,
     level: Annotated[float, typer.Option(help="Confidence of the interval that is to leave out 0.")] = 0.95,
 ) -> None:
-    """Print how many problems it takes to see a difference of two strategies on the same problems, or what so many
-    problems show.
+    """Print how many problems show a difference of two strategies, or what so many problems show.
+
+    Both strategies answer the same problems.
 
     With --problems and --difference: the probability to see it. With neither: a table.
     """

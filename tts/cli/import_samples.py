@@ -66,7 +66,9 @@ def import_samples(  # noqa: PLR0913 - the options of the command
     ] = None,
     store: StoreFile = None,
 ) -> None:
-    """Import recorded samples as a pool, and print what was found. Nothing is imported if a row cannot be read.
+    """Import recorded samples as a pool, and print what was found.
+
+    Nothing is imported if a row cannot be read.
 
     Usual fields are problem, sample, prompt, text, answer, reference, correct, tokens and scores. A row is one sample,
     or one problem with lists of samples. Answers alone are enough.

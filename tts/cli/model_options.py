@@ -1,4 +1,7 @@
-"""Options that name a model and its settings, which `solve`, `sample`, `run`, `doctor` and `models add` share."""
+"""Options that name a model and its settings.
+
+The commands `solve`, `sample`, `run`, `doctor` and `models add` share them.
+"""
 
 from __future__ import annotations
 

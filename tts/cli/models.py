@@ -23,8 +23,9 @@ Price = Annotated[
 @models.callback(invoke_without_command=True)
 @within_boundary
 def listed(context: typer.Context) -> None:
-    """List the known models. Local folders and Hub names (organisation/model) work beside them; one that scores serves
-    another.
+    """List the known models.
+
+    Local folders and Hub names (organisation/model) work beside them. A model that scores serves another one.
     """
     if context.invoked_subcommand is not None:
         return
@@ -86,8 +87,9 @@ def remove(name: Annotated[str, typer.Argument(metavar="NAME", help="A record of
 
 
 def presence(record: ModelRecord) -> str:
-    """Return where a model is: the url of its server, "present" for files that are here, else the command that gets
-    them.
+    """Return where a model is, or the command that gets it.
+
+    A place is the url of the model's server, or "present" for files that are here.
     """
     from tts.errors import ConfigError
     from tts.models.registry import locate

@@ -26,8 +26,9 @@ _USAGE = (
 
 
 def print_json(solution: Solution, *, explain: bool = False) -> None:
-    """Write a solution to standard output as one line of JSON; what is unknown is null. `explain`: with the reasons of
-    its strategy.
+    """Write a solution to standard output as one line of JSON.
+
+    What is unknown is null. With `explain` the line has the reasons of the solution's strategy.
     """
     record = {
         "answer": solution.answer,
@@ -73,7 +74,9 @@ def _reasons(solution: Solution) -> tuple[str, ...]:
 
 
 def print_table(solution: Solution, *, explain: bool = False) -> None:
-    """Write a solution to standard output as one table; failures by kind and warnings follow on standard error.
+    """Write a solution to standard output as one table.
+
+    Failures by kind and warnings follow on standard error.
 
     Args:
         solution: The solution to write.
@@ -172,8 +175,9 @@ def _decimal(amount: float) -> str:
 
 
 def checked(solution: Solution) -> bool | None:
-    """Return whether the answer keeps the rules that the problem itself states; None: there is no answer, or no such
-    rule.
+    """Return whether the answer keeps the rules that the problem itself states.
+
+    None: there is no answer, or no such rule. +
 
     Programs are not run. Answers to free text are not checked, since other text may surround them.
     """

@@ -1,5 +1,6 @@
-"""Commands on stored results: `runs` lists studies, `merge` joins stores, `show` prints a study, and `report` writes
-its page.
+"""Commands on stored results.
+
+`runs` lists studies, `merge` joins stores, `show` prints a study, and `report` writes a study's page.
 """
 
 from __future__ import annotations
@@ -124,7 +125,9 @@ def merge(
     *,
     store: StoreFile = None,
 ) -> None:
-    """Copy the results of other stores into one, which is created where missing. The others stay unchanged.
+    """Copy the results of other stores into one.
+
+    That store is created where it is missing. The other stores stay unchanged. +
 
     Existing results are kept, so a merge may be repeated, and the other stores may still grow.
     """

@@ -1,5 +1,6 @@
-"""`tts serve`: the gateway, which serves searches. `tts serve-model`: a server for a model, with the flags that
-searches make use of.
+"""`tts serve`: the gateway, which serves searches; `tts serve-model`: a server for a model.
+
+The model's server has the flags that searches make use of.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`tts solve`: one problem from its text to a table. `tts patch`: a task in a repository, from its text to a patch."""
+"""`tts solve`: one problem from its text to a table; `tts patch`: a repository's task to a patch."""
 
 from __future__ import annotations
 
@@ -52,7 +52,11 @@ class Solve(TyperCommand):
     """The command that takes "-5 + 3" for a problem, not for an option."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """A space before a minus sign that a number or a parenthesis follows makes it text, and changes no number."""
+        """Parse arguments, and read one that begins with a negative number as text, not as an option.
+
+        A space before a minus sign that a number or a parenthesis follows makes the argument text. It changes no
+        number.
+        """
         return super().parse_args(ctx, [re.sub(r"^(?=-[\d(])", " ", arg) for arg in args])
 
 

@@ -1,5 +1,6 @@
-"""`tts strategies`: lists the parts of a plan, shows the documentation of one part, and shows which strategies run in a
-setting.
+"""`tts strategies`: the parts of a plan, and the strategies that run in a setting.
+
+Without a setting the command lists the parts, or shows the documentation of one part.
 """
 
 from __future__ import annotations

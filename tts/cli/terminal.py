@@ -1,4 +1,7 @@
-"""Output to a terminal: consoles, tables, a live line of progress, and texts of others without control characters."""
+"""Output to a terminal: consoles, tables, a live line of progress, and texts of others.
+
+Texts of others are written without control characters.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +73,10 @@ def table(*titles: str, whole: str = "", numbers: Collection[str] = ()) -> Table
 
 
 def facts(columns: int = 2) -> Table:
-    """Return an empty table without a header: names in its first column, values in its last, which is wrapped."""
+    """Return an empty table without a header.
+
+    Its first column is for names, and its last, which is wrapped, for values.
+    """
     from rich import box
     from rich.table import Table
 
@@ -101,7 +107,9 @@ def progress() -> Generator[Callable[[Event], None] | None]:
 
 
 class ProgressLine:
-    """The line itself: the last event, and the seconds so far; below it the end of what the leading row has written.
+    """The line of progress itself: the last event, and the seconds so far.
+
+    Below it stands the end of what the leading row has written.
 
     Args:
         clock: The clock, in seconds.

@@ -1,4 +1,7 @@
-"""`tts verifiers`: the tokens that a reward model reads of a solution, and the quality of recorded scores."""
+"""`tts verifiers`: the tokens that a reward model reads, and the quality of recorded scores.
+
+The tokens are those that the model reads of a solution.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,10 @@ TaskName = Annotated[
 
 @verifiers.callback(invoke_without_command=True)
 def list_verifiers(context: typer.Context) -> None:
-    """List the verifiers with their parameters, or inspect them with a command. `tts strategies NAME` shows one."""
+    """List the verifiers with their parameters, or inspect them with a command.
+
+    `tts strategies NAME` shows one.
+    """
     if context.invoked_subcommand is None:
         from tts.cli.strategies import list_parts
         from tts.verifiers import VERIFIERS
@@ -47,7 +53,9 @@ def list_verifiers(context: typer.Context) -> None:
 def check(
     name: Name, text: Text, problem: Asked = "What is 3 + 4?", weights: Weights = None, task: TaskName = None
 ) -> None:
-    """Show a reward model's template, the tokens of a solution as it reads them, and the position of each step's score.
+    """Show a reward model's template, the tokens of a solution, and the position of each step's score.
+
+    The tokens are those that the reward model reads. +
 
     Only its tokenizer is loaded. A record that does not fit the tokenizer is refused, as before a search.
     """

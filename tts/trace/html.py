@@ -1,5 +1,6 @@
-"""One page that shows a trace: the tree with scores and tokens, the candidates, the ledger. It loads nothing and needs
-no server.
+"""One page that shows a trace: the tree with scores and tokens, the candidates, the ledger.
+
+It loads nothing and needs no server. +
 
 The page is `page.html` with the trace inserted as JSON. Texts come from models and data sets and may contain markup.
 They are never parsed as HTML, and a content security policy allows no script except the page's own.
@@ -23,7 +24,9 @@ _STYLE = re.compile(r"<style>(.*?)</style>", re.DOTALL)
 
 
 def render(record: Mapping[str, Any], winner: int | None) -> str:
-    """Return one self-contained HTML page of a trace; it can be written as UTF-8 whatever the trace's texts are.
+    """Return one self-contained HTML page of a trace.
+
+    The page can be written as UTF-8 whatever the trace's texts are.
 
     Args:
         record: `Trace.to_dict`.
@@ -38,8 +41,9 @@ def viewer() -> str:
 
 
 def sealed(page: str) -> str:
-    """Return a page with the style and script that pages share, and a content security policy that allows its own
-    script and no other.
+    """Return a page with the style and script that pages share, and a content security policy.
+
+    The policy allows the page's own script and no other.
     """
     for slot, name in _SHARED.items():
         page = page.replace(slot, resources.files("tts.trace").joinpath(name).read_text(encoding="utf-8").rstrip())
@@ -47,8 +51,9 @@ def sealed(page: str) -> str:
 
 
 def embedded(record: Mapping[str, Any], winner: int | None) -> str:
-    """Return a trace as JSON in pure ASCII without "<": no text ends the script element, lone surrogates can be
-    encoded.
+    """Return a trace as JSON in pure ASCII without "<".
+
+    So no text ends the script element, and lone surrogates can be encoded.
     """
     exact = {**record, "seed": str(record["seed"])}  # a browser's numbers are exact only up to 2**53
     return json.dumps({"trace": exact, "winner": winner}, allow_nan=False).replace("<", "\\u003c")

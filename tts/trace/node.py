@@ -74,8 +74,9 @@ class TraceNode:
 
 
 def plain_values(value: Any) -> Any:
-    """Return dataclasses, mappings and sequences as dicts and lists, and numbers that JSON lacks (NaN, infinities) as
-    None.
+    """Return dataclasses, mappings and sequences as dicts and lists.
+
+    Numbers that JSON lacks (NaN, infinities) become None.
     """
     kind = type(value)
     if kind in (str, int, bool, NoneType):  # first, since most are: a gateway writes a trace for each request

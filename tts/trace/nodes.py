@@ -1,4 +1,7 @@
-"""The nodes of a trace, made from a search's tree on first use: the traces of most solutions are never read."""
+"""The nodes of a trace, made from a search's tree on first use.
+
+They are made late since the traces of most solutions are never read.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,9 @@ from tts.types import Candidate, Trajectory
 
 
 class RecordedNodes(Sequence[TraceNode]):
-    """A sequence of `TraceNode`s, built once, on first use. It compares and pickles as the tuple it stands for.
+    """A sequence of `TraceNode`s, built once, on first use.
+
+    It compares and pickles as the tuple it stands for.
 
     Args:
         prompt: The text of the roots.

@@ -1,4 +1,6 @@
-"""Pictures of a trace, in SVG: its tree as it grew, the tokens that its paths share, its spend call by call.
+"""Pictures of a trace, in SVG.
+
+They show the tree as it grew, the tokens that its paths share, and its spend call by call.
 
 Pictures are made from the trace alone, so the same trace gives the same bytes. A trace does not record when a path was
 pruned: the tree fades it after the wave of calls that made its last node.
@@ -53,7 +55,9 @@ class _Tree(NamedTuple):
 
 
 def growth(record: Mapping[str, Any], winner: int | None, *, animated: bool = True) -> str:
-    """Return the tree as it grew, within five seconds, once. A node's fill is its last score; pruned ones fade.
+    """Return a picture of the tree as it grew, within five seconds, once.
+
+    A node's fill is its last score, and pruned nodes fade.
 
     Args:
         record: `Trace.to_dict`.
@@ -116,8 +120,9 @@ def growth(record: Mapping[str, Any], winner: int | None, *, animated: bool = Tr
 
 
 def sharing(record: Mapping[str, Any]) -> str:
-    """Return the live paths at the moment with the most tokens. Each block is a node: as wide as its tokens, as high as
-    its paths.
+    """Return a picture of the live paths at the moment with the most tokens.
+
+    Each block is a node: as wide as its tokens, as high as its paths. +
 
     A store of keys and values that shares holds a block once; one without sharing holds it once a path.
     """
@@ -172,8 +177,9 @@ def sharing(record: Mapping[str, Any]) -> str:
 
 
 def spending(record: Mapping[str, Any]) -> str:
-    """Return the tokens spent after each call, generated ones below those of verifiers, with the limit on tokens where
-    there is one.
+    """Return a picture of the tokens spent after each call.
+
+    Generated tokens stand below those of verifiers. The limit on tokens is drawn where there is one.
     """
     made, read = [0], [0]
     for call in record["calls"]:

@@ -1,4 +1,6 @@
-"""The receipt of a search: what each of its phases cost, and what parts of its samples would have answered.
+"""The receipt of a search: what each of its phases cost.
+
+It also has the answers that parts of the search's samples would have given.
 
 A phase is what one role did: the policy or another model that writes, a verifier that scores, the search's own work.
 The sums of the phases are the sums of the ledger.
@@ -144,8 +146,9 @@ def _phase(role: str, work: Work, usages: Sequence[Usage]) -> Phase:
 
 
 class PartAnswers:
-    """What parts of the samples would have answered, or why that is not known. It is computed on first use, as few
-    receipts are read.
+    """The answers that parts of the samples would have given, or why those are not known.
+
+    They are computed on first use, as few receipts are read. +
 
     It compares and pickles as what it stands for.
 

@@ -35,8 +35,9 @@ text{font:20px system-ui,-apple-system,"Segoe UI",Roboto,"Liberation Sans",Arial
 
 
 def document(height: float, title: str, description: str, body: Sequence[str], style: str = "") -> str:
-    """Return a picture of `WIDTH` by `height` units. title, description: what is read out in its place. style: further
-    rules of CSS.
+    """Return a picture of `WIDTH` by `height` units.
+
+    `title` and `description` are read out in the picture's place. `style` has further rules of CSS.
     """
     size = f'viewBox="0 0 {WIDTH} {number(height)}" width="{WIDTH}" height="{number(height)}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-labelledby="title description">'
@@ -58,7 +59,10 @@ def _paint(style: str, colours: Mapping[str, str]) -> str:
 
 
 def words(x: float, y: float, text: str, kind: str = "", *, anchor: str = "start") -> str:
-    """Return a line of text with its baseline at (x, y). kind: classes. anchor: "start", "middle" or "end"."""
+    """Return a line of text with its baseline at (x, y).
+
+    `kind` has classes. `anchor` is "start", "middle" or "end".
+    """
     named = f' class="{kind}"' if kind else ""
     placed = "" if anchor == "start" else f' text-anchor="{anchor}"'
     return f'<text x="{number(x)}" y="{number(y)}"{named}{placed}>{safe(text)}</text>'

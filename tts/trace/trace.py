@@ -120,7 +120,10 @@ class Trace:
         return record
 
     def to_json(self) -> str:
-        """Return the trace as JSON that can be encoded as UTF-8, lone surrogates escaped; `from_json` reads it back."""
+        """Return the trace as JSON that can be encoded as UTF-8; `from_json` reads it back.
+
+        Lone surrogates are escaped.
+        """
         text = json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
         return text if text.isascii() else HALVES.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
@@ -174,8 +177,9 @@ class Trace:
         return graph
 
     def to_html(self) -> str:
-        """Return one self-contained page: the tree with scores and tokens, the answer, the ledger. It loads nothing
-        else.
+        """Return one self-contained page: the tree with scores and tokens, the answer, the ledger.
+
+        The page loads nothing else.
         """
         return render(self.to_dict(), winning_node(self))
 
@@ -283,8 +287,9 @@ class Trace:
 
 
 def winning_node(trace: Trace) -> int | None:
-    """Return the node that the answer was taken from: of the candidates with exactly this answer the heaviest, then the
-    first.
+    """Return the node that the answer was taken from.
+
+    Of the candidates with exactly this answer it is the heaviest, and of equal ones the first.
 
     Returns:
         Its number; None without an answer, or where no candidate has the answer in the same words.
@@ -301,7 +306,9 @@ def _rank(node: TraceNode) -> tuple[float, int]:
 
 
 def check_path(path: str | Path) -> None:
-    """Refuse, before a search is paid for, a path that `Trace.save` could not write. The file is left as it was.
+    """Refuse, before a search is paid for, a path that `Trace.save` could not write.
+
+    The file is left as it was.
 
     Raises:
         ConfigError: another ending than .html, .json or .svg, or a place that cannot be written.

@@ -1,4 +1,6 @@
-r"""Importance weights of the paths of a search that multiplies and drops paths, so that sums over them are unbiased.
+r"""Importance weights of the paths of a search that multiplies and drops paths.
+
+With these weights, sums over the paths are unbiased.
 
 Particle methods: let G be the product of what all levels weigh of a path, each to the power 1 / temperature. With N
 particles and the weights w_i that they have since the last resampling, the normalizing constant is estimated by Z =
@@ -62,7 +64,7 @@ def _split_weights(levels: Sequence[Level], paths: Sequence[Sequence[int]]) -> M
 
 
 def log_normalizer(sweep: Sequence[Level]) -> float:
-    """Return the natural logarithm of the estimated normalizing constant of one sweep that came to its end."""
+    """Return the natural logarithm of the estimated normalizing constant of one completed sweep."""
     return sum(_log_mean(level) for level in sweep if level.kind in ("resampled", "ended"))
 
 

@@ -1,4 +1,7 @@
-"""What rows for trainers are made of: the samples of one search, judged, and its tree where its tokens are known."""
+"""What rows for trainers are made of: the judged samples of one search, and its tree.
+
+The tree is recorded where the search's tokens are known.
+"""
 
 from __future__ import annotations
 

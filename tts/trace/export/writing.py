@@ -1,4 +1,7 @@
-"""Writes searches in a form to one file, row by row, with a card beside it that says how the rows were made."""
+"""Writes searches in a form to one file, row by row.
+
+A card beside the file says how the rows were made.
+"""
 
 from __future__ import annotations
 
@@ -63,8 +66,9 @@ def export_searches(
     *,
     facts: Mapping[str, Any] | None = None,
 ) -> Exported:
-    """Write searches to a file, and a card with the ending .md beside it. An existing file is replaced when all rows
-    are written.
+    """Write searches to a file, and a card with the ending .md beside it.
+
+    An existing file is replaced when all rows are written. +
 
     One search is in memory at a time, and of a Parquet file one group of rows.
 
