@@ -1,4 +1,7 @@
-"""The registry of backends, resolved on use. A new backend is one file with one class, and one line here."""
+"""The registry of backends, resolved on use.
+
+A new backend is one file with one class, and one line here.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ BACKENDS = Registry(
 
 
 def backends_with(has: Callable[[Any], bool]) -> list[str]:
-    """Return the names of the backends in the table that can be imported here and whose `caps` pass a test."""
+    """Return the names of the backends that can be imported here and whose `caps` pass a test.
+
+    The backends are those of the table.
+    """
     names: list[str] = []
     for name in BACKENDS.names():
         try:

@@ -52,8 +52,9 @@ TEMPLATE_TOKENS = 64  # that a chat template is assumed to add to a prompt's tex
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caps:
-    """Capabilities of a backend. "emulated": the same result for more tokens. "absent": refused before anything is
-    spent.
+    """Capabilities of a backend.
+
+    "emulated" means the same result for more tokens. "absent" means that a use is refused before anything is spent.
 
     Args:
         steps: Stopping at a step boundary and continuing from there.
@@ -199,8 +200,9 @@ class Sampling(HintsKeywords):
         return found if self.thought_tokens is None else {**found, "thought_tokens": limits}
 
     def members(self) -> dict[str, Any]:
-        """Return the parameters by name, those of `needs` but the effort only where they are given: results are stored
-        by them.
+        """Return the parameters by name, as results are stored by them.
+
+        Parameters that not all backends obey are there only where they are given; the effort is always there.
         """
         named = {*SAMPLING_CAPABILITIES, "thought_tokens"} - {"effort", *self.needs}
         return {name: value for name, value in dataclasses.asdict(self).items() if name not in named}
@@ -263,7 +265,10 @@ class StopCondition:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One continuation to draw: its stream, the position of its first token, its cap, and the word of its draws."""
+    """One continuation to draw.
+
+    It has a stream, the position of its first token, its cap, and the word of its draws.
+    """
 
     stream: int
     position: int
@@ -345,8 +350,9 @@ class Sample:
 
 @dataclass(slots=True)
 class Counters:
-    """A backend's own count of everything that it computed. `prompt_tokens` has those of scoring, `generated_tokens`
-    cancelled rows.
+    """A backend's own count of everything that it computed.
+
+    `prompt_tokens` includes tokens of scoring, and `generated_tokens` those of cancelled rows.
     """
 
     prompt_tokens: int = 0
@@ -355,8 +361,9 @@ class Counters:
 
 
 class Draft(NamedTuple):
-    """What a row has written while it is under way: its text, its tokens, and the marks of the thought that may begin
-    the text.
+    """What a row has written while it is under way.
+
+    A draft has the row's text, its tokens, and the marks of the thought that may begin the text.
     """
 
     text: str
@@ -435,7 +442,10 @@ class RowSet:
         self._wake()
 
     def cancel(self) -> None:
-        """Request that unresolved rows stop at the next step. They are resolved as "cancelled", with their cost."""
+        """Request that unresolved rows stop at the next step.
+
+        They are resolved as "cancelled", with their cost.
+        """
         self.cancelled = True
 
     async def row(self, index: int) -> Sample:
@@ -475,8 +485,9 @@ class RowSet:
 
 
 class TaskRows(RowSet):
-    """Rows that are written by tasks of their own, which are cancelled as soon as the rows are cancelled or have
-    failed.
+    """Rows that are written by tasks of their own.
+
+    The tasks are cancelled as soon as the rows are cancelled or have failed.
 
     Attributes:
         counters: The counters of the backend; generated tokens are counted there.
@@ -539,7 +550,9 @@ class Extension:
 
 
 class Backend:
-    """Base class of backends. A subclass states its capabilities in `caps`, and implements the methods that these name.
+    """Base class of backends.
+
+    A subclass states its capabilities in `caps`, and implements the methods that these name.
 
     A first backend implements `open` and `sample`. Every other call is refused with a CapabilityError until it is
     overridden. A handle is the state behind a prompt or a path. By default it is an immutable value: `fork` returns it
@@ -615,15 +628,18 @@ class Backend:
         raise self._refusal("extend")
 
     async def score(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[NDArray[np.float64]]]:
-        """Return the log-probability of each token of a text after its handle, without temperature; the new state is
-        dropped.
+        """Return the log-probability of each token of a text after its handle, without temperature.
+
+        The new state is dropped.
         """
         raise self._refusal("score")
 
     async def next_logprobs(
         self, handles: Sequence[Any], texts: Sequence[str], tokens: Sequence[str]
     ) -> list[Reply[NDArray[np.float64]]]:
-        """Return the log-probabilities, without temperature, that each of `tokens` comes next after handle and text.
+        """Return the log-probabilities that each of `tokens` comes next after handle and text.
+
+        They are those without temperature.
 
         Raises:
             ConfigError: one of `tokens` is not exactly one token.
@@ -639,7 +655,10 @@ class Backend:
         raise self._refusal("hidden")
 
     async def prompt_logprobs(self, prompts: Sequence[Prompt], top: int = 0) -> list[Reply[PromptLogprobs]]:
-        """Return the log-probabilities of all tokens of prompts (see `tts.backends.capabilities.prompt_logprobs`)."""
+        """Return the log-probabilities of all tokens of prompts.
+
+        See `tts.backends.capabilities.prompt_logprobs`.
+        """
         raise self._refusal("prompt_logprobs")
 
     def fork(self, handle: Any, count: int) -> list[Any]:

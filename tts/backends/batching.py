@@ -118,9 +118,10 @@ class BatchQueue:
         asyncio.get_running_loop().call_soon(self._flush)
 
     def close(self) -> None:
-        """Fail every job that is pending or under way, and stop the worker thread; call from the event loop's thread.
+        """Fail every job that is pending or under way, and stop the worker thread.
 
-        Later results of the batch under way are ignored. Jobs of a closed event loop are dropped.
+        This is called from the event loop's thread. Later results of the batch under way are ignored. Jobs of a closed
+        event loop are dropped.
         """
         with self._lock:
             self._closed = True
@@ -133,8 +134,9 @@ class BatchQueue:
 
 
 class LoopQueue:
-    """A threaded `BatchQueue` for the running event loop: each loop has its own queue, and the batch of an ended loop
-    is not awaited.
+    """A threaded `BatchQueue` for the running event loop.
+
+    Each loop has its own queue, and the batch of an ended loop is not awaited.
 
     Args:
         execute: See `BatchQueue`.

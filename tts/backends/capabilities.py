@@ -1,4 +1,7 @@
-"""Questions about any backend: whether it has a capability, and what it states of value heads, texts and prompts."""
+"""Questions about any backend.
+
+They ask whether it has a capability, and what it states of value heads, texts and prompts.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,11 @@ from tts.types import Prompt
 
 
 async def prompt_logprobs(backend: Backend, prompts: Sequence[Prompt], top: int = 0) -> list[Reply[PromptLogprobs]]:
-    """Return the log-probabilities of all tokens of prompts, in order, with the input tokens that each cost.
+    """Return the log-probabilities of all tokens of prompts, in order.
 
-    A `TokenizedText` is read as its tokens. Values depend on the prompt alone. Nothing stays open, and no room is
-    needed for an answer. Where a backend computes a common beginning of prompts once, the first prompt is charged for
-    it, and the others reuse it.
+    Each reply states the input tokens that it cost. A `TokenizedText` is read as its tokens. Values depend on the
+    prompt alone. Nothing stays open, and no room is needed for an answer. Where a backend computes a common beginning
+    of prompts once, the first prompt is charged for it, and the others reuse it.
 
     Args:
         backend: The backend that reads the prompts.
@@ -77,9 +80,10 @@ def counts_texts(backend: Backend) -> bool:
 
 
 def text_bound(backend: Backend, text: str) -> int:
-    """Return the most tokens that a text can be after a path: exact where the backend's metadata has `count_text`.
+    """Return the most tokens that a text can be after a path.
 
-    Elsewhere neither the count of the text as a prompt nor its bytes bound every tokenizer alone.
+    The number is exact where the backend's metadata has `count_text`. Elsewhere neither the count of the text as a
+    prompt nor its bytes bound every tokenizer alone.
     """
     if not text and not isinstance(text, TokenizedText):
         return 0

@@ -1,4 +1,7 @@
-"""Finite log-probabilities: what models and servers report, made safe for sums and means before anything reads it."""
+"""Finite log-probabilities.
+
+What models and servers report is made safe for sums and means before anything reads it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Any function as a model: `backend=my_function` in `solve`. The function generates text; the backend does the rest."""
+"""Any function as a model: `backend=my_function` in `solve`.
+
+The function generates text, and the backend does the rest.
+"""
 
 from __future__ import annotations
 
@@ -119,8 +122,9 @@ class _FunctionRows(TaskRows):
         self.asked: set[int] = set()
 
     def cancel(self) -> None:
-        """Cancel at once. A row whose call had begun is charged in full, since its cost is not known; others cost
-        nothing.
+        """Cancel at once.
+
+        A row whose call had begun is charged in full, since its cost is not known. Other rows cost nothing.
         """
         super().cancel()
         for index, row in enumerate(self.request.rows):

@@ -1,4 +1,7 @@
-"""Bases of backends whose model runs here: they render prompts themselves, and may keep states behind handles."""
+"""Bases of backends whose model runs here.
+
+Such backends render prompts themselves, and may keep states behind handles.
+"""
 
 from __future__ import annotations
 
@@ -57,8 +60,9 @@ class Handle:
 
 
 class StateBackend(RenderingBackend, Generic[S]):
-    """Base of backends that keep the state of each path, S, behind a `Handle`. Reads are finished and counted without a
-    caller, too.
+    """Base of backends that keep the state of each path, S, behind a `Handle`.
+
+    Reads are finished and counted without a caller, too.
     """
 
     def __init__(self, renderer: Renderer, thoughts: ThoughtMarks | None, **facts: Any) -> None:
@@ -100,7 +104,8 @@ class StateBackend(RenderingBackend, Generic[S]):
 
 
 def with_flops(rates: Rates, parameters: int | None) -> Rates:
-    """Return the rates of a model's tokens, with two FLOPs a weight where they state none; `parameters`: its weights,
-    None if not known.
+    """Return the rates of a model's tokens, with two FLOPs a weight where they state none.
+
+    `parameters` is the number of its weights, None if not known.
     """
     return rates if rates.flops is not None or not parameters else dataclasses.replace(rates, flops=2 * parameters)

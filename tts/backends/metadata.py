@@ -45,8 +45,9 @@ class Tokenizer(Protocol):
         ...
 
     def special(self) -> Mapping[str, str | None]:
-        """Return its class, the texts of special tokens by their names as the transformers library has them, and the
-        chat template.
+        """Return the tokenizer's class, special tokens and chat template.
+
+        Special tokens are texts by their names as the transformers library has them.
         """
         ...
 

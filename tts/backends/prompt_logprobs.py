@@ -16,8 +16,9 @@ MOST_TOPS = 20  # alternatives of a token that may be asked for
 
 
 class Top(NamedTuple):
-    """A token that may come next: its text, its log-probability, and whether it is an end of sequence, as far as that
-    is known.
+    """A token that may come next: its text and its log-probability.
+
+    It also states whether it is an end of sequence, as far as that is known.
     """
 
     text: str
@@ -48,11 +49,10 @@ class PromptLogprobs:
 
 
 def law_of_tops(tops: Sequence[Top], tokens: Sequence[str]) -> tuple[list[float], float]:
-    """Return the log-probabilities of tokens, -inf for those that are not shown, and the most probability that these
-    have together.
+    """Return the log-probabilities of tokens by the shown ones, and a bound on those not shown.
 
-    None that is not shown is more likely than the last one that is, and together they have no more than all shown ones
-    leave.
+    A token that is not shown gets -inf. The bound is the most probability that these tokens have together. None
+    of them is more likely than the last one that is shown. Together they have no more than all shown ones leave.
 
     Args:
         tops: The most likely tokens at one place; () where none are known.

@@ -79,8 +79,9 @@ async def changed(rowsets: Sequence[RowSet]) -> None:
 
 
 async def cancelled_and_done(rowsets: Sequence[RowSet]) -> None:
-    """Cancel rows and return when all are resolved, also where the caller is cancelled meanwhile: their cost must be
-    booked.
+    """Cancel rows and return when all are resolved.
+
+    This also holds where the caller is cancelled meanwhile, since their cost must be booked.
     """
     for rows in rowsets:
         rows.cancel()

@@ -1,8 +1,9 @@
-"""From logits to a token: temperature, filters, and one uniform number through the inverse CDF. Plain numpy in float64.
+"""From logits to a token, in plain numpy in float64.
 
-The CDF runs in token-id order. Near-equal logits may swap ranks under rounding noise, but ids never move. So only a
-number that falls within that noise of an edge can give another token. Each filter sees the distribution as the filter
-before left it (top-k, then top-p, then min-p), and equal probabilities are ranked by id.
+The steps are temperature, filters, and one uniform number through the inverse CDF. The CDF runs in token-id order.
+Near-equal logits may swap ranks under rounding noise, but ids never move. So only a number that falls within that noise
+of an edge can give another token. Each filter sees the distribution as the filter before left it (top-k, then top-p,
+then min-p), and equal probabilities are ranked by id.
 
 Shapes: V vocabulary; logits and distributions are [V], indexed by token id.
 """
@@ -50,11 +51,11 @@ def log_softmax(logits: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def filtered_distribution(logits: NDArray[Any], sampling: Sampling) -> NDArray[np.float64]:
-    """Return the distribution that `sampling` draws from: probabilities that sum to 1, exactly 0 where filtered out.
+    """Return the distribution that `sampling` draws from.
 
-    At temperature 0 all mass is on the most likely token, the lowest id among equals. top-k keeps the k most likely
-    tokens; top-p the fewest most likely ones whose mass is at least p; min-p those of at least min_p times the most
-    likely one's.
+    Its probabilities sum to 1, and are exactly 0 where a token is filtered out. At temperature 0 all mass is on the
+    most likely token, the lowest id among equals. top-k keeps the k most likely tokens; top-p the fewest most likely
+    ones whose mass is at least p; min-p those of at least min_p times the most likely one's.
 
     Raises:
         EngineError: the logits hold NaN or +inf, or nothing but -inf.
@@ -82,16 +83,18 @@ def filtered_distribution(logits: NDArray[Any], sampling: Sampling) -> NDArray[n
 
 
 def inverse_cdf(probs: NDArray[np.float64], u: float) -> int:
-    """Return the index of a uniform number u in [0, 1): the first whose cumulated mass is above u times the whole.
+    """Return the index of a uniform number u in [0, 1).
 
-    An index of probability 0 is never returned.
+    It is the first index whose cumulated mass is above u times the whole. An index of probability 0 is never returned.
     """
     cumulated = np.cumsum(probs)
     return int(np.searchsorted(cumulated, u * cumulated[-1], side="right"))
 
 
 def draw(logits: NDArray[Any], sampling: Sampling, u: float) -> Draw:
-    """Return the token of a uniform number u in [0, 1), its log-probability, and the spread of the distribution.
+    """Return the token of a uniform number, its log-probability, and the spread of the distribution.
+
+    The number u is in [0, 1).
 
     Raises:
         EngineError: the logits hold NaN or +inf, or nothing but -inf.
@@ -126,12 +129,12 @@ def sampling_logprob(logprobs: NDArray[np.float64], sampling: Sampling, token: i
 
 
 def top_sampling_logprob(top: Sequence[float], logprob: float, sampling: Sampling) -> float:
-    """Return the natural-log probability of a token under the distribution that `sampling` draws from, by the most
-    likely tokens alone.
+    """Return the natural-log probability of a token by the most likely tokens alone.
 
-    At a temperature T below 1 the other tokens weigh at most rest * least^(1/T - 1), where `rest` is their mass and
-    `least` the probability of the least likely token that is shown. They count as that much, so that the value is a
-    lower bound. It is low by at most that weight over the weight of the tokens shown.
+    The distribution is the one that `sampling` draws from. At a temperature T below 1 the other tokens weigh at most
+    rest * least^(1/T - 1), where `rest` is their mass and `least` the probability of the least likely token that is
+    shown. They count as that much, so that the value is a lower bound. It is low by at most that weight over the weight
+    of the tokens shown.
 
     Args:
         top: Log-probabilities of the most likely tokens under the untempered distribution.
@@ -169,8 +172,9 @@ def spread(logprobs: NDArray[np.float64]) -> Spread:
 
 
 def top_spread(logprobs: Sequence[float]) -> Spread:
-    """Return the spread of the most likely tokens, given their log-probabilities and perhaps that of a less likely
-    token.
+    """Return the spread of the most likely tokens, given their log-probabilities.
+
+    The log-probability of a less likely token may be among them.
     """
     known = np.sort(np.maximum(logprobs, _LEAST))[-TOP_TOKENS:]
     chances = np.exp(known)

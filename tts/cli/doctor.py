@@ -142,9 +142,8 @@ def device() -> str:
 def shown_lines(capabilities: Capabilities) -> list[tuple[str, str]]:
     """Return the table of a server's capabilities, with the strategies that work and those that do not.
 
-    A strategy that does not work is listed with what it lacks. +
-
-    Strategies that also score have a row of their own, since they need a verifier beside the server.
+    A strategy that does not work is listed with what it lacks. Strategies that also score have a row of their own,
+    since they need a verifier beside the server.
     """
     from tts.search.needs import needs_of
     from tts.search.parts import STRATEGIES

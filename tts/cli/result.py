@@ -177,9 +177,8 @@ def _decimal(amount: float) -> str:
 def checked(solution: Solution) -> bool | None:
     """Return whether the answer keeps the rules that the problem itself states.
 
-    None: there is no answer, or no such rule. +
-
-    Programs are not run. Answers to free text are not checked, since other text may surround them.
+    None: there is no answer, or no such rule. Programs are not run. Answers to free text are not checked, since other
+    text may surround them.
     """
     if solution.answer is None or solution.trace is None or solution.trace.task == "text":
         return None

@@ -127,9 +127,8 @@ def merge(
 ) -> None:
     """Copy the results of other stores into one.
 
-    That store is created where it is missing. The other stores stay unchanged. +
-
-    Existing results are kept, so a merge may be repeated, and the other stores may still grow.
+    That store is created where it is missing. The other stores stay unchanged. Existing results are kept, so a merge
+    may be repeated, and the other stores may still grow.
     """
     from tts.experiments.store.store import Store, default_store
 

@@ -55,9 +55,8 @@ def check(
 ) -> None:
     """Show a reward model's template, the tokens of a solution, and the position of each step's score.
 
-    The tokens are those that the reward model reads. +
-
-    Only its tokenizer is loaded. A record that does not fit the tokenizer is refused, as before a search.
+    The tokens are those that the reward model reads. Only its tokenizer is loaded. A record that does not fit the
+    tokenizer is refused, as before a search.
     """
     from tts import tasks
     from tts.cli.arguments import read_problem

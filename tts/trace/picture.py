@@ -122,9 +122,8 @@ def growth(record: Mapping[str, Any], winner: int | None, *, animated: bool = Tr
 def sharing(record: Mapping[str, Any]) -> str:
     """Return a picture of the live paths at the moment with the most tokens.
 
-    Each block is a node: as wide as its tokens, as high as its paths. +
-
-    A store of keys and values that shares holds a block once; one without sharing holds it once a path.
+    Each block is a node: as wide as its tokens, as high as its paths. A store of keys and values that shares holds a
+    block once; one without sharing holds it once a path.
     """
     tree = _read(record["nodes"])
     live = max(

@@ -148,9 +148,7 @@ def _phase(role: str, work: Work, usages: Sequence[Usage]) -> Phase:
 class PartAnswers:
     """The answers that parts of the samples would have given, or why those are not known.
 
-    They are computed on first use, as few receipts are read. +
-
-    It compares and pickles as what it stands for.
+    They are computed on first use, as few receipts are read. It compares and pickles as what it stands for.
 
     Args:
         given: The answers, or the reason; or what computes them.

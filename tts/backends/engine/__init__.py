@@ -1,4 +1,6 @@
-"""The engine: a KV tree over a block pool, one step loop for all problems, and the backend in front of it.
+"""The engine, and the backend in front of it.
+
+The engine is a KV tree over a block pool, with one step loop for all problems.
 
 OpenMP's wait policy is set here, before torch is loaded, unless it is set already: waiting threads must not spin on the
 cores.

@@ -160,7 +160,9 @@ class EngineBackend(StateBackend[PathState]):
         return self.runner.stats
 
     async def open(self, prompts: Sequence[Prompt]) -> list[Reply[Any]]:
-        """Render and prefill prompts. Prompts of the same tokens share their keys and values while one of them is open.
+        """Render and prefill prompts.
+
+        Prompts of the same tokens share their keys and values while one of them is open.
 
         Raises:
             PromptTooLong: a prompt leaves no room for one more token; nothing has been computed.
@@ -236,7 +238,9 @@ class EngineBackend(StateBackend[PathState]):
         rows.resolve(index, dataclasses.replace(sample, handle=None if after is None else self._keep(after)))
 
     async def extend(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[Extension]]:
-        """Append forced text. Text that the path's last token carried stays at the head of the next row's text.
+        """Append forced text.
+
+        Text that the path's last token carried stays at the head of the next row's text.
 
         Raises:
             PromptTooLong: a path with its text passes the context; nothing has been computed.
@@ -296,8 +300,9 @@ class EngineBackend(StateBackend[PathState]):
         return await self._with_text(handles, texts, start)
 
     async def prompt_logprobs(self, prompts: Sequence[Prompt], top: int = 0) -> list[Reply[PromptLogprobs]]:
-        """Return the log-probabilities of all tokens of prompts, whose common beginnings are computed once
-        (`tts.backends.engine.prompts`).
+        """Return the log-probabilities of all tokens of prompts.
+
+        Common beginnings of prompts are computed once (`tts.backends.engine.prompts`).
 
         Raises:
             CapabilityError: the model has no output layer.

@@ -1,4 +1,7 @@
-"""A decoder's shapes and constants, read from its configuration. Unsupported architectures are refused here."""
+"""A decoder's shapes and constants, read from its configuration.
+
+Unsupported architectures are refused here.
+"""
 
 from __future__ import annotations
 

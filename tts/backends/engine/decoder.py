@@ -1,5 +1,6 @@
-"""The decoder: Llama, Qwen2, Qwen3, SmolLM2 and Mistral with full attention, on ragged tokens of a step, over a block
-pool.
+"""The decoder: Llama, Qwen2, Qwen3, SmolLM2 and Mistral with full attention.
+
+It works on the ragged tokens of a step, over a block pool.
 
 Shapes: T tokens of a step, W of them with wanted hidden states, L of those with wanted logits, K hidden size, V
 vocabulary.
@@ -204,8 +205,9 @@ class Decoder:
         return Output(logits, last)
 
     def feed(self, ids: Tensor, hidden: Tensor, pool: BlockPool) -> None:
-        """Pass tokens [T], on the device, through all layers into `hidden` [T, K], in the step that the operations are
-        in.
+        """Pass tokens through all layers into `hidden`, in the step that the operations are in.
+
+        The tokens `ids` [T] are on the device. `hidden` is [T, K].
         """
         hidden.copy_(self._embedding[ids])
         self._run(self.operations, hidden, pool, _Timer(None))

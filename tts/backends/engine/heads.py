@@ -1,4 +1,7 @@
-"""Reward models in the engine: heads on the policy's hidden states, and templates and readouts of process models."""
+"""Reward models in the engine.
+
+The module has heads on the policy's hidden states, and templates and readouts of process models.
+"""
 
 from __future__ import annotations
 
@@ -84,10 +87,10 @@ class HeadReadout:
 
 @dataclass(frozen=True)
 class LikelihoodReadout:
-    """The chance that a path is right, from its probability under a process model that writes right solutions.
+    """The chance that a path is right, read from its probability under a process model.
 
-    Where a problem has one right solution, that probability is the chance itself. In general its log-odds are scaled
-    and shifted (Platt 1999).
+    The process model writes right solutions. Where a problem has one right solution, that probability is the chance
+    itself. In general its log-odds are scaled and shifted (Platt 1999).
 
     Args:
         scale: The factor of the log-odds, fitted to solutions of the policy.
@@ -99,8 +102,9 @@ class LikelihoodReadout:
     logits: bool = field(default=True, init=False)
 
     def logprob(self, before: float, tokens: Sequence[int], logits: Floats) -> float:
-        """Return the log-probability of a path with n more tokens. before: without them. logits: [n, V], each in front
-        of its token.
+        """Return the log-probability of a path with n more tokens.
+
+        `before` is the one without them. `logits` [n, V] has the row in front of each token.
         """
         for token, row in zip(tokens, logits, strict=True):
             before += float(log_softmax(row)[token])
@@ -138,7 +142,10 @@ class StepTemplate:
             )
 
     def tokens(self, piece: str | tuple[int, ...]) -> tuple[int, ...]:
-        """Return the model's tokens of a step: of its text and the separator, or the given tokens of the policy."""
+        """Return the model's tokens of a step.
+
+        These are the tokens of its text and the separator, or the given tokens of the policy.
+        """
         if isinstance(piece, tuple):
             return piece
         assert self.encode is not None, "a text was given to a model that reads the policy's own tokens"

@@ -1,5 +1,6 @@
-"""The int8 linear layers: eight-bit weights and activations with integer sums, so a row's bits depend on that row
-alone.
+"""The int8 linear layers: eight-bit weights and activations with integer sums.
+
+So a row's bits depend on that row alone.
 
 Shapes: M rows, K inputs, N outputs.
 
@@ -100,8 +101,9 @@ def quantised(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def fbgemm(levels: torch.Tensor, scales: torch.Tensor) -> Kernel:
-    """Return FBGEMM's product with a weight of N outputs and K inputs, given as levels `[N, K]`, int8, and scales
-    `[N]`.
+    """Return FBGEMM's product with a weight of N outputs and K inputs.
+
+    The weight is given as levels `[N, K]`, int8, and scales `[N]`.
     """
     zeros = torch.zeros(len(scales), dtype=torch.int64)
     with warnings.catch_warnings():
@@ -114,7 +116,10 @@ def fbgemm(levels: torch.Tensor, scales: torch.Tensor) -> Kernel:
 
 @cache
 def fbgemm_is_exact() -> bool:
-    """Whether FBGEMM's kernel is there, and its sums are exact, the greatest included; determined once a process."""
+    """Whether FBGEMM's kernel is there, and its sums are exact, the greatest included.
+
+    This is determined once a process.
+    """
     try:
         return all(_exact(outputs, inputs) for outputs, inputs in ((33, 65), (64, 576)))
     except (AttributeError, RuntimeError):  # the operator is gone, or refuses

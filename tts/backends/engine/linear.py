@@ -1,4 +1,6 @@
-"""Linear layers whose rows have the same bits in every batch, and faster ones where that is not needed.
+"""Linear layers whose rows have the same bits in every batch, and faster layers.
+
+The faster layers serve where equal bits are not needed.
 
 Shapes: M rows, K inputs, N outputs. Rows may be of any floating dtype; a layer computes in its own and returns theirs.
 
@@ -95,7 +97,10 @@ class PlainLinear:
 
 
 class TiledLinear(PlainLinear):
-    """The same in tiles of exactly 16 rows, the last one filled with zeros: one shape, so one order of additions."""
+    """A linear layer that works in tiles of exactly 16 rows.
+
+    The last tile is filled with zeros. One shape means one order of additions.
+    """
 
     exact_rows = True
     tile_rows = TILE_ROWS
@@ -110,8 +115,9 @@ class TiledLinear(PlainLinear):
 
 
 class DeviceTiledLinear(TiledLinear):
-    """The same in tiles of 128 rows. With fewer rows, a GPU's time is that of reading the weights, and does not
-    fall.
+    """A linear layer that works in tiles of 128 rows, for a GPU.
+
+    With fewer rows, a GPU's time is that of reading the weights, and does not fall.
     """
 
     tile_rows = 128
@@ -152,7 +158,9 @@ class PackedLinear:
 
 
 class HostLinear:
-    """The float32 product of this package on a CPU (`kernels/gemm.py`): exact rows on any number of threads.
+    """The float32 product of this package on a CPU (`kernels/gemm.py`).
+
+    Its rows are exact on any number of threads.
 
     Args:
         weight: `[N, K]`.
@@ -274,7 +282,9 @@ _known: dict[tuple[object, ...], int | None] = {}
 def least_exact_rows(
     kind: LinearOf, weight: torch.Tensor, bias: torch.Tensor | None, threads: Sequence[int]
 ) -> int | None:
-    """Return the number of rows, at most 16, from which on a kind of layer is exact; None if there is none.
+    """Return the number of rows from which on a kind of layer is exact; None if there is none.
+
+    The number is at most 16.
 
     Args:
         kind: Makes a layer of a weight and a bias.

@@ -330,7 +330,9 @@ def make_runner(
 
 
 def fixed_steps(decoder: Decoder, pool: BlockPool, room: FixedRoom, capture: Capture | None = None) -> FixedSteps:
-    """Return what runs a model's decode steps in fixed shapes over a pool; without `capture` kernel by kernel.
+    """Return what runs a model's decode steps in fixed shapes over a pool.
+
+    Without `capture` the steps run kernel by kernel.
 
     Args:
         decoder: The decoder with Triton kernels.

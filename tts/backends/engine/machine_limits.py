@@ -1,4 +1,7 @@
-"""The machine's bandwidth and compute, measured in about half a second, to compare the engine's speed with."""
+"""The machine's bandwidth and compute, to compare the engine's speed with.
+
+They are measured in about half a second.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,10 @@ class MachineLimits:
 
 @functools.cache
 def measure() -> MachineLimits:
-    """Measure the CPU, with as many threads as torch has: the best of a few short runs each, once a process."""
+    """Measure the CPU, with as many threads as torch has.
+
+    The result is the best of a few short runs of each kind. It is measured once a process.
+    """
     weights = [torch.ones(_SIZE, _SIZE) for _ in range(_LAYERS)]
     bandwidth = sum(weight.nbytes for weight in weights) / _best(lambda: [weight.sum() for weight in weights])
     threads = torch.get_num_threads()

@@ -25,8 +25,9 @@ _NONE = np.empty((0, 0), np.float32)
 
 
 class Operations(Protocol):
-    """The operations of a decoder layer beside matrix products. `begin` opens a step; the others belong to the last
-    opened step.
+    """The operations of a decoder layer beside matrix products.
+
+    `begin` opens a step. The other operations belong to the last opened step.
     """
 
     def begin(self, planned: StepPlan) -> None:
@@ -51,7 +52,10 @@ class Operations(Protocol):
 
 
 def rotary_tables(config: DecoderConfig) -> tuple[Tensor, Tensor]:
-    """Return cosines and sines, each [context, d / 2] float32, rounded as the transformers library rounds them."""
+    """Return cosines and sines, rounded as the transformers library rounds them.
+
+    Each is [context, d / 2] float32.
+    """
     angles = torch.arange(config.context).float()[:, None] * torch.from_numpy(config.frequencies)[None, :]
     return angles.cos() * config.amplitude, angles.sin() * config.amplitude
 

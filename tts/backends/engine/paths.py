@@ -1,4 +1,7 @@
-"""The state behind a handle: a node, the state of its text, and the views of process models on its prompt."""
+"""The state behind a handle.
+
+It is a node, the state of its text, and the views of process models on its prompt.
+"""
 
 from __future__ import annotations
 
@@ -76,11 +79,11 @@ def step_tokens(state: PathState, step: Sequence[str]) -> list[Token]:
 def step_ids(
     state: PathState, step: Sequence[str], eos: frozenset[int]
 ) -> tuple[list[tuple[int, ...]], tuple[int, ...]]:
-    """Return the tokens of each piece of a path's text, up to the one that completes it, and those after all pieces.
+    """Return the tokens of each piece of a path's text, and those after all pieces.
 
-    A piece is () where the piece before took its token. Tokens that have no text yet, as the first bytes of a
-    character, belong to a last step that has not ended; after one that has they are the second value. The end of a
-    sequence is in neither.
+    The tokens of a piece run up to the one that completes the piece. A piece is () where the piece before took its
+    token. Tokens that have no text yet, as the first bytes of a character, belong to a last step that has not ended;
+    after one that has they are the second value. The end of a sequence is in neither.
     """
     tokens, ends = _complete(state, step)
     ids = [node.tokens[index] for node, index in tokens]

@@ -1,4 +1,6 @@
-"""The planner: which keys each token of a step reads, by one walk over the ancestors of the step's nodes.
+"""The planner: which keys each token of a step reads.
+
+A plan is made by one walk over the ancestors of the step's nodes.
 
 Each step is planned anew: a compiled walk over the paths of a thousand rows is faster than tracking changes.
 
@@ -60,8 +62,9 @@ class StepPlan(NamedTuple):
     keys_unshared: int
 
     def part(self, begin: int, end: int) -> StepPlan:
-        """Return the plan of the queries from `begin` to before `end`, with the keys read as 0: they are counted
-        once.
+        """Return the plan of the queries from `begin` to before `end`.
+
+        Its number of keys read is 0, since these are counted once.
         """
         items = self.plan.items.copy()
         items[:, 2:] = items[:, 2:].clip(begin, end) - begin

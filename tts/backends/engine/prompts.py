@@ -1,9 +1,9 @@
-"""Log-probabilities of whole prompts: prompts are cut at fixed positions into pieces, and a beginning that several
-share is computed once.
+"""Log-probabilities of whole prompts, whose common beginnings are computed once.
 
-A piece has `PIECE` tokens, the last one of a prompt the rest. That is a tile of the strict attention kernel, so that a
-cut changes no bit. Where prompts are cut follows from each alone, and so do its numbers. Two prompts share whole
-pieces: of a common beginning, the tokens after its last whole piece are computed for each.
+Prompts are cut at fixed positions into pieces, which several prompts may share. A piece has `PIECE` tokens, the last
+one of a prompt the rest. That is a tile of the strict attention kernel, so that a cut changes no bit. Where prompts are
+cut follows from each alone, and so do its numbers. Two prompts share whole pieces: of a common beginning, the tokens
+after its last whole piece are computed for each.
 
 Logits are turned into the few numbers that are wanted as soon as they are computed, and are not kept.
 """

@@ -1,4 +1,7 @@
-"""A process model beside the policy: its own weights, pool and step loop, and one view of each opened prompt."""
+"""A process model beside the policy.
+
+It has its own weights, pool and step loop, and one view of each opened prompt.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The scheduler: admission to the next step, memory for keys and values, and preemption where it runs out.
+"""The scheduler: admission to the next step, memory for keys and values, and preemption.
 
-Jobs are served in the order of their requests. Where memory runs out, the youngest running job is preempted: its tokens
-stay, its keys and values may be evicted, and it resumes when there is room. So the oldest job always progresses, and
-the only failure is a single path that does not fit the pool by itself.
+Jobs are preempted where memory runs out. Jobs are served in the order of their requests. Where memory runs out, the
+youngest running job is preempted: its tokens stay, its keys and values may be evicted, and it resumes when there is
+room. So the oldest job always progresses, and the only failure is a single path that does not fit the pool by itself.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ _GROWTH = 2  # blocks that a job is expected to need beyond those it has at admi
 
 
 class Feed(NamedTuple):
-    """Tokens of a node that a step feeds: `num_tokens` from `first` on. `work`: the job that waits for them; None: of
-    an ancestor.
+    """Tokens of a node that a step feeds: `num_tokens` from `first` on.
+
+    `work` is the job that waits for them. None: the node is an ancestor.
     """
 
     node: KVNode
@@ -58,8 +59,9 @@ class Feed(NamedTuple):
 
 
 def wanted_of(feeds: Sequence[Feed], *, every: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the tokens of a step whose hidden states are wanted (`every`: all of them), and which of those need
-    logits.
+    """Return the tokens of a step whose hidden states are wanted, and which of those need logits.
+
+    With `every` the hidden states of all tokens are wanted.
     """
     wanted: list[int] = []
     with_logits: list[int] = []

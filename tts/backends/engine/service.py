@@ -22,7 +22,10 @@ Deliver = Callable[..., None]
 
 @dataclass(frozen=True, slots=True)
 class EngineCall:
-    """One item of a call: `start` begins it in the engine's thread; `computed` and `reused` are its input tokens."""
+    """One item of a call.
+
+    `start` begins it in the engine's thread. `computed` and `reused` are its input tokens.
+    """
 
     start: Callable[[CallFuture], None] = lambda _: None
     computed: int = 0
@@ -30,8 +33,9 @@ class EngineCall:
 
 
 class CallFuture:
-    """The result of a call, set once, in the engine's thread. `computed`, `prompt`, `reused` and `seconds` may be set
-    before.
+    """The result of a call, set once, in the engine's thread.
+
+    `computed`, `prompt`, `reused` and `seconds` may be set before.
     """
 
     def __init__(self, call: EngineCall, future: asyncio.Future[Reply[Any]], counters: Counters) -> None:
@@ -67,8 +71,9 @@ class CallFuture:
         self.deliver(self.fail, failure)
 
     def set_prefilled(self, job: PrefillJob, make: Callable[[], Any]) -> None:
-        """Set the result to what `make` returns, called in the event loop's thread, or the exception to the job's
-        failure.
+        """Set the result to what `make` returns, or the exception to the job's failure.
+
+        `make` is called in the event loop's thread.
         """
         self.seconds += job.seconds
         if job.failure is not None:
@@ -90,10 +95,10 @@ class CallFuture:
 
 @dataclass(slots=True, eq=False)
 class EngineTask:
-    """Work for the engine's thread. `start` gets the way back into the event loop, where `fail` and `done` run.
+    """Work for the engine's thread.
 
-    A task that has begun no longer holds its `start`, which refers to the states of paths: the queue may keep the task
-    until after the last sweep.
+    `start` gets the way back into the event loop, where `fail` and `done` run. A task that has begun no longer holds
+    its `start`, which refers to the states of paths: the queue may keep the task until after the last sweep.
     """
 
     start: Callable[[Deliver], None]

@@ -10,7 +10,10 @@ from tts.backends.engine.planning import StepPlan
 
 @dataclass(frozen=True)
 class StepReport:
-    """One step, as measured. Seconds: of planning on the host, of the forward pass, of drawing and ending rows."""
+    """One step, as measured.
+
+    Its seconds are those of planning on the host, of the forward pass, and of drawing and ending rows.
+    """
 
     tokens: int
     sequences: int

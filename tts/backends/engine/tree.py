@@ -181,7 +181,10 @@ class KVTree:
     # Memory -----------------------------------------------------------------------------------------------------------
 
     def reserve(self, node: KVNode, length: int) -> bool:
-        """Reserve blocks for `length` tokens of a pinned node; False where there is no room even after evicting."""
+        """Reserve blocks for `length` tokens of a pinned node.
+
+        The result is False where there is no room even after evicting.
+        """
         while node.num_blocks * BLOCK < length:
             if not self.pool.num_free and not self._evict():
                 return False

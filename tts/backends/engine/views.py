@@ -1,9 +1,10 @@
-"""A process model's view of the policy's tree: the same steps in its own tokens, each computed once, when it is scored.
+"""A process model's view of the policy's tree.
 
-A view belongs to one opened prompt. It has a node, with its reading, for every distinct prefix of steps that was
-scored. Scoring a path computes only the tokens of new steps. Of a step that was scored before it was complete, and is
-read in the policy's own tokens, only those added since are computed. Keys and values of a view are a cache: they are
-evicted first, and are recomputed when a step is added below them.
+It has the same steps in its own tokens. Each step is computed once, when it is scored. A view belongs to one opened
+prompt. It has a node, with its reading, for every distinct prefix of steps that was scored. Scoring a path computes
+only the tokens of new steps. Of a step that was scored before it was complete, and is read in the policy's own tokens,
+only those added since are computed. Keys and values of a view are a cache: they are evicted first, and are recomputed
+when a step is added below them.
 
 A likelihood multiplies the probabilities of all tokens, each read at the token in front of it. So the nodes of such a
 view are shifted by one token: a node begins with the last token of what stands above it, and ends before the step's own

@@ -44,8 +44,9 @@ class Checkpoint:
 
 
 def read_checkpoint(record: ModelRecord) -> Checkpoint:
-    """Read the files of a record: a package's GGUF file, dequantised, or safetensors in this package, in a folder or on
-    the Hub.
+    """Read the files of a record.
+
+    They are a package's GGUF file, dequantised, or safetensors in this package, in a folder or on the Hub.
 
     Raises:
         ConfigError: the record has no weights, or they cannot be had or read.
@@ -93,8 +94,9 @@ def read_heads(record: ModelRecord) -> dict[str, ValueHead]:
 
 
 def read_readout(record: ModelRecord, file: str) -> HeadReadout | LikelihoodReadout:
-    """Read what a process model is read by: a linear head, or a likelihood, which has the tensors "scale" [1] and
-    "shift" [1].
+    """Read what a process model is read by: a linear head, or a likelihood.
+
+    A likelihood has the tensors "scale" [1] and "shift" [1].
 
     Raises:
         ConfigError: as `read_heads`; or a scale is not above 0, or the file has tensors of both.

@@ -19,7 +19,9 @@ Floats = NDArray[np.float32]
 
 @dataclass(slots=True, eq=False)
 class PrefillJob:
-    """Computes keys and values of a node's first `upto` tokens, and logits or hidden states of the last of them.
+    """Computes keys and values of a node's first `upto` tokens.
+
+    It also computes logits or hidden states of the last of these tokens.
 
     Args:
         node: The job owns one handle of it, which it releases at its end.
@@ -133,8 +135,9 @@ class RowEnd:
 
 
 def draws_of(sequences: Sequence[DecodeSequence], logit_rows: NDArray[np.int64] | None) -> DrawRequest:
-    """Return what a step draws: a token of each sequence, from the given rows of its logits; None: all from the
-    first.
+    """Return what a step draws: a token of each sequence, from the given rows of its logits.
+
+    None: all tokens are drawn from the first row.
     """
     return DrawRequest(
         rows=np.zeros(len(sequences), np.int64) if logit_rows is None else logit_rows,

@@ -1,4 +1,6 @@
-"""A plain implementation of attention over a tree: the float64 oracle that every executor is tested against.
+"""A plain implementation of attention over a tree.
+
+It is the float64 oracle that every executor is tested against.
 
 Idea: a query's keys are gathered along its items in order, and softmax attention is taken over them. Nothing is shared,
 nothing
@@ -28,8 +30,9 @@ Floats = NDArray[np.float64]
 
 
 def visible_keys(plan: AttentionPlan, query: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the keys that a query reads, from the root to its own token: their blocks' numbers and their offsets in
-    them, [L].
+    """Return the keys that a query reads, from the root to its own token.
+
+    The result is the numbers of their blocks and their offsets in the blocks, both [L].
     """
     numbers: list[int] = []
     offsets: list[int] = []

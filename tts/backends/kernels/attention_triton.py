@@ -1,5 +1,6 @@
-"""Attention over a tree on a GPU: one kernel for runs of keys that are shared by tiles of queries, one that merges
-their results.
+"""Attention over a tree on a GPU.
+
+One kernel computes runs of keys that are shared by tiles of queries. Another one merges their results.
 
 Idea: a program of `tree_partial` takes one run of blocks and a tile of queries with all the query heads of one
 key-value head, so
@@ -137,8 +138,9 @@ def merge(
     size: tl.constexpr,
     padded: tl.constexpr,
 ):
-    """One (query, key-value head): fold the query's partial results from the root to the leaf; a query without any gets
-    0.
+    """Fold a query's partial results from the root to the leaf, for one (query, key-value head).
+
+    A query without any partial result gets 0.
     """
     query, head, num_heads = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
     first, behind = tl.load(first_slots + query), tl.load(first_slots + query + 1)
@@ -167,8 +169,9 @@ def merge(
 
 
 class KernelLaunch(NamedTuple):
-    """A step's work on the device, with room for its partial results; good for every layer of the step, one after the
-    other.
+    """A step's work on the device, with room for its partial results.
+
+    It serves every layer of the step, one after the other.
 
     Args:
         work: What was uploaded; its arrays are no longer read.
@@ -193,10 +196,10 @@ class KernelLaunch(NamedTuple):
 
 
 def upload(work: KernelWork, *, num_heads: int, size: int, device: torch.device | str) -> KernelLaunch:
-    """Return a step's work on a device: one copy, and one allocation for the partial results of H = `num_heads` and d =
-    `size`.
+    """Return a step's work on a device, made by one copy and one allocation.
 
-    Arrays begin at multiples of 16 bytes, since a kernel is compiled anew for addresses of another kind.
+    The allocation is for the partial results of H = `num_heads` and d = `size`. Arrays begin at multiples of 16 bytes,
+    since a kernel is compiled anew for addresses of another kind.
     """
     arrays = (work.positions, work.items, work.blocks, work.slots, work.first_slots)
     padded = [np.pad(array.ravel(), (0, -array.size % 4)) for array in arrays]
@@ -287,8 +290,9 @@ def attend(
 
 
 def tile(work: KernelWork, element_bytes: int, *, is_wide: bool) -> dict[str, Any]:
-    """Return the shape of a tile, rows by keys, and how it is launched: what keeps the accumulators of d = 128 in
-    registers.
+    """Return the shape of a tile, rows by keys, and its launch parameters.
+
+    They are chosen to keep the accumulators of d = 128 in registers.
     """
     if not is_wide:
         return {"rows": work.narrow, "cols": 64, "num_warps": 4, "num_stages": 2, "enable_fp_fusion": True}

@@ -1,7 +1,8 @@
-"""The CPU's draw of tokens: one uniform number a row through the inverse CDF in token-id order, at memory speed.
+"""The CPU's draw of tokens, at memory speed.
 
-The plain reference is `tts.backends.sampling.draw`, whose distribution this obeys. Probabilities are float32, summed in
-float64: a uniform number within about 1e-7 of an edge of the CDF may fall on its other side.
+One uniform number a row is passed through the inverse CDF in token-id order. The plain reference is
+`tts.backends.sampling.draw`, whose distribution this obeys. Probabilities are float32, summed in float64: a uniform
+number within about 1e-7 of an edge of the CDF may fall on its other side.
 
 Shapes: L rows of logits, V vocabulary, R draws.
 """
@@ -24,8 +25,9 @@ _LANES = 16
 
 
 class HostDraws(NamedTuple):
-    """Drawn tokens [R], -1 where the logits are not valid (NaN, +inf, or nothing but -inf); natural, untempered
-    logprobs [R].
+    """Drawn tokens [R], and natural, untempered logprobs [R].
+
+    A token is -1 where the logits are not valid (NaN, +inf, or nothing but -inf).
     """
 
     tokens: NDArray[np.int64]

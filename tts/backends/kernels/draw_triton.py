@@ -40,8 +40,9 @@ class DeviceDraws(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """Which tokens a row's filters keep: those above its floor, and of those at the floor the ids up to the last one
-    kept.
+    """The tokens that a row's filters keep.
+
+    Kept are those above the row's floor, and of those at the floor the ids up to the last one kept.
 
     Args:
         floors: [R] float32 logits; -inf keeps all.
@@ -55,7 +56,9 @@ class Cut(NamedTuple):
 def cut(
     logits: torch.Tensor, temperatures: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tensor, min_p: torch.Tensor
 ) -> Cut:
-    """Return what top-k, then top-p, then min-p keep, by one sort of each row; equal logits are ranked by id.
+    """Return what top-k, then top-p, then min-p keep, by one sort of each row.
+
+    Equal logits are ranked by id.
 
     Args:
         logits: [R, V] the row that each draw is made from.
@@ -139,8 +142,9 @@ def draw(
 
 
 def uniforms(streams: torch.Tensor, positions: torch.Tensor, word: int = MAIN_WORD) -> torch.Tensor:
-    """Return the [R] float64 uniform numbers in [0, 1) of `tts.randomness.uniforms`, bit for bit, on the streams'
-    device.
+    """Return the uniform numbers of `tts.randomness.uniforms`, bit for bit, on the streams' device.
+
+    The numbers are [R] float64 in [0, 1).
     """
     out = torch.empty(len(streams), dtype=torch.float64, device=streams.device)
     if len(streams):
@@ -198,8 +202,9 @@ def sum_blocks(
     block: tl.constexpr,
     is_cut: tl.constexpr,
 ):
-    """One (draw, block of tokens): the largest logit (+inf where one is NaN or +inf), its lowest id, and the sums of
-    both distributions.
+    """Find the largest logit and the sums of both distributions, for one (draw, block of tokens).
+
+    The lowest id of that logit is found too. The largest logit is +inf where one is NaN or +inf.
     """
     draw, b = tl.program_id(0), tl.program_id(1)
     num_draws, num_blocks = tl.num_programs(0), tl.num_programs(1)

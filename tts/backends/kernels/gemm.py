@@ -1,4 +1,6 @@
-"""The CPU's matrix product for few rows and weights larger than its caches; a row's bits depend on that row alone.
+"""The CPU's matrix product for few rows and weights larger than its caches.
+
+A row's bits depend on that row alone.
 
 Idea: a step of decoding reads every weight once for a handful of rows, so that memory bandwidth is the limit. Weights
 lie in
@@ -96,8 +98,9 @@ def _group(
 
 @compiled
 def multiply_panels(x: Any, panels: Any, out: Any, begin: int, end: int) -> None:
-    """Compute the panels from `begin` to before `end`, in blocks of rows, and those in even groups of at most
-    `_ROWS`.
+    """Compute the panels from `begin` to before `end`, in blocks of rows.
+
+    The rows of a block are computed in even groups of at most `_ROWS`.
     """
     inputs, stride = x.shape[1], out.shape[1]
     size = 4 * inputs * PANEL

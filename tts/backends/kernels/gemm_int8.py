@@ -1,5 +1,6 @@
-"""The CPU's product of eight-bit weights and activations for CPUs that have AVX2, and not the instructions made for it
-(VNNI).
+"""The CPU's product of eight-bit weights and activations for CPUs with AVX2 and without VNNI.
+
+VNNI has the instructions that are made for this product.
 
 Idea: AVX2's product of eight-bit numbers saturates, which loses sums. Its product of 16-bit numbers adds neighbouring
 pairs exactly.
@@ -46,7 +47,10 @@ def supported() -> bool:
 
 
 def pack(levels: NDArray[np.int8]) -> NDArray[np.int8]:
-    """Return levels [N, K] as panels [P, D, 16, 2]; what the last panel and the last pair have too many is 0."""
+    """Return levels [N, K] as panels [P, D, 16, 2].
+
+    What the last panel and the last pair have too many is 0.
+    """
     outputs, inputs = levels.shape
     panels, pairs = -(-outputs // _PANEL), -(-inputs // 2)
     whole = np.zeros((panels * _PANEL, 2 * pairs), np.int8)
@@ -74,7 +78,10 @@ def multiply(
 
 @compiled
 def round_rows(x: Any, levels: Any, steps: Any, begin: int, end: int) -> None:
-    """Write rows of x as levels [M, 2 D], and the size of a level of each, NaN where a row is not of numbers."""
+    """Write rows of x as levels [M, 2 D], and the size of a level of each row.
+
+    The size is NaN where a row is not of numbers.
+    """
     size = x.shape[1]
     for t in range(begin, end):
         row, bits, to = x[t], x[t].view(np.int32), levels[t]
@@ -162,7 +169,10 @@ def _write(
 
 @compiled
 def multiply_panels(levels: Any, steps: Any, panels: Any, outputs: Any, out: Any, begin: int, end: int) -> None:
-    """Compute the panels from `begin` to before `end`, in blocks of rows, and those in even groups of at most six."""
+    """Compute the panels from `begin` to before `end`, in blocks of rows.
+
+    The rows of a block are computed in even groups of at most six.
+    """
     pairs, stride = panels.shape[1], out.shape[1]
     for start in range(0, levels.shape[0], _BLOCK_ROWS):
         rows = min(_BLOCK_ROWS, levels.shape[0] - start)

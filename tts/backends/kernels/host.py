@@ -23,8 +23,9 @@ intrinsic: Callable[[Callable[..., Any]], Any] = extending.intrinsic
 
 
 def compiled(function: Callable[..., Any] | None = None, **options: Any) -> Any:
-    """Compile a function to machine code that runs without the interpreter's lock; kept on disk where a folder can be
-    written.
+    """Compile a function to machine code that runs without the interpreter's lock.
+
+    The code is kept on disk where a folder can be written.
     """
     if function is None:
         return lambda fn: compiled(fn, **options)
@@ -37,8 +38,9 @@ def compiled(function: Callable[..., Any] | None = None, **options: Any) -> Any:
 
 @compiled(inline="always")
 def exponential(x: Any) -> Any:
-    """Return e**x in float32 for x <= 0, within 1e-7 relative; below -87 it stays at e**-87. Vectorises, unlike
-    math.exp.
+    """Return e**x in float32 for x <= 0, within 1e-7 relative.
+
+    Below -87 the result stays at e**-87. The function vectorises, unlike math.exp.
 
     Source: the range reduction and polynomial of the Cephes library's expf (S. Moshier).
     """
@@ -69,8 +71,9 @@ class Team:
         self._pool = ThreadPoolExecutor(threads - 1, thread_name_prefix="tts-kernel") if threads > 1 else None
 
     def run(self, kernel: Callable[..., Any], parts: Sequence[tuple[Any, ...]]) -> None:
-        """Call a kernel once a part, the last in this thread; return when all have ended. Inside of a part, the thread
-        is alone.
+        """Call a kernel once a part, the last part in this thread, and return when all have ended.
+
+        Inside of a part, the thread is alone.
         """
         if self._pool is None or len(parts) == 1 or getattr(self._inside, "yes", False):
             for part in parts:
@@ -91,8 +94,9 @@ class Team:
             self._inside.yes = False
 
     def cuts(self, rows: int, work: int, *, worth: int = 1 << 22) -> list[tuple[int, int]]:
-        """Return intervals of rows of equal size, one a thread; a single one where `work` operations are not worth a
-        second thread.
+        """Return intervals of rows of equal size, one a thread.
+
+        The interval is a single one where `work` operations are not worth a second thread.
         """
         parts = max(1, min(self.threads, rows)) if work >= worth else 1
         edges = [rows * part // parts for part in range(parts + 1)]

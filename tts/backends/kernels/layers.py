@@ -1,7 +1,7 @@
-"""The CPU's row-wise parts of a decoder layer: norms, rotary positions with the write to the pool, gates.
+"""The CPU's row-wise parts of a decoder layer.
 
-Each gives a row the same bits in every batch. Their plain references: `torch.nn.functional.rms_norm`,
-`kernels/rope.py`, and silu(gate) * up.
+They are norms, rotary positions with the write to the pool, and gates. Each gives a row the same bits in every batch.
+Their plain references: `torch.nn.functional.rms_norm`, `kernels/rope.py`, and silu(gate) * up.
 
 Shapes: T tokens, K hidden size, F intermediate size, H key-value heads, G query heads for each, d head size, N blocks.
 """
@@ -31,10 +31,10 @@ def _squares(row: Any) -> Any:
 
 @compiled
 def add_norm(hidden: Any, change: Any, weight: Any, eps: float, out: Any, begin: int, end: int) -> None:
-    """Add `change` to `hidden`, in place, and write its RMS norm times `weight` to `out`, for rows from `begin` to
-    before `end`.
+    """Add `change` to `hidden`, in place, and write its RMS norm times `weight` to `out`.
 
-    hidden, change and out: [T, K] float32; a `change` of no rows adds nothing. weight: [K].
+    Both are done for rows from `begin` to before `end`. hidden, change and out: [T, K] float32; a `change` of no rows
+    adds nothing. weight: [K].
     """
     size = hidden.shape[1]
     for t in range(begin, end):
@@ -50,7 +50,10 @@ def add_norm(hidden: Any, change: Any, weight: Any, eps: float, out: Any, begin:
 
 @compiled
 def gate(both: Any, out: Any, begin: int, end: int) -> None:
-    """Write silu(gate) * up for rows from `begin` to before `end`. both: [T, 2 F], gates first; out: [T, F]."""
+    """Write silu(gate) * up for rows from `begin` to before `end`.
+
+    `both` is [T, 2 F], gates first. `out` is [T, F].
+    """
     size = out.shape[1]
     for t in range(begin, end):
         row, to = both[t], out[t]

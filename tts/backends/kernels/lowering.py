@@ -1,5 +1,6 @@
-"""Lowering of a plan to the kernels' work, on the host: which runs are shared, where they are cut, and the partial
-results.
+"""Lowering of a plan to the kernels' work, on the host.
+
+It decides which runs are shared, where they are cut, and where the partial results lie.
 
 Idea: sharing a run saves reading it once per query but costs each query a partial result, written and read back. Runs
 too short
@@ -67,17 +68,19 @@ class WorkShape(NamedTuple):
 
 
 def break_even(num_queries: Ints, group: int, element_bytes: int) -> NDArray[np.float64]:
-    """Return the length in tokens from which sharing a run among queries moves fewer bytes; infinite for one query.
+    """Return the length in tokens from which sharing a run among queries moves fewer bytes.
 
-    Sharing saves (R-1) * len * 2 * H * d * b bytes of keys and values. It costs R * 8 * H * G * d bytes of float32
-    partial results.
+    The length is infinite for one query. Sharing saves (R-1) * len * 2 * H * d * b bytes of keys and values. It costs R
+    * 8 * H * G * d bytes of float32 partial results.
     """
     with np.errstate(divide="ignore"):
         return num_queries / (num_queries - 1.0) * (4.0 * group / element_bytes)
 
 
 def private_runs(plan: AttentionPlan, is_private: NDArray[np.bool_]) -> tuple[Ints, Ints]:
-    """Return the blocks of some items as one run for each query, without the blocks that lie wholly after the query.
+    """Return the blocks of some items as one run for each query.
+
+    Blocks that lie wholly after the query are left out.
 
     Args:
         plan: The attention plan of the step.
@@ -101,8 +104,9 @@ def private_runs(plan: AttentionPlan, is_private: NDArray[np.bool_]) -> tuple[In
 
 
 def ragged_ranges(lengths: Ints) -> tuple[Ints, Ints]:
-    """Return, for ranges of given lengths laid end to end, each element's range and its index in it, both [sum of
-    lengths].
+    """Return, for ranges laid end to end, each element's range and its index in that range.
+
+    `lengths` are those of the ranges. Both results are [sum of lengths].
     """
     owner = np.repeat(np.arange(len(lengths)), lengths)
     return owner, np.arange(len(owner)) - (np.cumsum(lengths) - lengths)[owner]
@@ -156,8 +160,9 @@ def lower(
 
 
 def padded(work: KernelWork, shape: WorkShape) -> KernelWork:
-    """Return the same work of at least its own shape: added items have no blocks and no queries, added queries no
-    slots.
+    """Return the same work in at least its own shape.
+
+    Added items have no blocks and no queries, and added queries no slots.
     """
     items = np.zeros((shape.narrow + shape.wide, 5), np.int32)
     narrow, wide = np.split(work.items, [work.num_narrow])

@@ -1,5 +1,6 @@
-"""The norm between parts of a layer on a GPU: one program a row, so that a row's sum has one order whatever rows are
-beside it.
+"""The norm between parts of a layer on a GPU: one program a row.
+
+So a row's sum has one order whatever rows are beside it.
 
 Numbers: the sum with the change is rounded to the type of the rows, as torch rounds it; the norm is computed in float32
 and rounded once.
@@ -34,8 +35,9 @@ def norm_rows(hidden, change, weight, out, eps, size: tl.constexpr, padded: tl.c
 
 
 def add_norm(hidden: torch.Tensor, change: torch.Tensor | None, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    """Add `change` to `hidden`, in place, and return its RMS norm times `weight`, on a GPU, or anywhere in Triton's
-    interpreter.
+    """Add `change` to `hidden`, in place, and return its RMS norm times `weight`.
+
+    This runs on a GPU, or anywhere in Triton's interpreter.
 
     Args:
         hidden: [T, K], contiguous.

@@ -1,9 +1,8 @@
-"""Small matrix products held in vector registers, for the CPU kernels: written as LLVM code, called from compiled
-functions.
+"""Small matrix products held in vector registers, for the CPU kernels.
 
-Every sum runs over depth in ascending order by fused multiply-adds, whatever `rows` is, so a row's bits are its own. A
-compiler would not keep the sums in registers, since c might overlap a or b. `target.TILES` sets how many sums are kept
-at once, which changes no bit.
+They are written as LLVM code and called from compiled functions. Every sum runs over depth in ascending order by fused
+multiply-adds, whatever `rows` is, so a row's bits are its own. A compiler would not keep the sums in registers, since c
+might overlap a or b. `target.TILES` sets how many sums are kept at once, which changes no bit.
 """
 
 from __future__ import annotations
@@ -138,7 +137,9 @@ def switch(builder: Any, number: Any, cases: Iterable[int], write: Callable[[int
 def write_loop(
     builder: Any, c: Any, a: Any, b: Any, rows: int, depth: Any, *, add: bool, each: Callable[[Any], None] | None = None
 ) -> None:
-    """Write the loop over depth: one load of each vector of b serves all rows, and every sum stays in a register.
+    """Write the loop over depth.
+
+    One load of each vector of b serves all rows, and every sum stays in a register.
 
     Args:
         builder: The builder of LLVM code.
@@ -278,8 +279,9 @@ def add_values(
     depth: int,
     vectors: int,
 ) -> None:
-    """Compute c[rows, 16 * vectors] += a[rows, depth] @ b[depth, 16 * vectors], from addresses and row strides in
-    numbers.
+    """Compute c[rows, 16 * vectors] += a[rows, depth] @ b[depth, 16 * vectors].
+
+    Addresses and row strides are given as numbers.
 
     Args:
         c: The address of the result.

@@ -1,5 +1,6 @@
-"""Rotary positions, and the write of new keys and values to the pool, in one pass over the product of the three
-projections.
+"""Rotary positions, and the write of new keys and values to the pool.
+
+Both are done in one pass over the product of the three projections.
 
 Source: Su et al. 2021, RoFormer (arXiv 2104.09864), section 3.4.2, in the two halves of transformers' Llama: with a
 head's numbers
@@ -25,8 +26,9 @@ def rope_reference(
     norms: tuple[torch.Tensor, torch.Tensor] | None = None,
     eps: float = 1e-6,
 ) -> torch.Tensor:
-    """Write the keys, rotated, and the values of T tokens to the pool, and return the queries, rotated and scaled by
-    d**-0.5.
+    """Write the keys and values of T tokens to the pool, and return the queries.
+
+    The keys are rotated. The queries are rotated and scaled by d**-0.5.
 
     Args:
         qkv: [T, (H*G + 2*H) * d] of any float type: heads of queries, the G of one key-value head together; of keys; of

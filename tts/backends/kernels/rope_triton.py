@@ -1,5 +1,6 @@
-"""The kernel of `tts.backends.kernels.rope`: one program rotates a token's heads and writes its key and value to the
-pool.
+"""The kernel of `tts.backends.kernels.rope`.
+
+One program rotates a token's heads and writes its key and value to the pool.
 
 Numbers: computed in float32, rounded once when written.
 """
@@ -107,10 +108,10 @@ def rope(
     norms: tuple[torch.Tensor, torch.Tensor] | None = None,
     eps: float = 1e-6,
 ) -> torch.Tensor:
-    """Do what `tts.backends.kernels.rope.rope_reference` does, on a GPU, or anywhere in Triton's interpreter.
+    """Do what `tts.backends.kernels.rope.rope_reference` does, on a GPU.
 
-    Whole numbers may be int32 or int64; qkv and the tables must be contiguous. A token whose block is -1 writes no key
-    and no value.
+    In Triton's interpreter this runs anywhere. Whole numbers may be int32 or int64; qkv and the tables must be
+    contiguous. A token whose block is -1 writes no key and no value.
     """
     num_heads, _, _, size = keys.shape
     num_tokens, group = qkv.shape[0], qkv.shape[1] // (num_heads * size) - 2

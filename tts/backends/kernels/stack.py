@@ -1,4 +1,6 @@
-"""All layers of a small decoder in one compiled call: between its products nothing waits for the interpreter.
+"""All layers of a small decoder in one compiled call.
+
+Between the products of the layers nothing waits for the interpreter.
 
 Each part is the kernel that a larger model calls by itself, on the same numbers in the same order: the bits are the
 same.
@@ -128,7 +130,9 @@ def pass_layers(
     feed: int,
     ticks: Any,
 ) -> None:
-    """Pass tokens through all layers, write their keys and values, and add the ticks of each part to `ticks` [3].
+    """Pass tokens through all layers, and write their keys and values.
+
+    The ticks of each part are added to `ticks` [3].
 
     Args:
         hidden: [T, K], changed in place.

@@ -1,5 +1,6 @@
-"""The instructions that kernels are compiled for: this machine's, or those that NUMBA_CPU_NAME and NUMBA_CPU_FEATURES
-name.
+"""The instructions that kernels are compiled for.
+
+They are those of this machine, or those that NUMBA_CPU_NAME and NUMBA_CPU_FEATURES name.
 """
 
 from __future__ import annotations

@@ -10,8 +10,9 @@ from tts.errors import ConfigError
 
 
 def has_bfloat16() -> bool:
-    """Whether this CPU has instructions for products of bfloat16, and oneDNN is there to use them. Without them, they
-    take minutes.
+    """Whether this CPU has instructions for products of bfloat16, and oneDNN is there to use them.
+
+    Without these instructions such products take minutes.
     """
     able: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
     return torch.backends.mkldnn.is_available() and bool(able.get("avx512_bf16") or able.get("amx_bf16"))

@@ -14,12 +14,18 @@ _DIGEST_VALUES = 4096  # values of each tensor that a checksum of weights reads
 
 
 def weights_digest(model: Any) -> str:
-    """Return a checksum of a model: of its configuration, and of up to 4,096 evenly spaced values of every tensor."""
+    """Return a checksum of a model.
+
+    It is that of the model's configuration, and of up to 4,096 evenly spaced values of every tensor.
+    """
     return tensors_digest(model.config, model.state_dict())
 
 
 def tensors_digest(configuration: Any, tensors: Mapping[str, torch.Tensor]) -> str:
-    """Return a checksum of a configuration of the transformers library and of tensors, as `weights_digest` does."""
+    """Return a checksum of a configuration and of tensors, as `weights_digest` does.
+
+    The configuration is one of the transformers library.
+    """
     config = {k: v for k, v in configuration.to_dict().items() if k not in ("_name_or_path", "transformers_version")}
     digest = hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode())
     for name, tensor in sorted(tensors.items()):

@@ -1,4 +1,7 @@
-"""GGUF files: their metadata and dequantised tensors, as a Llama model and a tokenizer of the transformers library."""
+"""GGUF files: their metadata and dequantised tensors.
+
+They are given as a Llama model and a tokenizer of the transformers library.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,10 @@ _LAYER_WEIGHTS = {
 
 @dataclass(frozen=True, slots=True)
 class GGUFFile:
-    """The contents of a GGUF file: `metadata` by key, and dequantised `tensors` by name, rows first, float32."""
+    """The contents of a GGUF file.
+
+    They are `metadata` by key, and dequantised `tensors` by name, rows first, float32.
+    """
 
     metadata: Mapping[str, Any]
     tensors: Mapping[str, NDArray[np.float32]]
@@ -68,8 +74,9 @@ def read_gguf(path: Path) -> GGUFFile:
 
 @cache
 def bounded_reader() -> Any:
-    """Return a reader of GGUF files that ends where a damaged file states more than it has; the library's own reads on
-    for ever.
+    """Return a reader of GGUF files that ends where a damaged file states more than it has.
+
+    The library's own reader reads on for ever.
     """
     import gguf
 

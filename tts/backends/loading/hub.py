@@ -1,4 +1,7 @@
-"""Helpers of all loaders: local files before the Hub, one-line errors, and transformers without progress bars."""
+"""Helpers of all loaders.
+
+They look for local files before the Hub, give one-line errors, and use transformers without progress bars.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,10 @@ HUB_HINT = "give the local folder of a saved model, or use smollm2"
 
 
 def hub_answers() -> bool:
-    """Whether the Hub can be reached, by one request with a short timeout; transformers would retry for a minute."""
+    """Whether the Hub can be reached, by one request with a short timeout.
+
+    The transformers library would retry for a minute.
+    """
     try:
         urllib.request.urlopen(urllib.request.Request(constants.ENDPOINT, method="HEAD"), timeout=5).close()
     except urllib.error.HTTPError:
@@ -33,8 +39,10 @@ def hub_answers() -> bool:
 
 
 def local_first(record: ModelRecord, read: Callable[..., T]) -> T:
-    """Return what `read(local_files_only=True)` returns; where a model of the Hub is not in the local cache, what it
-    returns with False.
+    """Return what `read` returns for local files only, or else for the Hub.
+
+    `read` is called with `local_files_only=True`. Where a model of the Hub is not in the local cache, it is called with
+    False.
 
     Raises:
         ConfigError: the files are missing or broken.

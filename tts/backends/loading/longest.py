@@ -8,7 +8,9 @@ from tts.errors import ConfigError
 
 
 def longest_path(config: Any, reader: str, hint: str) -> int:
-    """Return the most tokens of a path: what positions allow, and within a window if the layers attend to one only.
+    """Return the most tokens of a path.
+
+    The number is what positions allow, and within a window if the layers attend to one only.
 
     Args:
         config: The config of the text model.

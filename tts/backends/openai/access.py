@@ -1,5 +1,6 @@
-"""Access to a model on a server, from its record: url, name, key, and capabilities that are declared, kept on disk, or
-probed now.
+"""Access to a model on a server, from its record.
+
+It has the url, name, key, and capabilities. These are declared, kept on disk, or probed now.
 """
 
 from __future__ import annotations
@@ -159,8 +160,9 @@ class ServerAccess:
         LOG.info("probing %s: what it can do is asked once, and kept for a week", self.url)
 
     def probed(self, most_s: float = math.inf) -> Capabilities:
-        """Return the capabilities that a new probe finds. They are kept on disk where the probe was not stopped by its
-        time limit.
+        """Return the capabilities that a new probe finds.
+
+        They are kept on disk where the probe was not stopped by its time limit.
 
         Args:
             most_s: The most seconds of the probe.

@@ -266,8 +266,9 @@ class OpenAIBackend(Backend):
     # Reads ------------------------------------------------------------------------------------------------------------
 
     async def open(self, prompts: Sequence[Prompt]) -> list[Reply[Any]]:
-        """Return handles of prompts, as tokens where the server takes them; nothing is computed until a row is
-        requested.
+        """Return handles of prompts, as tokens where the server takes them.
+
+        Nothing is computed until a row is requested.
 
         Raises:
             PromptTooLong: a prompt leaves no room. EngineError: the server does not return its tokens.
@@ -295,8 +296,9 @@ class OpenAIBackend(Backend):
         return await self._in_order([self._tokens(body) for body in bodies])
 
     async def prompt_logprobs(self, prompts: Sequence[Prompt], top: int = 0) -> list[Reply[PromptLogprobs]]:
-        """Return the log-probabilities of all tokens of prompts, by completions that repeat them
-        (`tts.backends.openai.echo`).
+        """Return the log-probabilities of all tokens of prompts.
+
+        They are read from completions that repeat the prompts (`tts.backends.openai.echo`).
 
         Raises:
             CapabilityError: the server does not show them. PromptTooLong: a prompt passes the context.

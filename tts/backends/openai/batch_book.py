@@ -1,8 +1,8 @@
-"""Requests for batches and their replies, as files in a folder. Batch APIs and `vllm run-batch` share their format.
+"""Requests for batches and their replies, as files in a folder.
 
-A backend with a book asks no server. It looks for the reply to each request, notes the requests without one, and is run
-again when their replies have come. Bodies of requests are those of live calls, and replies are parsed as those of live
-calls.
+Batch APIs and `vllm run-batch` share their format. A backend with a book asks no server. It looks for the reply to each
+request, notes the requests without one, and is run again when their replies have come. Bodies of requests are those of
+live calls, and replies are parsed as those of live calls.
 
 Files: `NAME.requests.jsonl` is sent; `NAME.output.jsonl` and `NAME.errors.jsonl` come back. A reply is found by its
 `custom_id` alone.
@@ -109,7 +109,10 @@ class BatchBook:
         return {key: request for key, request in wanted.items() if key not in self}
 
     def refresh(self) -> None:
-        """Read the replies in files that are new or longer than before. Lines that are no replies are left out."""
+        """Read the replies in files that are new or longer than before.
+
+        Lines that are no replies are left out.
+        """
         for path in sorted([*self.folder.glob("*.output.jsonl"), *self.folder.glob("*.errors.jsonl")]):
             if self._sizes.get(path) == (size := path.stat().st_size):
                 continue
@@ -135,8 +138,9 @@ class BatchBook:
         return reply
 
     def write_requests(self) -> list[tuple[Path, str]]:
-        """Write the wanted requests as files within the limits of the API, and return the path and the model of
-        each.
+        """Write the wanted requests as files, and return the path and the model of each.
+
+        The files keep the limits of the API.
         """
         parts = split_requests(self.take_wanted().values())
         return [(self.write_file(part, digest_of(part)[:16]), part[0].model) for part in parts]
@@ -182,8 +186,9 @@ class BatchClient(HttpClient):
     async def post(
         self, path: str, body: Mapping[str, Any], take: Take, stream: int, position: int, tokens: int = 0
     ) -> str:
-        """Pass the recorded reply to `take`. It never waits, so that all rows of one request have asked before the
-        first one fails.
+        """Pass the recorded reply to `take`.
+
+        This never waits, so that all rows of one request have asked before the first one fails.
 
         Raises:
             Unanswered: There is none yet.
@@ -231,7 +236,9 @@ def split_requests(
 
 
 def parse_reply(line: bytes) -> tuple[str, BatchReply | None, ServerError | None]:
-    """Return the key of a line of replies, and its reply, or the error of a request that may be sent again.
+    """Return the key of a line of replies, and its reply or error.
+
+    An error is that of a request that may be sent again.
 
     Args:
         line: The line. One that is no reply has the key "" and an error.

@@ -1,8 +1,8 @@
-"""Batches of the OpenAI API: files of requests are sent, and files of replies are fetched, which a book reads.
+"""Batches of the OpenAI API.
 
-Nothing is paid twice. A file of each batch is written before the batch is created, with a key that stands in the
-batch's `metadata`. After a kill between creation and record, the list of batches has the key. Requests of a batch that
-has not ended are not sent again.
+Files of requests are sent, and files of replies are fetched, which a book reads. Nothing is paid twice. A file of each
+batch is written before the batch is created, with a key that stands in the batch's `metadata`. After a kill between
+creation and record, the list of batches has the key. Requests of a batch that has not ended are not sent again.
 """
 
 from __future__ import annotations
@@ -141,7 +141,9 @@ class BatchApi:
         return self._id_in(self._try(send))
 
     def create(self, file: str, record: BatchRecord) -> dict[str, Any]:
-        """Return a batch that is created once: where its reply is lost, it is looked for by its key before another try.
+        """Return a batch that is created once.
+
+        Where the reply is lost, the batch is looked for by its key before another try.
 
         Args:
             file: The id of the file of requests.
@@ -326,8 +328,9 @@ class Batches:
         self._failed_polls = 0
 
     def send(self, requests: Mapping[str, BatchRequest]) -> list[BatchRecord]:
-        """Create batches for requests that are in no batch under way, and return the records of all batches that bring
-        their replies.
+        """Create batches for requests that are in no batch under way.
+
+        The records of all batches that bring replies to the requests are returned.
 
         Args:
             requests: The requests, by key.
@@ -364,8 +367,9 @@ class Batches:
         return ends
 
     def cancel(self) -> list[BatchRecord]:
-        """Cancel the batches of this study that have not ended, and return their records. `receive` fetches what they
-        have brought.
+        """Cancel the batches of this study that have not ended, and return their records.
+
+        `receive` fetches what they have brought.
 
         Raises:
             TTSError: The server does not answer.

@@ -134,8 +134,9 @@ class Capabilities:
 
     @property
     def caps(self) -> Caps:
-        """The capabilities of a backend on this server. No server guarantees that a row's draws do not depend on its
-        batch.
+        """The capabilities of a backend on this server.
+
+        No server guarantees that a row's draws do not depend on its batch.
         """
         support = "emulated" if self.continues else "absent"
         reads = "emulated" if self.echo and self.path == "/completions" else "absent"

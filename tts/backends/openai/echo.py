@@ -1,5 +1,6 @@
-"""Log-probabilities of prompts by completions that repeat their prompt: `echo` with `logprobs`, as vLLM's server and
-others offer them.
+"""Log-probabilities of prompts by completions that repeat their prompt.
+
+They use `echo` with `logprobs`, as vLLM's server and others offer them.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from tts.backends.prompt_logprobs import PromptLogprobs, Top
 
 
 def echo_members(prompt: str | Sequence[int], top: int) -> dict[str, Any]:
-    """Return the members of a request for the log-probabilities of a prompt, beside the model. Servers must generate
-    one token.
+    """Return the members of a request for the log-probabilities of a prompt, beside the model.
+
+    Servers must generate one token.
     """
     asked = prompt if isinstance(prompt, str) else list(prompt)
     return {"prompt": asked, "echo": True, "logprobs": max(1, top), "max_tokens": 1, "temperature": 0}

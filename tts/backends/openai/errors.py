@@ -147,8 +147,9 @@ class Key:
 
     @classmethod
     def find(cls, variable: str = "", file: str = "") -> Key:
-        """Return the key in a file or an environment variable; by default that of `TTS_API_KEY` or `TTS_API_KEY_FILE`,
-        or none.
+        """Return the key in a file or an environment variable.
+
+        By default it is that of `TTS_API_KEY` or `TTS_API_KEY_FILE`, or none.
 
         Raises:
             ConfigError: the named place holds no key, the file cannot be read, or the key has characters that no header
@@ -176,8 +177,9 @@ class Key:
         return {**({"Authorization": f"Bearer {self._value}"} if self._value else {}), **self._headers}
 
     def beside(self, headers: Sequence[tuple[str, str]], query: Sequence[tuple[str, str]]) -> Key:
-        """Return the key with headers and a query of each request. `${NAME}` stands for a variable of the environment,
-        a secret.
+        """Return the key with headers and a query of each request.
+
+        `${NAME}` stands for a variable of the environment, a secret.
 
         Raises:
             ConfigError: a variable is not set, a header holds a secret as it is, or something cannot be sent.
@@ -207,8 +209,9 @@ class Key:
         return value
 
     def hidden_behind(self, before: str, text: str, *, cut: bool) -> tuple[str, str]:
-        """Return a text without the key, which may begin in the text before it, and what it withholds at its end, ""
-        for most.
+        """Return a text without the key, and what is withheld at its end, "" for most texts.
+
+        The key may begin in the text before this one.
 
         Args:
             before: The text that was shown before this one.
@@ -317,8 +320,9 @@ def no_room(cause: str) -> bool:
 
 
 def stated_wait(text: str, now: float) -> float:
-    """Return the seconds to wait that an error's text states, such as "try again in 3m20s" or "until
-    2026-01-01T00:00:00Z"; else 0.
+    """Return the seconds to wait that an error's text states; else 0.
+
+    Such texts are "try again in 3m20s" or "until 2026-01-01T00:00:00Z".
 
     Args:
         text: The text of the error.

@@ -110,8 +110,9 @@ def check_positive(name: str, value: Any) -> None:
 
 
 def roots(url: str) -> tuple[str, ...]:
-    """Return the possible base urls of the API: the url with /v1 after it, and the url itself, without white space
-    around it.
+    """Return the possible base urls of the API.
+
+    They are the url with /v1 after it, and the url itself, without white space around it.
 
     Raises:
         ConfigError: it is not a server's url, or holds a secret.
@@ -152,7 +153,9 @@ def _plain_url(url: str) -> str:
 
 
 def checks(root: str) -> ssl.SSLContext | bool:
-    """Return what certificates are checked by; False for http: reading the authorities takes longer than a call.
+    """Return what certificates are checked by; False for http.
+
+    Reading the authorities takes longer than a call.
 
     Raises:
         ConfigError: the authorities cannot be read.
@@ -233,7 +236,9 @@ class HttpClient:
     async def post(
         self, path: str, body: Mapping[str, Any], take: Take, stream: int, position: int, tokens: int = 0
     ) -> str:
-        """Send a request and pass the events of its reply to `take`, until that returns True or the reply ends.
+        """Send a request and pass the events of its reply to `take`.
+
+        This goes on until `take` returns True or the reply ends.
 
         Returns: the error of the last try that was refused, as "kind: cause"; "" if none was.
 
@@ -280,8 +285,9 @@ class HttpClient:
     async def told(
         self, path: str, body: Mapping[str, Any], position: int = 0, tokens: int = 0
     ) -> dict[str, Any] | None:
-        """Send a request as `post` does, and return its reply, of which only the first event is read; None: it is
-        empty.
+        """Send a request as `post` does, and return the first event of its reply; None: it is empty.
+
+        Only the first event of the reply is read.
         """
         events: list[dict[str, Any]] = []
         await self.post(path, body, lambda event: events.append(event) is None, 0, position, tokens)

@@ -1,7 +1,8 @@
-"""Capabilities of servers kept on disk, so that each is probed once: a file for each url, model and mode.
+"""Capabilities of servers kept on disk, so that each server is probed once.
 
-They are used for a week at most. They are dropped where the server states another version, or refuses what they
-promise. Where it states none, another context or owner of the model counts as another version.
+There is a file for each url, model and mode. They are used for a week at most. They are dropped where the server states
+another version, or refuses what they promise. Where it states none, another context or owner of the model counts as
+another version.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ class KeptCapabilities:
     def of(
         cls, url: str, model: str, mode: str, query: tuple[tuple[str, str], ...] = (), extra: str = ""
     ) -> KeptCapabilities:
-        """Return the file for a url, a model there, the requested mode, and the further members of every request.
+        """Return the file for a url, a model there, and the requested mode.
 
-        Two spellings of a url have one file.
+        The further members of every request belong to it too. Two spellings of a url have one file.
         """
         place = re.sub(r"^(https?://)localhost(?=[:/]|$)", r"\g<1>127.0.0.1", roots(url)[0])
         name = hashlib.sha256(json.dumps([_FORMAT, place, model, mode, query, extra]).encode()).hexdigest()[:24]

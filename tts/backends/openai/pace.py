@@ -1,4 +1,7 @@
-"""How fast a server is called: the calls in flight, which adapt to refusals, and requests and tokens a minute."""
+"""How fast a server is called.
+
+The calls in flight adapt to refusals. Requests and tokens a minute are limited.
+"""
 
 from __future__ import annotations
 
@@ -73,8 +76,9 @@ class Gate:
         self._wake()
 
     def cut(self, cuts: int) -> None:
-        """Halve the limit for a call that was refused; `cuts`: as it was when the call began. One round of refusals
-        counts once.
+        """Halve the limit for a call that was refused.
+
+        `cuts` is the number as it was when the call began. One round of refusals counts once.
         """
         if cuts == self.cuts:
             self.limit = max(1, int(self.limit) // 2)
@@ -146,7 +150,10 @@ class RequestMeter:
 
 @dataclass(frozen=True, slots=True)
 class RateLimits:
-    """Rate limits that the headers of a reply state: requests and tokens left, and the seconds until they are reset."""
+    """Rate limits that the headers of a reply state.
+
+    They are requests and tokens left, and the seconds until these are reset.
+    """
 
     requests: int | None = None
     tokens: int | None = None

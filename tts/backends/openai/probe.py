@@ -1,4 +1,6 @@
-"""Probe a server before it is used: which models it serves, how it may be called, and which parameters it obeys.
+"""Probe a server before it is used.
+
+A probe finds which models it serves, how it may be called, and which parameters it obeys.
 
 Every capability is tried with a few tokens: 250 to 500 in all, some 5,000 where a model writes no text in so few. No
 problem is charged for them. What is found is kept on disk (`tts.backends.openai.kept_capabilities`). Nothing is
@@ -67,8 +69,9 @@ _SEEDLESS = "not tried: seeds end vLLM's server on CPUs in this version; rows ar
 
 @dataclass(frozen=True, slots=True)
 class ProbeCost:
-    """What a probe spent: requests, tokens that the server reported, and seconds; `whole`: whether it ended within its
-    time.
+    """What a probe spent: requests, tokens that the server reported, and seconds.
+
+    `whole` states whether the probe ended within its time.
     """
 
     requests: int

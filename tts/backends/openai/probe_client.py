@@ -1,4 +1,7 @@
-"""The client that probes a server: one request after another, each with a time limit that holds whatever hangs."""
+"""The client that probes a server, with one request after another.
+
+Each request has a time limit that holds whatever hangs.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +43,9 @@ class ProbeEnded(Exception):
 
 
 class ProbeClient:
-    """Sends requests one after another, each in a thread of its own. A thread that hangs, as name resolution may, is
-    left behind.
+    """Sends requests one after another, each in a thread of its own.
+
+    A thread that hangs, as name resolution may, is left behind.
 
     Args:
         root: Base url of the API.
@@ -202,7 +206,10 @@ class ProbeClient:
         return reply if all(reply.error(i) is None for i in range(count)) else None
 
     def grows(self, path: str, body: Mapping[str, Any]) -> tuple[bool, bool]:
-        """Return whether a reply arrives in more than one piece, and whether it ends with a report of its tokens."""
+        """Return whether a reply arrives in pieces, and whether it ends with a report of its tokens.
+
+        A reply arrives in pieces where there is more than one.
+        """
         reply, heard = ServerReply(1), [time.monotonic()]
 
         def read(answer: httpx.Response, end: float) -> bool:

@@ -1,4 +1,7 @@
-"""Prompts and paths as a server takes them, as one text or as messages, and their greatest number of tokens."""
+"""Prompts and paths as a server takes them, and their greatest number of tokens.
+
+They are sent as one text or as messages.
+"""
 
 from __future__ import annotations
 
@@ -145,7 +148,9 @@ def native_members(prompt: Prompt, *, tools: bool, forms: bool) -> dict[str, Any
 
 
 def input_bound(prompt: Prompt, text: str, template_tokens: int, picture_tokens: int | None = None) -> int:
-    """Return the most tokens of a prompt and a path: their bytes, those of pictures, and `template_tokens`.
+    """Return the most tokens of a prompt and a path.
+
+    These are their bytes, the tokens of pictures, and `template_tokens`.
 
     Args:
         prompt: The prompt.

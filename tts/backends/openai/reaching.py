@@ -1,5 +1,6 @@
-"""Reaches a server before it is probed or used: its base url, the models that it lists, and the errors of one that
-cannot be used.
+"""Reaches a server before it is probed or used.
+
+The module finds its base url, the models that it lists, and the errors of one that cannot be used.
 """
 
 from __future__ import annotations
@@ -111,8 +112,9 @@ def owner_of(entry: Mapping[str, Any]) -> str:
 
 
 def check_reachable(capabilities: Capabilities, url: str, key: Key, timeout_s: float) -> bool:
-    """Return whether a server that was probed before seems to be the same: one request, for its version or its list of
-    models.
+    """Return whether a server that was probed before seems to be the same.
+
+    One request is sent, for its version or its list of models.
 
     Raises:
         ConfigError: it cannot be reached, or refuses the key.

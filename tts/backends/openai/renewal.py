@@ -1,4 +1,7 @@
-"""A second probe of a server that refuses what the first one found. The search continues with the new capabilities."""
+"""A second probe of a server that refuses what the first one found.
+
+The search continues with the new capabilities.
+"""
 
 from __future__ import annotations
 

@@ -65,8 +65,9 @@ class Replicas:
         self._longest_s = longest_s
 
     def choose(self, now: float) -> Replica:
-        """Return the server that the next call goes to: the first that does not rest, otherwise the one whose rest ends
-        first.
+        """Return the server that the next call goes to.
+
+        It is the first that does not rest, otherwise the one whose rest ends first.
 
         Raises:
             ServerError: all of them are closed for longer than any try waits.

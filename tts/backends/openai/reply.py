@@ -81,8 +81,9 @@ class Choice:
 
     @property
     def thought(self) -> str:
-        """Its reasoning content within marks, as a path has it; the last mark only where a response began, or the
-        choice has ended.
+        """The reasoning content of the choice within marks, as a path has it.
+
+        The last mark is there only where a response began, or the choice has ended.
         """
         if not self.thoughts:
             return ""
@@ -369,7 +370,10 @@ def _top_texts(told: Any) -> list[str]:
 
 
 def usage_of(told: Any) -> ReportedUsage | None:
-    """Return reported token counts, under any of the names that servers give them; None where they are not valid."""
+    """Return reported token counts, or None where they are not valid.
+
+    They are read under any of the names that servers give them.
+    """
     if not isinstance(told, dict):
         return None
     prompt, generated = (
@@ -412,8 +416,9 @@ def _first(told: Mapping[str, Any], *names: str) -> int | None:
 
 
 def shares(total: int, weights: Sequence[int], caps: Sequence[int]) -> list[int] | None:
-    """Divide a total in proportion to weights, by largest remainders, no part above its cap; None where the caps hold
-    less.
+    """Divide a total in proportion to weights, by largest remainders, no part above its cap.
+
+    The result is None where the caps hold less than the total.
 
     Idea: a call of several choices reports the sum of their tokens. The parts sum to it; each is an estimate.
     """

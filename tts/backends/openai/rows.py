@@ -47,8 +47,9 @@ class ServerRows(TaskRows):
 
 @dataclass(frozen=True, slots=True)
 class LostTries:
-    """Earlier tries of a row that failed: their number, the tokens charged for them, the last error, and the wait
-    before the next.
+    """Earlier tries of a row that failed.
+
+    They are their number, the tokens charged for them, the last error, and the wait before the next try.
     """
 
     tries: int = 0
@@ -114,8 +115,9 @@ def current(request: SampleRequest, capabilities: Capabilities) -> ServerHandle:
 
 
 def row_groups(request: SampleRequest, capabilities: Capabilities) -> list[tuple[int, ...]]:
-    """Return which rows share a call: those with one cap, where rows have no seeds. Greedy rows share none: servers
-    refuse that.
+    """Return which rows share a call: those with one cap, where rows have no seeds.
+
+    Greedy rows share none, since servers refuse that.
     """
     if capabilities.seeds or not capabilities.n or not request.sampling.temperature:
         return [(index,) for index in range(len(request.rows))]

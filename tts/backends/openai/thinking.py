@@ -1,5 +1,6 @@
-"""Fields by which servers limit thoughts, or leave them out. None of them is of the API, so a probe finds those that
-hold.
+"""Fields by which servers limit thoughts, or leave them out.
+
+None of the fields belongs to the API, so a probe finds those that hold.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""How a vLLM or llama.cpp server is started: the location of the model's files, and the server's command."""
+"""How a vLLM or llama.cpp server is started.
+
+The module has the location of the model's files, and the server's command.
+"""
 
 from __future__ import annotations
 
@@ -60,11 +63,10 @@ class ServerLaunch:
 
 @contextmanager
 def readable(record: ModelRecord, *, gguf: bool, python: str = sys.executable) -> Generator[str]:
-    """Yield the location of a model's files: a GGUF file with `gguf`, otherwise a folder for transformers or a Hub
-    name.
+    """Yield the location of a model's files.
 
-    Without `gguf`, a model in a GGUF file is dequantised into a temporary folder, which is deleted at the end of the
-    block.
+    It is a GGUF file with `gguf`, otherwise a folder for transformers or a Hub name. Without `gguf`, a model in a GGUF
+    file is dequantised into a temporary folder, which is deleted at the end of the block.
 
     Args:
         record: The record of the model.
@@ -214,7 +216,9 @@ def _on_cpu(python: str) -> bool:
 
 
 def import_hint(printed: str) -> str:
-    """Return the cure of a server that does not start because companions of torch do not match it; "" for other causes.
+    """Return the cure of a server that does not start by fault of torch's companions; else "".
+
+    Such companions do not match the installed torch.
 
     Args:
         printed: What the server, or the import of its package, printed.

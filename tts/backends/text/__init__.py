@@ -1,1 +1,4 @@
-"""Text and tokens: rendering, detokenizing, stopping at text, checks of lengths, and the state of a row."""
+"""Text and tokens of backends.
+
+The package renders, detokenizes, stops at text, checks lengths, and holds the state of a row.
+"""

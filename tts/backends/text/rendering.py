@@ -63,8 +63,9 @@ class Renderer:
         return ids
 
     def thoughts(self, given: ThoughtMarks | None = None) -> ThoughtMarks | None:
-        """Return the marks of the model's thoughts: those of its record, else known ones that its chat template has;
-        None: neither.
+        """Return the marks of the model's thoughts, or None.
+
+        They are those of its record, else known marks that its chat template has.
 
         Args:
             given: The given of the record.
@@ -102,8 +103,9 @@ class Renderer:
         return ids[0]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of tokens; ends of sequence and ids that the tokenizer lacks give none, other special tokens
-        their names.
+        """Return the text of tokens.
+
+        Ends of sequence and ids that the tokenizer lacks give none. Other special tokens give their names.
         """
         if self._bytes is not None:
             return b"".join([self._bytes[token] for token in ids if token < len(self._bytes)]).decode(
@@ -135,8 +137,9 @@ class Renderer:
         return "".join("".join(map(self.name, run)) if ends else self.decode(list(run)) for ends, run in runs)
 
     def special(self) -> dict[str, str | None]:
-        """See `tts.backends.metadata.Tokenizer`. Where the tokenizer names no end of sequence, that of the model stands
-        for it.
+        """See `tts.backends.metadata.Tokenizer`.
+
+        Where the tokenizer names no end of sequence, that of the model stands for it.
         """
         names = ("bos_token", "eos_token", "unk_token", "pad_token")
         known = {name: None if (told := getattr(self._tokenizer, name, None)) is None else str(told) for name in names}
@@ -203,8 +206,9 @@ _BYTES = _unicode_bytes()
 
 
 def eos_ids(generation: Any, config: Any, tokenizer: Any) -> frozenset[int]:
-    """Return every id that ends a sequence, by the generation settings (or None), the configuration and the
-    tokenizer.
+    """Return every id that ends a sequence.
+
+    The ids are those of the generation settings (or None), the configuration and the tokenizer.
     """
     told = (getattr(generation, "eos_token_id", None), getattr(config, "eos_token_id", None), tokenizer.eos_token_id)
     return frozenset(

@@ -1,4 +1,7 @@
-"""The state of a row under way, for backends that draw token by token: its tokens, its text, and its end."""
+"""The state of a row under way, for backends that draw token by token.
+
+It has the row's tokens, its text, and its end.
+"""
 
 from __future__ import annotations
 

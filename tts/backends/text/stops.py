@@ -1,8 +1,8 @@
-"""Where a row's text ends: step boundaries inside and across tokens, one scanner for every backend that sees tokens.
+"""Where a row's text ends: step boundaries inside and across tokens.
 
-Tokens are kept whole, since a model's state consists of whole tokens; text is cut. The text of a last token beyond the
-boundary is the *carry*: it opens the text of the continuation. So the pieces of a path join to its text, and are the
-pieces of `Task.split`, whatever the tokenizer.
+One scanner serves every backend that sees tokens. Tokens are kept whole, since a model's state consists of whole
+tokens; text is cut. The text of a last token beyond the boundary is the *carry*: it opens the text of the continuation.
+So the pieces of a path join to its text, and are the pieces of `Task.split`, whatever the tokenizer.
 """
 
 from __future__ import annotations
@@ -82,8 +82,9 @@ class StopScanner:
 
 
 def is_asked(last: int, end: int) -> bool:
-    """Whether `StopCondition.finished` is asked at a boundary: at all in the first 65,536 characters, then at 256 in
-    each doubling.
+    """Whether `StopCondition.finished` is asked at a boundary.
+
+    It is asked at all boundaries in the first 65,536 characters, then at 256 in each doubling.
 
     Args:
         last: Characters of the path up to the boundary before.

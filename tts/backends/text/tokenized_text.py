@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 
 class TokenizedText(str):
-    """A prompt or a text after a path, with the tokens that it is to be read as, where encoding it would give others.
+    """A prompt or a text after a path, with the tokens that it is to be read as.
 
-    Backends with a tokenizer read these tokens; others read the text.
+    It serves where encoding the text would give other tokens. Backends with a tokenizer read these tokens; others read
+    the text.
     """
 
     __slots__ = ("ids",)

@@ -1,7 +1,8 @@
-"""The toy model as a backend: microseconds a step, no dependencies, and every probability known exactly.
+"""The toy model as a backend.
 
-It serves law tests, orchestration benchmarks and first examples. Its language is `tts.backends.toy.language`; `value`
-knows whether each step is right, for verifiers of any quality.
+It takes microseconds a step, has no dependencies, and every probability is known exactly. It serves law tests,
+orchestration benchmarks and first examples. Its language is `tts.backends.toy.language`; `value` knows whether each
+step is right, for verifiers of any quality.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ _FREE = Rates()
 
 
 class ToyBackend(Backend):
-    """The toy model as a backend: every capability but hidden states, exact log-probabilities, no context limit.
+    """The toy model as a backend, with every capability but hidden states.
+
+    Its log-probabilities are exact, and it has no context limit.
 
     Args:
         language: The distribution of its texts.
@@ -284,8 +287,9 @@ class ToyBackend(Backend):
         return [self._reply(value(handle.child(), tokens), len(tokens), handle) for handle, tokens in pairs]
 
     async def prompt_logprobs(self, prompts: Sequence[Prompt], top: int = 0) -> list[Reply[PromptLogprobs]]:
-        """Return exact log-probabilities after the first sum of each prompt and its newlines; the language has no law
-        of the others.
+        """Return exact log-probabilities after the first sum of each prompt and its newlines.
+
+        The language has no law of the tokens before.
 
         Raises:
             ConfigError: a prompt has no sum, or a token that the language lacks.

@@ -83,7 +83,9 @@ class ToyLanguage:
             )
 
     def outcomes(self, round_: int = 0) -> tuple[tuple[int, float], ...]:
-        """Return the distribution of one result: (offset from the right one, probability), the right one first.
+        """Return the distribution of one result, the right one first.
+
+        Each item is (offset from the right one, probability).
 
         Args:
             round_: The round of a thought, from 0; errors become rarer with it.
@@ -255,8 +257,9 @@ class ToyHandle:
 
 
 def given_tokens(tokens: Sequence[str]) -> int:
-    """Return how many tokens are a problem's: up to the end of the first sum, and the newlines after it. The language
-    has no law of them.
+    """Return how many tokens are a problem's.
+
+    They run up to the end of the first sum, and the newlines after it. The language has no law of them.
 
     Raises:
         ConfigError: there is no sum.

@@ -206,7 +206,9 @@ class TransformersBackend(StateBackend[CachedPath]):
         return rows
 
     async def extend(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[Extension]]:
-        """Append forced text. Text that the path's last token carried stays at the head of the next row's text.
+        """Append forced text.
+
+        Text that the path's last token carried stays at the head of the next row's text.
 
         Raises:
             PromptTooLong: a path with its text passes the context; nothing has been computed.

@@ -33,8 +33,9 @@ class CachedPath:
 
 @dataclass(frozen=True, slots=True)
 class FinishedRow:
-    """An ended row: its sample without a handle, the path after it (None if cancelled or failed), and the tokens
-    reused.
+    """An ended row.
+
+    It has its sample without a handle, the path after it (None if cancelled or failed), and the tokens reused.
     """
 
     rows: RowSet

@@ -1,4 +1,7 @@
-"""vLLM in this process: any model that it runs, with its prefix cache, and rows that obey their own streams."""
+"""vLLM in this process: any model that it runs, with its prefix cache.
+
+Rows obey their own streams.
+"""
 
 from __future__ import annotations
 
@@ -147,8 +150,9 @@ class VLLMBackend(RenderingBackend):
 
     @classmethod
     def from_record(cls, record: ModelRecord, **options: Any) -> VLLMBackend:
-        """Start vLLM with a model, which takes from seconds to minutes; the options are those of
-        `tts.backends.vllm.loading.load_parts`.
+        """Start vLLM with a model, which takes from seconds to minutes.
+
+        The options are those of `tts.backends.vllm.loading.load_parts`.
 
         Raises:
             ConfigError: the model cannot be had, vLLM does not run it, or an option is not valid.
@@ -186,8 +190,9 @@ class VLLMBackend(RenderingBackend):
         return [Reply(VLLMHandle(ids, PathText.behind(ids)), 0) for ids in rendered]
 
     async def extend(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[Extension]]:
-        """Append text, which the next row reads. Text that the path's last token carried stays at the head of the next
-        row's text.
+        """Append text, which the next row reads.
+
+        Text that the path's last token carried stays at the head of the next row's text.
 
         Raises:
             PromptTooLong: a path with its text passes the context.

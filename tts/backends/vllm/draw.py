@@ -1,6 +1,7 @@
-"""Batched inverse-CDF sampling on the logits' device, by the rows' own uniform numbers: the draw of vLLM's rows.
+"""Batched inverse-CDF sampling on the logits' device: the draw of vLLM's rows.
 
-The plain reference is `tts.backends.sampling.draw`, whose distribution this obeys; a test holds the two equal.
+It uses the rows' own uniform numbers. The plain reference is `tts.backends.sampling.draw`, whose distribution this
+obeys; a test holds the two equal.
 
 Shapes: R rows, V vocabulary.
 """
@@ -18,7 +19,9 @@ from tts.backends.base import Sampling
 
 
 def drawn(logits: torch.Tensor, samplings: Sequence[Sampling], numbers: NDArray[np.float64]) -> torch.Tensor:
-    """Return the tokens [R] that uniform numbers in [0, 1) give, through the inverse CDF in token-id order.
+    """Return the tokens [R] that uniform numbers in [0, 1) give.
+
+    They are found through the inverse CDF in token-id order.
 
     Args:
         logits: [R, V].

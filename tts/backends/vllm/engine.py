@@ -105,7 +105,9 @@ class VLLMEngine:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     async def outputs(self, ids: Sequence[int], *, streams: bool, **settings: Any) -> AsyncGenerator[Any]:
-        """Yield vLLM's outputs for a prompt, in the engine's loop. Closing the generator early ends the request.
+        """Yield vLLM's outputs for a prompt, in the engine's loop.
+
+        Closing the generator early ends the request.
 
         Args:
             ids: The ids of the prompt.

@@ -71,8 +71,9 @@ def _read(location: str, *, local_files_only: bool) -> tuple[Any, Any, Any]:
 
 
 def digest(folder: Path) -> str:
-    """Return a checksum of a folder's JSON files, and of evenly spaced stretches of its weights: so that any training
-    changes it.
+    """Return a checksum of a folder's JSON files, and of evenly spaced stretches of its weights.
+
+    So any training changes the checksum.
     """
     found = hashlib.sha256()
     for path in sorted([*folder.glob("*.json"), *folder.glob("*.safetensors")]):

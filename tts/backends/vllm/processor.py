@@ -1,10 +1,10 @@
-"""The logits processor that runs inside vLLM: it raises the token that the row's own stream draws above all others.
+"""The logits processor that runs inside vLLM.
 
-vLLM's own draws come from one generator, in the order of its batch, or from a seed for each request. Such a row cannot
-be continued where it stopped, and seeds end the engine on CPUs in version 0.32. Here every draw has its address, as on
-every other backend. The engine takes its greedy choice, which is the drawn token; log-probabilities are taken before,
-of the untempered distribution. Measured with vLLM 0.32 on CPUs; on GPUs it is run by the same model runner
-(`VLLM_USE_V2_MODEL_RUNNER=0`), which was not tried.
+It raises the token that the row's own stream draws above all others. vLLM's own draws come from one generator, in the
+order of its batch, or from a seed for each request. Such a row cannot be continued where it stopped, and seeds end the
+engine on CPUs in version 0.32. Here every draw has its address, as on every other backend. The engine takes its greedy
+choice, which is the drawn token; log-probabilities are taken before, of the untempered distribution. Measured with vLLM
+0.32 on CPUs; on GPUs it is run by the same model runner (`VLLM_USE_V2_MODEL_RUNNER=0`), which was not tried.
 """
 
 from __future__ import annotations

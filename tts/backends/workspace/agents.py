@@ -97,8 +97,9 @@ TOY = Agent(
 
 
 def find_agent(given: str | Agent) -> Agent:
-    """Return an agent by its name: "toy", the name of a harness, the path of its record, or "command:PATH" for a
-    program.
+    """Return an agent by its name, or by a path.
+
+    The name is "toy", that of a harness, the path of its record, or "command:PATH" for a program.
 
     Raises:
         ConfigError: There is no such agent, or no such program.
@@ -160,7 +161,9 @@ class AgentTurn:
 
 
 def make_environment(folder: Path) -> dict[str, str]:
-    """Make an empty home below a folder, and return the environment of a program that gets nothing else of the user's.
+    """Make an empty home below a folder, and return a program's environment.
+
+    The program gets nothing else of the user's.
 
     Args:
         folder: An empty folder outside of that with the repository's files.

@@ -1,5 +1,6 @@
-"""Runs of an agent as a model: `AgentRuns`, whose states are commits and whose answers are patches. `tts.Workspace`
-adds a model to it.
+"""Runs of an agent as a model: `AgentRuns`, whose states are commits and whose answers are patches.
+
+`tts.Workspace` adds a model to it.
 """
 
 from __future__ import annotations
@@ -111,11 +112,11 @@ class _Run:
 
 
 class AgentRuns(Backend):
-    r"""Runs of an agent in forks of a repository, which is only read. A row is a run, its text ends in a patch, and a
-    handle is a commit.
+    r"""Runs of an agent in forks of a repository, which is only read.
 
-    A fork is a folder with the files of a state. When the agent's run ends, the files are the next state. The
-    repository's own `.git`, files and settings stay as they are. The agent runs as you do: a fork is no sandbox.
+    A row is a run, its text ends in a patch, and a handle is a commit. A fork is a folder with the files of a state.
+    When the agent's run ends, the files are the next state. The repository's own `.git`, files and settings stay as
+    they are. The agent runs as you do: a fork is no sandbox.
 
     Close it, or use it in a `with` block, to remove its states. Otherwise they are removed when the interpreter ends.
 

@@ -1,5 +1,6 @@
-"""What a workspace needs so that its agents call a model: keys that are leases. `tts.serve.leases` has it, for a
-gateway keeps them.
+"""What a workspace needs so that its agents call a model: keys that are leases.
+
+`tts.serve.leases` has it, for a gateway keeps them.
 """
 
 from __future__ import annotations

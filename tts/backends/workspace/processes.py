@@ -74,8 +74,9 @@ class Process:
             os.close(status)
 
     def stop(self) -> None:
-        """Tell the program to stop, from any thread: SIGTERM, and a moment later SIGKILL to all that descends from
-        it.
+        """Tell the program to stop, from any thread.
+
+        It gets SIGTERM. A moment later all that descends from it gets SIGKILL.
         """
         with self._lock:
             if not self._is_told:

@@ -1,5 +1,6 @@
-"""Data sets of repositories: a folder with a folder for each task, and each problem opened in the repository of its
-own.
+"""Data sets of repositories: a folder with a folder for each task.
+
+Each problem is opened in the repository of its own.
 
     patches/
       leap/
@@ -156,8 +157,9 @@ def _within(file: Path, key: str, name: str) -> Path:
 
 
 class Repositories(Backend):
-    """Runs of an agent, each problem of a data set in its own repository. A prompt is that of a task, or has it in its
-    text.
+    """Runs of an agent, each problem of a data set in its own repository.
+
+    A prompt is that of a task, or has it in its text.
 
     Args:
         data: The folder of the data set.

@@ -155,12 +155,16 @@ class StateStore:
         return self._commit_tree(tree, fork.state.commit)
 
     def patch(self, state: State, base: State | None = None) -> bytes:
-        """Return the changes from `base` (the root, if None) to a state as `git apply` reads them, binary files too."""
+        """Return the changes from `base` (the root, if None) to a state as `git apply` reads them.
+
+        Changes of binary files are there too.
+        """
         return self._diff(state, base or self.root)
 
     def text_patch(self, state: State) -> str:
-        """Return the changes from the root to a state as text; where they are not UTF-8, every file in git's form for
-        binary files.
+        """Return the changes from the root to a state as text.
+
+        Where they are not UTF-8, every file is in git's form for binary files.
         """
         patch = self._diff(state, self.root)
         if b"\0" not in patch:

@@ -1,9 +1,8 @@
-"""Test suites in states: a patch is applied to the root, test files are restored, and the suite runs in a fork of its
-own.
+"""Test suites in states.
 
-What a suite of pytest reports counts, not its exit code, which a program ends with as it likes. The file of results
-lies outside of the fork. A program that the tests import runs in their process, so it can still forge results by
-changing pytest itself.
+A patch is applied to the root, test files are restored, and the suite runs in a fork of its own. What a suite of pytest
+reports counts, not its exit code, which a program ends with as it likes. The file of results lies outside of the fork.
+A program that the tests import runs in their process, so it can still forge results by changing pytest itself.
 """
 
 from __future__ import annotations
@@ -215,8 +214,9 @@ class SuiteRunner:
 
 
 def find_python(program: str) -> str:
-    """Return the Python that has the pytest of a command: the program itself, or the one beside the program
-    `pytest`.
+    """Return the Python that has the pytest of a command.
+
+    It is the program itself, or the one beside the program `pytest`.
     """
     places = os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)])
     found = shutil.which(program, path=places)
@@ -230,8 +230,9 @@ def find_python(program: str) -> str:
 
 
 def copy_over(source: Path, target: Path) -> None:
-    """Copy a file or all files of a folder into a fork, over what is there. Links of the fork are replaced, never
-    followed.
+    """Copy a file or all files of a folder into a fork, over what is there.
+
+    Links of the fork are replaced, never followed.
     """
     files = [source] if source.is_file() else sorted(path for path in source.rglob("*") if path.is_file())
     for path in files:

@@ -1,9 +1,10 @@
-"""The process above an agent: it starts the agent's program, and kills everything that descends from it.
+"""The process above an agent.
 
-It is run by its path (`python -I -S supervisor.py LIFE STATUS COMMAND…`) and imports only the standard library, so that
-it starts fast. LIFE is a pipe that nobody writes to: where it ends, the parent wants the program to stop, or was
-killed. STATUS is a pipe for what became of the program, one line of JSON: its exit code, and whether it was told to
-stop. The line is written once nothing of it runs any more.
+It starts the agent's program, and kills everything that descends from it. It is run by its path (`python -I -S
+supervisor.py LIFE STATUS COMMAND…`) and imports only the standard library, so that it starts fast. LIFE is a pipe that
+nobody writes to: where it ends, the parent wants the program to stop, or was killed. STATUS is a pipe for what became
+of the program, one line of JSON: its exit code, and whether it was told to stop. The line is written once nothing of it
+runs any more.
 
 On Linux this process adopts programs that leave their process group (a child subreaper). Elsewhere only the group is
 killed.

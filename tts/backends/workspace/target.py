@@ -1,4 +1,7 @@
-"""Where patches are applied: the user's folder, as it was when the search began. No store is needed any more."""
+"""Where patches are applied: the user's folder, as it was when the search began.
+
+No store is needed any more.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The toy agent: a program without a model that proposes edits of Python files, from a small grammar with known
-probabilities.
+"""The toy agent: a program without a model that proposes edits of Python files.
+
+The edits come from a small grammar with known probabilities.
 
 A turn is one edit: an operator, a name or a number is written in place of another (`GRAMMAR`). Each edit of the current
 files is equally likely. After an edit the agent has finished with probability 1/2, and in any case after `MOST_TURNS`
@@ -91,8 +92,9 @@ def draws(seed: str) -> tuple[float, float]:
 
 
 def source_files(root: Path, prompt: str) -> dict[str, str]:
-    """Return the Python files below a folder by their paths, without tests; those that the prompt names, where it names
-    some.
+    """Return the Python files below a folder by their paths, without tests.
+
+    Where the prompt names some of them, only those are returned.
     """
     found: dict[str, str] = {}
     for folder, below, names in os.walk(root):

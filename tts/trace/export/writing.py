@@ -68,9 +68,8 @@ def export_searches(
 ) -> Exported:
     """Write searches to a file, and a card with the ending .md beside it.
 
-    An existing file is replaced when all rows are written. +
-
-    One search is in memory at a time, and of a Parquet file one group of rows.
+    An existing file is replaced when all rows are written. One search is in memory at a time, and of a Parquet file one
+    group of rows.
 
     Args:
         records: The searches.

@@ -31,7 +31,10 @@ _SHAPES = 128  # most shapes that are kept
 
 
 class FixedRoom(NamedTuple):
-    """Room for fixed steps: most tokens, most partial results of attention, most whole numbers of a step's arrays."""
+    """The room of the buffers for fixed steps.
+
+    It is the most tokens, the most partial results of attention, and the most whole numbers of a step's arrays.
+    """
 
     tokens: int
     slots: int
@@ -61,8 +64,9 @@ class _Shape:
 
 
 class FixedSteps:
-    """Decode steps in fixed shapes, over buffers that stay where they are, so that a device can replay them as CUDA
-    graphs.
+    """Decode steps in fixed shapes, over buffers that stay where they are.
+
+    So a device can replay the steps as CUDA graphs.
 
     A graph has one grid for each kernel and one address for each array. So tokens are padded to one of some numbers,
     and runs of attention to a power of two. Padding tokens write no keys, and are not read; padding runs have no keys
@@ -102,8 +106,9 @@ class FixedSteps:
         self._shapes: OrderedDict[WorkShape, _Shape] = OrderedDict()
 
     def run(self, ids: NDArray[np.int64], planned: StepPlan) -> Tensor | None:
-        """Run the layers of a step; return its hidden states, [T, K], which are valid until the next step, or None
-        where it does not fit.
+        """Run the layers of a step, and return its hidden states, or None where the step does not fit.
+
+        The hidden states are [T, K], and are valid until the next step.
 
         Args:
             ids: [T] tokens in the plan's order.
@@ -196,8 +201,9 @@ class FixedSteps:
 
 
 class CudaCapture:
-    """Captures as CUDA graphs that share one pool of memory: no two of them run at once, and nothing of one is read
-    after the next.
+    """Captures as CUDA graphs that share one pool of memory.
+
+    No two of the graphs run at once, and nothing of one is read after the next.
 
     Args:
         device: A CUDA device.

@@ -22,8 +22,9 @@ from tts.errors import missing_extra
 
 
 class DeviceOperations:
-    """On a GPU. With "triton_strict" a row's numbers are its own; else their last bits may vary with what else is in
-    the step.
+    """The operations of a decoder layer on a GPU.
+
+    With "triton_strict" a row's numbers are its own. Otherwise their last bits may vary with what else is in the step.
 
     Args:
         config: The shapes and constants of the model.
@@ -65,8 +66,9 @@ class DeviceOperations:
         return lower(plan, group=self.config.group, element_bytes=self.dtype.itemsize, strict=self.strict)
 
     def begin_fixed(self, positions: Tensor, places: tuple[Tensor, Tensor], launch: Any) -> None:
-        """Prepare a step whose arrays are on the device: as `begin` makes them, blocks of tokens that write nothing
-        -1.
+        """Prepare a step whose arrays are on the device.
+
+        The arrays are as `begin` makes them. The blocks of tokens that write nothing are -1.
         """
         self._positions, self._places, self._work = positions, places, launch
 
