@@ -1,5 +1,6 @@
-"""The gateway `tts serve`: searches behind the OpenAI API, so that any client of it gets them, with the budget on the
-wire.
+"""The gateway `tts serve`: searches behind the OpenAI API.
+
+Any client of that API gets searches, with the budget on the wire.
 
     tts serve --model pocket        # http://127.0.0.1:8400/v1
 

@@ -1,9 +1,9 @@
-"""Checks of each request before its endpoint runs: its host, the web page that it comes from, its content type and its
-key.
+"""Checks of each request before its endpoint runs.
 
-Every web page that a user opens can reach a server on the same machine. Three kinds of requests are therefore refused
-first: those with a foreign `Host` (DNS rebinding), those with a foreign `Origin`, and bodies that are not declared as
-JSON (a form can be posted anywhere).
+They concern its host, the web page that it comes from, its content type and its key. Every web page that a user opens
+can reach a server on the same machine. Three kinds of requests are therefore refused first: those with a foreign `Host`
+(DNS rebinding), those with a foreign `Origin`, and bodies that are not declared as JSON (a form can be posted
+anywhere).
 """
 
 from __future__ import annotations

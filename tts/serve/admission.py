@@ -38,7 +38,9 @@ class Admission:
         return self.running + Counter({client: len(line) for client, line in self._waiting.items()})
 
     def refuse_if_full(self, searches: int, own: int) -> None:
-        """Refuse a request where the queue is full. A client without requests there may use as many further places.
+        """Refuse a request where the queue is full.
+
+        A client without requests there may use as many further places.
 
         Args:
             searches: The number of those that run or wait.

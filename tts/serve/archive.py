@@ -1,5 +1,6 @@
-"""Finished searches with their traces: in a file that outlives the server, or in memory. Only its own client can read a
-search.
+"""Finished searches with their traces: in a file that outlives the server, or in memory.
+
+Only a search's own client can read it.
 """
 
 from __future__ import annotations
@@ -80,8 +81,9 @@ class ResponseRecord:
 
 
 def share_file(file: sqlite3.Connection) -> None:
-    """Let several processes use a file at once. SQLite does not wait where another one makes this change at that
-    moment; this does.
+    """Let several processes use a file at once.
+
+    SQLite does not wait where another process makes this change at that moment; this function does.
     """
     end = time.monotonic() + _WAIT_S
     while True:

@@ -1,5 +1,6 @@
-"""The endpoints that begin a search: `POST /v1/chat/completions`, `/v1/responses` and `/v1/messages`, and what belongs
-to them.
+"""The endpoints that begin a search, and what belongs to them.
+
+They are `POST /v1/chat/completions`, `/v1/responses` and `/v1/messages`.
 
     GET  /v1/responses/ID           a response that is kept, or runs
     POST /v1/responses/ID/cancel    ends one that runs
@@ -58,7 +59,10 @@ async def create_message(request: Request) -> Response:
 
 
 async def count_tokens(request: Request) -> Response:
-    """Count the tokens of a prompt; where its tokenizer is not known they are estimated, and the reply says so."""
+    """Count the tokens of a prompt.
+
+    Where the prompt's tokenizer is not known they are estimated, and the reply says so.
+    """
     gateway = _gateway(request)
     asked = messages.read_count(parsed(await read_body(request)), gateway.config.limits)
     order = await in_thread(order_of, asked, gateway)

@@ -67,7 +67,10 @@ async def health(request: Request) -> Response:
 
 
 async def ready(request: Request) -> Response:
-    """Report how many models have a server that works; 503 where none has one, or while the server shuts down."""
+    """Report how many models have a server that works.
+
+    The status is 503 where none has one, or while the server shuts down.
+    """
     gateway: Gateway = request.app.state.gateway
     gateway.refuse_if_closing()
     servers = gateway.offers.servers.values()

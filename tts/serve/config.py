@@ -117,8 +117,9 @@ class Fusion(Section):
 
 
 class GatewayModel(ModelConfig):
-    """A model that is offered: keys of a study's model (model, url, backend, options, verifiers, sampling, settings),
-    and these.
+    """A model that is offered.
+
+    Its keys are those of a study's model (model, url, backend, options, verifiers, sampling, settings), and these.
 
     Args:
         strategy: The strategy where a request names none; None: `auto`.
@@ -193,7 +194,9 @@ class GatewayLimits(Section):
 
 
 class GatewayAccount(Section):
-    """What requests may spend together in a period. An account with the name of a key is what that key may spend.
+    """What requests may spend together in a period.
+
+    An account with the name of a key is what that key may spend.
 
     Args:
         budget: Tokens, or limits by unit; `seconds` are those of its searches, added up.

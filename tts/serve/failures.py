@@ -1,4 +1,7 @@
-"""Errors in the form that clients of the OpenAI API read: message, type, param, code, and whether a retry can help."""
+"""Errors in the form that clients of the OpenAI API read.
+
+They have a message, type, param, code, and whether a retry can help.
+"""
 
 from __future__ import annotations
 
@@ -85,8 +88,9 @@ def refused(param: str | None, message: str, code: str = "invalid_value") -> Api
 
 
 def too_long(param: str, found: str, most: int, cure: str = "send fewer at once") -> ApiError:
-    """Return the refusal of a field that is above a limit of the operator's; `found`: the count, with what it
-    counts.
+    """Return the refusal of a field that is above a limit of the operator's.
+
+    `found` is the count, with what it counts.
     """
     return refused(param, f"{param} has {found}, but this server takes {most}; {cure}", "too_long")
 
@@ -103,8 +107,9 @@ class JsonReply(Response):
 
 
 def api_error(failure: Exception, param: str | None = None) -> ApiError:
-    """Return the error that a client gets for a failure. Only the caller's mistakes are quoted: other messages may name
-    paths and servers.
+    """Return the error that a client gets for a failure.
+
+    Only the caller's mistakes are quoted, since other messages may name paths and servers.
 
     Args:
         failure: The failure of a request.

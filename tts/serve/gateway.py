@@ -128,7 +128,9 @@ class Gateway:
         self.books.show_life(self.metrics.counts(), gauges)
 
     def read_keys_again(self) -> None:
-        """Read the file of keys again soon; where it is not valid, the keys stay as they are, and the log says why.
+        """Read the file of keys again soon.
+
+        Where the file is not valid, the keys stay as they are, and the log says why.
 
         A handler of signals may call this: what it interrupts may hold the log.
         """
@@ -152,8 +154,9 @@ class Gateway:
             raise _closing()
 
     def refuse_if_full(self, client: Client) -> None:
-        """Raise ApiError 429 where a client's request would have to wait behind a full queue; searches and calls of a
-        model count.
+        """Raise ApiError 429 where a client's request would have to wait behind a full queue.
+
+        Both searches and calls of a model count.
         """
         own = sum(search.client.owner == client.owner for search in self.running.values())
         entered = self.admission.entered()
@@ -169,7 +172,9 @@ class Gateway:
         retry: int | None = None,
         show: Callable[[RunningSearch], Mapping[str, Any]] | None = None,
     ) -> RunningSearch:
-        """Return the search of an order: a new one, or the one under way that this request repeats (see `Joining`).
+        """Return the search of an order.
+
+        It is a new one, or the one under way that this request repeats (see `Joining`).
 
         Args:
             client: The client.
@@ -378,7 +383,9 @@ class Gateway:
         writing.add_done_callback(self._writing.discard)
 
     async def end_elsewhere(self, owner: str, number: str) -> RequestEntry | None:
-        """End a client's search that another worker runs, and return it when it is over; None: no other worker runs it.
+        """End a client's search that another worker runs, and return it when it is over.
+
+        None: no other worker runs it.
 
         Raises:
             ApiError: 503, this worker ends meanwhile.
@@ -401,7 +408,10 @@ class Gateway:
 
     @asynccontextmanager
     async def ended_with_it(self) -> AsyncGenerator[None]:
-        """Cancel and await the task of the block when the server shuts down; for models that work without a search."""
+        """Cancel and await the task of the block when the server shuts down.
+
+        This serves models that work without a search.
+        """
         task = asyncio.current_task()
         assert task is not None
         self._calls.add(task)
@@ -411,8 +421,9 @@ class Gateway:
             self._calls.discard(task)
 
     async def aside(self, function: Callable[..., T], *given: Any) -> T:
-        """Run a function that takes processor time, such as a tokenizer, in one of a few threads, and return its
-        result.
+        """Run a function that takes processor time in one of a few threads, and return its result.
+
+        A tokenizer is such a function.
 
         Raises:
             ApiError: 429, too many such calls wait. Exception: what the function raises.
@@ -433,8 +444,9 @@ class Gateway:
             self._num_aside -= 1
 
     async def kept(self, read: Callable[[str, str], T | None], owner: str, number: str) -> T | None:
-        """Return what the archive keeps; None where there is nothing, or it is damaged or too large, which the log then
-        says.
+        """Return what the archive keeps; None where there is nothing to return.
+
+        There is nothing, or it is damaged or too large, which the log then says.
 
         Args:
             read: A method of the archive.
@@ -457,8 +469,9 @@ class Gateway:
 
     @contextmanager
     def attached(self, search: RunningSearch, *, linger: bool = False) -> Generator[None]:
-        """Count one more request that waits for a search, for the block. When the last one leaves, the search is
-        cancelled.
+        """Count one more request that waits for a search, for the block.
+
+        When the last one leaves, the search is cancelled.
 
         Args:
             search: The search that is waited for.
@@ -482,8 +495,9 @@ class Gateway:
         self.archive.close()
 
     async def drain(self) -> None:
-        """Take no more requests, and end every search and every call of a model under way; returns when all are
-        booked.
+        """Take no more requests, and end every search and every call of a model under way.
+
+        The method returns when all are booked.
         """
         self._closing = True
         tasks = [*self._calls, *(search.task for search in self.running.values() if search.task is not None)]

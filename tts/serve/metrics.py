@@ -21,8 +21,9 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class Metrics:
-    """What this process has counted since it began. Searches and completions are counted once, when their books are
-    closed.
+    """What this process has counted since it began.
+
+    Searches and completions are counted once, when their books are closed.
 
     Attributes:
         has_changed: Whether anything was counted since `counts` was last called.

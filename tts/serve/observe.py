@@ -116,7 +116,10 @@ async def end(request: Request) -> Response:
 
 
 class EventStream(EventsReply):
-    """The events of a running search, for as long as its client listens. Listening does not keep a search running."""
+    """The events of a running search, for as long as its client listens.
+
+    Listening does not keep a search running.
+    """
 
     def __init__(self, gateway: Gateway, search: RunningSearch) -> None:
         super().__init__()

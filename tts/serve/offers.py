@@ -1,4 +1,7 @@
-"""What clients may name as a model: each model of the configuration, and each of its presets as `MODEL:PRESET`."""
+"""What clients may name as a model.
+
+They may name each model of the configuration, and each of its presets as `MODEL:PRESET`.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,9 @@ class Offer:
 
 
 class ModelServers:
-    """The records of one model by role, one set for each server that runs it, and how many searches each has.
+    """The servers that run one model, and how many searches each has.
+
+    For each server there is one set of the model's records by role.
 
     A server that fails rests: for two seconds at first, twice as long after each further failure, a minute at most.
 
@@ -52,10 +57,9 @@ class ModelServers:
 
     @contextmanager
     def borrowed(self, *, chats: bool = False) -> Generator[ServerLoan]:
-        """Yield the server with the fewest searches among those that do not rest, and count one more there for the
-        block.
+        """Yield the server with the fewest searches among those that do not rest.
 
-        Where all rest, it is the one whose rest ends first.
+        One more search is counted there for the block. Where all rest, it is the one whose rest ends first.
 
         Args:
             chats: Whether the policy writes by chats, which alone take tools and pictures.

@@ -49,11 +49,11 @@ _LENGTHS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class RequestScope(RegisteredNames):
-    """What the strategy of a request may name: parts of this library, with parameters that reach nothing outside of the
-    search.
+    """What the strategy of a request may name.
 
-    Parts of other packages, parts that run programs, embedders and sandboxes are the operator's. A request may write
-    such a call only as a preset of its model writes it.
+    It may name parts of this library, with parameters that reach nothing outside of the search. Parts of other
+    packages, parts that run programs, embedders and sandboxes are the operator's. A request may write such a call only
+    as a preset of its model writes it.
 
     Args:
         width: The largest whole number that a request may give, except for lengths.

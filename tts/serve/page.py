@@ -1,8 +1,8 @@
-"""`GET /`: a page that sends a problem, shows the growing tree of its search, and opens the traces of recent searches.
+"""`GET /`: a page that sends a problem and shows the growing tree of its search.
 
-The page is `page.html`. It calls this server alone, by `fetch`, and no url contains a text or key. Texts of models are
-never parsed as HTML. The content security policy allows its own script and style, and those of the page of a trace,
-which it shows in a sandboxed frame.
+The page also opens the traces of recent searches. The page is `page.html`. It calls this server alone, by `fetch`, and
+no url contains a text or key. Texts of models are never parsed as HTML. The content security policy allows its own
+script and style, and those of the page of a trace, which it shows in a sandboxed frame.
 """
 
 from __future__ import annotations

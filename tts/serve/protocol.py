@@ -1,5 +1,6 @@
-"""HTTP by uvicorn and httptools, a parser in C, with bounds that both lack: on headers, and on the time of a client
-that stands still.
+"""HTTP by uvicorn and httptools, a parser in C, with bounds that both lack.
+
+The bounds are on headers, and on the time of a client that stands still.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ _LEAST_RATE = 10_000.0  # bytes a second that a client must read of what waits f
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """Refuses a request whose line, headers or trailers do not end: they are kept in memory before any key is checked.
+    """Refuses a request whose line, headers or trailers do not end.
+
+    They are kept in memory before any key is checked.
 
     Attributes:
         on_lost: What is called when the connection is over.
@@ -38,8 +41,9 @@ class BoundedHttp(HttpToolsProtocol):
         self.on_lost()
 
     def on_message_begin(self) -> None:
-        """Reset the counts. Bytes that arrived together with the beginning are not counted: they are as many as one
-        read has.
+        """Reset the counts.
+
+        Bytes that arrived together with the beginning are not counted: they are as many as one read has.
         """
         self._read = self._body = 0
         super().on_message_begin()
@@ -82,8 +86,9 @@ class BoundedHttp(HttpToolsProtocol):
 
     @property
     def idle_since(self) -> float | None:
-        """The time since which the head of a request is awaited; None while one is under way, or its reply is not
-        written.
+        """The time since which the head of a request is awaited.
+
+        None: a request is under way, or its reply is not written.
         """
         if self._waits_since is None or self._unread is not None or self.transport.get_write_buffer_size():
             return None

@@ -36,10 +36,10 @@ def outcome_of(search: RunningSearch, solution: Solution) -> Outcome:
 
 
 def with_majority_first(search: RunningSearch, solution: Solution) -> Solution:
-    """Return a solution by vote in which calls of tools come first where most samples call one, and texts where most do
-    not.
+    """Return a solution by vote in which calls of tools are placed by a majority of the samples.
 
-    Texts are seldom equal, so that two equal calls would win against three samples that call nothing.
+    They come first where most samples call a tool, and texts come first where most do not. Texts are seldom equal, so
+    that two equal calls would win against three samples that call nothing.
     """
     task = search.order.task
     is_vote = solution.strategy.rpartition("| ")[2].startswith("majority")
@@ -56,11 +56,10 @@ def with_majority_first(search: RunningSearch, solution: Solution) -> Solution:
 
 
 def choices_of(search: RunningSearch, solution: Solution) -> list[AnswerChoice]:
-    """Return the best candidates, best first, at most as many as were asked for; of equal answers one alone where that
-    is asked for.
+    """Return the best candidates, best first, at most as many as were asked for.
 
-    Candidates without an answer come last, one alone and only where there is no other if answers have a form or are to
-    be distinct.
+    Of equal answers one alone is returned where that is asked for. Candidates without an answer come last, one alone
+    and only where there is no other if answers have a form or are to be distinct.
     """
     if solution.abstained:
         return [AnswerChoice(**_abstention(search, solution.abstained), finish="refusal")]
@@ -146,10 +145,10 @@ def _shares(candidates: Sequence[Candidate]) -> dict[int | None, float]:
 
 
 def counts_of(solution: Solution, choices: Sequence[AnswerChoice]) -> Counts:
-    """Return the tokens of what the client sent and got: the prompt once, and the answers of the reply with their
-    thoughts.
+    """Return the tokens of what the client sent and got.
 
-    What the search spent stands in the report. Tokens of a thought are estimated by its share of the characters.
+    They are those of the prompt, once, and of the reply's answers with their thoughts. What the search spent stands in
+    the report. Tokens of a thought are estimated by its share of the characters.
     """
     prompt = _prompt_tokens(() if solution.trace is None else solution.trace.calls)
     reasoning = sum(round(choice.tokens * choice.thought_share) for choice in choices)
@@ -201,8 +200,9 @@ def report_of(search: RunningSearch, solution: Solution, choices: Sequence[Answe
 
 
 def receipt_in(search: RunningSearch, solution: Solution) -> Receipt | None:
-    """Return the receipt of a search; where calls of tools compete with texts, parts of its samples are not chosen
-    from.
+    """Return the receipt of a search.
+
+    Where calls of tools compete with texts, parts of its samples are not chosen from.
     """
     if solution.trace is None:
         return None
@@ -216,8 +216,9 @@ def receipt_in(search: RunningSearch, solution: Solution) -> Receipt | None:
 
 
 def public(warning: str) -> str:
-    """Return a warning without the words of a failed model or server, which may name paths and addresses of the
-    operator's.
+    """Return a warning without the words of a failed model or server.
+
+    These words may name paths and addresses of the operator's.
     """
     return _CAUSE.sub(r"\1", warning)
 

@@ -75,8 +75,9 @@ class Tools:
         )
 
     def offer(self) -> ToolOffer:
-        """Return the tools as a part of the system message: natively for servers that take them, elsewhere as
-        `told`.
+        """Return the tools as a part of the system message.
+
+        Servers that take tools get them natively. Elsewhere they are written as `told`.
         """
         named = {"type": "function", "function": {"name": self.only}}
         choice = named if self.only else "required" if self.required else "auto"
@@ -85,8 +86,9 @@ class Tools:
         )
 
     def calls_in(self, text: str) -> list[dict[str, Any]] | None:
-        """Return the calls of a text; None where one of them is not valid, or where the request allows no such
-        calls.
+        """Return the calls of a text, or None.
+
+        None: one of them is not valid, or the request allows no such calls.
         """
         calls: list[dict[str, Any]] = []
         allowance = Allowance()
@@ -111,8 +113,9 @@ class Tools:
 
 
 class RequestTask(Task):
-    """A task with the stop texts and tools of one request. Tool calls are equal answers if their names and arguments
-    are equal values.
+    """A task with the stop texts and tools of one request.
+
+    Tool calls are equal answers if their names and arguments are equal values.
 
     Args:
         inner: The task for answers without tool calls.
@@ -170,8 +173,9 @@ class RequestTask(Task):
         return self.tools is not None and answer is not None and answer.startswith(_MARK)
 
     def extract(self, text: str) -> str | None:
-        """Return the calls as text, else the inner task's answer; None where calls are not valid, or required and
-        missing.
+        """Return the calls as text, else the inner task's answer.
+
+        None: calls are not valid, or they are required and missing.
         """
         text = self.cut(text)
         if self.tools is None:

@@ -1,5 +1,6 @@
-"""One search of the gateway from its order to its solution: the requests that wait for it, its cancellation and its
-progress.
+"""One search of the gateway from its order to its solution.
+
+The module has the requests that wait for it, its cancellation and its progress.
 """
 
 from __future__ import annotations
@@ -75,8 +76,9 @@ class Order:
 
     @property
     def is_one_text(self) -> bool:
-        """Whether a stream of one text as the model writes it is asked for: no form, stop text or call, no risk, and
-        one answer.
+        """Whether a stream of one text as the model writes it is asked for.
+
+        Such a request has no form, stop text or call, no risk, and one answer.
         """
         plain = self.task is None and self.tokenizer is None and not self.links
         return self.request.stream and plain and self.choices == 1
@@ -159,7 +161,10 @@ class RunningSearch:
         self._loop = asyncio.get_running_loop()
 
     def tell(self, event: Event) -> None:
-        """Record progress, in the library's loop. For watchers the tree is recorded too, at most every `_LOOK_S`."""
+        """Record progress, in the library's loop.
+
+        For watchers the tree is recorded too, at most every `_LOOK_S`.
+        """
         self.event = event
         if self.watchers and self._unseen is None:
             wait_s = self._looked_s + _LOOK_S - time.monotonic()

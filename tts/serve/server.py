@@ -33,8 +33,9 @@ _DRAIN_S = 4  # for searches to end
 
 
 class GatewayServer(uvicorn.Server):
-    """Accepts connections within bounds, and at the end first ends the searches, so that each client gets a clear
-    error.
+    """Accepts connections within bounds, and at the end first ends the searches.
+
+    So each client gets a clear error.
 
     Attributes:
         expect_end: A function that gets the seconds in which the process will have ended, when the end begins.
@@ -45,8 +46,9 @@ class GatewayServer(uvicorn.Server):
     when_ready: Callable[[], None] = staticmethod(lambda: None)
 
     async def startup(self, sockets: Any = None) -> None:
-        """See `uvicorn.Server.startup`; connections are accepted by `Connections` in place of asyncio, which spins
-        without a free file.
+        """See `uvicorn.Server.startup`; connections are accepted by `Connections` in place of asyncio.
+
+        Asyncio spins without a free file.
         """
         await super().startup(sockets=[])
         gateway: Gateway = self.config.app.state.gateway  # pyright: ignore[reportAttributeAccessIssue, reportFunctionMemberAccess]
@@ -111,8 +113,9 @@ def serve(config: GatewayConfig, host: str, port: int, workers: int = 1) -> None
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
-    """Return a socket that listens. Its protocol is named: asyncio sets TCP_NODELAY on connections of such sockets
-    alone.
+    """Return a socket that listens.
+
+    Its protocol is named, since asyncio sets TCP_NODELAY on connections of such sockets alone.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)

@@ -17,7 +17,9 @@ DONE: Final = b"data: [DONE]\n\n"
 
 
 class EventsReply(Response):
-    """A reply of server-sent events. Until it calls `write`, a subclass may still refuse with an HTTP status.
+    """A reply of server-sent events.
+
+    Until it calls `write`, a subclass may still refuse with an HTTP status.
 
     Args:
         number: The number of the request, for its header; "": none.
@@ -62,7 +64,10 @@ def named_event(name: str, value: Any) -> bytes:
 
 @asynccontextmanager
 async def leaving(receive: Receive, then: Callable[[], None] = lambda: None) -> AsyncGenerator[asyncio.Event]:
-    """Yield an event that is set, and call `then`, when the client leaves. The body must have been read before."""
+    """Yield an event that is set, and call `then`, when the client leaves.
+
+    The body must have been read before.
+    """
     gone = asyncio.Event()
 
     async def watch() -> None:

@@ -48,8 +48,9 @@ async def whole_reply(
 
 
 def bill_headers(gateway: Gateway, search: RunningSearch) -> dict[str, str]:
-    """Return the headers of a whole reply: the request's number, what the search spent, and what its key may still
-    spend.
+    """Return the headers of a whole reply.
+
+    They are the request's number, what the search spent, and what its key may still spend.
     """
     usage = search.result().usage
     usd = {} if usage.usd is None else {"x-tts-usd": f"{usage.usd:.12g}"}

@@ -1,7 +1,6 @@
-"""`POST /tokenize`, `POST /detokenize` and `GET /tokenizer_info`, as vLLM's server has them: lm-eval and others count
-tokens by them.
+"""`POST /tokenize`, `POST /detokenize` and `GET /tokenizer_info`, as vLLM's server has them.
 
-Requests without a model are about the first one of the configuration.
+Programs such as lm-eval count tokens by them. Requests without a model are about the first one of the configuration.
 """
 
 from __future__ import annotations
@@ -24,8 +23,9 @@ from tts.serve.wire.request import BodyPart, checked, parsed
 
 
 class TokenizeBody(BodyPart):
-    """A text, or messages that the model's template renders. add_special_tokens: of a text, whether those of the
-    tokenizer are added.
+    """A text, or messages that the model's template renders.
+
+    `add_special_tokens` states, of a text, whether the special tokens of the tokenizer are added.
     """
 
     model: str | None = None

@@ -1,3 +1,4 @@
-"""`POST /v1/completions`: `endpoint.py` has its routes; `work.py` is what a model does, `searches.py` what a preset
-does.
+"""The package of `POST /v1/completions`.
+
+`endpoint.py` has its routes. `work.py` has what a model does, and `searches.py` what a preset does.
 """

@@ -1,8 +1,8 @@
-"""`POST /v1/completions`: what a model writes after texts or tokens, their log-probabilities, or, of a preset, a
-search.
+"""`POST /v1/completions`: what a model writes after texts or tokens.
 
-A model's own name stands for the model alone, without task, chat template or strategy. `MODEL:PRESET`, or an object
-`tts` in the body, is a search, whose prompts are problems.
+The reply may have log-probabilities. For a preset it is that of a search. A model's own name stands for the model
+alone, without task, chat template or strategy. `MODEL:PRESET`, or an object `tts` in the body, is a search, whose
+prompts are problems.
 """
 
 from __future__ import annotations
@@ -86,8 +86,9 @@ def _order(body: CompletionBody, gateway: Gateway, offer: Offer, prompts: tuple[
 
 
 class ModelCall:
-    """One request to a model, with its books: input tokens whose log-probabilities are read count like tokens that are
-    written.
+    """One request to a model, with its books.
+
+    Input tokens whose log-probabilities are read count like tokens that are written.
 
     Args:
         notes: What the reply reports of fields without effect.
@@ -253,7 +254,10 @@ class CompletionStream(EventsReply):
         self._call = call
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Write the stream. It begins with the first text, so that an earlier refusal still has its HTTP status."""
+        """Write the stream.
+
+        It begins with the first text, so that an earlier refusal still has its HTTP status.
+        """
         del scope
         call, loop, pieces = self._call, asyncio.get_running_loop(), asyncio.Queue[tuple[int, str] | None]()
         whole = call.order.echo or call.order.top is not None

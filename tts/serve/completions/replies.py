@@ -40,8 +40,9 @@ def prompt_text(prompt: str, found: PromptLogprobs | None, tokenizer: Tokenizer 
 
 
 def shown_logprobs(found: PromptLogprobs, start: int, top: int, text: str) -> dict[str, Any]:
-    """Return the log-probabilities of tokens from `start` on. Each place has the `top` most likely tokens and the token
-    itself.
+    """Return the log-probabilities of tokens from `start` on.
+
+    Each place has the `top` most likely tokens and the token itself.
 
     Args:
         found: The log-probabilities of the prompt.
@@ -77,8 +78,9 @@ def _number(value: float) -> float | None:
 
 
 def usage_of(cost: CompletionCost) -> dict[str, Any]:
-    """Return the usage: of the prompts' tokens, those are cached that another prompt of the request shares, or a server
-    had.
+    """Return the usage of a request.
+
+    Of the prompts' tokens, those are cached that another prompt of the request shares, or a server had.
     """
     return usage_report(Counts(cost.prompt, cost.generated, cached=max(0, cost.prompt - cost.computed)))
 

@@ -1,5 +1,6 @@
-"""Completions that are searches: of a preset, or with an object `tts`. Each prompt is a problem, as one question of a
-user is in a chat.
+"""Completions that are searches: of a preset, or with an object `tts`.
+
+Each prompt is a problem, as one question of a user is in a chat.
 """
 
 from __future__ import annotations
@@ -78,7 +79,9 @@ def _chat(body: CompletionBody, prompt: str) -> ChatBody:
 
 
 class SearchCompletion(EventsReply):
-    """The response to a request for searches, whole or as a stream; they are cancelled when its client leaves.
+    """The response to a request for searches, whole or as a stream.
+
+    The searches are cancelled when the client leaves.
 
     Args:
         orders: The orders of the searches, one for each prompt.
@@ -175,7 +178,9 @@ def heading(number: str, begun_at: float, model: str) -> dict[str, Any]:
 
 
 async def unless(gone: asyncio.Event, work: Awaitable[T]) -> T:
-    """Await `work` and return its result. If the client leaves first, `work` is cancelled, and its end awaited.
+    """Await `work` and return its result.
+
+    If the client leaves first, `work` is cancelled, and its end awaited.
 
     Raises:
         ClientDisconnect: it has left.

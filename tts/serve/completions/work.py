@@ -1,5 +1,6 @@
-"""Completions of a model without a search: texts after prompts, and log-probabilities. This runs in the library's
-loop.
+"""Completions of a model without a search: texts after prompts, and log-probabilities.
+
+They run in the library's loop.
 """
 
 from __future__ import annotations
@@ -51,8 +52,9 @@ class CompletionOrder:
 
     @property
     def only_reads(self) -> bool:
-        """Whether the log-probabilities of the prompts suffice: nothing is written, or only the most likely next
-        token.
+        """Whether the log-probabilities of the prompts suffice.
+
+        They do where nothing is written, or only the most likely next token.
         """
         one = self.max_tokens == 1 and self.sampling.temperature == 0 and not self.stops
         return self.top is not None and (self.max_tokens == 0 or one)
@@ -60,8 +62,9 @@ class CompletionOrder:
 
 @dataclass(slots=True)
 class CompletionCost:
-    """What was computed so far. read: input tokens of log-probabilities; computed, reused: all input tokens; generated:
-    tokens drawn.
+    """What was computed so far.
+
+    `read` counts input tokens of log-probabilities; `computed` and `reused` all input tokens; `generated` tokens drawn.
     """
 
     prompt: int = 0
@@ -217,7 +220,10 @@ class _ChoiceRow:
     ids: list[int] = field(default_factory=list[int])
 
     async def write(self, handle: Any) -> Written:
-        """Write the choice: in one call, or piece by piece for a stream, where the backend can continue a path."""
+        """Write the choice in one call, or piece by piece for a stream.
+
+        It is written by pieces where the backend can continue a path.
+        """
         order, backend = self.order, self.backend
         prompt, number = divmod(self.place, order.choices)
         given = order.prompts[prompt]

@@ -1,1 +1,4 @@
-"""Keys that are leases: agents of a workspace call a model through a gateway, each within what its row may spend."""
+"""Keys that are leases.
+
+Agents of a workspace call a model through a gateway, each within what its row may spend.
+"""

@@ -1,4 +1,7 @@
-"""A gateway in a thread of this process, on a free port that only this machine reaches, whose keys are leases."""
+"""A gateway in a thread of this process, whose keys are leases.
+
+It listens on a free port that only this machine reaches.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +79,10 @@ class RowKey:
         return order, self._account.part(**limits)
 
     def refusal(self) -> ApiError:
-        """Return the refusal of a call that the lease does not pay, and count it. A second one stops the agent."""
+        """Return the refusal of a call that the lease does not pay, and count it.
+
+        A second refusal stops the agent.
+        """
         self._refused += 1
         if self._refused > 1:
             self.stop()
@@ -115,8 +121,9 @@ class LeaseGateway(Gateway):
         return lease.pay(order)
 
     def failure_of(self, search: RunningSearch, solution: Solution) -> Exception | None:
-        """Return what a call failed with; also where what was left of the lease did not pay for the prompt and a
-        token.
+        """Return what a call failed with.
+
+        It has also failed where what was left of the lease did not pay for the prompt and a token.
         """
         failure, lease = super().failure_of(search, solution), self.leases.get(search.client.name)
         if failure is not None or lease is None:
@@ -148,10 +155,9 @@ class LeaseGateway(Gateway):
 
 
 class ModelDoor:
-    """Where the agents of a workspace call a model, each row by a key of its own (see
-    `tts.backends.workspace.leases.Door`).
+    """Where the agents of a workspace call a model, each row by a key of its own.
 
-    The server starts with the first lease.
+    See `tts.backends.workspace.leases.Door`. The server starts with the first lease.
 
     Args:
         model: A name, a record, a backend or a function.

@@ -1,5 +1,6 @@
-"""`tts.Workspace`: runs of an agent in forks of a repository, whose calls of a model are paid from the budget of the
-search.
+"""`tts.Workspace`: runs of an agent in forks of a repository.
+
+The agent's calls of a model are paid from the budget of the search.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from tts.solver.model_cache import Model
 
 
 class Workspace(AgentRuns):
-    r"""Runs of an agent in forks of a repository, which is only read. A row is a run, its text ends in a patch, and a
-    handle is a commit.
+    r"""Runs of an agent in forks of a repository, which is only read.
 
-    A fork is a folder with the files of a state. When the agent's run ends, the files are the next state. The
-    repository's own `.git`, files and settings stay as they are. The agent runs as you do: a fork is no sandbox.
+    A row is a run, its text ends in a patch, and a handle is a commit. A fork is a folder with the files of a state.
+    When the agent's run ends, the files are the next state. The repository's own `.git`, files and settings stay as
+    they are. The agent runs as you do: a fork is no sandbox.
 
     With a model, each row gets a key of a gateway in this process, for which the search's budget pays. What a row may
     spend is what was left when its wave began, divided by the rows that were still to run. A call that it does not pay

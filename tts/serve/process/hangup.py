@@ -1,5 +1,6 @@
-"""SIGHUP: the keys are read again. Where it says that the terminal of the process was closed, the process ends, as
-without this.
+"""SIGHUP: the keys are read again.
+
+Where the signal says that the terminal of the process was closed, the process ends, as without this module.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ def keys_read_at_hangup(gateway: Gateway) -> Generator[None]:
 
 @contextmanager
 def at_hangup(function: Callable[[], None]) -> Generator[None]:
-    """Call a function at each SIGHUP, for the block, in the main thread. A process whose terminal was closed gets
-    SIGTERM instead.
+    """Call a function at each SIGHUP, for the block, in the main thread.
+
+    A process whose terminal was closed gets SIGTERM instead.
     """
     has_terminal = _has_terminal()
 

@@ -1,4 +1,7 @@
-"""Several processes at one address: they are started, replaced, told to read the keys again, and ended together."""
+"""Several processes at one address.
+
+They are started, replaced, told to read the keys again, and ended together.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +47,9 @@ class WorkerProcess:
 def supervise(
     config: GatewayConfig, host: str, listening: socket.socket, shown: str, workers: int, work: Callable[..., None]
 ) -> None:
-    """Serve in several processes, and end them all when this one is to end. One that ends by itself after it was ready
-    is replaced.
+    """Serve in several processes, and end them all when this one is to end.
+
+    A process that ends by itself after it was ready is replaced.
 
     Args:
         config: The configuration.

@@ -1,5 +1,6 @@
-"""A process that ends the server by force where a signal does not: no thread can, while one of them keeps the
-interpreter to itself.
+"""A process that ends the server by force where a signal does not.
+
+No thread can do so while one of them keeps the interpreter to itself.
 
 Idea: the C handler of a signal writes its number into a pipe at once, whatever the interpreter does. The watchdog reads
 the pipe. It
@@ -30,8 +31,9 @@ _SECONDS = 128  # added to seconds in the pipe; the numbers of signals are below
 
 @contextmanager
 def kill_if_blocked(supervisor: int | None = None) -> Generator[Callable[[int], None]]:
-    """Watch over this process for the block: SIGINT and SIGTERM end it, by force if they have to; on Windows only in
-    order.
+    """Watch over this process for the block: SIGINT and SIGTERM end it, by force if they have to.
+
+    On Windows they end it only in order.
 
     Args:
         supervisor: The end of a pipe that is readable when the supervisor has ended, and this process has to end too;

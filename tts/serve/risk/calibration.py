@@ -1,4 +1,7 @@
-"""Calibrates a preset of a gateway, with those that it escalates to, on problems with reference answers."""
+"""Calibrates a preset of a gateway, with those that it escalates to.
+
+It is calibrated on problems with reference answers.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,9 @@ _AT_ONCE = 64  # searches
 def calibrate_preset(
     config: GatewayConfig, name: str, problems: Sequence[Problem], risk: float, delta: float = 0.05
 ) -> Thresholds:
-    """Return thresholds of a preset and of those that it escalates to. Each link answers every problem once.
+    """Return thresholds of a preset and of those that it escalates to.
+
+    Each link answers every problem once.
 
     Args:
         config: The configuration of the gateway.

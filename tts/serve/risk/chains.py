@@ -1,4 +1,7 @@
-"""Chains: a preset with a risk, and those that are asked where it is not sure enough. One budget pays all links."""
+"""Chains: a preset with a risk, and those that are asked where it is not sure enough.
+
+One budget pays all links.
+"""
 
 from __future__ import annotations
 
@@ -50,8 +53,9 @@ def prepared_run(
 
 
 def as_calibrated(request: SearchRequest) -> SearchRequest:
-    """Return a request for a preset with a risk: what would change its sampling or its budget has no effect, and is
-    reported.
+    """Return a request for a preset with a risk, without what would change its sampling or its budget.
+
+    Such fields have no effect, and are reported.
     """
     names = {name: tuple(request.draws) if name == "draws" else (name,) for name in _OWN}
     given = [one for name, none in _OWN.items() if getattr(request, name) != none for one in names[name]]
@@ -114,7 +118,9 @@ class CalibratedChains:
 
 
 def with_earlier(earlier: Sequence[tuple[str, Solution]], name: str, solution: Solution) -> Solution:
-    """Return the solution of the link that answers, with the costs and reasons of those that were asked before.
+    """Return the solution of the link that answers.
+
+    It has the costs and reasons of the links that were asked before.
 
     Args:
         earlier: The links that abstained, with their solutions.

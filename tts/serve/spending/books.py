@@ -1,9 +1,8 @@
-"""What the workers of a gateway share: spends by account, key and period, requests under way, and counts. It is kept in
-SQLite.
+"""What the workers of a gateway share, kept in SQLite.
 
-A transaction of SQLite is the one owner of an account. Another process as the owner would be one more part that can
-die, and its state would have to be written anyway. Amounts are whole numbers of any size, as JSON, and are added in
-Python.
+It is spends by account, key and period, requests under way, and counts. A transaction of SQLite is the one owner of an
+account. Another process as the owner would be one more part that can die, and its state would have to be written
+anyway. Amounts are whole numbers of any size, as JSON, and are added in Python.
 """
 
 from __future__ import annotations
@@ -93,11 +92,11 @@ class Part:
 
 
 class SharedBooks:
-    """The books of a gateway: what was spent, what requests hold, which requests are under way, and what workers have
-    counted.
+    """The books of a gateway.
 
-    What is spent and held of an account never exceeds its limits. What a worker held that gives no sign of life counts
-    as spent.
+    They have what was spent, what requests hold, which requests are under way, and what workers have counted. What is
+    spent and held of an account never exceeds its limits. What a worker held that gives no sign of life counts as
+    spent.
 
     Args:
         now: The clock, in seconds since the epoch.
@@ -254,8 +253,9 @@ class SharedBooks:
         return {unit: max(0, limit - spent.get(unit, 0) - held.get(unit, 0)) for unit, limit in account.limits.items()}
 
     def history(self, account: SharedAccount, client: str | None = None) -> list[tuple[str, float, dict[str, int]]]:
-        """Return what was spent of an account: client, begin of the period and amounts in whole units, the newest
-        period first.
+        """Return what was spent of an account, the newest period first.
+
+        Each item is client, begin of the period and amounts in whole units.
 
         Args:
             account: The account.
@@ -315,8 +315,9 @@ class SharedBooks:
             self._wake(name)
 
     def settle(self, part: Part, spent: Amounts) -> None:
-        """Free what is held for a request that is over, and book what it has spent; others know that it is written
-        until `forget`.
+        """Free what is held for a request that is over, and book what it has spent.
+
+        Others know that it is written until `forget`.
         """
         entry, was_held = part.entry, part.is_held
         part.is_held = False

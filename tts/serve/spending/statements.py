@@ -1,4 +1,7 @@
-"""`GET /v1/accounts`: what the accounts of a key may spend, and what was spent of them by key and period."""
+"""`GET /v1/accounts`: what the accounts of a key may spend, and what was spent of them.
+
+What was spent is listed by key and period.
+"""
 
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
-"""The APIs that reach a search: each is two functions, from a body to a request and from the events of a search to its
-frames.
+"""The APIs that reach a search.
+
+Each is two functions: from a body to a request, and from the events of a search to its frames.
 """

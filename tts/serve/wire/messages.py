@@ -1,4 +1,7 @@
-"""Messages: `POST /v1/messages` and `POST /v1/messages/count_tokens`, as Anthropic's clients speak them."""
+"""Messages, as Anthropic's clients speak them.
+
+The endpoints are `POST /v1/messages` and `POST /v1/messages/count_tokens`.
+"""
 
 from __future__ import annotations
 
@@ -325,8 +328,9 @@ def frames(head: ReplyHead) -> MessageFrames:
 
 
 class MessageFrames:
-    """Writes a stream: progress as the deltas of a thinking block, then the blocks of the answer, its end and the
-    usage.
+    """Writes a stream: progress, the blocks of the answer, its end and the usage.
+
+    Progress is written as the deltas of a thinking block.
     """
 
     def __init__(self, head: ReplyHead) -> None:
@@ -354,8 +358,9 @@ class MessageFrames:
         return self.progress(piece)
 
     def text(self, piece: str) -> bytes:
-        """Return a piece of the answer's text; the first one ends the thinking block and begins the block of the
-        text.
+        """Return a piece of the answer's text.
+
+        The first piece ends the thinking block and begins the block of the text.
         """
         begun = b""
         if not self._text:

@@ -93,7 +93,9 @@ class SharedFields(BaseModel):
 
     @property
     def draws(self) -> dict[str, Any]:
-        """What the request has of the parameters of `Sampling`, beside the temperature and the length of a row.
+        """What the request has of the parameters of `Sampling`.
+
+        The temperature and the length of a row are not among them.
 
         Raises:
             ApiError: 400, a key of `logit_bias` is no token id.
@@ -310,8 +312,9 @@ class Outcome:
 
 
 def report_with_answers(outcome: Outcome) -> Mapping[str, Any]:
-    """Return the object `tts` for an API whose replies have one answer: with all of them, where several were asked
-    for.
+    """Return the object `tts` for an API whose replies have one answer.
+
+    It has all answers, where several were asked for.
     """
     if len(outcome.choices) == 1:
         return outcome.report

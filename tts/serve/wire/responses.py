@@ -397,8 +397,9 @@ def frames(head: ReplyHead) -> ResponseFrames:
 
 
 class ResponseFrames:
-    """Writes a stream: progress as the summary of a reasoning item, then the items of the answer, and the whole
-    response.
+    """Writes a stream: progress, then the items of the answer, and the whole response.
+
+    Progress is written as the summary of a reasoning item.
     """
 
     def __init__(self, head: ReplyHead) -> None:

@@ -14,7 +14,9 @@ _CONTEXT = 4  # tokens before one that decide its text: tokenizers drop the spac
 
 
 def token_logprobs(path: Trajectory, text: str, tokenizer: Tokenizer) -> tuple[TokenLogprob, ...] | None:
-    """Return the tokens of a text within a path, with the logarithms of the model's probabilities at temperature 1.
+    """Return the tokens of a text within a path, with the logarithms of their probabilities.
+
+    The probabilities are the model's at temperature 1.
 
     Args:
         path: The path.
@@ -46,8 +48,9 @@ def token_logprobs(path: Trajectory, text: str, tokenizer: Tokenizer) -> tuple[T
 
 
 def token_texts(ids: Sequence[int], tokenizer: Tokenizer) -> list[str]:
-    """Return the text that each token completes: of the tokens of one character, the last one has it, and the others
-    have none.
+    """Return the text that each token completes.
+
+    Of the tokens of one character, the last one has it, and the others have none.
     """
     texts: list[str] = []
     begin = 0  # of the tokens that have no text yet
