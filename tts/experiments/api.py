@@ -50,8 +50,9 @@ if TYPE_CHECKING:
 
 @hint_methods
 class Study(Replayable):
-    """A scaling study: every combination of model, problem, strategy, budget and seed is one cell, run once and kept in
-    a store.
+    """A scaling study.
+
+    Every combination of model, problem, strategy, budget and seed is one cell, run once and kept in a store.
 
     Args:
         settings: The keys of a study's file, with the same values (docs/how-to/studies.md): `name`, `models`,
@@ -212,7 +213,9 @@ class Study(Replayable):
     def sample(
         self, n: int, store: str | Path | None = None, *, name: str | None = None, progress: bool = True
     ) -> Study:
-        """Draw pools of samples with the models, problems and seeds of this study, and return the study of these pools.
+        """Draw pools of samples, and return the study of these pools.
+
+        They are drawn with the models, problems and seeds of this study.
 
         Args:
             n: Samples of each problem with each seed, at least 1.
@@ -239,8 +242,9 @@ class Study(Replayable):
             return list(opened.results(found.id))
 
     def rows(self) -> list[TableRow]:
-        """Return the final table: for each strategy and budget its accuracy, with a 95 % interval over problems, and
-        what it spent.
+        """Return the final table: for each strategy and budget its accuracy, and what it spent.
+
+        The accuracy has a 95 % interval over problems.
 
         Warns:
             PartialResults: cells have no result yet.
@@ -256,7 +260,9 @@ class Study(Replayable):
         columns: Sequence[str] = (),
         labels: Mapping[str, str] | None = None,
     ) -> str:
-        """Return the final table as "text", "csv", "json", "markdown" or "latex" (of the package booktabs); see `rows`.
+        """Return the final table as a text in one of several forms; see `rows`.
+
+        The forms are "text", "csv", "json", "markdown" and "latex" (of the package booktabs).
 
         Args:
             form: The form.
@@ -280,7 +286,9 @@ class Study(Replayable):
         return tables.as_pandas(self.rows())
 
     def pairs(self, first: str, second: str) -> list[PairedRow]:
-        """Return two strategies compared on the problems that both have finished, under each budget; see `tts compare`.
+        """Return two strategies compared on the problems that both have finished, under each budget.
+
+        See `tts compare`.
 
         Args:
             first: A strategy as the table writes it.
@@ -327,8 +335,9 @@ class Study(Replayable):
         return tables.written(points_of([*self.curves(), *replayed]), form)
 
     def front(self, x: str = "tokens", *, form: tables.Form = "text", width: int = tables.WIDTH) -> str:
-        """Return the Pareto front as a table: the points that no other point matches in accuracy at no more cost,
-        cheapest first.
+        """Return the Pareto front as a table, cheapest point first.
+
+        The front has the points that no other point matches in accuracy at no more cost.
 
         Args:
             x: The cost, as in `plot`.
@@ -426,8 +435,9 @@ class Study(Replayable):
     def report(
         self, path: str | Path, x: str = "tokens", *, baseline: str | None = None, problems: Sequence[str] = ()
     ) -> None:
-        """Write one page with figures, the table and recorded searches (`record: {traces: 3}`). It loads nothing from a
-        network.
+        """Write one page with figures, the table and recorded searches (`record: {traces: 3}`).
+
+        The page loads nothing from a network.
 
         Args:
             path: Ends in .html.
@@ -457,8 +467,9 @@ class Study(Replayable):
         licence: str | None = None,
         **filters: Any,
     ) -> int:
-        """Write every result as a row of a .parquet, .csv or .jsonl file, or samples in another form; return how many
-        there are.
+        """Write every result as a row of a file, or samples in another form; return how many there are.
+
+        The file is .parquet, .csv or .jsonl.
 
         Args:
             path: The file.
@@ -499,11 +510,11 @@ class Study(Replayable):
         licence: str | None = None,
         **filters: Any,
     ) -> Exported:
-        """Write the study's searches as rows for trainers, and a card beside them; see docs/how-to/training_data.md.
+        """Write the study's searches as rows for trainers, and a card beside them.
 
-        Texts are those that the study recorded. Searches are drawn again from their seeds for the forms "tokens" and
-        "tree", for scores of steps, and where no texts were recorded. That costs what it cost before; a log line says
-        first how much. Nothing is stored.
+        See docs/how-to/training_data.md. Texts are those that the study recorded. Searches are drawn again from their
+        seeds for the forms "tokens" and "tree", for scores of steps, and where no texts were recorded. That costs what
+        it cost before; a log line says first how much. Nothing is stored.
 
         Args:
             path: The file; it ends in .jsonl or .parquet.
@@ -555,10 +566,10 @@ class Study(Replayable):
             return export_searches(searches.records(results), target, form, chosen, facts=facts)
 
     def samples(self, path: str | Path) -> int:
-        """Write one page with what the model wrote: all samples of the study, with a search and filters. It loads
-        nothing from a network.
+        """Write one page with what the model wrote.
 
-        Studies keep texts with `record: {texts: true}`, which is the default.
+        It has all samples of the study, with a search and filters. It loads nothing from a network. Studies keep texts
+        with `record: {texts: true}`, which is the default.
 
         Args:
             path: The page; it ends in .html.

@@ -36,7 +36,9 @@ def calibrate_study(
     n: int | None = None,
     model: str | None = None,
 ) -> Thresholds:
-    """Return thresholds calibrated on the results of a study, or on pools. Each problem counts once, by its first seed.
+    """Return thresholds calibrated on the results of a study, or on pools.
+
+    Each problem counts once, by its first seed.
 
     Args:
         study: The study; its problems are not to be reported on.

@@ -1,1 +1,4 @@
-"""Analysis of stored results: curves, tables, comparisons, replay of recorded samples, performance models."""
+"""Analysis of stored results.
+
+The package has curves, tables, comparisons, replay of recorded samples, and performance models.
+"""

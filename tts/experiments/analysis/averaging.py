@@ -1,8 +1,8 @@
-"""Means over one pool: what a plan reaches on average over the runs of best-of-n that the pool's samples allow.
+"""Means over one pool: what a plan reaches on average over runs of best-of-n.
 
-Means are exact where there is a closed form (majority, best, measures such as pass@k), where all orders are enumerated,
-and on the first samples only.
-Other means are over random orders. These are the same for every plan and size, so that differences are paired.
+The runs are those that the pool's samples allow. Means are exact where there is a closed form (majority, best, measures
+such as pass@k), where all orders are enumerated, and on the first samples only. Other means are over random orders.
+These are the same for every plan and size, so that differences are paired.
 """
 
 from __future__ import annotations
@@ -91,7 +91,10 @@ MEASURES: Final[Mapping[str, Measure]] = {
 
 
 class RunMeans(NamedTuple):
-    """Means over runs; all NaN: the pool is too small. error: the standard error of `right` from random subsets."""
+    """Means over runs; all NaN: the pool is too small.
+
+    `error` is the standard error of `right` from random subsets.
+    """
 
     right: float
     error: float
@@ -148,7 +151,10 @@ def tokens_of(pool: ProblemPool, *, verified: bool) -> Floats:
 
 
 def mean_of(outcomes: Sequence[ReplayOutcome], *, exact: bool) -> RunMeans:
-    """Return the means of runs at one size. exact: whether these are all possible runs, so that `error` is 0."""
+    """Return the means of runs at one size.
+
+    `exact` states whether these are all possible runs, so that `error` is 0.
+    """
     if len(outcomes) == 1:
         (o,) = outcomes
         costs = (o.samples, o.generated_tokens, o.verifier_tokens, o.path_tokens, math.nan if o.usd is None else o.usd)

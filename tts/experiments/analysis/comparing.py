@@ -1,7 +1,7 @@
-"""Comparisons of curves: the Pareto front, efficiency gains at equal accuracy, differences at equal cost, and
-crossings.
+"""Comparisons of curves.
 
-Between its points a curve is linear in accuracy and in the logarithm of the cost, as in figures.
+They are the Pareto front, efficiency gains at equal accuracy, differences at equal cost, and crossings. Between its
+points a curve is linear in accuracy and in the logarithm of the cost, as in figures.
 
 Shapes: B points, P problems, R resamples.
 """
@@ -31,8 +31,9 @@ class FrontPoint:
 
 
 def pareto_front(curves: Sequence[Curve], axis: str) -> list[FrontPoint]:
-    """Return the points that no other point matches in accuracy at no more cost, cheapest first. Oracles are left
-    out.
+    """Return the points that no other point matches in accuracy at no more cost.
+
+    The cheapest point is first. Oracles are left out.
     """
     points = [
         FrontPoint(float(cost), estimate.value, curve.label)
@@ -69,8 +70,9 @@ class Gain:
 def gain(
     curve: Curve, base: Curve, axis: str, *, rng: np.random.Generator, accuracy: float | None = None
 ) -> Gain | None:
-    """Return the efficiency gain of a curve over a base at equal accuracy, on the problems that both have at every
-    point.
+    """Return the efficiency gain of a curve over a base at equal accuracy.
+
+    It is computed on the problems that both have at every point.
 
     Idea: the cost of an accuracy is where the line through a curve's points first reaches it. The line is linear in
     accuracy and in the
@@ -172,8 +174,9 @@ def crossings(found: Sequence[CurveDifference]) -> list[Crossing]:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A curve compared with a base, both by their labels. gain: None: one of them never reaches the other's
-    accuracy.
+    """A curve compared with a base, both by their labels.
+
+    `gain` is None where one of them never reaches the other's accuracy.
     """
 
     label: str

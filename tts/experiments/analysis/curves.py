@@ -139,9 +139,10 @@ def accuracies(shares: Floats, rng: np.random.Generator) -> tuple[Estimate, ...]
 
 
 def accuracy(shares: Sequence[float] | Floats, rng: np.random.Generator) -> Estimate:
-    """Return the accuracy: the mean over problems of their mean over seeds, with an interval over problems.
+    """Return the accuracy: the mean over problems of their mean over seeds.
 
-    Tables, curves and replays all use this estimator. A problem counts once, however many of its runs are finished.
+    Its interval is over problems. Tables, curves and replays all use this estimator. A problem counts once, however
+    many of its runs are finished.
 
     Args:
         shares: [P], the share of each problem's seeds that were right.

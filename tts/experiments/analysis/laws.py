@@ -1,4 +1,6 @@
-"""Laws fitted to curves over samples: coverage, saturation, and the number of problems that separates two curves.
+"""Laws fitted to curves over samples.
+
+They are coverage, saturation, and the number of problems that separates two curves.
 
 Sources: algorithms A18 (coverage) and A17 (saturation), as fitted in `tts.statistics`, on the problems that a curve has
 at every point.
@@ -20,9 +22,10 @@ _LEAST_POINTS = 3
 
 
 def describe_laws(curves: Sequence[Curve]) -> list[str]:
-    """Return a line for each law, and for each selection compared with the first one, at the largest size of both.
+    """Return a line for each law, and for each selection compared with the first one.
 
-    A random choice and pass^k have no law, and are compared after the selections.
+    Selections are compared at the largest size of both. A random choice and pass^k have no law, and are compared after
+    the selections.
     """
     rng = np.random.default_rng(0)
     lines = [_law(curve, rng) for curve in curves if curve.label == COVERAGE or curve.label not in MEASURES]

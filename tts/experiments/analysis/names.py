@@ -11,8 +11,9 @@ from tts.search.plan import parse
 
 
 def strategy_of(name: str, known: Collection[str], kind: str = "strategy") -> str:
-    """Return the stored text of a strategy that a user names: the same plan in other words, or the only one without its
-    selection.
+    """Return the stored text of a strategy that a user names.
+
+    It is the same plan in other words, or the only one without its selection.
 
     Args:
         name: A strategy, such as "single" for "single | majority".

@@ -1,5 +1,6 @@
-"""Fits a performance model to a recorded study: the accuracy of each strategy by difficulty and size, used by the
-allocator.
+"""Fits a performance model to a recorded study, for the allocator.
+
+The model has the accuracy of each strategy by difficulty and size.
 
 Recorded pools give the difficulty: checked samples of a problem give a posterior over its success rate. Replay of the
 pools gives plain sampling at every size, without new tokens. Other strategies are read from the study's own results, at
@@ -73,8 +74,9 @@ class HeldOut:
 
 
 class PlainSampling(NamedTuple):
-    """Results of plain sampling. sizes: [B], samples. right: [P, B], share right. tokens: [B], mean cost, scores
-    included.
+    """Results of plain sampling.
+
+    `sizes` are [B], samples. `right` is [P, B], share right. `tokens` are [B], mean cost, scores included.
     """
 
     sizes: Floats
@@ -190,8 +192,9 @@ class PerformanceData:
     def fitted(
         self, *, model: str, task: str, source: str, models: Mapping[str, str] = MappingProxyType({}), seed: int = 0
     ) -> PerformanceModel:
-        """Return the performance model. Strategies that are nowhere significantly better than plain samples are left
-        out.
+        """Return the performance model.
+
+        Strategies that are nowhere significantly better than plain samples are left out.
 
         Args:
             model: The name of the policy that it describes (`of_what`).
@@ -263,8 +266,9 @@ def _pays(curve: PerformanceCurve, plain: PerformanceCurve) -> bool:
 
 
 def of_what(config: StudyConfig, cell: Cell) -> tuple[str, str, dict[str, str]]:
-    """Return the names of the policy, of the task, and of the models by role of a cell, which a performance model of it
-    describes.
+    """Return the names of what a performance model of a cell describes.
+
+    They are those of the policy, of the task, and of the models by role.
     """
     records = config.models[cell.model].records()
     policy = records["policy"]

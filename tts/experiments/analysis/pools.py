@@ -54,8 +54,9 @@ class Pools:
 
 
 def pools_of(results: Iterable[Result]) -> Pools:
-    """Return the pools among results: for each problem, seed, setting and law the largest, and of equal ones that with
-    most scores.
+    """Return the pools among results: for each problem, seed, setting and law the largest.
+
+    Of equally large pools it is the one with most scores.
 
     Raises:
         ConfigError: there is none; the text has every reason.
@@ -83,10 +84,9 @@ def pools_of(results: Iterable[Result]) -> Pools:
 
 
 def pool_study(config: StudyConfig, size: int) -> StudyConfig:
-    """Return the study that draws pools for another, of n samples: by each law of its strategies, else by plain
-    best_of_n.
+    """Return the study that draws pools for another, of n samples.
 
-    Every verifier of the study scores them.
+    They are drawn by each law of its strategies, else by plain best_of_n. Every verifier of the study scores them.
     """
     check_int("n", size, 1, optional=False)
     strategies = (parse(text).strategy for text in config.strategies)

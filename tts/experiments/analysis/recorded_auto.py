@@ -1,9 +1,9 @@
-"""`auto` on recorded samples: the live search itself, on a backend that hands out a pool's samples in order.
+"""`auto` on recorded samples: the live search itself, on a backend of recorded samples.
 
-The text of a sample is its number and its class. The task reads the class as the answer, and a verifier reads the
-recorded score. So classes, scores and tokens are those of the pool. Departures from a live run: scores cost nothing
-within the budget, and their recorded tokens are added to the cost afterwards; no problem gets more samples than the
-smallest pool has.
+The backend hands out a pool's samples in order. The text of a sample is its number and its class. The task reads the
+class as the answer, and a verifier reads the recorded score. So classes, scores and tokens are those of the pool.
+Departures from a live run: scores cost nothing within the budget, and their recorded tokens are added to the cost
+afterwards; no problem gets more samples than the smallest pool has.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _MOST_ORDERS: Final = 16  # each is a whole search
 
 
 class RecordedTask(Task):
-    """The task of recorded samples. Their texts are "NUMBER CLASS": the sample's number, and the class of its answer as
-    the answer.
+    """The task of recorded samples.
 
-    A text of a number alone has no answer.
+    Their texts are "NUMBER CLASS": the sample's number, and the class of its answer as the answer. A text of a number
+    alone has no answer.
     """
 
     name = "recorded"
@@ -54,8 +54,9 @@ class RecordedTask(Task):
 
 
 class RecordedBackend(Backend):
-    """Returns the samples of each problem in an order. A sample that does not fit its row is cut; a row that continues
-    it gets the rest.
+    """Returns the samples of each problem in an order.
+
+    A sample that does not fit its row is cut. A row that continues it gets the rest.
 
     Args:
         pools: The pools by the prompt of each.
@@ -71,8 +72,9 @@ class RecordedBackend(Backend):
         self.next = dict.fromkeys(pools, 0)
 
     async def open(self, prompts: Sequence[Prompt]) -> list[Reply[Any]]:
-        """Return a handle for each prompt: its problem, its sample (None: not drawn), and the tokens of it that were
-        returned before.
+        """Return a handle for each prompt.
+
+        It is the problem, the sample (None: not drawn), and the tokens of the sample that were returned before.
         """
         return [Reply((prompt, None, 0), 0, None) for prompt in prompts]
 
@@ -103,7 +105,9 @@ class RecordedBackend(Backend):
 
 
 def auto_means(pools: Sequence[ProblemPool], plan: Plan, reading: ReplaySettings) -> NDArray[np.float64]:
-    """Return the means of `auto` on each pool at each size, as `means_of` does: [pools, sizes, fields of `RunMeans`].
+    """Return the means of `auto` on each pool at each size, as `means_of` does.
+
+    The result is [pools, sizes, fields of `RunMeans`].
 
     Args:
         pools: The recorded samples of each problem.
@@ -129,8 +133,9 @@ def auto_means(pools: Sequence[ProblemPool], plan: Plan, reading: ReplaySettings
 
 
 def payable(pools: Sequence[ProblemPool], reading: ReplaySettings) -> float:
-    """Return the largest mean size of a total that recorded samples can fill. No problem gets more samples than the
-    smallest pool.
+    """Return the largest mean size of a total that recorded samples can fill.
+
+    No problem gets more samples than the smallest pool.
     """
     most = min(len(pool.drawn) for pool in pools)
     if reading.unit == "samples":

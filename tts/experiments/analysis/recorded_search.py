@@ -1,5 +1,6 @@
-"""Runs of best-of-n on recorded samples, with the selections and stop rules of a live search and the recorded
-scores.
+"""Runs of best-of-n on recorded samples.
+
+They have the selections and stop rules of a live search, and the recorded scores.
 """
 
 from __future__ import annotations
@@ -100,10 +101,10 @@ class RecordedSearch:
         return self.run(order), selected.confidence
 
     def prefixes(self, order: Sequence[int], counts: Sequence[int]) -> list[ReplayOutcome]:
-        """Return the outcomes of drawing the first so many samples of an order, one for each count, by one pass over
-        it.
+        """Return the outcomes of drawing the first so many samples of an order, one for each count.
 
-        A stop rule reads earlier samples only, so a rule that ends a run ends all longer runs at the same sample.
+        One pass over the order suffices. A stop rule reads earlier samples only, so a rule that ends a run ends all
+        longer runs at the same sample.
 
         Raises:
             ConfigError: as `run`.
@@ -363,8 +364,9 @@ def _make_verifier(verifier: str, scope: Scope) -> Verifier:
 
 
 def imported_scores(*, low: float = -math.inf, high: float = math.inf) -> Verifier:
-    """Return a placeholder for the verifier of imported scores, which states their range. A cell names it
-    `recorded(low=0, high=1)`.
+    """Return a placeholder for the verifier of imported scores, which states their range.
+
+    A cell names it `recorded(low=0, high=1)`.
     """
 
     def refuse(problem: Problem, text: str) -> float:

@@ -1,5 +1,6 @@
-"""Replay: the accuracy of selections and stop rules on recorded samples, at any size and token limit, without new
-tokens.
+"""Replay: the accuracy of selections and stop rules on recorded samples.
+
+It is computed at any size and token limit, without new tokens.
 
 Idea: the samples of a pool are exchangeable, so any n of them, in any order, are a possible run of best-of-n. A point
 is the mean over
@@ -63,8 +64,9 @@ class ReplayedCurve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """Dollars for a million tokens of a prompt, which every sample reads, and of what was generated. Verifier tokens
-    have no price.
+    """Dollars for a million tokens.
+
+    Tokens are those of a prompt, which every sample reads, and those generated. Verifier tokens have no price.
     """
 
     usd_in: float = 0.0
@@ -84,10 +86,10 @@ def replay(  # noqa: PLR0913 - the options of a replay
     shared: bool = False,
     prices: Prices | None = None,
 ) -> list[ReplayedCurve]:
-    """Return the curves of strategies on recorded samples. Each strategy has one for each data set, model, setting and
-    sampling.
+    """Return the curves of strategies on recorded samples.
 
-    The value of a problem at a point is the mean over its seeds. A point is the mean over problems.
+    Each strategy has one for each data set, model, setting and sampling. The value of a problem at a point is the mean
+    over its seeds. A point is the mean over problems.
 
     Args:
         pools: The recorded samples.
@@ -141,8 +143,9 @@ def replay(  # noqa: PLR0913 - the options of a replay
 
 
 def fitting_strategies(pools: Sequence[ProblemPool]) -> list[str]:
-    """Return the default strategies: pass@k, a random choice, the vote, and selections by score or tests if every
-    sample has these.
+    """Return the default strategies: pass@k, a random choice, the vote, and further selections.
+
+    These are selections by score or tests if every sample has such.
     """
     by_score = ("best", "weighted", "best_of_majority") if all(pool.has("main") for pool in pools) else ()
     tested = all("tests" in drawn.steps for pool in pools for drawn in pool.drawn)

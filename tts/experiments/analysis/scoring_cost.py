@@ -1,4 +1,6 @@
-"""The cost of scoring some of a pool's samples, where a verifier reads steps that samples share only once.
+"""The cost of scoring some of a pool's samples.
+
+A verifier reads steps that samples share only once.
 
 The samples form a tree: each shares its first tokens (`RecordedSample.shared`) with an earlier one
 (`RecordedSample.like`). A subset of samples pays for each part of the tree that one of them contains, as much as the
@@ -29,8 +31,9 @@ def cost_of(drawn: Sequence[RecordedSample], samples: Iterable[int]) -> float:
 
 
 def mean_costs(drawn: Sequence[RecordedSample], sizes: Sequence[int]) -> NDArray[np.float64]:
-    """Return the mean of `cost_of` over all subsets of each size, [S]. A part of c samples counts with pass@k of c
-    right samples.
+    """Return the mean of `cost_of` over all subsets of each size, [S].
+
+    A part of c samples counts with pass@k of c right samples.
     """
     ends: list[list[int]] = [[] for _ in drawn]
     for i in range(len(drawn)):

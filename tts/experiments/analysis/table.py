@@ -1,4 +1,6 @@
-"""The final table of a study: accuracy and cost, a row for each data set, model, setting, strategy and budget.
+"""The final table of a study: accuracy and cost.
+
+It has a row for each data set, model, setting, strategy and budget.
 
 Results are summed as they are read: a table takes one pass, and memory for its problems only. Unknown values are None.
 """
@@ -31,8 +33,9 @@ _LEAST_GROUPS = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRow:
-    """All runs that differ only in problem and seed. Tokens, FLOPs, dollars and seconds are sums over them; None:
-    unknown.
+    """All runs that differ only in problem and seed.
+
+    Tokens, FLOPs, dollars and seconds are sums over the runs; None: unknown.
 
     Args:
         dataset: As in `Cell`.

@@ -77,8 +77,9 @@ def is_file(name: str) -> bool:
 
 
 def get(name: str) -> DataSet:
-    """Return the data set of a name, a file, a folder, or a place ("package.module:name"): a `DataSet`, or a function
-    of problems.
+    """Return the data set of a name, a file, a folder, or a place ("package.module:name").
+
+    The result is a `DataSet`, or a function of problems.
 
     Raises:
         ConfigError: there is none, what another package registered under the name is no `DataSet`, or what is at the
@@ -185,7 +186,9 @@ def _list(problems: Any, name: str) -> list[Any]:
 
 
 def check(parts: Mapping[str, Sequence[Problem]]) -> None:
-    """Refuse parts of a data set, such as its splits, that have a problem or an id twice, within or between them.
+    """Refuse parts of a data set that have a problem or an id twice, within or between them.
+
+    Splits are such parts.
 
     Args:
         parts: Problems by the name of the part.

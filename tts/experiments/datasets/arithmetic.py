@@ -1,5 +1,6 @@
-"""Arithmetic problems of a given difficulty, plain or worded: fixed samples of the series in
-`tts/tasks/arithmetic/generator.py`.
+"""Arithmetic problems of a given difficulty, plain or worded.
+
+They are fixed samples of the series in `tts/tasks/arithmetic/generator.py`.
 """
 
 from __future__ import annotations

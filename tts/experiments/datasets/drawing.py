@@ -31,7 +31,9 @@ def choices(name: str, given: Value | Sequence[Value]) -> list[Value]:
 
 
 def by_turns(cells: Sequence[Cell], limit: int, draw: Callable[[Cell, int], Problem], *, seed: int) -> list[Problem]:
-    """Return `limit` different problems, one of each cell in turn. A smaller limit gives the first of them.
+    """Return `limit` different problems, one of each cell in turn.
+
+    A smaller limit gives the first of them.
 
     Args:
         cells: Difficulties.

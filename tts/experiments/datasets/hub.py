@@ -1,6 +1,7 @@
-"""Problems from the Hugging Face Hub: known benchmarks, read as published, and any other data set by its fields.
+"""Problems from the Hugging Face Hub.
 
-Fields and splits are those of the data sets' cards.
+They are known benchmarks, read as published, and any other data set by its fields. Fields and splits are those of the
+data sets' cards.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ def load(
     task: str | None = None,
     fields: Mapping[str, str] | None = None,
 ) -> list[Problem]:
-    """Return the problems of a data set on the Hub. Fields other than problem, answer and id become metadata.
+    """Return the problems of a data set on the Hub.
+
+    Fields other than problem, answer and id become metadata.
 
     Args:
         path: Its name (organisation/name), or a local folder that the package `datasets` can read.

@@ -1,4 +1,6 @@
-"""Rows of LiveCodeBench and APPS: problems whose answer is tests of programs in JSON (`tts.verifiers.code.json_tests`).
+"""Rows of LiveCodeBench and APPS, as problems.
+
+Their answer is tests of programs in JSON (`tts.verifiers.code.json_tests`).
 
 LiveCodeBench's rows have `public_test_cases` and `private_test_cases`: JSON, or base64 of zlib of a pickle of JSON.
 Nothing is unpickled: of a pickle, the one text that it may hold is read (`text_of_pickle`). Rows of APPS and TACO have
@@ -42,8 +44,9 @@ def is_program_row(row: Mapping[str, Any]) -> bool:
 
 
 def read_row(row: Mapping[str, Any], fields: Fields) -> Problem:
-    """Return the problem of a row. Tests of programs are its answer, private ones included, unless another field was
-    named for answers.
+    """Return the problem of a row.
+
+    Tests of programs, private ones included, are its answer, unless another field was named for answers.
 
     Args:
         row: The row, by field.

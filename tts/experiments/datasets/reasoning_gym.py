@@ -1,4 +1,7 @@
-"""Problems of any generator of the package reasoning-gym, judged by its own scorer (task "reasoning_gym")."""
+"""Problems of any generator of the package reasoning-gym.
+
+They are judged by the package's own scorer (task "reasoning_gym").
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Folders of repositories as a data set, whose answers are judged by each task's tests, hidden ones included."""
+"""Folders of repositories as a data set.
+
+Answers are judged by each task's tests, hidden ones included.
+"""
 
 from __future__ import annotations
 
@@ -54,8 +57,9 @@ def _check_permission(folder: str, task: RepositoryTask) -> None:
 
 
 class RepositoryPatches(PatchTask):
-    """Patches that are right if all tests of their task pass, hidden ones included. Two patches are equal as in
-    `PatchTask`.
+    """Patches that are right if all tests of their task pass, hidden ones included.
+
+    Two patches are equal as in `PatchTask`.
     """
 
     def decide(self, a: str, b: str) -> bool | None:

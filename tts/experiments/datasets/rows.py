@@ -1,4 +1,7 @@
-"""Problems from rows of other sources. Rows that cannot be read are left out and named; the others are used."""
+"""Problems from rows of other sources.
+
+Rows that cannot be read are left out and named. The others are used.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +97,9 @@ class Fields:
         self._met |= row.keys()
 
     def check_met(self, where: str) -> None:
-        """Refuse a named field for answers or ids that no row has. A typing error would otherwise remove all answers.
+        """Refuse a named field for answers or ids that no row has.
+
+        A typing error would otherwise remove all answers.
 
         Raises:
             ConfigError: there is one.
@@ -199,8 +204,9 @@ def text_in(row: Mapping[str, Any], name: str) -> str:
 
 
 def answer_in(row: Mapping[str, Any], name: str) -> str | None:
-    """Return the text or the number of a field as text, whole numbers without a fraction; None: it is missing, blank or
-    NaN.
+    """Return the text or the number of a field as text; None: it is missing, blank or NaN.
+
+    Whole numbers are written without a fraction.
 
     Raises:
         BadRow: it is something else.

@@ -1,4 +1,7 @@
-"""Bounds on what files of others become in memory: one row, and what a packed file holds in proportion to its size."""
+"""Bounds on what files of others become in memory.
+
+They are on one row, and on what a packed file holds in proportion to its size.
+"""
 
 from __future__ import annotations
 

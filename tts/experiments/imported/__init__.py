@@ -1,4 +1,6 @@
-"""Recorded samples of other programs: files and logs become pools, which are stored and replayed like pools of our own.
+"""Recorded samples of other programs.
+
+Files and logs become pools, which are stored and replayed like pools of our own.
 
 | module | contents |
 |---|---|

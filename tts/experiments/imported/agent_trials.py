@@ -1,5 +1,6 @@
-"""Recorded trials of agents: folders of Harbor, whose trajectories have the form ATIF, and trajectories of
-mini-swe-agent.
+"""Recorded trials of agents.
+
+They are folders of Harbor, whose trajectories have the form ATIF, and trajectories of mini-swe-agent.
 
 | form | a problem | a sample | verdict | tokens and dollars |
 |---|---|---|---|---|

@@ -1,5 +1,6 @@
-"""From rows of samples to results of a store, in bounded memory: all of them are read and checked before the store is
-changed.
+"""From rows of samples to results of a store, in bounded memory.
+
+All rows are read and checked before the store is changed.
 """
 
 from __future__ import annotations
@@ -43,7 +44,10 @@ _STRATEGY: Final = "best_of_n | majority"
 
 
 class NamedAlike(UserWarning):
-    """A pool was added to a store that has studies of its name. The text says which they are, and how each is named."""
+    """A warning that a pool was added to a store that has studies of its name.
+
+    The text says which they are, and how each is named.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,8 +123,9 @@ class ImportSettings:
 
 
 class ImportedSamples(NamedTuple):
-    """One problem of an import: its result with the recorded samples, and their texts as `store.bodies.source_in` reads
-    them.
+    """One problem of an import.
+
+    It has its result with the recorded samples, and their texts as `store.bodies.source_in` reads them.
     """
 
     result: Result
@@ -128,8 +133,9 @@ class ImportedSamples(NamedTuple):
 
 
 class Import:
-    """An import that has been read and checked: its report, and its problems, which are read from a temporary file. A
-    context manager.
+    """An import that has been read and checked, as a context manager.
+
+    It has its report, and its problems, which are read from a temporary file.
 
     Args:
         rows: The rows of any number of sources, in order.

@@ -1,8 +1,8 @@
-"""Logs of Inspect: `.json` and `.eval` files. Samples are read one by one; epochs are samples of one problem.
+"""Logs of Inspect: `.json` and `.eval` files.
 
-One scorer gives the verdicts. Its answer is used, unless it is the whole completion and the log is not from tts. Then
-the task extracts the answer. Values of the other scorers become scores by their names: C is 1, P is 0.5, I and N are 0.
-Samples that failed are left out, and counted.
+Samples are read one by one. Epochs are samples of one problem. One scorer gives the verdicts. Its answer is used,
+unless it is the whole completion and the log is not from tts. Then the task extracts the answer. Values of the other
+scorers become scores by their names: C is 1, P is 0.5, I and N are 0. Samples that failed are left out, and counted.
 
 Source: the log of version 2 as inspect_ai 0.3 writes it. An `.eval` file is a zip archive, compressed with Zstandard or
 deflate. A sample is one member, `samples/ID_epoch_N.json`, or a folder of that name with the member `sample.json` and

@@ -1,4 +1,7 @@
-"""Rows of JSON files: JSON lines, an array of objects, or an object of which one member is the list of rows."""
+"""Rows of JSON files.
+
+A file has JSON lines, an array of objects, or an object of which one member is the list of rows.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,9 @@ _MARK: Final = b"\xef\xbb\xbf"  # which may stand before UTF-8
 
 
 def read_json_rows(file: Path) -> Iterator[PlacedRow]:
-    """Yield the rows of a JSON file, each with its place. JSON lines and arrays are told apart by the first character.
+    """Yield the rows of a JSON file, each with its place.
+
+    JSON lines and arrays are told apart by the first character.
 
     Args:
         file: The file; a pipe is read once.
@@ -42,8 +47,9 @@ def read_json_object(file: Path, rows: str | None = None) -> Iterator[PlacedRow]
 
 
 def first_character(stream: IO[bytes]) -> str:
-    """Return the first character of an open file that is no space, without taking it; "" where the file begins with
-    spaces alone.
+    """Return the first character of an open file that is no space, without taking it.
+
+    The result is "" where the file begins with spaces alone.
     """
     assert isinstance(stream, io.BufferedReader), "files are opened with a buffer"
     return stream.peek(_BEGINNING)[:_BEGINNING].removeprefix(_MARK).lstrip()[:1].decode("latin-1")

@@ -1,4 +1,7 @@
-"""One large JSON object or array, read member by member and list item by list item, in memory for one item."""
+"""One large JSON object or array, read item by item, in memory for one item.
+
+An object is read member by member.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,9 @@ class JsonStream:
                 self._value()
 
     def members(self, items_of: str) -> Iterator[tuple[str, Any]]:
-        """Yield the name and value of each member, and of the list of this name each item as a member of its own.
+        """Yield the name and value of each member.
+
+        Of the list named `items_of` each item is yielded as a member of its own.
 
         Raises:
             ValueError: it is no JSON object, or ends too early.

@@ -1,4 +1,6 @@
-"""Files of well-known programs whose rows are plain: which field has which meaning, told by the fields that a row has.
+"""Files of well-known programs whose rows are plain.
+
+The fields that a row has tell which field has which meaning.
 
 | layout | written by |
 |---|---|
@@ -59,8 +61,9 @@ def has_failed(row: Mapping[str, Any]) -> bool:
 
 
 def join_parts(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a row of the responses endpoint with the texts of its messages joined, as the client library does in
-    `output_text`.
+    """Return a row of the responses endpoint with the texts of its messages joined.
+
+    They are joined as the client library does in `output_text`.
     """
     if has_failed(row):
         return row

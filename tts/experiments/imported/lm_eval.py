@@ -100,7 +100,9 @@ class _LogReader:
         self._firsts = dict[str, int]()  # the responses that each document has first
 
     def read(self, row: Mapping[str, Any], where: str) -> Iterator[SampleRow]:
-        """Yield the samples of a line. In files that name no filter, those of the other copies too, marked as such.
+        """Yield the samples of a line.
+
+        In files that name no filter, those of the other copies are yielded too, marked as such.
 
         Raises:
             ConfigError, BadRow: it is of another form, or has no sampled texts.

@@ -1,8 +1,7 @@
-"""Values within a row, by a path: `doc.answer`, an item of a list as `choices.0.text`, and all items as
-`choices.*.text`.
+"""Values within a row, by a path.
 
-A `+` joins the lists of two paths: `warmup.*.text+final.*.text`. A field whose own name has a dot or a plus is read by
-that name.
+Paths are `doc.answer`, an item of a list as `choices.0.text`, and all items as `choices.*.text`. A `+` joins the lists
+of two paths: `warmup.*.text+final.*.text`. A field whose own name has a dot or a plus is read by that name.
 """
 
 from __future__ import annotations
@@ -19,8 +18,9 @@ _DIGITS: Final = 9  # of the place of an item
 
 
 def value_at(row: Mapping[str, Any], path: str) -> Any:
-    """Return the value at a path, which must be there. With `*` it is a list; an item that lacks the rest of the path
-    gives None.
+    """Return the value at a path, which must be there.
+
+    With `*` the value is a list. An item that lacks the rest of the path gives None.
 
     Args:
         row: The row.

@@ -23,7 +23,9 @@ from tts.experiments.store.store import Store, default_store
 
 @hint_methods
 class Pool(Replayable):
-    """Recorded samples of many problems, for selections and stop rules to be evaluated on without new tokens.
+    """Recorded samples of many problems.
+
+    Selections and stop rules are evaluated on them without new tokens.
 
         pool = tts.Pool.from_jsonl("samples.jsonl", fields={"text": "completion"}, task="math")
         print(*pool.report.lines(), sep="; ")

@@ -1,7 +1,7 @@
-"""Verdicts on imported programs: each runs once with the tests of its problem, contained, and its verdict is kept in a
-file.
+"""Verdicts on imported programs.
 
-Tests that a model wrote run in one more process, with an outcome of each.
+Each program runs once with the tests of its problem, contained, and its verdict is kept in a file. Tests that a model
+wrote run in one more process, with an outcome of each.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ _OF_PROGRAM: Final = "assert True"  # the tests of a program that prints the out
 
 
 class ProgramVerdicts:
-    """A file of verdicts by program and tests. All tests of a program run in one process; an import that was
-    interrupted resumes.
+    """A file of verdicts by program and tests.
+
+    All tests of a program run in one process. An import that was interrupted resumes.
 
     Args:
         path: The file, created where missing.
@@ -60,9 +61,9 @@ class ProgramVerdicts:
         return passed
 
     def outcomes(self, program: str, written: Sequence[str]) -> tuple[float, ...]:
-        """Return the outcome of each written test: 1 where the program passes it, else 0. Equal tests run once.
+        """Return the outcome of each written test: 1 where the program passes it, else 0.
 
-        A program that raises before its tests, or does not end them all in a minute, passes none.
+        Equal tests run once. A program that raises before its tests, or does not end them all in a minute, passes none.
         """
         different = list(dict.fromkeys(written))
         key = hashlib.sha256(repr((program, different, self._code, HARNESS)).encode()).digest()

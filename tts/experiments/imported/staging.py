@@ -1,5 +1,6 @@
-"""Samples grouped by problem, in a temporary database: files of any size need little memory, in whatever order their
-rows come.
+"""Samples grouped by problem, in a temporary database.
+
+Files of any size need little memory, in whatever order their rows come.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Exports recorded samples in the forms of other programs: plain rows, lm-evaluation-harness, and logs of Inspect.
+"""Exports recorded samples in the forms of other programs.
 
-`tts import` reads each of them again. Texts and prompts are those that were imported. Where a pool recorded answers
-alone, the answer stands for the text, and the problem's id for the prompt.
+The forms are plain rows, lm-evaluation-harness, and logs of Inspect. `tts import` reads each of them again. Texts and
+prompts are those that were imported. Where a pool recorded answers alone, the answer stands for the text, and the
+problem's id for the prompt.
 """
 
 from __future__ import annotations
@@ -46,8 +47,9 @@ _GRADE: Final = {True: "C", False: "I", None: "N"}
 
 
 def export_samples(pool: Iterable[Sampled], path: str | Path, form: str, study: str) -> int:
-    """Write recorded samples to a file, and return how many runs they are of. An existing file is replaced when all are
-    written.
+    """Write recorded samples to a file, and return how many runs they are of.
+
+    An existing file is replaced when all are written.
 
     Args:
         pool: The results with recorded candidates.

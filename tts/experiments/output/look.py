@@ -1,5 +1,6 @@
-"""The look of figures: options of the caller, and the styles that distinguish lines, kept in a file for all figures of
-a project.
+"""The look of figures: options of the caller, and the styles that distinguish lines.
+
+Styles are kept in a file for all figures of a project.
 """
 
 from __future__ import annotations
@@ -99,8 +100,9 @@ def _check_pair(name: str, pair: Any, rule: str, valid: Callable[[float, float],
 
 
 class Palette:
-    """The numbers of lines, by label: a line keeps its colour, marker and dashes in every figure that is drawn by one
-    palette.
+    """The numbers of lines, by label.
+
+    A line keeps its colour, marker and dashes in every figure that is drawn by one palette.
 
     Args:
         path: The file that keeps them; None: they are kept in this object. A file that cannot be written is left as it

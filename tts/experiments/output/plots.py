@@ -1,9 +1,9 @@
-"""Figures of scaling curves: accuracy against a cost, with bands, the Pareto front, reference lines and small
-multiples.
+"""Figures of scaling curves: accuracy against a cost.
 
-Lines differ in colour (Okabe and Ito's palette for all kinds of colour vision), marker and dashes, which distinguish
-them in grey too. A palette keeps them in all figures of a project. Hollow markers are replayed. A caption names
-problems, seeds, model and verifier. Equal curves and palettes give equal bytes.
+They have bands, the Pareto front, reference lines and small multiples. Lines differ in colour (Okabe and Ito's palette
+for all kinds of colour vision), marker and dashes, which distinguish them in grey too. A palette keeps them in all
+figures of a project. Hollow markers are replayed. A caption names problems, seeds, model and verifier. Equal curves and
+palettes give equal bytes.
 """
 
 from __future__ import annotations

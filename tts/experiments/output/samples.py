@@ -1,8 +1,8 @@
-"""The samples of a study as one page: what the model wrote, with scores and tokens, a search over all of it, and
-filters.
+"""The samples of a study as one page: what the model wrote, with scores and tokens.
 
-The page is the template `samples_page.html`. It loads nothing from a network. Texts of models and data sets are never
-parsed as HTML, and a content security policy allows no script except the page's own (`tts.trace.html`).
+The page has a search over all of it, and filters. The page is the template `samples_page.html`. It loads nothing from a
+network. Texts of models and data sets are never parsed as HTML, and a content security policy allows no script except
+the page's own (`tts.trace.html`).
 """
 
 from __future__ import annotations

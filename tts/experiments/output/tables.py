@@ -1,4 +1,7 @@
-"""Tables as text, CSV, JSON, Markdown and LaTeX: the final table of a study, and the points of its curves."""
+"""Tables as text, CSV, JSON, Markdown and LaTeX.
+
+They are the final table of a study, and the points of its curves.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +45,9 @@ _NUMBER: Final = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
 
 
 def inert(value: Any) -> Any:
-    """Return a cell that no spreadsheet runs: a text that begins like a formula, and is no number, gets an apostrophe
-    before it.
+    """Return a cell that no spreadsheet runs.
+
+    A text that begins like a formula, and is no number, gets an apostrophe before it.
     """
     if isinstance(value, str) and value.lstrip().startswith(_FORMULA) and not _NUMBER.fullmatch(value):
         return f"'{value}"
@@ -51,7 +55,10 @@ def inert(value: Any) -> Any:
 
 
 def as_csv(rows: Rows) -> str:
-    """Return rows as CSV with a header, of cells that are `inert`. Unknown values are empty, nested values are JSON."""
+    """Return rows as CSV with a header, of cells that are `inert`.
+
+    Unknown values are empty. Nested values are JSON.
+    """
     text = io.StringIO()
     writer = csv.DictWriter(text, _flat_names(rows), lineterminator="\n")
     writer.writeheader()
@@ -143,7 +150,9 @@ def with_labels(rows: Sequence[TableRow], labels: Mapping[str, str]) -> list[Tab
 
 
 def as_latex(rows: Rows, titles: Sequence[str] = ()) -> str:
-    """Return rows as a LaTeX table of the package booktabs. Columns with one value in all rows are comments above it.
+    """Return rows as a LaTeX table of the package booktabs.
+
+    Columns with one value in all rows are comments above it.
 
     Args:
         rows: The rows.
@@ -271,11 +280,11 @@ def columns(rows: Rows, titles: Sequence[str] = ()) -> dict[str, list[str]]:
 
 
 def text_of(columns: Mapping[str, Sequence[str]], width: int = WIDTH) -> str:
-    """Return columns of cells as an aligned table. Columns with one value in all rows are listed once, above it, but
-    never accuracy.
+    """Return columns of cells as an aligned table.
 
-    A table of two rows or more keeps the column of times too. One that is wider than a line is divided into blocks of
-    columns, each after the names of its rows. Long names are numbered.
+    Columns with one value in all rows are listed once, above it, but never accuracy. A table of two rows or more keeps
+    the column of times too. One that is wider than a line is divided into blocks of columns, each after the names of
+    its rows. Long names are numbered.
 
     Args:
         columns: The cells by title.

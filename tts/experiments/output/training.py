@@ -1,5 +1,6 @@
-"""The searches of a study as rows are made of them: from recorded texts, or drawn again from their seeds where rows
-need tokens.
+"""The searches of a study as rows are made of them.
+
+They are read from recorded texts, or drawn again from their seeds where rows need tokens.
 """
 
 from __future__ import annotations
@@ -131,8 +132,9 @@ def _limits(cell: Cell) -> str:
 
 
 class RedrawnSearches:
-    """Draws the searches of a study again, from their seeds, with tokens and log-probabilities; nothing is stored. A
-    context manager.
+    """Draws the searches of a study again, as a context manager; nothing is stored.
+
+    They are drawn from their seeds, with tokens and log-probabilities.
 
     Args:
         config: The study.

@@ -1,7 +1,8 @@
-"""Runs cells whose model is answered by batches: a cell runs once all its replies are there, exactly as it would live.
+"""Runs cells whose model is answered by batches.
 
-Until then a cell only shows which requests it makes. Therefore all of them must be known before any reply: strategies,
-stop rules, budgets and verifiers whose next call depends on earlier replies are refused.
+A cell runs once all its replies are there, exactly as it would live. Until then a cell only shows which requests it
+makes. Therefore all of them must be known before any reply: strategies, stop rules, budgets and verifiers whose next
+call depends on earlier replies are refused.
 """
 
 from __future__ import annotations
@@ -95,8 +96,9 @@ class BatchExecutor(LocalExecutor):
             return [record for _, batches in each for record in batches.cancel()]
 
     def write_requests(self) -> list[tuple[Path, str]]:
-        """Write the requests that cells have asked for as files, for a program that answers them; return the path and
-        model of each.
+        """Write the requests that cells have asked for as files; return the path and model of each.
+
+        The files are for a program that answers them.
         """
         return [file for backend in self._backends.values() for file in _book(backend).write_requests()]
 

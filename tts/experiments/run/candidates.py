@@ -1,4 +1,7 @@
-"""Records the candidates of a finished cell: judged, with their scores, and with the cost of scoring each."""
+"""Records the candidates of a finished cell.
+
+They are judged, and have their scores, and the cost of scoring each.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,10 @@ _Scores = Mapping[str, tuple[float, ...]]  # by role: one a step, or one of the 
 
 
 def judge_answer(answer: str | None, task: Task, problem: Problem) -> bool | None:
-    """Return whether the checker accepts an answer; False without one; None: the problem has no reference answer.
+    """Return whether the checker accepts an answer; False without one.
 
-    It may take as long as `Task.equivalent`, so callers in an event loop call it in a thread.
+    None: the problem has no reference answer. It may take as long as `Task.equivalent`, so callers in an event loop
+    call it in a thread.
     """
     if problem.answer is None:
         return None
@@ -47,9 +51,9 @@ def earlier_equals(texts: Sequence[str | None]) -> list[int | None]:
 
 
 def record_candidates(solution: Solution, task: Task, problem: Problem) -> tuple[RecordedSample, ...]:
-    """Return the candidates of a solution in the order in which they were drawn, judged and with all their scores.
+    """Return the candidates of a solution, judged and with all their scores.
 
-    The verifier tokens of a call for several candidates are divided
+    They stand in the order in which they were drawn. The verifier tokens of a call for several candidates are divided
     among them by the tokens that had to be read of each. A verifier that scored steps, and read fewer tokens than the
     candidates have, read only the steps that no earlier candidate has. Any other read all of each. As `judge_answer`,
     it may take seconds.
@@ -91,8 +95,9 @@ def record_candidates(solution: Solution, task: Task, problem: Problem) -> tuple
 def candidate_texts(
     solution: Solution, task: Task, drawn: Sequence[RecordedSample] | None, *, right: bool | None
 ) -> dict[str, Any]:
-    """Return what the candidates of a solution say, in the order in which they were drawn, as `store.bodies.source_in`
-    reads it.
+    """Return what the candidates of a solution say, as `store.bodies.source_in` reads it.
+
+    They stand in the order in which they were drawn.
 
     Args:
         solution: The solution.
@@ -177,8 +182,9 @@ def _scoring(
 
 
 def shared_beginnings(steps: Sequence[Sequence[str]], tokens: Sequence[int]) -> list[tuple[int | None, int]]:
-    """Return for each sample the earlier one with most first steps in common, and the tokens of these, by their share
-    of its text.
+    """Return for each sample the earlier one with most first steps in common, and their tokens.
+
+    The tokens of these steps are counted by the steps' share of the sample's text.
 
     Args:
         steps: The steps of each sample, as texts.

@@ -45,8 +45,9 @@ class WorkerLost(Exception):
 
 
 class Unpaid(Exception):
-    """The account of the run does not pay the whole of a cell, or a batch has yet to bring replies. The cell stays
-    open.
+    """The reason why a cell stays open without a result.
+
+    The account of the run does not pay the whole of the cell, or a batch has yet to bring replies.
     """
 
 

@@ -1,5 +1,6 @@
-"""Forecasts of a study's cost before a run: from earlier results of the same rows, else from budgets and typical
-lengths.
+"""Forecasts of a study's cost before a run.
+
+They are made from earlier results of the same rows, else from budgets and typical lengths.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ _FEWEST: Final = 3  # results that count as measured
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowForecast:
-    """The expected cost of one row of the final table. Sums are over cells without a result; None: unknown.
+    """The expected cost of one row of the final table.
+
+    Sums are over cells without a result; None: unknown.
 
     Args:
         dataset: The data set of the row.
@@ -192,8 +195,9 @@ def typical_length(setting: Setting) -> int:
 
 
 def cost_by_budget(budget: Mapping[str, float], setting: Setting, scoring: ScoringCost | None) -> dict[str, float]:
-    """Return the tokens and dollars that a cell is expected to cost, as far as they are known without results like
-    it.
+    """Return the tokens and dollars that a cell is expected to cost.
+
+    They are returned as far as they are known without results like it.
     """
     one = _by_budget(budget, setting, scoring)
     return {unit: amount for unit, amount in (("tokens", one.tokens), ("usd", one.usd)) if amount is not None}
@@ -209,7 +213,9 @@ def _at_most(budget: Mapping[str, float], setting: Setting) -> float | None:
 
 
 def scoring_of(run: ProblemRun) -> ScoringCost | None:
-    """Return the cost of scoring a sample of typical length in a run; None: it cannot be known before a run.
+    """Return the cost of scoring a sample of typical length in a run.
+
+    None: the cost cannot be known before a run.
 
     It is known for verifiers whose bound is at most the number of generated tokens: they read each token at most once.
     A larger bound includes reserves that may not be used, such as a judge's replies. A selection that scores only some

@@ -1,4 +1,7 @@
-"""Runs cells in this process, concurrently on the same models, so that backends batch the work of many problems."""
+"""Runs cells in this process, concurrently on the same models.
+
+So backends batch the work of many problems.
+"""
 
 from __future__ import annotations
 
@@ -216,8 +219,9 @@ class LocalExecutor:
         return done
 
     async def draw_again(self, cell: Cell) -> tuple[Solution, Task]:
-        """Return the search of a cell, drawn from its seed with the probabilities of its tokens, and its task; nothing
-        is stored.
+        """Return the search of a cell, drawn from its seed again, and its task; nothing is stored.
+
+        The search has the probabilities of its tokens.
         """
         solver = self._solvers[cell.model][0].solver
         problem = self._problems[cell.dataset][cell.problem]
@@ -285,7 +289,10 @@ class _Server:
 
 
 def failed(cell: Cell, failure: Exception, now: float, spent: Usage = _NOTHING) -> Result:
-    """Return the result of a cell that failed, or whose answer could not be judged after tokens were spent."""
+    """Return the result of a cell that failed.
+
+    A cell also fails where its answer could not be judged after tokens were spent.
+    """
     return Result(
         cell=cell,
         answer=None,

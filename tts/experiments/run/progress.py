@@ -98,8 +98,9 @@ def duration(seconds: float) -> str:
 
 @contextmanager
 def show_progress(title: str = "", *, enabled: bool = True) -> Generator[Callable[[Progress], None]]:
-    """Show progress on standard error: a live line on a terminal; elsewhere a line every ten seconds, and one at the
-    end.
+    """Show progress on standard error.
+
+    On a terminal it is a live line; elsewhere a line every ten seconds, and one at the end.
 
     Args:
         title: Stands before each line.

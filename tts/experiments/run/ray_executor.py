@@ -1,7 +1,7 @@
-"""Runs cells on the workers of a Ray cluster. Each worker loads the study's models; none opens the store.
+"""Runs cells on the workers of a Ray cluster.
 
-The store stays with the process that runs the study, so no shared file system is needed. A worker that dies is
-replaced, and its cells end with `WorkerLost`.
+Each worker loads the study's models. None opens the store. The store stays with the process that runs the study, so no
+shared file system is needed. A worker that dies is replaced, and its cells end with `WorkerLost`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ _TIMEOUT_S = 2.0  # for a worker to report its tokens; one that loads models doe
 
 
 class RayWorker:
-    """A worker process with a `LocalExecutor`. Models are loaded on the first call, so that errors are returned to the
-    caller.
+    """A worker process with a `LocalExecutor`.
+
+    Models are loaded on the first call, so that errors are returned to the caller.
     """
 
     def __init__(self, config: StudyConfig, problems: Problems, trust: str = "0") -> None:
@@ -52,8 +53,9 @@ class RayWorker:
 
 
 class RayExecutor:
-    """Workers on the Ray cluster of `RAY_ADDRESS`, else on this machine: one for each GPU, or for each CPU without
-    GPUs.
+    """Workers on the Ray cluster of `RAY_ADDRESS`, else on this machine.
+
+    There is one for each GPU, or for each CPU without GPUs.
 
     Args:
         config: The settings of the study; `concurrency` is that of each worker.

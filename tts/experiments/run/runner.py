@@ -1,7 +1,8 @@
-"""Runs a study: leases cells from the store, runs them concurrently, and writes each result in its own transaction.
+"""Runs a study.
 
-Interrupted runs resume. The first Ctrl-C lets running cells end, so that nothing paid is lost; the second one cancels
-them. A clean stop returns leases at once; after a kill they expire. Several processes may share a store.
+It leases cells from the store, runs them concurrently, and writes each result in its own transaction. Interrupted runs
+resume. The first Ctrl-C lets running cells end, so that nothing paid is lost; the second one cancels them. A clean stop
+returns leases at once; after a kill they expire. Several processes may share a store.
 """
 
 from __future__ import annotations
@@ -131,10 +132,11 @@ def run(
     report: Report = lambda _: None,
     is_patient: Callable[[], bool] = lambda: True,
 ) -> RunSummary:
-    """Run the cells of a study without a result, and return when all are finished, here or in another process.
+    """Run the cells of a study without a result, and return when all are finished.
 
-    Cells that an account cannot pay stay open; they are no reason to wait. After Ctrl-C no cell begins, and running
-    ones end with their results. After a second Ctrl-C they are cancelled, and what they had spent is booked as lost.
+    They may finish here or in another process. Cells that an account cannot pay stay open; they are no reason to wait.
+    After Ctrl-C no cell begins, and running ones end with their results. After a second Ctrl-C they are cancelled, and
+    what they had spent is booked as lost.
 
     Args:
         prepared: The study with its problems and models.
@@ -171,8 +173,9 @@ def run(
 def run_by_batches(
     ended: RunSummary, run_cells: Callable[[], RunSummary], executor: BatchExecutor, report: Callable[[str], None]
 ) -> tuple[RunSummary, BatchEnds]:
-    """Have batches answer what cells have asked for, and run the cells again, until none asks for more or requests were
-    lost.
+    """Have batches answer what cells have asked for, and run the cells again.
+
+    This goes on until none asks for more or requests were lost.
 
     Args:
         ended: How the run ended in which the cells asked.
@@ -223,8 +226,9 @@ def _rows_left(unfinished: Iterable[tuple[Cell, int]], settings: Settings) -> It
 
 
 def results_of(config: StudyConfig, store: Store) -> list[Result]:
-    """Run the cells of a study that have no result, with progress on standard error, and return all its results; see
-    `tts.Study`.
+    """Run the cells of a study that have no result, and return all its results; see `tts.Study`.
+
+    Progress is shown on standard error.
 
     Raises:
         TTSError: as `run`.

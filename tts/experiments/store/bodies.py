@@ -1,8 +1,7 @@
-"""How what a store has in its columns becomes values: what is damaged is one line that names its table, its row and the
-cure.
+"""How what a store has in its columns becomes values.
 
-Another person may have written the store, so that any column may have any value, and a small one may unpack to
-gigabytes.
+What is damaged is reported by one line that names its table, its row and the cure. Another person may have written the
+store, so that any column may have any value, and a small one may unpack to gigabytes.
 """
 
 from __future__ import annotations

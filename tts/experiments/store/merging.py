@@ -1,4 +1,7 @@
-"""Copies results that another store has and this one lacks: for shards of a study that ran without a shared file."""
+"""Copies results that another store has and this one lacks.
+
+This serves shards of a study that ran without a shared file.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The format of cells and results in the store: JSON objects with field names, where default values are left out.
+"""The format of cells and results in the store.
 
-A field with a default can therefore be added to a record, and older stores stay readable. NaN and infinities are
-written as null. Texts are escaped to ASCII, so that any text of a model or data set is restored exactly, lone
-surrogates included.
+They are JSON objects with field names, where default values are left out. A field with a default can therefore be added
+to a record, and older stores stay readable. NaN and infinities are written as null. Texts are escaped to ASCII, so that
+any text of a model or data set is restored exactly, lone surrogates included.
 """
 
 from __future__ import annotations
@@ -44,13 +44,19 @@ def to_json(value: Any) -> str:
 
 
 def identity_of(snapshot: Mapping[str, Any]) -> str:
-    """Return what identifies a study beside its name: its configuration, and the checksums of problems and models."""
+    """Return what identifies a study beside its name.
+
+    That is its configuration, and the checksums of problems and models.
+    """
     data = {title: of["sha256"] for title, of in snapshot.get("data", {}).items()}
     return to_json({"configuration": snapshot.get("configuration"), "data": data, "models": snapshot.get("models")})
 
 
 def condition_body(cell: Cell) -> str:
-    """Return what a cell shares with all cells of its row of the table, names of data set and model included."""
+    """Return what a cell shares with all cells of its row of the table.
+
+    The names of data set and model are included.
+    """
     return to_json({name: plain_values(getattr(cell, name)) for name in CONDITION})
 
 
@@ -113,7 +119,10 @@ def cell_of(row: int, key: str, condition: Mapping[str, Any], body: str) -> Cell
 
 
 def result_body(result: Result) -> str:
-    """Return a result without its cell, its candidates and its lost tokens, which the store keeps elsewhere."""
+    """Return a result without its cell, its candidates and its lost tokens.
+
+    The store keeps these elsewhere.
+    """
     body = _nondefault_fields(result, _RESULT)
     body["confidence"] = plain_values(result.confidence)
     body["usage"] = _nondefault_fields(result.usage, _USAGE)
@@ -183,8 +192,9 @@ class ResultRow(NamedTuple):
 
 
 def row_of(result: Result, trace: bytes | None, texts: bytes | None = None) -> ResultRow:
-    """Return the columns of a result. What no command could read again is left out, with a warning of the result that
-    says so.
+    """Return the columns of a result.
+
+    What no command could read again is left out, with a warning of the result that says so.
 
     Args:
         result: The result.
@@ -259,7 +269,9 @@ def samples_in(rows: list[Any]) -> tuple[RecordedSample, ...]:
 
 
 def with_texts(result: Result, body: bytes | None) -> tuple[Result, dict[str, Any]]:
-    """Return a result with its candidates, and their texts as `source_in` reads them; {}: texts were not recorded.
+    """Return a result with its candidates, and their texts as `source_in` reads them.
+
+    {}: texts were not recorded.
 
     Args:
         result: The result. Candidates that it does not have are those of the texts.

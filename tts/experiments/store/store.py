@@ -43,8 +43,9 @@ _BATCH: Final = 10_000  # cells added in one transaction
 
 
 class LargeRow(UserWarning):
-    """A part of a result was not stored, because no command would read it again. The text says which, and how to raise
-    the bound.
+    """A warning that a part of a result was not stored, because no command would read it again.
+
+    The text says which part, and how to raise the bound.
     """
 
 
@@ -152,8 +153,9 @@ class Store:
         return [self._study(*row) for row in self._read("SELECT id, name, created_at FROM studies ORDER BY id")]
 
     def find(self, study: str | None = None) -> StoredStudy:
-        """Return a study by its id or name: the newest of several with that name; without an argument, the newest of
-        all.
+        """Return a study by its id or name.
+
+        It is the newest of several with that name. Without an argument it is the newest of all.
 
         Raises:
             ConfigError: there is none.
@@ -183,8 +185,9 @@ class Store:
         return CellCounts(done=cells - unfinished - failed, failed=failed, pending=unfinished - leased, leased=leased)
 
     def unfinished_rows(self, study: int) -> list[tuple[Cell, int]]:
-        """Return the rows of a study's table that have cells without a result: such a cell without key and problem, and
-        their number.
+        """Return the rows of a study's table that have cells without a result.
+
+        Each item is such a cell without key and problem, and the number of such cells.
         """
         found = self._read(
             "SELECT condition, count(*) FROM unfinished JOIN members USING (study, cell) WHERE study = ? GROUP BY "
@@ -194,7 +197,9 @@ class Store:
         return [(Cell(key="", problem="", seed=0, **self._condition(number)), count) for number, count in found]
 
     def adopt(self, name: str, snapshot: Mapping[str, Any], finished: Iterable[tuple[Result, bytes]]) -> int:
-        """Add a study of finished cells in one transaction, and return its id. Cells that have a result keep it.
+        """Add a study of finished cells in one transaction, and return its id.
+
+        Cells that have a result keep it.
 
         Args:
             name: As in `begin`.
@@ -256,8 +261,9 @@ class Store:
         return [cell_of(row, key, self._condition(condition), body) for row, key, condition, body in rows]
 
     def beat(self, worker: str, spent: Mapping[str, int], *, seconds: float = 60.0) -> None:
-        """Renew a worker's leases, and record what it has spent. Cells that were leased to another worker meanwhile
-        stay with that one.
+        """Renew a worker's leases, and record what it has spent.
+
+        Cells that were leased to another worker meanwhile stay with that one.
 
         Args:
             worker: The name of the worker.
@@ -277,8 +283,9 @@ class Store:
                 )
 
     def finish(self, worker: str, result: Result, trace: bytes | None = None, texts: bytes | None = None) -> bool:
-        """Store the result of a cell, in one transaction. The first result of a cell stays. A part too large to be read
-        again is left out.
+        """Store the result of a cell, in one transaction.
+
+        The first result of a cell stays. A part too large to be read again is left out.
 
         Args:
             worker: The name of the worker that ran the cell.
@@ -364,8 +371,9 @@ class Store:
         return len(failed)
 
     def merge(self, path: str | Path) -> int:
-        """Copy the studies and results that another store has and this one lacks. The other stays unchanged, and may be
-        in use.
+        """Copy the studies and results that another store has and this one lacks.
+
+        The other store stays unchanged, and may be in use.
 
         Returns:
             The number of copied results.
@@ -387,8 +395,9 @@ class Store:
     # results
 
     def results(self, study: int, *, drawn: bool = True) -> Iterator[Result]:
-        """Yield a study's results in the order in which their cells were added. Results that arrive meanwhile may be
-        among them.
+        """Yield a study's results in the order in which their cells were added.
+
+        Results that arrive meanwhile may be among them.
 
         Args:
             study: The number of the study in the store.
@@ -407,8 +416,9 @@ class Store:
             last = rows[-1][:2]
 
     def check(self) -> StoreCheck:
-        """Read every result and trace, and compare them with the checksums that were written with them; nothing is
-        changed.
+        """Read every result and trace, and compare them with their checksums; nothing is changed.
+
+        The checksums were written with them.
         """
         with self._lock, explained(self.path):
             return checked(self._connection)

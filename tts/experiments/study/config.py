@@ -1,4 +1,6 @@
-"""The configuration of a study: one YAML file of at most thirty lines. Unknown keys are refused with the nearest name.
+"""The configuration of a study: one YAML file of at most thirty lines.
+
+Unknown keys are refused with the nearest name.
 
     name: selections
     models: pocket
@@ -121,7 +123,9 @@ class ModelConfig(Section):
         return given
 
     def records(self) -> dict[str, ModelRecord]:
-        """Return the record of each role's model, with the backend's options, and the policy's with its settings.
+        """Return the record of each role's model, with the backend's options.
+
+        The policy's record also has the policy's settings.
 
         Raises:
             ConfigError: a model is unknown.
@@ -280,8 +284,9 @@ class StudyConfig(Section):
         )
 
     def with_settings(self, settings: Mapping[str, Any]) -> StudyConfig:
-        """Return the study with settings of every model's policy in place of its own; see
-        `tts.models.registry.with_settings`.
+        """Return the study with settings of every model's policy in place of its own.
+
+        See `tts.models.registry.with_settings`.
 
         Raises:
             ConfigError: a setting is not valid.

@@ -1,7 +1,8 @@
-"""The cells of a study: every combination of model, problem, strategy, budget and seed, each with a content key.
+"""The cells of a study, each with a content key.
 
-The key is a hash of everything that a result depends on, and of nothing else. The names of study, data set, model and
-group are only shown. Renamed studies therefore find their results again, and any other change runs new cells.
+There is one for every combination of model, problem, strategy, budget and seed. The key is a hash of everything that a
+result depends on, and of nothing else. The names of study, data set, model and group are only shown. Renamed studies
+therefore find their results again, and any other change runs new cells.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ Problems = Mapping[str, Mapping[str, Problem]]
 
 @dataclass(frozen=True, slots=True)
 class ScoringCost:
-    """The cost of scoring one sample of typical length: verifier tokens, and dollars; None: there are no prices."""
+    """The cost of scoring one sample of typical length.
+
+    It is in verifier tokens, and dollars; None: there are no prices.
+    """
 
     tokens: int = 0
     usd: float | None = 0.0
@@ -117,14 +121,16 @@ def problem_digest(problem: Problem) -> str:
 
 
 def cells(config: StudyConfig, problems: Problems, settings: Settings) -> Iterator[Cell]:
-    """Yield the cells of a study, by seed, then problem: an interrupted study has run all strategies on the same
-    problems.
+    """Yield the cells of a study, by seed, then problem.
+
+    So an interrupted study has run all strategies on the same problems.
     """
 
     @cache
     def runs(dataset: str, group: str | None, model: str, task: str | None, seed: int, *, traced: bool) -> list[Cell]:
-        """Return a cell for every strategy and budget, without a problem: its key is the digest of all else, so there
-        are few of them.
+        """Return a cell for every strategy and budget, without a problem.
+
+        Its key is the digest of all else, so there are few such cells.
         """
         setting, record = settings[model, task], config.record
         hashed, texts = setting.digest, [setting.strategies[strategy] for strategy in config.strategies]
@@ -176,5 +182,8 @@ def _group(source: ProblemsConfig, problem: Problem) -> str | None:
 
 
 def shard(every: Iterable[Cell], index: int, count: int) -> Iterator[Cell]:
-    """Yield part `index` of `count` of the cells, from 1. The key decides, so parts are disjoint on every machine."""
+    """Yield part `index` of `count` of the cells, from 1.
+
+    The key decides, so parts are disjoint on every machine.
+    """
     return (cell for cell in every if int(cell.key[:16], 16) % count == index - 1)

@@ -1,5 +1,6 @@
-"""The snapshot of a run as plain values: configuration, versions, commit, machine, checksums, and sources of the
-problems.
+"""The snapshot of a run as plain values.
+
+It has configuration, versions, commit, machine, checksums, and sources of the problems.
 """
 
 from __future__ import annotations
@@ -84,7 +85,10 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str | None:
-    """Return the commit of this package's checkout, marked if files have changed; None: it is not a checkout."""
+    """Return the commit of this package's checkout, marked if files have changed.
+
+    None: it is not a checkout.
+    """
     folder = Path(__file__).parent
     # it may be installed inside another checkout
     if _git(folder, "ls-files", "--error-unmatch", Path(__file__).name) is None:

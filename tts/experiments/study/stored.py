@@ -1,5 +1,6 @@
-"""Texts of a store that name parts: which of them a store may name, since another person may have written it
-(`tts.scopes`).
+"""Texts of a store that name parts: which of them a store may name (`tts.scopes`).
+
+There are bounds since another person may have written the store.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The task of a study that names none: by the references of each data set, said before anything is spent."""
+"""The task of a study that names none: by the references of each data set.
+
+The choice is said before anything is spent.
+"""
 
 from __future__ import annotations
 
@@ -46,11 +49,10 @@ class ReferenceCheck:
 
 
 def with_chosen_tasks(config: StudyConfig, problems: Problems) -> tuple[Problems, Mapping[str, TaskChoice]]:
-    """Return the problems, of a study without a task with the one that their references call for, and the choices by
-    data set.
+    """Return the problems, with the task that their references call for, and the choices by data set.
 
-    Problems that name a task, and models whose record has one, keep it. References that are worked solutions become
-    their final answers.
+    The problems get a task in a study that names none. Problems that name a task, and models whose record has one, keep
+    it. References that are worked solutions become their final answers.
 
     Raises:
         ConfigError: references fit no task, or some models have a task of their own and others do not.
@@ -102,8 +104,9 @@ def _with_final_answers(config: StudyConfig, problems: Problems) -> Problems:
 
 
 def check_references(config: StudyConfig, problems: Problems) -> list[ReferenceCheck]:
-    """Return what the task makes of the first references: of a text that states each, and of one that states another
-    answer.
+    """Return what the task makes of the first references.
+
+    It reads a text that states each reference, and one that states another answer.
     """
     record_task = next(spec.records()["policy"].task for spec in config.models.values())
     checks: list[ReferenceCheck] = []

@@ -1,5 +1,6 @@
-"""The report on verifiers as a figure: a row for each, with its best-of-N curve, its AUC by step, and its
-calibration.
+"""The report on verifiers as a figure.
+
+It has a row for each verifier, with its best-of-N curve, its AUC by step, and its calibration.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Measures of one verifier's scores: discrimination by step position, calibration, correlation with length, and
-acceptance by threshold.
+"""Measures of one verifier's scores.
 
-Every interval is over problems. Every estimate has its own generator, so estimates do not depend on each other. Unknown
+They are discrimination by step position, calibration, correlation with length, and acceptance by threshold. Every
+interval is over problems. Every estimate has its own generator, so estimates do not depend on each other. Unknown
 values are NaN, with the reason in `unknown`.
 """
 
@@ -65,8 +65,9 @@ class Quality:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """Scores at steps from `first` to `last`, counted from 1. gold: the labels: "answer", or "step" for the steps
-    themselves.
+    """Scores at steps from `first` to `last`, counted from 1.
+
+    `gold` names the labels: "answer", or "step" for the steps themselves.
     """
 
     first: int
@@ -77,8 +78,9 @@ class Position:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Length:
-    """Rank correlation of scores with tokens: over all; given right or wrong; and given both problem and right or
-    wrong.
+    """Rank correlation of scores with tokens.
+
+    It is computed over all, given right or wrong, and given both problem and right or wrong.
     """
 
     plain: Estimate

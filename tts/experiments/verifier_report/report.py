@@ -92,8 +92,9 @@ def verifier_report(
 
 
 def as_json(report: VerifierReport) -> str:
-    """Return the report as a JSON list, an object for each verifier. Unknown values are null, with the reason under
-    "unknown".
+    """Return the report as a JSON list, an object for each verifier.
+
+    Unknown values are null, with the reason under "unknown".
     """
     return json.dumps([_object(verdict) for verdict in report.verdicts], indent=2, allow_nan=False)
 

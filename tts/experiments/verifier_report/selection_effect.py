@@ -1,9 +1,9 @@
-"""The effect of selection by a verifier's scores, by number of samples: the score of the chosen sample, its accuracy,
-and the vote's.
+"""The effect of selection by a verifier's scores, by number of samples.
 
-The score of the chosen sample (the proxy) rises with every sample. Where the accuracy (the gold) falls, or rises less,
-selection exploits errors of the verifier. All points are exact means over subsets of the recorded samples, except
-weighted votes, which use random subsets (`tts.experiments.analysis.replay`).
+It shows the score of the chosen sample, the accuracy of that sample, and the accuracy of the vote. The score of the
+chosen sample (the proxy) rises with every sample. Where the accuracy (the gold) falls, or rises less, selection
+exploits errors of the verifier. All points are exact means over subsets of the recorded samples, except weighted votes,
+which use random subsets (`tts.experiments.analysis.replay`).
 
 Source: Gao, Schulman and Hilton, "Scaling laws for reward model overoptimization" (2022), arXiv:2210.10760, for proxy
 against gold.

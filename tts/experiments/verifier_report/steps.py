@@ -1,4 +1,7 @@
-"""Labels of the steps of recorded candidates: known where the search was recorded and the task can check steps."""
+"""Labels of the steps of recorded candidates.
+
+They are known where the search was recorded and the task can check steps.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,9 @@ _Judge = Callable[[Sequence[str]], Sequence[bool]]
 
 
 def step_gold(trace_of: Callable[[str], bytes | None]) -> StepGold:
-    """Return a function that labels the steps of a candidate as right or wrong, each given those before it.
+    """Return a function that labels the steps of a candidate as right or wrong.
+
+    Each step is labelled given those before it.
 
     Args:
         trace_of: The recorded search of a cell by its key, as in the store; None: it was not recorded.

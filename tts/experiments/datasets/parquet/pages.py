@@ -1,4 +1,6 @@
-"""The pages of a Parquet file, by their own headers: what they become in memory is known before anything is unpacked.
+"""The pages of a Parquet file, by their own headers.
+
+What they become in memory is known before anything is unpacked.
 
 Idea: the footer of a file states sizes that readers do not check. Each page begins with a header that states what is
 allocated for it. All

@@ -1,4 +1,7 @@
-"""The process that reads a Parquet file, and what it holds in memory: see `tts.experiments.datasets.parquet`."""
+"""The process that reads a Parquet file, and what it holds in memory.
+
+See `tts.experiments.datasets.parquet`.
+"""
 
 from __future__ import annotations
 
