@@ -1,4 +1,4 @@
-"""`tts forecast`: the expected cost of a study; `tts power`: the number of problems that it needs.
+"""The expected cost of a study; `tts power`: the number of problems that a study needs.
 
 The forecast has a row for each row of the study's final table.
 """
