@@ -1,3 +1,4 @@
-"""Search over solutions: `tts.search.search.Search`, and the strategies, stop rules and selections that are written
-against it.
+"""Search over solutions: the class `tts.search.search.Search` and what is written against it.
+
+That is strategies, stop rules and selections.
 """

@@ -1,5 +1,6 @@
-"""Which answers are the same: classes of equivalent answers, numbered in order of first appearance; and the count of
-their candidates.
+"""Classes of equivalent answers, numbered in order of first appearance.
+
+The module also counts the candidates of each class.
 """
 
 from __future__ import annotations
@@ -205,8 +206,9 @@ class AnswerCounts:
 
 
 class Candidates(list[Candidate]):
-    """A list of candidates that only grows, with the count of their answers. An item may be replaced by one with the
-    same answer.
+    """A list of candidates that only grows, with the count of their answers.
+
+    An item may be replaced by one with the same answer.
     """
 
     def __init__(self) -> None:

@@ -58,8 +58,9 @@ class Costs:
             part.close()
 
     def row_cost(self, backend: Backend, prefix: int, computed: int = 0, written: int = 0) -> RowCost:
-        """Return the bound of a row after `prefix` tokens, of which it may compute `computed` again; declared verifiers
-        included.
+        """Return the bound of a row after `prefix` tokens, declared verifiers included.
+
+        The row may compute `computed` of these tokens again.
 
         Args:
             backend: The backend that writes the row.
@@ -95,7 +96,9 @@ class Costs:
         return lambda prefix, new: most  # noqa: ARG005 - a comparison reads what its prompt has room for
 
     def before_prompts(self, cost: RowCost, prompts: Mapping[int, int]) -> RowCost:
-        """Return the bound of a row that may have to pay what verifiers' own models read of its prompt; tokens by root.
+        """Return the bound of a row that may have to pay verifiers' reading of its prompt.
+
+        Verifiers' own models read it. The tokens of prompts are given by root.
 
         Each row of a call has this bound, because any of them may be the first. After the call, one such amount a root
         stays held (see `keep_scores`).
@@ -118,8 +121,9 @@ class Costs:
         )
 
     def unread_prompt(self, role: str, root: int, tokens: int, *, again: bool = False) -> int:
-        """Return the most tokens that a verifier's own model has yet to read of a prompt; `again`: whether it is opened
-        anew.
+        """Return the most tokens that a verifier's own model has yet to read of a prompt.
+
+        With `again` the prompt is opened anew.
         """
         if role not in self._prompt_bounds or ((role, root) in self._read and not again):
             return 0
@@ -130,7 +134,9 @@ class Costs:
         return role in self._prompt_bounds
 
     def prompts_were_read(self, role: str, roots: Iterable[int], tokens: int) -> None:
-        """Note which prompts a verifier's own model has read: it reads each once, with the first text after it.
+        """Note the prompts that a verifier's own model has read.
+
+        It reads each prompt once, with the first text after it.
 
         Args:
             role: The role of the verifier.
@@ -146,7 +152,9 @@ class Costs:
         return bool(self._declared)
 
     def keep_scores(self, cost: RowCost, tokens: Mapping[int, int], prompts: Mapping[int, int]) -> None:
-        """Hold what scoring some nodes may cost, and reading their prompts before, so far as the limits can pay it.
+        """Hold the cost of scoring some nodes and of reading their prompts before.
+
+        The limits pay for it as far as they can.
 
         Args:
             cost: The bound of a row.

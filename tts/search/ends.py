@@ -1,4 +1,4 @@
-"""How rows and searches end: at a step, at the end of a solution, after so many tokens, or by a stop rule."""
+"""Ends of rows and searches: at a step, a solution's end, a number of tokens, or by a stop rule."""
 
 from __future__ import annotations
 
@@ -72,8 +72,9 @@ class Thought(Tokens):
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Where `Search.expand` ends a row: after this part of the length that a solution is expected to have, above 0 and
-    at most 1.
+    """An end of a row in `Search.expand`: after a part of the expected length of a solution.
+
+    The part is above 0 and at most 1.
     """
 
     part: float
@@ -84,8 +85,9 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Stops:
-    r"""Where `Search.expand` ends a row: after the first of these texts, which stays in it; otherwise at the end of the
-    solution.
+    r"""An end of a row in `Search.expand`: after the first of these texts, which stays in the row.
+
+    Without one of them the row ends with the solution.
 
     Args:
         texts: The texts, at least one.
@@ -190,7 +192,10 @@ class Level:
     is_fixed: bool = True
 
     def parents(self) -> Iterator[int]:
-        """Yield the place in `nodes` of each path that went on, those of split paths in the order of their places."""
+        """Yield the place in `nodes` of each path that went on.
+
+        The places of split paths come in the order of these paths.
+        """
         yield from self.ancestors
         for place, count in enumerate(self.counts):
             yield from repeat(place, count)
@@ -247,8 +252,9 @@ class SearchEnded(Exception):
         self.before_choice: SearchEnded | None = None
 
     def chosen_from(self, used: slice) -> SearchEnded:
-        """Return this end, after which the selection may use only these candidates; the end by a stop rule stays as it
-        is.
+        """Return this end, after which the selection may use only these candidates.
+
+        The end by a stop rule stays as it is.
         """
         if self.stop is not None:
             return self

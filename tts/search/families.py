@@ -93,8 +93,9 @@ def has_prompt(task: Task | None, kind: str) -> bool:
 
 
 def nearest(strategy: Strategy, setting: RunSetting) -> str:
-    """Return the name of a strategy that can run in place of one that cannot: of its family, else of the first, of
-    which one always can.
+    """Return the name of a strategy that can run in place of one that cannot.
+
+    It is one of the same family, else of the first family, of which one can always run.
     """
     own = next((names for names in FAMILIES.values() if strategy.registered_as in names), ())
     names = (*own, *next(iter(FAMILIES.values())))

@@ -102,8 +102,9 @@ class Lengths:
         return max(self._ended[-1] if self._ended else 0, self._open[-1] if self._open else 0)
 
     def expected(self, written: int = 0) -> int:
-        """Return the tokens within which a path ends with probability `QUANTILE`, given that it has `written` and is
-        open.
+        """Return the tokens within which an open path ends with probability `QUANTILE`.
+
+        The path has `written` tokens already.
 
         Where the observations do not identify the quantile, it is twice the longest path. Without an ended path, or
         where no path has a token (empty or cached replies), it is at least the prior. It is never below 1.

@@ -1,5 +1,6 @@
-"""What a strategy, stop rule or selection needs, in one object: what a run lacks of it is refused before anything is
-spent.
+"""The needs of a strategy, stop rule or selection, in one object.
+
+A run that lacks one of them is refused before anything is spent.
 """
 
 from __future__ import annotations
@@ -119,8 +120,9 @@ def needs_of(part: Any) -> Needs:
 
 
 def stated(part: object, capabilities: tuple[str, ...] = ()) -> Needs:
-    """Return what the attributes of a part state: its parameter `verifier`, and those by which classes of 0.2 declare
-    their needs.
+    """Return the needs that the attributes of a part state.
+
+    They are its parameter `verifier`, and those by which classes of 0.2 declare their needs.
     """
     said: dict[str, Any] = {
         ours: value for ours, theirs in _ATTRIBUTES.items() if (value := getattr(part, theirs, None))

@@ -1,5 +1,6 @@
-"""Parts of a plan: their names, the base classes of strategies, stop rules and selections, and the plan that joins one
-of each.
+"""Parts of a plan: names, base classes, and the plan that joins one part of each kind.
+
+The base classes are those of strategies, stop rules and selections.
 
     class Two(tts.Strategy):
         async def run(self, search):
@@ -226,7 +227,9 @@ class Strategy(Named, HintsKeywords, ABC):
         ...
 
     def needs(self) -> Needs:
-        """Return what it uses beside plain samples: what a run lacks of that is refused before anything is spent.
+        """Return the needs of the strategy beside plain samples.
+
+        A run that lacks one of them is refused before anything is spent.
 
         By default that is the verifier that its parameter `verifier` names. The rest is refused when it is first asked
         for.
@@ -327,15 +330,17 @@ class StopRule(Named, HintsKeywords, ABC):
     order: ClassVar[Literal["drawn", "finished"]] = "drawn"
 
     def needs(self) -> Needs:
-        """Return which verifier scores candidates before `should_stop`; by default that of the parameters `verifier`
-        and `aggregate`.
+        """Return the needs of the rule: the verifier that scores candidates before `should_stop`.
+
+        By default it is that of the parameters `verifier` and `aggregate`.
         """
         return Needs() if getattr(self, "aggregate", None) is None else stated(self)
 
     @abstractmethod
     def should_stop(self, candidates: Sequence[Candidate]) -> StopDecision | None:
-        """Return a decision on the candidates so far, in the rule's order. It must depend on these alone. None:
-        continue.
+        """Return a decision on the candidates so far, in the rule's order; None: continue.
+
+        The decision must depend on these candidates alone.
         """
         ...
 
@@ -367,7 +372,9 @@ class Selection(Named, HintsKeywords, ABC):
         return stated(self)
 
     def may_score(self, candidate: Candidate, agreeing: int) -> bool:
-        """Return whether its verifiers may ever score a candidate. If not, the amount reserved for the score is freed.
+        """Return whether the selection's verifiers may ever score a candidate.
+
+        If not, the amount reserved for the score is freed.
 
         Args:
             candidate: The candidate.

@@ -1,5 +1,6 @@
-"""Prefill-only calls of one search: prompts, forced text, next-token probabilities, hidden states; and the handles of
-trajectories.
+"""Prefill-only calls of one search, and the handles of trajectories.
+
+The calls are prompts, forced text, next-token probabilities and hidden states.
 
 A trajectory is continued by its own handle on the model that wrote it, and as text on any other. A fork inside of a
 node, at a token or before a text, divides the node there; what is drawn after its first part branches off.
@@ -36,8 +37,9 @@ Charge = Callable[[Sequence[Reply[Any]]], object]
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A prompt that was read, and maybe a path after it: the handle, the prompt's tokens, and the path's; None: not
-    known.
+    """A prompt that was read, and maybe a path after it.
+
+    It has the handle, the prompt's tokens, and the path's; None: not known.
     """
 
     handle: Any
@@ -46,7 +48,9 @@ class Opened:
 
 
 class Prompts:
-    """Opens prompts and reads texts after trajectories, on the models of one search, and books what that costs.
+    """Opens prompts and reads texts after trajectories, on the models of one search.
+
+    The cost of that is booked.
 
     Args:
         backends: The backends by role.
@@ -144,8 +148,9 @@ class Prompts:
                 lease.spend(input_usage(replies, samples=samples, seconds=self._clock() - started, verifier=verifier))
 
     def recomputed(self, ts: Sequence[Trajectory], model: str) -> int:
-        """Return the most tokens of its path that a row after one of `ts` computes again: none where forks are
-        native.
+        """Return the most tokens of its path that a row after one of `ts` computes again.
+
+        It is 0 where forks are native.
         """
         backend = self._backends[model]
         if backend.caps.fork == "native":
@@ -187,8 +192,9 @@ class Prompts:
         return handles
 
     def unopened_tokens(self, t: Trajectory, model: str) -> int:
-        """Return the most tokens that a verifier's model reads to open a path that another model wrote; 0 for one that
-        it has open.
+        """Return the most tokens that a verifier's model reads to open another model's path.
+
+        It is 0 for a path that the model has open.
         """
         if t.model == model or (t.node, model) in self._abroad:
             return 0
@@ -219,7 +225,9 @@ class Prompts:
         return made.value.handle
 
     async def read_again(self, t: Trajectory, model: str) -> Opened:
-        """Open a path anew, without ends of sequence: by its tokens where they spell its text, else by its text.
+        """Open a path anew, without ends of sequence.
+
+        It is read by its tokens where they spell its text, else by its text.
 
         Raises:
             Exhausted: the budget cannot pay reading it.
@@ -227,8 +235,9 @@ class Prompts:
         return await self.read(model, self._tree.asked[t.root.node], self.spelled(t, model))
 
     def spelled(self, t: Trajectory, model: str) -> str:
-        """Return the text of a path, with its tokens, ends of sequence left out, where a model wrote them and they
-        spell it.
+        """Return the text of a path, with its tokens where a model wrote them and they spell it.
+
+        Ends of sequence are left out.
         """
         text_of, pieces = metadata_of(self._backends[model]).text_of, t.path[1:]
         if text_of is None or not all(piece.token_ids and piece.model == model for piece in pieces):
@@ -246,8 +255,9 @@ class Prompts:
         return spelled
 
     async def reopened(self, ts: Sequence[Trajectory], model: str) -> list[int | None]:
-        """Read the paths anew that an end of sequence ended; return how many tokens each has more than its nodes, None
-        for others.
+        """Read the paths anew that an end of sequence ended.
+
+        Returned is how many tokens each has more than its nodes, None for others.
 
         Raises:
             Exhausted: the budget cannot pay reading one of them.
@@ -296,7 +306,9 @@ class Prompts:
             self._backends[model].release(handles)
 
     async def extend(self, ts: Sequence[Trajectory], text: str, model: str, samples: int) -> list[Extension]:
-        """Append a text to each; `samples`: what that costs in branches. Those that have ended were `reopened` before.
+        """Append a text to each trajectory.
+
+        The argument `samples` is what that costs in branches. Trajectories that have ended were `reopened` before.
 
         Raises:
             Exhausted: the budget cannot pay it.
@@ -313,7 +325,9 @@ class Prompts:
         return [reply.value for reply in made]
 
     async def ask(self, ts: Sequence[Trajectory], text: str, tokens: Sequence[str], model: str) -> NDArray[np.float64]:
-        """Return the probabilities [trajectories, tokens] after an appended text, which is charged as verifier tokens.
+        """Return the probabilities [trajectories, tokens] after an appended text.
+
+        The text is charged as verifier tokens.
 
         Raises:
             Exhausted: the budget cannot pay it.
@@ -364,7 +378,10 @@ def _one_each(replies: Any, count: int, backend: Backend, call: str) -> list[Rep
 
 
 def input_usage(replies: Sequence[Reply[Any]], *, seconds: float, samples: int = 0, verifier: bool = False) -> Usage:
-    """Return the usage of a call that only reads: `replies` are `Reply`s; `verifier`: booked as verifier tokens."""
+    """Return the usage of a call that only reads.
+
+    The argument `replies` has `Reply`s. With `verifier` the usage is booked as verifier tokens.
+    """
     computed = sum(reply.computed for reply in replies)
     reused = sum_known([reply.reused for reply in replies])
     work = sum(reply.seconds for reply in replies)
@@ -381,8 +398,9 @@ def input_usage(replies: Sequence[Reply[Any]], *, seconds: float, samples: int =
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """Where a node is divided: the tokens and the text of its first part; `aligned`: whether the tokens spell the
-    text.
+    """The place where a node is divided: the tokens and the text of its first part.
+
+    Its field `aligned` is whether the tokens spell the text.
     """
 
     at: int

@@ -1,4 +1,7 @@
-"""The rows of a request, in draw order: which were begun, which are to begin, and which the next call may write."""
+"""The rows of a request, in draw order.
+
+The module knows which were begun, which are to begin, and which the next call may write.
+"""
 
 from __future__ import annotations
 

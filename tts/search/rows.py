@@ -174,7 +174,9 @@ class RowCall:
         return sample
 
     def draft(self) -> Draft:
-        """Return the text of the leading row, the first that has not ended, with its path, and the tokens of all rows.
+        """Return the text of the leading row with its path, and the tokens of all rows.
+
+        The leading row is the first that has not ended.
 
         Rows that the backend does not show have neither.
         """
@@ -320,8 +322,9 @@ class RowRunner:
         effort: str | None = None,
         thought_tokens: int | None = None,
     ) -> Sampling:
-        """Return the run's sampling with another temperature, cap of a row, effort or limit of thoughts; None:
-        unchanged.
+        """Return the run's sampling with other values of some parameters; None: unchanged.
+
+        They are temperature, cap of a row, effort and limit of thoughts.
         """
         return sampling_with(
             self.sampling, temperature=temperature, max_tokens=max_tokens, effort=effort, thought_tokens=thought_tokens
@@ -336,8 +339,9 @@ class RowRunner:
         return self._costs.paid_by(part)
 
     def draft(self) -> Draft:
-        """Return the text of the leading row under way, and the tokens of the calls under way, where their backend
-        shows them.
+        """Return the text of the leading row under way, and the tokens of the calls under way.
+
+        They are those that their backend shows.
         """
         drafts = [call.draft() for call in self._calls]
         leading = next((draft for draft in drafts if draft.text), Draft("", 0))
@@ -346,8 +350,9 @@ class RowRunner:
     # One call ---------------------------------------------------------------------------------------------------------
 
     async def write(self, queue: RowQueue, *, answered: bool, completed: bool) -> AsyncGenerator[QueuedRow, None]:
-        """Make one call for rows of a queue, and yield those that are over, in the queue's order: no row before an
-        earlier one.
+        """Make one call for rows of a queue, and yield those that are over.
+
+        They come in the queue's order: no row before an earlier one.
 
         Open rows are continued; where there are none, others begin. Closing the generator cancels the rows that are not
         over.
@@ -628,8 +633,9 @@ class RowRunner:
         redraw: bool = False,
         order: Order = "drawn",
     ) -> RowQueue:
-        """Return the queue of `most` rows after each parent, first children of all before second ones; open rows of
-        before lead it.
+        """Return the queue of `most` rows after each parent.
+
+        First children of all come before second ones, and open rows of before lead the queue.
         """
         if isinstance(until, Share):
             until = Tokens(max(1, round(until.part * self.sizes.lengths(parents[0].root_kind).expected())))
@@ -666,8 +672,9 @@ class RowRunner:
         order: Order,
         judges: bool,
     ) -> RowQueue:
-        """Return the queue of whole solutions, in the order that a stop rule reads; in draw order failed rows are drawn
-        anew.
+        """Return the queue of whole solutions, in the order that a stop rule reads.
+
+        In draw order failed rows are drawn anew.
 
         Args:
             parents: What they continue.
@@ -684,16 +691,18 @@ class RowRunner:
         return self.queue(parents, most, END, sampling=sampling, model=model, width=width, redraw=is_drawn, order=order)
 
     def interrupt(self, queue: RowQueue, parents: Sequence[Trajectory]) -> None:
-        """Keep the rows of a queue that are not over, before those that it left waiting; a later request of its kind
-        continues them.
+        """Keep the rows of a queue that are not over, for a later request of its kind.
+
+        They stand before those that the queue left waiting.
         """
         if queue.begun:
             key = queue.key(parents)
             self._interrupted[key] = queue.begun + self._interrupted.get(key, deque())
 
     def discard(self, queue: RowQueue) -> list[Trajectory]:
-        """Book the rows that wait in a queue as cancelled, and return their nodes: a stop rule fired on earlier
-        ones.
+        """Book the rows that wait in a queue as cancelled, and return their nodes.
+
+        A stop rule fired on earlier rows.
         """
         waiting = [row for row in queue.begun if row.path is not None]
         if tokens := sum(row.written for row in waiting):
@@ -722,8 +731,9 @@ class RowRunner:
         self._interrupted.clear()
 
     async def forced(self, ts: Sequence[Trajectory], text: str, model: str, extend: Extend) -> list[Trajectory]:
-        """Return one child of each trajectory with forced text after it; one that has ended goes on without its end of
-        sequence.
+        """Return one child of each trajectory with forced text after it.
+
+        A trajectory that has ended goes on without its end of sequence.
         """
         tree = self._tree
         tree.check_usable(ts, ended=True)

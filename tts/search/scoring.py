@@ -1,5 +1,6 @@
-"""Scores: asked once a node and verifier, paid from what was reserved with the node, unknown (NaN) where not
-affordable.
+"""Scores of nodes: each is asked once a node and verifier.
+
+It is paid from what was reserved with the node, and unknown (NaN) where not affordable.
 
 `MeteredCalls` are the models that a verifier may call: what it computes is charged to its problem, and never more than
 was granted.
@@ -119,8 +120,9 @@ class Scoring:
         return self._tree.scores.get((t.node, role))
 
     def range_of(self, role: str) -> tuple[float, float]:
-        """Return the range by which a role's scores are mapped, by all its scores so far where its verifier states
-        none.
+        """Return the range by which a role's scores are mapped.
+
+        It comes from all its scores so far where its verifier states none.
         """
         verifier = self.get(role)
         if not traits_of(verifier).range_by_scores:
@@ -129,7 +131,9 @@ class Scoring:
         return range_of(verifier, np.array(every, np.float64))
 
     async def score(self, ts: Sequence[Trajectory], role: str) -> Exhausted | None:
-        """Score those of `ts` that are not scored yet, as many, in order, as can be paid; what stopped it, if anything.
+        """Score those of `ts` that are not scored yet, as many, in order, as can be paid.
+
+        Returned is what stopped it, if anything.
 
         A call in which a model failed (an `EngineError`) leaves its scores unknown, counted by kind; asked again, it is
         made again.
@@ -197,8 +201,9 @@ class Scoring:
         return stopped
 
     async def compare(self, pairs: Sequence[tuple[Trajectory, Trajectory]], role: str, problem: Problem) -> list[float]:
-        """Return the verdicts of a role's verifier on as many pairs, in order, as can be paid; NaN for the others. For
-        selections.
+        """Return the verdicts of a role's verifier on as many pairs, in order, as can be paid.
+
+        They are NaN for the other pairs. The call is for selections.
 
         What is held for scores of these trajectories pays for it: a selection that compares does not score.
 
@@ -243,8 +248,9 @@ class Scoring:
         return said
 
     async def choose(self, ts: Sequence[Trajectory], role: str, problem: Problem, by: str) -> list[float]:
-        """Return how often a role's verifier, shown all these at once, names each; NaN where that cannot be paid or is
-        unknown.
+        """Return how often a role's verifier, shown all these at once, names each.
+
+        It is NaN where that cannot be paid or is unknown.
 
         What is held for scores and comparisons of these trajectories pays for it.
 
@@ -493,7 +499,10 @@ class MeteredCalls:
         return part
 
     def cost(self, unit: str, rates: Rates) -> int:
-        """Return what was computed, in `flops` or `usd`: that of the parts at their own rates, all else at these."""
+        """Return the cost of what was computed, in `flops` or `usd`.
+
+        The parts cost their own rates, all else these.
+        """
         own = {name: getattr(self, name) - sum(getattr(part, name) for _, part in self._parts) for name in _COUNTS}
         computed = own["prompt"] + own["computed"] - own["written"]
         mine = rates.cost(unit, computed=computed, reused=own["reused"], generated=own["written"])

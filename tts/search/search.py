@@ -200,7 +200,10 @@ class Search:
         return self.rows.sizes.affordable_samples(stepwise=stepwise)
 
     def rng(self, purpose: str, *address: int | str) -> np.random.Generator:
-        """Return the generator of an address. Equal addresses restart the same draws: loops pass their step number."""
+        """Return the generator of an address.
+
+        Equal addresses restart the same draws: loops pass their step number.
+        """
         return randomness.generator(self._seed, self._key, purpose, *address)
 
     # Writing ----------------------------------------------------------------------------------------------------------
@@ -212,7 +215,9 @@ class Search:
         prompt: Prompt | Sequence[Message] | None = None,
         group: int | None = None,
     ) -> Trajectory:
-        """Return a new root, from the task's prompt of a kind and earlier texts, or from a prompt of the caller's own.
+        """Return a new root, from a prompt of the task or of the caller's own.
+
+        The task's prompt is of a kind and earlier texts.
 
         A prompt that is opened again has draws of its own: its stream is a function of seed, problem, content and how
         often it was opened.
@@ -281,7 +286,9 @@ class Search:
         max_tokens: int | None = None,
         model: str = "policy",
     ) -> list[list[Trajectory]]:
-        """Return up to n children of each trajectory, in order; failed rows are left out, charged and counted by kind.
+        """Return up to n children of each trajectory, in order.
+
+        Failed rows are left out, charged and counted by kind.
 
         Rows that cost no sample begin first, then first children of all, second children of all, …; as many as the
         budget pays to their end. Rows that a grant cuts are continued within the call.
@@ -349,7 +356,9 @@ class Search:
         thought_tokens: int | None = None,
         model: str = "policy",
     ) -> list[Candidate]:
-        """Expand to the end and finish, in waves, until each trajectory has n continuations; return the new candidates.
+        """Expand to the end and finish, in waves; return the new candidates.
+
+        Waves go on until each trajectory has n continuations.
 
         They come in draw order, and under a stop rule of finish order (`StopRule.order`) by tokens, then draw.
 
@@ -482,8 +491,9 @@ class Search:
     def finish(
         self, t: Trajectory, *, scores: Mapping[str, float] | None = None, weight: float | None = None
     ) -> Candidate | None:
-        """Return the candidate of a finished or truncated trajectory, with its answer if it has one; None for any
-        other.
+        """Return the candidate of a finished or truncated trajectory; None for any other.
+
+        It has the trajectory's answer if there is one.
 
         A path that is a candidate already takes the scores and the weight, in its place among `candidates`.
 
@@ -559,8 +569,9 @@ class Search:
             self._judged_by |= {t.node: {role: score} for t, score in zip(ended, scores.tolist(), strict=True)}
 
     async def extend(self, ts: Sequence[Trajectory], text: str, *, model: str = "policy") -> list[Trajectory]:
-        """Return one child of each trajectory with forced text after it (an answer cue, "Wait"); input, not generated
-        tokens.
+        """Return one child of each trajectory with forced text after it (an answer cue, "Wait").
+
+        The text is charged as input, not as generated tokens.
 
         A finished trajectory goes on after its text without the end of sequence, which stays charged: prompt and path
         are read anew, as input. It stays a candidate where it was one; what is written after it is of its group.
@@ -576,8 +587,9 @@ class Search:
             return children
 
     async def fork(self, t: Trajectory, at: int | str) -> Trajectory:
-        """Return the path up to a place in a trajectory's last piece, to branch off there: `expand([prefix], n)` makes
-        n forks.
+        """Return the path up to a place in a trajectory's last piece, to branch off there.
+
+        The call `expand([prefix], n)` makes n forks.
 
         The node is divided. What stands after the token is the first child of the prefix, so that every fork costs a
         sample. Fork j >= 1 has a stream of its own, by (stream, position, j). Forks of one place are counted on over
@@ -602,8 +614,9 @@ class Search:
     async def rollout(
         self, ts: Sequence[Trajectory], steps: int, *, temperature: float | None = None
     ) -> list[Trajectory]:
-        """Return each trajectory continued by up to `steps` steps, for `score` alone: paid for, and dropped at the next
-        call of this.
+        """Return each trajectory continued by up to `steps` steps, for `score` alone.
+
+        The steps are paid for, and dropped at the next call of this method.
 
         A trajectory that has ended, or whose rollout could not start, stands for itself.
         """
@@ -667,8 +680,7 @@ class Search:
     async def ask(
         self, ts: Sequence[Trajectory], text: str, tokens: Sequence[str], *, model: str = "policy"
     ) -> NDArray[np.float64]:
-        """Return the probabilities [trajectories, tokens] that each token comes next after an appended text,
-        untempered.
+        """Return the probabilities [trajectories, tokens] of next tokens after an appended text, untempered.
 
         The text is read and dropped; it is charged as verifier tokens.
         """
@@ -677,7 +689,10 @@ class Search:
             return await self._prompts.ask(ts, in_whole_characters(text), tokens, model)
 
     async def hidden(self, ts: Sequence[Trajectory]) -> NDArray[np.float64]:
-        """Return the policy's last hidden state at the end of each path, [trajectories, its width]; as `extend`."""
+        """Return the policy's last hidden state at the end of each path, [trajectories, its width].
+
+        The call is charged as `extend`.
+        """
         require(self._backends["policy"], ["hidden"], "reading hidden states")
         with self._call():
             return await self._prompts.hidden(ts)
@@ -703,7 +718,9 @@ class Search:
     # The rest ---------------------------------------------------------------------------------------------------------
 
     async def run(self, fn: Callable[..., T], *args: Any) -> T:
-        """Run CPU work (an integer program, clustering) beside the event loop; its seconds are booked as "search".
+        """Run CPU work (an integer program, clustering) beside the event loop.
+
+        Its seconds are booked as "search".
 
         Raises:
             SearchEnded: the time is over; the function cannot be stopped, but the search no longer waits for it.
@@ -728,7 +745,10 @@ class Search:
             account.book(Call("search", "", 0, 0, Usage(seconds=seconds, work_seconds=seconds)))
 
     def keep(self, ts: Sequence[Trajectory]) -> None:
-        """Make `ts` the live set: every other unfinished path is pruned, and its state released. Candidates stay."""
+        """Make `ts` the live set.
+
+        Every other unfinished path is pruned, and its state released. Candidates stay.
+        """
         self.tree.kept.append(self.tree.distinct_tokens(ts))
         kept = [*ts, *(candidate.trajectory for candidate in self.candidates), *self.rows.open_paths]
         # whose scores read what is held above them
@@ -778,7 +798,10 @@ class Search:
     async def __aexit__(
         self, _type: type[BaseException] | None, _failure: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        """End the strategy: rows that wait for others, and rows that the budget leaves open, become candidates."""
+        """End the strategy.
+
+        Rows that wait for others, and rows that the budget leaves open, become candidates.
+        """
         try:
             if self.notes.stop is None:
                 for row in list(self.rows.conclude()):
@@ -823,7 +846,9 @@ class Search:
 
 
 async def responding(search: Search, t: Trajectory) -> Trajectory:
-    """Return a path whose thought went on while enough was left for a response, and has ended; any other path as it is.
+    """Return a path whose thought had room left for a response, with the thought ended.
+
+    Any other path is returned as it is.
 
     Where the thought met the end of the context, or its rows failed, there is nothing more to write: the path is
     returned as it is then.
@@ -841,8 +866,9 @@ async def responding(search: Search, t: Trajectory) -> Trajectory:
 
 
 def best_active(search: Search) -> Trajectory:
-    """Return the live trajectory most worth completing: highest scored, then the plain sample's, then the longest; or
-    the root.
+    """Return the live trajectory most worth completing, or the root.
+
+    It is the highest scored one, then the plain sample's, then the longest.
     """
     tree, roles = search.tree, list(search.scoring.verifiers)
     interrupted = {t.node for t in search.rows.open_paths}
@@ -876,8 +902,9 @@ async def complete_best(search: Search) -> None:
 
 
 async def learn_length(search: Search, end: SearchEnded) -> bool:
-    """Complete a path where an assumed length alone keeps rows from beginning, once in a search; return whether that
-    was done.
+    """Complete a path where an assumed length alone keeps rows from beginning.
+
+    This happens once in a search. Returned is whether it was done.
 
     What is held back to bring a path to its end is the task's constant until a path has ended. Small budgets may not
     pay that, although they pay many solutions. The path that is completed is the one that the search would end with.

@@ -1,4 +1,6 @@
-"""The tree of one search: its nodes, who is alive, what the live ones keep in memory, and what is known of each.
+"""The tree of one search: its nodes, and what is known of each.
+
+It knows which nodes are alive, and what these keep in memory.
 
 It holds no policy: `Search` decides what to add, prune and score. Node numbers follow the order of calls and rows,
 never time.
@@ -106,8 +108,9 @@ class Tree:
         return t
 
     def piece_at(self, t: Trajectory, position: int) -> tuple[Trajectory, Trajectory]:
-        """Return the part of a node that has a position after its first token and not after its last, and the node
-        above that part.
+        """Return the part of a node that has a position, and the node above that part.
+
+        The position is after the part's first token and not after its last.
         """
         rest, above = t, self.parent_of(t)
         while above is not None and above.num_tokens > position:
@@ -116,8 +119,9 @@ class Tree:
         return rest, above
 
     def divide(self, t: Trajectory, first: Trajectory, reread: int) -> Trajectory:
-        """Put the first part of a node above it: the rest, with all that is after it, becomes the first child of that
-        part.
+        """Put the first part of a node above it.
+
+        The rest, with all that is after it, becomes the first child of that part.
 
         Args:
             t: The trajectory whose last node is divided.
@@ -135,8 +139,9 @@ class Tree:
         return first
 
     def replace(self, t: Trajectory) -> Trajectory:
-        """Put a trajectory in the place of the one of its node, which has no children, and return it: a row went on, or
-        ended otherwise.
+        """Put a trajectory in the place of the one of its node, which has no children, and return it.
+
+        The row of the node went on, or ended otherwise.
         """
         held = self.release(self.nodes[t.node])
         self.nodes[t.node] = t
@@ -238,7 +243,9 @@ class Tree:
                 node = self.parent_of(node)
 
     def scored_tokens(self, t: Trajectory, verifier: str) -> int:
-        """Return the tokens after the prompt up to the last node of the path that a verifier has scored; 0: none.
+        """Return the tokens after the prompt up to the last scored node of a path; 0: none.
+
+        Only scores of the given verifier count.
 
         What was scored before the path was read anew is of another state. A path without text was scored, but not read.
         """
@@ -254,7 +261,8 @@ class Tree:
         return self.path_tokens(t) if t.node in self._reread else 0
 
     def reads_on(self, t: Trajectory, verifier: str) -> bool:
-        """Whether a verifier can read a path on from where it was: its state is held, and was not read anew since it
-        was scored.
+        """Return whether a verifier can read a path on from where it was.
+
+        The state of the path is then held, and was not read anew since it was scored.
         """
         return t.node in self.held and (t.node not in self._reread or self.scored_tokens(t, verifier) > 0)

@@ -202,7 +202,9 @@ def _plan_programs(request: WaveRequest, payable: int, left: Amounts) -> Wave:
 
 
 def limit_to_share(cost: RowCost, needed: int, held: int, left: Amounts, shares: Amounts) -> dict[str, int]:
-    """Return what one of the searches that share limits may plan with: its share, or more where a long row needs more.
+    """Return the amounts that one of the searches that share limits may plan with.
+
+    They are its share, or more where a long row needs more.
 
     Args:
         cost: The bound of one row by the tokens that it may generate.
@@ -283,7 +285,9 @@ def branches_of(parents: Sequence[Trajectory], children_of: Callable[[Trajectory
 
 
 def payable_branches(branches: Sequence[int], left: int | None) -> int:
-    """Return how many rows of these costs in samples may begin, in order; `left` None: samples are not limited.
+    """Return how many rows of these costs in samples may begin, in order.
+
+    None as `left` stands for samples without a limit.
 
     Raises:
         Exhausted: None may.
@@ -297,8 +301,9 @@ def payable_branches(branches: Sequence[int], left: int | None) -> int:
 
 
 def payable_rows(cost: RowCost, tokens: int, left: Amounts) -> float:
-    """Return how many rows of so many tokens the limits other than samples pay; infinity where there is no such
-    limit.
+    """Return how many rows of so many tokens the limits other than samples pay.
+
+    It is infinity where there is no such limit.
     """
     each = cost.of_each(left, tokens)
     return min([left[unit] // amount for unit, amount in each.items() if amount > 0], default=math.inf)
@@ -311,7 +316,10 @@ def scarcest_unit(cost: RowCost, tokens: int, left: Amounts) -> str:
 
 
 def payable_tokens(cost: RowCost, part: float, cap: int, left: Amounts) -> int:
-    """Return the most tokens, at most `cap`, of a row that costs no more than a part of what is left of each limit."""
+    """Return the most tokens, at most `cap`, of a row that costs a part of each limit at most.
+
+    The part is of what is left of the limit.
+    """
     for unit, amount in left.items():
         cap = _largest(cost, unit, cap, int(amount * part)) if unit != "samples" else cap
     return cap
@@ -529,7 +537,9 @@ class RowSizes:
     def plan(
         self, queue: RowQueue, going_on: list[QueuedRow], *, answered: bool, completed: bool, is_patient: bool
     ) -> PlannedWave:
-        """Choose the rows of the next call: those that are open, else new ones; and plan how far they are written.
+        """Choose the rows of the next call, and plan how far they are written.
+
+        The rows are those that are open, else new ones.
 
         Args:
             queue: The request.
@@ -741,7 +751,9 @@ class RowSizes:
         return {unit: account.paid(unit) // max(1, begun) for unit in account.units}
 
     def portion_of(self, queue: RowQueue, written: int) -> int:
-        """Return the most tokens of a row in one call; rows of finish order are written to one length, piece by piece.
+        """Return the most tokens of a row in one call.
+
+        Rows of finish order are written to one length, piece by piece.
 
         Args:
             queue: The request.
@@ -761,8 +773,9 @@ class RowSizes:
         return min(cap, queue.until.count) if isinstance(queue.until, Tokens) else cap
 
     def needed(self, queue: RowQueue, upcoming: NextRows) -> int:
-        """Return the tokens that a row of the next wave is expected to take; of open rows, the most of one, given what
-        it has written.
+        """Return the tokens that a row of the next wave is expected to take.
+
+        Of open rows it is the most of one, given what it has written.
         """
         lengths = self.lengths(upcoming.kind)
         if not upcoming.goes_on:
@@ -775,8 +788,9 @@ class RowSizes:
         )
 
     def left_of(self, queue: RowQueue, row: QueuedRow) -> int:
-        """Return the tokens that a row may still take. Pieces of given sizes that follow each other are one row for the
-        cap of a row.
+        """Return the tokens that a row may still take.
+
+        Pieces of given sizes that follow each other are one row for the cap of a row.
         """
         capped = min(self.uncapped(queue, row), row.limit - row.written)
         if isinstance(queue.until, Tokens):

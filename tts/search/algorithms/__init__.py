@@ -1,3 +1,4 @@
-"""Pure functions that methods use: resampling, apportioning, clustering, pruning, aggregation, embedding,
-calibration.
+"""Pure functions that methods use.
+
+They are resampling, apportioning, clustering, pruning, aggregation, embedding and calibration.
 """

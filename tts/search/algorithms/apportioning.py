@@ -1,5 +1,6 @@
-"""Apportionment: divide a whole number of children among nodes by the softmax of their scores, so that the sum is
-exact.
+"""Apportionment: divide a whole number of children among nodes by the softmax of their scores.
+
+The sum of the parts is exact.
 
 Source: the allocation of REBASE and ETS (algorithm dossier 0.7, verified in their code): nodes in order of falling
 score each take ceil(R w / W) of the R that remain, w their weight and W the weight that remains; the weakest get
@@ -46,7 +47,10 @@ def apportion(scores: NDArray[np.float64], total: int, temperature: float) -> ND
 
 
 def softmax_weights(scores: NDArray[np.float64], temperature: float) -> NDArray[np.float64]:
-    """Return the weights [N] relative to the greatest, which is 1; unknown scores weigh nothing, or all the same."""
+    """Return the weights [N] relative to the greatest, which is 1.
+
+    Unknown scores weigh nothing, or all the same.
+    """
     ranked = known(scores)
     if not len(ranked) or np.isneginf(ranked).all():
         return np.ones(len(ranked))

@@ -1,4 +1,6 @@
-"""Thresholds of confidence, calibrated so that the answers that are given are wrong no more often than a level allows.
+"""Thresholds of confidence, calibrated to a level of wrong answers.
+
+The answers that are given are wrong no more often than the level allows.
 
 A chain asks one link after another: a link answers where its confidence reaches its threshold, else the next one is
 asked, and after the last one the chain abstains. The thresholds of all links are calibrated together:
@@ -59,8 +61,9 @@ def least_answers(level: float, delta: float) -> int:
 
 
 def proposers(names: list[str]) -> NDArray[np.bool_]:
-    """Return which problems propose: a third, by a hash of their names, so that their order and their outcomes do not
-    count.
+    """Return which problems propose: a third, by a hash of their names.
+
+    The order and the outcomes of problems then do not count.
     """
     order = np.argsort([hash64("calibration", name) for name in names], kind="stable")
     chosen = np.zeros(len(names), np.bool_)
@@ -71,8 +74,9 @@ def proposers(names: list[str]) -> NDArray[np.bool_]:
 def calibrate_chain(
     confidences: ArrayLike, right: ArrayLike, proposes: ArrayLike, level: float, delta: float
 ) -> CalibratedChain:
-    """Return the thresholds of a chain for which the share of wrong answers is at most `level`, with probability 1 -
-    delta.
+    """Return the thresholds of a chain for which the share of wrong answers is at most `level`.
+
+    The bound holds with probability 1 - delta.
 
     Args:
         confidences: The confidence of each link on each problem [links, problems]; NaN: it has no answer.
@@ -172,8 +176,9 @@ def _outcomes(
 
 
 def upper_bounds(wrong: ArrayLike, count: ArrayLike, delta: float) -> NDArray[np.float64]:
-    """Return the largest rates under which so many wrong ones, or fewer, still have probability delta (Clopper and
-    Pearson, one-sided).
+    """Return upper confidence bounds of error rates (Clopper and Pearson, one-sided).
+
+    A bound is the largest rate under which so many wrong ones, or fewer, still have probability delta.
 
     Args:
         wrong: The numbers of wrong ones.

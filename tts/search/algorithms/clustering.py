@@ -28,7 +28,10 @@ def clusters(vectors: NDArray[np.float64], threshold: float) -> NDArray[np.int64
 
 
 def most_clusters(vectors: NDArray[np.float64], count: int) -> NDArray[np.int64]:
-    """Return the cluster of each vector, of at most `count`, at least 1; vectors and numbers are as in `clusters`."""
+    """Return the cluster of each vector, of at most `count` clusters and at least 1.
+
+    Vectors and numbers are as in `clusters`.
+    """
     return _join(vectors, count, "maxclust")
 
 

@@ -31,7 +31,10 @@ class CountedEmbedder(Protocol):
     """An embedder that reports the tokens that it reads, for what a server computes."""
 
     async def embed_counted(self, texts: Sequence[str]) -> tuple[NDArray[np.float64], int | None]:
-        """Return what `Embedder.embed` does, and the tokens that were read; None: the server does not report them."""
+        """Return what `Embedder.embed` does, and the tokens that were read.
+
+        None stands for a server that does not report them.
+        """
         ...
 
 
@@ -72,7 +75,9 @@ NGRAMS = HashedNgrams()  # the embedder where none was given
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sentences:
-    """A model of sentences, on the machine's own processors, loaded once: texts that mean the same are near.
+    """A model of sentences, on the machine's own processors, loaded once.
+
+    Texts that mean the same are near each other.
 
     Args:
         model: A name of a sentence-transformers model, or a local folder.
@@ -100,8 +105,9 @@ class Sentences:
 
 
 def refuse_unpriced(embedder: Embedder | CountedEmbedder, units: Collection[str]) -> None:
-    """Raise ConfigError where one of the limited units is what an embedder on a server costs: its price and its size
-    are not known.
+    """Raise ConfigError where a limited unit is one that an embedder on a server costs.
+
+    The price and the size of such an embedder are not known.
     """
     limited = [unit for unit in ("flops", "usd") if unit in units]
     if limited and isinstance(embedder, CountedEmbedder):

@@ -24,7 +24,9 @@ _TIMEOUTS = Timeouts(concurrency=4, tries=3, connect_s=5.0, first_s=60.0, call_s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """A server that returns vectors of texts: vLLM, llama.cpp, TEI, Ollama, and hosted services with that API.
+    """A server that returns vectors of texts.
+
+    Such servers are vLLM, llama.cpp, TEI, Ollama, and hosted services with that API.
 
     Args:
         url: The url of the server, with or without /v1. The environment variable TTS_EMBEDDINGS_KEY has its key, if it

@@ -1,5 +1,6 @@
-"""Which leaves of a tree to keep: an integer program over reward, the memory that kept paths share, and what they
-cover.
+"""The choice of the leaves of a tree to keep, by an integer program.
+
+It weighs reward, the memory that kept paths share, and what they cover.
 
 Source: algorithm A7, line 3 (Hooper et al., "ETS: Efficient Tree Search for Inference-Time Scaling", 2502.13575; the
 authors' code, which solves it with PuLP and CBC). Solved here by HiGHS (`scipy.optimize.milp`), with no gap allowed.

@@ -21,8 +21,9 @@ Ancestors = NDArray[np.int64]  # [M], in [0, N), never decreasing
 
 
 def softmax(log_weights: NDArray[np.float64], temperature: float = 1.0) -> Weights:
-    """Return the weights [N] that log-weights [N] (natural, -inf for none) stand for, at a temperature above 0; they
-    sum to 1.
+    """Return the weights [N] of log-weights [N] at a temperature above 0; they sum to 1.
+
+    Log-weights are natural, and -inf for none.
     """
     scaled = (log_weights - log_weights.max()) / temperature
     weights = np.exp(scaled)

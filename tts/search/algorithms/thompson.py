@@ -1,4 +1,6 @@
-"""Draws from posteriors of mean scores, for Thompson sampling: of one arm, and of arms that are like each other.
+"""Draws from posteriors of mean scores, for Thompson sampling.
+
+They are of one arm, and of arms that are like each other.
 
 Source: algorithm B15; the priors of AB-MCTS-A and -M, and that each arm has a posterior draw of its own, were read in
 the code of treequest (Inoue et al., 2503.04412). Differs: the posterior of AB-MCTS-M is integrated over a grid of its
@@ -23,7 +25,10 @@ _GRID = np.geomspace(1e-3, 3.5, 40)
 
 
 def normal_posterior(scores: Sequence[float]) -> tuple[float, float, float, float]:
-    """Return m, kappa, nu and tau squared of the normal-inverse-chi-squared posterior of an arm's mean and variance."""
+    """Return m, kappa, nu and tau squared of the posterior of an arm's mean and variance.
+
+    The posterior is normal-inverse-chi-squared.
+    """
     n = len(scores)
     mean = math.fsum(scores) / n if n else 0.0
     spread = math.fsum((y - mean) ** 2 for y in scores)
@@ -33,8 +38,9 @@ def normal_posterior(scores: Sequence[float]) -> tuple[float, float, float, floa
 
 
 def normal_draw(scores: Sequence[float], rng: np.random.Generator) -> float:
-    """Draw an arm's mean: sigma squared from its scaled inverse chi-squared law, then mu from N(m, sigma squared /
-    kappa).
+    """Draw an arm's mean from its posterior.
+
+    Sigma squared comes from its scaled inverse chi-squared law, then mu from N(m, sigma squared / kappa).
     """
     m, kappa, nu, tau2 = normal_posterior(scores)
     return float(rng.normal(m, math.sqrt(nu * tau2 / rng.chisquare(nu) / kappa)))
@@ -47,8 +53,9 @@ def beta_draw(scores: Sequence[float], rng: np.random.Generator) -> float:
 
 
 def mixed_draws(arms: Sequence[Sequence[float]], rng: np.random.Generator, count: int = 1) -> NDArray[np.float64]:
-    """Draw the next score of each arm, and that of an arm not seen yet, each from a posterior draw of its own of a
-    mixed model.
+    """Draw the next score of each arm, and that of an arm not seen yet, by a mixed model.
+
+    Each has a posterior draw of its own.
 
     y = a_j + noise, a_j = mu + spread between arms; mu ~ N(0.5, 0.2), both spreads half-normal, of scales 0.2 and 0.3.
 

@@ -1,4 +1,7 @@
-"""Common code of selections: which candidates may win, their scores, and the weights and ranks of answer classes."""
+"""Common code of selections.
+
+It has the candidates that may win, their scores, and the weights and ranks of answer classes.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,9 @@ Scores = tuple[str, NDArray[np.float64]]  # a role, and its score of each candid
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ByScore(Selection):
-    """The parameters of selections that use scores of candidates. By default they use the scores of all candidates.
+    """The parameters of selections that use scores of candidates.
+
+    By default they use the scores of all candidates.
 
     Args:
         verifier: The role that scores.
@@ -58,7 +63,10 @@ def members_of(candidates: Sequence[Candidate], voters: Sequence[int]) -> dict[i
 async def scores_of(
     candidates: Sequence[Candidate], search: Search, verifier: str, aggregate: str
 ) -> NDArray[np.float64]:
-    """Return a role's score of each candidate, from its verifier or the strategy; NaN if unknown or not affordable."""
+    """Return a role's score of each candidate, from its verifier or the strategy.
+
+    It is NaN if unknown or not affordable.
+    """
     if not candidates:
         return np.zeros(0)
     if verifier in search.scoring.given_roles:
@@ -153,7 +161,10 @@ def share_of(ranked: Sequence[Candidate], weights: NDArray[np.float64]) -> float
 
 
 def led_by(selected: Selected, answer: str) -> Selected:
-    """Return a selection with another answer in front: its candidates come first, and the confidence is theirs."""
+    """Return a selection with another answer in front.
+
+    The candidates of that answer come first, and the confidence is theirs.
+    """
     answers = (answer, *(each for each in selected.answers if each != answer))
     kind = next((c.answer_class for c in selected.ranked if c.answer == answer), None)
     if selected.answers[:1] == (answer,) or kind is None:

@@ -1,4 +1,7 @@
-"""What selections share that hold tournaments: who compares, what is held for it, and what is known of pairs."""
+"""Common code of selections that hold tournaments.
+
+It has who compares, what is held for it, and what is known of pairs.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,10 @@ class ByPairs(Selection):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tournament(ByPairs):
-    """A tournament in which candidates of different answers meet. Its comparisons are held for with every row."""
+    """A tournament in which candidates of different answers meet.
+
+    The cost of its comparisons is held with every row.
+    """
 
     def needs(self) -> Needs:
         """A verifier that compares: one comparison for each candidate that may win."""
@@ -53,8 +59,9 @@ class Tournament(ByPairs):
 async def preferences(
     candidates: Sequence[Candidate], pairs: Iterable[tuple[int, int]], verifier: str, search: Search
 ) -> dict[tuple[int, int], float]:
-    """Return how far the first of each pair of indices is preferred, in [0, 1]; NaN where it is unknown, or the budget
-    cannot pay it.
+    """Return how far the first of each pair of indices is preferred, in [0, 1].
+
+    It is NaN where it is unknown, or the budget cannot pay it.
 
     Pairs are asked for in waves. The last wave is the first of which nothing is known.
     """

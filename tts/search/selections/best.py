@@ -26,7 +26,9 @@ from tts.types import Candidate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Best(ByScore):
-    """Chooses the answer of the candidate with the highest score (plain best-of-N); the first among equals.
+    """Chooses the answer of the candidate with the highest score (plain best-of-N).
+
+    Among equals it is the first.
 
     Source: algorithm A1, mode plain. Differs: a candidate without an answer cannot win; without a single known score
     the first answer wins.

@@ -31,7 +31,9 @@ _SHARE, _VOTES = 0.03, 3  # least share of all candidates, and least votes, unle
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestOfMajority(ByScore):
-    """Keeps the answers that are frequent enough, scores only those, and chooses the k with the highest scores.
+    """Chooses the k answers with the highest scores among those that are frequent enough.
+
+    Only frequent answers are scored.
 
     Source: Di et al., "Best-of-Majority" (2510.03199): answers with count/N >= alpha (inclusive); theory: alpha = 3/(4
     C*). Differs, where the paper leaves it open:

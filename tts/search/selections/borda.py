@@ -19,7 +19,9 @@ from tts.types import Candidate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Borda(ByScore):
-    """Chooses the answer with most votes, where the candidate of rank r among N has (N - r + 1) ** exponent of them.
+    """Chooses the answer with most votes, where candidates vote by their rank.
+
+    The candidate of rank r among N has (N - r + 1) ** exponent votes.
 
     Only the order of scores matters, so any verifier will do, on any scale; the paper's is self-certainty,
     `verifier="confidence(measure='certainty')"`.
@@ -72,7 +74,10 @@ class Borda(ByScore):
 
 
 def ballots(scores: NDArray[np.float64], exponent: float) -> NDArray[np.float64]:
-    """Return the votes of each score, [N], divided by those of a first without equals; 0 for an unknown one."""
+    """Return the votes of each score, [N], divided by those of a first without equals.
+
+    They are 0 for an unknown score.
+    """
     known = ~np.isnan(scores)
     count = int(known.sum())
     by_rank = (np.arange(count, 0, -1) / max(1, count)) ** exponent  # no exponent is too large

@@ -1,4 +1,7 @@
-"""DeepConf's vote: the least confident candidates are dropped, and those that stay vote with their confidence."""
+"""DeepConf's vote: the least confident candidates are dropped, and the others vote.
+
+Each vote weighs its candidate's confidence.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,9 @@ _LEAST_KEPT = 5  # candidates whose vote is more than the choice of the best
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeepConfidence(ByScore):
-    """Keeps the candidates with the highest scores, and chooses the answer with the largest sum of kept scores.
+    """Chooses the answer with the largest sum of scores among the highest-scored candidates.
+
+    The other candidates are dropped.
 
     With `keep=100` all candidates are kept, as in a confidence-weighted vote. The paper's offline confidences are
     `verifier="confidence(measure='top', over='tail')"` and `over='bottom'`, the mean of the lowest tenth of the

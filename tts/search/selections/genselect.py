@@ -1,4 +1,7 @@
-"""GenSelect: a judge sees all candidates at once, in two orders, and names one; and universal self-consistency."""
+"""GenSelect and universal self-consistency: a judge sees all candidates at once and names one.
+
+It sees them in two orders.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,9 @@ from tts.types import Candidate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenSelect(Tournament):
-    """Chooses the answer whose candidates a judge names most often, when it is shown all of them in order and in the
-    reverse order.
+    """Chooses the answer whose candidates a judge names most often, when it is shown all of them.
+
+    They are shown in order and in the reverse order.
 
     Source: Toshniwal et al., "GenSelect: A Generative Approach to Best-of-N" (2507.17797), and Chen et al., "Universal
     Self-Consistency for Large Language Model Generation" (2311.17311, `by="consensus"`), read in descriptions and

@@ -16,7 +16,9 @@ from tts.types import Candidate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hierarchical(ByScore):
-    """Chooses within each group by `weighted`, then among the groups' winners by `weighted`: for chains of revisions.
+    """Chooses within each group by `weighted`, then among the groups' winners by `weighted`.
+
+    It is for chains of revisions.
 
     A group's winner is the highest-scored candidate that has the group's winning answer; the first among equals.
 

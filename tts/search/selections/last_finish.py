@@ -15,8 +15,9 @@ from tts.types import Candidate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastFinish(Selection):
-    """Chooses the answer of the candidate with the most tokens, which finishes last where all samples are written at
-    once.
+    """Chooses the answer of the candidate with the most tokens.
+
+    It finishes last where all samples are written at once.
 
     Source: a baseline. Candidates of one length share their vote.
 

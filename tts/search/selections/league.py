@@ -75,8 +75,9 @@ class League(Tournament):
 
 
 def fixtures(entrants: Sequence[int], opponents: int) -> Iterator[tuple[int, int]]:
-    """Yield the pairs that are compared: each entrant and the `opponents` that follow it, with all entrants in a
-    circle.
+    """Yield the pairs that are compared.
+
+    They are each entrant and the `opponents` that follow it, with all entrants in a circle.
 
     Neighbours come first. No pair comes twice.
     """

@@ -17,7 +17,9 @@ from tts.types import Candidate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Majority(Selection):
-    """Chooses the most frequent answer (self-consistency). A candidate that its strategy gave a weight counts for that.
+    """Chooses the most frequent answer (self-consistency).
+
+    A candidate that its strategy gave a weight counts for that.
 
     Source: Wang et al., "Self-Consistency Improves Chain of Thought Reasoning in Language Models" (2203.11171).
 

@@ -1,4 +1,7 @@
-"""Majority of the bests: the answer that best-of-m gives most often, over bootstrap samples of the candidates."""
+"""Majority of the bests: the answer that best-of-m gives most often.
+
+Best-of-m is run over bootstrap samples of the candidates.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,9 @@ from tts.types import Candidate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MajorityOfBests(ByScore):
-    """Chooses the most likely answer of best-of-m, where the m candidates are drawn at random with replacement from the
-    N there are.
+    """Chooses the most likely answer of best-of-m.
+
+    The m candidates are drawn at random with replacement from the N there are.
 
     A subset of one is a majority vote; the larger it is, the more the best-scored decides. Only the order of scores
     matters.
@@ -73,7 +77,9 @@ class MajorityOfBests(ByScore):
 
 
 def best_of_chances(scores: NDArray[np.float64], m: int) -> NDArray[np.float64]:
-    """Return the probability, [N], that each of N scores is the best of m drawn with replacement; NaN is not drawn.
+    """Return the probability, [N], that each of N scores is the best of m drawn with replacement.
+
+    A score of NaN is not drawn.
 
     With A scores that are no greater than one, and B that are smaller, it is ((A / N)^m - (B / N)^m) / (A - B).
     """

@@ -1,5 +1,6 @@
-"""Medoid: the answer that is nearest to all others, by vectors of their texts. For answers that no two samples write
-alike.
+"""Medoid: the answer that is nearest to all others, by vectors of their texts.
+
+It is for answers that no two samples write alike.
 """
 
 from __future__ import annotations

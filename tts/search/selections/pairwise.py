@@ -1,4 +1,7 @@
-"""Pairwise selection: the most frequent answers are compared two by two, by a judge that is shown both orders."""
+"""Pairwise selection: the most frequent answers are compared two by two.
+
+A judge compares them, and is shown both orders.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,9 @@ from tts.types import Candidate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairwise(ByPairs):
-    """Chooses the answer that wins most of its comparisons with the other frequent answers. Each is shown by its first
-    candidate.
+    """Chooses the answer that wins most of its comparisons with the other frequent answers.
+
+    Each answer is shown by its first candidate.
 
     A comparison is worth how far the judge prefers the one over the other, over both orders. One that is unknown is
     worth a half to each. Wins are divided by the comparisons. Equal ones go to the more frequent answer, then to the

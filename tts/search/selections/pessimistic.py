@@ -18,8 +18,9 @@ from tts.types import Candidate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pessimistic(ByScore):
-    """Chooses by the law of InferenceTimePessimism, which gives score r the probability max(0, r - threshold) / (N
-    beta).
+    """Chooses by the law of InferenceTimePessimism.
+
+    The law gives score r the probability max(0, r - threshold) / (N beta).
 
         r_1 .. r_N = the scores of N samples
         threshold: (1/N) sum_i max(0, (r_i - threshold) / beta) = 1
@@ -77,7 +78,9 @@ class Pessimistic(ByScore):
 
 
 def pessimistic_law(scores: NDArray[np.float64], beta: float) -> NDArray[np.float64]:
-    """Return the probability of each of N scores, [N]: the projection of scores / (N beta) onto the simplex.
+    """Return the probability of each of N scores, [N].
+
+    It is the projection of scores / (N beta) onto the simplex.
 
     With the scores in falling order, the threshold is the greatest of (sum of the first k - N beta) / k.
     """

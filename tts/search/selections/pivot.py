@@ -1,5 +1,6 @@
-"""Pivot tournament: a ring of matches finds a few strong candidates, and every candidate is then compared with
-these.
+"""Pivot tournament: a ring of matches finds a few strong candidates, the pivots.
+
+Every candidate is then compared with these.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tts.types import Candidate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pivot(Tournament):
-    """Chooses the candidate with the highest mean win, where each meets its neighbour in a ring and a few pivots.
+    """Chooses the candidate with the highest mean win against its neighbour in a ring and a few pivots.
 
         ring: each candidate meets the next
         pivots = the k candidates with the highest mean win
@@ -93,7 +94,9 @@ class Pivot(Tournament):
 
 
 def pivot_pairs(pivots: Sequence[int], kinds: Mapping[int, int], met: Set[frozenset[int]]) -> Iterator[tuple[int, int]]:
-    """Yield each pivot with each entrant of another answer, pivot by pivot; no pair that has met, and none twice.
+    """Yield each pivot with each entrant of another answer, pivot by pivot.
+
+    No pair comes that has met, and none twice.
 
     Args:
         pivots: The pivots, the strongest first.

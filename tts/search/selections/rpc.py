@@ -1,4 +1,7 @@
-"""RPC: votes weighed by the model's own path probabilities, after the paths of the improbable mode are dropped."""
+"""RPC: votes weighed by the model's own path probabilities.
+
+The paths of the improbable mode are dropped before.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +28,9 @@ _LIMITS = ((0.2, 0.8), *((0.01, None),) * 4)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rpc(ByScore):
-    """Drops the paths that belong to the low mode of the probabilities, and chooses the answer whose distinct paths'
-    sum highest.
+    """Drops the paths of the low mode of the probabilities, and votes with the others.
+
+    It chooses the answer whose distinct paths' sum is highest.
 
     Source: algorithm B3, Zhou et al., "Bridging Internal Probability and Self-Consistency for Effective and Efficient
     LLM Reasoning" (2502.00511), from code: length-normalised probabilities (the paper writes path probabilities), two
@@ -98,8 +102,9 @@ class Mixture(NamedTuple):
 
 
 def fit(values: NDArray[np.float64]) -> Mixture:
-    """Return the mixture that makes values above 0 most likely, from the paper's start and within its limits; a
-    function of the set.
+    """Return the mixture that makes values above 0 most likely.
+
+    It is found from the paper's start and within its limits, and is a function of the set.
     """
     ordered = np.sort(values)  # so that no rounding depends on the order of the paths
 
@@ -111,7 +116,10 @@ def fit(values: NDArray[np.float64]) -> Mixture:
 
 
 def improbable(likely: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return which paths belong to the low mode: the low law explains them better, and they are below the mean."""
+    """Return which paths belong to the low mode.
+
+    The low law explains such a path better, and it is below the mean.
+    """
     values = np.maximum(likely, _LEAST)
     if np.ptp(values) == 0:
         return np.zeros(len(values), np.bool_)

@@ -1,5 +1,6 @@
-"""Selective answering: another selection's answer where it is sure enough, and none, with the reason, where it is
-not.
+"""Selective answering: another selection's answer where it is sure enough, else none.
+
+Where there is no answer, the reason is given.
 """
 
 from __future__ import annotations

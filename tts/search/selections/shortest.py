@@ -55,8 +55,9 @@ class Shortest(Selection):
 
 
 def places(lengths: Sequence[int], voters: Sequence[int], count: int, k: int) -> NDArray[np.float64]:
-    """Return the weight of each of `count` candidates: 1 for the k first by length, an equal part for those that tie
-    for the last places.
+    """Return the weight of each of `count` candidates: 1 for the k first by length.
+
+    Candidates that tie for the last places have equal parts of them.
 
     Args:
         lengths: The length of each voter; the least come first.

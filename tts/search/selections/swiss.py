@@ -1,5 +1,6 @@
-"""Swiss tournament: candidates that do about equally well meet, and the one with the best weighted share of wins is
-chosen.
+"""Swiss tournament: candidates that do about equally well meet.
+
+The candidate with the best weighted share of wins is chosen.
 """
 
 from __future__ import annotations
@@ -145,7 +146,10 @@ def covering_pairs(kinds: Mapping[int, int], least: int) -> Iterator[Pair]:
 def near_pairs(
     shares: Mapping[int, float], kinds: Mapping[int, int], met: Mapping[Pair, float], window: int
 ) -> list[Pair]:
-    """Return the pairs of a round, the nearest shares first: no entrant is in two of them, and none has met before."""
+    """Return the pairs of a round, the nearest shares first.
+
+    No entrant is in two of them, and none has met before.
+    """
     ranked = sorted(shares, key=lambda i: (-shares[i], i))
     open_pairs = [
         (shares[a] - shares[b], place, a, b)

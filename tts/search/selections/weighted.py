@@ -65,8 +65,9 @@ class Weighted(ByScore):
 
 
 def exponentials(scores: NDArray[np.float64], temperature: float) -> NDArray[np.float64]:
-    """Return the softmax of scores up to a factor, NaN where unknown: the greatest is 1. At least one score is
-    known.
+    """Return the softmax of scores up to a factor, NaN where unknown: the greatest is 1.
+
+    At least one score is known.
     """
     with np.errstate(over="ignore"):  # a quotient beyond all numbers has the exponential 0
         return np.exp((scores - np.nanmax(scores)) / temperature)

@@ -16,8 +16,9 @@ from tts.types import Candidate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entropy(StopRule):
-    """Stops when the answers so far agree well: their entropy, as a share of the greatest possible, is at most the
-    threshold.
+    """Stops when the answers so far agree well.
+
+    Their entropy is then at most the threshold, as a share of the greatest possible entropy.
 
     The share is H / ln k over the k candidates with an answer: 0 where all agree, 1 where all differ. The selection
     chooses.

@@ -13,7 +13,9 @@ from tts.types import Candidate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InARow(StopRule):
-    """Stops when the last k candidates have the same answer, and returns it; one without an answer breaks the row.
+    """Stops when the last k candidates have the same answer, and returns it.
+
+    A candidate without an answer breaks the row.
 
     Source: the rule of algorithm B9 (answers that have stopped changing), here over samples.
 

@@ -75,8 +75,9 @@ class MixtureSPRT(StopRule):
 
 @lru_cache(maxsize=10_000)
 def log_mixture_ratio(first: int, second: int, prior: float) -> float:
-    """Return the log of the mean of (2p)^first (2(1 - p))^second, first >= second, over p of law Beta(prior, prior)
-    above one half.
+    """Return the log of the mean of (2p)^first (2(1 - p))^second, over p above one half.
+
+    The law of p is Beta(prior, prior), and first >= second.
     """
     a, b = prior + first, prior + second
     above = float(betainc(b, a, 0.5))  # the part of Beta(a, b) above one half

@@ -25,7 +25,9 @@ _PART = 5  # the reference is the expected largest of so small a part of `horizo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pandora(StopRule):
-    """Stops where the index of the next sample (Weitzman's reservation value) is no higher than the best score so far.
+    """Stops where the index of the next sample is no higher than the best score so far.
+
+    The index is Weitzman's reservation value.
 
         x_i = exp(score_i) ; m = their median ; s = mean of the x above it, less m ; e = sqrt(ln n ln(1/delta) / n)
         reference = m + s (1 - e) ln(horizon / 5) ; utility of x = x / (x + reference), its chance against the reference
@@ -104,8 +106,9 @@ class Pandora(StopRule):
 
 
 def tail_gain(best: float, median: float, mean: float, reference: float) -> float:
-    """Return E[(u(X) - u(best))+] for u(x) = x / (x + reference), where X is above `median` with chance 1/2, by an
-    exponential law.
+    """Return E[(u(X) - u(best))+] for u(x) = x / (x + reference).
+
+    Here X is above `median` with chance 1/2, by an exponential law.
 
     Args:
         best: The value to beat, at least the median.

@@ -50,7 +50,9 @@ class Posterior(StopRule):
 
 @lru_cache(maxsize=1 << 16)
 def overtaken(first: int, second: int) -> float:
-    """Return Pr[X < 1/2], X ~ Beta(first + 1, second + 1): the chance that the second answer is the likelier one.
+    """Return Pr[X < 1/2], X ~ Beta(first + 1, second + 1).
+
+    It is the chance that the second answer is the likelier one.
 
     Exact below 1,000 votes, else to nine digits.
     """

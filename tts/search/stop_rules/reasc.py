@@ -24,8 +24,9 @@ _LARGEST = 700.0  # exponent of a weight
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReASC(StopRule):
-    """Stops at a first candidate of score `gate`, or when the leading answer is unlikely to be overtaken; returns the
-    leading answer.
+    """Stops when the leading answer is unlikely to be overtaken, and returns it.
+
+    It also stops at a first candidate of score `gate`.
 
     A candidate of score s has the weight max(1, exp(pull (s - mean) / spread)); without a known score, 1. With the
     summed weights a of the leading answer and b of the next, it stops once Pr[X > 1/2] >= threshold, X ~ Beta(a + 1, b
@@ -78,7 +79,9 @@ class ReASC(StopRule):
 
     @classmethod
     def calibrated(cls, scores: ArrayLike, right: ArrayLike, *, precision: float = 0.9) -> ReASC:
-        """Return the rule for the scores and verdicts of one candidate a problem, as the authors' offline code sets it.
+        """Return the rule for the scores and verdicts of one candidate a problem.
+
+        It is set as the authors' offline code sets it.
 
         The gate is the lowest score at and above which a share of `precision` is right, and at least the mean score of
         right candidates.

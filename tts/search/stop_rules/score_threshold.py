@@ -17,7 +17,9 @@ from tts.types import Candidate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreThreshold(StopRule):
-    """Stops at the first candidate with an answer whose score reaches the threshold; the selection chooses.
+    """Stops at the first candidate with an answer whose score reaches the threshold.
+
+    The selection chooses.
 
     With the verifier `self_evaluation` the score is the model's own prediction that a fresh start would do no better.
     Each candidate is scored when it has ended. A score that cannot be paid then, or is unknown, stops nothing.

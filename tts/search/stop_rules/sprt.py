@@ -22,7 +22,9 @@ _PRESETS = {"bounded": (0.75, 0.05), "consol": (0.5001, 0.949976)}  # share and 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SPRT(StopRule):
-    """Stops when a sequential probability ratio test tells the two leading answers apart, or finds no difference.
+    """Stops when a sequential probability ratio test tells the two leading answers apart.
+
+    It also stops when the test finds no difference.
 
     The hypothesis that the first answer has `share` of the votes of both is tested against the hypothesis that it has
     half. With a votes for the first and b for the second, the log-likelihood ratio is a ln(2 share) + b ln(2 (1 -

@@ -13,8 +13,9 @@ from tts.types import Candidate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unanimous(StopRule):
-    """Stops at the first window of candidates that all agree, and returns that window's answer, whatever was seen
-    before.
+    """Stops at the first window of candidates that all agree, and returns that window's answer.
+
+    Answers that were seen before do not count.
 
     Windows do not overlap; a candidate without an answer keeps its window from agreeing.
 
