@@ -1,4 +1,7 @@
-"""Questions of a strategy to a model about its solutions, in prompts of its own, whose replies are no solutions."""
+"""Questions of a strategy to a model about its solutions.
+
+They are asked in prompts of their own, and the replies are no solutions.
+"""
 
 from __future__ import annotations
 

@@ -13,8 +13,9 @@ _LONGEST_NOTE = 2000  # characters of a verifier's note that a prompt shows
 
 
 async def opened(search: Search, kind: str, texts: Sequence[str], group: int | None = None) -> Trajectory | None:
-    """Return the root of a prompt that shows earlier solutions; None where the task refuses them or they fill the
-    context.
+    """Return the root of a prompt that shows earlier solutions, or None.
+
+    It is None where the task refuses the solutions, or they fill the context.
 
     Raises:
         SearchEnded: the budget cannot pay it.

@@ -1,4 +1,6 @@
-"""What the tree methods share: their common parameters, and what a path promises, by its own score or by looking ahead.
+"""Common code of tree methods: their parameters, and what a path promises.
+
+A path promises its own score, or the score that looking ahead finds.
 
 Source: algorithm A4 (Snell et al., "Scaling LLM Test-Time Compute Optimally can be More Effective than Scaling Model
 Parameters", 2408.03314; search-and-learn's code): a lookahead is greedy, its end is scored, and it is dropped. Differs:
@@ -109,8 +111,9 @@ class WideAhead(Wide):
 
 
 async def promises(search: Search, method: Guided, ts: Sequence[Trajectory], lookahead: int = 0) -> NDArray[np.float64]:
-    """Return one score a path, -inf where it is unknown: of the path, or of where greedy writing leads within
-    `lookahead` steps.
+    """Return one score for each path, -inf where it is unknown.
+
+    It is the score of the path, or of where greedy writing leads within `lookahead` steps.
 
     Raises:
         SearchEnded: the budget cannot pay for a single score.

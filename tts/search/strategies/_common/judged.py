@@ -1,4 +1,7 @@
-"""What strategies share that draw solutions from the root and judge them with one verifier: their common parameters."""
+"""Common parameters of strategies that draw solutions from the root.
+
+These strategies judge the solutions with one verifier.
+"""
 
 from __future__ import annotations
 

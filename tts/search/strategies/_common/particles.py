@@ -1,5 +1,6 @@
-"""What the particle methods share: the weight of a particle, and one sweep of the filter, free or conditional on a
-reference.
+"""Common code of particle methods: the weight of a particle, and one sweep of the filter.
+
+A sweep is free, or conditional on a reference.
 
 A particle is a trajectory with a log-weight: the log-odds of the verifier's score of the whole prefix.
 

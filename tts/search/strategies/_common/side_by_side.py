@@ -1,5 +1,6 @@
-"""Waves of paths that go on side by side, each a step at a time: what strategies share that choose how each step is
-written.
+"""Waves of paths that go on side by side, each a step at a time.
+
+Strategies share this code that choose how each step is written.
 """
 
 from __future__ import annotations
@@ -43,7 +44,10 @@ class SideBySide(Strategy):
         return Needs(capabilities=("steps",))
 
     async def written(self, search: Search, ts: Sequence[Trajectory], model: str = "policy") -> list[Trajectory | None]:
-        """Return each path one step longer, by the model of a role; None where its row failed or could not start."""
+        """Return each path one step longer, by the model of a role.
+
+        It is None where the path's row failed or could not start.
+        """
         made = await one_step(search, ts, max_steps=self.max_steps, temperature=self.temperature, model=model)
         return [next(iter(of), None) for of in made]
 

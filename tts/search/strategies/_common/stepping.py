@@ -24,8 +24,9 @@ _TRIES = 3  # of a call of which every row fails: each has draws of its own
 
 
 def counted_spend(search: Search) -> dict[str, float]:
-    """Return what was spent in tokens, calls and samples; flops and dollars follow from them, and input costs those
-    alone.
+    """Return the amounts spent in tokens, calls and samples.
+
+    FLOPs and dollars follow from them, and input costs those alone.
     """
     return {unit: amount for unit, amount in search.account.spent.items() if unit not in ("flops", "usd")}
 
@@ -58,7 +59,9 @@ def _tokens(spent: Mapping[str, float]) -> float:
 
 
 async def affordable_width(search: Search, temperature: float | None = None, *, stepwise: bool = True) -> int:
-    """Return how many paths the budget pays, written step by step or not, by the lengths seen so far; at least 1.
+    """Return how many paths the budget pays, by the lengths seen so far; at least 1.
+
+    Paths are written step by step or not.
 
     Where tokens bound it and no solution is known, a plain one is written first: its length is the first that is known.
 
@@ -71,8 +74,9 @@ async def affordable_width(search: Search, temperature: float | None = None, *, 
 
 
 async def draw(search: Search, ts: Iterable[Trajectory], temperature: float | None = None) -> list[Candidate]:
-    """Return the candidate that each active path becomes, written to its end; rows that failed or could not start are
-    drawn again.
+    """Return the candidate that each active path becomes, written to its end.
+
+    Rows that failed or could not start are drawn again.
 
     Args:
         search: The search.

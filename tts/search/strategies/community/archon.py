@@ -188,8 +188,9 @@ class Archon(Strategy):
 
 
 def order_of(reply: str, count: int) -> list[int]:
-    """Return the order of solutions, from 0, by the last line of a reply that has numbers in brackets. Missing ones
-    follow in order.
+    """Return the order of solutions, from 0, that a reply gives.
+
+    It is read from the last line that has numbers in brackets. Missing ones follow in order.
     """
     lines = [found for line in reply.splitlines() if (found := re.findall(r"\[(\d{1,9})\]", line))]
     named = [int(one) - 1 for one in (lines[-1] if lines else ())]

@@ -1,4 +1,6 @@
-"""Budget forcing: a thought is ended at its budget, or prolonged where it ends too early; then the model responds.
+"""Budget forcing: a thought is ended at its budget, or prolonged where it ends too early.
+
+Then the model responds.
 
 Source: Muennighoff et al., "s1: Simple test-time scaling" (2501.19393), section 3: the end of thinking is appended once
 the thought has its most tokens, with an answer cue where wanted; where it ends by itself too early, its end is
@@ -29,7 +31,9 @@ _MOST_WIDTH = 1024  # of a round
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetForcing(Strategy):
-    """Solutions whose thoughts have a length limit: a longer thought is ended by force, a shorter one may be continued.
+    """Solutions whose thoughts have a length limit.
+
+    A longer thought is ended by force, and a shorter one may be continued.
 
     Args:
         n: Solutions, at least 1; None: as many as the budget pays.
@@ -119,7 +123,9 @@ async def _without_end(search: Search, t: Trajectory) -> Trajectory | None:
 
 
 async def ended(search: Search, ts: Sequence[Trajectory], cue: str) -> list[Trajectory]:
-    """Return paths that can respond: after the end of their thoughts, forced where it did not come, and a cue.
+    """Return paths that can respond: those after the end of their thoughts, and a cue.
+
+    The end is forced where it did not come.
 
     Paths that met the end of the context, or the cap of a row, become candidates as they are.
     """

@@ -1,5 +1,6 @@
-"""DeepConf online: a few whole traces set a threshold, and every later trace is stopped once its confidence falls below
-it.
+"""DeepConf online: a few whole traces set a threshold of confidence.
+
+Every later trace is stopped once its confidence falls below the threshold.
 
 Source: algorithm B6, online form, Fu, Wang, Tian, Zhao, "Deep Think with Confidence" (2508.15260). Read in the authors'
 code: warm-up, percentile, discarded traces, votes by lowest group confidence, stop at a consensus. The paper's

@@ -78,8 +78,9 @@ class EntropySwitching(TwoModels):
 
 
 def entropy(t: Trajectory, window: int | None = None, temperature: float = 1.0) -> float:
-    """Return the estimated entropy, in nats a token, of the laws of a path's last piece, or of its last tokens; 0 where
-    there is none.
+    """Return the estimated entropy, in nats a token, of the laws of a path's last piece.
+
+    With `window` it is that of the last tokens. It is 0 where there are none.
 
     Args:
         t: The path.

@@ -1,4 +1,6 @@
-"""Forest of thought: several trees of thoughts, each of which has one vote; an expert decides where they do not agree.
+"""Forest of thought: several trees of thoughts, each of which has one vote.
+
+An expert decides where the trees do not agree.
 
     for each tree, until one answer has more than half of all trees:
         for each level: k next steps of each state ; value each new state
@@ -162,8 +164,9 @@ def _most(votes: Sequence[Candidate]) -> int:
 
 
 def chosen_by(reply: Trajectory, count: int) -> int | None:
-    """Return the solution, from 0, whose number is the last in brackets of a reply; None where there is no such
-    number.
+    """Return the solution, from 0, whose number is the last in brackets of a reply.
+
+    It is None where there is no such number.
     """
     named = [int(one) for one in re.findall(r"\[(\d{1,9})\]", reply.response)]
     return named[-1] - 1 if named and 1 <= named[-1] <= count else None

@@ -1,5 +1,6 @@
-"""Mind Evolution: islands of solutions, of which fitter ones become parents of new solutions, generation after
-generation.
+"""Mind Evolution: islands of solutions that evolve over generations.
+
+In each generation fitter solutions become parents of new ones.
 
     on each island: n plain solutions ; score them
     for each further generation, until a solution has the greatest score:

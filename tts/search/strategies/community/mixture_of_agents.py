@@ -1,5 +1,6 @@
-"""Mixture of agents: layers of models, each of which is shown what the layer before wrote; one model fuses the last
-layer.
+"""Mixture of agents: layers of models, each of which is shown what the layer before wrote.
+
+One model fuses the last layer.
 
     texts = ()
     for each layer: each writer draws its samples after the problem and the texts ; texts = what they wrote

@@ -1,4 +1,6 @@
-"""PaCoRe: rounds of parallel trajectories, each compacted to a message that all trajectories of the next round see.
+"""PaCoRe: rounds of parallel trajectories, each compacted to a message.
+
+All trajectories of the next round see these messages.
 
     messages = ()
     for width in (*widths, 1): draw `width` trajectories after the problem and the messages; messages = what each

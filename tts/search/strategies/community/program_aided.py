@@ -1,4 +1,6 @@
-"""Program-aided reasoning: Python blocks of a solution are run in a sandbox, and what they print goes on in its text.
+"""Program-aided reasoning: Python blocks of a solution are run in a sandbox.
+
+The output of a block goes on in the solution's text.
 
 A path is written up to the end of a fenced block of Python. The program runs, and its output is appended as forced
 text, after which the model writes on.

@@ -1,5 +1,6 @@
-"""Recursive self-aggregation: a population of solutions, each of which fuses a random subset of the population before
-it.
+"""Recursive self-aggregation: a population of solutions that is renewed by fusion.
+
+Each new solution fuses a random subset of the population before it.
 
     P_1 = n plain solutions
     for t = 2 .. rounds: the prompt of each member of P_t shows `subset` random members of P_(t-1), drawn without

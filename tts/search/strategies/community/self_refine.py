@@ -132,8 +132,9 @@ class SelfRefine(Strategy):
 
 
 def finds_nothing_wrong(critique: str) -> bool:
-    """Whether the last verdict of a critique is "right"; without one, whether its last sentence says that nothing is
-    wrong.
+    """Return whether the last verdict of a critique is "right".
+
+    Without a verdict, its last sentence must say that nothing is wrong.
     """
     if (verdict := verdict_of(critique, "right", "wrong")) is not None:
         return verdict == 1

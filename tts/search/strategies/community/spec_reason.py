@@ -1,5 +1,6 @@
-"""SpecReason: a small model drafts each step, the large one grades it with one question, and writes the step itself
-where it is poor.
+"""SpecReason: a small model drafts each step, and the large one grades it with one question.
+
+The large model writes the step itself where the draft is poor.
 
 Reading a step costs a large model less than writing it. A step need not be worded as the large model would have worded
 it.
@@ -127,7 +128,10 @@ class SpecReason(TwoModels):
 
 
 def grades_of(p: NDArray[np.float64], by: str) -> NDArray[np.float64]:
-    """Return grades [N] of the chances of each digit [N, 10]: the likeliest, or the mean; 0 where no digit has any."""
+    """Return grades [N] of the chances of each digit [N, 10]: the likeliest, or the mean.
+
+    A grade is 0 where no digit has any chance.
+    """
     if by == "likeliest":
         return p.argmax(axis=1).astype(np.float64)
     total = p.sum(axis=1)

@@ -98,8 +98,9 @@ class TreeOfThoughts(Strategy):
     async def next_level(
         self, search: Search, frontier: Sequence[Trajectory], n: int, known: dict[str, float]
     ) -> list[Valued]:
-        """Return the next states of a level, n times as many of the root, with their values; those that ended are
-        candidates.
+        """Return the next states of a level with their values, n times as many of the root.
+
+        States that ended are candidates.
         """
         width = min(self.branching * (n if frontier == [search.root] else 1), sys.maxsize)
         made = await one_step(search, frontier, width, max_steps=self.max_steps, temperature=self.temperature)

@@ -1,5 +1,6 @@
-"""Diverse beam search: groups of beams by log-probability, each of which is penalized for steps that earlier groups
-chose.
+"""Diverse beam search: groups of beams by log-probability.
+
+Each group is penalized for steps that earlier groups chose.
 
     for each depth, for each group g = 1 .. G in order:
         score of a step = log-probability of the path - strength x number of beams of earlier groups that chose the same

@@ -1,4 +1,6 @@
-"""Guided by Gut: independent greedy step searches whose score is the model's own confidence, and a bonus for new words.
+"""Guided by Gut: independent greedy step searches by the model's own confidence.
+
+The score adds a bonus for new words.
 
 Source: algorithm B5, Ghasemabadi, Mills, Li, Niu, "Guided by Gut: Efficient Test-Time Scaling with Reinforced Intrinsic
 Confidence" (2505.20325), from code: subtrees as in `dvts`, the mean token probability of a step, half a point for its
@@ -37,7 +39,9 @@ _WORD = re.compile(r"\w+|[^\w\s]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuidedByGut(Strategy):
-    """Greedy searches side by side, guided by log-probabilities; what their last levels finished are the candidates.
+    """Greedy searches side by side, guided by log-probabilities.
+
+    The candidates are what their last levels finished.
 
     Args:
         n: Paths at each level, at least 1; None: as many as the budget pays, again and again.
@@ -114,8 +118,9 @@ def words(text: str) -> set[str]:
 
 
 def new_words(t: Trajectory, prompt: Collection[str]) -> float:
-    """Return the share, in [0, 1], of the words of a path's last step that neither prompt nor path has; 0 where it has
-    no word.
+    """Return the share, in [0, 1], of the words of a path's last step that are new.
+
+    A new word is in neither prompt nor path. The share is 0 where the step has no word.
     """
     step = _WORD.findall(t.text)
     known = words("" if t.parent is None else t.parent.full_text) | {*prompt}

@@ -1,4 +1,6 @@
-"""MUR: more than one candidate is drawn only for steps that are less certain than the steps before them were.
+"""MUR: more than one candidate is drawn only for uncertain steps.
+
+Such a step is less certain than the steps before it were.
 
 Source: algorithm B24, Yan et al., "MUR: Momentum Uncertainty Guided Reasoning for Large Language Models" (2507.14958,
 the number from memory); the rule and its settings were read in the code of a third party (thinkbooster).

@@ -1,5 +1,6 @@
-"""Phi-decoding: steps are drawn by what they promise, which is how likely their continuations are, and how many of
-these agree.
+"""Phi-decoding: steps are drawn by what they promise.
+
+That is how likely their continuations are, and how many of these agree.
 
 Each of M paths proposes N next steps. Unlikely ones are left out, and each other is continued once, as foresight. M
 steps are drawn by two weights: the gain of the continuation's log-probability over that of the path's own, and the
@@ -136,14 +137,18 @@ class PhiDecoding(Strategy):
 
 
 def continued(t: Trajectory, end: Trajectory) -> float:
-    """Return the mean log-probability of the tokens of a path's continuation; of its last step where there are none."""
+    """Return the mean log-probability of the tokens of a path's continuation.
+
+    Where there are none, it is that of the path's last step.
+    """
     behind = [value for piece in end.path[t.depth + 1 :] for value in piece.logprobs]
     return math.fsum(behind) / len(behind) if behind else step_logprob(t)
 
 
 def wide_enough(logprobs: NDArray[np.float64], beams: int, deviations: float, rng: np.random.Generator) -> list[int]:
-    """Return, in order, the steps above the mean less some deviations; where they are fewer than `beams`, filled up by
-    softmax(s / 0.1).
+    """Return, in order, the steps above the mean less some deviations, at least `beams` of them.
+
+    Where they are fewer, they are filled up by softmax(s / 0.1).
     """
     kept = np.flatnonzero(logprobs >= logprobs.mean() - deviations * logprobs.std() - _EVEN)
     missing = min(beams, len(logprobs)) - len(kept)

@@ -1,4 +1,6 @@
-"""Cascade: cheap models first; a dearer one is asked only where what the cheaper ones wrote is not sure enough.
+"""Cascade: cheap models first, and dearer ones only where needed.
+
+A dearer model is asked where what the cheaper ones wrote is not sure enough.
 
     for each model, the cheapest first: draw its samples ; score them
     return where the score reaches the model's threshold ; the last model's samples are returned as they are

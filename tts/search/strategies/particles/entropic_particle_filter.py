@@ -1,5 +1,6 @@
-"""Entropic particle filtering: a particle filter that flattens its weights in early steps, so that few particles do not
-replace all others.
+"""Entropic particle filtering: a particle filter that flattens its weights in early steps.
+
+So few particles do not replace all others.
 
 Source: algorithm A12, entropic annealing, Giannone et al. (2510.05825). The three rules and their thresholds were read
 in its_hub's code, and the paper's own form beta_t^-1 = (N / ESS_t) (1 - t / T) in a secondary note.
@@ -29,8 +30,9 @@ ANNEALINGS = ("ess", "entropy", "base")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntropicParticleFilter(ParticleMethod):
-    """One sweep of N particles. In early steps, while few particles have most of the weight, resampling has a
-    temperature above 1.
+    """One sweep of N particles with tempered resampling in early steps.
+
+    The temperature is above 1 while few particles have most of the weight.
 
     Args:
         annealing: Rule of the temperature at step t, never below 1. "ess": (N / ESS) (1 - t/T), for the effective

@@ -110,7 +110,8 @@ class _Chain:
 
 
 def swap_chance(hot: float, cold: float, hot_temperature: float, cold_temperature: float) -> float:
-    """Return min(1, exp((w_cold - w_hot) (1/T_hot - 1/T_cold))): the log-weights are of the references that the chains
-    have.
+    """Return min(1, exp((w_cold - w_hot) (1/T_hot - 1/T_cold))), the chance of a swap.
+
+    The log-weights are of the references that the chains have.
     """
     return math.exp(min(0.0, (cold - hot) * (1 / hot_temperature - 1 / cold_temperature)))

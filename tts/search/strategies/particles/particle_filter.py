@@ -1,4 +1,6 @@
-"""Particle filtering: sample from the policy, reweighted by the verifier, in place of maximising the verifier.
+"""Particle filtering: sample from the policy, reweighted by the verifier.
+
+The verifier is not maximised.
 
 N particles take a step at a time. After each step every particle is weighed by the odds that its prefix is right, and N
 ancestors are drawn in proportion. Likely prefixes multiply and unlikely ones mostly die. Randomness keeps a mistaken
@@ -25,7 +27,9 @@ from tts.types import Trajectory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParticleFilter(ParticleMethod):
-    """One sweep of N particles: each is a path, and after each step they are resampled by the odds of their scores.
+    """One sweep of N particles, resampled after each step by the odds of their scores.
+
+    Each particle is a path.
 
     Args:
         weight_temperature: The temperature of the resampling weights (tau), at least 0.001. 1 is the paper's

@@ -1,4 +1,6 @@
-"""Particle Gibbs: particle filters one after another, each conditioned on a trajectory that the last one left.
+"""Particle Gibbs: particle filters one after another.
+
+Each is conditioned on a trajectory that the last one left.
 
 Source: algorithm A10, Puri et al. (2502.01618), Algorithm 2, verified in the paper and its code. In every sweep but the
 first one place belongs to the reference. At level t it stands for its first t steps, with their weight. Free places

@@ -1,5 +1,6 @@
-"""AB-MCTS: a tree of whole solutions, in which Thompson sampling decides between a new solution and a revision of an
-old one.
+"""AB-MCTS: a tree of whole solutions, grown by Thompson sampling.
+
+It decides between a new solution and a revision of an old one.
 
     from the root: draw the worth of a new child, and that of going on below; go to the child whose draw is largest,
     until "new" wins at the root, new is a plain solution; elsewhere its prompt shows the node's solution

@@ -1,5 +1,6 @@
-"""Sequential revision: chains of attempts, in which each prompt shows the attempts before, and several chains beside
-each other.
+"""Sequential revision: chains of attempts, in which each prompt shows the attempts before.
+
+Several chains run beside each other.
 
 One chain of length N is purely sequential, N chains of length 1 are best-of-N; a fixed N can be shared out between the
 two.

@@ -77,7 +77,9 @@ class Adaptive(Judged):
 
 
 def threshold_for(scores: NDArray[np.float64], samples: float) -> float:
-    """Return the greatest threshold under which a calibration set takes at most so many samples a problem in the mean.
+    """Return the greatest threshold under which a calibration set takes at most so many samples.
+
+    The number is the mean of samples a problem.
 
     Shapes: P calibration problems, N samples of each.
 
@@ -105,8 +107,9 @@ def threshold_for(scores: NDArray[np.float64], samples: float) -> float:
 
 
 def mean_samples(scores: NDArray[np.float64], threshold: float) -> float:
-    """Return the mean number of samples that a threshold takes of scores [P, N]: up to the first that reaches it, else
-    all.
+    """Return the mean number of samples that a threshold takes of scores [P, N].
+
+    Samples are taken up to the first that reaches the threshold, else all.
     """
     good = scores >= threshold
     return float(np.where(good.any(axis=1), good.argmax(axis=1) + 1, scores.shape[1]).mean())

@@ -1,5 +1,6 @@
-"""Power sampling by lookahead: solutions by the model's law sharpened to p^alpha over whole texts, block by block,
-without chains.
+"""Power sampling by lookahead: solutions by the model's law sharpened to p^alpha over whole texts.
+
+They are written block by block, without chains.
 
     p^alpha(block | text)  is proportional to  p(block | text)^alpha x zeta,   zeta = sum of p(future | text,
     block)^alpha over all futures
@@ -162,8 +163,9 @@ class LookaheadPowerSampling(Strategy):
 
 
 def choice_law(blocks: Sequence[float], futures: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the probabilities of candidate blocks [K]: normalized weights, less their bias as the jackknife over
-    continuations has it.
+    """Return the probabilities of candidate blocks [K].
+
+    They are normalized weights, less their bias as the jackknife over continuations has it.
 
     Args:
         blocks: [K] log-weights of the blocks.

@@ -1,5 +1,6 @@
-"""Parallel-Probe: branches side by side that are asked for their answers again and again, and end together once these
-agree.
+"""Parallel-Probe: branches side by side that are asked for their answers again and again.
+
+The branches end together once these answers agree.
 
     every period: each live branch goes on by some tokens ; an answer is forced after a copy of it (the probe)
         m = the most frequent answer of the branches that are not pruned
@@ -44,8 +45,9 @@ _MOST = 1024  # branches, where the budget decides
 
 @dataclass(slots=True)
 class Branch:
-    """One branch: its path, the last probe, its last answer in canonical form, and how often in a row that was another
-    than most.
+    """One branch: its path, the last probe, and its last answer in canonical form.
+
+    It also has how often in a row that answer was another than most.
     """
 
     path: Trajectory

@@ -1,4 +1,6 @@
-"""Power sampling: solutions by the model's own law, sharpened to p^alpha over whole texts, without any verifier.
+"""Power sampling: solutions by the model's own law, sharpened to p^alpha over whole texts.
+
+There is no verifier.
 
 A temperature sharpens each token by itself. This sharpens the law of whole texts: a chain of Metropolis and Hastings
 begins at a plain sample, and each move draws the text anew after some token. Likely texts are kept.
@@ -120,7 +122,9 @@ class PowerSampling(Strategy):
 
 @dataclass(slots=True)
 class Walk:
-    """Chains that move side by side: `ts` are their texts now, `round_` is their number among the walks of a search.
+    """Chains that move side by side.
+
+    The field `ts` has their texts now, and `round_` their number among the walks of a search.
 
     `first` is the number of the first chain among those of its round.
 
@@ -153,8 +157,9 @@ class Walk:
             tries += self.search.rows.unbegun == unbegun
 
     async def move(self, which: Sequence[int], address: tuple[int, int], limit: int | None) -> None:
-        """Propose another text for some chains, of at most so many tokens or to its end (None), and accept or reject
-        it.
+        """Propose another text for some chains, and accept or reject it.
+
+        The text has at most so many tokens, or goes to its end (None).
         """
         places: dict[int, tuple[Trajectory, float]] = {}
         for i in which:
@@ -219,7 +224,10 @@ class Chance(NamedTuple):
 
 
 def log_ratio(new: Sequence[Chance], old: Sequence[Chance], kept: int, alpha: float) -> float:
-    """Return ln of (p(x') / p(x))^alpha q(x | x') / q(x' | x), of the parts redrawn after `kept` common tokens."""
+    """Return ln of (p(x') / p(x))^alpha q(x | x') / q(x' | x).
+
+    It is computed on the parts redrawn after `kept` common tokens.
+    """
     gain = math.fsum(alpha * one.model - one.proposal for one in new) - math.fsum(
         alpha * one.model - one.proposal for one in old
     )

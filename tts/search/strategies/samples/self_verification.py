@@ -1,5 +1,6 @@
-"""Self-verification: S solutions, each verified V times by the model itself, and how the budget is split between the
-two.
+"""Self-verification: S solutions, each verified V times by the model itself.
+
+The module also splits the budget between the two.
 
     split the budget C = S (1 + lambda V), in solutions, with V from a measured law
     draw S solutions ; for each draw V verifications, which reason and end with a verdict

@@ -1,4 +1,6 @@
-"""A*-decoding: best-first search over partial solutions; the state with the least f = g + h is continued next.
+"""A*-decoding: best-first search over partial solutions.
+
+The state with the least f = g + h is continued next.
 
 h(s) = 1 - r(s), r being the verifier's score of the path in [0, 1]; g sums what the edges of the path cost. The first
 solution that is taken from the frontier is the answer, so tokens go where scores are high, and no further than needed.
@@ -45,8 +47,9 @@ _COUNTED = ("tokens", "samples", "verifier_calls")  # units whose rest is said
 
 
 class OpenPath(NamedTuple):
-    """An open path. States are ordered by their fields: least f; ties: lower h, then deeper, then newest, which no two
-    are.
+    """An open path.
+
+    States are ordered by their fields: least f; ties: lower h, then deeper, then newest, which no two are.
 
     f: g + h. h: what the path still seems to lack. g: the cost of reaching it. `shallow` and `old`: minus its depth,
     its number.
@@ -72,8 +75,9 @@ class OpenPath(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AStar(Guided):
-    """Best-first search over partial solutions, by f = g + h with h = 1 - score. A state is a path; g is the cost of
-    its edges.
+    """Best-first search over partial solutions, by f = g + h with h = 1 - score.
+
+    A state is a path; g is the cost of its edges.
 
     Args:
         branching: Continuations of an expanded state (k in the paper).
@@ -116,15 +120,19 @@ class AStar(Guided):
     expansions: Count | None = None
 
     def default_selection(self, *, verified: bool) -> Selection:
-        """Return `weighted` by the score that guided the search, for one goal `best`; `majority` where there is no
-        verifier.
+        """Return the default selection: `weighted` by the score that guided the search.
+
+        It is `best` for one goal, and `majority` where there is no verifier.
         """
         if not verified or self.goals == 1:
             return Guided.default_selection(self, verified=verified)
         return Weighted(verifier=self.verifier, aggregate=self.aggregate)
 
     async def run(self, search: Search) -> Sequence[Candidate]:
-        """Expand the best open states until enough of them were solutions. The lines are those of algorithm A8."""
+        """Expand the best open states until enough of them were solutions.
+
+        The lines are those of algorithm A8.
+        """
         frontier = [OpenPath.of(search.root, g=0.0, h=0.0)]  # line 1
         goals: list[Candidate] = []
         expanded = 0

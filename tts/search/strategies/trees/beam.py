@@ -1,4 +1,6 @@
-"""Beam search: at every step keep the best-scored prefixes, and spend the same number of continuations on them.
+"""Beam search: at every step keep the best-scored prefixes.
+
+The same number of continuations is spent on each of them.
 
 n beams take a step each; the n/M best of those that have not ended are kept, and each is continued M times. Paths that
 end leave the beam and compete again only at the end. So a finished path neither takes a live one's place nor is lost to
@@ -35,7 +37,9 @@ from tts.types import Candidate, Trajectory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beam(WideAhead):
-    """Beam search over steps, with optional lookahead. The candidates are the n finished paths with the best scores.
+    """Beam search over steps, with optional lookahead.
+
+    The candidates are the n finished paths with the best scores.
 
     Args:
         branching: Continuations of each kept path (M in the papers; search-and-learn: beam width). The n / M best paths

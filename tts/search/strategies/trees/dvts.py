@@ -1,5 +1,6 @@
-"""DVTS, diverse verifier tree search: independent greedy step searches, so that one early favourite cannot take all the
-beams.
+"""DVTS, diverse verifier tree search: independent greedy step searches.
+
+One early favourite then cannot take all the beams.
 
 The width n is split into n/M subtrees. Each draws M next steps from its one prefix, keeps the best-scored and goes on,
 until the one that it keeps has ended. The M siblings of a subtree's last level are its candidates, so they have all but

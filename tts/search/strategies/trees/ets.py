@@ -1,5 +1,6 @@
-"""ETS, efficient tree search: REBASE on a part of the tree, chosen for reward, for what it costs in memory and for what
-it covers.
+"""ETS, efficient tree search: REBASE on a part of the tree.
+
+That part is chosen for reward, for what it costs in memory and for what it covers.
 
 At each level an integer program keeps the live nodes that are worth most. Each adds what REBASE would give it, less a
 charge for every distinct node that it keeps alive. Each kind of step that is covered adds a bonus. The whole width goes
@@ -47,7 +48,9 @@ def _check_embedder(name: str, value: Any) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ets(RewardBalanced):
-    """Efficient tree search: REBASE on those live paths that an integer program keeps for reward, memory and diversity.
+    """Efficient tree search: REBASE on those live paths that an integer program keeps.
+
+    They are kept for reward, memory and diversity.
 
     Args:
         charge: What keeping every node of the tree costs in the objective (lambda_b), at least 0; a part of the nodes
@@ -127,8 +130,9 @@ class Ets(RewardBalanced):
 
 
 def tree_of(live: Sequence[Trajectory], *, in_tokens: bool) -> LevelTree:
-    """Return live nodes as leaves of a tree with their ancestors; each costs 1, or its own tokens, and the prompt then
-    nothing.
+    """Return live nodes as leaves of a tree with their ancestors.
+
+    Each node costs 1, or its own tokens, and the prompt then nothing.
     """
     places: dict[int, int] = {}  # of each ancestor, by node
     above: list[Trajectory] = []

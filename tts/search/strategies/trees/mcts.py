@@ -1,5 +1,6 @@
-"""Monte-Carlo tree search over steps: go down the tree by UCT, write the children of a leaf, value them, and back the
-values up.
+"""Monte-Carlo tree search over steps, guided by UCT.
+
+It goes down the tree by UCT, writes the children of a leaf, values them, and backs the values up.
 
 Source: algorithm B15, standard MCTS, read in the code of treequest (Inoue et al., "Wider or Deeper?", 2503.04412):
 score of a child = value / visits + c prior sqrt(ln N_parent / n), c = sqrt 2, prior = softmax of the siblings' scores.
@@ -123,7 +124,10 @@ class Mcts(Guided):
 
 
 def uct(mean: float, prior: float, parent_visits: int, visits: int, exploration: float) -> float:
-    """Return mean + c prior sqrt(ln N_parent / n): what is known of a child, and what visiting it again may teach."""
+    """Return mean + c prior sqrt(ln N_parent / n).
+
+    It is what is known of a child, and what visiting it again may teach.
+    """
     return mean + exploration * prior * math.sqrt(math.log(parent_visits) / visits)
 
 

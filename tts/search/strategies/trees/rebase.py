@@ -1,4 +1,6 @@
-"""REBASE, reward-balanced search: every live node gets children in proportion to the softmax of its step's score.
+"""REBASE, reward-balanced search: every live node gets a share of the children.
+
+The shares are in proportion to the softmax of the nodes' step scores.
 
 The number of children is the same at every level, less one for each path that has ended, so that n paths end. Good
 prefixes get more of them, and bad ones none. There are no rollouts and no back-ups.
@@ -84,7 +86,9 @@ class RewardBalanced(Wide):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebase(RewardBalanced):
-    """Reward-balanced search: at each level a live path gets continuations in proportion to the softmax of its score.
+    """Reward-balanced search: at each level a live path gets a share of the continuations.
+
+    The shares are in proportion to the softmax of the paths' scores.
 
     Args:
         n: Continuations at the first level, and paths to bring to an end (N in the paper). Each path that ends takes
