@@ -123,8 +123,8 @@ class PerformanceModel:
 
         The sizes are 0 to `MOST` samples, and those measured beyond.
 
-        It is interpolated in ln(size). Beyond the greatest size that was measured it stays what it is there; below the
-        least it rises from 0 in proportion.
+        The accuracy is interpolated in ln(size). Beyond the greatest size that was measured it stays what it is there;
+        below the least it rises from 0 in proportion.
 
         Raises:
             ConfigError: it has no curve of that strategy.
@@ -180,7 +180,8 @@ class PerformanceModel:
 
         The size is in plain samples. None stands for no such strategy.
 
-        Both are means over the problems of the fit, at the same limit. A strategy must be ahead by `AHEAD`.
+        What each reaches is a mean over the problems of the fit, at the same limit. A strategy must be ahead by
+        `AHEAD`.
 
         Args:
             left: What a problem may spend, in plain samples. Below the least limit at which `auto` was measured,

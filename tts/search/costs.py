@@ -98,7 +98,7 @@ class Costs:
     def before_prompts(self, cost: RowCost, prompts: Mapping[int, int]) -> RowCost:
         """Return the bound of a row that may have to pay verifiers' reading of its prompt.
 
-        Verifiers' own models read it. The tokens of prompts are given by root.
+        Verifiers' own models read the prompt. The tokens of prompts are given by root.
 
         Each row of a call has this bound, because any of them may be the first. After the call, one such amount a root
         stays held (see `keep_scores`).

@@ -200,10 +200,7 @@ class Search:
         return self.rows.sizes.affordable_samples(stepwise=stepwise)
 
     def rng(self, purpose: str, *address: int | str) -> np.random.Generator:
-        """Return the generator of an address.
-
-        Equal addresses restart the same draws: loops pass their step number.
-        """
+        """Return the generator of an address, which restarts its draws: loops pass their step number."""
         return randomness.generator(self._seed, self._key, purpose, *address)
 
     # Writing ----------------------------------------------------------------------------------------------------------
@@ -217,10 +214,8 @@ class Search:
     ) -> Trajectory:
         """Return a new root, from a prompt of the task or of the caller's own.
 
-        The task's prompt is of a kind and earlier texts.
-
-        A prompt that is opened again has draws of its own: its stream is a function of seed, problem, content and how
-        often it was opened.
+        The task's prompt is of a kind and earlier texts. A prompt that is opened again has draws of its own: its
+        stream is a function of seed, problem, content and how often it was opened.
 
         Args:
             kind: One of the task's prompts ("revise", "fuse", "critique", …). With `prompt` any name: lengths are
@@ -288,10 +283,9 @@ class Search:
     ) -> list[list[Trajectory]]:
         """Return up to n children of each trajectory, in order.
 
-        Failed rows are left out, charged and counted by kind.
-
-        Rows that cost no sample begin first, then first children of all, second children of all, …; as many as the
-        budget pays to their end. Rows that a grant cuts are continued within the call.
+        Failed rows are left out, charged and counted by kind. Rows that cost no sample begin first, then first
+        children of all, second children of all, …; as many as the budget pays to their end. Rows that a grant cuts are
+        continued within the call.
 
         Args:
             ts: Active trajectories; one listed twice is two requests.
@@ -358,9 +352,8 @@ class Search:
     ) -> list[Candidate]:
         """Expand to the end and finish, in waves; return the new candidates.
 
-        Waves go on until each trajectory has n continuations.
-
-        They come in draw order, and under a stop rule of finish order (`StopRule.order`) by tokens, then draw.
+        Waves go on until each trajectory has n continuations. The candidates come in draw order, and under a stop rule
+        of finish order (`StopRule.order`) by tokens, then draw.
 
         Args:
             ts: The trajectories to complete.
@@ -493,9 +486,8 @@ class Search:
     ) -> Candidate | None:
         """Return the candidate of a finished or truncated trajectory; None for any other.
 
-        It has the trajectory's answer if there is one.
-
-        A path that is a candidate already takes the scores and the weight, in its place among `candidates`.
+        It has the trajectory's answer if there is one. A path that is a candidate already takes the scores and the
+        weight, in its place among `candidates`.
 
         Args:
             t: The trajectory that ended.
@@ -571,10 +563,9 @@ class Search:
     async def extend(self, ts: Sequence[Trajectory], text: str, *, model: str = "policy") -> list[Trajectory]:
         """Return one child of each trajectory with forced text after it (an answer cue, "Wait").
 
-        The text is charged as input, not as generated tokens.
-
-        A finished trajectory goes on after its text without the end of sequence, which stays charged: prompt and path
-        are read anew, as input. It stays a candidate where it was one; what is written after it is of its group.
+        The text is charged as input, not as generated tokens. A finished trajectory goes on after its text without the
+        end of sequence, which stays charged: prompt and path are read anew, as input. It stays a candidate where it
+        was one; what is written after it is of its group.
 
         Raises:
             ConfigError: a trajectory is truncated, failed or pruned. SearchEnded: the budget cannot pay it.
@@ -589,12 +580,10 @@ class Search:
     async def fork(self, t: Trajectory, at: int | str) -> Trajectory:
         """Return the path up to a place in a trajectory's last piece, to branch off there.
 
-        The call `expand([prefix], n)` makes n forks.
-
-        The node is divided. What stands after the token is the first child of the prefix, so that every fork costs a
-        sample. Fork j >= 1 has a stream of its own, by (stream, position, j). Forks of one place are counted on over
-        all calls. The state is read anew, as input. Trajectories that the caller has, candidates and scores stay as
-        they are.
+        The call `expand([prefix], n)` makes n forks. The node is divided. What stands after the token is the first
+        child of the prefix, so that every fork costs a sample. Fork j >= 1 has a stream of its own, by (stream,
+        position, j). Forks of one place are counted on over all calls. The state is read anew, as input. Trajectories
+        that the caller has, candidates and scores stay as they are.
 
         Args:
             t: The trajectory to fork.
@@ -616,9 +605,8 @@ class Search:
     ) -> list[Trajectory]:
         """Return each trajectory continued by up to `steps` steps, for `score` alone.
 
-        The steps are paid for, and dropped at the next call of this method.
-
-        A trajectory that has ended, or whose rollout could not start, stands for itself.
+        The steps are paid for, and dropped at the next call of this method. A trajectory that has ended, or whose
+        rollout could not start, stands for itself.
         """
         self.drop(self.rows.drop_scratch())
         ends = list(ts)
@@ -689,10 +677,7 @@ class Search:
             return await self._prompts.ask(ts, in_whole_characters(text), tokens, model)
 
     async def hidden(self, ts: Sequence[Trajectory]) -> NDArray[np.float64]:
-        """Return the policy's last hidden state at the end of each path, [trajectories, its width].
-
-        The call is charged as `extend`.
-        """
+        """Return the policy's last hidden state of each path's end, [trajectories, width]; paid as `extend`."""
         require(self._backends["policy"], ["hidden"], "reading hidden states")
         with self._call():
             return await self._prompts.hidden(ts)
@@ -718,9 +703,7 @@ class Search:
     # The rest ---------------------------------------------------------------------------------------------------------
 
     async def run(self, fn: Callable[..., T], *args: Any) -> T:
-        """Run CPU work (an integer program, clustering) beside the event loop.
-
-        Its seconds are booked as "search".
+        """Run CPU work (an integer program, clustering) beside the event loop, booked as "search".
 
         Raises:
             SearchEnded: the time is over; the function cannot be stopped, but the search no longer waits for it.
@@ -745,10 +728,7 @@ class Search:
             account.book(Call("search", "", 0, 0, Usage(seconds=seconds, work_seconds=seconds)))
 
     def keep(self, ts: Sequence[Trajectory]) -> None:
-        """Make `ts` the live set.
-
-        Every other unfinished path is pruned, and its state released. Candidates stay.
-        """
+        """Make `ts` the live set: prune other unfinished paths and release their state. Candidates stay."""
         self.tree.kept.append(self.tree.distinct_tokens(ts))
         kept = [*ts, *(candidate.trajectory for candidate in self.candidates), *self.rows.open_paths]
         # whose scores read what is held above them
@@ -798,10 +778,7 @@ class Search:
     async def __aexit__(
         self, _type: type[BaseException] | None, _failure: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        """End the strategy.
-
-        Rows that wait for others, and rows that the budget leaves open, become candidates.
-        """
+        """End the strategy: rows that wait, and rows that the budget leaves open, become candidates."""
         try:
             if self.notes.stop is None:
                 for row in list(self.rows.conclude()):
@@ -848,10 +825,8 @@ class Search:
 async def responding(search: Search, t: Trajectory) -> Trajectory:
     """Return a path whose thought had room left for a response, with the thought ended.
 
-    Any other path is returned as it is.
-
-    Where the thought met the end of the context, or its rows failed, there is nothing more to write: the path is
-    returned as it is then.
+    Any other path is returned as it is. Where the thought met the end of the context, or its rows failed, there is
+    nothing more to write: the path is returned as it is then.
 
     Raises:
         SearchEnded: the budget cannot pay it.
@@ -904,11 +879,9 @@ async def complete_best(search: Search) -> None:
 async def learn_length(search: Search, end: SearchEnded) -> bool:
     """Complete a path where an assumed length alone keeps rows from beginning.
 
-    This happens once in a search. Returned is whether it was done.
-
-    What is held back to bring a path to its end is the task's constant until a path has ended. Small budgets may not
-    pay that, although they pay many solutions. The path that is completed is the one that the search would end with.
-    After it, lengths are known.
+    This happens once in a search. Returned is whether it was done. What is held back to bring a path to its end is the
+    task's constant until a path has ended. Small budgets may not pay that, although they pay many solutions. The path
+    that is completed is the one that the search would end with. After it, lengths are known.
 
     Args:
         search: The search.

@@ -1,9 +1,9 @@
 """The tree of one search: its nodes, and what is known of each.
 
-It knows which nodes are alive, and what these keep in memory.
+The tree knows which nodes are alive, and what these keep in memory.
 
-It holds no policy: `Search` decides what to add, prune and score. Node numbers follow the order of calls and rows,
-never time.
+The tree holds no policy: `Search` decides what to add, prune and score. Node numbers follow the order of calls and
+rows, never time.
 """
 
 from __future__ import annotations

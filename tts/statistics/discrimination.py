@@ -79,7 +79,8 @@ def expected_calibration_error(scores: ArrayLike, labels: ArrayLike, bins: int =
 
     Bins are weighted by their observations.
 
-    It is never below 0, so that by chance alone even a perfect score has an error of about sqrt(bins / N) / 3.
+    The distance is never below 0, so that by chance alone even a perfect score has an error of about sqrt(bins / N) /
+    3.
 
     Source: Naeini, Cooper and Hauskrecht, "Obtaining well calibrated probabilities using Bayesian binning" (2015).
 

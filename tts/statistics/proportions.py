@@ -58,7 +58,7 @@ def pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> NDArray[np.float64]:
 
     It is estimated from n samples of which c are right.
 
-    It is the share of right ones among all subsets of k of the n samples; 1 - (1 - c/n)^k would be biased.
+    The estimate is the share of right ones among all subsets of k of the n samples; 1 - (1 - c/n)^k would be biased.
 
     Source: Chen et al., "Evaluating large language models trained on code" (2021), arXiv:2107.03374, equation 1:
         1 - C(n - c, k) / C(n, k), here as a product of min(c, k) factors.
@@ -92,7 +92,7 @@ def pass_hat_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> NDArray[np.float64]:
 
     It is estimated from n samples of which c are right.
 
-    It is C(c, k) / C(n, k), the share of subsets of k without a wrong sample.
+    The estimate is C(c, k) / C(n, k), the share of subsets of k without a wrong sample.
 
     Source: Yao et al., "tau-bench: A Benchmark for Tool-Agent-User Interaction in Real-World Domains" (2406.12045).
     Shapes: n, c and k are broadcast against each other.
@@ -111,8 +111,8 @@ def g_pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike, share: float) -> NDArr
 
     At least one of them must be right.
 
-    It is the share of subsets of k of the n samples, of which c are right. With a share of 0 it is `pass_at_k`, with 1
-    `pass_hat_k`.
+    The estimate is the share of subsets of k of the n samples, of which c are right. With a share of 0 it is
+    `pass_at_k`, with 1 `pass_hat_k`.
 
     Source: Liu et al., "Are Your LLMs Capable of Stable Reasoning?" (2412.13147), equations 2 to 4: sum of the
     hypergeometric law from

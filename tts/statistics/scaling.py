@@ -1,6 +1,6 @@
-"""Laws of accuracy against samples: the law of coverage, and the point of saturation.
+"""Laws of accuracy against samples: the law of coverage, and the law of saturation.
 
-More samples than those of that point are not worth their cost.
+The law of saturation has the point from which more samples are not worth their cost.
 
 Both laws have two parameters and are fitted to a mean curve by least squares; intervals come from problems drawn again,
 with a fit for each draw. All fits are made at once, in arrays.

@@ -199,9 +199,9 @@ def after_last_marker(text: str, marks: Sequence[str] = ANSWER_MARKS) -> str | N
 
     It is None without a marker or with nothing after it.
 
-    It is displayed mathematics, or the rest of the line without what the sentence says further. Where the marker ends
-    its line, the next line that is not blank is the answer. A remark such as "the answer is unique" counts only without
-    an earlier marker that states more.
+    An announced answer is displayed mathematics, or the rest of the line without what the sentence says further. Where
+    the marker ends its line, the next line that is not blank is the answer. A remark such as "the answer is unique"
+    counts only without an earlier marker that states more.
     """
     fallback: str | None = None
     for count, end in enumerate(_markers(text, marks)):

@@ -154,8 +154,6 @@ class Calls(Protocol):
 
         The bound [prompts] is the most probability that the tokens have together beyond what is shown.
 
-        The bound [prompts] is the most probability that the tokens have together beyond what is shown.
-
         A model that gives any next token's log-probability shows all, and the bound is 0. A server that shows the most
         likely tokens alone writes one token for it; a token of `tokens` that it does not show has -inf.
         """

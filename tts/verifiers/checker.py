@@ -14,9 +14,9 @@ from tts.verifiers.base import Calls, StepScores, Verifier
 class Checker(Verifier):
     """Scores 1 if the extracted answer is equivalent to the reference answer, else 0.
 
-    A search that it guides is marked `oracle`.
+    A search that the checker guides is marked `oracle`.
 
-    Its note says whether the answer is right, and nothing of the reference answer.
+    The score's note says whether the answer is right, and nothing of the reference answer.
 
     Cost: no tokens.
 

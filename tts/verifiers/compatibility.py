@@ -52,8 +52,6 @@ def check_one_token(backend: Backend, name: str, word: str, hint: str) -> None:
     """Raise ConfigError unless the word of the parameter `name` is exactly one token of a model.
 
     A model whose backend does not count texts passes.
-
-    The check holds for a model whose backend counts texts.
     """
     if (size := text_bound(backend, word)) != 1 and counts_texts(backend):
         raise ConfigError(

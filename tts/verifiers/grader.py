@@ -163,8 +163,6 @@ def expected_grades(
 
     The bound is the largest share of the grades' probability that is not shown.
 
-    That share is the largest one of the grades' probability.
-
     The expectation by the whole law differs from it by at most that share. Without any probability of a grade they are
     NaN and 1.
 

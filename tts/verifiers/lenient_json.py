@@ -2,8 +2,6 @@
 
 Replies have single quotes, raw line ends, LaTeX, trailing commas, or a cut end.
 
-They have single quotes, raw line ends, LaTeX, trailing commas, or a cut end.
-
 Objects that are valid JSON are read by `json`, all others by the package json-repair. What it repairs, it may guess. So
 a repaired value counts only where the reply shows it in one unambiguous way (`Reading.verdict`).
 """

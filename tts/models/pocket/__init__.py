@@ -2,6 +2,6 @@
 
 The policy has 3.2 million parameters and writes arithmetic step by step.
 
-This folder has their weights, checksums and performance model. `README.md` is the model card. `research/pocket/` in a
-checkout trains and evaluates them.
+This folder has the weights, checksums and performance model. `README.md` is the model card. `research/pocket/` in a
+checkout trains and evaluates both.
 """

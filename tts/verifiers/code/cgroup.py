@@ -2,10 +2,8 @@
 
 The kernel bounds their memory as a whole, where this process may make such a group.
 
-The kernel bounds their memory as a whole, where this process may make such a group.
-
-It counts all memory: private, shared, files in memory and the kernel's own. Version 2 and the memory hierarchy of
-version 1 are used.
+The group counts all memory: private, shared, files in memory and the kernel's own. Version 2 and the memory hierarchy
+of version 1 are used.
 """
 
 from __future__ import annotations

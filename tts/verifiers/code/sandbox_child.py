@@ -204,8 +204,6 @@ def restrict(folder: str, readable: list[str]) -> None:
 
     The process may read and execute `readable` paths, use plain devices, and do all in the folder.
 
-    Left are to read and execute `readable` paths, to use plain devices, and all rights in the folder.
-
     Raises:
         RefusedError: Landlock is not available.
     """

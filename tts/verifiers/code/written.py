@@ -2,8 +2,8 @@
 
 All of them run in the process of a program, which states an outcome of each.
 
-They are no evidence about a program that manipulates its tests: it shares its process with them, and could write their
-outcomes itself.
+Such tests are no evidence about a program that manipulates its tests: it shares its process with them, and could write
+their outcomes itself.
 """
 
 from __future__ import annotations

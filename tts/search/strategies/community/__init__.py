@@ -1,7 +1,7 @@
 """Strategies whose properties are tested, and whose gain was not measured.
 
-It was measured neither here nor on pools that others recorded.
+The gain was measured neither here nor on pools that others recorded.
 
-They keep every budget and every law of the contract. What a method is worth on a model is another question, which
-nothing here answers yet. A measurement on a page of `docs/results` brings a method to the others.
+The strategies keep every budget and every law of the contract. What a method is worth on a model is another question,
+which nothing here answers yet. A measurement on a page of `docs/results` brings a method to the others.
 """
