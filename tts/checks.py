@@ -257,7 +257,7 @@ def _rules(cls: type) -> tuple[tuple[str, Rule, bool], ...]:
     """Return the rules of a dataclass: the name of the parameter, its rule, and whether the parameter may be None."""
     found: list[tuple[str, Rule, bool]] = []
     for name in (field.name for field in dataclasses.fields(cls) if field.init):
-        # a subclass may change the default alone
+        # a subclass that gives a parameter another default need not repeat its rule
         annotated = (_rule_in(_hints(base).get(name)) for base in cls.__mro__)
         if (rule := next(filter(None, annotated), None)) is not None:
             found.append((name, *rule))

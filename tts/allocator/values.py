@@ -397,14 +397,16 @@ class Curved:
         return np.where(idle, 0, sizes), np.where(idle, 0, plans), np.where(idle, 0.0, costs), gains
 
     def _more_samples(self, state: ProblemStates, rows: slice) -> tuple[Whole, Floats]:
-        """Return numbers of further plain samples [B], and the gain [rows, B] of each by their curve or their
-        verdicts.
+        """Return numbers of further plain samples [B], and what each number gains for each problem [rows, B].
+
+        Gains follow from the checker's verdicts if it judges samples, else from the curve of plain samples. They are 0
+        where a strategy with other models has answered.
         """
-        known, (sizes, table) = self._over_rates(state, rows), self.model.table(self.plans[0])
+        posterior, (sizes, table) = self._over_rates(state, rows), self.model.table(self.plans[0])
         more, drawn = sizes[1 : MOST + 1], np.minimum(state.samples[rows], MOST)
         if state.checked:
-            return more, known @ (1.0 - (1.0 - RATES[:, None]) ** more)
-        right = known @ table
+            return more, posterior @ (1.0 - (1.0 - RATES[:, None]) ** more)
+        right = posterior @ table
         rise = np.take_along_axis(right, np.minimum(drawn[:, None] + more, MOST), axis=1) - np.take_along_axis(
             right, drawn[:, None], axis=1
         )

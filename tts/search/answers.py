@@ -124,6 +124,10 @@ class Answers:
         return self._by_form[key]
 
     async def _class_by_pairs(self, answer: str) -> int:
+        """Return the class of an answer by comparing it with earlier ones, where the task gives no keys.
+
+        It is that of an answer with the same canonical form, else the first whose answer is equivalent, else a new one.
+        """
         form = (
             self._task.canonical(answer) if len(answer) <= _SHORT else await self._in_time(self._task.canonical, answer)
         )

@@ -524,8 +524,8 @@ class MeteredCalls:
         """See `Calls.next_logprobs`."""
         handles, text = await self._handles(trajectories, self.charge), in_whole_characters(text)
         self._check(text_bound(self._backend, text) * len(handles))
-        laws = await self._read(self._backend.next_logprobs(handles, [text] * len(handles), tokens))
-        return clean_law(laws).reshape(len(handles), len(tokens))
+        logprobs = await self._read(self._backend.next_logprobs(handles, [text] * len(handles), tokens))
+        return clean_law(logprobs).reshape(len(handles), len(tokens))
 
     async def generate(self, prompts: Sequence[Prompt], *, max_tokens: int, sampling: Sampling) -> list[str | None]:
         """See `Calls.generate`."""
@@ -591,10 +591,10 @@ class MeteredCalls:
         """See `Calls.choices`."""
         handles = await self._open_prompts([prompt_in_whole_characters(prompt) for prompt in prompts])
         try:
-            laws = await self._read(self._backend.next_logprobs(handles, [""] * len(handles), tokens))
+            logprobs = await self._read(self._backend.next_logprobs(handles, [""] * len(handles), tokens))
         finally:
             self._backend.release(handles)
-        return clean_law(laws).reshape(len(handles), len(tokens))
+        return clean_law(logprobs).reshape(len(handles), len(tokens))
 
     async def bounded_choices(
         self, prompts: Sequence[Prompt], tokens: Sequence[str]

@@ -552,7 +552,7 @@ class Search:
             raise SearchEnded(self.notes.stop.reason, self.notes.stop)
 
     async def _judge(self, ts: Sequence[Trajectory]) -> None:
-        """Score ended trajectories before `finish` calls a stop rule that uses scores, and for such a rule alone."""
+        """Score ended trajectories before `finish` asks a stop rule that uses scores; without such a rule, none."""
         if self._judged is None:
             return
         role, aggregate = self._judged

@@ -145,12 +145,12 @@ class SharedBudget:
         self._found = {f.name: np.full(count, f.default) for f in dataclasses.fields(Evidence)}
         self._cost = {unit: np.ones(count) for unit in self._total}  # of one more sample
         self._had = np.zeros((count, len(auto.plans())), np.int64)  # the greatest size of each plan
-        self._apart = [answers_alone(parse(text)) for text in auto.plans()]
+        self._answers_alone = [answers_alone(parse(text)) for text in auto.plans()]
         self._length, self._longest = np.ones(count), 0  # tokens of a typical sample of each, and of the longest so far
         # alone: one problem is at work with all that is left; over: that did not pay for a sample
         self._alone = self._over = False
         self._waits = np.zeros(count, np.bool_)
-        self._away = count
+        self._num_away = count
         self._pace = Pace()
         self._allocator: Allocator | None = None
         # samples of one problem; where n is None it is known in the first wave
@@ -195,7 +195,7 @@ class SharedBudget:
         self._waits[place] = True
         self._gate.release()
         try:
-            self._back(mine)
+            self._set_idle(mine)
             return await mine.waiting
         finally:
             mine.waiting, self._waits[place] = None, False
@@ -203,7 +203,7 @@ class SharedBudget:
 
     def leave(self, place: int) -> None:
         """Mark a problem as ended; its account is closed."""
-        self._back(self._places[place])
+        self._set_idle(self._places[place])
 
     def _note(self, place: int, search: Search, found: Evidence) -> None:
         """Keep what a problem has shown, and what a sample of it costs: its own as often as there are any, the typical
@@ -220,15 +220,16 @@ class SharedBudget:
             own = account.paid(unit) + account.reserved(unit) - mine.beside[unit] if n else 0
             cost[place] = (own + 2 * mine.typical[unit]) / (n + 2)
 
-    def _back(self, mine: Place) -> None:
+    def _set_idle(self, mine: Place) -> None:
+        """Note that a problem's search no longer runs; the last one to stop begins the next wave."""
         if not mine.away:
-            return  # it ended while it waited, or the wave ended it
-        self._away -= 1
+            return  # its search ended while it waited for a round, or because the wave gave it none
+        self._num_away -= 1
         mine.away = False
-        if not self._away:
+        if not self._num_away:
             try:
                 self._wave(np.flatnonzero(self._waits))
-            except Exception as failure:  # noqa: BLE001 - it is the error of every problem that waits, not of the last one alone
+            except Exception as failure:  # noqa: BLE001 - every problem that waits fails with it, not the last one alone
                 for each in self._places:
                     if each.waiting is not None and not each.waiting.done():
                         each.waiting.set_exception(failure)
@@ -277,19 +278,20 @@ class SharedBudget:
     def _give(
         self, waiting: Whole, grant: WaveGrant, state: ProblemStates, left: Mapping[str, int], *, timed: bool
     ) -> None:
-        """Share out credit in proportion to what was granted: all that is left, so that it cuts no sample short."""
+        """Share out all credit that is left, so that no sample is cut short; in proportion to what was granted."""
         due = self._due(grant, state)
         served = self._payable(grant, due, state)
         weight = due[served]
+        # whole numbers, so that equal weights get equal credit
         ends = list(itertools.accumulate(max(1, round(w * 2**40 / float(weight.max()))) for w in weight.tolist()))
         shares = {unit: _cut(amount, ends) for unit, amount in left.items()}
-        self._away, self._alone = len(served), len(served) == 1 and not grant.plan[served[0]]
+        self._num_away, self._alone = len(served), len(served) == 1 and not grant.plan[served[0]]
         for number, i in enumerate(served.tolist()):
             place, samples, plan = int(waiting[i]), int(grant.samples[i]), int(grant.plan[i])
             mine, search = self._places[place], self._search(place)
             if plan:
                 mine.spent = {unit: search.account.paid(unit) for unit in self._total}
-            if not self._apart[plan]:
+            if not self._answers_alone[plan]:
                 samples = int(min(samples, self._most - int(self._found["samples"][place])))
             search.account.draw({unit: credit[number] for unit, credit in shares.items()})
             search.notes.timed |= timed

@@ -14,15 +14,15 @@ from tts.types import Solution
 
 
 async def streamed(
-    run: ProblemRun, solved: Callable[[ProblemRun], Coroutine[Any, Any, Solution]]
+    run: ProblemRun, solve: Callable[[ProblemRun], Coroutine[Any, Any, Solution]]
 ) -> AsyncGenerator[Event]:
     """Yield the events of a run as they come; the last one has the solution.
 
-    Closed early, it cancels the search.
+    If the caller closes the generator early, the search is cancelled.
 
     Args:
         run: The run of a problem.
-        solved: Solves the run, in the library's loop.
+        solve: Solves the run, in the library's loop.
 
     Raises:
         TTSError: as `Solver.solve`.
@@ -36,7 +36,7 @@ async def streamed(
         with suppress(RuntimeError):  # the caller's loop is closed
             loop.call_soon_threadsafe(queue.put_nowait, dataclasses.replace(event, nodes=None))
 
-    task = asyncio.ensure_future(LOOP.wait(solved(dataclasses.replace(run, on_event=tell))))
+    task = asyncio.ensure_future(LOOP.wait(solve(dataclasses.replace(run, on_event=tell))))
     task.add_done_callback(lambda _: queue.put_nowait(None))
     try:
         while (event := await queue.get()) is not None:

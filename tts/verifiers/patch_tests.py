@@ -207,13 +207,12 @@ class PatchTests(Verifier):
         return StepScores(whole=share if self.credit == "share" else float(share == 1), note=self._note(passed))
 
     def _note(self, passed: Mapping[str, bool]) -> str:
-        told = f"{sum(passed.values())} of {len(passed)} tests pass"
+        """Return how many tests pass, and the names of those that fail unless the tests are hidden."""
+        count = f"{sum(passed.values())} of {len(passed)} tests pass"
         failing = [name for name, passes in passed.items() if not passes]
-        return (
-            f"{told}."
-            if self.hidden is not None or not failing
-            else f"{told}; tests that fail: {', '.join(failing[:_NAMED])}."
-        )
+        if self.hidden is not None or not failing:
+            return f"{count}."
+        return f"{count}; tests that fail: {', '.join(failing[:_NAMED])}."
 
 
 def judge_results(results: Mapping[str, Result], root: Mapping[str, Result], *, new: bool) -> dict[str, bool]:

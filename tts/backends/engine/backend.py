@@ -415,8 +415,9 @@ class EngineBackend(StateBackend[PathState]):
     def _with_logits(
         self, node: KVNode, ids: Ids, first: int, future: CallFuture, compute: Callable[[list[Floats]], Any]
     ) -> None:
-        """Set the result that `compute` returns for the logits after the node (0) and each token of a text, from
-        `first` on.
+        """Set the result that `compute` returns for the logits at places of a text, from place `first` on.
+
+        Place 0 is after the node, and place i after the text's i-th token.
         """
         size = len(node.tokens)
         jobs: list[PrefillJob] = []

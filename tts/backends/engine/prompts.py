@@ -99,9 +99,9 @@ class PromptReads:
     def __init__(self, prompts: Sequence[Ids], top: int) -> None:
         self._top = top
         self._prompts: list[list[Piece]] = []
-        first: dict[Ids, Piece] = {}
+        roots: dict[Ids, Piece] = {}
         for place, ids in enumerate(prompts):
-            below, pieces = first, list[Piece]()
+            below, pieces = roots, list[Piece]()
             for start in range(0, len(ids), PIECE):
                 tokens = ids[start : start + PIECE]
                 piece = below.setdefault(tokens, Piece(tokens, pieces[-1] if pieces else None))
@@ -109,6 +109,7 @@ class PromptReads:
                 pieces.append(piece)
                 below = piece.below
             self._prompts.append(pieces)
+        # of each prompt, the pieces that are still to be read
         self._missing = [sum(self._num_read(piece) > 0 for piece in pieces) for pieces in self._prompts]
         self._seconds = [0.0] * len(prompts)
 

@@ -101,7 +101,7 @@ class View:
         self._runner = runner
         self._template = template
         self._prompt = tuple(prompt)
-        self._likely = isinstance(template.readout, LikelihoodReadout)
+        self._by_likelihood = isinstance(template.readout, LikelihoodReadout)
         self._root: _StepNode | None = None
 
     def score(self, steps: Sequence[Piece], done: Done) -> None:
@@ -112,32 +112,35 @@ class View:
             done: Called with the readings of the steps.
 
         Raises:
-            PromptTooLong: the path passes the process model's context; nothing has been computed.
+            PromptTooLong: the path is longer than the process model's context; nothing has been computed.
             ConfigError: a step has no token, or an unknown one; nothing has been computed.
         """
         known = self._known_nodes(steps)
         fresh = [(piece, self._template.tokens(piece)) for piece in steps[len(known) :]]
         last = known[-1] if known else self._root
-        start = last.node.end if last else 0
-        self._check(start + self._likely if last else len(self._prompt), [ids for _, ids in fresh])
-        prompt = 0
+        reused = last.node.end if last else 0
+        # the nodes of a likelihood end one token early
+        before = reused + self._by_likelihood if last else len(self._prompt)
+        self._check(before, [ids for _, ids in fresh])
+        prompt_tokens = 0
         if self._root is None and fresh:
-            read = self._prompt[:-1] if self._likely else self._prompt
-            self._root, prompt = _StepNode(self._runner.tree.add(None, read, CACHED), self._prompt[-1]), len(read)
+            read = self._prompt[:-1] if self._by_likelihood else self._prompt
+            self._root = _StepNode(self._runner.tree.add(None, read, CACHED), self._prompt[-1])
+            prompt_tokens = len(read)
             self._root.logprob = 0.0
-        computed, chain = prompt, list(known)
+        computed, chain = prompt_tokens, list(known)
         for piece, ids in fresh:
             above = chain[-1] if chain else self._root
             assert above is not None, "a step has a prompt above it"
             begun, more = _find_beginning(above, piece, ids)
-            computed, start = computed + len(more), start + len(ids) - len(more)
-            tokens = (begun.last, *more[:-1]) if self._likely else more
+            computed, reused = computed + len(more), reused + len(ids) - len(more)
+            tokens = (begun.last, *more[:-1]) if self._by_likelihood else more
             step = above.below[piece] = _StepNode(self._runner.tree.add(begun.node, tokens, CACHED), more[-1])
             chain.append(step)
             self._read(above, begun, step, piece)
 
         def ended(readings: Readings, seconds: float, failure: Failed) -> None:
-            done(ViewReadings(readings, computed, prompt, start, seconds, failure))
+            done(ViewReadings(readings, computed, prompt_tokens, reused, seconds, failure))
 
         _when_read(chain, ended)
 
@@ -191,7 +194,7 @@ class View:
                 step.reading = float(readout(found[-1:])[0])
 
         def done(job: PrefillJob) -> None:
-            if self._likely and job.failure is None and begun.logprob is None:
+            if self._by_likelihood and job.failure is None and begun.logprob is None:
                 # jobs end in their order, so what stands above the step was read before, or failed
                 job.failure = begun.failure
             step.take(job, read)
@@ -203,7 +206,9 @@ class View:
                 self._runner.tree.release(step.node)
 
         node, size = self._runner.tree.retain(step.node), len(step.node.tokens)
-        self._runner.add_prefill(PrefillJob(node, size, 0 if self._likely else size - 1, done, logits=readout.logits))
+        self._runner.add_prefill(
+            PrefillJob(node, size, 0 if self._by_likelihood else size - 1, done, logits=readout.logits)
+        )
 
 
 def _find_beginning(above: _StepNode, piece: Piece, ids: tuple[int, ...]) -> tuple[_StepNode, tuple[int, ...]]:

@@ -271,7 +271,8 @@ class OpenAIBackend(Backend):
         Nothing is computed until a row is requested.
 
         Raises:
-            PromptTooLong: a prompt leaves no room. EngineError: the server does not return its tokens.
+            PromptTooLong: a prompt leaves no room in the context.
+            EngineError: the server does not return the tokens of a prompt.
         """
         if self.capabilities.mode != "tokens":
             return [Reply(ServerHandle(prompt, (), "", ""), 0) for prompt in prompts]

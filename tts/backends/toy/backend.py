@@ -218,14 +218,15 @@ class ToyBackend(Backend):
         )
 
     def _draw(self, handle: ToyHandle, sampling: Sampling, u: float) -> tuple[str, float, float]:
-        """Return the token at a place where several may stand, its log-probability, and that under the sampling."""
+        """Draw a token where several are possible; return it, its log-probability, and the one under the sampling."""
         key = (sampling, handle.round if handle.step < len(handle.steps) else "thought" if handle.thought else "answer")
         if (edges := self._edges.get(key)) is None:
             edges = self._edges[key] = self._filter(self._outcomes(handle), sampling)
-        _, outcome, logprob, drawn = next(one for one in edges if u < one[0])
+        _, outcome, logprob, by_sampling = next(one for one in edges if u < one[0])
         if isinstance(outcome, str):
-            return outcome, logprob, drawn
-        return str(handle.value + handle.steps[handle.step] + outcome), logprob, drawn
+            return outcome, logprob, by_sampling
+        # an offset from the right result
+        return str(handle.value + handle.steps[handle.step] + outcome), logprob, by_sampling
 
     def _outcomes(self, handle: ToyHandle) -> tuple[tuple[int | str, float], ...]:
         """Return what may stand at a place that is random, with probabilities: an offset of a result, or a word."""

@@ -69,15 +69,15 @@ def gains(tree: LevelTree, rewards: Numbers, charge: float) -> tuple[Numbers, Nu
 def best_leaves(
     tree: LevelTree, rewards: Numbers, charge: float, clusters: Indices | None, bonus: float, seconds: float
 ) -> KeptLeaves | str:
-    """Return the leaves to keep, at least one, and their ancestors; or, where no optimum was found, why.
+    """Return the leaves to keep, at least one, and their ancestors; or the solver's message if it found no optimum.
 
     Args:
         tree: The nodes of the level, with N leaves.
         rewards: As in `gains`.
         charge: As in `gains`.
-        clusters: [N], of each leaf, from 0; None: nothing is earned by covering them.
-        bonus: The bonus for covering all of them (lambda_d).
-        seconds: Most of the solver's.
+        clusters: [N], the number of each leaf's cluster, from 0; None: covering clusters earns nothing.
+        bonus: What keeping a leaf of every cluster earns (lambda_d).
+        seconds: The longest that the solver may take.
     """
     num_leaves, num_nodes = len(tree.leaf_costs), len(tree.node_costs)
     num_clusters = 0 if clusters is None else int(clusters.max()) + 1

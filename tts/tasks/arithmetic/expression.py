@@ -101,7 +101,7 @@ def parse(written: str) -> Expression:
         ConfigError: the text is no expression of whole numbers with + - * and parentheses, or a huge one; the message
             names the place.
     """
-    # as it is shown, so that places are those that are seen
+    # with single spaces, as messages show it: the place that a message names can be counted there
     return _ExpressionReader(" ".join(written.translate(_SIGNS).split())).read()
 
 

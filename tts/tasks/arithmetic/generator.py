@@ -178,16 +178,13 @@ def problems(difficulty: Difficulty, split: Split, seed: int, start: int = 0) ->
 
 
 def _plain(difficulty: Difficulty, rng: np.random.Generator) -> Drawn | None:
+    """Draw a problem without a story; None: a step of it is out of bounds."""
     weights = np.array([_WEIGHTS[operator] for operator in difficulty.operators])
     shape = _tree if difficulty.parentheses else _flat
     made = shape(difficulty, rng, weights / weights.sum(), difficulty.operations)
-    return (
-        None
-        if made is None
-        else Drawn(text(made), made, difficulty)
-        if _within(steps(made), difficulty.digits)
-        else None
-    )
+    if made is None or not _within(steps(made), difficulty.digits):
+        return None
+    return Drawn(text(made), made, difficulty)
 
 
 def _tree(difficulty: Difficulty, rng: np.random.Generator, weights: np.ndarray, count: int) -> Expression | None:

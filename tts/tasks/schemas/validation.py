@@ -67,7 +67,7 @@ class Schema:
             raise ConfigError(f"schema is {shown(schema)}, but must be JSON: {failure}") from None
         self.schema: dict[str, Any] = json.loads(self.text)
         self._validator, self.facts = compile_schema(self.text)
-        self._verdicts: BoundedCache[str, bool | str] = BoundedCache(1_024)  # of workers
+        self._verdicts: BoundedCache[str, bool | str] = BoundedCache(1_024)  # those of workers, by text
 
     def is_valid(self, value: Any, allowance: Allowance | None = None) -> bool:
         """Whether a value is valid.

@@ -147,7 +147,7 @@ def check_filters(filters: Filters, form: str, used: Collection[str], *, masks: 
         masks: Whether its rows have masks of tokens.
 
     Raises:
-        ConfigError: There is one.
+        ConfigError: A filter would be ignored, or cannot be followed.
     """
     for one in fields(filters):
         if getattr(filters, one.name) != one.default and one.name not in used:

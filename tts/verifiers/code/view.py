@@ -44,7 +44,7 @@ def _resolve(path: str, links: dict[str, str]) -> str:
     """Return a path without symbolic links, and note those on the way."""
     done, left = "/", [part for part in os.path.normpath(path).split("/") if part]
     while left:
-        step = os.path.join(done, left.pop(0))  # noqa: PTH118 - texts, as links have them
+        step = os.path.join(done, left.pop(0))  # noqa: PTH118 - strings, as os.readlink gives them
         if os.path.islink(step) and len(links) < 1000:  # noqa: PTH114
             links[step] = os.readlink(step)  # noqa: PTH115
             target = os.path.normpath(os.path.join(done, links[step]))  # noqa: PTH118
