@@ -53,8 +53,9 @@ def check_part(part: Any, base: type, what: str, awaited: str = "") -> None:
 
 @functools.lru_cache(maxsize=256)
 def _check_methods(cls: type, base: type, awaited: str) -> None:
-    """Check each method that both classes have. A closure may return the coroutine of the function that it wraps, so it
-    is let through.
+    """Check each method that both classes have.
+
+    A closure passes, because it may return the coroutine of the function that it wraps.
     """
     for name, contract in inspect.getmembers(base, inspect.isfunction):
         method = inspect.unwrap(getattr(cls, name))
@@ -83,8 +84,9 @@ def _check_methods(cls: type, base: type, awaited: str) -> None:
 
 
 def _takes(given: inspect.Signature, contract: FunctionType, *, is_bound: bool) -> bool:
-    """Return whether a method takes the arguments of its contract, in their order or by name; `is_bound`: also the
-    object itself.
+    """Return whether a method takes the arguments of its contract, in their order or by name.
+
+    With `is_bound` the object itself is an argument, too.
     """
     _, *parameters = inspect.signature(contract).parameters.values()
     place = (None,) if is_bound else ()
@@ -254,7 +256,10 @@ def check_parameters(part: Any) -> None:
 
 @functools.lru_cache(maxsize=256)
 def _rules(cls: type) -> tuple[tuple[str, Rule, bool], ...]:
-    """Return the rules of a dataclass: the name of the parameter, its rule, and whether the parameter may be None."""
+    """Return the rules of a dataclass.
+
+    A rule comes with the name of its parameter, and whether the parameter may be None.
+    """
     found: list[tuple[str, Rule, bool]] = []
     for name in (field.name for field in dataclasses.fields(cls) if field.init):
         # a subclass that gives a parameter another default need not repeat its rule
@@ -275,8 +280,9 @@ def _rule_in(hint: Any) -> tuple[Rule, bool] | None:
 
 @functools.lru_cache(maxsize=256)
 def _hints(cls: type) -> dict[str, Any]:
-    """Return the annotations of a class; a name that is imported for types alone, or is local to a function, stands for
-    Any.
+    """Return the annotations of a class.
+
+    Any stands for a name that is imported for types alone, or is local to a function.
     """
     unknown: dict[str, Any] = {}
     while True:

@@ -65,8 +65,9 @@ def _parameters(of: type) -> list[str]:
 
 
 def _entries(of: type, names: Sequence[str]) -> dict[str, str]:
-    """Return what the docstring of a class itself says of parameters. An entry may be about several, and follow another
-    on its line.
+    """Return the texts of parameters in the docstring of a class itself.
+
+    An entry may be about several parameters, and follow another on its line.
     """
     section = _SECTION.search(inspect.cleandoc(of.__dict__.get("__doc__") or "") + "\n")
     if section is None or not names:

@@ -204,7 +204,10 @@ def _is_module(name: str) -> bool:
 
 
 def _check_not_hidden(what: str, module: str) -> None:
-    """Refuse a module where the current folder, of which modules are imported, has another one of that name."""
+    """Refuse a module where the current folder has another one of that name.
+
+    Modules are imported from that folder.
+    """
     top = module.partition(".")[0]
     here = next((path for path in (Path(f"{top}.py"), Path(top, "__init__.py")) if path.is_file()), None)
     if here is None or not _imports_from_here():
@@ -312,8 +315,9 @@ def _name_of(cls: type, tables: tuple[Registry, ...]) -> str:
 
 @functools.lru_cache(maxsize=256)
 def _fields_of(cls: type) -> tuple[dataclasses.Field[Any], ...] | None:
-    """Return the fields of a dataclass that are all its parameters; None: its parameters are not known from its
-    objects.
+    """Return the fields of a dataclass that are all its parameters.
+
+    None stands for a class whose parameters are not known from its objects.
     """
     if not dataclasses.is_dataclass(cls):
         return None

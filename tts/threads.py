@@ -43,7 +43,10 @@ def apart_if_forked(fn: Callable[..., T], *args: Any, **named: Any) -> T:
 
 
 class _Postponed(BaseException):
-    """A function has to wait, so `call_or_postpone` calls it again in a thread. No guard of `Exception` catches it."""
+    """A function has to wait, so `call_or_postpone` calls it again in a thread.
+
+    No guard of `Exception` catches it.
+    """
 
 
 _POSTPONES: ContextVar[bool] = ContextVar("postpones", default=False)

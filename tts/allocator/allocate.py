@@ -147,7 +147,10 @@ class Allocator:
 
     @staticmethod
     def _spread(state: ProblemStates, nothing: WaveGrant) -> WaveGrant:
-        """Return one sample for each problem that has fewest, as far as what is left pays; more where time presses."""
+        """Return one sample for each problem that has fewest, as far as what is left pays.
+
+        It is more than one where time presses.
+        """
         behind = state.open & (state.samples == state.samples[state.open].min())
         served = behind & (np.cumsum(behind * state.cost) <= state.left)
         if not served.any():

@@ -234,8 +234,9 @@ class Auto(Strategy):
         return Round(int(grant.samples[0]), plan, why)
 
     def _direct(self, search: Search, found: Evidence, left: float) -> Round | None:
-        """Return the search that a problem begins with in place of pilots; None: it begins with pilots, or has
-        begun.
+        """Return the search that a problem begins with in place of pilots.
+
+        None stands for a problem that begins with pilots, or has begun.
         """
         if self.model is None or self.pilots is not None or self.mean is not None or found.samples or found.checked:
             return None
@@ -259,8 +260,9 @@ class Auto(Strategy):
         return False
 
     def _size(self, search: Search, step: Round) -> Strategy:
-        """Return the strategy of a round with its size. The number of samples of another model is what the grant
-        pays.
+        """Return the strategy of a round with its size.
+
+        The number of samples of another model is what the grant pays.
         """
         strategy = parse(self.plans()[step.plan]).strategy
         if not isinstance(strategy, BestOfN):  # without a width it would spend all that is left
@@ -274,7 +276,9 @@ class Auto(Strategy):
         return dataclasses.replace(strategy, n=strategy.n or max(1, round(step.samples * own / max(1, other))))
 
     async def _run_alone(self, search: Search, step: Round) -> Sequence[Candidate]:
-        """Run the strategy of a first round as it is without `auto`: by the whole budget, which fills in its size.
+        """Run the strategy of a first round as it is without `auto`.
+
+        It runs by the whole budget, which fills in its size.
 
         Raises:
             SearchEnded: The budget of the problem, the time or a stop rule ended it.
@@ -321,7 +325,9 @@ class Auto(Strategy):
             await search.complete([search.root], n=samples)
 
     async def _find(self, search: Search, others: Collection[int]) -> Evidence:
-        """Return the evidence from plain samples, with their scores if the selection needs all of these in any case.
+        """Return the evidence from plain samples.
+
+        It has their scores if the selection needs all of these in any case.
 
         Args:
             search: The search.
@@ -355,8 +361,9 @@ class Auto(Strategy):
         return dataclasses.replace(found, checked=True, solved=accepted)
 
     async def _probe(self, search: Search) -> float:
-        """Return the estimate from the prompt by the performance model's probe; NaN without a probe or a hidden
-        state.
+        """Return the estimate from the prompt by the performance model's probe.
+
+        It is NaN without a probe or a hidden state.
         """
         probe = None if self.model is None else shipped.load(self.model).probe
         if probe is None:
@@ -494,8 +501,9 @@ def _is_bounded(strategy: Strategy) -> bool:
 
 
 def _place_of(chosen: Sequence[Candidate], candidates: Sequence[Candidate], first: int) -> slice:
-    """Return where the candidates stand that a strategy returned; all from the first one on, where others stand between
-    them.
+    """Return the place of the candidates that a strategy returned.
+
+    Where others stand between them, it is that of all from the first one on.
     """
     nodes = {c.trajectory.node for c in chosen}
     places = [place for place in range(first, len(candidates)) if candidates[place].trajectory.node in nodes]
@@ -520,7 +528,10 @@ def _mean(values: Iterable[float]) -> float:
 
 @lru_cache(maxsize=8)
 def _values(known: PerformanceModel | None, room: int | None, guess: Guess | None, *, twins: bool) -> Values:
-    """Return the values of samples by a performance model, otherwise by `room` votes; None: by a checker's verdicts."""
+    """Return the values of samples by a performance model, otherwise by `room` votes.
+
+    None as `room` stands for a checker's verdicts.
+    """
     population = Population.beta() if known is None else known.population
     if twins and known is None and room is not None:
         population = population.with_twins()

@@ -82,8 +82,9 @@ def fitting(
 
 
 def _may_fit(name: str, model: str) -> bool:
-    """Return whether one that ships may be of a policy. Those of others are not loaded, and so pydantic is not imported
-    for them.
+    """Return whether a model that ships may be of a policy.
+
+    Models of other policies are not loaded, and so pydantic is not imported for them.
     """
     path = FOLDER / f"{name}.json"
     try:

@@ -117,8 +117,9 @@ def _read(table: Floats | NDArray[np.float32], leader: Whole, second: Whole, sam
 
 
 def _marginals(population: Population, most: int) -> tuple[Floats, Floats]:
-    """Return the chance of one row of samples in each state, and of that with the leading answer right; [N+1, N+1,
-    N//2+1].
+    """Return the chance of one row of samples in each state, [N+1, N+1, N//2+1].
+
+    The second result is the chance of that with the leading answer right.
     """
     power = np.arange(most + 1)
     right, lure, lone = (
@@ -165,7 +166,10 @@ def _next(seen: Floats, value: Floats, n: int) -> Floats:
 
 
 def _crossing(gain: Floats) -> Floats:
-    """Return the price at which the gain of going on, which falls with the price, reaches 0; [..., K] to [...]."""
+    """Return the price at which the gain of going on reaches 0; [..., K] to [...].
+
+    The gain falls with the price.
+    """
     positive = gain > _LEAST_GAIN
     last = positive.sum(axis=-1) - 1
     at = np.clip(last, 0, len(PRICES) - 2)

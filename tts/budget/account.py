@@ -150,8 +150,9 @@ class Account(HintsKeywords):
         self._changes_before = {unit: owner._changes[unit] for unit, owner in self._shared.items()}
 
     def _payers_of(self, unit: str) -> tuple[Account, ...]:
-        """Return the accounts in which an amount is held: this one, and those above it up to the first that limits the
-        unit.
+        """Return the accounts in which an amount is held.
+
+        They are this one, and those above it up to the first that limits the unit.
         """
         for place, account in enumerate(self._chain):
             if unit in account._books.limits:

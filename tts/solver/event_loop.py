@@ -97,8 +97,9 @@ class LoopThread:
         self._reset()
 
     def _end_thread(self) -> None:
-        """End the loop's thread before the interpreter ends: what is killed in the middle of a model's code takes the
-        process with it.
+        """End the loop's thread before the interpreter ends.
+
+        A thread that is killed in the middle of a model's code takes the process with it.
         """
         if self._loop is not None and self._thread is not None and self._thread.is_alive():
             self._over = True
@@ -210,8 +211,9 @@ class LoopThread:
                 last = escaped
 
     def _fail_calls(self, escaped: BaseException) -> None:
-        """End every call under way: the one that cannot go on may be any. A call that ended with what escaped raises
-        just that.
+        """End every call under way, because the one that cannot go on may be any.
+
+        A call that ended with what escaped raises just that.
         """
         for future, task in list(self._calls.items()):
             if task.done():

@@ -212,8 +212,9 @@ class ModelCache:
 
 
 class _BackendsByRole(dict[str, Backend]):
-    """Backends by role. Which roles a strategy writes with shows only when it runs: one without a model is refused
-    then.
+    """Backends by role.
+
+    The roles that a strategy writes with show only when it runs: one without a model is refused then.
     """
 
     def __missing__(self, role: str) -> Backend:
@@ -278,8 +279,9 @@ def _load(record: ModelRecord, probe_s: float | None = None) -> Backend:
 
 
 def _unknown_option(load: Callable[..., Any], record: ModelRecord) -> ConfigError | None:
-    """Return the error for an option that a backend does not have; None where it has options, and takes them all or
-    any.
+    """Return the error for an option that a backend does not have.
+
+    None stands for a backend that has options, and takes them all or any.
     """
     taken = inspect.signature(load).parameters
     known = set(taken) - {"record"}

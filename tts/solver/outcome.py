@@ -84,8 +84,9 @@ def decision_of(rule: StopRule, candidates: Sequence[Candidate]) -> StopDecision
 
 
 async def _await_part(call: Callable[[], Any], what: Callable[[], str]) -> Any:
-    """Call a part's method and await what it returns; whatever else than an end of the search it raises, is the part's
-    failure.
+    """Call a part's method and await what it returns.
+
+    Whatever it raises is the part's failure, except an end of the search.
     """
     with Blame(what, passes=(SearchEnded, Exhausted)):
         made = call()
@@ -229,8 +230,9 @@ def _endless_thoughts(candidates: Sequence[Candidate]) -> list[str]:
 
 
 def _left_over(search: Search, outcome: SearchOutcome, *, explained: bool) -> list[str]:
-    """Return the warning that much of the budget is left, because it may not pay another solution to its end, or its
-    score.
+    """Return the warning that much of the budget is left.
+
+    It may not pay another solution to its end, or its score.
 
     Args:
         search: The search.

@@ -427,8 +427,9 @@ class ProblemRun:
         )
 
     async def _explore(self, search: Search, outcome: SearchOutcome) -> None:
-        """Run the strategy to its end, whichever way it ends; then rows that are open become candidates, which were cut
-        short.
+        """Run the strategy to its end, whichever way it ends.
+
+        Then rows that are open become candidates, which were cut short.
         """
         first, mistake = 0, None
         try:
@@ -453,7 +454,10 @@ class ProblemRun:
                 outcome.stopped_by = what  # whichever way the strategy ended, it has nothing for this reason
 
     async def _attempt(self, search: Search, outcome: SearchOutcome) -> ConfigError | None:
-        """Run the strategy, and complete what was held back for; return a mistake before which nothing was spent."""
+        """Run the strategy, and complete what was held back for.
+
+        Returned is a mistake before which nothing was spent.
+        """
         try:
             with blame_unnamed():
                 strategy = self.plan.strategy.size(
@@ -532,8 +536,9 @@ class ProblemRun:
         return selected
 
     def _apply_risk(self, selected: Selected, outcome: SearchOutcome) -> Selected:
-        """Return a choice without its answer where the risk does not allow it; a vote in place of the selection was not
-        calibrated.
+        """Return a choice without its answer where the risk does not allow it.
+
+        A vote in place of the selection was not calibrated.
         """
         if self.risk is None or not selected.answers:
             return selected
@@ -645,7 +650,10 @@ def _never(candidate: Candidate, agreeing: int) -> bool:
 
 
 def _reporter(run: ProblemRun, on_event: Callable[[Event], None]) -> Callable[[Search], None]:
-    """Return what reports the progress of a search; its events have no more of the problem than a strategy may read."""
+    """Return a function that reports the progress of a search.
+
+    Its events have no more of the problem than a strategy may read.
+    """
     told = [0]  # candidates
 
     def report(search: Search) -> None:
@@ -761,8 +769,9 @@ def _check_strategy(strategy: Strategy, needs: Needs, policy: Backend, task: Tas
 def _check_models(
     strategy: Strategy, needs: Needs, backends: Mapping[str, Backend], limits: Mapping[str, float]
 ) -> None:
-    """Refuse a strategy whose models beside the policy are missing, lack what it uses of them, or cannot be compared
-    under the budget.
+    """Refuse a strategy whose models beside the policy do not fit.
+
+    They are missing, lack what it uses of them, or cannot be compared under the budget.
 
     Raises:
         ConfigError: A role has no model, or the budget does not limit the unit in which models are compared.

@@ -543,7 +543,10 @@ def _thresholds(risk: float | None, calibration: Any) -> Thresholds | None:
 
 
 def _first_seconds(budget: Budget | Account, servers: Mapping[str, ModelRecord]) -> float | None:
-    """Return the seconds of the first budget; a ConfigError where servers' models lack rates for what it limits."""
+    """Return the seconds of the first budget.
+
+    A ConfigError is raised where servers' models lack rates for what it limits.
+    """
     check_rates(budget.limits, {role: (record.backend, registry.rates(record)) for role, record in servers.items()}, {})
     return (isinstance(budget, Account) and budget.seconds_left) or budget.limits.get("seconds")
 

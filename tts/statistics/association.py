@@ -130,7 +130,10 @@ def clustered_correlation(
 
 
 def _quotient(n: Floats, xx: Floats, yy: Floats, xy: Floats) -> Floats:
-    """Return correlations from sums of squares and products about their means, [R]; NaN where one does not vary."""
+    """Return correlations from sums of squares and products about their means, [R].
+
+    A correlation is NaN where one side does not vary.
+    """
     varied = np.minimum(xx, yy) > _NO_SPREAD * n
     return ratio(xy, np.where(varied, np.sqrt(np.maximum(xx * yy, 0)), 0))
 

@@ -273,8 +273,9 @@ def _fit_law(
 
 
 def _least_squares(law: _Law, k: Floats, curves: Floats) -> Floats:
-    """Return the places [R, 2] of least squared distance to each curve, by Levenberg's and Marquardt's method, all at
-    once.
+    """Return the places [R, 2] of least squared distance to each curve, all at once.
+
+    The method is Levenberg's and Marquardt's.
 
     Source: Marquardt, "An algorithm for least-squares estimation of nonlinear parameters" (1963).
     """

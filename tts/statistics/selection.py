@@ -159,8 +159,9 @@ def weighted_at_k(
 
 
 def _wins(own: int, others: Whole, silent: int, most: int) -> Floats:
-    """Return, for each number of samples up to `most`, the chance that a class is the most frequent; ties are shared
-    evenly.
+    """Return, for each number of samples up to `most`, the chance that a class is the most frequent.
+
+    Ties are shared evenly.
 
     Args:
         own: Samples of the class.

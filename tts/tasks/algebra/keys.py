@@ -72,8 +72,9 @@ def _key(text: str, depth: int, *, inner: bool = False) -> str:
 
 
 def _one(text: str, parts: Parts, depth: int, *, inner: bool) -> str:
-    """Return the key of a text that is no bare list: intervals, a relation, a collection in brackets, a ratio or an
-    expression.
+    """Return the key of a text that is no bare list.
+
+    It is intervals, a relation, a collection in brackets, a ratio or an expression.
     """
     if (found := _intervals(text)) is not None:
         return found if isinstance(found, str) else relations.key_of(found)
@@ -167,8 +168,9 @@ def _ratio(text: str) -> str:
 
 
 def _with_matrices(text: str, depth: int) -> str:
-    r"""Return the key of an answer with matrices, nested lists or cases; a relation has the key of its right side, as
-    of any value.
+    r"""Return the key of an answer with matrices, nested lists or cases.
+
+    A relation has the key of its right side, as of any value.
     """
     if (cases := _CASES.fullmatch(text)) is not None:
         return _cases(cases[1], depth)

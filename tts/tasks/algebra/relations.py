@@ -61,7 +61,10 @@ def _difference(left: Node, right: Node) -> Node:
 
 
 def _solve(difference: Node, name: str, point: int) -> tuple[Value, Value] | None:
-    """Return the zero and the slope of an expression that is linear in a variable, at a point; None where it is not."""
+    """Return the zero and the slope of an expression that is linear in a variable, at a point.
+
+    None stands for an expression that is not linear.
+    """
     at_0, at_1, *others = (
         Evaluator(point, given={name: value}).value(difference) for value in (Fraction(0), Fraction(1), *_ON_THE_LINE)
     )
@@ -141,8 +144,9 @@ def _call(node: Node) -> frozenset[str]:
 
 
 def _proportions(difference: Node, *, signed: bool = False) -> str:
-    """Return a text that is equal for expressions that are multiples of each other, by a positive number where
-    `signed`.
+    """Return a text that is equal for expressions that are multiples of each other.
+
+    With `signed` the multiple is by a positive number.
     """
     values = [Evaluator(point).value(difference) for point in range(POINTS)]
     first = values[0]
