@@ -81,8 +81,9 @@ class _Said:
         self._over = False
 
     async def collect(self, function: Callable[[str], Any], texts: Sequence[str], seconds: float | None) -> None:
-        """Call the function for each text in a worker thread, so that the event loop is not blocked, until the time has
-        run out.
+        """Call the function for each text in a worker thread, until the time has run out.
+
+        The event loop is not blocked.
         """
 
         def work() -> None:
