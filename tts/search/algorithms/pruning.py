@@ -69,7 +69,9 @@ def gains(tree: LevelTree, rewards: Numbers, charge: float) -> tuple[Numbers, Nu
 def best_leaves(
     tree: LevelTree, rewards: Numbers, charge: float, clusters: Indices | None, bonus: float, seconds: float
 ) -> KeptLeaves | str:
-    """Return the leaves to keep, at least one, and their ancestors; or the solver's message if it found no optimum.
+    """Return the leaves to keep, at least one, and their ancestors.
+
+    If the solver found no optimum, its message is returned.
 
     Args:
         tree: The nodes of the level, with N leaves.
