@@ -261,19 +261,19 @@ def hint_keywords(function: Function) -> Function:
     if inspect.iscoroutinefunction(function):
 
         @functools.wraps(function)
-        async def awaited(*args: Any, **given: Any) -> Any:
+        async def check_and_await(*args: Any, **given: Any) -> Any:
             check_keywords(name, function, given)
             return await function(*args, **given)
 
-        return cast("Function", awaited)
+        return cast("Function", check_and_await)
 
     @functools.wraps(function)
-    def called(*args: Any, **given: Any) -> Any:
+    def check_and_call(*args: Any, **given: Any) -> Any:
         if given:
             check_keywords(name, function, given)
         return function(*args, **given)
 
-    return cast("Function", called)
+    return cast("Function", check_and_call)
 
 
 def hint_methods(of: Class) -> Class:

@@ -84,7 +84,7 @@ class BatchQueue:
             return
         if self._pool is None:
             self._work(jobs, _call)
-            self._after()
+            self._start_next()
             return
         loop = asyncio.get_running_loop()
 
@@ -93,7 +93,7 @@ class BatchQueue:
                 loop.call_soon_threadsafe(fn, *args)
 
         future = loop.run_in_executor(self._pool, self._work, list(jobs), deliver)
-        future.add_done_callback(lambda _: self._after())
+        future.add_done_callback(lambda _: self._start_next())
 
     def _work(self, jobs: list[Any], deliver: Callable[..., None]) -> None:
         """Execute a batch and drop its jobs, here and not in the loop, which may have ended."""
@@ -109,7 +109,7 @@ class BatchQueue:
         if failure is not None:
             deliver(self._on_failure, running, failure)
 
-    def _after(self) -> None:
+    def _start_next(self) -> None:
         """Start the next batch, if there is one."""
         with self._lock:
             self._busy = bool(self._pending)

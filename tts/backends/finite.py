@@ -24,7 +24,7 @@ def clean_logprobs(values: Sequence[float]) -> tuple[float, ...]:
     Args:
         values: The log-probability of each token. None and NaN are unknown.
     """
-    return _within(values, LEAST_LOGPROB, 0.0)
+    return _clip_values(values, LEAST_LOGPROB, 0.0)
 
 
 def clean_spreads(values: Sequence[Spread]) -> tuple[Spread, ...]:
@@ -36,9 +36,9 @@ def clean_spreads(values: Sequence[Spread]) -> tuple[Spread, ...]:
     """
     if not values:
         return ()
-    top = _within([one.top for one in values], 0.0, -LEAST_LOGPROB)
-    certainty = _within([one.certainty for one in values], 0.0, -LEAST_LOGPROB) or (math.nan,) * len(top)
-    entropy = _within([one.entropy for one in values], 0.0, math.inf) or (math.nan,) * len(top)
+    top = _clip_values([one.top for one in values], 0.0, -LEAST_LOGPROB)
+    certainty = _clip_values([one.certainty for one in values], 0.0, -LEAST_LOGPROB) or (math.nan,) * len(top)
+    entropy = _clip_values([one.entropy for one in values], 0.0, math.inf) or (math.nan,) * len(top)
     return tuple(map(Spread, certainty, top, entropy)) if top else ()
 
 
@@ -51,7 +51,7 @@ def clean_law(values: Sequence[object]) -> NDArray[np.float64]:
     return np.minimum(np.array(values, np.float64), 0.0)
 
 
-def _within(values: Sequence[float], low: float, high: float) -> tuple[float, ...]:
+def _clip_values(values: Sequence[float], low: float, high: float) -> tuple[float, ...]:
     """Return values clipped to a range; none at all if one of them is no number."""
     try:
         if all(low <= value <= high for value in values):

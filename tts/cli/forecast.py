@@ -96,7 +96,7 @@ def _costs(rows: Sequence[RowForecast]) -> dict[str, str]:
     from tts.experiments.run.forecast import total
     from tts.experiments.run.progress import duration
 
-    def told(name: str, form: Callable[[float], str]) -> str:
+    def format_cost(name: str, form: Callable[[float], str]) -> str:
         value = total(getattr(row, name) for row in rows)
         return "unknown" if value is None else form(value)
 
@@ -105,10 +105,10 @@ def _costs(rows: Sequence[RowForecast]) -> dict[str, str]:
     return {
         "cells": f"{sum(row.cells for row in rows):,}",
         "done": f"{sum(row.done for row in rows):,}",
-        "tokens": told("tokens", f"{least}{{:,.0f}}".format),
-        "at most": told("at_most", "{:,.0f}".format),
-        "time": told("seconds", duration),
-        "dollars": told("usd", "${:,.2f}".format),
+        "tokens": format_cost("tokens", f"{least}{{:,.0f}}".format),
+        "at most": format_cost("at_most", "{:,.0f}".format),
+        "time": format_cost("seconds", duration),
+        "dollars": format_cost("usd", "${:,.2f}".format),
     }
 
 

@@ -32,7 +32,7 @@ def print_json(solution: Solution, *, explain: bool = False) -> None:
     """
     record = {
         "answer": solution.answer,
-        "confidence": _known(solution.confidence),
+        "confidence": _finite_or_none(solution.confidence),
         "checked": checked(solution),
         "stopped_by": solution.stopped_by,
         "strategy": solution.strategy,
@@ -53,8 +53,8 @@ def print_json(solution: Solution, *, explain: bool = False) -> None:
 def _candidate(candidate: Candidate) -> dict[str, Any]:
     return {
         "answer": candidate.answer,
-        "score": _known(candidate.scores.get("main", math.nan)),
-        "weight": _known(candidate.weight),
+        "score": _finite_or_none(candidate.scores.get("main", math.nan)),
+        "weight": _finite_or_none(candidate.weight),
         "text": candidate.trajectory.response,
         **({"thought": candidate.trajectory.thought} if candidate.trajectory.thought else {}),
     }
@@ -65,7 +65,7 @@ def _error(error: Exception) -> dict[str, str]:
     return {"type": type(error).__name__, "cause": cause, "hint": hint}
 
 
-def _known(value: float) -> float | None:
+def _finite_or_none(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
@@ -144,10 +144,10 @@ def _rows(solution: Solution) -> list[tuple[str, str, str]]:
     return [
         *rows,
         ("confidence", confidence, ""),
-        ("agreed", f"{_agreed(solution):,} of {total:,} candidate{'' if total == 1 else 's'}", ""),
+        ("agreed", f"{_count_agreeing(solution):,} of {total:,} candidate{'' if total == 1 else 's'}", ""),
         ("tokens in", f"{usage.prompt_tokens:,}", ""),
         ("tokens reused", _UNKNOWN if usage.reused_tokens is None else f"{usage.reused_tokens:,}", ""),
-        ("tokens out", _out(usage), ""),
+        ("tokens out", _format_output(usage), ""),
         ("verifier tokens", f"{usage.verifier_tokens:,}", ""),
         *_rate(solution),
         ("calls", _UNKNOWN if solution.trace is None else f"{len(solution.trace.calls):,}", ""),
@@ -188,14 +188,14 @@ def checked(solution: Solution) -> bool | None:
     return None if accepts is None else accepts(solution.answer)
 
 
-def _agreed(solution: Solution) -> int:
+def _count_agreeing(solution: Solution) -> int:
     """Return how many candidates are in the class of the answer."""
     of_answer = (c.answer_class for c in solution.candidates if c.answer is not None and c.answer == solution.answer)
     winner = next(of_answer, None)
     return 0 if winner is None else sum(c.answer_class == winner for c in solution.candidates)
 
 
-def _out(usage: Usage) -> str:
+def _format_output(usage: Usage) -> str:
     notes = [f"{usage.cancelled_tokens:,} more cancelled"] if usage.cancelled_tokens else []
     notes += [f"{usage.truncated_tokens:,} in solutions cut short"] if usage.truncated_tokens else []
     notes += ["estimated: not reported"] if usage.estimated else []

@@ -177,7 +177,7 @@ def carry_out(
             ended = run_cells(again=retry_failed)
             if batches is not None and ended.unpaid and not ended.interrupted:
                 with ended_by_sigterm(end):
-                    ended = _answered(cast("BatchExecutor", prepared.executor), batches, run_cells, ended)
+                    ended = _answer_batches(cast("BatchExecutor", prepared.executor), batches, run_cells, ended)
             if (left := ended.counts.pending + ended.counts.leased) and ended.interrupted:
                 warn(f"stopped: {left:,} cells are left; what is done is kept, and the same command goes on from here")
             else:
@@ -214,7 +214,7 @@ def _conclude(store: Store, ended: RunSummary, *, is_waited_for: bool) -> None:
         raise typer.Exit(FAILED)
 
 
-def _answered(
+def _answer_batches(
     executor: BatchExecutor, use: BatchUse, run_cells: Callable[[], RunSummary], ended: RunSummary
 ) -> RunSummary:
     """Have batches answer what cells have asked for, and return how the last run of the cells ended.

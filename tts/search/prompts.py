@@ -435,7 +435,7 @@ def check_fork(t: Trajectory, at: int | str, backend: Backend, tree: Tree) -> Fo
         )
         raise ConfigError(f"node {t.node} is {what}, but only a live piece of a path can be forked")
     if isinstance(at, str):
-        return _before(t, at, t.num_tokens - t.parent.num_tokens, metadata_of(backend))
+        return _place_before(t, at, t.num_tokens - t.parent.num_tokens, metadata_of(backend))
     check_int("at", at, 1, optional=False)
     size = t.num_tokens - t.parent.num_tokens
     if at >= size or len(t.token_ids) != size:
@@ -448,7 +448,7 @@ def check_fork(t: Trajectory, at: int | str, backend: Backend, tree: Tree) -> Fo
     return Fork(at, head)
 
 
-def _before(t: Trajectory, text: str, size: int, metadata: BackendMetadata) -> Fork:
+def _place_before(t: Trajectory, text: str, size: int, metadata: BackendMetadata) -> Fork:
     """Return the place before the last occurrence of a text in a node of `size` tokens."""
     head = t.text[: max(0, t.text.rfind(text))] if text else ""
     if not head or size < 2:

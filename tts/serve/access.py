@@ -171,7 +171,7 @@ class Access:
         origin = headers.get("origin", "")
         shared = origin.lower() in self._origins
 
-        async def sent(message: Message) -> None:
+        async def send_message(message: Message) -> None:
             nonlocal begun
             if message["type"] == "http.response.start":
                 begun = True
@@ -187,16 +187,16 @@ class Access:
         try:
             self._check(scope, headers)
             if scope["method"] == "OPTIONS" and shared:
-                await Response(status_code=204, headers=_preflight(headers))(scope, receive, sent)
+                await Response(status_code=204, headers=_preflight(headers))(scope, receive, send_message)
                 return
-            await self._app(scope, receive, sent)
+            await self._app(scope, receive, send_message)
         except Exception as failure:
             told = api_error(failure)
             if told.code == "internal_error":
                 LOG.exception("the request %s failed", number)
             if begun:
                 raise
-            await error_reply(told, scope["path"], number)(scope, receive, sent)
+            await error_reply(told, scope["path"], number)(scope, receive, send_message)
         finally:
             if ACCESS_LOG.isEnabledFor(logging.INFO):
                 _write_access(scope, self._clock() - begun_s)

@@ -97,7 +97,7 @@ async def _items_before(request: Request, name: Any) -> list[Any]:
     """
     if not isinstance(name, str):  # another type is refused as a field
         return []
-    if _running(request, name) is not None or _elsewhere(request, name) is not None:
+    if _running(request, name) is not None or _foreign_response(request, name) is not None:
         raise ApiError(
             409,
             f"previous_response_id is {name[:80]!r}, which still runs",
@@ -154,7 +154,7 @@ async def get_response(request: Request) -> Response:
     """Return a response that is kept, or runs."""
     if (search := _running(request, request.path_params["name"])) is not None:
         return JsonReply(responses.opening(head_of(search), "in_progress"))
-    if (opening := _elsewhere(request, request.path_params["name"])) is not None:
+    if (opening := _foreign_response(request, request.path_params["name"])) is not None:
         return JsonReply(opening)
     return JsonReply((await _find(request)).reply)
 
@@ -185,7 +185,7 @@ async def cancel_response(request: Request) -> Response:
         return JsonReply(
             responses.failure(head_of(search), api_error(search.failure or ApiError(409, "", code="cancelled")))
         )
-    if (opening := _elsewhere(request, request.path_params["name"])) is not None:
+    if (opening := _foreign_response(request, request.path_params["name"])) is not None:
         await _gateway(request).end_elsewhere(
             request.state.client.owner, request.path_params["name"].removeprefix(responses.PREFIX)
         )
@@ -213,7 +213,7 @@ def _running(request: Request, name: str) -> RunningSearch | None:
     return search if search is not None and search.client.owner == request.state.client.owner else None
 
 
-def _elsewhere(request: Request, name: str) -> dict[str, Any] | None:
+def _foreign_response(request: Request, name: str) -> dict[str, Any] | None:
     """Return the client's response that another worker works on, without output; None where there is none."""
     if not name.startswith(responses.PREFIX):
         return None

@@ -105,7 +105,9 @@ class Connections:
         was one.
         """
         waiting = [
-            (one.idle_since, place, one) for place, one in enumerate(self._of(addresses)) if one.idle_since is not None
+            (one.idle_since, place, one)
+            for place, one in enumerate(self._connections_from(addresses))
+            if one.idle_since is not None
         ]
         if not waiting:
             return False
@@ -114,14 +116,14 @@ class Connections:
         longest.on_lost()
         return True
 
-    def _of(self, addresses: Any) -> list[BoundedHttp]:
+    def _connections_from(self, addresses: Any) -> list[BoundedHttp]:
         return [one for address in addresses for one in self._open.get(address, ())]
 
     async def _sweep(self) -> None:
         """End the connections that exceed a time-out, from time to time."""
         while True:
             await asyncio.sleep(_SWEEP_S)
-            for one in self._of(list(self._open)):
+            for one in self._connections_from(list(self._open)):
                 if one.is_overdue(self._limits.head_seconds, self._limits.read_seconds):
                     one.end()
 

@@ -197,7 +197,7 @@ class Gateway:
         order = dataclasses.replace(order, budget=payer.completed(order.budget, named=options.budget is not None))
         order, account = self.pay(client, order)
         search = RunningSearch(self._names(), client, order, self.now())
-        about = self._about(search, show) if self.books.is_shared else {}
+        about = self._foreign_view(search, show) if self.books.is_shared else {}
         try:
             part = self.books.reserve(self.entry(search.number, client, payer, about), amounts_of(order.budget))
         except ApiError as refusal:
@@ -243,7 +243,9 @@ class Gateway:
         }
 
     @staticmethod
-    def _about(search: RunningSearch, show: Callable[[RunningSearch], Mapping[str, Any]] | None) -> dict[str, Any]:
+    def _foreign_view(
+        search: RunningSearch, show: Callable[[RunningSearch], Mapping[str, Any]] | None
+    ) -> dict[str, Any]:
         """Return what other workers show of a search while it runs."""
         response = {} if show is None else {"response": show(search)}
         question = search.question[:_QUESTION]

@@ -37,7 +37,7 @@ async def searches(request: Request) -> Response:
     """List a client's searches."""
     gateway, owner = _gateway_and_owner(request)
     running = [_running(one) for one in reversed(gateway.running.values()) if one.client.owner == owner]
-    running += [_elsewhere(one) for one in gateway.books.under_way(owner)]
+    running += [_foreign_search(one) for one in gateway.books.under_way(owner)]
     await gateway.written()
     ended = await asyncio.to_thread(gateway.archive.recent, owner)
     return JsonReply({"object": "list", "data": [*running, *map(_search_object, ended)]})
@@ -52,7 +52,7 @@ def _running(search: RunningSearch) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _elsewhere(entry: RequestEntry) -> dict[str, Any]:
+def _foreign_search(entry: RequestEntry) -> dict[str, Any]:
     """Return a search that another worker runs, which alone knows what it has spent."""
     about = entry.about
     return {
@@ -82,7 +82,7 @@ async def trace(request: Request) -> Response:
 async def _keep(request: Request) -> Trace:
     gateway, owner = _gateway_and_owner(request)
     if (found := await gateway.kept(gateway.archive.trace, owner, request.path_params["number"])) is None:
-        raise _unknown(request)
+        raise _unknown_request(request)
     return found
 
 
@@ -111,7 +111,7 @@ async def end(request: Request) -> Response:
     if search is not None and search.client.owner == owner:
         search.cancel(ended_by_client())
     elif await gateway.end_elsewhere(owner, number) is None:
-        raise _unknown(request)
+        raise _unknown_request(request)
     return JsonReply({"id": number, "object": "search", "state": "cancelled"})
 
 
@@ -196,7 +196,7 @@ def _gateway_and_owner(request: Request) -> tuple[Gateway, str]:
     return request.app.state.gateway, request.state.client.owner
 
 
-def _unknown(request: Request) -> ApiError:
+def _unknown_request(request: Request) -> ApiError:
     number = request.path_params["number"][:80]
     return ApiError(
         404, f"there is no search {number!r} of this key, or its trace was not kept", code="search_not_found"

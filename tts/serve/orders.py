@@ -379,7 +379,7 @@ def _budget(
     if request.options.budget is not None:
         field, given = "tts.budget", request.options.budget
 
-    def made() -> Budget:
+    def make_budget() -> Budget:
         default = offer.settings, gateway.offers.policy(offer), strategy, request.max_tokens, limits
         budget = within(default_budget(*default) if given is None else budget_of(given), limits.tokens, limits.seconds)
         if not RATED.isdisjoint(budget.limits):
@@ -388,7 +388,7 @@ def _budget(
             )
         return budget
 
-    return of_field(field, made), notes
+    return of_field(field, make_budget), notes
 
 
 def _sampling(

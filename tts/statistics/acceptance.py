@@ -148,14 +148,14 @@ def clustered_ceiling(
         )
     rate = good / np.maximum(total, 1)
 
-    def reached(counts: Floats) -> Floats:
+    def ceiling_of(counts: Floats) -> Floats:
         # none right, or none wrong: nothing of it is accepted
         complete = np.nan_to_num(ratio(counts @ taken, counts @ good))[:, None]
         passes = np.nan_to_num(ratio(counts @ mistaken, counts @ (total - good)))[:, None]
         ends = np.nan_to_num(ratio(complete * rate, complete * rate + passes * (1 - rate)))  # [R, P]
         return (counts * ends).sum(axis=1) / counts.sum(axis=1)
 
-    return bootstrap(reached, len(total), rng, level=level, resamples=resamples, width=4 * max(1, len(total)))
+    return bootstrap(ceiling_of, len(total), rng, level=level, resamples=resamples, width=4 * max(1, len(total)))
 
 
 def _check(**shares: ArrayLike) -> None:

@@ -253,19 +253,19 @@ def _fit_law(
         )
     curves, alike = kinds(curves)
 
-    def placed(counts: Floats) -> tuple[Floats, Floats]:
+    def fit_means(counts: Floats) -> tuple[Floats, Floats]:
         means = counts @ curves / counts.sum(axis=1, keepdims=True)
         return means, _least_squares(law, sizes, means)
 
     estimates = bootstrap_kinds(
-        lambda counts: law.parameters(*placed(counts)),
+        lambda counts: law.parameters(*fit_means(counts)),
         alike,
         rng,
         level=level,
         resamples=resamples,
         width=16 * len(sizes),
     )
-    means, place = placed(alike[None, :].astype(np.float64))
+    means, place = fit_means(alike[None, :].astype(np.float64))
     observed, fitted = means[0], law.values(sizes, place)[0][0]
     spread, missed = float(((observed - observed.mean()) ** 2).sum()), float(((observed - fitted) ** 2).sum())
     r2 = 1 - missed / spread if spread > 1e-12 else math.nan

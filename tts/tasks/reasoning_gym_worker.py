@@ -103,7 +103,7 @@ def mathematics(parse_expr: Callable[..., Any], text: str, *arguments: Any, **op
     return parse_expr(text, *arguments, **options)
 
 
-def _unknown(generator: str, config: dict[str, Any]) -> dict[str, Any] | None:
+def _find_unknown(generator: str, config: dict[str, Any]) -> dict[str, Any] | None:
     """Return what is unknown of a generator and its parameters; None: nothing is."""
     # A mixture of others, made of objects that no configuration can write.
     known = {name: kinds for name, kinds in DATASETS.items() if name != "composite"}
@@ -121,7 +121,7 @@ def make(generator: str, config: dict[str, Any], *, seed: int, limit: int) -> di
 
     An error is {"unknown": …} or {"wrong": …}.
     """
-    if (unknown := _unknown(generator, config)) is not None:
+    if (unknown := _find_unknown(generator, config)) is not None:
         return unknown
     size = max(_SPARE, 2 * limit)
     try:
@@ -164,7 +164,7 @@ def score(reference: str, answer: str) -> float:
 @functools.lru_cache(maxsize=16)
 def _scorer(generator: str, config: str) -> Any:
     parameters = json.loads(config)
-    if (unknown := _unknown(generator, parameters)) is not None:  # the reference may be another person's
+    if (unknown := _find_unknown(generator, parameters)) is not None:  # the reference may be another person's
         raise ValueError(f"{unknown['unknown']} {unknown['name']!r} is unknown")
     return reasoning_gym.create_dataset(generator, **parameters, seed=0, size=1)
 

@@ -72,7 +72,7 @@ def growth(record: Mapping[str, Any], winner: int | None, *, animated: bool = Tr
     radius = max(2.5, min(9, 0.42 * (_TREE - _LEFT) / max(1, sum(not tree.children[node] for node in tree.nodes))))
     turn = min(0.8, _SECONDS / max(1, tree.waves))
 
-    def at(node: int) -> tuple[str, str]:
+    def position(node: int) -> tuple[str, str]:
         return svg.number(x[node]), svg.number(top + depth[node] * _LEVEL)
 
     body = [svg.words(_LEFT, 1.6 * svg.LETTER, svg.cut(record["problem"], 52), "bold")]
@@ -80,7 +80,7 @@ def growth(record: Mapping[str, Any], winner: int | None, *, animated: bool = Tr
         times, fades = f"--t:{svg.number(tree.born[number] * turn)}s", ""
         if node["pruned"]:
             times, fades = f"{times};--p:{svg.number(tree.died[number] * turn + 0.5)}s", ' class="out"'
-        here, above = at(number), None if node["parent"] is None else at(node["parent"])
+        here, above = position(number), None if node["parent"] is None else position(node["parent"])
         edge = "" if above is None else f'<path class="edge" d="M{" ".join(above)}L{" ".join(here)}"/>'
         kind = "node way" if number in way else "node"
         dot = (
@@ -89,10 +89,11 @@ def growth(record: Mapping[str, Any], winner: int | None, *, animated: bool = Tr
         )
         body.append(f'<g{fades} style="{times}">{edge}{dot}</g>')
     if way:
-        line = "L".join(" ".join(at(number)) for number in way)
+        line = "L".join(" ".join(position(number)) for number in way)
         steps = [number for number in way if tree.nodes[number]["parent"] is not None]
         told = [
-            svg.words(_STEPS, float(at(step)[1]) + 6, svg.cut(tree.nodes[step]["text"], 23), "mono") for step in steps
+            svg.words(_STEPS, float(position(step)[1]) + 6, svg.cut(tree.nodes[step]["text"], 23), "mono")
+            for step in steps
         ]
         last = svg.number(tree.waves * turn + 0.5)
         body.append(f'<g style="--t:{last}s"><path class="path" d="M{line}"/>{"".join(told)}</g>')
@@ -193,11 +194,11 @@ def spending(record: Mapping[str, Any]) -> str:
     def across(call: int) -> float:
         return left + (right - left) * call / max(1, len(made) - 1)
 
-    def up(tokens: int) -> float:
+    def y_of(tokens: int) -> float:
         return bottom - (bottom - top) * tokens / highest
 
     def stairs(tokens: Sequence[int]) -> list[tuple[float, float]]:
-        return [(across(x), up(tokens[call])) for call in range(1, len(tokens)) for x in (call - 1, call)]
+        return [(across(x), y_of(tokens[call])) for call in range(1, len(tokens)) for x in (call - 1, call)]
 
     def area(kind: str, low: Sequence[int], high: Sequence[int]) -> str:
         path = "L".join(f"{svg.number(x)} {svg.number(y)}" for x, y in [*stairs(high), *reversed(stairs(low))])
@@ -211,15 +212,15 @@ def spending(record: Mapping[str, Any]) -> str:
     body.append(
         f'<path class="axis" d="M{svg.number(left)} {svg.number(top)}V{svg.number(bottom)}H{svg.number(right)}"/>'
     )
-    places = [(up(made[-1] // 2) + 7, f"generated {made[-1]:,}", "accent")]
+    places = [(y_of(made[-1] // 2) + 7, f"generated {made[-1]:,}", "accent")]
     if read[-1]:
-        places.append((up(made[-1] + read[-1] // 2) + 7, f"verifier {read[-1]:,}", "other"))
+        places.append((y_of(made[-1] + read[-1] // 2) + 7, f"verifier {read[-1]:,}", "other"))
     body += [svg.words(right + 10, y, text, f"{kind} bold") for y, text, kind in places]
     if most:
-        body.append(f'<path class="limit" d="M{svg.number(left)} {svg.number(up(most))}H{svg.number(right)}"/>')
-        body.append(svg.words(right + 10, up(most) + 7, "limit"))
+        body.append(f'<path class="limit" d="M{svg.number(left)} {svg.number(y_of(most))}H{svg.number(right)}"/>')
+        body.append(svg.words(right + 10, y_of(most) + 7, "limit"))
     ticks = sorted({0, highest // 2, highest})
-    body += [svg.words(left - 8, up(tick) + 7, f"{tick:,}", "soft", anchor="end") for tick in ticks]
+    body += [svg.words(left - 8, y_of(tick) + 7, f"{tick:,}", "soft", anchor="end") for tick in ticks]
     body.append(svg.words((left + right) / 2, bottom + 1.5 * svg.LETTER, "calls, in order", "soft", anchor="middle"))
     told = f"{total}: {made[-1]} generated, {read[-1]} by verifiers."
     return svg.document(bottom + 2.4 * svg.LETTER, f"The budget of a search: {record['problem']}", told, body, _AREAS)

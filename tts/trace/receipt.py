@@ -225,7 +225,7 @@ class TreeScores(KnownScores):
     def get(self, role: str) -> Verifier:
         """Return the verifier of a role."""
         if role not in self._verifiers:
-            raise _unknown(role)
+            raise _unknown_role(role)
         return self._verifiers[role]
 
     def scores_of(self, t: Trajectory, role: str) -> StepScores:
@@ -238,11 +238,11 @@ class TreeScores(KnownScores):
 
     def _known_scores(self, node: int, role: str) -> StepScores:
         if (known := self._tree.scores.get((node, role))) is None:
-            raise _unknown(role)
+            raise _unknown_role(role)
         return known
 
 
-def _unknown(role: str) -> ConfigError:
+def _unknown_role(role: str) -> ConfigError:
     return ConfigError(f"the role {role!r} has not scored this candidate")
 
 

@@ -166,9 +166,9 @@ class Confidence(Verifier):
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         """Return one score of the whole for each trajectory."""
         del problem, calls
-        return [StepScores(whole=self._of(t)) for t in trajectories]
+        return [StepScores(whole=self._confidence(t)) for t in trajectories]
 
-    def _of(self, trajectory: Trajectory) -> float:
+    def _confidence(self, trajectory: Trajectory) -> float:
         tokens = self._tokens(trajectory)
         if not tokens:
             return math.nan

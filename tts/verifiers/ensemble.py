@@ -149,7 +149,7 @@ class Ensemble(Verifier):
     def _combine(self, table: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return one score for each column of [members, columns]; columns are independent."""
         if self.how == "log_odds":
-            return _down(
+            return _sum_columns(
                 np.stack([_log_odds(row, _bounds(one, row)) for row, one in zip(table, self.members, strict=True)])
                 * self._shares
             )
@@ -187,13 +187,13 @@ def weighted(
     shares = np.where(np.isnan(units), 0.0, weights[:, None])
     known = np.nan_to_num(units, nan=0.0)
     with np.errstate(invalid="ignore"):
-        total = _down(shares)
-        mean = _down(shares * known) / total
-        variance = _down(shares * (known - mean) ** 2) / total
+        total = _sum_columns(shares)
+        mean = _sum_columns(shares * known) / total
+        variance = _sum_columns(shares * (known - mean) ** 2) / total
     return mean, np.sqrt(variance)
 
 
-def _down(table: NDArray[np.float64]) -> NDArray[np.float64]:
+def _sum_columns(table: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the sums of columns, added row by row, so that rounding does not depend on the number of columns."""
     total = np.zeros(table.shape[1])
     for row in table:

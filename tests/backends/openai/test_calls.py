@@ -17,7 +17,7 @@ from tests.backends.openai.saying import Saying, dripping, head, whole
 from tests.backends.openai.server import ToyServer, serving
 from tts.backends.base import Row, SampleRequest, Sampling, StopCondition
 from tts.backends.openai.backend import OpenAIBackend
-from tts.backends.openai.call import ServerHandle, _beyond
+from tts.backends.openai.call import ServerHandle, _text_past_stop
 from tts.backends.openai.capabilities import Capabilities
 from tts.backends.openai.errors import ServerError
 from tts.backends.openai.reply import Choice, ServerReply, shares, usage_of
@@ -373,7 +373,7 @@ def test_a_path_without_tokens_cannot_go_on_where_the_server_takes_nothing_else(
     ],
 )
 def test_what_a_last_token_has_behind_a_stop_text_is_found(tokens: list[str], text: str, beyond: str) -> None:
-    assert _beyond("", Choice(tokens=tokens), text) == beyond
+    assert _text_past_stop("", Choice(tokens=tokens), text) == beyond
 
 
 def test_what_the_server_does_not_obey_is_refused() -> None:

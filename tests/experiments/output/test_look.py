@@ -16,7 +16,7 @@ from tests.experiments.output.test_plots import curve, svg, words
 from tts.errors import ConfigError
 from tts.experiments.output import plots
 from tts.experiments.output.look import COLOURS, Look, Palette
-from tts.experiments.output.naming import _apart
+from tts.experiments.output.naming import _spread_heights
 
 
 def colours(figure: Any) -> dict[int, str]:
@@ -123,15 +123,15 @@ def test_many_lines_are_named_at_their_ends_and_names_do_not_meet() -> None:
 
 
 def test_heights_stay_where_there_is_room() -> None:
-    assert _apart([0.9, 0.5, 0.1], 0.05) == [0.9, 0.5, 0.1]
-    assert _apart([0.5, 0.5], 0.1) == pytest.approx([0.55, 0.45])
+    assert _spread_heights([0.9, 0.5, 0.1], 0.05) == [0.9, 0.5, 0.1]
+    assert _spread_heights([0.5, 0.5], 0.1) == pytest.approx([0.55, 0.45])
 
 
 def test_heights_stay_in_the_panel_where_they_fit_and_keep_their_order() -> None:
-    assert _apart([0.0, 0.01, 1.0], 0.1) == pytest.approx([0.0, 0.1, 1.0])
-    assert _apart([0.99, 1.0], 0.5) == pytest.approx([0.5, 1.0])
-    assert _apart([0.5, 0.5, 0.5], 0.5) == pytest.approx([1.0, 0.5, 0.0])
-    assert _apart([], 0.5) == []
+    assert _spread_heights([0.0, 0.01, 1.0], 0.1) == pytest.approx([0.0, 0.1, 1.0])
+    assert _spread_heights([0.99, 1.0], 0.5) == pytest.approx([0.5, 1.0])
+    assert _spread_heights([0.5, 0.5, 0.5], 0.5) == pytest.approx([1.0, 0.5, 0.0])
+    assert _spread_heights([], 0.5) == []
 
 
 def test_many_lines_in_several_panels_are_named_at_the_ends_in_each() -> None:

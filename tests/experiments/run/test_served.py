@@ -61,7 +61,7 @@ def test_cells_that_no_server_took_stay_open_and_the_same_command_runs_them(tmp_
             limit=limit,
             concurrency=4,
         )
-        with PreparedStudy(config) as prepared, mock.patch.object(HttpClient, "_once", gone):
+        with PreparedStudy(config) as prepared, mock.patch.object(HttpClient, "_send_once", gone):
             if limit < 25:
                 ended = run(prepared, store)
                 assert (ended.counts.done, ended.counts.failed, ended.counts.pending, ended.unpaid) == (

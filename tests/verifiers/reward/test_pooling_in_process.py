@@ -70,7 +70,7 @@ def known(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def verifier(name: str, folder: Path, engine: FakePooling) -> Reward:
     record = reward_record.load(name)
     served = VLLMPooled(SolutionRenderer(record, TOKENIZERS[name]()), engine)  # type: ignore[arg-type]
-    return Reward(record=name, weights=str(folder), backend="vllm")._with(asked=served).opened()
+    return Reward(record=name, weights=str(folder), backend="vllm")._replace_parts(asked=served).opened()
 
 
 @pytest.mark.slow

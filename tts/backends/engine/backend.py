@@ -272,10 +272,10 @@ class EngineBackend(StateBackend[PathState]):
             if not ids:
                 return future.set_result(lambda: np.empty(0))
 
-            def found(logits: list[Floats]) -> NDArray[np.float64]:
+            def read_row(logits: list[Floats]) -> NDArray[np.float64]:
                 return np.array([log_softmax(one)[token] for one, token in zip(logits, ids, strict=True)], np.float64)
 
-            return self._with_logits(state.node, ids[:-1], 0, future, found)
+            return self._with_logits(state.node, ids[:-1], 0, future, read_row)
 
         return await self._with_text(handles, texts, start)
 
@@ -319,7 +319,7 @@ class EngineBackend(StateBackend[PathState]):
         reads = PromptReads(rendered, min(top, self.runner.decoder.config.vocab))
 
         def start(futures: Sequence[CallFuture]) -> None:
-            def done(place: int, read: ReadPrompt) -> None:
+            def finish(place: int, read: ReadPrompt) -> None:
                 futures[place].seconds += read.seconds
                 if read.failure is not None:
                     return futures[place].set_exception(read.failure)
@@ -327,7 +327,7 @@ class EngineBackend(StateBackend[PathState]):
                     lambda: self._renderer.prompt_logprobs(rendered[place], read.logprobs, read.likely)
                 )
 
-            reads.begin(self.runner, done)
+            reads.begin(self.runner, finish)
 
         return await self._service.ask_together(
             [EngineCall(computed=own, reused=shared) for own, shared in reads.charges()], start
@@ -423,7 +423,7 @@ class EngineBackend(StateBackend[PathState]):
         jobs: list[PrefillJob] = []
         expected = (first == 0) + bool(ids)
 
-        def done(job: PrefillJob) -> None:
+        def finish(job: PrefillJob) -> None:
             future.seconds += job.seconds
             jobs.append(job)
             if len(jobs) < expected:
@@ -435,10 +435,10 @@ class EngineBackend(StateBackend[PathState]):
             return future.set_computed(lambda: compute([logits for each in jobs for logits in each.result()]))
 
         if first == 0:
-            self._prefill(node, size, size - 1, done)
+            self._prefill(node, size, size - 1, finish)
         if ids:
             longer = self.runner.tree.add(node, ids)
-            self._prefill(longer, len(ids), max(0, first - 1), done)
+            self._prefill(longer, len(ids), max(0, first - 1), finish)
             self.runner.tree.release(longer)
 
 
@@ -452,7 +452,7 @@ def _score_steps(state: PathState, name: str, template: StepTemplate, eos: froze
     # a step without tokens is read where the one before was
     at = [i - 1 for i in accumulate(bool(piece) for piece in pieces)]
 
-    def done(found: ViewReadings) -> None:
+    def finish(found: ViewReadings) -> None:
         future.computed, future.prompt, future.reused, future.seconds = (
             found.computed,
             found.prompt,
@@ -464,4 +464,4 @@ def _score_steps(state: PathState, name: str, template: StepTemplate, eos: froze
         else:
             future.set_result(lambda: found.readings[at])
 
-    state.views[name].score(shown, done)
+    state.views[name].score(shown, finish)

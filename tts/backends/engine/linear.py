@@ -242,7 +242,7 @@ def make_linear(
         ConfigError: rows must be exact, and no layer is on this machine.
     """
     if precision == "int8" and fbgemm_is_exact():
-        return _shared(FbgemmLinear(weight, bias), precision, threads)
+        return _share_small_batches(FbgemmLinear(weight, bias), precision, threads)
     if precision == "int8":
         return HostInt8Linear(weight, bias, team or Team(1))
     dtype = torch.float32 if precision == "float32" else torch.bfloat16
@@ -251,9 +251,11 @@ def make_linear(
         return HostLinear(weight, bias, team or Team(1))
     if weight.device.type == "cpu" and has_bfloat16():
         if not strict:
-            return _shared(PackedLinear(weight, bias), precision, threads)
+            return _share_small_batches(PackedLinear(weight, bias), precision, threads)
         if least := least_exact_rows(PackedLinear, weight, bias, (1, threads)):
-            return _shared(PackedLinear(weight, bias, least_rows=least, exact_rows=True), precision, threads)
+            return _share_small_batches(
+                PackedLinear(weight, bias, least_rows=least, exact_rows=True), precision, threads
+            )
         if least := least_exact_rows(PackedLinear, weight, bias, (threads,)):
             return PackedLinear(weight, bias, least_rows=least, exact_rows=True)
     if not strict:
@@ -268,7 +270,7 @@ def make_linear(
     return tiled(weight, bias)
 
 
-def _shared(layer: Linear, precision: Precision, threads: int) -> Linear:
+def _share_small_batches(layer: Linear, precision: Precision, threads: int) -> Linear:
     """Return the layer with small batches on one thread, if a second thread does not pay for them."""
     work = layer.in_features * layer.out_features
     if threads == 1 or work * _LEAST_ROWS >= _SHARED_FROM[precision]:

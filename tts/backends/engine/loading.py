@@ -209,7 +209,7 @@ def load_parts(
     with ExitStack() as unless_all_load:
         unless_all_load.callback(runner.decoder.close)
         for name, one in found.items():
-            models[name] = _beside(one, settings, share)
+            models[name] = _load_process_model(one, settings, share)
             unless_all_load.callback(models[name].runner.decoder.close)
             identity += f" {name}={one.checkpoint.digest},{one.digest}"
         unless_all_load.pop_all()
@@ -253,7 +253,7 @@ def _check_head(what: str, head: ValueHead, hidden: int) -> None:
         raise ConfigError(f"the {what} has a weight of shape {head.weight.shape}, but the hidden size is {hidden}")
 
 
-def _beside(process: _ProcessModel, settings: EngineOptions, share: float) -> RewardModel:
+def _load_process_model(process: _ProcessModel, settings: EngineOptions, share: float) -> RewardModel:
     """Return a process model that reads the policy's own tokens."""
     runner, _ = make_runner(process.checkpoint, settings, share=share, output_layer=process.readout.logits)
     return RewardModel(

@@ -93,9 +93,9 @@ def _plan(
     positions, places = np.empty(total, np.int64), np.empty((total, 2), np.int64)
     order = np.empty(nodes.shape[0], np.int64)
     if share:
-        items, blocks = _together(nodes, count, parent, start, length, head, following, order)
+        items, blocks = _plan_shared_items(nodes, count, parent, start, length, head, following, order)
     else:
-        items, blocks = _apart(nodes, count, parent, start, length, head, following, order)
+        items, blocks = _plan_row_items(nodes, count, parent, start, length, head, following, order)
     query = 0
     for i in range(order.shape[0]):
         row = order[i]
@@ -116,7 +116,7 @@ def _plan(
 
 
 @compiled
-def _together(
+def _plan_shared_items(
     nodes: Any, count: Any, parent: Any, start: Any, length: Any, head: Any, following: Any, order: Any
 ) -> Any:
     """Walk the nodes above the rows depth first: a node's readers are the interval of queries between entering and
@@ -166,7 +166,9 @@ def _together(
 
 
 @compiled
-def _apart(nodes: Any, count: Any, parent: Any, start: Any, length: Any, head: Any, following: Any, order: Any) -> Any:
+def _plan_row_items(
+    nodes: Any, count: Any, parent: Any, start: Any, length: Any, head: Any, following: Any, order: Any
+) -> Any:
     """Give every row its own items, from the root to its node."""
     num_items, num_blocks = 0, 0
     for row in range(nodes.shape[0]):

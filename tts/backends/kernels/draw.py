@@ -194,7 +194,7 @@ def _keep_most_likely(weights: Any, sums: Any, top_k: int, top_p: float) -> None
         total = 0.0
         for i in range(top_k):
             total += -likely[ranked[i]]
-    kept = _until(likely, ranked, top_p * total) if top_p < 1 else ranked.shape[0]
+    kept = _count_for_mass(likely, ranked, top_p * total) if top_p < 1 else ranked.shape[0]
     weights[:] = f32(0)
     for i in range(kept):
         weights[ids[ranked[i]]] = -likely[ranked[i]]
@@ -221,7 +221,7 @@ def _threshold(weights: Any, top_k: int, mass: float) -> Any:
 
 
 @compiled
-def _until(likely: Any, ranked: Any, mass: float) -> int:
+def _count_for_mass(likely: Any, ranked: Any, mass: float) -> int:
     """Return how many of the ranked tokens hold a mass."""
     held = 0.0
     for i in range(ranked.shape[0]):

@@ -79,14 +79,14 @@ class Team:
             for part in parts:
                 kernel(*part)
             return
-        others = [self._pool.submit(self._alone, kernel, part) for part in parts[:-1]]
+        others = [self._pool.submit(self._run_part, kernel, part) for part in parts[:-1]]
         try:
-            self._alone(kernel, parts[-1])
+            self._run_part(kernel, parts[-1])
         finally:
             for other in others:
                 other.result()
 
-    def _alone(self, kernel: Callable[..., Any], part: tuple[Any, ...]) -> None:
+    def _run_part(self, kernel: Callable[..., Any], part: tuple[Any, ...]) -> None:
         self._inside.yes = True
         try:
             kernel(*part)

@@ -68,7 +68,7 @@ class Stack(NamedTuple):
 
 
 @intrinsic
-def _now(context: Any) -> Any:
+def _read_ticks(context: Any) -> Any:
     """Return the CPU's counter of ticks; 0 where programs may not read it."""
     del context
 
@@ -157,7 +157,7 @@ def pass_layers(
         np.empty((rows, _outputs(stack.qkv)), np.float32),
         np.empty((rows, _outputs(stack.gate_up)), np.float32),
     )
-    moved, at = np.empty((rows, _outputs(stack.out)), np.float32), _now()
+    moved, at = np.empty((rows, _outputs(stack.out)), np.float32), _read_ticks()
     for layer in range(stack.qkv.shape[0]):
         layers.add_norm(hidden, change, stack.attention_norm[layer], eps, normed, 0, rows)
         at = _count(ticks, OTHER, at)
@@ -186,6 +186,6 @@ def pass_layers(
 
 @compiled(inline="always")
 def _count(ticks: Any, part: int, since: int) -> int:
-    now = _now()
+    now = _read_ticks()
     ticks[part] += now - since
     return now

@@ -156,7 +156,7 @@ class BatchApi:
         body = {"input_file_id": file, "endpoint": record.endpoint, "completion_window": WINDOW, "metadata": metadata}
         for tried in range(_TRIES):
             try:
-                return self._once(lambda: self._client.post(f"{self.root}/batches", json=body))
+                return self._send_once(lambda: self._client.post(f"{self.root}/batches", json=body))
             except ServerError as error:
                 self._check_again(error, tried)
             if (found := self.listed().get(record.key)) is not None:
@@ -255,12 +255,12 @@ class BatchApi:
         """
         for tried in range(_TRIES):
             try:
-                return self._once(send)
+                return self._send_once(send)
             except ServerError as error:
                 self._check_again(error, tried)
         raise AssertionError("the last try raises")
 
-    def _once(self, send: Callable[[], httpx.Response]) -> dict[str, Any]:
+    def _send_once(self, send: Callable[[], httpx.Response]) -> dict[str, Any]:
         """Return the JSON of a reply.
 
         Raises:

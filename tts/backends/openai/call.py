@@ -510,7 +510,7 @@ class ServerCall:
         logprobs = tuple(choice.logprobs[:kept]) if self._capabilities.logprobs else ()
         if self._capabilities.token_ids:
             carry = scanner.carry or (
-                _beyond(handle.carry, choice, scanner.text) if scanner.ended and choice.finish else ""
+                _text_past_stop(handle.carry, choice, scanner.text) if scanner.ended and choice.finish else ""
             )
             behind = ServerHandle(handle.prompt, handle.ids + ids, "", begun + carry)
         else:
@@ -578,7 +578,7 @@ def explained(error: ServerError) -> str:
     return f"{kind}: {error.cause}" + (f"; {cure}" if cure else "")
 
 
-def _beyond(carry: str, choice: Choice, text: str) -> str:
+def _text_past_stop(carry: str, choice: Choice, text: str) -> str:
     """Return the text of the last token beyond the stop text at which the server cut it."""
     whole = carry + "".join(choice.tokens)
     if whole.startswith(text):

@@ -258,7 +258,7 @@ class HttpClient:
             ticket, cuts = await self._meter.turn(tokens), self.gate.cuts
             replica = self.replicas.choose(clock())
             try:
-                await self._once(replica, path, body, take, ticket)
+                await self._send_once(replica, path, body, take, ticket)
                 self._down_s = None
                 self.replicas.note_success(replica)
                 self.gate.grow()
@@ -293,7 +293,9 @@ class HttpClient:
         await self.post(path, body, lambda event: events.append(event) is None, 0, position, tokens)
         return next(iter(events), None)
 
-    async def _once(self, replica: Replica, path: str, body: Mapping[str, Any], take: Take, ticket: Ticket) -> None:
+    async def _send_once(
+        self, replica: Replica, path: str, body: Mapping[str, Any], take: Take, ticket: Ticket
+    ) -> None:
         timeouts, began, which, clock = self.timeouts, False, self._least_busy(replica), asyncio.get_running_loop().time
         outside = path.startswith("http")
         url = replica.site + path.removeprefix(self.root.removesuffix("/v1")) if outside else replica.root + path
@@ -389,13 +391,13 @@ class HttpClient:
 def _counting(take: Take, ticket: Ticket) -> Take:
     """Return `take`, which also notes the tokens that a reply reports."""
 
-    def taken(event: Any) -> bool:
+    def take_event(event: Any) -> bool:
         usage = usage_of(event.get("usage")) if isinstance(event, dict) else None
         if usage is not None:
             ticket.tokens = usage.prompt + usage.generated
         return take(event)
 
-    return taken
+    return take_event
 
 
 async def _pieces(reply: httpx.Response, events: Events) -> AsyncGenerator[list[bytes]]:

@@ -511,7 +511,7 @@ class _Probe:
             ({name: switch_members(name) for name in SWITCHES}, 1),
         ]
         open_kinds = [
-            self._within(functools.reduce(with_members, fields.values(), {}), short, refused=True)
+            self._fits_thought(functools.reduce(with_members, fields.values(), {}), short, refused=True)
             for fields, short in kinds
         ]
         if not any(open_kinds):
@@ -520,12 +520,12 @@ class _Probe:
         if plain is None or plain < 2 * most:
             return "", "", _SHORT_THOUGHTS
         limit, switch = (
-            next((name for name in fields if self._within(fields[name], short)), "") if may else ""
+            next((name for name in fields if self._fits_thought(fields[name], short)), "") if may else ""
             for (fields, short), may in zip(kinds, open_kinds, strict=True)
         )
         return limit, switch, ""
 
-    def _within(self, members: Mapping[str, Any], most: float, *, refused: bool = False) -> bool:
+    def _fits_thought(self, members: Mapping[str, Any], most: float, *, refused: bool = False) -> bool:
         """Whether a thought has at most so many tokens with further members; `refused`: where these are refused."""
         length = self._thought_tokens(members)
         return refused if length is None else length <= most

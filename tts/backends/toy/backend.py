@@ -251,11 +251,11 @@ class ToyBackend(Backend):
     async def extend(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[Extension]]:
         """Append text. Tokens of the language move the state, other words do not."""
 
-        def extended(child: ToyHandle, tokens: list[str]) -> Extension:
+        def make_extension(child: ToyHandle, tokens: list[str]) -> Extension:
             child.write_all(tokens)
             return Extension(child, tuple(map(token_id, tokens)))
 
-        return self._with_text(handles, texts, extended)
+        return self._with_text(handles, texts, make_extension)
 
     async def score(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[NDArray[np.float64]]]:
         """Return exact log-probabilities; -inf for text that the language cannot write."""
@@ -274,11 +274,11 @@ class ToyBackend(Backend):
     ) -> list[Reply[NDArray[np.float64]]]:
         """Return the exact log-probability of each token after handle and text."""
 
-        def found(scratch: ToyHandle, written: list[str]) -> NDArray[np.float64]:
+        def read_next(scratch: ToyHandle, written: list[str]) -> NDArray[np.float64]:
             scratch.write_all(written)
             return np.array([self._logprob(scratch, token) for token in tokens])
 
-        return self._with_text(handles, texts, found)
+        return self._with_text(handles, texts, read_next)
 
     def _with_text(
         self, handles: Sequence[Any], texts: Sequence[str], value: Callable[[ToyHandle, list[str]], Any]

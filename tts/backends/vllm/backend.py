@@ -211,7 +211,7 @@ class VLLMBackend(RenderingBackend):
             PromptTooLong: a path with its text fills the context, in which vLLM needs room for one more token.
         """
 
-        async def scored(handle: VLLMHandle, ids: tuple[int, ...]) -> Reply[NDArray[np.float64]]:
+        async def score_row(handle: VLLMHandle, ids: tuple[int, ...]) -> Reply[NDArray[np.float64]]:
             if not ids:
                 return Reply(np.empty(0), 0)
             output, reply = await self._read(handle.ids + ids, prompt_logprobs=0)
@@ -219,7 +219,7 @@ class VLLMBackend(RenderingBackend):
             values = [logprobs[token].logprob for logprobs, token in zip(found, ids, strict=True)]
             return dataclasses.replace(reply, value=np.minimum(values, 0.0))
 
-        return await self._await_replies([scored(*pair) for pair in self._with_text(handles, texts, self._room - 1)])
+        return await self._await_replies([score_row(*pair) for pair in self._with_text(handles, texts, self._room - 1)])
 
     async def next_logprobs(
         self, handles: Sequence[Any], texts: Sequence[str], tokens: Sequence[str]
@@ -233,12 +233,12 @@ class VLLMBackend(RenderingBackend):
         wanted = [self._renderer.single(token) for token in tokens]
         check_known(wanted, self._vocab)
 
-        async def found(handle: VLLMHandle, ids: tuple[int, ...]) -> Reply[NDArray[np.float64]]:
+        async def read_next(handle: VLLMHandle, ids: tuple[int, ...]) -> Reply[NDArray[np.float64]]:
             output, reply = await self._read(handle.ids + ids, logprob_token_ids=sorted(set(wanted)))
             logprobs = output.outputs[0].logprobs[0]
             return dataclasses.replace(reply, value=np.minimum([logprobs[token].logprob for token in wanted], 0.0))
 
-        return await self._await_replies([found(*pair) for pair in self._with_text(handles, texts, self._room - 1)])
+        return await self._await_replies([read_next(*pair) for pair in self._with_text(handles, texts, self._room - 1)])
 
     async def prompt_logprobs(self, prompts: Sequence[Prompt], top: int = 0) -> list[Reply[PromptLogprobs]]:
         """Return the log-probabilities of all tokens of prompts, each of which vLLM reads anew.
@@ -253,7 +253,7 @@ class VLLMBackend(RenderingBackend):
             check_read(len(ids), self._room - 1)
             check_known(ids, self._vocab)
 
-        async def found(ids: tuple[int, ...]) -> Reply[PromptLogprobs]:
+        async def read_prompt(ids: tuple[int, ...]) -> Reply[PromptLogprobs]:
             most = min(top, self._vocab)
             output, reply = await self._read(ids, prompt_logprobs=most, logprobs=most)
             laws = output.prompt_logprobs[1:]
@@ -261,7 +261,7 @@ class VLLMBackend(RenderingBackend):
             likely = [(), *(_rank(law)[:top] for law in (*laws, output.outputs[0].logprobs[0]))]
             return dataclasses.replace(reply, value=self._renderer.prompt_logprobs(ids, logprobs, likely))
 
-        return await self._await_replies([found(ids) for ids in rendered])
+        return await self._await_replies([read_prompt(ids) for ids in rendered])
 
     async def _read(self, ids: tuple[int, ...], **settings: Any) -> tuple[Any, Reply[Any]]:
         """Return vLLM's output for a prompt, in the engine's loop; the one token that it must generate is ignored."""

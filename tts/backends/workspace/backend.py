@@ -267,9 +267,9 @@ class AgentRuns(Backend):
                 rows.begun.add(index)
                 task = asyncio.get_running_loop().create_task(self._row(rows, index))
                 self._running[task] = rows
-                task.add_done_callback(self._ended)
+                task.add_done_callback(self._finish_task)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _finish_task(self, task: asyncio.Task[None]) -> None:
         del self._running[task]
         self._start()
 

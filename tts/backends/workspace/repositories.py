@@ -119,10 +119,10 @@ def _read_task(file: Path) -> RepositoryTask:
         ) from None
     if not words:
         raise ConfigError(f"{file}: its tests is empty, but must name a program", hint="for example pytest -q")
-    repo = _within(file, "repo", texts.get("repo", "repo"))
+    repo = _resolve_below(file, "repo", texts.get("repo", "repo"))
     if not repo.is_dir():
         raise ConfigError(f"{file}: its repo is {str(repo.name)!r}, but there is no such folder beside it")
-    hidden = _within(file, "hidden", texts["hidden"]) if "hidden" in texts else None
+    hidden = _resolve_below(file, "hidden", texts["hidden"]) if "hidden" in texts else None
     if hidden is not None and not hidden.exists():
         raise ConfigError(f"{file}: its hidden is {texts['hidden']!r}, but there is no such file or folder beside it")
     return RepositoryTask(file.parent, texts["prompt"], texts["tests"], repo, texts.get("revision", "HEAD"), hidden)
@@ -148,7 +148,7 @@ def _text(file: Path, key: str, value: Any) -> str:
     return value
 
 
-def _within(file: Path, key: str, name: str) -> Path:
+def _resolve_below(file: Path, key: str, name: str) -> Path:
     """Return what a name means below the folder of a task, also behind links."""
     found = (file.parent / name).resolve()
     if not found.is_relative_to(file.parent.resolve()) or found == file.parent.resolve():
@@ -210,20 +210,20 @@ class Repositories(Backend):
 
     async def open(self, prompts: Sequence[Prompt]) -> list[Reply[Any]]:
         """Return handles at the roots of the prompts' repositories."""
-        return [reply for prompt in prompts for reply in await self._of(prompt_text(prompt)).open([prompt])]
+        return [reply for prompt in prompts for reply in await self._runs_for(prompt_text(prompt)).open([prompt])]
 
     def sample(self, request: SampleRequest) -> RowSet:
         """Run the agent in the repository of the handle; see `AgentRuns.sample`."""
-        return self._of(request.handle.prompt).sample(request)
+        return self._runs_for(request.handle.prompt).sample(request)
 
     def fork(self, handle: Any, count: int) -> list[Any]:
         """Return handles of the same state that are released separately."""
-        return self._of(handle.prompt).fork(handle, count)
+        return self._runs_for(handle.prompt).fork(handle, count)
 
     def release(self, handles: Sequence[Any]) -> None:
         """Let go of the states of handles."""
         for handle in handles:
-            self._of(handle.prompt).release([handle])
+            self._runs_for(handle.prompt).release([handle])
 
     async def close(self) -> None:
         """Stop every agent, and remove all states and forks."""
@@ -253,7 +253,7 @@ class Repositories(Backend):
         """
         return self.repositories()[self._place(prompt)]
 
-    def _of(self, prompt: str) -> AgentRuns:
+    def _runs_for(self, prompt: str) -> AgentRuns:
         return self._workspaces[self._place(prompt)]
 
     def _place(self, prompt: str) -> int:

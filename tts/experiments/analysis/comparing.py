@@ -135,7 +135,7 @@ def differences(curve: Curve, base: Curve, axis: str, *, rng: np.random.Generato
     (x, mine), (base_x, theirs) = _pair(curve, base, axis)
     low, high = max(x[0], base_x[0]), min(x[-1], base_x[-1])
     places = [float(cost) for cost in np.union1d(x, base_x) if low <= cost <= high]
-    pairs = zip(_between(mine, x, places), _between(theirs, base_x, places), strict=True)
+    pairs = zip(_interpolate_shares(mine, x, places), _interpolate_shares(theirs, base_x, places), strict=True)
     return [
         CurveDifference(cost, paired_difference(*pair, rng=rng).mean) for cost, pair in zip(places, pairs, strict=True)
     ]
@@ -297,7 +297,7 @@ def _crossing_points(accuracy: Floats, x: Floats, level: Floats) -> Floats:
     return np.where(high >= level, x[before] + share * (x[at] - x[before]), np.nan)
 
 
-def _between(shares: Floats, x: Floats, places: Sequence[float]) -> Floats:
+def _interpolate_shares(shares: Floats, x: Floats, places: Sequence[float]) -> Floats:
     """Return shares [B, P] over costs x [B], interpolated at other costs, linear in the logarithm: [len(places), P]."""
     logs, at = np.log(x), np.log(np.asarray(places))
     right = np.clip(np.searchsorted(logs, at), 1, max(1, len(x) - 1))

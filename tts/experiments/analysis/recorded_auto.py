@@ -176,7 +176,7 @@ def _verifiers(pools: Mapping[str, ProblemPool], plan: Plan) -> dict[str, Functi
         return {}
     first = next(iter(pools.values()))
 
-    def of(role: str) -> FunctionVerifier:
+    def make_verifier(role: str) -> FunctionVerifier:
         scores = {name: RecordedScores(pool) for name, pool in pools.items()}
 
         def score(problem: Problem, text: str) -> float:
@@ -187,7 +187,9 @@ def _verifiers(pools: Mapping[str, ProblemPool], plan: Plan) -> dict[str, Functi
         stated = next(iter(scores.values())).get(role)
         return FunctionVerifier(score, range=stated.range)
 
-    return {role: of(role) for role in first.cell.verifiers if all(pool.has(role) for pool in pools.values())}
+    return {
+        role: make_verifier(role) for role in first.cell.verifiers if all(pool.has(role) for pool in pools.values())
+    }
 
 
 def _outcome(pool: ProblemPool, solution: Solution) -> ReplayOutcome:

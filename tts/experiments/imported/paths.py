@@ -30,10 +30,10 @@ def value_at(row: Mapping[str, Any], path: str) -> Any:
         BadRow: there is no such value; the text says how far the path leads, and the nearest names.
     """
     if path in row or _JOIN not in path:
-        return _within(row, path, path)
+        return _descend(row, path, path)
     joined: list[Any] = []
     for part in path.split(_JOIN):
-        value = _within(row, part, part)
+        value = _descend(row, part, part)
         if not isinstance(value, list):
             raise BadRow(
                 f"{path!r} joins lists, but {part!r} has one value; name all items of a list by *, such as "
@@ -57,7 +57,7 @@ def roots_of(path: str) -> list[str]:
     return [path, *(part.partition(".")[0] for part in path.split(_JOIN))]
 
 
-def _within(value: Any, rest: str, path: str) -> Any:
+def _descend(value: Any, rest: str, path: str) -> Any:
     if isinstance(value, Mapping):
         return _in_mapping(cast("Mapping[str, Any]", value), rest, path)
     if isinstance(value, list):
@@ -70,7 +70,7 @@ def _in_mapping(value: Mapping[str, Any], rest: str, path: str) -> Any:
         return value[rest]
     first, _, after = rest.partition(".")
     if after and first in value:
-        return _within(value[first], after, path)
+        return _descend(value[first], after, path)
     raise BadRow(f"it has no field {path!r}; {unknown_name('field', first if after else rest, map(str, value)).hint}")
 
 
@@ -85,7 +85,7 @@ def _in_list(value: Sequence[Any], rest: str, path: str) -> Any:
     if len(first) > _DIGITS or int(first) >= len(value):
         raise BadRow(f"it has no field {path!r}: the list has {len(value)} items, counted from 0")
     one = value[int(first)]
-    return _within(one, after, path) if after else one
+    return _descend(one, after, path) if after else one
 
 
 def _item(one: Any, after: str, path: str) -> Any:
@@ -93,6 +93,6 @@ def _item(one: Any, after: str, path: str) -> Any:
     if not after:
         return one
     try:
-        return _within(one, after, path)
+        return _descend(one, after, path)
     except BadRow:
         return None

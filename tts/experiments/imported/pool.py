@@ -75,7 +75,7 @@ class Pool(Replayable):
             ConfigError: a row cannot be read, or rows contradict each other; the text has the number of the row.
         """
         facts = SourceFacts()
-        return cls._of(samples_of(rows, fields, facts), ImportSettings.of(name, settings), facts)
+        return cls._from_rows(samples_of(rows, fields, facts), ImportSettings.of(name, settings), facts)
 
     @classmethod
     def from_files(
@@ -112,7 +112,7 @@ class Pool(Replayable):
         source = Source(form=form, fields=fields, rows=rows, filter=filter, metric=metric, scorer=scorer)
         facts = SourceFacts()
         title = name or (Path(paths[0]).stem if paths else "pool")
-        return cls._of(rows_of(paths, source, facts), ImportSettings.of(title, settings), facts)
+        return cls._from_rows(rows_of(paths, source, facts), ImportSettings.of(title, settings), facts)
 
     @classmethod
     def from_jsonl(cls, *paths: str | Path, **settings: Any) -> Self:
@@ -140,7 +140,7 @@ class Pool(Replayable):
         return cls.from_files(*paths, form="inspect", **settings)
 
     @classmethod
-    def _of(cls, rows: Iterable[SampleRow], settings: ImportSettings, facts: SourceFacts | None = None) -> Self:
+    def _from_rows(cls, rows: Iterable[SampleRow], settings: ImportSettings, facts: SourceFacts | None = None) -> Self:
         found = Import(rows, settings, facts)
         return cls(settings.name, pools_of(one.result for one in found).pools, found=found)
 

@@ -160,7 +160,7 @@ def _name_ends(panel: Axes, ends: Sequence[tuple[float, float, NamedLine]], look
     """
     low, high = panel.get_ylim()
     inches = panel.get_window_extent().height / panel.figure.dpi
-    heights = _apart(
+    heights = _spread_heights(
         [(y - low) / (high - low) for _, y, _ in ends], (_SMALL_NAME if look.single_column else _NAME) / inches
     )
     for (x, y, named), height in zip(ends, heights, strict=True):
@@ -188,7 +188,7 @@ def _name_ends(panel: Axes, ends: Sequence[tuple[float, float, NamedLine]], look
         )
 
 
-def _apart(wanted: Sequence[float], gap: float) -> list[float]:
+def _spread_heights(wanted: Sequence[float], gap: float) -> list[float]:
     """Return the heights nearest to those that are wanted (least squares) that are `gap` apart and, where they fit, in
     [0, 1].
     """

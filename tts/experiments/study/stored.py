@@ -153,24 +153,24 @@ def configuration_faults(configuration: Any, scope: Scope) -> Iterator[ConfigErr
     if scope is EVERYTHING or not isinstance(configuration, dict):
         return
 
-    def within(table: Registry, text: Any) -> Iterator[ConfigError]:
+    def find_faults(table: Registry, text: Any) -> Iterator[ConfigError]:
         yield from _faults(text, lambda given: check_calls(table, given, scope))
 
     for text in as_list(configuration.get("strategies")):
         yield from _faults(text, lambda given: _check_plan(given, scope))
-    yield from within(TABLE, configuration.get("task"))
-    yield from within(TABLE, _mapping(configuration.get("imported")).get("task"))
+    yield from find_faults(TABLE, configuration.get("task"))
+    yield from find_faults(TABLE, _mapping(configuration.get("imported")).get("task"))
     models = [one for one in _values(configuration.get("models")) if isinstance(one, dict)]
     for one in models:
         own = _mapping(one.get("settings"))
-        yield from within(BACKENDS, one.get("backend"))
-        yield from within(TABLE, own.get("task"))
-        yield from within(VERIFIERS, own.get("verifier") or None)
+        yield from find_faults(BACKENDS, one.get("backend"))
+        yield from find_faults(TABLE, own.get("task"))
+        yield from find_faults(VERIFIERS, own.get("verifier") or None)
         yield from _faults(own, _check_settings)
     for given in (configuration.get("verifiers"), *(one.get("verifiers") for one in models)):
         for text in _values(given):
             if text != NO_VERIFIERS:
-                yield from within(VERIFIERS, text)
+                yield from find_faults(VERIFIERS, text)
     for one in as_list(configuration.get("problems")):
         if isinstance(one, dict):
             yield from _faults(one, lambda given: _check_problems(given, scope))

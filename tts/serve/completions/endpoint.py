@@ -262,12 +262,12 @@ class CompletionStream(EventsReply):
         call, loop, pieces = self._call, asyncio.get_running_loop(), asyncio.Queue[tuple[int, str] | None]()
         whole = call.order.echo or call.order.top is not None
 
-        def told(place: int, text: str) -> None:  # in the library's thread
+        def send_text(place: int, text: str) -> None:  # in the library's thread
             with suppress(RuntimeError):  # the server's loop has ended
                 loop.call_soon_threadsafe(pieces.put_nowait, (place, text))
 
         async with leaving(receive) as gone:
-            work = asyncio.ensure_future(call.run(None if whole else told))
+            work = asyncio.ensure_future(call.run(None if whole else send_text))
             work.add_done_callback(lambda _: pieces.put_nowait(None))
             try:
                 first = await unless(gone, pieces.get())

@@ -78,7 +78,7 @@ class FieldRules:
                     name, f"{name} is {shown(part[key])}, but searches cannot honour it; {cure}", "unsupported"
                 )
         places: dict[str, list[str]] = {}
-        for place in _unknown(body, {**changes, **self.known}, ""):
+        for place in _unknown_keys(body, {**changes, **self.known}, ""):
             places.setdefault(re.sub(r"\[\d+\]", "[]", place), []).append(place)
         reports = [_report(found) for found in places.values()]
         more = len(reports) - _MOST_REPORTS
@@ -88,7 +88,7 @@ class FieldRules:
         )
 
 
-def _unknown(value: Any, shape: Shape, place: str) -> Iterator[str]:
+def _unknown_keys(value: Any, shape: Shape, place: str) -> Iterator[str]:
     """Yield the places of keys in a value that its shape does not have."""
     for number, one in enumerate(value if isinstance(value, list) else [value]):
         where = f"{place}[{number}]" if isinstance(value, list) else place
@@ -101,7 +101,7 @@ def _unknown(value: Any, shape: Shape, place: str) -> Iterator[str]:
             if name not in keys or (isinstance(keys[name], tuple) and inner not in keys[name]):
                 yield path
             else:
-                yield from _unknown(inner, keys[name], path)
+                yield from _unknown_keys(inner, keys[name], path)
 
 
 def _report(places: list[str]) -> str:

@@ -56,7 +56,7 @@ def spliced(body: Iterable[ast.stmt]) -> list[ast.stmt]:
     The statement `a, b = x, y` is returned as two.
     """
     found: list[ast.stmt] = []
-    for statement in (part for whole in body for part in _apart(whole)):
+    for statement in (part for whole in body for part in _split_assignment(whole)):
         if isinstance(statement, ast.If) and ast.unparse(statement.test) in (
             "__name__ == '__main__'",
             "'__main__' == __name__",
@@ -67,7 +67,7 @@ def spliced(body: Iterable[ast.stmt]) -> list[ast.stmt]:
     return found
 
 
-def _apart(statement: ast.stmt) -> list[ast.stmt]:
+def _split_assignment(statement: ast.stmt) -> list[ast.stmt]:
     match statement:
         case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values)) if len(targets) == len(values):
             names = {target.id for target in targets if isinstance(target, ast.Name)}
@@ -82,7 +82,7 @@ def _apart(statement: ast.stmt) -> list[ast.stmt]:
 class _AsAssertions(ast.NodeTransformer):
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.stmt:
         self.generic_visit(node)
-        node.body = [part for statement in node.body for part in _apart(statement)]
+        node.body = [part for statement in node.body for part in _split_assignment(statement)]
         return node
 
     def visit_Expr(self, node: ast.Expr) -> ast.stmt:

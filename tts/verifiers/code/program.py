@@ -81,13 +81,13 @@ def _run_file(program: str, steps: list[dict[str, Any]], folder: str, seconds: f
         return {"error": _line(failure), "kind": type(failure).__name__}
     done: list[dict[str, Any]] = []
     for step in steps:
-        done.append(_written(step, path, folder, seconds))
+        done.append(_run_step(step, path, folder, seconds))
         if done[-1].pop("late", False):
             break
     return {"steps": done}
 
 
-def _written(step: dict[str, Any], path: str, folder: str, seconds: float) -> dict[str, Any]:
+def _run_step(step: dict[str, Any], path: str, folder: str, seconds: float) -> dict[str, Any]:
     """Return the output of one run of the program's file, cut to the step's bytes, or its error."""
     with (
         open(f"{folder}/.in", "w+b") as given,  # noqa: PTH123

@@ -159,13 +159,13 @@ def _map_from_outside() -> Any:
             os._exit(1)
         os._exit(0)
 
-    def mapped() -> bool:
+    def is_mapped() -> bool:
         os.close(reading)
         os.write(writing, b"x")
         os.close(writing)
         return os.waitpid(helper, 0)[1] == 0
 
-    return mapped
+    return is_mapped
 
 
 def _write(path: str, text: str) -> None:

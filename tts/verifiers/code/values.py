@@ -237,13 +237,13 @@ def holds(left: Wire, op: ast.cmpop, right: Wire) -> bool:
         if isinstance(op, ast.Is | ast.IsNot):  # None, True or False, which JSON has as such
             return (left is right) is isinstance(op, ast.Is)
         if isinstance(op, ast.In | ast.NotIn):
-            return _within(left, right) is isinstance(op, ast.In)
+            return _is_member(left, right) is isinstance(op, ast.In)
         return bool(_ORDERS[type(op)](plain(left), plain(right)))
     except MALFORMED:
         return False
 
 
-def _within(item: Wire, container: Wire) -> bool:
+def _is_member(item: Wire, container: Wire) -> bool:
     """Whether a value is in a collection or text of the tests."""
     if isinstance(container, str):
         return isinstance(item, str) and item in container

@@ -219,14 +219,14 @@ class PoolingModel(Pooled):
         ) as client:
             for tried in range(self.server.tries):
                 try:
-                    return await self._once(client, path, body)
+                    return await self._post_once(client, path, body)
                 except ServerError as fault:
                     if not fault.again or tried + 1 == self.server.tries:
                         raise
                 await asyncio.sleep(_WAIT_S * 2**tried)
         raise AssertionError("the last try returns or raises")
 
-    async def _once(self, client: httpx.AsyncClient, path: str, body: dict[str, Any]) -> httpx.Response:
+    async def _post_once(self, client: httpx.AsyncClient, path: str, body: dict[str, Any]) -> httpx.Response:
         try:
             reply = await client.post(self.server.url.rstrip("/") + path, json=body)
         except httpx.TransportError as failure:

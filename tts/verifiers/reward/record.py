@@ -110,7 +110,7 @@ class Labels(_Strict):
     tokens: Literal[1] = 1
 
     @model_validator(mode="after")
-    def _apart(self) -> Self:
+    def _check_distinct(self) -> Self:
         if len({self.good, *self.bad}) != 1 + len(self.bad):
             raise ValueError(f"good is {self.good!r} and bad {self.bad}, but all labels must differ")
         return self

@@ -123,17 +123,17 @@ class Reward(Verifier):
             ConfigError: the model cannot be loaded, or does not fit its record.
         """
         del record
-        return self._with(asked=self._load_model(), count=backend.count)
+        return self._replace_parts(asked=self._load_model(), count=backend.count)
 
     def opened(self) -> Reward:
         """Return the verifier with a new session, for the search of one problem."""
         asked = self._load_model()
-        return self._with(asked=asked, count=self.count, session=asked.session())
+        return self._replace_parts(asked=asked, count=self.count, session=asked.session())
 
     def _load_model(self) -> ServedModel:
         return self.asked or served(self.record, self.weights, self.backend, self.device, self.url, self.served_as)
 
-    def _with(self, **parts: Any) -> Reward:
+    def _replace_parts(self, **parts: Any) -> Reward:
         made = dataclasses.replace(self)
         for name, value in parts.items():
             object.__setattr__(made, name, value)
@@ -160,7 +160,7 @@ class Reward(Verifier):
         for t in trajectories:
             steps = [t.judged_text] if outcome else calls.task.split(t.judged_text)
             solution = self.asked.renderer.render(problem.text, steps, prompt=told)
-            within = self._within(t, self.session.cost(solution), num_prompt)
+            within = self._is_within_bound(t, self.session.cost(solution), num_prompt)
             solutions.append(
                 solution if within else RenderedSolution.unknown(["it passes the verifier's bound"] * len(steps))
             )
@@ -172,7 +172,7 @@ class Reward(Verifier):
         self.scored.update({t.node: t.num_tokens for t in trajectories})
         return [self._scores(solution, scores) for solution, scores in zip(solutions, found, strict=True)]
 
-    def _within(self, t: Trajectory, cost: tuple[int, int], num_prompt: int) -> bool:
+    def _is_within_bound(self, t: Trajectory, cost: tuple[int, int], num_prompt: int) -> bool:
         """Whether the cost of reading a trajectory is within the bound that was reserved for it."""
         of_prompt, computed = cost
         done = next((self.scored[node.node] for node in reversed(t.path) if node.node in self.scored), 0)
@@ -197,19 +197,19 @@ class Reward(Verifier):
         step = 0 if self.asked is None else self.asked.renderer.step_overhead
         if not self._whole:
             return math.ceil(self.ratio * new_tokens) + self.slack + step
-        return math.ceil(self.ratio * (prefix_tokens + new_tokens)) + self.slack + step + self._around()
+        return math.ceil(self.ratio * (prefix_tokens + new_tokens)) + self.slack + step + self._template_tokens()
 
     def prompt_bound(self, prompt_tokens: int) -> int:
         """Return ratio * prompt + slack + the template's tokens of a problem.
 
         It is 0 on a server or vLLM, where `bound` includes them.
         """
-        return 0 if self._whole else math.ceil(self.ratio * prompt_tokens) + self.slack + self._around()
+        return 0 if self._whole else math.ceil(self.ratio * prompt_tokens) + self.slack + self._template_tokens()
 
     @property
     def _whole(self) -> bool:
         """Whether the model reads whole trajectories: on a server or vLLM, which keep no state of a search."""
         return self.url is not None or self.backend == "vllm"
 
-    def _around(self) -> int:
+    def _template_tokens(self) -> int:
         return 0 if self.asked is None else self.asked.renderer.prompt_overhead

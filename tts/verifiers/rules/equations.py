@@ -45,7 +45,7 @@ def rule(text: str) -> Callable[[str], bool] | None:
 
     def accepts(answer: str) -> bool:
         roots = _roots(answer, name)
-        return roots is not None and len(roots) == degree > 0 and all(_at(zero, root) == 0 for root in roots)
+        return roots is not None and len(roots) == degree > 0 and all(_evaluate(zero, root) == 0 for root in roots)
 
     return accepts
 
@@ -118,5 +118,5 @@ def _product(one: Polynomial, other: Polynomial) -> Polynomial:
     return _sum(made, {}, 1)
 
 
-def _at(polynomial: Polynomial, x: Fraction) -> Fraction:
+def _evaluate(polynomial: Polynomial, x: Fraction) -> Fraction:
     return sum((factor * x**power for power, factor in polynomial.items()), Fraction(0))
