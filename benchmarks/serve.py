@@ -120,10 +120,10 @@ async def _solve(first: int, count: int, at_once: int) -> list[float]:
     async def one(number: int) -> None:
         await tts.asolve(question(number), BUDGET, model="toy", strategy=PLAN, seed=number)
 
-    return await timed(first, count, [one] * at_once)
+    return await time_workers(first, count, [one] * at_once)
 
 
-async def timed(first: int, count: int, workers: list[Callable[[int], Awaitable[None]]]) -> list[float]:
+async def time_workers(first: int, count: int, workers: list[Callable[[int], Awaitable[None]]]) -> list[float]:
     """Give the numbers to the workers, each one at a time, and return how long each took, in seconds."""
     numbers, seconds = iter(range(first, first + count)), list[float]()
 
@@ -141,7 +141,7 @@ async def timed(first: int, count: int, workers: list[Callable[[int], Awaitable[
 
 
 @contextmanager
-def started(*command: str, folder: Path | None = None) -> Iterator[subprocess.Popen[str]]:
+def start_module(*command: str, folder: Path | None = None) -> Iterator[subprocess.Popen[str]]:
     """Run a module of Python; `folder`: the checkout that it is of, None: this one."""
     environment = {**os.environ, **({} if folder is None else {"PYTHONPATH": str(folder)})}
     process = subprocess.Popen(
@@ -209,7 +209,7 @@ async def _read_reply(reader: asyncio.StreamReader) -> None:
 
 async def ask(port: int, kind: Kind, first: int, count: int, at_once: int, *, kept: bool) -> list[float]:
     connections = [Connection(port, kind, kept=kept) for _ in range(at_once)]
-    seconds = await timed(first, count, [one.ask for one in connections])
+    seconds = await time_workers(first, count, [one.ask for one in connections])
     for one in connections:
         one.close()
     return seconds
@@ -219,8 +219,8 @@ async def ask(port: int, kind: Kind, first: int, count: int, at_once: int, *, ke
 def version(config: Path, folder: Path | None) -> Iterator[tuple[subprocess.Popen[str], subprocess.Popen[str], int]]:
     """Start the two processes of a version; gives that which solves, the gateway and its port."""
     with (
-        started("benchmarks.serve", "--child", folder=folder) as solver,
-        started("tts", "serve", "--port", "0", "--config", str(config), folder=folder) as gateway,
+        start_module("benchmarks.serve", "--child", folder=folder) as solver,
+        start_module("tts", "serve", "--port", "0", "--config", str(config), folder=folder) as gateway,
     ):
         port = int(next_line(gateway).rpartition(":")[2].partition("/")[0])
         next_line(gateway)

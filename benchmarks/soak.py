@@ -258,7 +258,7 @@ def serve(told: Any) -> None:
                 del record[:-100]
 
 
-def measured(seconds: float, interval_s: float) -> list[Part]:
+def measure_parts(seconds: float, interval_s: float) -> list[Part]:
     """Run both parts at once, and return what came of them."""
     start = multiprocessing.get_context("spawn")
     ours, theirs = start.Pipe()
@@ -313,7 +313,7 @@ def lines(parts: list[Part], minutes: float) -> list[str]:
             "| minutes | resident MiB | descriptors | threads | of them Python's |",
             "| --: | --: | --: | --: | --: |",
         ]
-        rows = [("start", part.levels[0]), *((f"{one.minutes:.0f}", one) for one in thinned(part.levels[1:]))]
+        rows = [("start", part.levels[0]), *((f"{one.minutes:.0f}", one) for one in thin_levels(part.levels[1:]))]
         rows += [("closed", part.after)] if part.after else []
         text += [
             f"| {at} | {one.mib:.0f} | {one.descriptors} | {one.threads} | {one.python_threads} |"
@@ -328,7 +328,7 @@ def lines(parts: list[Part], minutes: float) -> list[str]:
     return text
 
 
-def thinned(levels: list[Level]) -> list[Level]:
+def thin_levels(levels: list[Level]) -> list[Level]:
     """Return every third level, and the last."""
     return [*levels[:-1:3], *levels[-1:]]
 
@@ -341,7 +341,7 @@ def main() -> None:
     options = parser.parse_args()
     if not 0 < options.minutes <= 24 * 60:
         sys.exit(f"error: minutes is {options.minutes:g}, but must be above 0 and at most a day")
-    parts = measured(options.minutes * 60, min(60.0, options.minutes * 60 / 12))
+    parts = measure_parts(options.minutes * 60, min(60.0, options.minutes * 60 / 12))
     page = "\n".join(lines(parts, options.minutes)) + "\n"
     if options.out is None:
         print(page, end="")

@@ -69,7 +69,7 @@ def sources(root: Path, folders: Sequence[str]) -> Iterator[Source]:
             )
 
 
-def imported(source: Source) -> Iterator[tuple[str, str, int]]:
+def list_imports(source: Source) -> Iterator[tuple[str, str, int]]:
     """Yield (module, name, line) of each import anywhere in a file; the name is "" for `import module`."""
     package = source.module.split(".") if source.is_package else source.module.split(".")[:-1]
     for node in ast.walk(source.tree):
@@ -86,7 +86,7 @@ def arrows(files: Sequence[Source]) -> Arrows:
     known = {source.module for source in files}
     found: dict[str, dict[str, int]] = defaultdict(dict)
     for source in files:
-        for module, name, line in imported(source):
+        for module, name, line in list_imports(source):
             target = f"{module}.{name}" if f"{module}.{name}" in known else module
             if target in known and target != source.module:
                 found[source.module].setdefault(target, line)
@@ -95,7 +95,7 @@ def arrows(files: Sequence[Source]) -> Arrows:
 
 def circles(files: Sequence[Source]) -> Iterator[str]:
     """Yield the shortest import circle through each arrow that is part of one, each circle once, the shortest first."""
-    graph, paths = pruned(arrows(files)), {source.module: source.path for source in files}
+    graph, paths = prune_arrows(arrows(files)), {source.module: source.path for source in files}
     found: dict[tuple[str, ...], None] = {}
     for start, targets in sorted(graph.items()):
         for target in sorted(targets):
@@ -107,7 +107,7 @@ def circles(files: Sequence[Source]) -> Iterator[str]:
         yield "import circle: " + ", ".join(f"{paths[a]}:{graph[a][b]} imports {b}" for a, b in around)
 
 
-def pruned(graph: Arrows) -> Arrows:
+def prune_arrows(graph: Arrows) -> Arrows:
     """Return the arrows without those of modules that import nothing or that nothing imports: no circle passes through
     them.
     """
@@ -146,12 +146,12 @@ def shortest(graph: Arrows, start: str, end: str) -> list[str] | None:
 def outward(files: Sequence[Source]) -> Iterator[str]:
     """Yield the imports of folders that are not installed with the package."""
     for source in files:
-        for module, _, line in imported(source):
+        for module, _, line in list_imports(source):
             if module.split(".")[0] in OUTSIDE:
                 yield f"{source.path}:{line}: imports {module}, which is not in the wheel"
 
 
-def doubled(files: Sequence[Source]) -> Iterator[str]:
+def check_doubles(files: Sequence[Source]) -> Iterator[str]:
     """Yield the public class names that are defined more than once, with their places."""
     places: dict[str, list[str]] = defaultdict(list)
     for source in files:
@@ -161,7 +161,7 @@ def doubled(files: Sequence[Source]) -> Iterator[str]:
     yield from (f"class {name} is defined twice: {', '.join(at)}" for name, at in sorted(places.items()) if len(at) > 1)
 
 
-def crowded(files: Sequence[Source]) -> Iterator[str]:
+def check_folders(files: Sequence[Source]) -> Iterator[str]:
     """Yield the folders with too many modules of their own."""
     modules: dict[Path, int] = defaultdict(int)
     for source in files:
@@ -282,8 +282,8 @@ def faults(every: Sequence[Source]) -> list[str]:
     return [
         *circles(package),
         *outward(package),
-        *doubled(package),
-        *crowded(filled),
+        *check_doubles(package),
+        *check_folders(filled),
         *too_long(every),
         *shared_lines(package),
         *prepositions(package),

@@ -206,7 +206,7 @@ class Session:
 
     def _in_python(self, code: str) -> str:
         if self._python is None:
-            self._python = self._kept(
+            self._python = self._start_process(
                 [sys.executable, "-c", _SESSION], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
             )
         assert self._python.stdin is not None
@@ -218,7 +218,7 @@ class Session:
         return str(wrong)
 
     def _in_background(self, code: str) -> str:
-        began, started = time.monotonic(), self._kept(["bash", "-c", f"exec {code}"])
+        began, started = time.monotonic(), self._start_process(["bash", "-c", f"exec {code}"])
         named = re.search(r"--port (\d+)", code)
         port = int(named[1] if named else self.port)
         while time.monotonic() < began + _SECONDS and started.poll() is None:
@@ -227,7 +227,7 @@ class Session:
             time.sleep(0.1)
         return f"nothing answered at its port; exit code {started.poll()}"
 
-    def _kept(self, arguments: list[str], **options: Any) -> subprocess.Popen[str]:
+    def _start_process(self, arguments: list[str], **options: Any) -> subprocess.Popen[str]:
         """Start a process that ends with the session."""
         process: subprocess.Popen[str] = subprocess.Popen(arguments, cwd=self.folder, env=self.environ, **options)
         self._stack.callback(process.wait)
@@ -247,7 +247,7 @@ def _difference(shown: str | None, printed: str) -> str:
     return "" if re.fullmatch(pattern, got, re.DOTALL) else f"it shows\n{wanted}\nbut was printed:\n{got}"
 
 
-def checked(document: str, *, slow: bool) -> Iterator[tuple[Command, str]]:
+def check_document(document: str, *, slow: bool) -> Iterator[tuple[Command, str]]:
     """Run the commands of a document; yield each with what is wrong with it, or ""."""
     from tests.backends.openai.anywhere import Anywhere, serving
 
@@ -278,7 +278,7 @@ def main() -> int:
     slow, given = "--slow" in sys.argv[1:], [one for one in sys.argv[1:] if one != "--slow"] or documents()
     faults = 0
     for document in given:
-        for command, wrong in checked(document, slow=slow):
+        for command, wrong in check_document(document, slow=slow):
             faults += bool(wrong)
             sys.stdout.write(f"{document}: {command.file or command.code.splitlines()[0]}: {wrong or 'ok'}\n")
             sys.stdout.flush()

@@ -47,12 +47,12 @@ def pages() -> list[Page]:
     site = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
     return [
         Page(section, f"docs/{name}", (ROOT / "docs" / name).read_text(encoding="utf-8"))
-        for section, name in _named(site["nav"], "Home")
+        for section, name in _list_pages(site["nav"], "Home")
         if (ROOT / "docs" / name).exists() and name != "index.md"
     ]
 
 
-def _named(entries: Sequence[Any], section: str) -> Iterator[tuple[str, str]]:
+def _list_pages(entries: Sequence[Any], section: str) -> Iterator[tuple[str, str]]:
     """Yield the pages below an entry of the navigation, with the section of each."""
     for entry in entries:
         if isinstance(entry, str):
@@ -64,7 +64,7 @@ def _named(entries: Sequence[Any], section: str) -> Iterator[tuple[str, str]]:
         if isinstance(name, str):
             yield (_OPTIONAL if name.startswith(("results/", "decisions/")) else inside), name
         else:
-            yield from _named(name, inside)
+            yield from _list_pages(name, inside)
 
 
 def index(found: Sequence[Page]) -> str:

@@ -73,7 +73,7 @@ def search(where: Setting, picture: Any, strategy: str, tokens: int) -> str:
     return solved.trace.to_svg(picture)
 
 
-def judged(where: Setting, verifier: str) -> Calibration:
+def draw_calibration(where: Setting, verifier: str) -> Calibration:
     """Return how often samples are right, by their score."""
     problems = [tts.Problem(each.prompt, id=each.id, task=each.task) for each in where.judged]
     strategy = f"best_of_n(n={_SAMPLES}) | weighted"
@@ -103,7 +103,7 @@ def calibration(where: Setting) -> str:
     body.append(svg.words(left + 8, top + 8, "share right", "soft"))
     told: list[str] = []
     for number, (name, verifier) in enumerate(where.verifiers.items()):
-        found = judged(where, verifier)
+        found = draw_calibration(where, verifier)
         most = max(each.num for each in found.table)
         kind = ("first", "second")[number]
         for each in found.table:

@@ -33,7 +33,7 @@ class HouseDocstrings(griffe.Extension):
             if (part := _class_of(obj)) is not None and (whole := whole_docstring(part, find_part)):
                 obj.docstring.value = whole
             names = [*obj.members, *(p.name for p in getattr(obj, "parameters", ()))]
-            obj.docstring.value = rewritten(obj.docstring.value, names)
+            obj.docstring.value = rewrite_docstring(obj.docstring.value, names)
 
 
 def _class_of(obj: griffe.Object) -> type | None:
@@ -44,7 +44,7 @@ def _class_of(obj: griffe.Object) -> type | None:
     return made if isinstance(made, type) and dataclasses.is_dataclass(made) else None
 
 
-def rewritten(text: str, names: list[str]) -> str:
+def rewrite_docstring(text: str, names: list[str]) -> str:
     """Return a docstring as Griffe divides it best; `names` are arguments that an entry may be about."""
     made: list[str] = []
     under = ""  # the section, or the label, that the lines are of

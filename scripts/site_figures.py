@@ -109,7 +109,7 @@ class Setting:
     told: str = "the toy"
     limits: tts.Budget = TOKENS
 
-    def solved(self) -> tts.Solution:
+    def solve(self) -> tts.Solution:
         """Return the solution."""
         with tts.Solver(self.models, self.verifier, task=self.task, allow_oracle=True) as solver:
             return solver.solve(self.problem, self.limits, strategy=self.plan, seed=SEED)
@@ -161,12 +161,12 @@ def figure(name: str, *, fresh: bool = False) -> Figure:
     )
     if name in EMBEDDED and not fresh:
         return Figure((ROOT / "docs" / "pictures" / f"{name}.svg").read_text(encoding="utf-8"), caption, ())
-    solved = setting.solved()
+    solved = setting.solve()
     if name in STRATEGIES.names() or name in STOP_RULES.names():
         picture = solved.trace.to_svg("still")
     else:
         picture = bars(solved, scored=name in VERIFIERS.names())
-    return Figure(picture, caption, [f"Spent: {spent(solved)}."])
+    return Figure(picture, caption, [f"Spent: {format_cost(solved)}."])
 
 
 def setting_of(name: str) -> Setting:
@@ -175,7 +175,7 @@ def setting_of(name: str) -> Setting:
         return _of_strategy(name)
     if name in STOP_RULES.names():
         rule = _RULES.get(name, name)
-        return _verified(Setting(f"best_of_n(n=16) | {rule} | majority"), parse(f"single | {rule}").stopping)
+        return _add_verifier(Setting(f"best_of_n(n=16) | {rule} | majority"), parse(f"single | {rule}").stopping)
     if name in SELECTIONS.names():
         return _of_selection(name)
     return _of_verifier(name)
@@ -196,7 +196,7 @@ def _of_strategy(name: str) -> Setting:
     made = Setting(_PLANS[name], models=models, told=told, task=Shown())
     if name == "deepconf_online":
         return replace(made, verifier="confidence")
-    return _verified(made, parse(made.plan).strategy)
+    return _add_verifier(made, parse(made.plan).strategy)
 
 
 def _of_selection(name: str) -> Setting:
@@ -207,7 +207,7 @@ def _of_selection(name: str) -> Setting:
         return _by_function(replace(made, verifier=_VERIFIERS["code"]), _doubles, "a function that writes programs")
     if name in ("deepconf", "rpc"):
         return replace(made, verifier="confidence")
-    return _verified(made, SELECTIONS.get(name)())
+    return _add_verifier(made, SELECTIONS.get(name)())
 
 
 def _of_verifier(name: str) -> Setting:
@@ -251,7 +251,7 @@ def _repository() -> tts.Workspace:
         return tts.Workspace(folder, agent="toy")
 
 
-def _verified(made: Setting, part: Any) -> Setting:
+def _add_verifier(made: Setting, part: Any) -> Setting:
     """Return a setting with the toy's verifier where a part scores."""
     scores = getattr(part, "verifiers", ()) or getattr(part, "verifier", None)
     return replace(made, verifier=_VERIFIERS["toy"]) if scores else made
@@ -296,7 +296,7 @@ def _judges(ask: tts.Ask) -> str:
     )
 
 
-def spent(solved: tts.Solution) -> str:
+def format_cost(solved: tts.Solution) -> str:
     """Return what a solution cost, in a line."""
     usage = solved.usage
     read = (

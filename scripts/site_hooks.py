@@ -53,21 +53,21 @@ def on_page_markdown(markdown: str, *, page: Any, files: Any, **_: Any) -> str:
         page.meta["search"] = {"boost": _BOOSTS[folder]}
     if page.file.src_uri == _METHODS:
         markdown = site_reference.linked_table(markdown)
-    return "\n".join(_readable([_linked(line, page.file.src_uri, files) for line in markdown.split("\n")]))
+    return "\n".join(_readable([_link_paths(line, page.file.src_uri, files) for line in markdown.split("\n")]))
 
 
 def on_page_content(html: str, *, page: Any, **_: Any) -> str:
     """Return a page whose figures of measurements have a class, by which the style fits them to dark pages."""
     folder = posixpath.dirname(page.file.src_uri)
 
-    def marked(found: re.Match[str]) -> str:
+    def mark_links(found: re.Match[str]) -> str:
         path = posixpath.normpath(posixpath.join(folder, found[1]))
         return found[0].replace("<img", '<img class="drawn-on-white"', 1) if path.startswith("results/") else found[0]
 
-    return re.sub(r'<img\b[^>]*\bsrc="([^"]+)"[^>]*>', marked, html)
+    return re.sub(r'<img\b[^>]*\bsrc="([^"]+)"[^>]*>', mark_links, html)
 
 
-def _linked(line: str, here: str, files: Any) -> str:
+def _link_paths(line: str, here: str, files: Any) -> str:
     """Return a line whose paths of pages are links."""
 
     def link(found: re.Match[str]) -> str:

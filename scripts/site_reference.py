@@ -42,7 +42,7 @@ def linked_table(markdown: str) -> str:
             f"[`{found[1]}`](methods/{found[1]}.md)",
             linked_papers(paper),
             *cells,
-            _measured(measured, "../results"),
+            _link_measurements(measured, "../results"),
         ]
         return f"| {' | '.join(row)} |"
 
@@ -66,7 +66,7 @@ def navigation() -> list[dict[str, Any]]:
     return [{"All methods": "reference/methods.md"}, *of_kinds]
 
 
-def _measured(cell: str, folder: str) -> str:
+def _link_measurements(cell: str, folder: str) -> str:
     return f"[{cell}]({folder}/{_WHERE[cell]})" if cell in _WHERE else cell
 
 
@@ -92,7 +92,7 @@ def _boxes(text: str) -> dict[str, str]:
 def _cells(row: str) -> list[str]:
     """Return a row of the table of methods as a table of its own."""
     cells = row.split(" | ")
-    cells[0], cells[-1] = linked_papers(cells[0]), _measured(cells[-1], "../../results")
+    cells[0], cells[-1] = linked_papers(cells[0]), _link_measurements(cells[-1], "../../results")
     return [f"| {' | '.join(_COLUMNS)} |", "| :-- | :-- | :-- | :-- | :-- |", f"| {' | '.join(cells)} |", ""]
 
 

@@ -123,7 +123,7 @@ def interpreters(options: argparse.Namespace, absent: dict[str, str]) -> dict[st
     return found
 
 
-def converted(options: argparse.Namespace, pythons: dict[str, str], absent: dict[str, str]) -> dict[str, str]:
+def convert_arguments(options: argparse.Namespace, pythons: dict[str, str], absent: dict[str, str]) -> dict[str, str]:
     """Return what the arguments of the systems stand for, writing the model's files that are missing.
 
     Systems that need a file that cannot be written leave `pythons` for `absent`.
@@ -162,7 +162,7 @@ def start(
     return systems
 
 
-def undisturbed(system: System, workload: str, patience: int) -> dict[str, Any]:
+def run_undisturbed(system: System, workload: str, patience: int) -> dict[str, Any]:
     """Return a run during which others took little of the machine; after `patience` repetitions, the least disturbed
     one.
     """
@@ -180,7 +180,7 @@ def replay(
     for repeat in range(warmups + repeats):
         for name, system in list(systems.items()):
             try:
-                found = undisturbed(system, workload, patience if repeat >= warmups else 0)
+                found = run_undisturbed(system, workload, patience if repeat >= warmups else 0)
             except AbsentError as reason:
                 absent[name] = f"{workload}: {reason}"
                 systems.pop(name).close()
@@ -251,14 +251,14 @@ def measure_all(options: argparse.Namespace) -> dict[str, Any]:
     """Return the report of every workload and system. The machine's limits are measured before and after the runs."""
     report: dict[str, Any] = {"absent": {}}
     pythons = interpreters(options, report["absent"])
-    files = converted(options, pythons, report["absent"])
+    files = convert_arguments(options, pythons, report["absent"])
     config = json.loads((Path(files["hf"]) / "config.json").read_text())
     templates = make_templates(options, config["vocab_size"])
     systems = start(options, pythons, files, templates, report["absent"])
     found: dict[str, Any] = {}
     try:
         report["versions"] = {name: system.versions for name, system in systems.items()}
-        shapes = Shapes.of(config)
+        shapes = Shapes.from_config(config)
         loads, before = [load()], measure(shapes)
         for name in templates:
             checking = name == CHECK

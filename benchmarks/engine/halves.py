@@ -26,7 +26,7 @@ from tts.backends.kernels.target import INSTRUCTIONS, WIDENS_HALVES
 SHAPES = ((16, 300, 64), (64, 300, 64), (64, 0, 1000), (16, 0, 4000), (1, 0, 8000))
 
 
-def planned(rows: int, shared: int, own: int) -> AttentionPlan:
+def make_plan(rows: int, shared: int, own: int) -> AttentionPlan:
     """Return the plan of rows that decode one token behind a shared node and a node of their own."""
     items, blocks = [], []
     for start, length, first, last in ((0, shared, 0, rows), *((shared, own, row, row + 1) for row in range(rows))):
@@ -41,7 +41,7 @@ def planned(rows: int, shared: int, own: int) -> AttentionPlan:
     )
 
 
-def measured(plan: AttentionPlan, given: argparse.Namespace) -> tuple[list[float], list[float]]:
+def measure_plan(plan: AttentionPlan, given: argparse.Namespace) -> tuple[list[float], list[float]]:
     """Return the seconds of each repetition in float32 and in float16."""
     rng, count, rows, team = np.random.default_rng(0), len(plan.blocks), len(plan.positions), Team(1)
 
@@ -76,7 +76,7 @@ def main() -> None:
         f"size {given.size} each"
     )
     for rows, shared, own in SHAPES:
-        floats, halves = measured(planned(rows, shared, own), given)
+        floats, halves = measure_plan(make_plan(rows, shared, own), given)
         ratios = [a / b for a, b in zip(floats, halves, strict=True)]
         shape = f"{rows:>3} rows, {shared:>5,} tokens shared, {own:>5,} of each"
         times = ", ".join(

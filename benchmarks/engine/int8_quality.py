@@ -99,7 +99,7 @@ class Swapped(torch.nn.Module):
 
 
 @contextmanager
-def swapped(model: Any, precision: Precision, *, head: bool) -> Generator[None]:
+def swap_layers(model: Any, precision: Precision, *, head: bool) -> Generator[None]:
     """Replace a model's linear layers, and put them back."""
     output = model.get_output_embeddings()
     places = [
@@ -148,13 +148,13 @@ def measure(
     """Return how far a model of the registry moves in another precision, and with keys and values in float16."""
     loaded = load(get(name), device="cpu", dtype=torch.float32)
     model = loaded.model.eval()
-    starts = [rendered(loaded.tokenizer, prompt) for prompt in prompts]
+    starts = [render_prompt(loaded.tokenizer, prompt) for prompt in prompts]
     with torch.no_grad():
-        wanted = continued(model, starts, tokens)
-        expected = forced(model, starts, wanted)
-        with swapped(model, precision, head=head), rounded_keys(model) if halves else nullcontext():
-            found = forced(model, starts, wanted)
-            free = continued(model, starts, tokens)
+        wanted = continue_texts(model, starts, tokens)
+        expected = score_ends(model, starts, wanted)
+        with swap_layers(model, precision, head=head), rounded_keys(model) if halves else nullcontext():
+            found = score_ends(model, starts, wanted)
+            free = continue_texts(model, starts, tokens)
     divergence = functional.kl_div(found, expected, reduction="none", log_target=True).sum(-1)
     same = [[a == b for a, b in zip(mine, theirs, strict=False)] for mine, theirs in zip(free, wanted, strict=True)]
     lengths = [max(len(mine), len(theirs)) for mine, theirs in zip(free, wanted, strict=True)]
@@ -173,7 +173,7 @@ def measure(
     )
 
 
-def rendered(tokenizer: Any, prompt: str) -> list[int]:
+def render_prompt(tokenizer: Any, prompt: str) -> list[int]:
     """Return a prompt's tokens, as a user's turn where the model knows turns."""
     if not tokenizer.chat_template:
         return tokenizer.encode(prompt)
@@ -183,7 +183,7 @@ def rendered(tokenizer: Any, prompt: str) -> list[int]:
     return tokenizer.encode(text, add_special_tokens=False)
 
 
-def continued(model: Any, starts: Sequence[Sequence[int]], tokens: int) -> list[list[int]]:
+def continue_texts(model: Any, starts: Sequence[Sequence[int]], tokens: int) -> list[list[int]]:
     """Return greedy continuations, each up to its end of sequence; all prompts are read together, filled up on the
     left.
     """
@@ -198,7 +198,7 @@ def continued(model: Any, starts: Sequence[Sequence[int]], tokens: int) -> list[
     return [row[: next((i + 1 for i, token in enumerate(row) if token in ends), len(row))] for row in out]
 
 
-def forced(model: Any, starts: Sequence[Sequence[int]], ends: Sequence[Sequence[int]]) -> torch.Tensor:
+def score_ends(model: Any, starts: Sequence[Sequence[int]], ends: Sequence[Sequence[int]]) -> torch.Tensor:
     """Return the log-probabilities `[tokens of all ends, vocabulary]` before each token of the continuations."""
     rows = []
     for start, end in zip(starts, ends, strict=True):

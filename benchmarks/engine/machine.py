@@ -52,7 +52,7 @@ class Shapes:
     vocabulary: int
 
     @classmethod
-    def of(cls, config: Mapping[str, Any]) -> Shapes:
+    def from_config(cls, config: Mapping[str, Any]) -> Shapes:
         return cls(
             config["hidden_size"],
             config["intermediate_size"],

@@ -18,7 +18,7 @@ from tts.backends.engine.planning import NodeTable, StepRows, make_plan
 from tts.backends.kernels.plan import BLOCK
 
 
-def grown(num_nodes: int, num_rows: int, problems: int = 16) -> tuple[StepRows, NodeTable, np.ndarray]:
+def grow_tree(num_nodes: int, num_rows: int, problems: int = 16) -> tuple[StepRows, NodeTable, np.ndarray]:
     """Return the rows of a step, the table of the tree, and the chains of its blocks, in a random order."""
     draw = np.random.Generator(np.random.Philox(key=5))
     inner = num_nodes - num_rows
@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000)
     parser.add_argument("--repeat", type=int, default=200)
     given = parser.parse_args()
-    step = grown(given.nodes, given.rows)
+    step = grow_tree(given.nodes, given.rows)
     planned = make_plan(*step)
     seconds = []
     for _ in range(given.repeat):

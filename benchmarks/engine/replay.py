@@ -153,7 +153,7 @@ class Replayer:
                 )
             )
 
-            def ended(end: RowEnd, indices: list[int] = indices, parent: Replayed = parent) -> None:
+            def note_end(end: RowEnd, indices: list[int] = indices, parent: Replayed = parent) -> None:
                 if end.node is None:
                     raise RuntimeError(f"a row ended {end.finish}: {end.error}")
                 tokens = children[indices[end.index]][1]
@@ -163,7 +163,7 @@ class Replayer:
                     list(end.node.tokens), end.node, parent.path + tokens, parent.prompt, (*parent.steps, name)
                 )
 
-            writing = SampleJob(rows, node, PathText.behind(parent.path), ended)
+            writing = SampleJob(rows, node, PathText.behind(parent.path), note_end)
             self.runner.tokens[id(writing)] = ids
             self.runner.add_samples(writing)
         self._run(self.runner)
@@ -176,10 +176,10 @@ class Replayer:
         for index, each in enumerate(nodes):
             size = len(each.node.tokens)
 
-            def done(reading: PrefillJob, index: int = index) -> None:
+            def note_score(reading: PrefillJob, index: int = index) -> None:
                 found[index] = np.exp(log_softmax(reading.result()[0])[ids])
 
-            self.runner.add_prefill(PrefillJob(self.runner.tree.retain(each.node), size, size - 1, done))
+            self.runner.add_prefill(PrefillJob(self.runner.tree.retain(each.node), size, size - 1, note_score))
         self._run(self.runner)
         return np.array([found[index] for index in range(len(nodes))])
 
@@ -194,12 +194,12 @@ class Replayer:
             if view is None:
                 view = self.views[each.prompt] = View(self.process, template, self.prompts[each.prompt])
 
-            def done(seen: ViewReadings, index: int = index) -> None:
+            def note_reward(seen: ViewReadings, index: int = index) -> None:
                 if seen.failure is not None:
                     raise seen.failure
                 found[index] = float(seen.readings[-1])
 
-            view.score(each.steps, done)
+            view.score(each.steps, note_reward)
         self._run(self.process)
         return np.array([[found[index], 1 - found[index]] for index in range(len(nodes))])
 

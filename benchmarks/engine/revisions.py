@@ -29,7 +29,7 @@ DRAWS = 6
 PROMPT = "12 + 7 * 3 - 4 + 8 * 2 - 6 + 1\n"
 
 
-def drawn(rows: int, tokens: int) -> dict[str, Any]:
+def measure_revision(rows: int, tokens: int) -> dict[str, Any]:
     """Return tokens a second of the package that is imported here, and a digest of the tokens."""
     from tts.backends.base import Row, SampleRequest, Sampling, StopCondition
     from tts.backends.engine import EngineBackend
@@ -55,7 +55,7 @@ def drawn(rows: int, tokens: int) -> dict[str, Any]:
 
 
 def turn(checkout: Path, rows: int, tokens: int) -> dict[str, Any]:
-    """Return what `drawn` gives for the package of a checkout, in a process of its own."""
+    """Return what `measure_revision` gives for the package of a checkout, in a process of its own."""
     environment = {
         **os.environ,
         "OMP_WAIT_POLICY": "PASSIVE",
@@ -91,7 +91,7 @@ def main() -> None:
     parser.add_argument("--draw", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.draw:
-        print(json.dumps(drawn(options.rows[0], options.tokens)))
+        print(json.dumps(measure_revision(options.rows[0], options.tokens)))
         return
     print("| rows | tokens/s before | now | ratio | equal texts |\n|--:|--:|--:|:--|:--|")
     for rows in options.rows:

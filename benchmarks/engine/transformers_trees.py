@@ -15,7 +15,7 @@ from benchmarks.engine.protocol import Children
 Keys = list[tuple[torch.Tensor, torch.Tensor]]  # a layer's keys and values, each [rows, heads, tokens, size]
 
 
-def left_padded(paths: Sequence[Sequence[int]], device: torch.device) -> dict[str, torch.Tensor]:
+def pad_left(paths: Sequence[Sequence[int]], device: torch.device) -> dict[str, torch.Tensor]:
     width = max(map(len, paths))
     ids = torch.tensor([[0] * (width - len(path)) + list(path) for path in paths], device=device)
     mask = torch.tensor([[0] * (width - len(path)) + [1] * len(path) for path in paths], device=device)
@@ -61,7 +61,7 @@ class Generate(Shared):
         processed: list[list[int]] = []
         for start in range(0, len(children), self.most_rows):
             rows = children[start : start + self.most_rows]
-            inputs = left_padded([self.paths[parent] for parent, _ in rows], self.model.device)
+            inputs = pad_left([self.paths[parent] for parent, _ in rows], self.model.device)
             prompt, new = inputs["input_ids"].shape[1], max(len(ids) for _, ids in rows)
             force = Force([ids for _, ids in rows], prompt, end, self.model.device)
             made = self.model.generate(
@@ -84,7 +84,7 @@ class Generate(Shared):
         for start in range(0, len(nodes), self.most_rows):
             paths = [self.paths[node] for node in nodes[start : start + self.most_rows]]
             self.computed += sum(map(len, paths))
-            inputs = left_padded(paths, self.model.device)
+            inputs = pad_left(paths, self.model.device)
             inputs["position_ids"] = (inputs["attention_mask"].cumsum(1) - 1).clamp(min=0)
             logits = self.model(**inputs, logits_to_keep=1, use_cache=False).logits[:, -1]
             found += logits.float().softmax(-1)[:, list(ids)].tolist()
@@ -132,7 +132,7 @@ class Batch:
         self.cache.batch_select_indices(index)
         self.mask = self.mask[index]
 
-    def added(self, row: int, count: int) -> Keys:
+    def copy_added(self, row: int, count: int) -> Keys:
         """Return a copy of the last `count` keys of a row."""
         return [
             (layer.keys[row : row + 1, :, -count:].clone(), layer.values[row : row + 1, :, -count:].clone())
@@ -154,7 +154,7 @@ class Cached(Shared):
         super().open(node, ids)
         batch = Batch(self.model, [[]])
         batch.forward(torch.tensor([ids[:-1]]))
-        self.segments[0][node] = [batch.added(0, len(ids) - 1)]
+        self.segments[0][node] = [batch.copy_added(0, len(ids) - 1)]
         self.unread[node] = ids[-1]
         self.computed += len(ids)
         return ids
@@ -166,7 +166,7 @@ class Cached(Shared):
         batch = Batch(self.model, [self.segments[0][node] for node in new])
         logits = batch.forward(torch.tensor([[self.unread.pop(node)] for node in new]))
         for row, node in enumerate(new):
-            self.segments[0][node] = [*self.segments[0][node], batch.added(row, 1)]
+            self.segments[0][node] = [*self.segments[0][node], batch.copy_added(row, 1)]
             self.logits[node] = logits[row]
 
     def expand(self, first: int, children: Children) -> Sequence[Sequence[int]]:
@@ -180,7 +180,7 @@ class Cached(Shared):
             done = [row for row, child in enumerate(order) if len(children[child][1]) == step]
             for row in done:
                 self._finish(
-                    first + order[row], *children[order[row]], batch.added(row, step - 1) if step > 1 else None
+                    first + order[row], *children[order[row]], batch.copy_added(row, step - 1) if step > 1 else None
                 )
             if done:
                 left = [row for row in range(len(order)) if row not in done]
@@ -213,7 +213,7 @@ class Cached(Shared):
         read once.
         """
         known = self.segments[1]
-        starts = [self._known(node) for node in nodes]
+        starts = [self._nearest_read(node) for node in nodes]
         for root in dict.fromkeys(start for start in starts if start not in known):
             self._read_on([root], [self.paths[root]], [[]])
         tails = [self.paths[node][len(self.paths[start]) :] for node, start in zip(nodes, starts, strict=True)]
@@ -224,14 +224,14 @@ class Cached(Shared):
         self, nodes: Sequence[int], tails: Sequence[Sequence[int]], paths: Sequence[Sequence[Keys]]
     ) -> torch.Tensor:
         batch = Batch(self.model, paths)
-        inputs = left_padded(tails, self.model.device)
+        inputs = pad_left(tails, self.model.device)
         logits = batch.forward(inputs["input_ids"], inputs["attention_mask"])
         for row, node in enumerate(nodes):
-            self.segments[1][node] = [*paths[row], batch.added(row, len(tails[row]))]
+            self.segments[1][node] = [*paths[row], batch.copy_added(row, len(tails[row]))]
             self.computed += len(tails[row])
         return logits
 
-    def _known(self, node: int) -> int:
+    def _nearest_read(self, node: int) -> int:
         """Return the nearest ancestor that the process model has read, else the root."""
         while node not in self.segments[1] and self.parents[node] >= 0:
             node = self.parents[node]

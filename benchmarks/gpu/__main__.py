@@ -106,7 +106,7 @@ def attempt(part: str, name: str, options: argparse.Namespace, limit_s: float | 
     """Return a case's result; of one that fails, the reason in one line."""
     began = time.perf_counter()
     try:
-        found = CASES[part](name, settings(options)) if options.here else apart(part, name, options, limit_s)
+        found = CASES[part](name, settings(options)) if options.here else run_apart(part, name, options, limit_s)
     except AbsentError as reason:
         found = {"absent": str(reason)}
     except Exception as failure:  # noqa: BLE001 - the other cases go on
@@ -115,7 +115,7 @@ def attempt(part: str, name: str, options: argparse.Namespace, limit_s: float | 
     return {**found, "wall_s": round(time.perf_counter() - began, 3)}
 
 
-def apart(part: str, name: str, options: argparse.Namespace, limit_s: float | None) -> dict[str, Any]:
+def run_apart(part: str, name: str, options: argparse.Namespace, limit_s: float | None) -> dict[str, Any]:
     """Run a case in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.gpu", "--device", options.device, "--out", str(options.out.absolute())]
     command += ["--smoke"] * options.smoke + ["--case", part, name]
@@ -153,13 +153,15 @@ def run(options: argparse.Namespace) -> bool:
                 continue
             cases[name] = attempt(part, name, options, left)
             write(options.out, part, about, cases)
-            print(f"{part}, {name}: {told(cases[name])}, {cases[name]['wall_s']:.1f} s", file=sys.stderr, flush=True)
+            print(
+                f"{part}, {name}: {format_end(cases[name])}, {cases[name]['wall_s']:.1f} s", file=sys.stderr, flush=True
+            )
     parts = {part: read(options.out, part) for part in CASES}
     (options.out / "page.md").write_text(page(about, parts, wanted))
-    return all(told(found) in ("done", "absent") for cases in parts.values() for found in cases.values())
+    return all(format_end(found) in ("done", "absent") for cases in parts.values() for found in cases.values())
 
 
-def told(found: Mapping[str, Any]) -> str:
+def format_end(found: Mapping[str, Any]) -> str:
     """Return how a case ended, in a word or with its reason."""
     if "failure" in found:
         return f"FAILED: {found['failure']}"

@@ -20,7 +20,7 @@ import time
 from collections.abc import Sequence
 
 from benchmarks.engine.systems import AbsentError
-from benchmarks.orchestration.costs import where
+from benchmarks.orchestration.costs import print_costs
 from benchmarks.orchestration.peers import run_peer
 from benchmarks.orchestration.plans import BEAMS, KINDS, LEVELS, SAMPLES, WIDTH, make_solver, prompt_of, units_of
 from benchmarks.smoke import Smoke
@@ -101,7 +101,7 @@ def main() -> None:
         print(f"absent: its_hub: {absent}")
     table(None if absent else options.peer, options.repeats, options.problems)
     for kind in KINDS:
-        where(kind, min(64, options.problems[-1]))
+        print_costs(kind, min(64, options.problems[-1]))
 
 
 if __name__ == "__main__":

@@ -98,7 +98,7 @@ def _place(file: str) -> str:
     return next((name for name in ("asyncio", "numpy") if name in path.parts), f"python's {path.stem}")
 
 
-def summed(found: Sequence[Cost], by: str) -> list[tuple[str, float, float]]:
+def sum_costs(found: Sequence[Cost], by: str) -> list[tuple[str, float, float]]:
     """Return (name, microseconds, calls) by an attribute of costs, the largest first."""
     micros: dict[str, float] = defaultdict(float)
     calls: dict[str, float] = defaultdict(float)
@@ -108,7 +108,7 @@ def summed(found: Sequence[Cost], by: str) -> list[tuple[str, float, float]]:
     return sorted(((name, micros[name], calls[name]) for name in micros), key=lambda row: -row[1])
 
 
-def where(kind: str, problems: int, repeats: int = 1, top: int = 15) -> None:
+def print_costs(kind: str, problems: int, repeats: int = 1, top: int = 15) -> None:
     """Print what a unit costs: by what is done, by file, and by function."""
     found = min((costs(kind, problems) for _ in range(repeats)), key=lambda each: sum(cost.micros for cost in each))
     whole = sum(cost.micros for cost in found)
@@ -119,7 +119,11 @@ def where(kind: str, problems: int, repeats: int = 1, top: int = 15) -> None:
     functions = [
         (f"{cost.place}:{cost.name}", cost.micros, cost.calls) for cost in sorted(found, key=lambda cost: -cost.micros)
     ]
-    for title, rows in (("done", summed(found, "doing")), ("file", summed(found, "place")), ("function", functions)):
+    for title, rows in (
+        ("done", sum_costs(found, "doing")),
+        ("file", sum_costs(found, "place")),
+        ("function", functions),
+    ):
         print(f"  by {title:<46} {'us':>7} {'share':>6} {'calls':>6}")
         for name, micros, calls in rows[:top]:
             print(f"    {name:<48} {micros:7.2f} {micros / whole:6.1%} {calls:6.2f}")
@@ -133,7 +137,7 @@ def main() -> None:
     parser.add_argument("--smoke", action=Smoke, sizes={"problems": 2, "repeats": 1})
     given = parser.parse_args()
     for kind in KINDS:
-        where(kind, given.problems, given.repeats, given.top)
+        print_costs(kind, given.problems, given.repeats, given.top)
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ def rows(problems: int, samples: int) -> Iterator[dict[str, Any]]:
         yield {"problem": problem, "reference": "answer 0", "answer": [f"answer {answer}" for answer in answers]}
 
 
-def replayed(given: argparse.Namespace) -> None:
+def measure_replays(given: argparse.Namespace) -> None:
     """Import a pool, and print the rate of each strategy."""
     pool = tts.Pool.from_rows(rows(given.problems, given.samples), task="text")
     sizes = sorted({round(size) for size in np.geomspace(1, given.samples, POINTS + 3)})[-POINTS:]
@@ -199,7 +199,7 @@ FORMS = {
 }  # fmt: skip
 
 
-def imported(form: str, path: Path, number: int, text: str) -> None:
+def measure_import(form: str, path: Path, number: int, text: str) -> None:
     """Import a file to a store, and print time and memory."""
     before, start, processor = peak(), time.perf_counter(), time.process_time()
     source, facts = Source(), SourceFacts()
@@ -220,7 +220,7 @@ def imported(form: str, path: Path, number: int, text: str) -> None:
     )
 
 
-def apart(part: Callable[..., None], *arguments: Any) -> None:
+def run_apart(part: Callable[..., None], *arguments: Any) -> None:
     """Run a part in a process of its own."""
     process = multiprocessing.get_context("spawn").Process(target=part, args=arguments)
     process.start()
@@ -239,12 +239,12 @@ def main() -> None:
     parser.add_argument("--smoke", action=Smoke, sizes={"problems": 20, "samples": 16, "megabytes": 1})
     given = parser.parse_args()
     if given.samples:
-        apart(replayed, given)
+        run_apart(measure_replays, given)
     for form in given.forms if given.megabytes else ():
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, FORMS[form])
             number = write(form, path, given)
-            apart(imported, form, path, number, f", {given.words:,} words each")
+            run_apart(measure_import, form, path, number, f", {given.words:,} words each")
 
 
 if __name__ == "__main__":

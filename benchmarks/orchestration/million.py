@@ -42,7 +42,7 @@ SUMS = DataSet(load=sums, source="this file", licence="Apache-2.0")
 DATASET = "benchmarks.orchestration.million:SUMS"
 
 
-def simulated(size: int) -> StudyConfig:
+def make_study(size: int) -> StudyConfig:
     return study_config(
         {
             "name": f"{size} problems",
@@ -60,19 +60,19 @@ def measure(size: int, folder: Path) -> tuple[dict[str, float], float, float]:
     seconds: dict[str, float] = {}
 
     @contextmanager
-    def timed(step: str) -> Iterator[None]:
+    def time_step(step: str) -> Iterator[None]:
         started = time.process_time()
         yield
         seconds[step] = time.process_time() - started
 
     began = time.perf_counter()
     file = folder / f"{size}.sqlite"
-    with timed("problems"):
-        prepared = PreparedStudy(simulated(size))
+    with time_step("problems"):
+        prepared = PreparedStudy(make_study(size))
     with prepared, Store(file) as store:
-        with timed("run"):
+        with time_step("run"):
             ended = run(prepared, store)
-        with timed("table"):
+        with time_step("table"):
             (row,) = table(store.results(ended.study, drawn=False), rng=np.random.default_rng(0))
     assert row.runs == size, f"{row.runs} of {size} cells came to a result"
     return seconds, time.perf_counter() - began, file.stat().st_size / 2**20

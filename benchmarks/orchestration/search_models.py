@@ -56,13 +56,13 @@ def share(verifier: Any, n: int) -> Iterator[str]:
     runner, spent = backend.runner, [0.0]
     step = runner.step
 
-    def timed() -> None:
+    def time_sharing() -> None:
         torch.set_num_threads(1)  # of this thread: the time of torch's other threads would count as the search's
         began = time.thread_time()
         step()
         spent[0] += time.thread_time() - began
 
-    runner.step = timed
+    runner.step = time_sharing
     with Solver(backend, verifier, task="math", sampling=Sampling(temperature=0.8, max_tokens=40)) as solver:
         # what is compiled or imported at first is no part of it
         solver.solve(QUESTIONS[0], Budget(tokens=20), strategy="single")
@@ -70,7 +70,7 @@ def share(verifier: Any, n: int) -> Iterator[str]:
             spent[0], began = 0.0, time.process_time()
             solutions = solver.solve_many(QUESTIONS, strategy=form.format(n=n), each=Budget(tokens=10**6))
             total = time.process_time() - began
-            generated = sum(_checked(one).usage.generated_tokens for one in solutions)
+            generated = sum(_check_solution(one).usage.generated_tokens for one in solutions)
             search = total - spent[0]
             plan = form.format(n=n).replace("|", "\\|")
             yield f"| `{plan}` | {generated:,} | {total:.1f} | {search:.2f} | {search / total:.1%} |"
@@ -92,7 +92,7 @@ def read_twice(n: int, problems: int, peer: str | None) -> Iterator[str]:
     for form in PLANS:
         with Solver(backend, ProcessVerifier(), task="pocket", strategy=form.format(n=n)) as solver:
             before = stats.prefill_computed
-            solutions = [_checked(one) for one in solver.solve_many(asked, each=Budget(generated_tokens=60 * n))]
+            solutions = [_check_solution(one) for one in solver.solve_many(asked, each=Budget(generated_tokens=60 * n))]
         prompts = sum(call.usage.prompt_tokens for one in solutions for call in one.trace.calls if call.kind == "score")
         computed = stats.prefill_computed - before - prompts
         trees = [_Scored(one.trace.nodes) for one in solutions]
@@ -158,7 +158,7 @@ def _peers(python: str | None, n: int, prompt: int, lengths: dict[int, list[int]
             return f"absent: {reason}"
 
 
-def _checked(solution: Solution) -> Solution:
+def _check_solution(solution: Solution) -> Solution:
     if solution.error is not None:
         raise solution.error
     return solution

@@ -85,21 +85,23 @@ def timed_work() -> Generator[list[float]]:
     seconds: list[float] = []
     run, embed = Search.run, HashedNgrams.embed
 
-    async def embedded(embedder: HashedNgrams, texts: Sequence[str]) -> NDArray[np.float64]:
+    async def embed_texts(embedder: HashedNgrams, texts: Sequence[str]) -> NDArray[np.float64]:
         started = time.thread_time()
         vectors = await embed(embedder, texts)  # it waits for nothing
         seconds.append(time.thread_time() - started)
         return vectors
 
-    def timed(function: Callable[..., Any], *arguments: Any) -> Any:
+    def time_call(function: Callable[..., Any], *arguments: Any) -> Any:
         started = time.thread_time()
         result = function(*arguments)
         seconds.append(time.thread_time() - started)
         return result
 
     with (
-        mock.patch.object(Search, "run", lambda search, function, *arguments: run(search, timed, function, *arguments)),
-        mock.patch.object(HashedNgrams, "embed", embedded),
+        mock.patch.object(
+            Search, "run", lambda search, function, *arguments: run(search, time_call, function, *arguments)
+        ),
+        mock.patch.object(HashedNgrams, "embed", embed_texts),
     ):
         yield seconds
 
@@ -118,7 +120,7 @@ class Cost:
     steps: int
 
 
-def measured(plan: str, problems: int, terms: int) -> Cost:
+def measure_plan(plan: str, problems: int, terms: int) -> Cost:
     """Return what solving problems of one size costs, all at once."""
     backend = Timed(ToyLanguage(accuracy=0.5))
     with Solver(backend, Instant(), task="arithmetic", strategy=plan) as solver, timed_work() as own:
@@ -130,10 +132,10 @@ def measured(plan: str, problems: int, terms: int) -> Cost:
             [Problem(problem(terms), id=str(i)) for i in range(problems)], each=Budget(tokens=10**9)
         )
         seconds = time.process_time() - started
-    return Cost(seconds, backend.seconds, sum(own), sum(map(expanded, solutions)))
+    return Cost(seconds, backend.seconds, sum(own), sum(map(count_expanded, solutions)))
 
 
-def expanded(solution: Solution) -> int:
+def count_expanded(solution: Solution) -> int:
     if solution.error is not None:
         raise solution.error
     return sum(call.rows for call in solution.trace.calls if call.kind == "expand")
@@ -144,7 +146,7 @@ def table(problems: int, repeats: int) -> Iterator[str]:
     yield "| plan | search, median [least, greatest] | model | own work | steps |"
     yield "| :-- | --: | --: | --: | --: |"
     for plan in PLANS:
-        costs = [measured(plan, problems, 8) for _ in range(repeats)]
+        costs = [measure_plan(plan, problems, 8) for _ in range(repeats)]
         each = sorted((cost.everything - cost.model - cost.own) / cost.steps * 1e6 for cost in costs)
         own = statistics.median(cost.own / cost.steps for cost in costs)
         model = statistics.median(cost.model / cost.steps for cost in costs)
@@ -160,7 +162,7 @@ def growth(nodes: int, repeats: int) -> Iterator[str]:
         sizes, seconds = [], []
         for size in (nodes // 100, nodes // 10, nodes):
             plan = form.format(width=max(4, size // TERMS), expansions=max(4, size // 4))
-            costs = [measured(plan, 1, TERMS) for _ in range(repeats)]
+            costs = [measure_plan(plan, 1, TERMS) for _ in range(repeats)]
             sizes.append(costs[0].steps)
             seconds.append(statistics.median(cost.everything - cost.model - cost.own for cost in costs))
         each = ", ".join(f"{s / steps * 1e6:.1f} at {steps:,}" for steps, s in zip(sizes, seconds, strict=True))

@@ -128,7 +128,7 @@ def step(name: str, path: str, given: argparse.Namespace, found: Queue[tuple[flo
     found.put((seconds, processor, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024))
 
 
-def measured(path: str, given: argparse.Namespace) -> dict[str, float]:
+def measure_store(path: str, given: argparse.Namespace) -> dict[str, float]:
     """Run all steps on one store, each in a process of its own; return the processor's seconds."""
     context = multiprocessing.get_context("spawn")
     processors: dict[str, float] = {}
@@ -157,7 +157,7 @@ def main() -> None:
         runs: list[dict[str, float]] = []
         for size in sizes:
             path = Path(folder, f"{size}.sqlite")
-            runs.append(measured(str(path), argparse.Namespace(**vars(given) | {"rows": size})))
+            runs.append(measure_store(str(path), argparse.Namespace(**vars(given) | {"rows": size})))
         print(f"file: {path.stat().st_size / 2**20:,.0f} MB, {path.stat().st_size / sizes[-1]:,.0f} bytes a row")
         for name in STEPS:
             growth = math.log(runs[2][name] / runs[1][name]) / math.log(sizes[2] / sizes[1])

@@ -68,7 +68,7 @@ def _place(file: str) -> str:
     return Path(file).relative_to(PACKAGE).as_posix()
 
 
-def walked(plan: str, warm: int) -> Walk:
+def walk_plan(plan: str, warm: int) -> Walk:
     """Return what one search entered after some that did not count; the library's loop must not run yet."""
     walk = Walk()
     threading.setprofile(walk.note)
@@ -104,7 +104,7 @@ def main() -> None:
     parser.add_argument("--calls", action="store_true", help="list the files")
     parser.add_argument("--smoke", action=Smoke, sizes={"warm": 1})
     given = parser.parse_args()
-    walk, count = walked(given.plan, given.warm), lines()
+    walk, count = walk_plan(given.plan, given.warm), lines()
     core = [count[part] for part in ("tts/search", "tts/budget", "tts/solver")]
     rows = {
         "files entered": f"{len(walk.files):,}",

@@ -53,7 +53,7 @@ def disk(folder: Path) -> int:
     return sum(seen.values())
 
 
-def timed(work: Callable[[], Any]) -> tuple[Seconds, Any]:
+def time_call(work: Callable[[], Any]) -> tuple[Seconds, Any]:
     """Return the seconds of a call, those of the processor with the programs that it runs and those of the clock, and
     what it returned.
     """
@@ -85,17 +85,17 @@ def objects(git_dir: Path) -> set[str]:
 def _fork(store: StateStore, number: int) -> dict[str, tuple[Seconds, int]]:
     """Fork the root, change a file and release the fork; return seconds and bytes of each."""
     begin = disk(store.folder)
-    forking, fork = timed(lambda: store.fork(store.root))
+    forking, fork = time_call(lambda: store.fork(store.root))
     forked = disk(store.folder)
     (fork.path / "part0000" / "file000000.py").write_text(f"changed = {number}\n")
     changed = disk(store.folder)
-    committing, state = timed(lambda: store.commit(fork))
+    committing, state = time_call(lambda: store.commit(fork))
     committed = disk(store.folder)
     return {
         "fork a state": (forking, forked - begin),
         "commit a changed file": (committing, committed - changed),
-        "patch from the root": (timed(lambda: store.text_patch(state))[0], 0),
-        "release the fork": (timed(lambda: store.release(fork))[0], 0),
+        "patch from the root": (time_call(lambda: store.text_patch(state))[0], 0),
+        "release the fork": (time_call(lambda: store.release(fork))[0], 0),
     }
 
 
@@ -105,13 +105,13 @@ def measure(folder: Path, files: int, kib: int, forks: int) -> list[tuple[str, S
     repo.mkdir()
     make(repo, files, kib)
     copies = [
-        timed(lambda place=place: subprocess.run(["cp", "-r", repo, folder / f"copy{place}"], check=True))[0]
+        time_call(lambda place=place: subprocess.run(["cp", "-r", repo, folder / f"copy{place}"], check=True))[0]
         for place in range(forks)
     ]
     rows = [("`cp -r` of the repository", _median(copies), disk(folder / "copy0"))]
     for place in range(forks):
         shutil.rmtree(folder / f"copy{place}")
-    opening, store = timed(lambda: StateStore(repo, folder=folder / "stores"))
+    opening, store = time_call(lambda: StateStore(repo, folder=folder / "stores"))
     with store:
         rows.append(("open the repository", opening, disk(store.folder)))
         forked = [_fork(store, number) for number in range(forks)]

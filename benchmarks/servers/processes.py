@@ -72,10 +72,10 @@ class Process:
         if not line:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout=20)  # its output ends a moment before it does
-            raise RuntimeError(self.ended())
+            raise RuntimeError(self.read_errors())
         return json.loads(line)
 
-    def ended(self) -> str:
+    def read_errors(self) -> str:
         """Return the end of what it wrote of errors; "" while it runs."""
         if self._process.poll() is None:
             return ""
@@ -145,7 +145,7 @@ class VllmServer(Process):
         super().__init__(command, {**environment, "VLLM_SERVER_DEV_MODE": "1"}, answers=False)
         end = time.monotonic() + STARTS_S
         while not self._healthy():
-            if (why := self.ended()) or time.monotonic() > end:
+            if (why := self.read_errors()) or time.monotonic() > end:
                 raise RuntimeError(why or "the server did not start in time")
             time.sleep(0.5)
 
@@ -158,7 +158,7 @@ class VllmServer(Process):
         """Empty its prefix cache."""
         httpx.post(f"{self.url}/reset_prefix_cache", timeout=60).raise_for_status()
 
-    def generated(self) -> int:
+    def count_generated(self) -> int:
         """Return the tokens that it has generated, by its own count."""
         page = httpx.get(f"{self.url}/metrics", timeout=60).text
         return round(

@@ -29,7 +29,7 @@ class Slow:
         used = {"prompt_tokens": 8, "completion_tokens": tokens, "total_tokens": 8 + tokens}
         self._end = chunk({"choices": [], "usage": used}) + chunk(b"[DONE]") + b"0\r\n\r\n"
 
-    async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -50,7 +50,7 @@ class Slow:
 
 async def main() -> None:
     slow = Slow(int(sys.argv[1]), float(sys.argv[2]))
-    server = await asyncio.start_server(slow.connected, "127.0.0.1", 0, backlog=2048)
+    server = await asyncio.start_server(slow.serve_connection, "127.0.0.1", 0, backlog=2048)
     print(json.dumps({"port": server.sockets[0].getsockname()[1]}), flush=True)
     while await asyncio.to_thread(sys.stdin.readline):
         print(json.dumps({"most": slow.most, "written": slow.written}), flush=True)

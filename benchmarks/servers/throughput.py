@@ -210,7 +210,7 @@ class Rivals:
     def ours(self, job: Job) -> tuple[Measured, list[Asked]]:
         """Measure the HTTP backend; its books must be the server's."""
         assert isinstance(self.backend, Watched)
-        asked, before = self.backend.watch(), self.server.generated()
+        asked, before = self.backend.watch(), self.server.count_generated()
         strategy: Any = f"best_of_n(n={job.n}) | majority" if job.levels == 1 else StepBeam(job=job)
         shares, started = Shares([self.server.group]), time.perf_counter()
         solver = Solver(
@@ -218,7 +218,7 @@ class Rivals:
         )
         solutions = solver.solve_many(job.prompts, each=Budget(samples=job.n * job.levels), strategy=strategy)
         seconds, others = time.perf_counter() - started, shares.others()
-        made = self.server.generated() - before
+        made = self.server.count_generated() - before
         charged = sum(one.usage.generated_tokens + one.usage.cancelled_tokens for one in solutions)
         if made != charged:
             raise AssertionError(f"the server wrote {made} tokens, but {charged} are booked")
@@ -229,9 +229,9 @@ class Rivals:
     def theirs(self, job: Job) -> Measured:
         """Measure its_hub."""
         assert self.its_hub is not None
-        before, shares = self.server.generated(), Shares([self.server.group, self.its_hub.group])
+        before, shares = self.server.count_generated(), Shares([self.server.group, self.its_hub.group])
         told = self.its_hub.ask(job.message(job.prompts))
-        return Measured(self.server.generated() - before, told["seconds"], shares.others())
+        return Measured(self.server.count_generated() - before, told["seconds"], shares.others())
 
 
 def last_line(failure: Exception) -> str:
@@ -254,7 +254,7 @@ def measure(rivals: Rivals, job: Job, repeats: int) -> dict[str, list[Measured]]
     """Return the runs of each. They take turns, and the server's cache is emptied before each run."""
     found: dict[str, list[Measured]] = {"offline": [], "ours": [], "its_hub": []}
 
-    def noted(name: str, run: Measured) -> None:
+    def note_run(name: str, run: Measured) -> None:
         found[name].append(run)
         print(
             f"{name}: {run.generated} tokens in {run.seconds:.1f} s, cached {run.cached} of {run.inputs}",
@@ -266,16 +266,16 @@ def measure(rivals: Rivals, job: Job, repeats: int) -> dict[str, list[Measured]]
         with rivals.server.running():
             rivals.server.forget()
             mine, asked = rivals.ours(job)
-            noted("ours", mine)
+            note_run("ours", mine)
             if rivals.its_hub is not None:
                 rivals.server.forget()
                 with rivals.its_hub.running():
-                    noted("its_hub", rivals.theirs(job))
+                    note_run("its_hub", rivals.theirs(job))
         opened = {
             rows.request.handle.prompt: tuple(rows.request.handle.ids) for rows, _ in asked if not rows.request.text
         }
         with rivals.offline.running():
-            noted("offline", rivals.offline_run(job, list(opened.values())))
+            note_run("offline", rivals.offline_run(job, list(opened.values())))
     return found
 
 

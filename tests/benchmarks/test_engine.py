@@ -173,7 +173,7 @@ def test_a_system_whose_file_cannot_be_written_is_absent_with_its_reason(
     absent: dict[str, str] = {}
     options = command.arguments()
     pythons = command.interpreters(options, absent)
-    files = command.converted(options, pythons, absent)
+    files = command.convert_arguments(options, pythons, absent)
     assert files.keys() == {"model", "hf"}
     assert not {name for name in pythons if name.startswith("llama.cpp")}
     for name in ("llama.cpp", "llama.cpp-f16", "llama.cpp-q8"):

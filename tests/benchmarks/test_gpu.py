@@ -172,7 +172,7 @@ def test_a_model_that_is_not_on_disk_is_absent(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(sys, "argv", ["gpu", *SMOKE, "--out", str(tmp_path)])
     found = command.attempt("agreement", f"{tmp_path}/none float32", command.arguments(), None)
     assert "none" in found["absent"]
-    assert command.told(found) == "absent"
+    assert command.format_end(found) == "absent"
 
 
 def test_bfloat16_is_held_to_the_error_that_transformers_has_in_it() -> None:
