@@ -34,6 +34,18 @@ ALLOWED: dict[str, str] = {
     "research/recorded/signal.py:page": "the text of a page",
 }
 PREPOSITIONS = "above|after|at|before|below|beside|between|by|for|from|in|of|on|since|to|under|until|with|without"
+# of functions: names without a verb in the imperative or a noun of the field
+NAMED = ("benchmarks", "scripts")
+BARE_WORDS = (
+    "begun|brought|built|caught|chosen|done|drawn|found|given|gone|got|grown|heard|held|kept|known|left|lost|made|met|"
+    "paid|said|seen|sent|shown|spent|taken|told|written|unknown|unread|unseen|unspent|"
+    "again|abroad|alone|apart|aside|away|back|beside|early|elsewhere|here|now|once|only|soon|there|together|"
+    "about|after|against|among|around|at|before|behind|between|beyond|by|down|for|from|in|of|off|on|out|over|through|"
+    "to|under|unless|until|up|where|with|within|without"
+)
+# words of the field that end in -ed, and first words that make a predicate or a verb with its object
+FIELD_WORDS = ("embed", "seed", "feed", "need", "speed")
+FIRST_WORDS = ("is", "has", "can", "may", "check", "copy", "count", "note", "read", "refuse", "run", "set", "show")
 JOINED = ("tts/cli", "tts/trace")  # an entry of a docstring there may still be about several parameters
 
 
@@ -239,6 +251,24 @@ def prepositions(files: Sequence[Source]) -> Iterator[str]:
                     )
 
 
+def participles(files: Sequence[Source]) -> Iterator[str]:
+    """Yield the functions that are named by a participle, an adverb or a preposition; properties may be."""
+    for source in files:
+        for node in ast.walk(source.tree):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or _is_property(node):
+                continue
+            name = node.name.strip("_")
+            first, last = name.split("_")[0], name.split("_")[-1]
+            ends = last.endswith("ed") and last not in FIELD_WORDS and (first == last or first not in FIRST_WORDS)
+            if ends or re.fullmatch(BARE_WORDS, name):
+                yield f"{source.path}:{node.lineno}: {node.name} is no verb in the imperative, and no noun"
+
+
+def _is_property(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Return whether a decorator makes a function a property."""
+    return any("property" in ast.unparse(one) for one in node.decorator_list)
+
+
 def _parameters(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> set[str]:
     """Return the names of parameters of a function, or of the fields of a class."""
     if isinstance(node, ast.ClassDef):
@@ -287,6 +317,7 @@ def faults(every: Sequence[Source]) -> list[str]:
         *too_long(every),
         *shared_lines(package),
         *prepositions(package),
+        *participles([source for source in every if source.path.parts[0] in NAMED]),
         *attribute_probes(package),
     ]
 

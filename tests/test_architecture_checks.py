@@ -222,3 +222,27 @@ def test_the_command_prints_the_faults_and_the_count(tree: Tree, tmp_path: Path)
     status, fault, count = commanded(tmp_path)
     assert (status, fault.partition(":")[0]) == ("1", "class A is defined twice")
     assert count.endswith("; 1 faults")
+
+
+@pytest.mark.parametrize(
+    "name", ["measured", "_shared", "left_padded", "told", "_known", "aside", "_apart", "of", "_within"]
+)
+def test_a_function_is_named_by_no_participle_adverb_or_preposition(tree: Tree, name: str) -> None:
+    files = tree({"scripts/a.py": f"class A:\n    def {name}(self):\n        pass\n"})
+    assert checks.faults(files) == [f"scripts/a.py:2: {name} is no verb in the imperative, and no noun"]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "def embed(): pass\n",
+        "def random_seed(): pass\n",
+        "def is_shared(): pass\n",
+        "def count_expanded(): pass\n",
+        "def shared_lines(): pass\n",
+        "class A:\n    @property\n    def measured(self): pass\n",
+        "measured = 1\n",
+    ],
+)
+def test_words_of_the_field_predicates_and_states_keep_their_names(tree: Tree, code: str) -> None:
+    assert not checks.faults(tree({"benchmarks/a.py": code}))
