@@ -22,6 +22,7 @@ from pathlib import Path
 # 900 lines of a file: one reader wants at once what changes together; a limit of 400 bred files of helpers that one
 # other file uses
 FILE_LIMIT, FUNCTION_LIMIT, FOLDER_LIMIT = 900, 60, 25
+FIRST_LINE_LIMIT = 100
 PACKAGE = "tts"
 # in a checkout only: the package must not import them
 OUTSIDE = ("research", "benchmarks", "tests", "examples", "scripts")
@@ -269,6 +270,23 @@ def _is_property(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     return any("property" in ast.unparse(one) for one in node.decorator_list)
 
 
+def first_lines(files: Sequence[Source]) -> Iterator[str]:
+    """Yield the public docstrings whose first line is too long, or whose first sentence runs over to a second line."""
+    for source in files:
+        for node in ast.walk(source.tree):
+            if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            name = "the module" if isinstance(node, ast.Module) else node.name
+            if re.match(r"_(?!_)", name) or (text := ast.get_docstring(node)) is None:
+                continue
+            first, second = [*text.split("\n"), ""][:2]
+            at = f"{source.path}:{node.body[0].lineno}: the first line of the docstring of {name}"
+            if len(first) > FIRST_LINE_LIMIT:
+                yield f"{at} has {len(first)} characters; the limit is {FIRST_LINE_LIMIT}"
+            if second.strip():
+                yield f"{at} runs over, but an empty line must follow it"
+
+
 def _parameters(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> set[str]:
     """Return the names of parameters of a function, or of the fields of a class."""
     if isinstance(node, ast.ClassDef):
@@ -318,6 +336,7 @@ def faults(every: Sequence[Source]) -> list[str]:
         *shared_lines(package),
         *prepositions(package),
         *participles([source for source in every if source.path.parts[0] in NAMED]),
+        *first_lines(package),
         *attribute_probes(package),
     ]
 

@@ -171,6 +171,17 @@ def test_an_entry_begins_with_a_noun_or_a_verb(tree: Tree) -> None:
     assert "begins with 'At', but" in "".join(checks.faults(tree({"tts/one.py": text("At least 1.", "Attributes")})))
 
 
+def test_the_first_line_of_a_public_docstring_is_short_and_stands_alone(tree: Tree) -> None:
+    fits = "A" * (checks.FIRST_LINE_LIMIT - 1) + "."
+    kept = f'"""{fits}\n\nMore.\n"""\n\n\ndef _own() -> None:\n    """B{fits}"""\n'
+    long = f'def load() -> None:\n    """B{fits}"""\n'
+    over = '\n\nclass Part:\n    """A part that\n    runs over.\n    """\n'
+    assert checks.faults(tree({"tts/a.py": kept, "tts/b.py": long + over, "tests/c.py": long})) == [
+        "tts/b.py:2: the first line of the docstring of load has 101 characters; the limit is 100",
+        "tts/b.py:6: the first line of the docstring of Part runs over, but an empty line must follow it",
+    ]
+
+
 def test_an_allowed_file_may_be_longer(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "ALLOWED", {"tts/a.py": "a table"})
     assert not checks.faults(tree({"tts/a.py": "#\n" * (checks.FILE_LIMIT + 1)}))
