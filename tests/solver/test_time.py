@@ -61,7 +61,7 @@ def test_a_judge_is_not_waited_for_beyond_the_time() -> None:
 
     solution = tts.solve(
         "q",
-        tts.Budget(tokens=3000, seconds=0.5),
+        tts.Budget(tokens=3000, seconds=3),
         backend=model,
         verifier=Judge(),
         task="text",
