@@ -42,7 +42,7 @@ def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[
 def _imports_for_types(code: CodeType) -> dict[str, str]:
     """Return the names that a module imports below `if TYPE_CHECKING:`, with the module of each.
 
-    Sources need not be installed.
+    They are read from compiled code, so source files need not be installed.
     """
     found: dict[str, str] = {}
     home = ""

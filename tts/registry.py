@@ -126,7 +126,7 @@ def place_of(cls: type) -> str:
 
     The place of a class within a function cannot be read back.
     """
-    # the main module, in processes that it spawned
+    # a spawned process names the main module __mp_main__
     module = "__main__" if cls.__module__ == "__mp_main__" else cls.__module__
     return f"{module}:{cls.__qualname__}"
 
@@ -547,7 +547,9 @@ def _call_of(text: str, tokens: Sequence[tokenize.TokenInfo]) -> WrittenCall:
 
 
 def _length_of_name(tokens: Sequence[tokenize.TokenInfo]) -> int:
-    """Return how many tokens are a name, dotted names with it, "package.module:name", or the place of what a function
+    """Return how many of the first tokens are a name; 0: none is.
+
+    A name may be dotted ("a.b"), or a place: "package.module:name", or "module:f.<locals>.Name" of what a function
     defines.
     """
     strings = [token.string if token.type in (tokenize.NAME, tokenize.OP) else "" for token in tokens]

@@ -103,7 +103,7 @@ class Allocator:
         """Return the grants of the next wave; their cost is at most `state.left`.
 
         Raises:
-            ConfigError: a cost is not above 0, something is not finite, or there is time for less than one wave.
+            ConfigError: a cost is not above 0, `left` is not finite, `waves` is below 1, or evidence has a NaN.
         """
         _check(state)
         zero = np.zeros_like(state.samples)
@@ -113,8 +113,8 @@ class Allocator:
         if state.left < state.cost[state.open].min():
             return dataclasses.replace(nothing, reason="the budget is used up")
         if (pilots := self._pilots(state)).any():
-            cut = bool(pilots.sum() > 1 and state.due(pilots).sum() > state.left)
-            return dataclasses.replace(nothing, samples=pilots, price=self.price, hurried=cut)
+            may_exceed_left = bool(pilots.sum() > 1 and state.due(pilots).sum() > state.left)
+            return dataclasses.replace(nothing, samples=pilots, price=self.price, hurried=may_exceed_left)
         worth = self.values.worth(state, self.price)
         value = np.where(state.open, worth.rate / state.cost, 0.0)
         served = np.flatnonzero(value > self.price)
@@ -124,26 +124,26 @@ class Allocator:
             return dataclasses.replace(nothing, rate=worth.rate, reason="more samples are worth less than their price")
         served = served[np.argsort(-value[served], kind="stable")]
         wanted = np.where(worth.plan > 0, worth.block, np.maximum(1, (state.samples * self.growth).astype(np.int64)))
-        each = (state.cost * worth.cost / worth.block)[served]  # of one sample of a block
-        cost = wanted[served] * each
+        sample_cost = (state.cost * worth.cost / worth.block)[served]  # where it is one of a block
+        cost = wanted[served] * sample_cost
         due = state.left / state.waves  # so that time does not end before what is left is spent
         if 0 < cost.sum() < due:
             wanted = np.ceil(wanted * (due / cost.sum()) - 1e-6).astype(np.int64)
-            cost = wanted[served] * each
-        calm = self.share * min(state.left, float(cost.sum()))
-        wave = max(calm, due)
-        before = np.cumsum(cost) - cost
-        fits = (before < wave) & (before + cost <= state.left)
+            cost = wanted[served] * sample_cost
+        unhurried = self.share * min(state.left, float(cost.sum()))  # what a wave spends without a deadline
+        wave = max(unhurried, due)
+        cost_before = np.cumsum(cost) - cost
+        fits = (cost_before < wave) & (cost_before + cost <= state.left)
         samples, plan = zero.copy(), worth.plan
         samples[served[fits]] = wanted[served[fits]]
-        if not fits.any():  # no block can be paid: one plain sample, of the first problem where it can
+        if not fits.any():  # no block can be paid: one plain sample, for the first problem whose sample can
             plan = zero
             samples[served[state.cost[served] <= state.left][:1]] = 1
         if not samples.any():
             return dataclasses.replace(
                 nothing, rate=worth.rate, reason="what is left pays for no sample where one would help"
             )
-        return WaveGrant(samples, plan, worth.rate, float(value[samples > 0].min()), hurried=due > calm)
+        return WaveGrant(samples, plan, worth.rate, float(value[samples > 0].min()), hurried=due > unhurried)
 
     @staticmethod
     def _spread(state: ProblemStates, nothing: WaveGrant) -> WaveGrant:

@@ -93,7 +93,7 @@ class _Piloted(_Part):
 
     @model_validator(mode="after")
     def check(self) -> Self:
-        """Refuse limits that do not rise, and other numbers of values."""
+        """Refuse limits that do not rise, and limits without one accuracy each."""
         if self.limits != sorted(set(self.limits)):
             raise ConfigError(f"limits is {shown(self.limits)}, but each must be above the limit before it")
         if len(self.accuracy) != len(self.limits):

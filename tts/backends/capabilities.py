@@ -47,7 +47,7 @@ def require(backend: Backend, capabilities: Sequence[str], needed_by: str) -> No
 
 
 def require_sampling(backend: Backend, sampling: Sampling) -> None:
-    """Raise CapabilityError where a backend does not obey a parameter of sampling that not all obey."""
+    """Raise CapabilityError where sampling sets a parameter that a backend does not obey."""
     for name, capability in sampling.needs.items():
         if not getattr(backend.caps, capability):
             raise CapabilityError(

@@ -635,10 +635,10 @@ def _sample(store: Store, study: StoredStudy) -> Iterator[Sampled]:
 
 
 def _look_of(options: Mapping[str, Any]) -> Look:
-    """Return the look that options of a figure name.
+    """Return the look of a figure from its options by name.
 
     Raises:
-        ConfigError: There is no such option, or it has another value.
+        ConfigError: An option is unknown, or its value is not allowed.
     """
     known = {field.name for field in dataclasses.fields(Look)}
     if unknown := options.keys() - known:

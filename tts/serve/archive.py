@@ -131,11 +131,11 @@ class Archive:
     def _refuse_another_kind(self, path: str | None) -> None:
         with self._file:
             self._file.execute("BEGIN")
-            told = tuple(
+            header = tuple(
                 self._file.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
             )
             tables = self._file.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
-        if tables and told != (_APPLICATION, _VERSION):
+        if tables and header != (_APPLICATION, _VERSION):
             raise ConfigError(
                 f"store is {path!r}, but that file is not the store of a gateway of this version",
                 hint="name another file",

@@ -133,13 +133,13 @@ class EventStream(EventsReply):
 
     async def _events(self, gone: asyncio.Event) -> AsyncGenerator[bytes]:
         search = self._search
-        told: dict[int, TraceNode] = {}
+        sent: dict[int, TraceNode] = {}
         event = None
         with search.followed(tree=True):
             while not gone.is_set():
                 signal = search.signal
-                if changed := [node for node in search.tree if told.get(node.node) != node]:
-                    told.update((node.node, node) for node in changed)
+                if changed := [node for node in search.tree if sent.get(node.node) != node]:
+                    sent.update((node.node, node) for node in changed)
                     yield _event("nodes", plain_values(changed))
                 if search.event is not None and search.event is not event:
                     event = search.event

@@ -133,11 +133,11 @@ class RequestTask(Task):
     def prompt(self, problem: Problem, kind: str = "solve", texts: Sequence[str] = ()) -> Prompt:
         """Return the inner task's prompt, after the system message that shows the tools."""
         if self.tools is not None:
-            given = (Message("user", problem.prompt),) if isinstance(problem.prompt, str) else problem.prompt
-            has_system = bool(given) and given[0].role == "system"
+            messages = (Message("user", problem.prompt),) if isinstance(problem.prompt, str) else problem.prompt
+            has_system = bool(messages) and messages[0].role == "system"
             offer = self.tools.offer()
-            system = given[0].and_then("\n\n", offer) if has_system else Message.of("system", (offer,))
-            problem = dataclasses.replace(problem, prompt=(system, *given[has_system:]))
+            system = messages[0].and_then("\n\n", offer) if has_system else Message.of("system", (offer,))
+            problem = dataclasses.replace(problem, prompt=(system, *(messages[1:] if has_system else messages)))
         return self.inner.prompt(problem, kind, texts)
 
     def split(self, text: str) -> list[str]:

@@ -178,8 +178,9 @@ def uvicorn_config(app: Starlette, port: int = 0) -> uvicorn.Config:
 
 
 def _write_log(config: GatewayConfig) -> None:
-    """Write errors to standard error where logging is not configured: replies to clients refer to the log. The access
-    log too.
+    """Write errors to standard error where logging is not configured, since replies to clients refer to the log.
+
+    Write the access log too, if the configuration says so.
     """
     handler = logging.StreamHandler()
     handler.setLevel(logging.ERROR)
@@ -193,7 +194,7 @@ def _write_log(config: GatewayConfig) -> None:
     if config.access_log:
         lines = logging.StreamHandler()
         lines.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
-        ACCESS_LOG.handlers, ACCESS_LOG.propagate = [lines], False  # once, also where `--log info` writes the others
+        ACCESS_LOG.handlers, ACCESS_LOG.propagate = [lines], False  # not a second time by the handler of `--log info`
         ACCESS_LOG.setLevel(logging.INFO)
 
 

@@ -242,11 +242,12 @@ class SharedBudget:
         if self._over or min(left.values(), default=1) <= 0 or seconds == 0:
             self._end(waiting, "budget: it is used up" if seconds != 0 else "budget: seconds")
             return
-        cost = most = np.full(len(waiting), 1e-12)  # as a share of what is left of the unit that is used up first
+        # of one sample, as a share of what is left, in the unit where this share is greatest
+        cost = most = np.full(len(waiting), 1e-12)
         reach = self._reach(waiting)
         for unit, amount in left.items():
-            each = self._cost[unit][waiting] / amount
-            cost, most = np.maximum(cost, each), np.maximum(most, each if unit in _COUNTED else each * reach)
+            share = self._cost[unit][waiting] / amount
+            cost, most = np.maximum(cost, share), np.maximum(most, share if unit in _COUNTED else share * reach)
         found = {name: values[waiting] for name, values in self._found.items()}
         # a first sample is tried with whatever is left
         cost = np.where(found["samples"] == 0, np.minimum(cost, 1.0), cost)
@@ -256,14 +257,15 @@ class SharedBudget:
             timed = bool((1 / self._pace.payable(seconds) > cost).any())
             cost, waves = np.maximum(cost, 1 / self._pace.payable(seconds)), self._pace.waves(seconds)
         mean, most = float(cost.mean()), np.maximum(cost, most)
-        # in mean samples
+        # the unit of the state is the mean cost of a sample
         state = self.auto.state(found, cost / mean, 1 / mean, waves=waves, most=most / mean, had=self._had[waiting])
         if self._allocator is None:
-            each = 1 / mean / len(waiting) if left else 0.0  # how many a time limit pays is not known yet
+            # samples that a problem can have on average; 0: there is a time limit alone, and no wave was timed yet
+            average = 1 / mean / len(waiting) if left else 0.0
             weighted = bool(found["weighted"].any())
-            self._allocator = self.auto.allocator(alone=False, checked=state.checked, weighted=weighted, each=each)
+            self._allocator = self.auto.allocator(alone=False, checked=state.checked, weighted=weighted, each=average)
             if self.auto.n is None and left:
-                self._most = max(_MOST, int(_OF_MEAN * each + 1e-6))
+                self._most = max(_MOST, int(_OF_MEAN * average + 1e-6))
         self._learn(waiting, state, found["agreeing"])
         grant = self._allocator.next(state)
         if grant.reason:

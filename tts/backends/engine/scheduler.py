@@ -132,7 +132,7 @@ class Scheduler:
         self._failed = failed
         self._waiting: list[Schedulable] = []
         self.running: list[Schedulable] = []
-        self._late: list[KVNode] = []
+        self._late: list[KVNode] = []  # nodes to unpin when the step has ended
 
     @property
     def busy(self) -> bool:
@@ -174,9 +174,9 @@ class Scheduler:
                 index += 1
             except _NoRoom:
                 youngest = self.running[-1]
-                if youngest is not work:  # not fed in this step yet, so that it is unpinned at once
+                if youngest is not work:  # this step does not feed it yet, so its node can be unpinned at once
                     self._tree.unpin(self._preempt(youngest))
-                elif len(self.running) > 1 or self._late:
+                elif len(self.running) > 1 or self._late:  # there may be room after this step
                     self._late.append(self._preempt(work))
                 else:
                     self.running.remove(work)

@@ -52,7 +52,7 @@ def add_norm(hidden: Any, change: Any, weight: Any, eps: float, out: Any, begin:
 def gate(both: Any, out: Any, begin: int, end: int) -> None:
     """Write silu(gate) * up for rows from `begin` to before `end`.
 
-    `both` is [T, 2 F], gates first. `out` is [T, F].
+    `both` is [T, 2 F], in each row F values of gate, then F of up. `out` is [T, F].
     """
     size = out.shape[1]
     for t in range(begin, end):

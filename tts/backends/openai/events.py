@@ -7,7 +7,7 @@ import json
 from tts.backends.openai.errors import ServerError
 
 _MOST = 1 << 24  # bytes of one event
-_MARK = b"\xef\xbb\xbf"  # of the byte order
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class Events:
@@ -23,7 +23,7 @@ class Events:
         self._held = 0  # bytes of that event
         self._size = 0  # of both
         self._returned = False  # whether the last byte was CR, whose LF may follow
-        self._first = True
+        self._first = True  # whether no line has ended yet
 
     def fed(self, some: bytes) -> list[bytes]:
         """Return the data of the events that end in these bytes.
@@ -37,7 +37,7 @@ class Events:
         if b"\n" in some:
             *lines, rest = b"".join((*self._parts, some)).split(b"\n")
             if self._first:
-                lines[0], self._first = lines[0].removeprefix(_MARK), False
+                lines[0], self._first = lines[0].removeprefix(_BYTE_ORDER_MARK), False
             ended = self._events(lines)
             self._parts = [rest]
             self._size = self._held + len(rest)

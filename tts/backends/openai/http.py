@@ -153,9 +153,9 @@ def _plain_url(url: str) -> str:
 
 
 def checks(root: str) -> ssl.SSLContext | bool:
-    """Return what certificates are checked by; False for http.
+    """Return the context that checks a server's certificate, or False for http.
 
-    Reading the authorities takes longer than a call.
+    An http server has no certificate, and reading the certificate authorities takes longer than a call.
 
     Raises:
         ConfigError: the authorities cannot be read.
@@ -164,7 +164,7 @@ def checks(root: str) -> ssl.SSLContext | bool:
         return False
     try:
         return httpx.create_ssl_context()
-    except OSError as failure:  # a file without a certificate is one, too
+    except OSError as failure:  # ssl.SSLError, of a file without a certificate, is an OSError too
         where = os.environ.get("SSL_CERT_FILE", "")
         raise ConfigError(
             f"SSL_CERT_FILE is {where!r}, but must be a file of certificates: {failure.strerror or failure}"

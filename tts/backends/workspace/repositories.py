@@ -132,14 +132,14 @@ def _read_yaml(file: Path) -> Mapping[str, Any]:
     try:
         with file.open("rb") as opened:
             text = opened.read(_MOST_BYTES + 1)
-        told: Any = read_yaml(text.decode(), "task of a repository") if len(text) <= _MOST_BYTES else None
+        content: Any = read_yaml(text.decode(), "task of a repository") if len(text) <= _MOST_BYTES else None
     except (OSError, UnicodeDecodeError, ConfigError) as failure:
         raise ConfigError(f"{file}: {failure.cause if isinstance(failure, ConfigError) else failure}") from None
-    if not isinstance(told, dict):
+    if not isinstance(content, dict):
         raise ConfigError(
             f"{file}: it must be keys with values, at most {_MOST_BYTES >> 20} MiB", hint="such as prompt: Fix leap.py"
         )
-    return cast("dict[str, Any]", told)
+    return cast("dict[str, Any]", content)
 
 
 def _text(file: Path, key: str, value: Any) -> str:

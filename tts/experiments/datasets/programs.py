@@ -147,7 +147,7 @@ def _pair(field: str, given: Any) -> Iterator[dict[str, Any]]:
 
 
 def _lines(field: str, value: Any) -> str:
-    """Return a text, or a list of lines as one."""
+    """Return a text as it is, or the lines of a list joined into one text."""
     if isinstance(value, list) and all(isinstance(line, str) for line in value):
         return "\n".join(value)
     if not isinstance(value, str):

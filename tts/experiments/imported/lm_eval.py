@@ -120,10 +120,10 @@ class _LogReader:
                 yield dataclasses.replace(sample, copy_in=self._file)
 
     def check(self) -> None:
-        """Note the filters and metrics that were not read.
+        """Refuse a filter or metric that the file lacks, and note which of several filters was read.
 
         Raises:
-            ConfigError: no line is of the filter, or has the metric.
+            ConfigError: no line of the file has the filter, or the metric.
         """
         if self._filter is not None and self._filter not in self._filters:
             raise unknown_name(f"filter of {self._file}", self._filter, self._filters)

@@ -54,8 +54,8 @@ def report(
         rng: Draws the intervals.
         x: The cost that is shown first, and by which strategies are compared.
         baseline: The strategy that others are compared with; None: the first.
-        problems: Ids of those whose searches are shown; none: `num_problems` of them, first those that runs disagree
-            on.
+        problems: Ids of the problems whose searches are shown. Empty: `num_problems` are chosen, beginning with those
+            whose runs disagree.
         num_problems: The number of problems whose searches are shown, where `problems` is empty.
 
     Raises:

@@ -55,7 +55,7 @@ class RayWorker:
 class RayExecutor:
     """Workers on the Ray cluster of `RAY_ADDRESS`, else on this machine.
 
-    There is one for each GPU, or for each CPU without GPUs.
+    There is one for each GPU, or, if there is no GPU, for each CPU.
 
     Args:
         config: The settings of the study; `concurrency` is that of each worker.
@@ -84,7 +84,7 @@ class RayExecutor:
         self._start: Callable[[], Any] = lambda: make.remote(config, shared, trust)
         self._workers = [self._start() for _ in range(count)]
         self._busy = [0] * count
-        self._at: dict[str, int] = {}
+        self._worker_of: dict[str, int] = {}  # key of a running cell -> the index of its worker
         self.slots = config.concurrency * count
         try:
             self.settings: Settings = ray.get(self._workers[0].settings.remote())
@@ -102,20 +102,20 @@ class RayExecutor:
         index = min(range(len(self._workers)), key=self._busy.__getitem__)
         worker = self._workers[index]
         self._busy[index] += 1
-        self._at[cell.key] = index
+        self._worker_of[cell.key] = index
         try:
             return await _answer(worker.run.remote(cell))
         except self._ray.exceptions.RayActorError as failure:
-            if self._workers[index] is worker:  # the first of its cells to notice
+            if self._workers[index] is worker:  # not yet replaced by another of its cells
                 self._workers[index] = self._start()
             raise WorkerLost(one_line(failure)) from failure
         finally:
             self._busy[index] -= 1
-            del self._at[cell.key]
+            del self._worker_of[cell.key]
 
     async def spent(self) -> Mapping[str, int]:
         """Return tokens by key, of the workers that answer in time; see `Executor`."""
-        asked = [_answer(self._workers[index].spent.remote()) for index in {*self._at.values()}]
+        asked = [_answer(self._workers[index].spent.remote()) for index in {*self._worker_of.values()}]
         told = await asyncio.gather(*(asyncio.wait_for(one, _TIMEOUT_S) for one in asked), return_exceptions=True)
         return {key: tokens for one in told if isinstance(one, dict) for key, tokens in one.items()}
 

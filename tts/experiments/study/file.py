@@ -56,13 +56,13 @@ def put(data: dict[str, Any], override: str) -> None:
 
 
 def _set(data: dict[str, Any], path: str, value: Any, what: str, read: Callable[[str], Any] | None = None) -> None:
-    """Set a value in place of what plain values have at a path.
+    """Set the value at a path of plain values, in place of the one that they have there.
 
     Args:
         data: The plain values, changed in place.
         path: The names of the keys that lead to the value, joined by dots.
         value: The value to set.
-        what: The setting, as the error begins.
+        what: The beginning of the error: the setting and its value.
         read: Converts the value, once the path is known to be valid; None: it is used as it is.
     """
     *parents, last = path.split(".")

@@ -87,10 +87,10 @@ class CalibratedChains:
                 self._thresholds[name] = found
 
     def check(self, order: Order) -> None:
-        """Refuse, before anything is reserved, an order that is another use than its calibration is of.
+        """Refuse an order that its calibration does not cover, before anything is reserved.
 
         Raises:
-            ApiError: 400, the text names what differs.
+            ApiError: 400, whose text names what differs from the calibrated use.
         """
         for place, link in enumerate(order.links):
             records = self._offers.servers[link.offer.model].records[0]
@@ -111,7 +111,7 @@ class CalibratedChains:
             of: How many links the chain has.
 
         Raises:
-            ConfigError: It is another use than the calibration is of.
+            ConfigError: The calibration does not cover this use.
         """
         assert offer.preset.risk is not None, "links have a risk"
         return RiskLimit(offer.preset.risk, self._thresholds[offer.name].threshold(run.use, place, of))

@@ -61,19 +61,22 @@ def _difference(left: Node, right: Node) -> Node:
 
 
 def _solve(difference: Node, name: str, point: int) -> tuple[Value, Value] | None:
-    """Return the zero and the slope of an expression that is linear in a variable, at a point.
+    """Return the zero and the slope of an expression that is linear in a variable; None for any other expression.
 
-    None stands for an expression that is not linear.
+    Args:
+        difference: The expression.
+        name: The variable.
+        point: Which values the other variables have.
     """
-    at_0, at_1, *others = (
+    at_0, at_1, *values = (
         Evaluator(point, given={name: value}).value(difference) for value in (Fraction(0), Fraction(1), *_ON_THE_LINE)
     )
-    maker = Evaluator(point)
-    slope = maker.plus(at_1, -at_0)
-    lines = (maker.plus(at_0, maker.times(value, slope)) for value in _ON_THE_LINE)
-    if slope == 0 or any(maker.plus(other, -line) != 0 for other, line in zip(others, lines, strict=True)):
+    arithmetic = Evaluator(point)
+    slope = arithmetic.plus(at_1, -at_0)
+    on_line = (arithmetic.plus(at_0, arithmetic.times(value, slope)) for value in _ON_THE_LINE)
+    if slope == 0 or any(arithmetic.plus(one, -other) != 0 for one, other in zip(values, on_line, strict=True)):
         return None
-    return maker.over(-at_0, slope), slope
+    return arithmetic.over(-at_0, slope), slope
 
 
 def equation(sides: Sequence[str]) -> str:
@@ -122,10 +125,10 @@ def _of_two(left: Node, right: Node) -> str:
 
 
 def _linear(difference: Node, name: str) -> str | None:
-    """Return the fingerprint of what a variable equals, where the difference is linear in it."""
+    """Return the fingerprint of a variable's value where two sides are equal; None: they are not linear in it."""
     found: list[str] = []
-    alone = symbols_of(difference) <= frozenset({name}) and not has(difference, "unknown")
-    for point in range(1 if alone else POINTS):
+    is_constant = symbols_of(difference) <= frozenset({name}) and not has(difference, "unknown")
+    for point in range(1 if is_constant else POINTS):
         solved = _solve(difference, name, point)
         if solved is None:
             return None

@@ -138,7 +138,7 @@ class Evaluator:
         lost = largest - CONTEXT.mag(total) if total else NOTHING
         if lost >= NOTHING:
             return Fraction(0)
-        self._lose(lost)
+        self._lose_bits(lost)
         return tidy(total)
 
     def times(self, a: Value, b: Value) -> Value:
@@ -179,7 +179,7 @@ class Evaluator:
             if length_of(base) * abs(n) > _EXACT:
                 raise UndecidedError("a power too large")
             return base**n
-        self._lose(abs(n).bit_length())
+        self._lose_bits(abs(n).bit_length())
         return tidy(base**n)
 
     def _root(self, value: Value, degree: int) -> Value:
@@ -208,7 +208,7 @@ class Evaluator:
         if abs(value) > _LARGEST:
             raise UndecidedError("an exponent too large")
         self._count(value)
-        self._lose(max(0, CONTEXT.mag(value)))
+        self._lose_bits(max(0, CONTEXT.mag(value)))
         return tidy(CONTEXT.exp(value))
 
     def _log(self, value: Value) -> Value:
@@ -225,10 +225,11 @@ class Evaluator:
         if value == 0 or CONTEXT.mag(value) < -NOTHING:
             return Fraction(0)
         if lose:
-            self._lose(max(0, -CONTEXT.mag(value)))
+            self._lose_bits(max(0, -CONTEXT.mag(value)))
         return tidy(value)
 
-    def _lose(self, lost: int) -> None:
+    def _lose_bits(self, lost: int) -> None:
+        """Count bits of precision that a step of the computation loses."""
         self._loss += max(0, lost)
         if self._loss > _LOSS:
             raise UndecidedError("too much cancels")
@@ -279,7 +280,7 @@ class Evaluator:
         """Return a trigonometric function, from the sine and the cosine."""
         self._count(value)
         value = self.real(value)
-        self._lose(max(0, CONTEXT.mag(value)) if value else 0)
+        self._lose_bits(max(0, CONTEXT.mag(value)) if value else 0)
         if not is_real(value) and abs(value.imag) > 1000:
             raise UndecidedError("an angle too large")
         tiny = value != 0 and CONTEXT.mag(value) < -1000

@@ -145,24 +145,24 @@ class Reward(Verifier):
         ), ()
 
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
-        """Return one score for each step, or one of the whole for an outcome model.
+        """Return one score for each step, or one for the whole trajectory where the model judges outcomes.
 
-        It is NaN for what is not shown to the model.
+        Scores of texts that the model was not shown are NaN.
         """
         if self.session is None:
             return await self.opened().score(problem, trajectories, calls)
         assert self.asked is not None, "a session has its model"
         prompt = calls.task.prompt(problem)
-        told = prompt if isinstance(prompt, str) else "\n\n".join(message.content for message in prompt)
+        prompt_text = prompt if isinstance(prompt, str) else "\n\n".join(message.content for message in prompt)
         num_prompt = 0 if self.count is None else self.count(prompt)
         outcome = self.known.kind == "outcome"
         solutions: list[RenderedSolution] = []
         for t in trajectories:
             steps = [t.judged_text] if outcome else calls.task.split(t.judged_text)
-            solution = self.asked.renderer.render(problem.text, steps, prompt=told)
-            within = self._is_within_bound(t, self.session.cost(solution), num_prompt)
+            solution = self.asked.renderer.render(problem.text, steps, prompt=prompt_text)
+            affordable = self._is_within_bound(t, self.session.cost(solution), num_prompt)
             solutions.append(
-                solution if within else RenderedSolution.unknown(["it passes the verifier's bound"] * len(steps))
+                solution if affordable else RenderedSolution.unknown(["it passes the verifier's bound"] * len(steps))
             )
         hidden = sum(why not in ("", EMPTY) for solution in solutions for why in solution.why)
         calls.unread(
