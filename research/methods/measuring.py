@@ -102,8 +102,8 @@ def measure(choices: Choices, path: Path, jobs: int, limit: int, seeds: int) -> 
         for name, (number, _) in numbers.items():
             names = _names(choices, name)
             results = list(store.results(number, drawn=False))
-            for curve in curves_of(results, rng=np.random.default_rng(0)):
-                curves[names[curve.label]] = dataclasses.replace(curve, label=names[curve.label])
+            for strategy, curve in by_budget(results).items():
+                curves[names[strategy]] = dataclasses.replace(curve, label=names[strategy])
             sizes = {worth: size for size, worth in _limits(choices).items()}
             for (strategy, budget), of in sorted(grouped(results).items()):
                 place = names[strategy], sizes[budget]
@@ -162,6 +162,29 @@ def grouped(results: Sequence[Result]) -> dict[tuple[str, int], list[Result]]:
     for result in results:
         found.setdefault((result.cell.strategy, int(result.cell.budget["generated_tokens"])), []).append(result)
     return found
+
+
+def by_budget(results: Sequence[Result]) -> dict[str, Curve]:
+    """Return the curve of each strategy with a point for every budget.
+
+    `curves_of` makes one point of budgets that made no difference, but a table has a row for each of them.
+    """
+    points: dict[str, list[Curve]] = {}
+    for (strategy, _), of in sorted(grouped(results).items()):
+        points.setdefault(strategy, []).extend(curves_of(of, rng=np.random.default_rng(0)))
+    return {strategy: _join(curves) for strategy, curves in points.items()}
+
+
+def _join(curves: Sequence[Curve]) -> Curve:
+    first = curves[0]
+    assert all(list(curve.problems) == list(first.problems) for curve in curves), "a problem was not run at each budget"
+    return dataclasses.replace(
+        first,
+        costs={axis: np.concatenate([curve.costs[axis] for curve in curves]) for axis in first.costs},
+        accuracy=[accuracy for curve in curves for accuracy in curve.accuracy],
+        shares=np.concatenate([curve.shares for curve in curves]),
+        failed=sum(curve.failed for curve in curves),
+    )
 
 
 def kept_tokens(store: Store, results: Sequence[Result]) -> dict[str, float]:

@@ -176,7 +176,7 @@ def _verifiers(pools: Mapping[str, ProblemPool], plan: Plan) -> dict[str, Functi
         return {}
     first = next(iter(pools.values()))
 
-    def make_verifier(role: str) -> FunctionVerifier:
+    def verifier_of(role: str) -> FunctionVerifier:
         scores = {name: RecordedScores(pool) for name, pool in pools.items()}
 
         def score(problem: Problem, text: str) -> float:
@@ -188,7 +188,7 @@ def _verifiers(pools: Mapping[str, ProblemPool], plan: Plan) -> dict[str, Functi
         return FunctionVerifier(score, range=stated.range)
 
     return {
-        role: make_verifier(role) for role in first.cell.verifiers if all(pool.has(role) for pool in pools.values())
+        role: verifier_of(role) for role in first.cell.verifiers if all(pool.has(role) for pool in pools.values())
     }
 
 
