@@ -8,15 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from research.methods import running
 from research.methods.choosing import Choices
 from research.methods.claims import points
 from research.methods.measuring import paired
 from research.methods.writing import share
 from research.stamps import made_by
-from tts.experiments.analysis.curves import Curve, curves_of
+from tts.experiments.analysis.curves import Curve
 from tts.experiments.output import plots
 from tts.experiments.store.store import Store
 from tts.experiments.study import config
@@ -89,10 +87,7 @@ def compare(path: Path, folder: Path, chosen: Path, *, limit: int, seeds: int, j
     number = running.run(asked, path, jobs)
     with Store(path) as store:
         results = list(store.results(number, drawn=False))
-    strategies = sorted({result.cell.strategy for result in results}, key=len)
-    curves = {
-        (_strategy(curve, strategies), curve.model): curve for curve in curves_of(results, rng=np.random.default_rng(0))
-    }
+    curves = running.curves_by_budget(results)
     rows = compared(rows_of(results, curves), curves)
     names = {strategy: name_of(strategy) for strategy, _ in curves}
     drawn = [
@@ -106,11 +101,6 @@ def compare(path: Path, folder: Path, chosen: Path, *, limit: int, seeds: int, j
     page = "\n".join(page_of(rows, asked, choices, limit, seeds)) + "\n"
     (folder / "verifiers.md").write_text(page, encoding="utf-8")
     print(folder / "verifiers.md")
-
-
-def _strategy(curve: Curve, strategies: Sequence[str]) -> str:
-    """Return the strategy that a curve's label, which may go on, begins with; the longest of those."""
-    return [strategy for strategy in strategies if curve.label.startswith(strategy)][-1]
 
 
 def name_of(strategy: str) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 
 from research.methods import plans, running
 from research.methods.choosing import Choices, is_named
-from tts.experiments.analysis.curves import Curve, curves_of
+from tts.experiments.analysis.curves import Curve
 from tts.experiments.analysis.pools import pool_study, pools_of
 from tts.experiments.analysis.replay import CHANCE, COVERAGE, replay
 from tts.experiments.store.store import Store
@@ -102,7 +102,7 @@ def measure(choices: Choices, path: Path, jobs: int, limit: int, seeds: int) -> 
         for name, (number, _) in numbers.items():
             names = _names(choices, name)
             results = list(store.results(number, drawn=False))
-            for strategy, curve in by_budget(results).items():
+            for (strategy, _), curve in running.curves_by_budget(results).items():
                 curves[names[strategy]] = dataclasses.replace(curve, label=names[strategy])
             sizes = {worth: size for size, worth in _limits(choices).items()}
             for (strategy, budget), of in sorted(grouped(results).items()):
@@ -162,29 +162,6 @@ def grouped(results: Sequence[Result]) -> dict[tuple[str, int], list[Result]]:
     for result in results:
         found.setdefault((result.cell.strategy, int(result.cell.budget["generated_tokens"])), []).append(result)
     return found
-
-
-def by_budget(results: Sequence[Result]) -> dict[str, Curve]:
-    """Return the curve of each strategy with a point for every budget.
-
-    `curves_of` makes one point of budgets that made no difference, but a table has a row for each of them.
-    """
-    points: dict[str, list[Curve]] = {}
-    for (strategy, _), of in sorted(grouped(results).items()):
-        points.setdefault(strategy, []).extend(curves_of(of, rng=np.random.default_rng(0)))
-    return {strategy: _join(curves) for strategy, curves in points.items()}
-
-
-def _join(curves: Sequence[Curve]) -> Curve:
-    first = curves[0]
-    assert all(list(curve.problems) == list(first.problems) for curve in curves), "a problem was not run at each budget"
-    return dataclasses.replace(
-        first,
-        costs={axis: np.concatenate([curve.costs[axis] for curve in curves]) for axis in first.costs},
-        accuracy=[accuracy for curve in curves for accuracy in curve.accuracy],
-        shares=np.concatenate([curve.shares for curve in curves]),
-        failed=sum(curve.failed for curve in curves),
-    )
 
 
 def kept_tokens(store: Store, results: Sequence[Result]) -> dict[str, float]:

@@ -4,6 +4,7 @@ buys.
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -105,7 +106,8 @@ def _toy(error: float, limit: int, seeds: int) -> StudyConfig:
 def _curves(study: StudyConfig, path: Path, jobs: int) -> list[Curve]:
     number = running.run(study, path, jobs)
     with Store(path) as store:
-        return curves_of(store.results(number), rng=np.random.default_rng(0))
+        found = running.curves_by_budget(store.results(number, drawn=False))
+    return [dataclasses.replace(curve, label=strategy) for (strategy, _), curve in found.items()]
 
 
 def _gained(curves: Mapping[str, Curve], name: str, base: str, axis: str) -> str:

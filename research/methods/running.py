@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import multiprocessing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from research.stamps import refuse_mixture
+from tts.experiments.analysis.curves import Curve, curves_of
 from tts.experiments.run import runner
 from tts.experiments.run.progress import show_progress
 from tts.experiments.store.store import Store
 from tts.experiments.study import config
 from tts.experiments.study.config import StudyConfig
+from tts.experiments.study.record import Result
 
 CONCURRENCY = 128  # cells in flight at once; results do not depend on it
 
@@ -63,3 +68,33 @@ def _run(study: StudyConfig, path: Path, *, show: bool = False) -> runner.RunSum
             return runner.run(prepared, store)
         with show_progress(study.name) as report:
             return runner.run(prepared, store, report=report)
+
+
+def curves_by_budget(results: Iterable[Result]) -> dict[tuple[str, str], Curve]:
+    """Return the curve of each strategy and model, with a point for every budget, the smallest budget first.
+
+    `curves_of` makes one point of budgets that made no difference, but a table has a row for each budget.
+
+    Args:
+        results: The results of a study whose budgets limit one unit.
+    """
+    grouped: dict[tuple[str, str, float], list[Result]] = {}
+    for result in results:
+        [limit] = result.cell.budget.values()
+        grouped.setdefault((result.cell.strategy, result.cell.model, float(limit)), []).append(result)
+    points: dict[tuple[str, str], list[Curve]] = {}
+    for (strategy, model, _), of in sorted(grouped.items(), key=lambda one: one[0]):
+        points.setdefault((strategy, model), []).extend(curves_of(of, rng=np.random.default_rng(0)))
+    return {line: _join(curves) for line, curves in points.items()}
+
+
+def _join(curves: Sequence[Curve]) -> Curve:
+    first = curves[0]
+    assert all(list(curve.problems) == list(first.problems) for curve in curves), "a problem was not run at each budget"
+    return dataclasses.replace(
+        first,
+        costs={axis: np.concatenate([curve.costs[axis] for curve in curves]) for axis in first.costs},
+        accuracy=[accuracy for curve in curves for accuracy in curve.accuracy],
+        shares=np.concatenate([curve.shares for curve in curves]),
+        failed=sum(curve.failed for curve in curves),
+    )

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import numpy as np
 
 from research.methods import arguments as shared
 from research.methods import running
@@ -27,7 +26,7 @@ from research.methods.measuring import paired
 from research.methods.plans import GUIDE
 from research.stamps import made_by
 from tts.errors import TTSError
-from tts.experiments.analysis.curves import Curve, curves_of
+from tts.experiments.analysis.curves import Curve
 from tts.experiments.store.store import Store, default_store
 from tts.statistics import Difference, holm
 
@@ -150,7 +149,8 @@ def measured(verifier: str, options: argparse.Namespace, operations: Sequence[in
     path = options.store or default_store()
     number = running.run(study, path, options.jobs)
     with Store(path) as store:
-        curves = {curve.label: curve for curve in curves_of(store.results(number), rng=np.random.default_rng(0))}
+        found = running.curves_by_budget(store.results(number, drawn=False))
+        curves = {strategy: curve for (strategy, _), curve in found.items()}
     return rows_of(curves, PLANS[verifier], options.budgets)
 
 

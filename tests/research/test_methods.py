@@ -14,13 +14,15 @@ import pytest
 
 pytest.importorskip("research.methods", reason="research is no part of the wheel")
 
-from research.methods import choosing, plans, writing
+from research.methods import choosing, plans, running, writing
 from research.methods.choosing import Choices, Level, Tried
 from research.methods.claims import FAILS, HOLDS, HOLDS_IN_THE_MEAN, UNSEEN, Claim, claims, reached
 from research.methods.measuring import Measured, Names, Row, _compared
-from tts.experiments.analysis.curves import Curve, accuracies
+from tts.experiments.analysis.curves import Curve, accuracies, curves_of
+from tts.experiments.study.record import Cell, Result
 from tts.search.plan import parse
 from tts.statistics import Estimate
+from tts.types import Usage
 
 ROOT = Path(__file__).parents[2]
 PROBLEMS = 200
@@ -224,3 +226,35 @@ def test_a_claim_is_shown_with_its_figures() -> None:
         "  - a",
         "  - b",
     ]
+
+
+def test_a_row_of_each_budget_is_kept_where_budgets_made_no_difference() -> None:
+    results = [
+        Result(
+            cell=Cell(
+                key=f"{problem}/{limit}",
+                dataset="sums",
+                problem=problem,
+                model="toy",
+                setting="a1b2c3d4e5f6",
+                strategy="single",
+                budget={"generated_tokens": limit},
+                seed=0,
+            ),
+            answer="1",
+            right=problem == "p",
+            confidence=1.0,
+            stopped_by="single draws one sample",
+            usage=Usage(generated_tokens=10, samples=1, flops=None, usd=0.0),
+        )
+        for limit in (40, 10, 20)
+        for problem in ("p", "q")
+    ]
+    (pooled,) = curves_of(results, rng=np.random.default_rng(0))
+    assert len(pooled.accuracy) == 1
+    found = running.curves_by_budget(results)
+    assert list(found) == [("single", "toy")]
+    curve = found["single", "toy"]
+    assert [point.value for point in curve.accuracy] == [0.5, 0.5, 0.5]
+    assert curve.shares.tolist() == [[1.0, 0.0]] * 3
+    assert curve.costs["generated_tokens"].tolist() == [10.0, 10.0, 10.0]
