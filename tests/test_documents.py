@@ -67,14 +67,14 @@ def test_what_is_shown_is_what_is_printed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("document", [page for page in script().documents() if not page.startswith(SLOW)])
 def test_the_commands_of_a_page_run(document: str) -> None:
     pytest.importorskip("torch", reason="the embedded pair needs the extra engine")
-    wrong = {command.code: fault for command, fault in script().checked(document, slow=False) if fault}
+    wrong = {command.code: fault for command, fault in script().check_document(document, slow=False) if fault}
     assert wrong == {}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("document", [page for page in script().documents() if page.startswith(SLOW)])
 def test_the_commands_of_long_pages_run(document: str) -> None:
-    wrong = {command.code: fault for command, fault in script().checked(document, slow=False) if fault}
+    wrong = {command.code: fault for command, fault in script().check_document(document, slow=False) if fault}
     assert wrong == {}
 
 
