@@ -187,9 +187,7 @@ def _verifiers(pools: Mapping[str, ProblemPool], plan: Plan) -> dict[str, Functi
         stated = next(iter(scores.values())).get(role)
         return FunctionVerifier(score, range=stated.range)
 
-    return {
-        role: verifier_of(role) for role in first.cell.verifiers if all(pool.has(role) for pool in pools.values())
-    }
+    return {role: verifier_of(role) for role in first.cell.verifiers if all(pool.has(role) for pool in pools.values())}
 
 
 def _outcome(pool: ProblemPool, solution: Solution) -> ReplayOutcome:
