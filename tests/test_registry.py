@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -333,3 +335,19 @@ def test_parameters_of_what_is_written_in_c_are_checked_by_its_call() -> None:
     assert parse_call(STRATEGIES, "builtins:dict(width=3)") == {"width": 3}
     with pytest.raises(ConfigError, match="the strategy builtins:range cannot be made with these parameters: range"):
         parse_call(STRATEGIES, "builtins:range(width=3)")
+
+
+def test_a_text_that_another_thread_kept_from_being_parsed_is_parsed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    parse_text, failures = ast.parse, [True, True]
+
+    def parse_late(*arguments: Any, **options: Any) -> ast.AST:
+        if failures:
+            failures.pop()
+            raise SystemError("AST constructor recursion depth mismatch (before=51, after=189)")
+        return parse_text(*arguments, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ast, "parse", parse_late)
+        plan = parse("beam(n=3)")
+    assert not failures
+    assert plan == parse("beam(n=3)")

@@ -517,6 +517,20 @@ def _tokens(text: str) -> list[tokenize.TokenInfo]:
     return [*tokens, tokenize.TokenInfo(tokenize.ENDMARKER, "", end, end, line)]
 
 
+def _parse_expression(text: str) -> ast.expr:
+    """Return the syntax tree of an expression.
+
+    CPython before 3.11.5 counts the depth of all threads' trees in one place, and raises SystemError where two threads
+    parse at once. Such a call is made again.
+    """
+    for _ in range(100):
+        try:
+            return ast.parse(text, mode="eval").body
+        except SystemError:
+            continue
+    return ast.parse(text, mode="eval").body
+
+
 def _call_of(text: str, tokens: Sequence[tokenize.TokenInfo]) -> WrittenCall:
     """Return the call that tokens write: a name or a place, and its arguments; the last token ends it."""
     start = tokens[0].start[1]
@@ -535,7 +549,7 @@ def _call_of(text: str, tokens: Sequence[tokenize.TokenInfo]) -> WrittenCall:
         return WrittenCall(text, name, start)
     arguments = _READ_AS + text[shift:end].translate(_ONE_LINE)
     try:
-        node = ast.parse(arguments, mode="eval").body
+        node = _parse_expression(arguments)
     except SyntaxError as failure:
         column = shift + max(0, (failure.offset or 1) - 1 - len(_READ_AS))
         raise _at(text, min(column, len(text)), _UNREADABLE) from None
