@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -62,3 +63,23 @@ def test_every_page_of_results_is_stamped_by_its_command() -> None:
         if path.name != "stamps.py" and re.search("Made by `", path.read_text(encoding="utf-8"))
     ]
     assert loose == []
+
+
+def test_every_page_names_a_commit_of_this_history() -> None:
+    root = Path(stamps.__file__).parents[1]
+
+    def git(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=False)
+
+    if not (root / ".git").exists() or git("rev-parse", "--is-shallow-repository").stdout.strip() != "false":
+        pytest.skip("the whole history is not here")
+    named = {
+        page.name: commit
+        for page in sorted((root / "docs" / "results").glob("*.md"))
+        for commit in re.findall(r"\bcommit ([0-9a-f]{10})\b", page.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 10
+    unknown = {
+        page: commit for page, commit in named.items() if git("merge-base", "--is-ancestor", commit, "HEAD").returncode
+    }
+    assert unknown == {}
