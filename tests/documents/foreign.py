@@ -27,19 +27,17 @@ FOREIGN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "docs/decisions/searches.md": {"gone, as the decision says": ("Search.sampling_at", "score_affordable")},
     "docs/decisions/spending.md": {"gone, as the decision says": ("Meter", "Grant", "Accounting")},
     "docs/decisions/verifiers.md": {"asyncio's": ("CancelledError",)},
-    "docs/explanation/architecture.md": {
-        "of a problem's test": ("f(arguments) == data",),
-        "asyncio's": ("call_soon_threadsafe",),
-    },
-    "docs/explanation/engine_speed.md": {
-        "vLLM's": ("disable_cascade_attn",),
-        "llama.cpp's": ("llama_memory_seq_cp",),
-    },
-    "docs/explanation/engine.md": {
+    "docs/explanation/engine_departures.md": {
         "torch's": ("_int_mm",),
         "of the first design": ("priority",),
     },
-    "docs/explanation/security.md": {"a command of Windows": ("taskkill /F",)},
+    "docs/explanation/engine_speed_avx2.md": {
+        "vLLM's": ("disable_cascade_attn",),
+        "llama.cpp's": ("llama_memory_seq_cp",),
+    },
+    "docs/explanation/library.md": {"asyncio's": ("call_soon_threadsafe",)},
+    "docs/explanation/verifiers.md": {"of a problem's test": ("f(arguments) == data",)},
+    "docs/explanation/security_programs.md": {"a command of Windows": ("taskkill /F",)},
     "docs/how-to/answers.md": {"mathematics": ("vmatrix", "f(x)", "f(y)")},
     "docs/how-to/clients/smolagents.md": {"smolagents'": ("LogLevel.OFF",)},
     "docs/how-to/clusters.md": {"Ray's": ("RAY_ADDRESS",)},
