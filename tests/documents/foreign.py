@@ -25,7 +25,7 @@ FOREIGN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         ),
     },
     "docs/decisions/searches.md": {"gone, as the decision says": ("Search.sampling_at", "score_affordable")},
-    "docs/decisions/spending.md": {"gone, as the decision says": ("Meter", "Grant", "Accounting")},
+    "docs/decisions/reserving.md": {"gone, as the decision says": ("Meter", "Grant", "Accounting")},
     "docs/decisions/verifiers.md": {"asyncio's": ("CancelledError",)},
     "docs/explanation/engine_departures.md": {
         "torch's": ("_int_mm",),
