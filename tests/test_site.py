@@ -257,7 +257,7 @@ def test_the_search_finds_pages_that_are_opened_as_files(site: Path, name: str, 
 def test_the_search_finds_what_newcomers_look_for(site: Path, tmp_path: Path) -> None:
     wanted = {
         "quickstart": "tutorials/first_solve.html", "timeout": "how-to/troubleshooting.html",
-        "pandas": "how-to/studies.html", "latex": "how-to/studies.html",
+        "pandas": "how-to/study_results.html", "latex": "how-to/study_results.html",
         "troubleshooting": "how-to/troubleshooting.html", "install": "how-to/install.html",
     }  # fmt: skip
     results = "[...document.querySelectorAll('.md-search-result__item > .md-search-result__link')].map(one => one.href)"
@@ -280,8 +280,10 @@ def test_code_fits_its_page(site: Path, tmp_path: Path) -> None:
         "tutorials/first_solve",
         "tutorials/scaling_curve",
         "how-to/studies",
+        "how-to/study_results",
         "how-to/gateway",
         "how-to/gateway_requests",
+        "how-to/gateway_completions",
         "how-to/gateway_evaluation",
         "reference/methods/beam",
         "guide",
