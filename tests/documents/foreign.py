@@ -129,6 +129,13 @@ FOREIGN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
 }
 
+# page -> reason -> keys of YAML; a block that has one of them is not ours
+FOREIGN_YAML: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "docs/how-to/clients/litellm.md": {"LiteLLM's": ("model_list",)},
+    "docs/how-to/gateway_evaluation.md": {"lm-evaluation-harness's": ("dataset_path",)},
+    "docs/how-to/gateway_requests.md": {"of a request of Responses": ("include",)},
+}
+
 
 def foreign_names() -> dict[str, frozenset[str]]:
     """Return the foreign names of each page."""

@@ -14,6 +14,7 @@ import contextlib
 import fnmatch
 import functools
 import importlib
+import itertools
 import re
 import shlex
 import sys
@@ -279,6 +280,21 @@ def pieces(text: str) -> Iterator[Piece]:
             yield from walk(token.children or ())
 
     return walk(_MARKDOWN.parse(text))
+
+
+def rows_of_tables(text: str) -> Iterator[dict[str, str]]:
+    """Yield the rows of a page's tables, each with its cells, as they are written, by the headings of their columns."""
+    heading = list[str]()
+    for token, after in itertools.pairwise(tokens := _MARKDOWN.parse(text)):
+        if token.type == "thead_open":
+            heading = []
+        elif token.type == "th_open":
+            heading.append(after.content)
+        elif token.type == "tr_open" and after.type == "td_open":
+            place = tokens.index(token)
+            ends = next(i for i in range(place, len(tokens)) if tokens[i].type == "tr_close")
+            cells = [one.content for one in tokens[place:ends] if one.type == "inline"]
+            yield dict(zip(heading, cells, strict=False))
 
 
 @dataclass
