@@ -35,8 +35,8 @@ from benchmarks.smoke import Smoke
 from tests.backends.openai.faulty import BROKEN, REFUSED, SLOW
 from tests.backends.openai.making import all_ended, on
 from tests.backends.openai.server import ToyServer, serving
-from tests.support.runs import check_books, make_run, solved
-from tests.support.scripted import hashed
+from tests.support.runs import check_books, make_run, solve_runs
+from tests.support.scripted import hash_verifier
 from tts.backends.base import Sampling
 from tts.backends.openai.http import Timeouts
 from tts.budget.budget import Budget
@@ -161,7 +161,7 @@ async def rounds(part: Part, search: Callable[[np.random.Generator, int], Proble
         rng = np.random.default_rng(number)
         runs = [search(rng, number * AT_ONCE + i) for i in range(AT_ONCE)]
         cancel_at = [int(rng.integers(0, 400)) if rng.random() < 0.15 else None for _ in runs]
-        for end in await solved(runs, cancel_at):
+        for end in await solve_runs(runs, cancel_at):
             if end.search is None and isinstance(end.solution, asyncio.CancelledError):
                 part.counts["cancelled before they began"] += 1
                 continue
@@ -208,7 +208,7 @@ async def on_engine(part: Part, seconds: float, url: str) -> None:
 async def on_server(part: Part, seconds: float, url: str) -> None:
     """Search through the faulty server."""
     backend = on(url, Timeouts(concurrency=64, wait_s=0.01, first_s=5.0, gap_s=5.0, call_s=10.0, tries=4))
-    verifiers = hashed()
+    verifiers = hash_verifier()
 
     def search(rng: np.random.Generator, seed: int) -> ProblemRun:
         more: dict[str, Any] = {"verifiers": verifiers, "seed": seed, "clock": time.monotonic}

@@ -20,7 +20,7 @@ _CHANGED = " with changes"
 _ROOT, _PACKAGE = Path(__file__).parents[1], "tts"
 
 
-def made_by(command: str, more: str = "") -> str:
+def stamp_line(command: str, more: str = "") -> str:
     """Return the first line of a page of results.
 
     Args:
@@ -28,7 +28,9 @@ def made_by(command: str, more: str = "") -> str:
         more: What else is said of the command, behind it.
     """
     changed = _CHANGED if _git("status", "--porcelain", "--untracked-files=no", "--", _PACKAGE) else ""
-    return f"Made by `{command}`{more} (result version {RESULT_VERSION}, {_show(_of_package(commit()))}{changed})."
+    return (
+        f"Made by `{command}`{more} (result version {RESULT_VERSION}, {_show(last_package_commit(commit()))}{changed})."
+    )
 
 
 def refuse_mixture(path: Path) -> None:
@@ -43,7 +45,7 @@ def refuse_mixture(path: Path) -> None:
     """
     if not path.exists():
         return
-    now = _of_package(commit())
+    now = last_package_commit(commit())
     with Store(path) as store:
         found = {
             (run.snapshot.get("result_version"), run.snapshot.get("commit"))
@@ -51,16 +53,16 @@ def refuse_mixture(path: Path) -> None:
             for run in study.runs
         }
     for version, before in sorted(found, key=str):
-        if (version, _of_package(before)) != (RESULT_VERSION, now):
+        if (version, last_package_commit(before)) != (RESULT_VERSION, now):
             raise SystemExit(
-                f"{path} has results of version {version}, {_show(_of_package(before))}, and this is version "
+                f"{path} has results of version {version}, {_show(last_package_commit(before))}, and this is version "
                 f"{RESULT_VERSION}, "
                 f"{_show(now)}; a page must not mix them: give --store a new file, or go back to that commit"
             )
 
 
 @functools.lru_cache
-def _of_package(found: str | None) -> str | None:
+def last_package_commit(found: str | None) -> str | None:
     """Return the last commit up to the one that is given which changed the package; other files may have changed, as
     pages do.
     """

@@ -243,6 +243,12 @@ def test_a_function_is_named_by_no_participle_adverb_or_preposition(tree: Tree, 
     assert checks.faults(files) == [f"scripts/a.py:2: {name} is no verb in the imperative, and no noun"]
 
 
+def test_names_of_the_tests_support_are_checked_and_those_of_other_tests_are_not(tree: Tree) -> None:
+    code = "def measured(): pass\n"
+    files = tree({f"{folder}/a.py": code for folder in ("research/a", "tests/support", "tests", "tests/supported")})
+    assert [fault.split(":")[0] for fault in checks.faults(files)] == ["research/a/a.py", "tests/support/a.py"]
+
+
 @pytest.mark.parametrize(
     "code",
     [
@@ -252,6 +258,7 @@ def test_a_function_is_named_by_no_participle_adverb_or_preposition(tree: Tree, 
         "def count_expanded(): pass\n",
         "def shared_lines(): pass\n",
         "class A:\n    @property\n    def measured(self): pass\n",
+        "class A:\n    @classmethod\n    def of(cls): pass\n",
         "measured = 1\n",
     ],
 )

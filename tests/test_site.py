@@ -227,7 +227,7 @@ def test_pages_can_be_read(site: Path, every: int, width: int, scheme: str, tmp_
         browser.send("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
         for name in dict.fromkeys([*PAGES, *pages[turn * every // 4 :: every]]):
             browser.send("Page.navigate", url=(site / name).as_uri())
-            browser.until(f"location.pathname.endsWith({json.dumps(name)}) && document.readyState === 'complete'")
+            browser.wait_for(f"location.pathname.endsWith({json.dumps(name)}) && document.readyState === 'complete'")
             assert browser.run("document.body.dataset.mdColorScheme") == SCHEMES[scheme]
             browser.run(READABLE)
             said = json.loads(browser.run("document.body.dataset.found"))
@@ -243,12 +243,12 @@ def test_the_search_finds_pages_that_are_opened_as_files(site: Path, name: str, 
     results = "[...document.querySelectorAll('.md-search-result__link')]"
     with tab(tmp_path) as page:
         page.send("Page.navigate", url=(site / f"{name}.html").as_uri())
-        page.until("location.protocol === 'file:' && document.readyState === 'complete'")
+        page.wait_for("location.protocol === 'file:' && document.readyState === 'complete'")
         page.run("document.querySelector('[data-md-component=search-query]').focus()")
         page.type("particle gibbs")
         page.press("End")  # the page looks when a key is released
         wanted = (site / "reference/methods/particle_gibbs.html").as_uri()
-        page.until(f"{results}.some(one => one.href.startsWith({json.dumps(wanted)}))")
+        page.wait_for(f"{results}.some(one => one.href.startsWith({json.dumps(wanted)}))")
         assert page.log == []
         assert [url for url in page.urls if not url.startswith(("file:", "data:"))] == []
 
@@ -264,12 +264,12 @@ def test_the_search_finds_what_newcomers_look_for(site: Path, tmp_path: Path) ->
     with tab(tmp_path) as page:
         for word, place in wanted.items():
             page.send("Page.navigate", url=(site / "index.html").as_uri() + f"?{word}")
-            page.until(f"location.search === '?{word}' && document.readyState === 'complete'")
+            page.wait_for(f"location.search === '?{word}' && document.readyState === 'complete'")
             page.run("document.querySelector('[data-md-component=search-query]').focus()")
             page.type(word)
             page.press("End")
             address = json.dumps((site / place).as_uri())
-            page.until(f"{results}.slice(0, 5).some(one => one.startsWith({address}))")
+            page.wait_for(f"{results}.slice(0, 5).some(one => one.startsWith({address}))")
             assert not any("/decisions/" in one for one in page.run(f"{results}.slice(0, 3)")), word
 
 
@@ -296,7 +296,7 @@ def test_code_fits_its_page(site: Path, tmp_path: Path) -> None:
         page.send("Emulation.setDeviceMetricsOverride", width=1400, height=900, deviceScaleFactor=1, mobile=False)
         for name in pages:
             page.send("Page.navigate", url=(site / f"{name}.html").as_uri())
-            page.until(
+            page.wait_for(
                 f"location.pathname.endsWith({json.dumps(name + '.html')}) && document.readyState === 'complete'"
             )
             assert page.run(wide) == [], name
@@ -321,7 +321,7 @@ def test_what_the_keyboard_reaches_shows_that_it_has_the_focus(site: Path, width
     with tab(tmp_path) as page:
         page.send("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
         page.send("Page.navigate", url=(site / "tutorials/first_solve.html").as_uri())
-        page.until("location.protocol === 'file:' && document.readyState === 'complete'")
+        page.wait_for("location.protocol === 'file:' && document.readyState === 'complete'")
         reached: list[tuple[str, bool]] = []
         for _ in range(30):
             page.press("Tab")

@@ -8,12 +8,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from research.allocation.greedy import greedy, offline
+from research.allocation.greedy import greedy_counts, offline_counts
 from tts.allocator.difficulty import Floats, Whole
 from tts.errors import ConfigError
 
 
-def at_random(problems: int, total: int, rng: np.random.Generator, *, least: int = 1) -> Whole:
+def random_counts(problems: int, total: int, rng: np.random.Generator, *, least: int = 1) -> Whole:
     """Return counts [P] by throwing each unit at a problem drawn at random, after `least` for each."""
     return least + rng.multinomial(total - least * problems, np.full(problems, 1 / problems)).astype(np.int64)
 
@@ -32,7 +32,7 @@ def bins(difficulty: Floats, num: int = 5) -> Whole:
     return found
 
 
-def by_bins(difficulty: ArrayLike, gains: Floats, total: int, num: int = 5) -> Whole:
+def binned_counts(difficulty: ArrayLike, gains: Floats, total: int, num: int = 5) -> Whole:
     """Return counts [P] that are equal within bins of difficulty, best for the bins' mean gains.
 
     Source: algorithm A14 (Snell et al. 2408.03314): quantile bins by difficulty; with true success rates they are
@@ -50,10 +50,10 @@ def by_bins(difficulty: ArrayLike, gains: Floats, total: int, num: int = 5) -> W
     held = np.flatnonzero(share)
     means = np.stack([gains[of == each].mean(axis=0) for each in held])
     table = np.zeros(num, np.int64)
-    table[held] = offline(means, share[held], total / len(of))
+    table[held] = offline_counts(means, share[held], total / len(of))
     return table[of]
 
 
-def knowing(gains: Floats, total: int, *, least: int = 0) -> Whole:
+def oracle_counts(gains: Floats, total: int, *, least: int = 0) -> Whole:
     """Return the best counts [P] for true expected gains [P, B], known before anything is drawn: the static oracle."""
-    return greedy(gains, total, least=least)
+    return greedy_counts(gains, total, least=least)

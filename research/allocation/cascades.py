@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import tts
-from research.stamps import made_by
+from research.stamps import stamp_line
 from tts import tasks
 from tts.allocator.performance import PerformanceModel
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
@@ -52,12 +52,14 @@ class Asked:
     score: NDArray[np.float64]
     cost: NDArray[np.float64]
 
-    def of(self, chosen: slice) -> Asked:
+    def select(self, chosen: slice) -> Asked:
         """Return that of some of the problems."""
         return Asked(self.right[chosen], self.score[chosen], self.cost[chosen])
 
 
-def cascaded(models: Sequence[Asked], thresholds: Sequence[float]) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+def replay_cascade(
+    models: Sequence[Asked], thresholds: Sequence[float]
+) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
     """Return whether a cascade is right [N] and what it costs [N]: a model ends it where its score reaches its
     threshold.
     """
@@ -89,13 +91,13 @@ def choose(models: Sequence[Asked], limit: float) -> Chosen | None:
         for places in itertools.combinations(range(len(models)), length):
             levels = [sorted({float(score) for score in models[i].score if score > 0}) for i in places[:-1]]
             for thresholds in itertools.product(*levels):
-                right, cost = cascaded([models[i] for i in places], thresholds)
+                right, cost = replay_cascade([models[i] for i in places], thresholds)
                 if cost.mean() <= limit * (1 + 1e-9):
                     found.append((float(right.mean()), -float(cost.mean()), -length, Chosen(places, thresholds)))
     return max(found, key=lambda one: one[:3])[3] if found else None
 
 
-def hindsight(models: Sequence[Asked], limit: float) -> float:
+def hindsight_accuracy(models: Sequence[Asked], limit: float) -> float:
     """Return the accuracy of the router that knows which models are right: within a mean cost, the cheapest right model
     of a problem.
 
@@ -135,7 +137,7 @@ def backends() -> dict[str, ToyBackend]:
     return made
 
 
-def asked(given: Sequence[Problem], backend: ToyBackend, samples: int) -> Asked:
+def ask_model(given: Sequence[Problem], backend: ToyBackend, samples: int) -> Asked:
     """Ask one model about problems: its vote, and how large it is."""
     with tts.Solver(backend, task="arithmetic", strategy=f"best_of_n(n={samples}) | majority") as solver:
         solutions = solver.solve_many(given, each=tts.Budget(samples=samples), seed=0)
@@ -147,7 +149,9 @@ def asked(given: Sequence[Problem], backend: ToyBackend, samples: int) -> Asked:
     return Asked(np.array(right), np.array(score), np.array([s.usage.usd or 0.0 for s in solutions]))
 
 
-def run(given: Sequence[Problem], chosen: Chosen, samples: int) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+def run_cascade(
+    given: Sequence[Problem], chosen: Chosen, samples: int
+) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
     """Run the strategy on problems, and return whether it is right [N] and what it costs [N]."""
     roles = [list(MODELS)[i] for i in chosen.models]
     plan = f"cascade(models={roles}, samples={[samples] * len(roles)}, thresholds={list(chosen.thresholds)})"
@@ -181,7 +185,7 @@ def result(problem: Problem, solution: Solution) -> Result:
     )
 
 
-def fitted(given: Sequence[Problem], sizes: Sequence[int] = (1, 3)) -> PerformanceModel:
+def fit_model(given: Sequence[Problem], sizes: Sequence[int] = (1, 3)) -> PerformanceModel:
     """Return the performance model of all models, from runs on problems: a pool of the policy, and samples of the
     others.
     """
@@ -199,7 +203,7 @@ def fitted(given: Sequence[Problem], sizes: Sequence[int] = (1, 3)) -> Performan
     )
 
 
-def automatic(
+def run_auto(
     given: Sequence[Problem], known: PerformanceModel, limit: float
 ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
     """Run `auto` on problems under a total of so many dollars a problem; return whether it is right [N] and what it
@@ -219,9 +223,12 @@ def automatic(
 def page(found: Mapping[str, Asked], given: Sequence[Problem], samples: int, command: str) -> Iterator[str]:
     """Yield the lines of the page."""
     half = len(given) // 2
-    known, test = [one.of(slice(half)) for one in found.values()], [one.of(slice(half, None)) for one in found.values()]
+    known, test = (
+        [one.select(slice(half)) for one in found.values()],
+        [one.select(slice(half, None)) for one in found.values()],
+    )
     dear = max(float(one.cost.mean()) for one in known)
-    yield from ("# Cascades over priced models", "", made_by(command), "")
+    yield from ("# Cascades over priced models", "", stamp_line(command), "")
     yield (
         f"- {half} problems to choose thresholds on, {len(given) - half} to test; {samples} samples of each model "
         "that is asked."
@@ -255,19 +262,19 @@ def page(found: Mapping[str, Asked], given: Sequence[Problem], samples: int, com
         "alone | hindsight |"
     )
     yield "| :-- | :-- | :-- | :-- | :-- | :-- | :-- | :-- | :-- |"
-    performance = fitted(given[:half])
+    performance = fit_model(given[:half])
     for share in (0.04, 0.06, 0.1, 0.2, 0.4, 0.7, 1.0):
         limit = share * dear
-        chosen, best = choose(known, limit), hindsight(test, limit)
+        chosen, best = choose(known, limit), hindsight_accuracy(test, limit)
         alone = [float(t.right.mean()) for k, t in zip(known, test, strict=True) if k.cost.mean() <= limit * (1 + 1e-9)]
         single, bound = f"{100 * max(alone):.1f}" if alone else "–", "–" if math.isnan(best) else f"{100 * best:.1f}"
-        right, cost = automatic(given[half:], performance, limit)
+        right, cost = run_auto(given[half:], performance, limit)
         auto = f"{cost.mean() / dear:.3f} | {100 * right.mean():.1f}"
         if chosen is None:
             yield f"| {share} | – | – | – | – | {auto} | {single} | {bound} |"
             continue
-        right, cost = run(given[half:], chosen, samples)
-        foretold, _ = cascaded([known[i] for i in chosen.models], chosen.thresholds)
+        right, cost = run_cascade(given[half:], chosen, samples)
+        foretold, _ = replay_cascade([known[i] for i in chosen.models], chosen.thresholds)
         told = "".join(
             f"`{list(MODELS)[i]}` to {t:.2f}, " for i, t in zip(chosen.models, chosen.thresholds, strict=False)
         )
@@ -284,7 +291,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=PAGE)
     options = parser.parse_args()
     given = problems(options.problems)
-    found = {role: asked(given, backend, options.samples) for role, backend in backends().items()}
+    found = {role: ask_model(given, backend, options.samples) for role, backend in backends().items()}
     command = f"python -m research.allocation.cascades --problems {options.problems} --samples {options.samples}"
     options.out.write_text("\n".join(page(found, given, options.samples, command)) + "\n", encoding="utf-8")
     print(options.out)

@@ -28,7 +28,7 @@ import numpy as np
 from research.allocation.pair import studies
 from research.claims import plans
 from research.methods import running
-from research.stamps import made_by
+from research.stamps import stamp_line
 from tts.allocator.difficulty import Floats
 from tts.experiments.analysis.curves import Curve, curves_of
 from tts.experiments.store.store import Store, default_store
@@ -143,7 +143,7 @@ def page(found: Sequence[Row], budgets: Sequence[int], chosen_on: int, command: 
     yield from (
         "# `auto` on countdowns, beside the methods that it chooses from",
         "",
-        made_by(command),
+        stamp_line(command),
         "",
         f"- Problems: {problems} countdowns of {plans.NUMBERS} numbers of the test split. Budgets are hard limits on "
         "all tokens of a",

@@ -31,7 +31,9 @@ def coverage_gains(rate: ArrayLike = RATES, most: int = 128) -> Floats:
     return known * (1 - known) ** np.arange(most)
 
 
-def greedy(gains: Floats, total: float, *, cost: ArrayLike | None = None, least: int = 0, price: float = 0.0) -> Whole:
+def greedy_counts(
+    gains: Floats, total: float, *, cost: ArrayLike | None = None, least: int = 0, price: float = 0.0
+) -> Whole:
     """Return how many units [P] each problem gets.
 
     Among equal gains per cost, earlier units come first, then earlier problems; a block of pooled units is not left for
@@ -104,7 +106,7 @@ def _threshold(value: Floats, cost: Floats, left: float) -> float:
     return float(value[order[min(fitting, len(order) - 1)]])
 
 
-def offline(gains: Floats, share: ArrayLike, mean: float) -> Whole:
+def offline_counts(gains: Floats, share: ArrayLike, mean: float) -> Whole:
     """Return how many units [U] a problem of each bin gets, for problems that are served one at a time, knowing no
     others.
 
@@ -118,4 +120,4 @@ def offline(gains: Floats, share: ArrayLike, mean: float) -> Whole:
         mean: units a problem, on average over problems.
     """
     size = np.asarray(share, np.float64)
-    return greedy(gains * size[:, None], mean * float(size.sum()), cost=size)
+    return greedy_counts(gains * size[:, None], mean * float(size.sum()), cost=size)

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from research.allocation.toy.world import MOST, World
-from research.stamps import made_by
+from research.stamps import stamp_line
 from tts.allocator.auto import Auto
 from tts.allocator.difficulty import Floats, Population, Whole
 
@@ -71,7 +71,7 @@ def laws() -> Mapping[str, Floats]:
 def draw_world(rates: Floats, lure: float, problems: int, seed: int) -> World:
     """Return a world of problems of one law."""
     population = Population(rates, (1 - rates) * lure, np.full(len(rates), 1 / len(rates)))
-    return World.drawn(population, problems, np.random.default_rng([seed, round(100 * lure)]))
+    return World.draw(population, problems, np.random.default_rng([seed, round(100 * lure)]))
 
 
 def divide(world: World, total: int, *, checked: bool) -> Whole:
@@ -91,7 +91,7 @@ def divide(world: World, total: int, *, checked: bool) -> Whole:
         samples = np.minimum(samples + grant.samples, most)
 
 
-def solve_knowing(world: World, total: int) -> float:
+def oracle_accuracy(world: World, total: int) -> float:
     """Return the share of problems that a checker lets the adaptive oracle solve: the likeliest first, each until it is
     solved.
     """
@@ -110,7 +110,7 @@ def compare(law: str, rates: Floats, lure: float, total: int, problems: int, see
             world.score(even, checked=False).mean(),
             world.score(divide(world, total, checked=False), checked=False).mean(),
             world.score(divide(world, total, checked=True), checked=True).mean(),
-            solve_knowing(world, total * problems),
+            oracle_accuracy(world, total * problems),
         )
     gain = found[:, 1] - found[:, 0]
     uniform, auto, checked, best = found.mean(axis=0).tolist()
@@ -125,7 +125,7 @@ def page(lines: list[Line], command: str, problems: int, seeds: int) -> Iterator
     yield from (
         "# When votes cannot be trusted",
         "",
-        made_by(command),
+        stamp_line(command),
         "",
         "Votes show how often answers are given, and never which of them is right. Two problems look alike where one "
         "gives the right",

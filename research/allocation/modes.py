@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 import tts
 from research.allocation.cascades import result
-from research.stamps import made_by
+from research.stamps import stamp_line
 from tts.allocator.performance import PerformanceModel
 from tts.backends.function import Answer, Ask, FunctionBackend
 from tts.experiments.analysis.performance_fit import PerformanceData
@@ -171,14 +171,16 @@ def ratio(world: World, each: Sequence[Outcome]) -> tuple[float, float]:
     error over seeds.
     """
 
-    def of(some: Sequence[Outcome]) -> float:
+    def multiple(some: Sequence[Outcome]) -> float:
         shares = np.mean([one.shares for one in some], axis=0)
         options = [world.options(kind, some[0].prompt) for kind in range(len(world.kinds))]
         least = least_tokens(options, list(shares), float(np.mean([one.accuracy for one in some])))
         return float(np.mean([one.tokens for one in some])) / least
 
-    without = np.array([of([*each[:at], *each[at + 1 :]]) for at in range(len(each))] if len(each) > 1 else [math.nan])
-    return of(each), math.sqrt((len(each) - 1) / len(each) * float(((without - without.mean()) ** 2).sum()))
+    without = np.array(
+        [multiple([*each[:at], *each[at + 1 :]]) for at in range(len(each))] if len(each) > 1 else [math.nan]
+    )
+    return multiple(each), math.sqrt((len(each) - 1) / len(each) * float(((without - without.mean()) ** 2).sum()))
 
 
 def fit_modes(world: World, given: Sequence[Problem], seed: int) -> PerformanceModel:
@@ -255,7 +257,7 @@ def page(
     found: dict[str, dict[str, list[Outcome]]], worlds: Sequence[World], count: int, seeds: int, command: str
 ) -> Iterator[str]:
     """Yield the lines of the page."""
-    yield from ("# Modes of a model that thinks", "", made_by(command), "")
+    yield from ("# Modes of a model that thinks", "", stamp_line(command), "")
     yield (
         "Simulated thinkers with a short mode and a full one. Chances and lengths of each problem are known. So "
         "hindsight is known:"

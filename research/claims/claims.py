@@ -13,7 +13,7 @@ import numpy as np
 
 from research.claims import plans
 from research.claims.measuring import ACCURATE, Choices, Measured
-from research.claims.testing import Figure, Floats, corrected, difference, figure_of, unreached
+from research.claims.testing import Figure, Floats, correct, difference, figure_of, unknown_figure
 from tts.experiments.analysis.comparing import gain
 from tts.experiments.analysis.curves import Curve
 
@@ -40,40 +40,39 @@ class Claim:
         """
         if self.unseen:
             return f"{UNSEEN}: {self.unseen}"
-        if self._met(self.tests, lambda one: one.holds):
+        if self._is_met(self.tests, lambda one: one.holds):
             return HOLDS
-        if self.beside and self._met(self.beside, lambda one: one.found.value >= one.bound and one.p < 0.05):
+        if self.beside and self._is_met(self.beside, lambda one: one.found.value >= one.bound and one.p < 0.05):
             return f"{FAILS}; explained by the verifier: with exact verdicts it does"
         return FAILS
 
-    def _met(self, tests: Sequence[Figure], good: Callable[[Figure], bool]) -> bool:
+    def _is_met(self, tests: Sequence[Figure], good: Callable[[Figure], bool]) -> bool:
         return bool(tests) and (all if self.every else any)(map(good, tests))
 
 
 def claims(measured: Measured, choices: Choices, recorded: Path) -> list[Claim]:
     """Return every claim, with p-values corrected over all of them. recorded: the folder of pages, for (g)."""
     made = [
-        _stepwise(measured, choices),
+        _stepwise_claim(measured, choices),
         _a_star(measured),
-        _robust(measured),
+        _robustness_claim(measured),
         _cheap_particles(measured),
         *_ets(measured),
         _best_of_majority(measured),
         *_auto(measured, choices),
-        _self_evaluated(recorded),
+        _self_evaluation_claim(recorded),
     ]
-    return _corrected(made)
+    return _correct(made)
 
 
 def claims_on_auto(measured: Measured, choices: Choices) -> list[Claim]:
     """Return claim (f) alone, with p-values corrected over its figures."""
-    return _corrected(list(_auto(measured, choices)))
+    return _correct(list(_auto(measured, choices)))
 
 
-def _corrected(made: Sequence[Claim]) -> list[Claim]:
+def _correct(made: Sequence[Claim]) -> list[Claim]:
     return [
-        replace(claim, tests=tests)
-        for claim, tests in zip(made, corrected([claim.tests for claim in made]), strict=True)
+        replace(claim, tests=tests) for claim, tests in zip(made, correct([claim.tests for claim in made]), strict=True)
     ]
 
 
@@ -85,16 +84,16 @@ def _shares(measured: Measured, verifier: str, method: str) -> Floats:
     return curve.shares[:, np.argsort(curve.problems)]
 
 
-def _verified(measured: Measured) -> list[str]:
+def _measured_verifiers(measured: Measured) -> list[str]:
     return [name for name in plans.VERIFIERS if (name, plans.BEST_OF_N) in measured.curves]
 
 
-def _both(measured: Measured, made: Callable[[str], list[Figure]]) -> tuple[list[Figure], list[Figure]]:
-    return made(plans.LEARNT), made(plans.EXACT) if plans.EXACT in _verified(measured) else []
+def _compute_both(measured: Measured, made: Callable[[str], list[Figure]]) -> tuple[list[Figure], list[Figure]]:
+    return made(plans.LEARNT), made(plans.EXACT) if plans.EXACT in _measured_verifiers(measured) else []
 
 
-def _stepwise(measured: Measured, choices: Choices) -> Claim:
-    def made(verifier: str) -> list[Figure]:
+def _stepwise_claim(measured: Measured, choices: Choices) -> Claim:
+    def figures(verifier: str) -> list[Figure]:
         mine, theirs = (_shares(measured, verifier, name) for name in (choices.stepwise, plans.BEST_OF_N))
         return [
             difference(f"{budget} tokens, {verifier}", one, other, POINTS)
@@ -105,7 +104,7 @@ def _stepwise(measured: Measured, choices: Choices) -> Claim:
         f"(a) {choices.stepwise}, the best stepwise method on the validation split, beats weighted best-of-N by "
         f"{POINTS:g} points"
     )
-    tests, beside = _both(measured, made)
+    tests, beside = _compute_both(measured, figures)
     return Claim("a", text, tests, beside=beside)
 
 
@@ -113,7 +112,7 @@ def _ratio(where: str, mine: Curve, base: Curve, axis: str, bound: float) -> Fig
     """Return the test of how many times less a curve costs for the highest accuracy that both reach."""
     found = gain(mine, base, axis, rng=np.random.default_rng(0))
     if found is None:
-        return unreached(where, bound, "times")
+        return unknown_figure(where, bound, "times")
     order, other = (np.argsort(curve.problems) for curve in (mine, base))
     costs, shares = (mine.cost(axis), base.cost(axis)), (mine.shares[:, order], base.shares[:, other])
     return figure_of(where, _times(costs, shares), len(order), bound, "times")
@@ -129,12 +128,12 @@ def _times(costs: tuple[Floats, Floats], shares: tuple[Floats, Floats]) -> Calla
         total = counts.sum(axis=1, keepdims=True)
         means, others = counts @ mine.T / total, counts @ theirs.T / total
         level = np.minimum(means.max(axis=1), others.max(axis=1))
-        return np.exp(_reached(others, np.log(base), level) - _reached(means, np.log(cost), level))
+        return np.exp(_log_cost_at(others, np.log(base), level) - _log_cost_at(means, np.log(cost), level))
 
     return statistic
 
 
-def _reached(means: Floats, logs: Floats, level: Floats) -> Floats:
+def _log_cost_at(means: Floats, logs: Floats, level: Floats) -> Floats:
     """Return, of each resample, the logarithm of the cost at which the line through its points first reaches a
     level.
     """
@@ -148,11 +147,11 @@ def _reached(means: Floats, logs: Floats, level: Floats) -> Floats:
 
 
 def _a_star(measured: Measured) -> Claim:
-    def made(verifier: str) -> list[Figure]:
+    def figures(verifier: str) -> list[Figure]:
         mine, base = (measured.curves[verifier, name] for name in ("a_star", plans.BEST_OF_N))
         return [_ratio(f"{axis}, {verifier}", mine, base, axis, A_STAR_SAVES) for axis in ("tokens", "flops")]
 
-    tests, beside = _both(measured, made)
+    tests, beside = _compute_both(measured, figures)
     text = (
         f"(b) A* reaches best-of-N's accuracy with at most 1/{A_STAR_SAVES:g} of its tokens and FLOPs, verifier "
         "included"
@@ -160,17 +159,17 @@ def _a_star(measured: Measured) -> Claim:
     return Claim("b", text, tests, every=True, beside=beside)
 
 
-def _robust(measured: Measured) -> Claim:
+def _robustness_claim(measured: Measured) -> Claim:
     text = "(c) particle filtering loses least to flipped verdicts: others lose more, in the mean over budgets"
-    flipped = [name for name in plans.FLIPPED if name in _verified(measured)]
-    if plans.EXACT not in _verified(measured) or not flipped:
+    flipped = [name for name in plans.FLIPPED if name in _measured_verifiers(measured)]
+    if plans.EXACT not in _measured_verifiers(measured) or not flipped:
         return Claim("c", text, [], unseen="exact or flipped verdicts were not measured")
 
-    def lost(name: str, verifier: str) -> Floats:
+    def loss(name: str, verifier: str) -> Floats:
         return (_shares(measured, plans.EXACT, name) - _shares(measured, verifier, name)).mean(axis=0)
 
     tests = [
-        difference(f"{name}, {verifier}", lost(name, verifier), lost("particle_filter", verifier), 0.0)
+        difference(f"{name}, {verifier}", loss(name, verifier), loss("particle_filter", verifier), 0.0)
         for verifier in flipped
         for name in plans.STEPWISE
         if name != "particle_filter"
@@ -187,7 +186,7 @@ def _cheap_particles(measured: Measured) -> Claim:
             "generated_tokens",
             PARTICLES_SAVE,
         )
-        for verifier in _verified(measured)
+        for verifier in _measured_verifiers(measured)
     ]
     return Claim(
         "c",
@@ -197,7 +196,7 @@ def _cheap_particles(measured: Measured) -> Claim:
 
 
 def _ets(measured: Measured) -> Iterator[Claim]:
-    def accurate(verifier: str) -> list[Figure]:
+    def accuracy_figures(verifier: str) -> list[Figure]:
         mine, theirs = (_shares(measured, verifier, name) for name in ("ets", "rebase"))
         allowed = -100 * ACCURATE
         return [
@@ -205,29 +204,29 @@ def _ets(measured: Measured) -> Iterator[Claim]:
             for budget, one, other in zip(plans.BUDGETS, mine, theirs, strict=True)
         ]
 
-    def live(verifier: str) -> list[Figure]:
+    def live_figures(verifier: str) -> list[Figure]:
         made: list[Figure] = []
         for budget in plans.BUDGETS:
             mine, other = (measured.kept.get((verifier, name, budget), {}) for name in ("ets", "rebase"))
             shared = [problem for problem in mine if problem in other]
             if not shared:
-                made.append(unreached(f"{budget} tokens, {verifier}", ETS_SAVES, "times"))
+                made.append(unknown_figure(f"{budget} tokens, {verifier}", ETS_SAVES, "times"))
                 continue
             above, below = (np.array([of[problem] for problem in shared]) for of in (other, mine))
             made.append(
-                figure_of(f"{budget} tokens, {verifier}", _of_sums(above, below), len(shared), ETS_SAVES, "times")
+                figure_of(f"{budget} tokens, {verifier}", _sum_ratio(above, below), len(shared), ETS_SAVES, "times")
             )
         return made
 
     for text, made in (
-        ("keeps REBASE's accuracy within 2 points", accurate),
-        (f"has {ETS_SAVES:g} times fewer live tokens", live),
+        ("keeps REBASE's accuracy within 2 points", accuracy_figures),
+        (f"has {ETS_SAVES:g} times fewer live tokens", live_figures),
     ):
-        tests, beside = _both(measured, made)
+        tests, beside = _compute_both(measured, made)
         yield Claim("d", f"(d) ETS {text}", tests, every=True, beside=beside)
 
 
-def _of_sums(above: Floats, below: Floats) -> Callable[[Floats], Floats]:
+def _sum_ratio(above: Floats, below: Floats) -> Callable[[Floats], Floats]:
     return lambda counts: (counts @ above) / (counts @ below)
 
 
@@ -268,7 +267,7 @@ def _auto(measured: Measured, choices: Choices) -> Iterator[Claim]:
     )
 
 
-def _self_evaluated(folder: Path) -> Claim:
+def _self_evaluation_claim(folder: Path) -> Claim:
     text = f"(g) self-evaluation that stops after 1.2 samples on average keeps {GAIN_KEPT:.0%} of best-of-16's gain"
     path = folder / "claims_self_evaluation.json"
     if not path.is_file():

@@ -120,7 +120,7 @@ class Lab:
             found = curves_of(store.results(number, drawn=False), rng=np.random.default_rng(0))
         return {(one.model, known[one.strategy]): dataclasses.replace(one, label=known[one.strategy]) for one in found}
 
-    def kept(self, study: StudyConfig, names: Mapping[str, str]) -> dict[tuple[str, str, int], dict[str, float]]:
+    def live_tokens(self, study: StudyConfig, names: Mapping[str, str]) -> dict[tuple[str, str, int], dict[str, float]]:
         """Return the mean live tokens over the levels of each search of a study that has been run."""
         number, known = running.run(study, self.store, 1), Names(names)
         grouped: dict[tuple[str, str, int], list[Any]] = {}
@@ -134,7 +134,7 @@ class Lab:
         """Return best-of-N and best-of-majority at each share, replayed from one pool of samples a problem."""
         asked = self.study(
             f"pool-{split}",
-            _only(plans.LEARNT),
+            _select_verifiers(plans.LEARNT),
             [plans.SAMPLED[plans.BEST_OF_N]],
             {"samples": [plans.POOL]},
             split=split,
@@ -150,7 +150,7 @@ class Lab:
         return {name: one.curve for name, one in zip(texts, found, strict=True)}
 
 
-def _only(*names: str) -> dict[str, Mapping[str, str]]:
+def _select_verifiers(*names: str) -> dict[str, Mapping[str, str]]:
     return {name: plans.VERIFIERS[name] for name in names}
 
 
@@ -165,20 +165,22 @@ def choose(lab: Lab) -> Choices:
     the best.
     """
 
-    def tried(name: str, grid: Sequence[str], traces: int = 0) -> tuple[dict[str, float], StudyConfig]:
+    def try_grid(name: str, grid: Sequence[str], traces: int = 0) -> tuple[dict[str, float], StudyConfig]:
         budgets = {"generated_tokens": [plans.TRIED_AT]}
-        study = lab.study(name, _only(plans.LEARNT), grid, budgets, split="validation", traces=traces)
+        study = lab.study(name, _select_verifiers(plans.LEARNT), grid, budgets, split="validation", traces=traces)
         return {
             plan: _value(curve) for (_, plan), curve in lab.curves(study, {plan: plan for plan in grid}).items()
         }, study
 
-    everything, _ = tried("grids", [*plans.SAMPLED.values(), *(plan for grid in plans.GRIDS.values() for plan in grid)])
+    everything, _ = try_grid(
+        "grids", [*plans.SAMPLED.values(), *(plan for grid in plans.GRIDS.values() for plan in grid)]
+    )
     chosen = {name: max(grid, key=everything.__getitem__) for name, grid in plans.GRIDS.items()}
     charged = plans.ets_grid(chosen["rebase"])
-    found, study = tried("charges", charged, lab.problems)
+    found, study = try_grid("charges", charged, lab.problems)
     kept = {
         plan: float(np.mean(list(of.values())))
-        for (_, plan, _), of in lab.kept(study, {plan: plan for plan in charged}).items()
+        for (_, plan, _), of in lab.live_tokens(study, {plan: plan for plan in charged}).items()
     }
     good = [plan for plan in charged if found[plan] >= max(found.values()) - 100 * ACCURATE]
     chosen["ets"] = min(good, key=kept.__getitem__)
@@ -200,7 +202,9 @@ def choose(lab: Lab) -> Choices:
 
 
 def _auto_study(lab: Lab) -> StudyConfig:
-    return lab.study("auto", _only(plans.LEARNT), [plans.AUTO], {"generated_tokens": list(plans.BUDGETS)}, split="test")
+    return lab.study(
+        "auto", _select_verifiers(plans.LEARNT), [plans.AUTO], {"generated_tokens": list(plans.BUDGETS)}, split="test"
+    )
 
 
 def measure_auto(lab: Lab, choices: Choices) -> Measured:
@@ -209,7 +213,11 @@ def measure_auto(lab: Lab, choices: Choices) -> Measured:
     """
     names = {choices.plans[name]: name for name in (plans.BEST_OF_N, choices.single)}
     study = lab.study(
-        "beside-auto", _only(plans.LEARNT), list(names), {"generated_tokens": list(plans.BUDGETS)}, split="test"
+        "beside-auto",
+        _select_verifiers(plans.LEARNT),
+        list(names),
+        {"generated_tokens": list(plans.BUDGETS)},
+        split="test",
     )
     curves = {**lab.curves(study, names), **lab.curves(_auto_study(lab), {plans.AUTO: "auto"})}
     return Measured(curves=curves, ruled={}, kept={}, pools={}, problems=lab.problems, seeds=lab.seeds)
@@ -221,16 +229,20 @@ def measure(lab: Lab, choices: Choices, verifiers: Sequence[str]) -> Measured:
     names = {plan: name for name, plan in choices.plans.items()}
     traced = {plan: name for plan, name in names.items() if name in ("rebase", "ets")}
     others = {plan: name for plan, name in names.items() if plan not in traced}
-    kept_study = lab.study("kept", _only(*verifiers), list(traced), limits, split="test", traces=lab.problems)
+    kept_study = lab.study(
+        "kept", _select_verifiers(*verifiers), list(traced), limits, split="test", traces=lab.problems
+    )
     curves = {**lab.curves(kept_study, traced)}
-    curves |= lab.curves(lab.study("methods", _only(*verifiers), list(others), limits, split="test"), others)
+    curves |= lab.curves(
+        lab.study("methods", _select_verifiers(*verifiers), list(others), limits, split="test"), others
+    )
     curves |= lab.curves(_auto_study(lab), {plans.AUTO: "auto"})
     with_rules = {plans.LEARNT: {**plans.VERIFIERS[plans.LEARNT], plans.RULES: plans.RULES}}
-    ruled = {plans.ruled(plan): name for plan, name in names.items() if name != plans.MAJORITY}
+    ruled = {plans.add_rules(plan): name for plan, name in names.items() if name != plans.MAJORITY}
     return Measured(
         curves=curves,
         ruled=lab.curves(lab.study("ruled", with_rules, list(ruled), limits, split="test"), ruled),
-        kept=lab.kept(kept_study, traced),
+        kept=lab.live_tokens(kept_study, traced),
         pools=lab.pools("test", [choices.alpha]),
         problems=lab.problems,
         seeds=lab.seeds,

@@ -12,7 +12,7 @@ from research.claims.claims import Claim
 from research.claims.measuring import Choices, Curves, Measured
 from research.claims.reasons import reasons
 from research.methods.writing import code, share
-from research.stamps import made_by
+from research.stamps import stamp_line
 from tts.allocator import shipped
 from tts.experiments.analysis.curves import Curve
 from tts.statistics import clustered_mean
@@ -84,7 +84,7 @@ def _head(title: str, measured: Measured, command: str) -> Iterator[str]:
     yield from (
         f"# {title}",
         "",
-        made_by(command),
+        stamp_line(command),
         "",
         f"- Problems: {measured.problems} countdowns of {plans.NUMBERS} numbers of the test split, {measured.seeds} "
         "seed(s).",
@@ -109,11 +109,11 @@ def _table(curves: Curves) -> Iterator[str]:
                 f"{curve.cost(axis)[i] / size:.0f}"
                 for axis, size in (("generated_tokens", 1), ("tokens", 1), ("flops", 1e6))
             )
-            beside = "" if base is None or base is curve else _apart(curve, base, i)
+            beside = "" if base is None or base is curve else _gap(curve, base, i)
             yield f"| {verifier} | {method} | {budget} | {share(curve.accuracy[i])} | {spent} | {beside} |"
 
 
-def _apart(curve: Curve, base: Curve, point: int) -> str:
+def _gap(curve: Curve, base: Curve, point: int) -> str:
     mine, theirs = (one.shares[point, np.argsort(one.problems)] for one in (curve, base))
     gap = clustered_mean(mine - theirs, rng=np.random.default_rng(0), bounds=(-1, 1))
     mark = "**" if gap.low > 0 or gap.high < 0 else ""

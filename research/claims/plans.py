@@ -47,6 +47,6 @@ def ets_grid(rebase: str) -> tuple[str, ...]:
     return tuple(rebase.replace("rebase(", "ets(").replace(")", f", charge={charge:g})", 1) for charge in CHARGES)
 
 
-def ruled(plan: str) -> str:
+def add_rules(plan: str) -> str:
     """Return a plan that ends at the first answer that the rules accept, and returns it."""
     return f"{plan.partition(' | ')[0]} | score_threshold(threshold=1, verifier='{RULES}') | best(verifier='{RULES}')"

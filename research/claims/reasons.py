@@ -25,13 +25,13 @@ def reasons(measured: Measured, choices: Choices, folder: Path) -> Iterator[str]
             "- (a), (b): how many exact verdicts must be flipped until a method is as accurate as with the learnt "
             "verifier, at the"
         )
-        yield f"  largest budget: {', '.join(_alike(measured, errors))}."
+        yield f"  largest budget: {', '.join(_equal_errors(measured, errors))}."
         yield (
             "- (c): the share of what a method gains on a vote with exact verdicts that is left with flipped ones, "
             "in the mean over"
         )
         yield "  budgets. The method that gains most has most to lose."
-        yield from (f"  - {line}" for line in _left(measured, errors))
+        yield from (f"  - {line}" for line in _remaining_gains(measured, errors))
     yield (
         "- (d): greater charges were tried on the validation split. Each line is a charge, accuracy in percent, "
         "live tokens and how many"
@@ -51,14 +51,14 @@ def reasons(measured: Measured, choices: Choices, folder: Path) -> Iterator[str]
             "- (f): best-of-N that ends at the first right answer, which no allocator can beat by stopping alone: "
             f"{bound}."
         )
-    yield from _self_evaluated(folder)
+    yield from _self_evaluation(folder)
 
 
 def _accuracy(measured: Measured, verifier: str, method: str) -> list[float]:
     return [100 * one.value for one in measured.curves[verifier, method].accuracy]
 
 
-def _alike(measured: Measured, errors: dict[str, float]) -> Iterator[str]:
+def _equal_errors(measured: Measured, errors: dict[str, float]) -> Iterator[str]:
     for method in plans.STEPWISE:
         known = [_accuracy(measured, name, method)[-1] for name in errors]
         learnt, shares = _accuracy(measured, plans.LEARNT, method)[-1], list(errors.values())
@@ -69,15 +69,15 @@ def _alike(measured: Measured, errors: dict[str, float]) -> Iterator[str]:
             yield f"{method} {np.interp(learnt, falling[::-1], shares[::-1]):.0%}"
 
 
-def _left(measured: Measured, errors: dict[str, float]) -> Iterator[str]:
-    def gained(verifier: str, method: str) -> float:
+def _remaining_gains(measured: Measured, errors: dict[str, float]) -> Iterator[str]:
+    def gain_on_vote(verifier: str, method: str) -> float:
         return float(
             np.mean(_accuracy(measured, verifier, method)) - np.mean(_accuracy(measured, verifier, plans.MAJORITY))
         )
 
     for method in plans.STEPWISE:
-        whole = gained(plans.EXACT, method)
-        parts = (f"{gained(name, method) / whole:.0%} of it {name}" for name in errors if name != plans.EXACT)
+        whole = gain_on_vote(plans.EXACT, method)
+        parts = (f"{gain_on_vote(name, method) / whole:.0%} of it {name}" for name in errors if name != plans.EXACT)
         yield f"{method}: {whole:+.1f} points, {', '.join(parts)}" if whole > 0 else f"{method}: {whole:+.1f} points"
 
 
@@ -97,7 +97,7 @@ def _bound(measured: Measured) -> str | None:
     return None if found is None else in_words(found, "tokens")
 
 
-def _self_evaluated(folder: Path) -> Iterator[str]:
+def _self_evaluation(folder: Path) -> Iterator[str]:
     if (folder / FILE).is_file():
         found = json.loads((folder / FILE).read_text(encoding="utf-8"))
         one, stopped, many = (np.array(found[name]) for name in ("one", "stopped", "many"))

@@ -31,8 +31,8 @@ def measure(store: Path, folder: Path, jobs: int, limit: int) -> None:
     samples.
     """
     found = {split: [_columns(pool) for pool in _pools(store, jobs, split, limit)] for split in ("validation", "test")}
-    threshold = chosen(found["validation"])
-    runs = [stopped(scores, right, threshold) for scores, right in found["test"]]
+    threshold = choose_threshold(found["validation"])
+    runs = [replay_stops(scores, right, threshold) for scores, right in found["test"]]
     figures = {
         "threshold": threshold,
         "one": [float(right.mean()) for _, right in found["test"]],
@@ -45,7 +45,7 @@ def measure(store: Path, folder: Path, jobs: int, limit: int) -> None:
 
 def _pools(store: Path, jobs: int, split: str, limit: int) -> Sequence[ProblemPool]:
     problems = {"split": split, "operations": OPERATIONS, "limit": limit}
-    study = running.asked(
+    study = running.make_study(
         f"claims-self-{split}",
         problems,
         ["best_of_n | best"],
@@ -66,7 +66,7 @@ def _columns(pool: ProblemPool) -> tuple[Floats, Floats]:
     return np.array(scores), np.array([float(bool(one.right)) for one in pool.drawn])
 
 
-def stopped(scores: Floats, right: Floats, threshold: float) -> tuple[float, float]:
+def replay_stops(scores: Floats, right: Floats, threshold: float) -> tuple[float, float]:
     """Return the share of stopped runs that are right, and the samples that they draw, over all starts in a ring."""
     n, found = len(scores), []
     for start in range(n):
@@ -78,10 +78,10 @@ def stopped(scores: Floats, right: Floats, threshold: float) -> tuple[float, flo
     return float(shares), float(counts)
 
 
-def chosen(pools: Sequence[tuple[Floats, Floats]]) -> float:
+def choose_threshold(pools: Sequence[tuple[Floats, Floats]]) -> float:
     """Return the least threshold at which runs draw `WANTED` samples or more on average."""
     values = np.unique(np.concatenate([scores for scores, _ in pools]))
     for value in np.quantile(values, np.linspace(0, 1, 201)):
-        if np.mean([stopped(scores, right, value)[1] for scores, right in pools]) >= WANTED:
+        if np.mean([replay_stops(scores, right, value)[1] for scores, right in pools]) >= WANTED:
             return float(value)
     return float(values[-1])

@@ -80,11 +80,11 @@ def figure_of(
     """
     least, drawn = _NOTHING[unit] if opposite is None else opposite, list[Floats]()
 
-    def kept(counts: Floats) -> Floats:
+    def keep_values(counts: Floats) -> Floats:
         drawn.append(np.asarray(statistic(counts), np.float64))
         return drawn[-1]
 
-    found = bootstrap(kept, num, np.random.default_rng(0), resamples=_RESAMPLES)
+    found = bootstrap(keep_values, num, np.random.default_rng(0), resamples=_RESAMPLES)
     values = np.concatenate(drawn[1:]) if len(drawn) > 1 else np.array([math.nan])
     below = np.count_nonzero(~(values > least))  # an unknown value says the opposite
     return Figure(
@@ -92,7 +92,7 @@ def figure_of(
     )
 
 
-def unreached(where: str, bound: float, unit: Unit) -> Figure:
+def unknown_figure(where: str, bound: float, unit: Unit) -> Figure:
     """Return the test of a figure that is unknown, because one of two methods never reaches what the other does."""
     nothing = Estimate(math.nan, math.nan, math.nan, 0.95, 0)
     return Figure(where=where, found=nothing, bound=bound, unit=unit, opposite=_NOTHING[unit], p=1.0)
@@ -104,7 +104,7 @@ def difference(where: str, mine: Floats, theirs: Floats, bound: float, opposite:
     return figure_of(where, lambda counts: counts @ gap / counts.sum(axis=1), len(gap), bound, "points", opposite)
 
 
-def corrected(families: Sequence[Sequence[Figure]]) -> list[list[Figure]]:
+def correct(families: Sequence[Sequence[Figure]]) -> list[list[Figure]]:
     """Return tests with their p-values corrected by Holm over all of them."""
     values = holm([one.p for tests in families for one in tests]).tolist()
     return [[replace(one, corrected=values.pop(0)) for one in tests] for tests in families]

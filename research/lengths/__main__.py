@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 import tts
-from research.stamps import made_by
+from research.stamps import stamp_line
 from tts.experiments import datasets
 
 MEDIAN, SPREAD = 600, math.log(4000 / 600) / 1.6448536
@@ -36,7 +36,7 @@ DATA: Mapping[str, tuple[str, dict[str, Any]]] = {
 VOTES = ("best_of_n | majority", "best_of_n | weighted")
 
 
-def lognormal(ask: Any) -> Any:
+def write_lognormal(ask: Any) -> Any:
     """Continue a solution: its length and its answer are functions of the row's seed."""
     rng = np.random.default_rng(ask.seed)
     length = max(1, int(MEDIAN * math.exp(SPREAD * rng.standard_normal())))
@@ -56,14 +56,16 @@ def _answer(text: str, **more: Any) -> Any:
     return Answer(text, **more)
 
 
-def of_lengths(seeds: int) -> list[dict[str, Any]]:
+def measure_lengths(seeds: int) -> list[dict[str, Any]]:
     """Return one row a plan and budget: what was spent on solutions that ended, over seeds."""
     rows: list[dict[str, Any]] = []
     for plan in PLANS:
         for medians in MEDIANS:
             answered, spent, calls, none = list[int](), list[int](), list[int](), 0
             for seed in range(seeds):
-                solution = tts.solve("x", medians * MEDIAN, backend=lognormal, strategy=plan, task="math", seed=seed)
+                solution = tts.solve(
+                    "x", medians * MEDIAN, backend=write_lognormal, strategy=plan, task="math", seed=seed
+                )
                 answered.append(sum(c.trajectory.num_tokens for c in solution.candidates if c.answer is not None))
                 spent.append(solution.usage.tokens)
                 calls.append(sum(call.kind == "expand" for call in solution.trace.calls))
@@ -94,7 +96,7 @@ def _interval(answered: Any, spent: Any) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def of_policy(problems: int, seeds: int) -> list[dict[str, Any]]:
+def measure_policy(problems: int, seeds: int) -> list[dict[str, Any]]:
     """Return one row a data set, plan and budget: the share of right answers, with each problem's for paired
     comparisons.
     """
@@ -135,7 +137,7 @@ def page(after: Mapping[str, Any], before: Mapping[str, Any] | None) -> str:
     lines = [
         "# Solutions of unknown length",
         "",
-        made_by("python -m research.lengths"),
+        stamp_line("python -m research.lengths"),
         *(["The column *before* is of revision a89fcf3, which cut rows."] if before else []),
         "",
         "## A function model with lognormal lengths",
@@ -195,7 +197,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if given.measured is not None:
         made = json.loads(given.measured.read_text(encoding="utf-8"))
     else:
-        made = {"lengths": of_lengths(given.seeds), "policy": of_policy(given.problems, given.policy_seeds)}
+        made = {"lengths": measure_lengths(given.seeds), "policy": measure_policy(given.problems, given.policy_seeds)}
     if given.json is not None:
         given.json.write_text(json.dumps(made), encoding="utf-8")
     text = page(made, None if given.before is None else json.loads(given.before.read_text(encoding="utf-8")))

@@ -113,11 +113,11 @@ class Choices:
                 f"{folder / FILE} cannot be read", hint="run --choose-range, then --choose-parameters, first"
             ) from None
         data["levels"] = [Level(**level) for level in data["levels"]]
-        data["tried"] = {name: [_tried(one) for one in of] for name, of in data["tried"].items()}
+        data["tried"] = {name: [_read_result(one) for one in of] for name, of in data["tried"].items()}
         return cls(**data)
 
 
-def _tried(one: dict[str, Any]) -> Tried:
+def _read_result(one: dict[str, Any]) -> Tried:
     one["accuracy"] = Estimate(**one["accuracy"])
     return Tried(**one)
 
@@ -125,7 +125,7 @@ def _tried(one: dict[str, Any]) -> Tried:
 def choose_range(store: Path, jobs: int, limit: int) -> Choices:
     """Draw samples of problems of every number of operations, and return what they say."""
     problems = {"split": "validation", "operations": list(OPERATIONS), "limit": limit, "group_by": "operations"}
-    study = running.asked(
+    study = running.make_study(
         "methods-range", problems, [plans.BASELINE], {"samples": SAMPLES}, seeds=1, verifier=plans.GUIDE
     )
     number = running.run(study := pool_study(study, SAMPLES), store, jobs)
@@ -156,30 +156,32 @@ def choose_parameters(choices: Choices, store: Path, jobs: int, limit: int, seed
     """Try every plan of the grids on validation problems of the chosen range."""
     problems = {"split": "validation", "operations": choices.operations, "limit": limit}
 
-    def tried(name: str, grids: Mapping[str, Sequence[str]], verifier: str = plans.GUIDE) -> dict[str, Sequence[Tried]]:
+    def try_grids(
+        name: str, grids: Mapping[str, Sequence[str]], verifier: str = plans.GUIDE
+    ) -> dict[str, Sequence[Tried]]:
         strategies = list(dict.fromkeys(plan for of in grids.values() for plan in of))
-        study = running.asked(
+        study = running.make_study(
             f"methods-{name}", problems, strategies, choices.budgets([TRIED_AT]), seeds=seeds, verifier=verifier
         )
         number = running.run(study, store, jobs)
         with Store(store) as opened:
             curves = {curve.label: curve for curve in curves_of(opened.results(number), rng=np.random.default_rng(0))}
-        return {method: [_of(curves, plan) for plan in of] for method, of in grids.items()}
+        return {method: [_plan_result(curves, plan) for plan in of] for method, of in grids.items()}
 
-    first = tried("parameters", plans.first_grids())
+    first = try_grids("parameters", plans.first_grids())
     chosen = Choices(levels=choices.levels, tried=first).chosen
-    second = tried("parameters-shared", plans.second_grids(chosen))
-    judged = tried("parameters-self-evaluated", plans.self_evaluated_grids(), "self_evaluation")
+    second = try_grids("parameters-shared", plans.second_grids(chosen))
+    judged = try_grids("parameters-self-evaluated", plans.self_evaluated_grids(), "self_evaluation")
     return Choices(levels=choices.levels, problems=limit, seeds=seeds, tried={**first, **second, **judged})
 
 
-def _of(curves: Mapping[str, Curve], plan: str) -> Tried:
-    curve = curves[canonical(plan, curves)]
+def _plan_result(curves: Mapping[str, Curve], plan: str) -> Tried:
+    curve = curves[canonical_name(plan, curves)]
     generated, total = (float(curve.costs[axis][0]) for axis in ("generated_tokens", "tokens"))
     return Tried(plan=plan, accuracy=curve.accuracy[0], generated=generated, total=total)
 
 
-def canonical(plan: str, known: Iterable[str]) -> str:
+def canonical_name(plan: str, known: Iterable[str]) -> str:
     """Return the name, of those known, that a study gives a plan."""
     return next(name for name in known if is_named(plan, name))
 

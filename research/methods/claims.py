@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from research.methods import plans
-from research.methods.measuring import LIVE_BASELINE, Measured, Row, paired
+from research.methods.measuring import LIVE_BASELINE, Measured, Row, point_difference
 from tts.experiments.analysis.comparing import Gain, gain, in_words
 from tts.statistics import Estimate, bootstrap
 
@@ -37,29 +37,29 @@ def claims(measured: Measured) -> list[Claim]:
     return [*_a_star(measured), *_particles(measured), *_ets(measured), _best_of_majority(measured)]
 
 
-def reached(wanted: float, found: Estimate | None) -> str:
+def judge_factor(wanted: float, found: Estimate | None) -> str:
     """Return the verdict on a factor that is to be reached; None: one of the two never reaches what the other does."""
     if found is None or found.value < wanted:
         return FAILS
     return HOLDS if found.low >= wanted else HOLDS_IN_THE_MEAN
 
 
-def _gained(measured: Measured, name: str, base: str, axis: str) -> tuple[Gain | None, str]:
+def _describe_gain(measured: Measured, name: str, base: str, axis: str) -> tuple[Gain | None, str]:
     found = gain(measured.curves[name], measured.curves[base], axis, rng=np.random.default_rng(0))
     words = "one of the two never reaches what the other does" if found is None else in_words(found, axis)
     return found, f"{name} against {base}: {words}"
 
 
 def _a_star(measured: Measured) -> Iterator[Claim]:
-    found = {base: _gained(measured, "a_star", base, "tokens") for base in (LIVE_BASELINE, "best", "majority")}
+    found = {base: _describe_gain(measured, "a_star", base, "tokens") for base in (LIVE_BASELINE, "best", "majority")}
     first = found[LIVE_BASELINE][0]
     yield Claim(
         f"A* reaches the accuracy of best-of-N (weighted, live) with at most 1/{A_STAR_SAVES:.0f} of its tokens, "
         "verifier included",
-        reached(A_STAR_SAVES, None if first is None else first.ratio),
+        judge_factor(A_STAR_SAVES, None if first is None else first.ratio),
         [words for _, words in found.values()],
     )
-    mine, other = measured.of("a_star"), measured.of("particle_filter")
+    mine, other = measured.rows_of("a_star"), measured.rows_of("particle_filter")
     level = min(max(row.accuracy.value for row in rows) for rows in (mine, other))
     points = [next(row for row in rows if row.accuracy.value >= level) for rows in (mine, other)]
     yield Claim(
@@ -74,32 +74,32 @@ def _a_star(measured: Measured) -> Iterator[Claim]:
 
 def _particles(measured: Measured) -> Iterator[Claim]:
     for base in ("beam", "dvts"):
-        found, words = _gained(measured, "particle_filter", base, "generated_tokens")
-        total = _gained(measured, "particle_filter", base, "tokens")[1]
+        found, words = _describe_gain(measured, "particle_filter", base, "generated_tokens")
+        total = _describe_gain(measured, "particle_filter", base, "tokens")[1]
         yield Claim(
             f"particle filtering needs at most 1/{PARTICLES_SAVE:.0f} of the budget that {base} needs for the same "
             "accuracy",
-            reached(PARTICLES_SAVE, None if found is None else found.ratio),
+            judge_factor(PARTICLES_SAVE, None if found is None else found.ratio),
             [words, total],
         )
 
 
 def _ets(measured: Measured) -> Iterator[Claim]:
     differences = [
-        (row.size, paired(measured.curves["ets"], i, measured.curves["rebase"], i).mean)
-        for i, row in enumerate(measured.of("ets"))
+        (row.size, point_difference(measured.curves["ets"], i, measured.curves["rebase"], i).mean)
+        for i, row in enumerate(measured.rows_of("ets"))
     ]
     yield Claim(
         "ETS keeps the accuracy of REBASE within the interval",
         HOLDS if all(one.high >= 0 for _, one in differences) else FAILS,
         [f"at {size}: {points(one)}" for size, one in differences],
     )
-    saved = [(size, _saved(measured, size)) for size in plans.BUDGETS]
+    saved = [(size, _live_ratio(measured, size)) for size in plans.BUDGETS]
     known = [one for _, one in saved if one is not None]
     yield Claim(
         f"ETS keeps at least {ETS_SAVES} times fewer tokens alive than REBASE, on average over levels (at the largest "
         "budget)",
-        reached(ETS_SAVES, saved[-1][1]) if known else UNSEEN,
+        judge_factor(ETS_SAVES, saved[-1][1]) if known else UNSEEN,
         [
             f"at {size}: {one.value:.2f} times fewer [{one.low:.2f}, {one.high:.2f}]"
             for size, one in saved
@@ -108,7 +108,7 @@ def _ets(measured: Measured) -> Iterator[Claim]:
     )
 
 
-def _saved(measured: Measured, size: int) -> Estimate | None:
+def _live_ratio(measured: Measured, size: int) -> Estimate | None:
     """Return live tokens of REBASE over those of ETS, on the problems that both recorded; None: there are none."""
     mine, other = (measured.kept[name, size] for name in ("ets", "rebase"))
     shared = [problem for problem in mine if problem in other]
@@ -119,24 +119,26 @@ def _saved(measured: Measured, size: int) -> Estimate | None:
 
 
 def _best_of_majority(measured: Measured) -> Claim:
-    best, kept = measured.of("best"), measured.of("best of majority")
+    best, kept = measured.rows_of("best"), measured.rows_of("best of majority")
     tops = [max(range(len(rows)), key=lambda i, of=rows: of[i].accuracy.value) for rows in (best, kept)]
     curves = [measured.curves[name] for name in ("best", "best of majority")]
-    falls, stays = (paired(curve, len(best) - 1, curve, top).mean for curve, top in zip(curves, tops, strict=True))
+    falls, stays = (
+        point_difference(curve, len(best) - 1, curve, top).mean for curve, top in zip(curves, tops, strict=True)
+    )
     verdict = UNSEEN if not falls.high < 0 else HOLDS if not stays.high < 0 else FAILS
     return Claim(
         "best-of-majority does not fall as N grows where best-of-N falls",
         verdict,
         [
-            _by_size("best-of-N", best),
-            _by_size("best-of-majority", kept),
+            _accuracy_by_size("best-of-N", best),
+            _accuracy_by_size("best-of-majority", kept),
             f"each from where it is best to N = {best[-1].size}: best-of-N from {best[tops[0]].size} {points(falls)}, "
             f"best-of-majority from {kept[tops[1]].size} {points(stays)}",
         ],
     )
 
 
-def _by_size(name: str, rows: Sequence[Row]) -> str:
+def _accuracy_by_size(name: str, rows: Sequence[Row]) -> str:
     return f"{name}: {', '.join(f'{100 * row.accuracy.value:.1f} % at {row.size}' for row in rows)}"
 
 

@@ -24,8 +24,8 @@ import numpy as np
 from research.methods import arguments as shared
 from research.methods import running, selections
 from research.methods.choosing import Choices
-from research.methods.measuring import paired
-from research.stamps import made_by
+from research.methods.measuring import point_difference
+from research.stamps import stamp_line
 from tts.errors import TTSError
 from tts.experiments.analysis.curves import Curve, curves_of
 from tts.experiments.analysis.pools import ProblemPool
@@ -93,11 +93,13 @@ def study(choices: Choices, limit: int, samples: int) -> StudyConfig:
     )
 
 
-def online(choices: Choices, limit: int) -> StudyConfig:
+def online_study(choices: Choices, limit: int) -> StudyConfig:
     """Return the study of searches that stop traces while they are written."""
     problems = {"split": "test", "operations": choices.operations, "limit": limit}
     plans = list(LIVE_PLANS.values())
-    return running.asked("confidences, online", problems, plans, {"samples": [LIVE]}, seeds=1, verifier=ROLES["lowest"])
+    return running.make_study(
+        "confidences, online", problems, plans, {"samples": [LIVE]}, seeds=1, verifier=ROLES["lowest"]
+    )
 
 
 def plans() -> dict[str, str]:
@@ -124,7 +126,7 @@ def gap(curve: Curve, base: Curve) -> str:
     """Return the cell of a paired difference, in points."""
     if curve is base:
         return "–"
-    mean = paired(curve, 0, base, 0).mean
+    mean = point_difference(curve, 0, base, 0).mean
     return f"{100 * mean.value:+.1f} [{100 * mean.low:+.1f}, {100 * mean.high:+.1f}]"
 
 
@@ -145,7 +147,7 @@ def page(
     yield from (
         "# Confidences by token, on the embedded pair",
         "",
-        made_by(f"python -m research.methods.confidences {asked}"),
+        stamp_line(f"python -m research.methods.confidences {asked}"),
         "",
     )
     yield f"- {len(pools)} problems of the test split, {len(pools[0].drawn)} samples each, one seed."
@@ -194,8 +196,8 @@ def main() -> None:
     path, sizes = options.store or default_store(), [size for size in SIZES if size <= options.samples]
     try:
         choices = Choices.load(options.choices)
-        pools = selections.drawn_pools(study(choices, options.limit, options.samples), path, options.jobs)
-        number = running.run(online(choices, options.online), path, options.jobs)
+        pools = selections.draw_pools(study(choices, options.limit, options.samples), path, options.jobs)
+        number = running.run(online_study(choices, options.online), path, options.jobs)
         with Store(path) as store, trust_places():
             curves = curves_of(store.results(number), rng=np.random.default_rng(0))
         found = measure(pools, sizes, options.draws)

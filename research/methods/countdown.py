@@ -31,8 +31,8 @@ import numpy as np
 from research.pocket.evaluate.intervals import Intervals
 from research.pocket.evaluate.problems import Cell, Item
 from research.pocket.gates.drawing import draw_problems
-from research.pocket.train.reach import leads
-from research.stamps import made_by
+from research.pocket.train.reach import judge_prefixes
+from research.stamps import stamp_line
 from tts.budget.budget import Budget
 from tts.errors import ConfigError, TTSError
 from tts.randomness import hash64
@@ -84,12 +84,14 @@ class Reachable(Verifier):
         asked = countdown.read(problem.text)
         if asked is None:
             raise ConfigError(f"the problem {problem.text[:40]!r} is no countdown")
-        return [StepScores(steps=self.judged(problem, asked, calls.task.split(t.full_text))) for t in trajectories]
+        return [StepScores(steps=self.judge_lines(problem, asked, calls.task.split(t.full_text))) for t in trajectories]
 
-    def judged(self, problem: Problem, asked: countdown.CountdownProblem, lines: Sequence[str]) -> tuple[float, ...]:
+    def judge_lines(
+        self, problem: Problem, asked: countdown.CountdownProblem, lines: Sequence[str]
+    ) -> tuple[float, ...]:
         """Return the score of each line of a solution."""
         scores: list[float] = []
-        for i, right in enumerate(leads(asked, lines)):
+        for i, right in enumerate(judge_prefixes(asked, lines)):
             flipped = (
                 self.error > 0 and hash64("verdict", self.seed, problem.text, *lines[: i + 1]) * 2.0**-64 < self.error
             )
@@ -177,7 +179,7 @@ def page(made: Sequence[Row], problems: int, seeds: int, options: str = "") -> s
     lines = [
         "# Search methods on countdowns of four numbers",
         "",
-        made_by(f"python -m research.methods.countdown --problems {problems} --seeds {seeds}{options}"),
+        stamp_line(f"python -m research.methods.countdown --problems {problems} --seeds {seeds}{options}"),
         f"Fresh test problems, {seeds} seed(s);",
         "hard limits on generated tokens; accuracy in percent with 95 % intervals, resampled by problem. MFLOPs are "
         "of a problem,",
@@ -276,7 +278,7 @@ def read_page(path: Path, verifiers: Sequence[str], methods: Sequence[str]) -> S
     )
 
 
-def figure(
+def draw_figure(
     made: Sequence[Row], items: Sequence[Item], seeds: int, path: Path, beside: StoredStudy | None = None
 ) -> None:
     """Draw accuracy against the FLOPs of a problem, those of the process model included, a line a method and a panel a
@@ -352,7 +354,7 @@ def main() -> None:
         if options.figure is None:
             parser.error("--stored draws a figure, so it needs --figure FILE")
         try:
-            figure([], [], 0, options.figure, read_page(options.stored, options.verifiers, options.methods))
+            draw_figure([], [], 0, options.figure, read_page(options.stored, options.verifiers, options.methods))
         except TTSError as failure:
             raise SystemExit(str(failure)) from None
         return
@@ -361,7 +363,7 @@ def main() -> None:
         beside = None if options.beside is None else read_page(options.beside, options.verifiers, options.methods)
         made = rows(items, options.verifiers, options.budgets, options.seeds, options.methods)
         if options.figure is not None:
-            figure(made, items, options.seeds, options.figure, beside)
+            draw_figure(made, items, options.seeds, options.figure, beside)
     except TTSError as failure:
         raise SystemExit(str(failure)) from None
     named = " ".join(f"'{one}'" if " " in one else one for one in options.verifiers)

@@ -25,7 +25,7 @@ import numpy as np
 
 import tts
 from research.recorded.pools import equal_numbers, folder
-from research.stamps import made_by
+from research.stamps import stamp_line
 from tts.backends.function import Answer, Ask, FunctionBackend
 from tts.statistics import Estimate, clustered_mean, paired_difference
 from tts.statistics.discrimination import clustered_auc
@@ -72,15 +72,15 @@ def solve(of: Sequence[dict[str, Any]], verifier: str, selection: str) -> list[S
     return found
 
 
-def right(answer: str | None, row: dict[str, Any]) -> bool:
+def is_right(answer: str | None, row: dict[str, Any]) -> bool:
     """Return whether an answer is the reference."""
     return answer is not None and equal_numbers(answer, row["gold"])
 
 
-def scored(name: str, of: Sequence[dict[str, Any]], found: Sequence[Solution]) -> str:
+def score_line(name: str, of: Sequence[dict[str, Any]], found: Sequence[Solution]) -> str:
     """Return the line of a score: how many are known, and their AUC."""
     pairs = [
-        (one.scores.get("main", math.nan), right(one.answer, row), number)
+        (one.scores.get("main", math.nan), is_right(one.answer, row), number)
         for number, (row, solution) in enumerate(zip(of, found, strict=True))
         for one in solution.candidates
     ]
@@ -92,11 +92,11 @@ def scored(name: str, of: Sequence[dict[str, Any]], found: Sequence[Solution]) -
     return f"| `{name}` | {len(pairs)} | {len(pairs) - len(known)} | {shown} |"
 
 
-def chosen(name: str, of: Sequence[dict[str, Any]], found: Sequence[Solution]) -> str:
+def choice_line(name: str, of: Sequence[dict[str, Any]], found: Sequence[Solution]) -> str:
     """Return the line of one choice: its accuracy, and the paired difference from a random choice."""
-    own = [float(right(solution.answer, row)) for row, solution in zip(of, found, strict=True)]
+    own = [float(is_right(solution.answer, row)) for row, solution in zip(of, found, strict=True)]
     chance = [
-        float(np.mean([right(one.answer, row) for one in solution.candidates]))
+        float(np.mean([is_right(one.answer, row) for one in solution.candidates]))
         for row, solution in zip(of, found, strict=True)
     ]
     rng = np.random.default_rng(0)
@@ -119,7 +119,7 @@ def page(problems: int, pairs: int, samples: int) -> Iterator[str]:
     yield from (
         "# A small real model as grader and judge",
         "",
-        made_by(f"python -m research.methods.graders {flags}"),
+        stamp_line(f"python -m research.methods.graders {flags}"),
         "",
     )
     yield (
@@ -138,12 +138,14 @@ def page(problems: int, pairs: int, samples: int) -> Iterator[str]:
     for name in _SCORES:
         votes = ", votes=1, max_tokens=80" if name == "judge" else ""
         found = solve(of, f"{name}(model='reader', prompt_tokens={_ROOM}{votes})", "best")
-        yield scored(name, of, found)
-        lines.append(chosen(f"`best` by `{name}`", of, found))
-    lines.append(chosen("`majority`", of, solve(of, "", "majority")))
+        yield score_line(name, of, found)
+        lines.append(choice_line(f"`best` by `{name}`", of, found))
+    lines.append(choice_line("`majority`", of, solve(of, "", "majority")))
     few = of[:pairs]
     lines.append(
-        chosen("`pivot` by `grader`", few, solve(few, f"grader(model='reader', prompt_tokens={_ROOM})", "pivot(k=1)"))
+        choice_line(
+            "`pivot` by `grader`", few, solve(few, f"grader(model='reader', prompt_tokens={_ROOM})", "pivot(k=1)")
+        )
     )
     yield ""
     yield "| choice | problems | accuracy | random choice | gain | p | tokens |"

@@ -11,9 +11,9 @@ from pathlib import Path
 from research.methods import running
 from research.methods.choosing import Choices
 from research.methods.claims import points
-from research.methods.measuring import paired
+from research.methods.measuring import point_difference
 from research.methods.writing import share
-from research.stamps import made_by
+from research.stamps import stamp_line
 from tts.experiments.analysis.curves import Curve
 from tts.experiments.output import plots
 from tts.experiments.store.store import Store
@@ -88,7 +88,7 @@ def compare(path: Path, folder: Path, chosen: Path, *, limit: int, seeds: int, j
     with Store(path) as store:
         results = list(store.results(number, drawn=False))
     curves = running.curves_by_budget(results)
-    rows = compared(rows_of(results, curves), curves)
+    rows = add_differences(rows_of(results, curves), curves)
     names = {strategy: name_of(strategy) for strategy, _ in curves}
     drawn = [
         dataclasses.replace(curve, label=guide, group=names[strategy]) for (strategy, guide), curve in curves.items()
@@ -137,7 +137,7 @@ def rows_of(results: Sequence[Result], curves: Mapping[tuple[str, str], Curve]) 
     return rows
 
 
-def compared(rows: Sequence[Row], curves: Mapping[tuple[str, str], Curve]) -> list[Row]:
+def add_differences(rows: Sequence[Row], curves: Mapping[tuple[str, str], Curve]) -> list[Row]:
     """Return rows with their differences to the process model at the same search and limit, corrected over the
     limits.
     """
@@ -149,7 +149,7 @@ def compared(rows: Sequence[Row], curves: Mapping[tuple[str, str], Curve]) -> li
             made += of
             continue
         places = [limits.index(row.limit) for row in of]
-        found = [paired(curves[strategy, guide], place, curves[strategy, BASE], place) for place in places]
+        found = [point_difference(curves[strategy, guide], place, curves[strategy, BASE], place) for place in places]
         corrected = holm([difference.p for difference in found]).tolist()
         made += [dataclasses.replace(row, difference=d, p=p) for row, d, p in zip(of, found, corrected, strict=True)]
     return made
@@ -182,7 +182,7 @@ def page_of(rows: Sequence[Row], asked: StudyConfig, choices: Choices, limit: in
     yield from (
         "# Verifiers as guides, on the embedded pair",
         "",
-        made_by(f"python -m research.methods.verifiers --compare --limit {limit} --seeds {seeds}"),
+        stamp_line(f"python -m research.methods.verifiers --compare --limit {limit} --seeds {seeds}"),
         "",
         f"- Problems: {limit} of the test split, plain expressions of {', '.join(map(str, choices.operations))} "
         f"operations; {seeds} seeds. "

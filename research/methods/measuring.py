@@ -74,7 +74,7 @@ class Measured:
     problems: int
     seeds: int
 
-    def of(self, name: str) -> list[Row]:
+    def rows_of(self, name: str) -> list[Row]:
         """Return the rows of a method, smallest budget first."""
         return sorted((row for row in self.rows if row.name == name), key=lambda row: row.size)
 
@@ -83,7 +83,7 @@ def measure(choices: Choices, path: Path, jobs: int, limit: int, seeds: int) -> 
     """Run what is missing, and return what it comes to."""
     problems = {"split": "test", "operations": choices.operations, "limit": limit}
     pool = pool_study(
-        running.asked(
+        running.make_study(
             "methods-pool", problems, [plans.BASELINE], {"samples": plans.POOL}, seeds=seeds, verifier=plans.GUIDE
         ),
         plans.POOL,
@@ -105,11 +105,11 @@ def measure(choices: Choices, path: Path, jobs: int, limit: int, seeds: int) -> 
             for (strategy, _), curve in running.curves_by_budget(results).items():
                 curves[names[strategy]] = dataclasses.replace(curve, label=names[strategy])
             sizes = {worth: size for size, worth in _limits(choices).items()}
-            for (strategy, budget), of in sorted(grouped(results).items()):
+            for (strategy, budget), of in sorted(group_results(results).items()):
                 place = names[strategy], sizes[budget]
                 kept[place] = kept_tokens(store, of)
                 rows.append(_row(place, budget, of, curves[place[0]], kept[place]))
-    return Measured(rows=_compared(rows, curves), curves=curves, kept=kept, problems=limit, seeds=seeds)
+    return Measured(rows=_add_differences(rows, curves), curves=curves, kept=kept, problems=limit, seeds=seeds)
 
 
 def _limits(choices: Choices) -> dict[int, int]:
@@ -139,7 +139,7 @@ def _studies(choices: Choices, problems: Mapping[str, object], limit: int, seeds
     ):
         strategies = list(_plans_of(choices, name).values())
         recorded = min(traces, limit)
-        yield running.asked(
+        yield running.make_study(
             name, problems, strategies, choices.budgets(), seeds=seeds, verifier=verifier, traces=recorded
         )
 
@@ -157,7 +157,7 @@ class Names(dict[str, str]):
         return name
 
 
-def grouped(results: Sequence[Result]) -> dict[tuple[str, int], list[Result]]:
+def group_results(results: Sequence[Result]) -> dict[tuple[str, int], list[Result]]:
     found: dict[tuple[str, int], list[Result]] = {}
     for result in results:
         found.setdefault((result.cell.strategy, int(result.cell.budget["generated_tokens"])), []).append(result)
@@ -222,7 +222,7 @@ def _replay(store: Store, number: int) -> Iterator[tuple[Row, Curve]]:
             )
 
 
-def _compared(rows: Sequence[Row], curves: Mapping[str, Curve]) -> list[Row]:
+def _add_differences(rows: Sequence[Row], curves: Mapping[str, Curve]) -> list[Row]:
     """Return rows with their differences to the baseline of their kind at the same budget, corrected over all rows.
 
     Live methods are held against the more accurate of the live baselines, and these and what is replayed against the
@@ -236,13 +236,19 @@ def _compared(rows: Sequence[Row], curves: Mapping[str, Curve]) -> list[Row]:
     found: dict[int, Difference] = {}
     for i, row in enumerate(rows):
         if row.name not in (BASELINE, COVERAGE):
-            base = strongest(rows, row.size) if row.kind == "live" and row.name not in LIVE_BASELINES else BASELINE
-            found[i] = paired(curves[row.name], places[row.name, row.size], curves[base], places[base, row.size])
+            base = (
+                strongest_baseline(rows, row.size)
+                if row.kind == "live" and row.name not in LIVE_BASELINES
+                else BASELINE
+            )
+            found[i] = point_difference(
+                curves[row.name], places[row.name, row.size], curves[base], places[base, row.size]
+            )
     corrected = dict(zip(found, holm([difference.p for difference in found.values()]).tolist(), strict=True))
     return [dataclasses.replace(row, difference=found.get(i), p=corrected.get(i)) for i, row in enumerate(rows)]
 
 
-def strongest(rows: Sequence[Row], size: int) -> str:
+def strongest_baseline(rows: Sequence[Row], size: int) -> str:
     """Return the name of the more accurate of the live baselines at a budget; `weighted` among equals."""
     return max(
         LIVE_BASELINES,
@@ -250,7 +256,7 @@ def strongest(rows: Sequence[Row], size: int) -> str:
     )
 
 
-def paired(curve: Curve, point: int, other: Curve, other_point: int) -> Difference:
+def point_difference(curve: Curve, point: int, other: Curve, other_point: int) -> Difference:
     """Return the difference of two points on the problems that both have."""
     theirs = dict(zip(other.problems, other.shares[other_point].tolist(), strict=True))
     mine = dict(zip(curve.problems, curve.shares[point].tolist(), strict=True))

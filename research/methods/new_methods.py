@@ -19,7 +19,7 @@ import numpy as np
 
 import tts
 from research.recorded.pools import pool
-from research.stamps import made_by
+from research.stamps import stamp_line
 from tts.errors import TTSError
 from tts.experiments.analysis.replay import ReplayedCurve
 from tts.randomness import hash64
@@ -97,12 +97,12 @@ def toy_accuracy(plan: str, tokens: int, problems: int) -> list[float]:
     return [float(one.answer == problem.answer) for one, problem in zip(found, asked, strict=True)]
 
 
-def in_percent(one: Estimate) -> str:
+def format_percent(one: Estimate) -> str:
     """Return an accuracy in percent, with its interval."""
     return f"{100 * one.value:.1f} [{100 * one.low:.1f}, {100 * one.high:.1f}]"
 
 
-def in_points(one: Difference) -> str:
+def format_points(one: Difference) -> str:
     """Return a difference in points with its interval, and McNemar's p-value."""
     return f"{100 * one.mean.value:+.1f} [{100 * one.mean.low:+.1f}, {100 * one.mean.high:+.1f}] | {one.mcnemar:.3f}"
 
@@ -112,9 +112,9 @@ def compare(rows: Mapping[str, Sequence[float]], base: str) -> dict[str, str]:
     cells: dict[str, str] = {}
     for name, values in rows.items():
         rng = np.random.default_rng(0)
-        accuracy = in_percent(clustered_mean(values, rng=rng, bounds=(0.0, 1.0)))
+        accuracy = format_percent(clustered_mean(values, rng=rng, bounds=(0.0, 1.0)))
         cells[name] = f"{accuracy} | " + (
-            "– | –" if name == base else in_points(paired_difference(values, rows[base], rng=rng))
+            "– | –" if name == base else format_points(paired_difference(values, rows[base], rng=rng))
         )
     return cells
 
@@ -122,7 +122,7 @@ def compare(rows: Mapping[str, Sequence[float]], base: str) -> dict[str, str]:
 def page(problems: int, draws: int) -> Iterator[str]:
     """Yield the lines of the page."""
     yield from ("# Later selections and strategies beside their baselines", "")
-    yield from (made_by(f"python -m research.methods.new_methods --problems {problems} --draws {draws}"), "")
+    yield from (stamp_line(f"python -m research.methods.new_methods --problems {problems} --draws {draws}"), "")
     yield (
         "- Accuracy in percent and differences in points, with 95 % intervals by problem. One whose interval has 0 "
         "shows no gain."
@@ -133,12 +133,12 @@ def page(problems: int, draws: int) -> Iterator[str]:
         "favours them."
     )
     for name, words in POOLS.items():
-        yield from recorded(name, words, draws)
-    yield from judges(problems)
-    yield from toy(problems)
+        yield from recorded_tables(name, words, draws)
+    yield from judge_tables(problems)
+    yield from toy_table(problems)
 
 
-def recorded(name: str, words: str, draws: int) -> Iterator[str]:
+def recorded_tables(name: str, words: str, draws: int) -> Iterator[str]:
     """Yield the tables of a recorded pool."""
     of = pool(name)
     size = min(SIZE, max(len(one.drawn) for one in of.problems))
@@ -157,15 +157,16 @@ def recorded(name: str, words: str, draws: int) -> Iterator[str]:
     yield "| :-- | :-- | :-- | --: | --: | --: |"
     cells = compare({one.curve.label: one.curve.shares[0].tolist() for one in stops}, f"best_of_n | {STOPS[0]} | best")
     for one, cell in zip(stops, cells.values(), strict=True):
-        yield f"| `{STOPS[stops.index(one)]}` | {cell} | {costs(one, 'samples')} | {costs(one, 'generated_tokens')} |"
+        samples, tokens = (mean_cost(one, axis) for axis in ("samples", "generated_tokens"))
+        yield f"| `{STOPS[stops.index(one)]}` | {cell} | {samples} | {tokens} |"
 
 
-def costs(one: ReplayedCurve, axis: str) -> str:
+def mean_cost(one: ReplayedCurve, axis: str) -> str:
     """Return a mean cost of a problem."""
     return f"{float(one.curve.costs[axis][0]):,.1f}"
 
 
-def judges(problems: int) -> Iterator[str]:
+def judge_tables(problems: int) -> Iterator[str]:
     """Yield the tables of judges of a known law."""
     yield from ("", "## Judges of a known law", "")
     yield (
@@ -189,7 +190,7 @@ def judges(problems: int) -> Iterator[str]:
         yield from (f"| `{name}` | {cell} | {found[name][1]:.1f} |" for name, cell in cells.items())
 
 
-def toy(problems: int) -> Iterator[str]:
+def toy_table(problems: int) -> Iterator[str]:
     """Yield the table of strategies on the toy."""
     yield from (
         "",

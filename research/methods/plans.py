@@ -68,7 +68,10 @@ def first_grids() -> dict[str, list[str]]:
 
 def second_grids(chosen: Mapping[str, str]) -> dict[str, list[str]]:
     """Return the plans that are tried of each method that shares a parameter with one that has been chosen."""
-    balance, weight = _of(chosen["rebase"]).balance_temperature, _of(chosen["particle_filter"]).weight_temperature
+    balance, weight = (
+        _parse_strategy(chosen["rebase"]).balance_temperature,
+        _parse_strategy(chosen["particle_filter"]).weight_temperature,
+    )
     selection = parse(chosen["particle_filter"]).selection
     return {
         "ets": [f"ets(balance_temperature={balance}, charge={charge}) | weighted" for charge in (0.5, 1.0, 2.0)],
@@ -87,5 +90,5 @@ def self_evaluated_grids() -> dict[str, list[str]]:
     }
 
 
-def _of(plan: str) -> Any:
+def _parse_strategy(plan: str) -> Any:
     return parse(plan).strategy

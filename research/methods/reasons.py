@@ -15,7 +15,7 @@ import numpy as np
 from research.methods import measuring, plans, running
 from research.methods.choosing import Choices
 from research.methods.writing import code, share
-from research.stamps import made_by
+from research.stamps import stamp_line
 from tts.experiments.analysis.comparing import gain, in_words
 from tts.experiments.analysis.curves import Curve, curves_of
 from tts.experiments.store.store import Store
@@ -51,17 +51,17 @@ CHARGED_AT = (8, 16)
 
 def write(choices: Choices, path: Path, folder: Path, *, limit: int, seeds: int, jobs: int) -> None:
     """Run what is missing, and write the page."""
-    lines = [*_by_error(path, limit, seeds, jobs), "", *_by_charge(choices, path, limit, jobs)]
+    lines = [*_error_section(path, limit, seeds, jobs), "", *_charge_section(choices, path, limit, jobs)]
     (folder / FILE).write_text("\n".join(lines) + "\n", encoding="utf-8")
     print(folder / FILE)
 
 
-def _by_error(path: Path, limit: int, seeds: int, jobs: int) -> Iterator[str]:
+def _error_section(path: Path, limit: int, seeds: int, jobs: int) -> Iterator[str]:
     """Yield the searches on the toy, by how often its verifier errs."""
     yield from (
         "# Search methods by what their verifier is worth",
         "",
-        made_by("python -m research.methods --reasons"),
+        stamp_line("python -m research.methods --reasons"),
         "",
         "## A verifier whose errors are set",
         "",
@@ -73,7 +73,7 @@ def _by_error(path: Path, limit: int, seeds: int, jobs: int) -> Iterator[str]:
         "- Accuracy in percent, with 95 % intervals, resampled by problem; parameters as shown, not tuned.",
     )
     for error in ERRORS:
-        curves = {curve.label: curve for curve in _curves(_toy(error, limit, seeds), path, jobs)}
+        curves = {curve.label: curve for curve in _curves(_toy_study(error, limit, seeds), path, jobs)}
         yield from (
             "",
             f"### Errors: {error:.0%} of steps",
@@ -84,10 +84,10 @@ def _by_error(path: Path, limit: int, seeds: int, jobs: int) -> Iterator[str]:
         for label, curve in curves.items():
             yield f"| {code(label)} | {' | '.join(share(one) for one in curve.accuracy)} |"
         yield ""
-        yield from (f"- {_gained(curves, *asked)}" for asked in GAINS)
+        yield from (f"- {_describe_gain(curves, *asked)}" for asked in GAINS)
 
 
-def _toy(error: float, limit: int, seeds: int) -> StudyConfig:
+def _toy_study(error: float, limit: int, seeds: int) -> StudyConfig:
     sums: dict[str, Any] = {"operations": [OPERATIONS], "operators": "+-", "parentheses": False, "limit": limit}
     return config.study_config(
         {
@@ -110,14 +110,14 @@ def _curves(study: StudyConfig, path: Path, jobs: int) -> list[Curve]:
     return [dataclasses.replace(curve, label=strategy) for (strategy, _), curve in found.items()]
 
 
-def _gained(curves: Mapping[str, Curve], name: str, base: str, axis: str) -> str:
+def _describe_gain(curves: Mapping[str, Curve], name: str, base: str, axis: str) -> str:
     found = gain(curves[name], curves[base], axis, rng=np.random.default_rng(0))
     return f"`{name}` against `{base}`: " + (
         "one never reaches what the other does" if found is None else in_words(found, axis)
     )
 
 
-def _by_charge(choices: Choices, path: Path, limit: int, jobs: int) -> Iterator[str]:
+def _charge_section(choices: Choices, path: Path, limit: int, jobs: int) -> Iterator[str]:
     """Yield what ETS keeps, and how often it is right, by its charge, on the embedded pair."""
     rebase = choices.chosen["rebase"]
     balance = rebase.partition("balance_temperature=")[2].partition(")")[0]
@@ -145,7 +145,7 @@ def _by_charge(choices: Choices, path: Path, limit: int, jobs: int) -> Iterator[
     )
     found: dict[str, list[tuple[Estimate, float]]] = {name: [] for name in plans_of.values()}
     for size in CHARGED_AT:
-        study = running.asked(
+        study = running.make_study(
             f"methods-charge-{size}",
             problems,
             list(plans_of),
@@ -158,7 +158,7 @@ def _by_charge(choices: Choices, path: Path, limit: int, jobs: int) -> Iterator[
         with Store(path) as store:
             results = list(store.results(number, drawn=False))
             curves = {curve.label: curve for curve in curves_of(results, rng=np.random.default_rng(0))}
-            for (strategy, _), of in measuring.grouped(results).items():
+            for (strategy, _), of in measuring.group_results(results).items():
                 kept = measuring.kept_tokens(store, of)
                 found[names[strategy]].append((curves[strategy].accuracy[0], statistics.fmean(kept.values())))
     for name, points in found.items():

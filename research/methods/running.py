@@ -22,7 +22,7 @@ from tts.experiments.study.record import Result
 CONCURRENCY = 128  # cells in flight at once; results do not depend on it
 
 
-def asked(
+def make_study(
     name: str,
     problems: Mapping[str, Any],
     strategies: Sequence[str],

@@ -21,10 +21,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from research.methods import arguments as shared
 from research.methods import running
-from research.methods.choosing import Choices, canonical
-from research.methods.measuring import paired
+from research.methods.choosing import Choices, canonical_name
+from research.methods.measuring import point_difference
 from research.methods.plans import GUIDE
-from research.stamps import made_by
+from research.stamps import stamp_line
 from tts.errors import TTSError
 from tts.experiments.analysis.curves import Curve
 from tts.experiments.store.store import Store, default_store
@@ -75,15 +75,17 @@ class Row:
 def rows_of(curves: dict[str, Curve], plans: Sequence[str], budgets: Sequence[int]) -> list[Row]:
     """Return a row for each plan of a group and budget."""
     found: list[Row] = []
-    base = curves[canonical(plans[0], curves)]
+    base = curves[canonical_name(plans[0], curves)]
     for plan in plans:
-        curve = curves[canonical(plan, curves)]
+        curve = curves[canonical_name(plan, curves)]
         for point, budget in enumerate(sorted(budgets)):
             accuracy = curve.accuracy[point]
             said = f"{100 * accuracy.value:.1f} [{100 * accuracy.low:.1f}, {100 * accuracy.high:.1f}]"
             row = Row(plan=plan, budget=budget, accuracy=said, tokens=float(curve.costs["tokens"][point]))
             found.append(
-                row if curve is base else dataclasses.replace(row, difference=paired(curve, point, base, point))
+                row
+                if curve is base
+                else dataclasses.replace(row, difference=point_difference(curve, point, base, point))
             )
     corrected = iter(holm([row.difference.p for row in found if row.difference is not None]).tolist())
     return [row if row.difference is None else dataclasses.replace(row, p=next(corrected)) for row in found]
@@ -96,7 +98,7 @@ def page(
     yield from (
         "# Methods of the second wave, on the embedded pair",
         "",
-        made_by(f"python -m research.methods.second_wave {asked}"),
+        stamp_line(f"python -m research.methods.second_wave {asked}"),
         "",
     )
     yield (
@@ -134,11 +136,11 @@ def page(
             yield f"| `{plan}` | {row.budget} | {row.tokens:.0f} | {row.accuracy} | {gap} | {detectable} | {p} |"
 
 
-def measured(verifier: str, options: argparse.Namespace, operations: Sequence[int]) -> list[Row]:
+def measure_group(verifier: str, options: argparse.Namespace, operations: Sequence[int]) -> list[Row]:
     """Run what is missing of a group, and return its rows."""
     problems = {"split": "test", "operations": list(operations), "limit": options.limit}
     name = f"second-wave-{list(PLANS).index(verifier)}"
-    study = running.asked(
+    study = running.make_study(
         name,
         problems,
         PLANS[verifier],
@@ -159,7 +161,7 @@ def main() -> None:
     options = arguments()
     try:
         operations = Choices.load(options.choices).operations
-        groups = {verifier: measured(verifier, options, operations) for verifier in PLANS}
+        groups = {verifier: measure_group(verifier, options, operations) for verifier in PLANS}
     except TTSError as failure:
         raise SystemExit(str(failure)) from None
     asked = f"--limit {options.limit} --seeds {options.seeds} --budgets {' '.join(map(str, options.budgets))}"

@@ -27,8 +27,8 @@ import tts
 from research.methods import arguments as shared
 from research.methods import running, thresholds
 from research.methods.choosing import Choices
-from research.methods.measuring import paired
-from research.stamps import made_by
+from research.methods.measuring import point_difference
+from research.stamps import stamp_line
 from tts.errors import TTSError
 from tts.experiments.analysis.pools import ProblemPool, pools_of
 from tts.experiments.analysis.replay import CHANCE, ReplayedCurve, replay
@@ -115,7 +115,7 @@ def plans(size: int) -> dict[str, str]:
     return made
 
 
-def measured(pools: Sequence[ProblemPool], sizes: Sequence[int], draws: int) -> dict[str, list[ReplayedCurve]]:
+def measure(pools: Sequence[ProblemPool], sizes: Sequence[int], draws: int) -> dict[str, list[ReplayedCurve]]:
     """Return a curve of one point for each selection and size."""
     found: dict[str, list[ReplayedCurve]] = {CHANCE: [one for size in sizes for one in replay(pools, [CHANCE], [size])]}
     for size in sizes:
@@ -149,7 +149,7 @@ def page(
     yield from (
         "# Selections by score, on the embedded pair",
         "",
-        made_by(f"python -m research.methods.selections {asked}"),
+        stamp_line(f"python -m research.methods.selections {asked}"),
         "",
     )
     yield (
@@ -178,7 +178,7 @@ def page(
         points = [one.curve.accuracy[0] for one in curves]
         gap = "–"
         if name != BASE:
-            mean = paired(curves[-1].curve, 0, found[BASE][-1].curve, 0).mean
+            mean = point_difference(curves[-1].curve, 0, found[BASE][-1].curve, 0).mean
             gap = f"{100 * mean.value:+.1f} [{100 * mean.low:+.1f}, {100 * mean.high:+.1f}]"
         yield (
             f"| {name} | "
@@ -219,17 +219,17 @@ def main() -> None:
     path, sizes = options.store or default_store(), [size for size in SIZES if size <= options.samples]
     try:
         choices, half = Choices.load(options.choices), max(1, options.limit // 2)
-        chosen_on = drawn_pools(study(choices, "validation", half, options.samples), path, options.jobs)
+        chosen_on = draw_pools(study(choices, "validation", half, options.samples), path, options.jobs)
         chosen = list(choice(chosen_on, options.draws))
-        pools = drawn_pools(study(choices, "test", options.limit, options.samples), path, options.jobs)
-        found = measured(pools, sizes, options.draws)
+        pools = draw_pools(study(choices, "test", options.limit, options.samples), path, options.jobs)
+        found = measure(pools, sizes, options.draws)
     except TTSError as failure:
         raise SystemExit(str(failure)) from None
     asked = f"--limit {options.limit} --samples {options.samples} --draws {options.draws}"
     shared.write_page(options.out, "selections.md", page(pools, found, sizes, chosen, asked))
 
 
-def drawn_pools(asked: StudyConfig, path: Path, jobs: int) -> Sequence[ProblemPool]:
+def draw_pools(asked: StudyConfig, path: Path, jobs: int) -> Sequence[ProblemPool]:
     """Run what a study lacks, and return its pools."""
     number = running.run(asked, path, jobs)
     with Store(path) as store, trust_places():  # the selection of the study is this module's

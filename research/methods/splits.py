@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from research.methods import arguments as shared
 from research.methods import running
 from research.methods.choosing import Choices
-from research.stamps import made_by
+from research.stamps import stamp_line
 from tts.errors import ConfigError, TTSError
 from tts.experiments.analysis.pools import ProblemPool, pools_of
 from tts.experiments.store.store import Store, default_store
@@ -54,7 +54,7 @@ class Solved:
     yes: NDArray[np.float64]
 
 
-def solved(pool: ProblemPool, role: str) -> Solved:
+def pool_arrays(pool: ProblemPool, role: str) -> Solved:
     """Return a pool as arrays."""
     kinds = [-1 if one.answer_class is None else one.answer_class for one in pool.drawn]
     yes = [one.scores.get(role, math.nan) for one in pool.drawn]
@@ -129,7 +129,7 @@ def solutions(total: int, votes: int, price: float) -> int:
     return math.floor(total / (1 + price * votes) + 1e-9)
 
 
-def best(found: Grid, total: int) -> int:
+def best_votes(found: Grid, total: int) -> int:
     """Return the verdicts of the best split of a total; of equal ones the fewest."""
     return max((v for t, v in found if t == total), key=lambda v: (round(float(found[total, v].mean()), 9), -v))
 
@@ -141,7 +141,7 @@ def law(found: Grid) -> tuple[float, float]:
     half of the totals.
     """
     totals = sorted({total for total, _ in found if total > 1})
-    points = [(total, v) for total in totals if (v := best(found, total))]
+    points = [(total, v) for total in totals if (v := best_votes(found, total))]
     if 2 * len(points) <= len(totals):
         return 0.0, 0.0
     x, y = np.log(np.array(points, dtype=np.float64)).T
@@ -150,7 +150,7 @@ def law(found: Grid) -> tuple[float, float]:
     return float(np.exp(y.mean() - exponent * x.mean())), exponent
 
 
-def shown(values: NDArray[np.float64]) -> str:
+def format_mean(values: NDArray[np.float64]) -> str:
     """Return a mean in percent with its 95 % interval by problem."""
     half = 1.96 * values.std(ddof=1) / math.sqrt(len(values)) if len(values) > 1 else math.nan
     return f"{100 * values.mean():.1f} ± {100 * half:.1f}"
@@ -161,7 +161,7 @@ def page(found: Grid, price: float, asked: str, about: str, *, measured: bool = 
     source = ", measured on the pool: the tokens of a verdict over those of a solution" if measured else ", as given"
     scale, exponent = law(found)
     totals, votes = sorted({total for total, _ in found}), sorted({v for _, v in found})
-    yield from ("# Solving or verifying", "", made_by(f"python -m research.methods.splits {asked}"), "")
+    yield from ("# Solving or verifying", "", stamp_line(f"python -m research.methods.splits {asked}"), "")
     yield f"- {about}"
     yield "- A total of C pays S solutions with V verdicts each, S (1 + lambda V) = C; V = 0 is the plain vote."
     yield (
@@ -172,7 +172,9 @@ def page(found: Grid, price: float, asked: str, about: str, *, measured: bool = 
     yield "- Accuracy in percent, with 95 % intervals by problem; gain: of the best split over the vote, paired."
     yield f"- The law of the best splits, for the strategy: `self_verification(law=[{scale:.2f}, {exponent:.2f}])`."
     gains = [
-        found[total, top] - found[total, 0] for total in totals if (top := best(found, total)) and (total, 0) in found
+        found[total, top] - found[total, 0]
+        for total in totals
+        if (top := best_votes(found, total)) and (total, 0) in found
     ]
     if not any(gain.mean() > 1.96 * gain.std(ddof=1) / math.sqrt(len(gain)) for gain in gains):
         yield "- No best split gains more than its interval over the vote: this law is not told from noise."
@@ -182,9 +184,9 @@ def page(found: Grid, price: float, asked: str, about: str, *, measured: bool = 
         f"|{' :-- |' * (len(votes) + 3)}",
     )
     for total in totals:
-        cells = [shown(found[total, v]) if (total, v) in found else "–" for v in votes]
-        top = best(found, total)
-        gain = shown(found[total, top] - found[total, 0]) if top and (total, 0) in found else "–"
+        cells = [format_mean(found[total, v]) if (total, v) in found else "–" for v in votes]
+        top = best_votes(found, total)
+        gain = format_mean(found[total, top] - found[total, 0]) if top and (total, 0) in found else "–"
         yield f"| {total} | {' | '.join(cells)} | {top} | {gain} |"
 
 
@@ -230,7 +232,7 @@ def main() -> None:
         if not pools:
             raise ConfigError(f"role is {options.role!r}, but no pool of run {number} has scores of it")
         price = price_of(pools, options.verdicts) if options.price is None else options.price
-        problems = [solved(pool, options.role) for pool in pools]
+        problems = [pool_arrays(pool, options.role) for pool in pools]
         found = grid(problems, TOTALS, VOTES, price, options.draws, options.verdicts)
     except TTSError as failure:
         raise SystemExit(str(failure)) from None

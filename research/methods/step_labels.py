@@ -20,8 +20,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import numpy as np
 
 import tts
-from research.pocket.train.reach import leads
-from research.stamps import made_by
+from research.pocket.train.reach import judge_prefixes
+from research.stamps import stamp_line
 from tts.experiments.datasets import countdown
 from tts.solver.step_labels import StepLabels
 from tts.statistics.discrimination import clustered_auc
@@ -31,11 +31,11 @@ from tts.types import Solution
 RESULTS = Path(__file__).parents[2] / "docs/results"
 
 
-def exact(problem: tts.Problem, steps: tuple[str, ...]) -> list[bool]:
+def exact_verdicts(problem: tts.Problem, steps: tuple[str, ...]) -> list[bool]:
     """Return the exact verdicts of steps."""
     asked = read(problem.text)
     assert asked is not None, problem.text
-    return leads(asked, [step.strip() for step in steps])
+    return judge_prefixes(asked, [step.strip() for step in steps])
 
 
 def measure(name: str, found: list[Solution], labels: list[StepLabels]) -> str:
@@ -43,9 +43,9 @@ def measure(name: str, found: list[Solution], labels: list[StepLabels]) -> str:
     soft, truth, agree, clusters = list[float](), list[bool](), list[bool](), list[int]()
     for number, (solution, one) in enumerate(zip(found, labels, strict=True)):
         for path in {path.steps: path for path in one.paths}.values():
-            for value, hard, right in list(zip(path.soft, path.hard, exact(solution.problem, path.steps), strict=True))[
-                :-1
-            ]:
+            for value, hard, right in list(
+                zip(path.soft, path.hard, exact_verdicts(solution.problem, path.steps), strict=True)
+            )[:-1]:
                 if hard is None:
                     continue
                 agree.append(hard == right)
@@ -64,7 +64,7 @@ def measure(name: str, found: list[Solution], labels: list[StepLabels]) -> str:
 def page(problems: int, samples: int, ks: Sequence[int]) -> Iterator[str]:
     """Yield the lines of the page."""
     flags = f"--problems {problems} --samples {samples} --k {' '.join(map(str, ks))}"
-    command = made_by(f"python -m research.methods.step_labels {flags}")
+    command = stamp_line(f"python -m research.methods.step_labels {flags}")
     yield from ("# Labels of steps by rollouts", "", command, "")
     yield f"`pocket` on {problems} countdowns of 3 and 4 numbers of the validation split, {samples} samples each."
     yield "`tts.label_steps` labels each step, and exact verdicts judge the labels."

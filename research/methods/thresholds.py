@@ -51,7 +51,7 @@ def chances(problem: int) -> NDArray[np.float64]:
     return np.array([right, *lures, *([rest / rare] * rare)])
 
 
-def drawn(
+def draw_samples(
     problem: int, size: int, lure: float, rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return answers of a problem, 0 the right one, and a score of each.
@@ -72,7 +72,7 @@ def law(size: int, lure: float, problems: int = 60) -> tts.Pool:
     """Return samples of that law as a pool."""
     rows: list[dict[str, object]] = []
     for problem in range(problems):
-        answers, scores = drawn(problem, size, lure, np.random.default_rng([problem, size, round(1000 * lure)]))
+        answers, scores = draw_samples(problem, size, lure, np.random.default_rng([problem, size, round(1000 * lure)]))
         texts = [f"{answer}" for answer in answers.tolist()]
         right = [answer == 0 for answer in answers.tolist()]
         rows.append(
@@ -81,7 +81,7 @@ def law(size: int, lure: float, problems: int = 60) -> tts.Pool:
     return tts.Pool.from_rows(rows, fields=_ANSWERS, name=f"law {lure:g}", task="text", verdicts="given")
 
 
-def rewarded() -> Iterator[tuple[str, tts.Pool]]:
+def rewarded_pools() -> Iterator[tuple[str, tts.Pool]]:
     """Yield recorded samples with rewards, by name; none where they are not present."""
     try:
         yield "Qwen2.5-Math's reward, MATH", recorded.pool("qwen25math")
@@ -128,7 +128,7 @@ def columns(pools: Sequence[ProblemPool], roles: Mapping[str, str], draws: int) 
     """
     for size in (size for size in SIZES if size <= len(pools[0].drawn)):
         yield from ((f"{name}, N = {size}", accuracies(pools, size, draws, role)) for role, name in roles.items())
-    for name, pool in rewarded():
+    for name, pool in rewarded_pools():
         most = min(len(one.drawn) for one in pool.problems)
         yield f"{name}, N = {most}", accuracies(pool.problems, most, 2)
     for size in LAW_SIZES:

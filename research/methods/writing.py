@@ -9,8 +9,8 @@ from pathlib import Path
 from research.methods import choosing, plans
 from research.methods.choosing import Choices, Tried
 from research.methods.claims import Claim, claims, points
-from research.methods.measuring import BASELINE, TRACED, Measured, strongest
-from research.stamps import made_by
+from research.methods.measuring import BASELINE, TRACED, Measured, strongest_baseline
+from research.stamps import stamp_line
 from tts.experiments.analysis.curves import Curve
 from tts.experiments.analysis.replay import CHANCE, COVERAGE
 from tts.experiments.output import plots
@@ -44,11 +44,11 @@ def _panels(curves: Mapping[str, Curve]) -> list[Curve]:
     for panel, names in plans.PANELS.items():
         replayed = [*plans.REPLAYED, CHANCE, COVERAGE] if panel == "sampling" else [BASELINE]
         shown = [curves[name] for name in (*replayed, *names)]
-        made += [dataclasses.replace(_to_size(curve), group=panel) for curve in shown]
+        made += [dataclasses.replace(_cut_to_size(curve), group=panel) for curve in shown]
     return made
 
 
-def _to_size(curve: Curve) -> Curve:
+def _cut_to_size(curve: Curve) -> Curve:
     """Return a replayed curve up to the largest budget of the others."""
     if curve.kind == "live":
         return curve
@@ -63,7 +63,7 @@ def page(choices: Choices, measured: Measured) -> Iterator[str]:
     yield from (
         "# Search methods on the embedded pair",
         "",
-        made_by(f"python -m research.methods --limit {measured.problems} --seeds {measured.seeds}"),
+        stamp_line(f"python -m research.methods --limit {measured.problems} --seeds {measured.seeds}"),
         "Why claims hold or not here is in [methods_reasons.md](methods_reasons.md).",
         "",
         f"- Problems: {measured.problems} of the test split, plain expressions of {_span(choices.operations)} "
@@ -116,7 +116,7 @@ def page(choices: Choices, measured: Measured) -> Iterator[str]:
         "",
     )
     yield from _table(measured)
-    yield from ("", "## Who spends less than the budget, and why they stopped", "", *_unspent(measured))
+    yield from ("", "## Who spends less than the budget, and why they stopped", "", *_early_stops(measured))
     yield from ("", "## Plans", "", "| method | plan |", "| :-- | :-- |")
     yield from (
         f"| {name} | {code(plan)} |" for name, plan in {**plans.REPLAYED, **plans.LIVE, **choices.chosen}.items()
@@ -125,7 +125,7 @@ def page(choices: Choices, measured: Measured) -> Iterator[str]:
 
 def _baselines(measured: Measured) -> str:
     return ", ".join(
-        f"`{plans.LIVE[strongest(measured.rows, size)].split(' | ')[1]}` at {size}" for size in plans.BUDGETS
+        f"`{plans.LIVE[strongest_baseline(measured.rows, size)].split(' | ')[1]}` at {size}" for size in plans.BUDGETS
     )
 
 
@@ -181,7 +181,7 @@ def share(one: Estimate) -> str:
     return f"{100 * one.value:.1f} [{100 * one.low:.1f}, {100 * one.high:.1f}]"
 
 
-def _unspent(measured: Measured) -> Iterator[str]:
+def _early_stops(measured: Measured) -> Iterator[str]:
     yield f"Live methods at budgets of four samples and more that spent less than {_FULL:.0%} of the limit."
     yield ""
     yield "| method | budget | spent | stopped by |"
@@ -239,9 +239,9 @@ def _parameters(choices: Choices) -> Iterator[str]:
     yield "| method | plan | accuracy | generated | total | chosen |"
     yield "| :-- | :-- | :-- | --: | --: | :-- |"
     for name, of in choices.tried.items():
-        yield from (_tried(name, one, choices.chosen[name]) for one in of)
+        yield from (_tried_row(name, one, choices.chosen[name]) for one in of)
 
 
-def _tried(name: str, one: Tried, chosen: str) -> str:
+def _tried_row(name: str, one: Tried, chosen: str) -> str:
     mark = "yes" if one.plan == chosen else ""
     return f"| {name} | {code(one.plan)} | {share(one.accuracy)} | {one.generated:.0f} | {one.total:.0f} | {mark} |"

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import tts
-from research.stamps import made_by, refuse_mixture
+from research.stamps import refuse_mixture, stamp_line
 from tts.experiments.study.record import Result
 from tts.scopes import allow_commands
 from tts.statistics.selection import best_at_k
@@ -98,7 +98,7 @@ def pools(results: Sequence[Result]) -> list[Runs]:
     ]
 
 
-def solved_by_runs(runs: Sequence[Runs]) -> tuple[Floats, Floats]:
+def share_by_runs(runs: Sequence[Runs]) -> tuple[Floats, Floats]:
     """Return the share of repositories that 1, 2, … independent runs solve, and their tokens."""
     counts = np.arange(1, len(runs[0].right) + 1)
     shares = [best_at_k(np.zeros(len(one.right), int), one.scores, one.right, counts) for one in runs]
@@ -126,14 +126,14 @@ def compare(size: int, right: Floats, tokens: Floats, runs: Sequence[Runs]) -> R
         tokens: Its tokens, in the same way.
         runs: The independent runs.
     """
-    curve, cost = solved_by_runs(runs)
+    curve, cost = share_by_runs(runs)
     number = equal_runs(float(right.mean()), curve)
     rng = np.random.default_rng(size)
     ratios: list[float] = []
     for _ in range(_RESAMPLES):
         seeds = rng.integers(right.shape[1], size=right.shape)
         found = np.take_along_axis(right, seeds, 1).mean(), np.take_along_axis(tokens, seeds, 1).mean()
-        other, each = solved_by_runs([one.resample(rng) for one in runs])
+        other, each = share_by_runs([one.resample(rng) for one in runs])
         ratios.append(equal_runs(float(found[0]), other) * each[0] / float(found[1]))
     low, high = np.quantile(ratios, [0.025, 0.975], method="nearest")
     return Row(
@@ -150,7 +150,7 @@ def compare(size: int, right: Floats, tokens: Floats, runs: Sequence[Runs]) -> R
 def page(rows: Sequence[Row], runs: Sequence[Runs], names: Sequence[str], command: str, seeds: int) -> Iterator[str]:
     """Yield the lines of the page."""
     drawn = len(runs[0].right)
-    yield from ("# Search over the turns of an agent", "", made_by(command), "")
+    yield from ("# Search over the turns of an agent", "", stamp_line(command), "")
     yield f"{len(names)} small repositories of `examples/patches`, and the toy agent."
     yield f"{drawn} independent runs of each. Beam search has {seeds} seeds."
     yield (
@@ -171,7 +171,7 @@ def page(rows: Sequence[Row], runs: Sequence[Runs], names: Sequence[str], comman
         yield f"| `beam(n={row.size}) \\| best` | {100 * row.solved:.0f} % | {row.tokens:.0f} | {number} | {ratio} |"
     yield from ("", _verdict(rows), "", "## Independent runs", "")
     counts = [count for count in (1, 2, 4, 8, 16, 32, 64, 128) if count <= drawn]
-    curve, cost = solved_by_runs(runs)
+    curve, cost = share_by_runs(runs)
     yield from ("| runs | solved | tokens |", "| --: | --: | --: |")
     yield from (f"| {count} | {100 * curve[count - 1]:.0f} % | {cost[count - 1]:.0f} |" for count in counts)
     yield from ("", "| repository | runs that solve it |", "| :-- | --: |")

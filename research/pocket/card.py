@@ -14,7 +14,7 @@ import re
 import sys
 from pathlib import Path
 
-from research.pocket.evaluate.rendering import markdown, restored
+from research.pocket.evaluate.rendering import markdown, restore_tables
 
 ROOT = Path(__file__).parents[2]
 CARD = Path("tts/models/pocket")
@@ -32,7 +32,7 @@ def fill(measured: Path, root: Path = ROOT) -> None:
     """
     try:
         found = json.loads(measured.read_text())
-        tables = restored(found["tables"])
+        tables = restore_tables(found["tables"])
     except (OSError, ValueError, KeyError, TypeError) as failure:
         sys.exit(f"error: {measured} is no output of research.pocket.evaluate --json: {failure}")
     (root / CARD / "evaluation.json").write_text(json.dumps(found, indent=1) + "\n")

@@ -29,8 +29,8 @@ from transformers import PreTrainedTokenizerFast
 
 import tts
 from research.pocket.train.loop import Recipe, train
-from research.pocket.train.network import Reader, load, mixed, save_reader
-from research.pocket.train.reach import leads
+from research.pocket.train.network import Reader, load, mixed_precision, save_reader
+from research.pocket.train.reach import judge_prefixes
 from tts.errors import ConfigError
 from tts.experiments.datasets import countdown
 from tts.models import registry
@@ -84,7 +84,7 @@ def batch_of(tokenizer: Any, rows: Sequence[Labelled]) -> tuple[torch.Tensor, to
 
 def logits_of(model: Reader, ids: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
     """Return the log-odds at some places."""
-    with mixed(model.trunk.device):
+    with mixed_precision(model.trunk.device):
         states = model.trunk.model(input_ids=ids, use_cache=False).last_hidden_state
     return model.head(states[places[:, 0], places[:, 1]])[:, 0].float()
 
@@ -147,7 +147,7 @@ def measure(model: Reader, tokenizer: Any, problems: int, samples: int) -> Itera
                 ids, places, _ = batch_of(tokenizer, [row])
                 ours += logits_of(model, ids, places)[:-1].tolist()
                 shipped += sample.values[:-1]
-                truth += leads(given, [step.strip() for step in sample.steps])[:-1]
+                truth += judge_prefixes(given, [step.strip() for step in sample.steps])[:-1]
                 clusters += [number] * (len(sample.steps) - 1)
     yield "| process model | steps | right | AUC |"
     yield "| :-- | --: | --: | :-- |"

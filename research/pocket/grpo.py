@@ -30,7 +30,7 @@ import torch
 
 import tts
 from research.pocket.policy_loss import policy_loss
-from research.stamps import made_by
+from research.stamps import stamp_line
 from tts.experiments.datasets import countdown
 from tts.models import registry
 from tts.models.record import ModelRecord
@@ -151,7 +151,7 @@ def page(found: Mapping[tuple[str, int], Sequence[Mapping[str, float]]], options
     yield from (
         "# Reinforcement learning where rewards differ",
         "",
-        made_by(f"python -m research.pocket.grpo {flags}"),
+        stamp_line(f"python -m research.pocket.grpo {flags}"),
         "",
     )
     yield f"`pocket` on countdowns of 2 to 4 numbers, {options.steps} steps of GRPO."

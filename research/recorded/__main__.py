@@ -20,7 +20,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 
 from research.recorded import page, pools, programs
-from research.stamps import made_by
+from research.stamps import stamp_line
 from tts.errors import TTSError
 from tts.experiments.store.store import default_store
 from tts.statistics import Estimate, clustered_mean, pass_at_k
@@ -42,21 +42,21 @@ def main() -> None:
     """Replay what is asked for, and write the page."""
     options = arguments()
     try:
-        lines = list(written(options.only, options.draws, options.every, options.kept, options.out))
+        lines = list(page_lines(options.only, options.draws, options.every, options.kept, options.out))
     except TTSError as failure:
         raise SystemExit(str(failure)) from None
     (options.out / "recorded.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
     print(options.out / "recorded.md")
 
 
-def written(names: Sequence[str], draws: int, every: int, kept: Path, folder: Path) -> Iterator[str]:
+def page_lines(names: Sequence[str], draws: int, every: int, kept: Path, folder: Path) -> Iterator[str]:
     """Yield the lines of the page, and save its figures."""
     folder.mkdir(parents=True, exist_ok=True)
     only = "" if tuple(names) == (*pools.MODELS, HUMANEVAL) else f" --only {' '.join(names)}"
     yield from (
         "# Recorded samples of real models",
         "",
-        made_by(f"python -m research.recorded --draws {draws} --every {every}{only}"),
+        stamp_line(f"python -m research.recorded --draws {draws} --every {every}{only}"),
         "",
     )
     yield from (
@@ -81,13 +81,13 @@ def written(names: Sequence[str], draws: int, every: int, kept: Path, folder: Pa
         if name == HUMANEVAL:
             continue
         pool = pools.pool(name)
-        yield from page.section(page.replayed(pool, draws, TOTALS.get(name, ())), folder)
+        yield from page.section(page.replay_pool(pool, draws, TOTALS.get(name, ())), folder)
     if HUMANEVAL in names:
-        found, of = agreed(every, kept)
+        found, of = measure_agreement(every, kept)
         yield from page.programs_section(of, found, every, folder)
 
 
-def agreed(every: int, kept: Path) -> tuple[dict[str, dict[int, Estimate]], list[str]]:
+def measure_agreement(every: int, kept: Path) -> tuple[dict[str, dict[int, Estimate]], list[str]]:
     """Return the accuracy of each way of choosing a program at each size, and the problems."""
     asked = programs.problems(pools.folder() / "codet", every)
     shares: dict[str, list[list[float]]] = {}
@@ -95,7 +95,9 @@ def agreed(every: int, kept: Path) -> tuple[dict[str, dict[int, Estimate]], list
         told = programs.verdicts(problem, kept)
         n, right = len(told), sum(one.right for one in told)
         found = list(
-            programs.agreement_at(list(problem.tests.values()), told, SIZES, programs.ORDERS, np.random.default_rng(0))
+            programs.mean_agreement(
+                list(problem.tests.values()), told, SIZES, programs.ORDERS, np.random.default_rng(0)
+            )
         )
         rows = {"pass@k": pass_at_k(n, right, SIZES).tolist(), "one sample": [right / n] * len(SIZES)}
         for way, values in {**rows, **{way: [one[way] for one in found] for way in found[0]}}.items():

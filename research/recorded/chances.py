@@ -16,17 +16,17 @@ from tts.experiments.analysis.pools import ProblemPool
 _RIDGE = 1e-3  # keeps the law finite where it separates all samples
 
 
-def with_chances(problems: Sequence[ProblemPool]) -> list[ProblemPool]:
+def add_chances(problems: Sequence[ProblemPool]) -> list[ProblemPool]:
     """Return pools whose scores of the role `main` are the chances that samples are right.
 
     The law of every second problem is fitted on the others, and the other way round, so that no problem takes part in
     its own.
     """
-    laws = [_fitted([one for i, one in enumerate(problems) if i % 2 != half]) for half in (0, 1)]
-    return [_through(one, *laws[i % 2]) for i, one in enumerate(problems)]
+    laws = [_fit_law([one for i, one in enumerate(problems) if i % 2 != half]) for half in (0, 1)]
+    return [_apply_law(one, *laws[i % 2]) for i, one in enumerate(problems)]
 
 
-def _through(one: ProblemPool, mean: float, spread: float, law: NDArray[np.float64]) -> ProblemPool:
+def _apply_law(one: ProblemPool, mean: float, spread: float, law: NDArray[np.float64]) -> ProblemPool:
     drawn = tuple(
         dataclasses.replace(
             each, scores={"main": float(special.expit(law[0] + law[1] * (each.scores["main"] - mean) / spread))}
@@ -38,7 +38,7 @@ def _through(one: ProblemPool, mean: float, spread: float, law: NDArray[np.float
     )
 
 
-def _fitted(problems: Sequence[ProblemPool]) -> tuple[float, float, NDArray[np.float64]]:
+def _fit_law(problems: Sequence[ProblemPool]) -> tuple[float, float, NDArray[np.float64]]:
     """Return mean and spread of the scores, and intercept and slope of the log-odds by the scores in these units."""
     scores = np.array([each.scores["main"] for one in problems for each in one.drawn])
     signs = np.array([1.0 if each.right else -1.0 for one in problems for each in one.drawn])

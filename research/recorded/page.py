@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 import tts
-from research.recorded.chances import with_chances
+from research.recorded.chances import add_chances
 from research.recorded.pools import MEASURED, MODELS, NOTES
 from research.recorded.programs import ORDERS
 from tts.experiments.analysis.curves import Curve
@@ -70,7 +70,7 @@ class Replayed:
     notes: Sequence[str]
 
 
-def replayed(pool: tts.Pool, draws: int, totals: Sequence[int]) -> Replayed:
+def replay_pool(pool: tts.Pool, draws: int, totals: Sequence[int]) -> Replayed:
     """Replay everything on a pool whose problems have equally many samples.
 
     Args:
@@ -98,18 +98,18 @@ def replayed(pool: tts.Pool, draws: int, totals: Sequence[int]) -> Replayed:
         notes.append("`cges` and `reasc` need a score of each sample, which this pool has not.")
     shuffled = [np.random.default_rng(draw).permutation(most).tolist() for draw in range(draws)]
     stops = {
-        rule: (stopped(pool.problems, rule, [range(most)]), stopped(pool.problems, rule, shuffled))
+        rule: (replay_rule(pool.problems, rule, [range(most)]), replay_rule(pool.problems, rule, shuffled))
         for rule in ("never", *rules)
     }
     if scored:
-        likely = with_chances(pool.problems)
-        stops["cges"] = stopped(likely, "cges", [range(most)]), stopped(likely, "cges", shuffled)
-    stops |= {f"auto, at most {most} each": allocated(pool, most, draws)}
-    stops |= {f"auto, a total of {mean} a problem": allocated(pool, mean, draws, shared=True) for mean in totals}
+        likely = add_chances(pool.problems)
+        stops["cges"] = replay_rule(likely, "cges", [range(most)]), replay_rule(likely, "cges", shuffled)
+    stops |= {f"auto, at most {most} each": replay_auto(pool, most, draws)}
+    stops |= {f"auto, a total of {mean} a problem": replay_auto(pool, mean, draws, shared=True) for mean in totals}
     return Replayed(pool, pool.replay(PLANS if scored else UNSCORED, sizes, draws=draws), stops, notes)
 
 
-def allocated(pool: tts.Pool, size: int, draws: int, *, shared: bool = False) -> tuple[Stopped, Stopped]:
+def replay_auto(pool: tts.Pool, size: int, draws: int, *, shared: bool = False) -> tuple[Stopped, Stopped]:
     """Return what `auto` with a majority vote reaches in recorded order, and in the mean over orders."""
     found = [
         pool.replay(["auto | majority"], [size], first=first, draws=draws, shared=shared)[0].curve
@@ -122,7 +122,7 @@ def allocated(pool: tts.Pool, size: int, draws: int, *, shared: bool = False) ->
     return first, mean
 
 
-def stopped(problems: Sequence[ProblemPool], rule: str, orders: Sequence[Sequence[int]]) -> Stopped:
+def replay_rule(problems: Sequence[ProblemPool], rule: str, orders: Sequence[Sequence[int]]) -> Stopped:
     """Return what a stop rule with a majority vote reaches in the mean over orders of all samples."""
     plan = parse(f"best_of_n | {rule} | majority")
     found = np.array(

@@ -160,7 +160,7 @@ def _crucible(path: Path) -> Iterator[Mapping[str, Any]]:
             yield {
                 "problem": f"{record['problem_id']}/{seed}",
                 "text": [t["text"] for t in drawn],
-                "answer": [boxed(t["text"]) for t in drawn],
+                "answer": [boxed_answer(t["text"]) for t in drawn],
                 "correct": [t["correct"] for t in drawn],
                 "scores": [t["prm_score"] for t in drawn],
                 "tokens": [t["tokens"] for t in drawn],
@@ -189,7 +189,7 @@ def equal_numbers(answer: str, gold: str) -> bool:
         return False
 
 
-def boxed(text: str) -> str:
+def boxed_answer(text: str) -> str:
     """Return what stands in the last box of a text, without white space; "" without one."""
     start, depth = text.rfind("\\boxed{"), 0
     for i in range(start + 6, len(text)) if start >= 0 else ():

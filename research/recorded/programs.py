@@ -114,7 +114,7 @@ def agreement(weights: Sequence[int], told: Sequence[Verdict], order: Sequence[i
     return {way: float(np.mean([told[order[i]].right for i in max(sets, key=by).members])) for way, by in ways.items()}
 
 
-def agreement_at(
+def mean_agreement(
     weights: Sequence[int], told: Sequence[Verdict], sizes: Sequence[int], draws: int, rng: np.random.Generator
 ) -> Iterator[dict[str, float]]:
     """Yield, for each size, the mean of `agreement` over random subsets of the programs."""
@@ -131,10 +131,10 @@ def written_tests(text: str, name: str) -> list[str]:
         for part in f"assert {text}".split("assert ")
         if name in part and part.strip()
     ]
-    return [part for part in parts if _compiles(part)]
+    return [part for part in parts if _can_compile(part)]
 
 
-def _compiles(test: str) -> bool:
+def _can_compile(test: str) -> bool:
     try:
         compile(test, "test", "exec")
     except (SyntaxError, ValueError, MemoryError, RecursionError):

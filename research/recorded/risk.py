@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from research.recorded import pools
-from research.stamps import made_by
+from research.stamps import stamp_line
 from tts.errors import ConfigError, TTSError
 from tts.experiments.analysis.recorded_search import RecordedSearch
 from tts.search.algorithms.calibration import PROPOSING, calibrate_chain
@@ -45,19 +45,19 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS)
     given = parser.parse_args()
     try:
-        lines = list(written(given.only, given.times, given.problems))
+        lines = list(page_lines(given.only, given.times, given.problems))
     except TTSError as failure:
         raise SystemExit(str(failure)) from None
     (given.out / "risk.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
     print(given.out / "risk.md")
 
 
-def written(names: Sequence[str], times: int, problems: int) -> Iterator[str]:
+def page_lines(names: Sequence[str], times: int, problems: int) -> Iterator[str]:
     """Yield the lines of the page."""
     yield from (
         "# Calibrated risks on recorded samples",
         "",
-        made_by(f"python -m research.recorded.risk --times {times} --problems {problems}"),
+        stamp_line(f"python -m research.recorded.risk --times {times} --problems {problems}"),
         "",
         f"- Each row is the mean of {times:,} calibrations on {problems} problems, drawn independently from those of "
         "a pool.",

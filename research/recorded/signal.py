@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 import tts
 from research.recorded import pools
-from research.stamps import made_by
+from research.stamps import stamp_line
 from tts.errors import TTSError
 from tts.experiments.datasets import countdown
 from tts.solver.rollouts import SignalAllocator
@@ -76,7 +76,7 @@ class Recorded:
         right = tuple(np.array([float(drawn.right is True) for drawn in each]) for each in kept)
         return cls(right, tuple(np.array([float(max(1, drawn.tokens)) for drawn in each]) for each in kept))
 
-    def ordered(self, rng: np.random.Generator) -> Recorded:
+    def shuffle(self, rng: np.random.Generator) -> Recorded:
         """Return the samples in a random order."""
         orders = [rng.permutation(len(one)) for one in self.right]
         return Recorded(
@@ -138,7 +138,7 @@ def measure(of: Recorded, times: int, first: int, quantity: str) -> tuple[Floats
     for run in range(times):
         # problems are resampled: the interval is over problems
         places = rng.integers(len(of.right), size=len(of.right))
-        some = Recorded(tuple(of.right[i] for i in places), tuple(of.tokens[i] for i in places)).ordered(rng)
+        some = Recorded(tuple(of.right[i] for i in places), tuple(of.tokens[i] for i in places)).shuffle(rng)
         uniform = Groups.of(some, np.full(len(places), GROUP))
         found = divide(some, getattr(uniform, quantity), first, quantity)
         if found is not None:
@@ -173,7 +173,7 @@ def row(name: str, of: Recorded, first: int, times: int) -> str:
 def page(times: int, prompts: int, samples: int) -> Iterator[str]:
     """Yield the lines of the page."""
     flags = f"--times {times} --prompts {prompts} --samples {samples}"
-    yield from ("# Rollouts where rewards differ", "", made_by(f"python -m research.recorded.signal {flags}"), "")
+    yield from ("# Rollouts where rewards differ", "", stamp_line(f"python -m research.recorded.signal {flags}"), "")
     yield (
         f"Equal groups of {GROUP} samples against groups that `tts.rollouts` sizes by expected variance, on "
         "recorded pools."

@@ -157,12 +157,12 @@ def test_waves_lose_little_against_one_sample_at_a_time(checked, budget):
     policies = pytest.importorskip("research.allocation.toy.policies")
     from research.allocation.toy.world import World, population
 
-    world = World.drawn(population(), 1500, np.random.default_rng(1))
+    world = World.draw(population(), 1500, np.random.default_rng(1))
     values = policies.values_of(world.population, 32, checked=checked)
     total = budget * world.problems
-    counts = policies.allocated(world, Allocator(values=values, pilots=1), total, checked=checked)
+    counts = policies.allocate(world, Allocator(values=values, pilots=1), total, checked=checked)
     assert counts.sum() <= total
-    best = policies.sequential(world, values, total, checked=checked, pilots=1)
+    best = policies.draw_sequentially(world, values, total, checked=checked, pilots=1)
     uniform = world.score(np.full(world.problems, budget), checked=checked).mean()
     gain = world.score(best, checked=checked).mean() - uniform
     assert gain > 0.02

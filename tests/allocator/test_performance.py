@@ -203,11 +203,11 @@ def test_more_knowledge_is_never_worse_on_the_problems_it_is_about():
         return sum(gains[i, :n].sum() for i, n in enumerate(counts.tolist()))
 
     baselines = pytest.importorskip("research.allocation.baselines")
-    by_bins = baselines.by_bins(rates, gains, 2000)
-    ways = [baselines.at_random(500, 2000, rng), np.full(500, 4), by_bins, baselines.knowing(gains, 2000)]
+    by_bins = baselines.binned_counts(rates, gains, 2000)
+    ways = [baselines.random_counts(500, 2000, rng), np.full(500, 4), by_bins, baselines.oracle_counts(gains, 2000)]
     values = [value(counts) for counts in ways]
     assert values == sorted(values)
-    assert baselines.by_bins(rates, gains, 2000, num=1).tolist() == [4] * 500
+    assert baselines.binned_counts(rates, gains, 2000, num=1).tolist() == [4] * 500
 
 
 def test_a_strategy_without_a_curve_is_named_with_the_nearest():

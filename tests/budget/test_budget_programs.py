@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.support.chaos import ChaosBackend
 from tests.support.programs import PROBLEMS, Judge, Program, budgets, ops
-from tests.support.runs import Clock, Solved, check_books, make_run, recount, solve, solved
+from tests.support.runs import Clock, Solved, check_books, make_run, recount, solve, solve_runs
 from tts.backends.toy.backend import ToyBackend
 from tts.backends.toy.language import ToyLanguage
 from tts.budget.budget import Budget, Rates
@@ -101,7 +101,7 @@ def run_world(verifiers: dict[str, Any], world: list[Case], chaos: dict[str, Any
 
 
 async def _until_quiet(runs: list[Any], cancel_at: list[int | None], backend: ChaosBackend) -> list[Solved]:
-    ends = await solved(runs, cancel_at)
+    ends = await solve_runs(runs, cancel_at)
     assert not backend.late, "rows are still on their way after every search has ended"
     return ends
 
@@ -203,7 +203,7 @@ def _spend(plan: str, budget: Budget, problem: str, seed: int, **chaos: Any) -> 
     run = make_run(
         problem, budget, plan, backend, verifiers={"main": ToyVerifier(error=0.1)} if needs else None, seed=seed
     )
-    return asyncio.run(solved([run]))[0]
+    return asyncio.run(solve_runs([run]))[0]
 
 
 @pytest.mark.parametrize("plan", SHIPPED)

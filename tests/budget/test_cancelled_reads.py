@@ -11,7 +11,7 @@ import pytest
 from tests.contracts.verifier_contract import Do
 from tests.support import pair
 from tests.support.pair import home  # noqa: F401 - a fixture
-from tests.support.runs import Solved, check_books, make_run, solved
+from tests.support.runs import Solved, check_books, make_run, solve_runs
 from tts.search.ends import Tokens
 from tts.search.search import Search
 from tts.types import Trajectory
@@ -71,7 +71,7 @@ def test_a_read_that_is_under_way_when_the_search_is_cancelled_is_booked(
             await read(search, ts)
 
         made = make_run(PROBLEM, 10**4, Do(check=check), engine, verifiers={"main": ProcessVerifier()})
-        (end,) = await solved([made])
+        (end,) = await solve_runs([made])
         while any(runner.busy for runner in runners):
             await asyncio.sleep(0.001)
         await asyncio.sleep(0.01)  # for what the engine's thread has delivered

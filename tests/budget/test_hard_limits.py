@@ -18,7 +18,7 @@ import tts.tasks.math
 from tests.contracts.verifier_contract import Do
 from tests.support.chaos import ChaosBackend
 from tests.support.programs import Judge
-from tests.support.runs import Solved, check_books, make_run, searched
+from tests.support.runs import Solved, check_books, make_run, solve_and_show
 from tts.backends.function import FunctionBackend
 from tts.backends.toy.backend import ToyBackend
 from tts.backends.toy.language import ToyLanguage
@@ -40,7 +40,7 @@ PROBLEM = "3 + 4 - 2"
 
 def run(check: Callable[[Search], Awaitable[None]], budget: Budget | float = 10**6, **more: Any) -> Solved:
     """Run a check as a strategy; return how it ended."""
-    return searched(
+    return solve_and_show(
         make_run(more.pop("problem", PROBLEM), budget, Do(check=check), more.pop("backend", ToyBackend()), **more)
     )
 
@@ -61,7 +61,7 @@ def done(end: Solved) -> Solved:
 @pytest.mark.parametrize("usd", [1e-8, 1e-7, 1e-6])
 def test_reused_tokens_that_have_a_price_are_granted_before_they_are_used(rates: Rates, usd: float) -> None:
     backend = ChaosBackend(ToyBackend(), seed=0, slow=1, rates=rates)
-    end = searched(
+    end = solve_and_show(
         make_run(PROBLEM, Budget(usd=usd), "best_of_n(n=40) | weighted", backend, verifiers={"main": ToyVerifier()})
     )
     done(end)
@@ -76,7 +76,9 @@ def test_what_a_judge_writes_costs_what_written_tokens_cost() -> None:
     rates = Rates(flops=2, usd_in=0, usd_reused=0, usd_out=4 * 10**6)
     backend = ChaosBackend(ToyBackend(), seed=0, slow=1, rates=rates)
     end = done(
-        searched(make_run(PROBLEM, Budget(usd=3e-7), "best_of_n(n=9) | weighted", backend, verifiers={"main": Judge()}))
+        solve_and_show(
+            make_run(PROBLEM, Budget(usd=3e-7), "best_of_n(n=9) | weighted", backend, verifiers={"main": Judge()})
+        )
     )
     assert (
         end.search.account.paid("usd")
@@ -96,7 +98,7 @@ class Greedy(ToyVerifier):
 
 
 def test_a_verifier_that_computes_beyond_its_bound_is_named_and_booked() -> None:
-    end = searched(make_run(PROBLEM, 60, "best_of_n(n=4) | weighted", ToyBackend(), verifiers={"main": Greedy()}))
+    end = solve_and_show(make_run(PROBLEM, 60, "best_of_n(n=4) | weighted", ToyBackend(), verifiers={"main": Greedy()}))
     assert isinstance(end.solution.error, BudgetExceeded)
     assert end.search.account.paid("tokens") == end.solution.usage.tokens
 
@@ -112,7 +114,7 @@ def test_a_slow_verifier_function_is_not_waited_for_beyond_the_time(plain: bool)
         return 0.5
 
     verifier = FunctionVerifier(slow if plain else slow_async)
-    end = searched(
+    end = solve_and_show(
         make_run(
             PROBLEM,
             Budget(seconds=0.3),
@@ -161,7 +163,7 @@ def test_a_plain_verifier_function_keeps_no_other_problem_waiting() -> None:
     ],
 )
 def test_a_verifier_function_that_misbehaves_is_an_error_and_the_candidates_stay(fn: Any, message: str) -> None:
-    end = searched(
+    end = solve_and_show(
         make_run(PROBLEM, 200, "best_of_n(n=3) | weighted", ToyBackend(), verifiers={"main": FunctionVerifier(fn)})
     )
     assert isinstance(end.solution.error, VerifierError)
@@ -177,7 +179,7 @@ def test_an_array_of_step_scores_is_as_good_as_a_list() -> None:
         return np.full(len(text.splitlines()), 0.5)
 
     done(
-        searched(
+        solve_and_show(
             make_run(PROBLEM, 400, "best_of_n(n=3) | best", ToyBackend(), verifiers={"main": FunctionVerifier(steps)})
         )
     )
@@ -198,7 +200,7 @@ class Reads(tts.Verifier):
 @pytest.mark.parametrize("budget", [Budget(flops=400), Budget(tokens=90), Budget(verifier_tokens=60, samples=8)])
 def test_a_verifier_on_another_model_is_paid_from_the_budget_or_leaves_scores_unknown(budget: Budget) -> None:
     judge = ChaosBackend(ToyBackend(), seed=1, slow=1)
-    end = searched(
+    end = solve_and_show(
         make_run(
             PROBLEM,
             budget,
@@ -315,7 +317,7 @@ def test_after_a_stop_nothing_more_is_written() -> None:
                 continue
 
     end = done(
-        searched(
+        solve_and_show(
             make_run(
                 "1 + 1",
                 10**5,
@@ -354,7 +356,7 @@ def test_a_strategys_mistake_after_the_first_spend_keeps_what_was_found(name: st
 
 def test_a_size_that_the_budget_does_not_bound_is_refused_before_anything_is_spent() -> None:
     backend = ToyBackend()
-    end = searched(make_run(PROBLEM, Budget(verifier_calls=3), "best_of_n | majority", backend))
+    end = solve_and_show(make_run(PROBLEM, Budget(verifier_calls=3), "best_of_n | majority", backend))
     assert isinstance(end.solution, ConfigError)
     assert backend.counters.prompt_tokens == 0
 
@@ -364,7 +366,7 @@ def test_a_strategy_that_returns_no_candidates_is_told_what_to_return() -> None:
         async def run(self, search: Search) -> Any:
             return await search.expand([search.root], 2, END)
 
-    end = searched(make_run(PROBLEM, 400, Wrong(check=_complete), ToyBackend()))
+    end = solve_and_show(make_run(PROBLEM, 400, Wrong(check=_complete), ToyBackend()))
     assert isinstance(end.solution.error, TTSError)
     assert "must return candidates" in str(end.solution.error)
 
@@ -378,7 +380,7 @@ def test_a_selection_that_meets_the_end_of_the_budget_leaves_no_failure() -> Non
             return await super().select(candidates, search)
 
     plan = Plan(parse("best_of_n").strategy, None, Asks())
-    end = done(searched(make_run(PROBLEM, 40, plan, ToyBackend(), verifiers={"main": ToyVerifier()})))
+    end = done(solve_and_show(make_run(PROBLEM, 40, plan, ToyBackend(), verifiers={"main": ToyVerifier()})))
     assert end.solution.stopped_by.startswith("budget")
     assert end.solution.answer is not None
 
@@ -400,7 +402,7 @@ def test_functions_of_a_strategy_are_not_waited_for_beyond_the_time() -> None:
 @pytest.mark.parametrize("budget", [Budget(tokens=20_000_000, seconds=0.5), Budget(flops=1e12, seconds=0.5)])
 @pytest.mark.parametrize("plan", ["best_of_n", "best_of_n(n=999999999)"])
 def test_a_budget_for_millions_ends_in_its_time_and_with_an_answer(budget: Budget, plan: str) -> None:
-    end = done(searched(make_run(PROBLEM, budget, plan, ToyBackend(), clock=time.perf_counter)))
+    end = done(solve_and_show(make_run(PROBLEM, budget, plan, ToyBackend(), clock=time.perf_counter)))
     assert end.solution.stopped_by == "budget: seconds"
     assert end.solution.answer is not None
     assert end.solution.usage.seconds < 30  # far from the minutes that all of it takes
@@ -429,7 +431,7 @@ def test_answers_that_are_slow_to_compare_are_not_waited_for_beyond_the_time() -
             return False
 
     backend = FunctionBackend(lambda ask: f"\\boxed{{{ask.seed}}}")
-    end = searched(
+    end = solve_and_show(
         dataclasses.replace(
             make_run("Which?", Budget(samples=12, seconds=0.4), "best_of_n(n=12)", backend),
             task=Slow(),

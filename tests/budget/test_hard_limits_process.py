@@ -16,7 +16,7 @@ from tests.contracts.verifier_contract import Do
 from tests.support import pair
 from tests.support.chaos import ChaosBackend
 from tests.support.pair import home  # noqa: F401 - a fixture
-from tests.support.runs import Solved, check_books, make_run, searched
+from tests.support.runs import Solved, check_books, make_run, solve_and_show
 from tts.backends.base import Sampling
 from tts.backends.capabilities import text_bound
 from tts.backends.toy.backend import ToyBackend
@@ -139,7 +139,7 @@ def test_no_limit_is_passed_and_all_books_agree(plan: str, unit: str) -> None:
         budget = budget_of(unit, amount)
         if unit == "verifier_tokens":
             budget = Budget(verifier_tokens=amount, samples=6)
-        end = done(made, searched(run_of(made, budget, PLANS[plan], seed=seed)))
+        end = done(made, solve_and_show(run_of(made, budget, PLANS[plan], seed=seed)))
         total = end.search.account.ledger.total()
         assert made.process_tokens >= total.verifier_tokens, "a prompt's pass was booked as verifier tokens"
         assert total.prompt_tokens <= made.backend.counters.prompt_tokens
@@ -148,7 +148,7 @@ def test_no_limit_is_passed_and_all_books_agree(plan: str, unit: str) -> None:
 @pytest.mark.parametrize("usd", [1e-8, 1e-7, 1e-6])
 def test_dollars_pay_the_prompts_pass_and_what_is_reused(usd: float) -> None:
     made = Pair(rates=PRICES)
-    end = searched(run_of(made, Budget(usd=usd), "best_of_n(n=40) | weighted"))
+    end = solve_and_show(run_of(made, Budget(usd=usd), "best_of_n(n=40) | weighted"))
     check_books(end.search)
     assert end.solution.error is None
     counters = made.backend.counters
@@ -175,7 +175,7 @@ def test_a_prompt_is_read_once_each_time_it_is_opened_and_no_limit_on_tokens_cou
             assert made.process_tokens == count * (prompt + 2 * 2 * 4)
 
     # not a token more than rows and scores
-    end = done(made, searched(run_of(made, Budget(tokens=3 * 4 * (4 + 4)), Do(check=check))))
+    end = done(made, solve_and_show(run_of(made, Budget(tokens=3 * 4 * (4 + 4)), Do(check=check))))
     assert end.search.account.available("tokens") == 0
 
 
@@ -197,7 +197,7 @@ def test_a_path_without_text_is_scored_and_its_prompt_is_still_to_be_read(ended:
         await search.score([t])
         assert made.process_tokens == search.rows.sizes.root_tokens + t.num_tokens
 
-    done(made, searched(run_of(made, 10**4, Do(check=check))))
+    done(made, solve_and_show(run_of(made, 10**4, Do(check=check))))
 
 
 def test_a_step_that_was_scored_before_it_was_whole_is_read_once() -> None:
@@ -217,7 +217,7 @@ def test_a_step_that_was_scored_before_it_was_whole_is_read_once() -> None:
         assert made.process_tokens == read
         assert [search.scoring.scores_of(whole)] == scores
 
-    done(made, searched(run_of(made, 10**4, Do(check=check))))
+    done(made, solve_and_show(run_of(made, 10**4, Do(check=check))))
 
 
 def test_a_state_that_was_released_is_read_again_within_what_is_granted() -> None:
@@ -234,7 +234,7 @@ def test_a_state_that_was_released_is_read_again_within_what_is_granted() -> Non
         Budget(verifier_tokens=9 + 15 + 9, samples=5),
         Budget(flops=2 * 10**7),
     ):
-        done(made := Pair(), searched(run_of(made, budget, Do(check=check))))
+        done(made := Pair(), solve_and_show(run_of(made, budget, Do(check=check))))
 
 
 def test_so_it_is_where_its_text_is_spelled_in_more_tokens_than_it_was_written_in() -> None:
@@ -248,7 +248,7 @@ def test_so_it_is_where_its_text_is_spelled_in_more_tokens_than_it_was_written_i
         scores = await search.score(ts)
         assert np.isfinite(scores).all()
 
-    end = searched(make_run(PROBLEM, 10**4, Do(check=check), backend, verifiers={"main": ProcessVerifier()}))
+    end = solve_and_show(make_run(PROBLEM, 10**4, Do(check=check), backend, verifiers={"main": ProcessVerifier()}))
     assert end.solution.error is None, end.solution.error
     check_books(end.search)
     assert any(more), "every text is spelled as it was written: the test saw nothing"
@@ -259,8 +259,8 @@ def test_flops_pay_a_sample_as_far_as_without_a_verifier(step: int) -> None:
     """What is held to read a prompt yields to the first row."""
     for amount in range(20, 200, step):
         plain, scored = Pair(), Pair()
-        one = searched(run_of(plain, budget_of("flops", amount), "best_of_n | majority", verifiers={}))
-        other = done(scored, searched(run_of(scored, budget_of("flops", amount), "best_of_n | weighted")))
+        one = solve_and_show(run_of(plain, budget_of("flops", amount), "best_of_n | majority", verifiers={}))
+        other = done(scored, solve_and_show(run_of(scored, budget_of("flops", amount), "best_of_n | weighted")))
         first = [
             end.solution.candidates and min(end.solution.candidates, key=lambda c: c.index).trajectory
             for end in (one, other)
@@ -274,7 +274,7 @@ def test_flops_pay_a_sample_as_far_as_without_a_verifier(step: int) -> None:
 @pytest.mark.parametrize("plan", ["best_of_n | weighted", "best_of_n | best"])
 def test_most_of_a_budget_of_flops_is_spent(plan: str, amount: int) -> None:
     made = Pair()
-    end = done(made, searched(run_of(made, budget_of("flops", amount), plan)))
+    end = done(made, solve_and_show(run_of(made, budget_of("flops", amount), plan)))
     share = end.search.account.paid("flops") / end.search.account.limit("flops")
     assert share >= 0.8 or any("were held" in note for note in end.solution.warnings), (share, end.solution.warnings)
     assert not any(np.isnan(c.scores["main"]) for c in end.solution.candidates)
@@ -286,7 +286,7 @@ def test_a_candidate_that_cannot_be_paid_keeps_no_other_waiting_whose_score_was_
     """
     plan, seen = "sequential_revision(chains=3, length=1) | weighted", 0
     for tokens in range(20, 260, 3):
-        end = searched(make_run(PROBLEM, tokens, plan, ToyBackend(), verifiers={"main": ToyVerifier()}))
+        end = solve_and_show(make_run(PROBLEM, tokens, plan, ToyBackend(), verifiers={"main": ToyVerifier()}))
         check_books(end.search)
         unknown = [np.isnan(c.scores["main"]) for c in end.solution.candidates]
         assert not any("were held for" in note for note in end.solution.warnings), (tokens, end.solution.warnings)
@@ -299,7 +299,9 @@ def test_a_candidate_that_cannot_be_paid_keeps_no_other_waiting_whose_score_was_
 
 def test_a_probe_computes_nothing_and_its_calls_are_counted() -> None:
     made = Pair()
-    end = done(made, searched(run_of(made, Budget(tokens=600, verifier_calls=4), "best_of_n(n=6) | weighted", Probe())))
+    end = done(
+        made, solve_and_show(run_of(made, Budget(tokens=600, verifier_calls=4), "best_of_n(n=6) | weighted", Probe()))
+    )
     total = end.search.account.ledger.total()
     assert (total.verifier_tokens, total.verifier_calls, made.process_tokens) == (0, 4, 0)
     assert sum(not np.isnan(c.scores["main"]) for c in end.solution.candidates) == 4
@@ -312,7 +314,7 @@ def test_self_evaluation_costs_its_question_and_never_more(budget: Budget) -> No
     short = dataclasses.replace(
         run_of(made, budget, "best_of_n | weighted", verifier), sampling=Sampling(max_tokens=20)
     )
-    end = done(made, searched(short))
+    end = done(made, solve_and_show(short))
     total = end.search.account.ledger.total()
     assert total.verifier_tokens == 2 * total.verifier_calls > 0
 
@@ -328,7 +330,7 @@ def test_a_path_that_leaves_no_room_for_the_question_stays_unknown_and_the_other
         scores = await search.score([full[0], short[0], full[1], short[1]])
         assert np.isnan(scores).tolist() == [True, False, True, False]
 
-    done(made, searched(run_of(made, 10**4, Do(check=check), verifier)))
+    done(made, solve_and_show(run_of(made, 10**4, Do(check=check), verifier)))
 
 
 def test_its_score_is_the_share_of_no() -> None:
@@ -341,7 +343,7 @@ def test_its_score_is_the_share_of_no() -> None:
         asked = await search.ask(ts, "s?", ["y", "n"])
         np.testing.assert_allclose(scores, asked[:, 1] / asked.sum(axis=1), rtol=1e-9)
 
-    done(made, searched(run_of(made, 10**4, Do(check=check), verifier)))
+    done(made, solve_and_show(run_of(made, 10**4, Do(check=check), verifier)))
 
 
 # What breaks a bound --------------------------------------------------------------------------------------------------
@@ -356,7 +358,7 @@ class Silent(ProcessVerifier):
 
 def test_prompts_beyond_what_a_verifier_states_are_named_and_booked() -> None:
     made = Pair()
-    end = searched(run_of(made, Budget(tokens=10**4), "best_of_n(n=3) | weighted", Silent()))
+    end = solve_and_show(run_of(made, Budget(tokens=10**4), "best_of_n(n=3) | weighted", Silent()))
     assert isinstance(end.solution.error, BudgetExceeded)
     assert "prompt_bound" in str(end.solution.error)
     assert end.search.account.ledger.total().prompt_tokens == 2 * end.search.rows.sizes.root_tokens

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from tests.support.programs import PROBLEMS, Op, Program
-from tests.support.runs import Clock, Solved, check_books, make_run, solved
+from tests.support.runs import Clock, Solved, check_books, make_run, solve_runs
 from tts.backends.base import Backend
 from tts.backends.function import Answer, Ask, FunctionBackend
 from tts.budget.budget import Budget
@@ -112,7 +112,7 @@ async def checked(make: Make, backend: Backend, first: int, count: int) -> Count
     before, spent = (backend.counters.prompt_tokens, backend.counters.generated_tokens), [0, 0]
     for batch in programs(make, first, count):
         for (run, turn), end in zip(
-            batch, await solved([run for run, _ in batch], [turn for _, turn in batch]), strict=True
+            batch, await solve_runs([run for run, _ in batch], [turn for _, turn in batch]), strict=True
         ):
             ends[check_end(run, turn, end)] += 1
             if end.search is not None:

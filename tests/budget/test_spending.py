@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import tts
-from tests.support.heavy import heavy_tailed
+from tests.support.heavy import heavy_tailed_model
 from tests.support.revising import RevisingTask
-from tests.support.runs import check_books, make_run, searched
+from tests.support.runs import check_books, make_run, solve_and_show
 from tts.backends.base import CAPABILITIES
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.search.needs import needs_of
@@ -30,7 +30,7 @@ FORMS = (
     | {"cascade": "cascade(models=['policy', 'policy'])", "a_star": "a_star(goals=None)"}
     | {name: f"{name}(draft='policy')" for name in ("entropy_switching", "spec_reason")}
 )  # with the one model that there is; as many goals as the budget pays
-LACKS = {need for need in CAPABILITIES if getattr(heavy_tailed().caps, need) in ("absent", False)}
+LACKS = {need for need in CAPABILITIES if getattr(heavy_tailed_model().caps, need) in ("absent", False)}
 PLAIN = [name for name in NAMES if not LACKS & {*needs_of(parse(FORMS.get(name, name)).strategy).capabilities}]
 
 
@@ -56,7 +56,7 @@ def judged(problem: Any, text: str) -> float:
 def test_on_the_toy_language(name: str, samples: int) -> None:
     limit, backend = samples * 64, ToyBackend(ToyLanguage(accuracy=0.7, thoughts=name in THINKING))
     run = make_run("10 - 7 + 5", limit, FORMS.get(name, name), backend, verifiers={"main": ToyVerifier(error=0.1)})
-    end = searched(dataclasses.replace(run, task=RevisingTask()))
+    end = solve_and_show(dataclasses.replace(run, task=RevisingTask()))
     check_books(end.search)
     check_spent(end.solution, limit)
 
@@ -69,11 +69,11 @@ def test_on_a_function_with_heavy_tailed_lengths(name: str, samples: int) -> Non
         "10 - 7 + 5",
         limit,
         FORMS.get(name, name),
-        heavy_tailed(),
+        heavy_tailed_model(),
         verifiers={"main": FunctionVerifier(judged)},
         seed=samples,
     )
-    end = searched(dataclasses.replace(run, task=RevisingTask()))
+    end = solve_and_show(dataclasses.replace(run, task=RevisingTask()))
     check_books(end.search)
     check_spent(end.solution, limit)
 
@@ -99,7 +99,7 @@ def test_the_one_search_that_ends_at_its_goal_says_what_it_leaves(samples: int) 
     run = make_run(
         "10 - 7 + 5", limit, "a_star", ToyBackend(ToyLanguage(accuracy=0.7)), verifiers={"main": ToyVerifier(error=0.1)}
     )
-    end = searched(run)
+    end = solve_and_show(run)
     check_books(end.search)
     left = f"{limit - end.solution.usage.tokens:,}"
     assert end.solution.warnings == (f"a_star ended at its first solution with {left} tokens left; goals=None goes on",)

@@ -11,7 +11,7 @@ import tts
 from tests.budget.test_spending import FORMS, NAMES, THINKING, judged
 from tests.support.chaos import ChaosBackend
 from tests.support.revising import RevisingTask
-from tests.support.runs import check_books, make_run, searched
+from tests.support.runs import check_books, make_run, solve_and_show
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.verifiers.function import FunctionVerifier
 
@@ -34,7 +34,7 @@ def check_end(form: str, readings: int, slow: int = 0) -> None:
         verifiers={"main": FunctionVerifier(judged)},
         clock=lambda: float(next(clock)),
     )
-    end = searched(dataclasses.replace(run, task=RevisingTask()))
+    end = solve_and_show(dataclasses.replace(run, task=RevisingTask()))
     check_books(end.search)
     assert end.solution.error is None
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.support.chaos import ChaosBackend
-from tests.support.runs import Clock, check_books, make_run, searched, solve, solved
+from tests.support.runs import Clock, check_books, make_run, solve, solve_and_show, solve_runs
 from tts.backends.base import CAPABILITIES
 from tts.backends.function import FunctionBackend
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
@@ -148,7 +148,7 @@ class StrategyContract:
             fail = (0.0, 0.3)[(index + turn) % 2]
             chaos = ChaosBackend(self.backend(), seed=3, fail=fail, rates=RATES)
             budget = Budget(**{unit: limit})  # type: ignore[arg-type]
-            end = searched(
+            end = solve_and_show(
                 make_run(PROBLEMS[0], budget, self.plan() | SELECTIONS.get("weighted")(), chaos, verifiers=verified())
             )
             if isinstance(end.solution, ConfigError):  # a budget that its thoughts alone would use up
@@ -165,7 +165,7 @@ class StrategyContract:
         run = make_run(
             PROBLEMS[0], Budget(seconds=limit), self.plan(), self.backend(), verifiers=verified(), clock=Clock(tick=1.0)
         )
-        end = searched(run)
+        end = solve_and_show(run)
         check_books(end.search)
         assert sum(call.usage.seconds for call in end.search.account.ledger.calls[:-1]) < limit
         assert end.solution.remaining["seconds"] >= 0
@@ -192,7 +192,7 @@ class StrategyContract:
         drawn: list[list[str]] = []
         for looks in self.looks:
             clock, budget = Clock(tick=1e-3), Budget(seconds=looks / 1000)
-            end = searched(
+            end = solve_and_show(
                 make_run(PROBLEMS[0], budget, self.unsized, self.backend(), verifiers=verified(), clock=clock)
             )
             assert end.solution.answer is not None
@@ -235,7 +235,7 @@ class StrategyContract:
         for turn in itertools.count() if self.steady else range(0, 80, 2):
             chaos = ChaosBackend(self.backend(), seed=1, slow=9)
             run = make_run(PROBLEMS[0], Budget(samples=8), self.plan(), chaos, verifiers=verified())
-            end = asyncio.run(solved([run], [turn]))[0]
+            end = asyncio.run(solve_runs([run], [turn]))[0]
             if end.search is None:
                 continue  # cancelled before it began
             solution = end.solution
@@ -283,7 +283,7 @@ class StrategyContract:
 
     def test_it_works_with_every_selection_and_stop_rule(self, selection: str, stop: str) -> None:
         plan = self.plan() | STOP_RULES.get(stop)() | SELECTIONS.get(selection)()
-        end = searched(
+        end = solve_and_show(
             make_run(PROBLEMS[0], 3000, plan, self.backend(), verifiers={"main": ComparingVerifier(error=0.1)})
         )
         solution = end.solution

@@ -9,7 +9,7 @@ from tests.contracts.test_strategies import CONTRACTS
 from tests.support.chaos import ChaosBackend
 from tests.support.odd import OddBackend, OddVerifier
 from tests.support.revising import revising  # noqa: F401 - a fixture
-from tests.support.runs import check_books, make_run, searched, solve
+from tests.support.runs import check_books, make_run, solve, solve_and_show
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.errors import VerifierError
@@ -46,7 +46,7 @@ def test_a_budget_of_one_sample_is_one_plain_sample(contract: type[StrategyContr
 def test_it_ends_where_steps_are_empty_repeat_the_prompt_or_never_end(
     contract: type[StrategyContract], step: str
 ) -> None:
-    end = searched(
+    end = solve_and_show(
         make_run(PROBLEM, Budget(samples=60), plan_of(contract), OddBackend(step), verifiers={"main": OddVerifier("")})
     )
     assert end.solution.error is None
@@ -61,7 +61,7 @@ def test_a_verifier_that_breaks_its_contract_is_the_error_of_a_solution_that_kee
     contract: type[StrategyContract], fault: str
 ) -> None:
     for after in (0, 2):
-        end = searched(
+        end = solve_and_show(
             make_run(
                 PROBLEM, 1500, plan_of(contract), contract().backend(), verifiers={"main": OddVerifier(fault, after)}
             )
@@ -79,7 +79,7 @@ def test_a_verifier_that_breaks_its_contract_is_the_error_of_a_solution_that_kee
 
 @EACH
 def test_unknown_scores_stop_nothing(contract: type[StrategyContract]) -> None:
-    end = searched(
+    end = solve_and_show(
         make_run(
             PROBLEM, 1500, plan_of(contract), backend_that_answers(contract), verifiers={"main": OddVerifier("nan")}
         )
@@ -99,7 +99,7 @@ def test_a_backend_that_fails_once_in_ten_calls_costs_rows_not_answers(
         if failed and seed >= enough:
             break
         chaos = ChaosBackend(backend_that_answers(contract), seed=seed, fail=0.1)
-        end = searched(make_run(PROBLEM, 3000, plan_of(contract), chaos, verifiers=verified(), seed=seed))
+        end = solve_and_show(make_run(PROBLEM, 3000, plan_of(contract), chaos, verifiers=verified(), seed=seed))
         failed += sum(end.solution.failures.values())
         assert end.solution.failures == {kind: count for kind, count in end.search.rows.failures.items() if count}
         if contract.width:
@@ -111,7 +111,7 @@ def test_a_backend_that_fails_once_in_ten_calls_costs_rows_not_answers(
 
 @EACH
 def test_where_every_row_fails_it_says_so(contract: type[StrategyContract]) -> None:
-    end = searched(
+    end = solve_and_show(
         make_run(
             PROBLEM, 3000, plan_of(contract), ChaosBackend(contract().backend(), seed=0, fail=1.0), verifiers=verified()
         )
@@ -127,7 +127,7 @@ def test_where_every_row_fails_it_says_so(contract: type[StrategyContract]) -> N
 def test_a_width_of_which_the_budget_cannot_pay_one_step_is_a_smaller_width(
     contract: type[StrategyContract], limit: int
 ) -> None:
-    end = searched(
+    end = solve_and_show(
         make_run(PROBLEMS[0], limit, plan_of(contract), backend_that_answers(contract), verifiers=verified())
     )
     assert end.solution.error is None

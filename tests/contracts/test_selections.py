@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.contracts.walk import classes_with
-from tests.support.candidates import ScoredSearch, candidates, reordered
+from tests.support.candidates import ScoredSearch, candidates, reorder
 from tests.support.repeats import repeats
 from tts.search.needs import needs_of
 from tts.search.parts import SELECTIONS, Selected, Selection
@@ -88,7 +88,7 @@ def test_the_order_of_candidates_decides_nothing_but_ties(
     expected = select(selection, of)
     rng = np.random.Generator(np.random.Philox(1))
     for _ in range(orders):
-        again = reordered(of, rng.permutation(len(of)).tolist())
+        again = reorder(of, rng.permutation(len(of)).tolist())
         selected = select(selection, again, [REWARDS[c.answer] for c in again])
         check_selected(selected, again)
         assert selected.answers[0] == expected.answers[0]

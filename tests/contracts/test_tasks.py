@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tts.tasks
-from tests.support.runs import make_run, searched
+from tests.support.runs import make_run, solve_and_show
 from tts.backends.function import Answer, FunctionBackend
 from tts.errors import ConfigError
 from tts.search.ends import STEP
@@ -105,7 +105,7 @@ def test_split_gives_the_pieces_that_expanding_step_by_step_makes(task: Any, tex
     backend = FunctionBackend(
         lambda ask: Answer(text[len(ask.text) :], tokens=max(1, len(text) - len(ask.text)), finished=True)
     )
-    end = searched(make_run(ASKED.get(task.name, "What is 1 + 1?"), 10**6, walk, backend, task=task.name))
+    end = solve_and_show(make_run(ASKED.get(task.name, "What is 1 + 1?"), 10**6, walk, backend, task=task.name))
     assert end.solution.error is None
     assert text.startswith(walk.whole)
     assert [piece for piece in walk.pieces if piece] == task.split(walk.whole)

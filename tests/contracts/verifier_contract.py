@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 from tests.support.chaos import ChaosBackend
-from tests.support.runs import check_books, make_run, searched
+from tests.support.runs import check_books, make_run, solve_and_show
 from tts.backends.base import CAPABILITIES, Backend, Counters
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
@@ -93,7 +93,7 @@ class VerifierContract:
             verifiers={"main": self.make()},
             allow_oracle=True,
         )
-        end = searched(run)
+        end = solve_and_show(run)
         if isinstance(end.solution, BaseException):
             raise end.solution
         if end.solution.error is not None:

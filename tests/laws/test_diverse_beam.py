@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tests.support.runs import Solved, check_books, make_run, searched
+from tests.support.runs import Solved, check_books, make_run, solve_and_show
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.search.strategies.guided.diverse_beam import path_logprob
@@ -16,7 +16,9 @@ PROBLEM = "10 - 7 + 5 - 4"
 
 
 def run(plan: str, seed: int = 0, accuracy: float = 0.6) -> Solved:
-    end = searched(make_run(PROBLEM, Budget(samples=4000), plan, ToyBackend(ToyLanguage(accuracy=accuracy)), seed=seed))
+    end = solve_and_show(
+        make_run(PROBLEM, Budget(samples=4000), plan, ToyBackend(ToyLanguage(accuracy=accuracy)), seed=seed)
+    )
     assert end.search is not None
     assert end.solution.error is None
     check_books(end.search)

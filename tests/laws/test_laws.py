@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from tests.support.repeats import repeats
-from tests.support.runs import make_run, solve, solved
+from tests.support.runs import make_run, solve, solve_runs
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.randomness import child_stream, root_stream, uniform, uniforms
@@ -41,7 +41,7 @@ def solve_all(
     runs = [
         make_run(Problem(text, id=f"p{i}"), Budget(samples=samples), plan, backend, **more) for i in range(problems)
     ]
-    return [end.solution for end in asyncio.run(solved(runs))]
+    return [end.solution for end in asyncio.run(solve_runs(runs))]
 
 
 # Choosing -------------------------------------------------------------------------------------------------------------

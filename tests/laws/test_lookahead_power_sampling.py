@@ -12,7 +12,7 @@ import pytest
 
 from tests.search.strategies.samples.test_power_sampling import TEXTS, after, apart, powered, tempered
 from tests.support.letters import Letters, mass
-from tests.support.runs import check_books, make_run, searched
+from tests.support.runs import check_books, make_run, solve_and_show
 from tts.budget.budget import Budget
 from tts.search.strategies.samples.lookahead_power_sampling import choice_law
 
@@ -63,7 +63,7 @@ def test_the_jackknife_takes_bias_away() -> None:
 def distance(branching: int, alpha: float = 3.0, count: int = 250) -> float:
     """Return how far the law of its texts is from p^alpha, in total variation, with the noise of a sample in it."""
     plan = f"lookahead_power_sampling(n={count}, alpha={alpha}, block=1, branching={branching}, rollouts=4, horizon=5)"
-    end = searched(make_run("write", Budget(samples=10**6), plan, Letters(after)))
+    end = solve_and_show(make_run("write", Budget(samples=10**6), plan, Letters(after)))
     assert end.solution.error is None
     assert end.search is not None
     check_books(end.search)
@@ -80,7 +80,7 @@ def test_more_candidates_bring_its_law_from_the_tempered_one_to_the_power() -> N
 
 def test_continuations_are_charged_and_dropped() -> None:
     plan = "lookahead_power_sampling(n=2, block=2, branching=3, rollouts=2)"
-    end = searched(make_run("write", Budget(samples=10**4), plan, Letters(after)))
+    end = solve_and_show(make_run("write", Budget(samples=10**4), plan, Letters(after)))
     assert end.search is not None
     written = sum(call.usage.generated_tokens for call in end.search.account.ledger.calls)
     assert end.solution.usage.generated_tokens == written

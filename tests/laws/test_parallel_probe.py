@@ -12,7 +12,7 @@ import pytest
 
 import tts
 from tests.support.repeats import repeats
-from tests.support.runs import Solved, check_books, make_run, searched
+from tests.support.runs import Solved, check_books, make_run, solve_and_show
 from tts.backends.base import RowSet, Sample, SampleRequest
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
@@ -24,7 +24,7 @@ def run(plan: str, seed: int = 0, language: ToyLanguage | None = None, budget: B
     made = make_run(
         PROBLEM, budget or Budget(samples=4000), plan, ToyBackend(language or ToyLanguage(accuracy=0.7)), seed=seed
     )
-    end = searched(made)
+    end = solve_and_show(made)
     assert end.search is not None
     assert end.solution.error is None
     check_books(end.search)
@@ -105,7 +105,7 @@ def test_it_decides_as_the_authors_controller_on_the_same_answers(
         f"least={least}, "
         r"cue='\nA: ', tokens=4)"
     )
-    end = searched(make_run("1 + 1", Budget(samples=1000), plan, backend))
+    end = solve_and_show(make_run("1 + 1", Budget(samples=1000), plan, backend))
     found = end.solution
     assert found.error is None
     assert max(c.trajectory.full_text.count(".") for c in found.candidates) == period - 1

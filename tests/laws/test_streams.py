@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.chaos import ChaosBackend
 from tests.support.programs import PROBLEMS, Program
-from tests.support.runs import make_run, solve, solved
+from tests.support.runs import make_run, solve, solve_runs
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.search.ends import END, STEP, Tokens, Until
@@ -128,7 +128,7 @@ def runs_on(backend: Any, plan: Any, seed: int = 0, problems: Sequence[str] = PR
 def traces(backend: Any, plan: Any, order: Sequence[int] = range(len(PROBLEMS))) -> dict[str, Any]:
     """Solve all problems at once, submitted in an order; return the canonical trace of each."""
     runs = runs_on(backend, plan)
-    ends = asyncio.run(solved([runs[i] for i in order]))
+    ends = asyncio.run(solve_runs([runs[i] for i in order]))
     return {end.solution.trace.problem: end.solution.trace.canonical() for end in ends}
 
 
@@ -154,7 +154,7 @@ def test_another_seed_gives_another_trace(plan: Any) -> None:
     first, second = (
         [
             end.solution.trace.canonical()["nodes"]
-            for end in asyncio.run(solved(runs_on(ToyBackend(LANGUAGE), plan, seed)))
+            for end in asyncio.run(solve_runs(runs_on(ToyBackend(LANGUAGE), plan, seed)))
         ]
         for seed in (0, 1)
     )

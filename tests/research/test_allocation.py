@@ -9,7 +9,7 @@ pytest.importorskip("research.allocation.pair", reason="research is no part of t
 
 from research.allocation import countdown, lured
 from research.allocation.pair import divisions
-from research.allocation.pair.measuring import at_cost
+from research.allocation.pair.measuring import interpolate_shares
 from tests.experiments.pools import written
 from tts.experiments.analysis.curves import Curve, accuracies
 
@@ -36,10 +36,10 @@ def test_who_knows_more_divides_better_at_the_same_cost():
     _, first, second = divisions.halves(pools(), None)
     halves = first, second
     found = {
-        "uniform": divisions.tried(halves, lambda half, _: np.full(len(half.rate), 2)),
-        "random": divisions.tried(halves, divisions.at_random_by(2)),
-        "bins": divisions.tried(halves, divisions.binned(2, predicted=False)),
-        "oracle": divisions.tried(halves, divisions.knowing(2)),
+        "uniform": divisions.measure_division(halves, lambda half, _: np.full(len(half.rate), 2)),
+        "random": divisions.measure_division(halves, divisions.random_division(2)),
+        "bins": divisions.measure_division(halves, divisions.binned_division(2, predicted=False)),
+        "oracle": divisions.measure_division(halves, divisions.oracle_division(2)),
     }
     assert all(found[name][1] <= 20 + 1e-9 for name in ("uniform", "random", "oracle"))
     means = {name: right.mean() for name, (right, _) in found.items()}
@@ -67,9 +67,9 @@ def test_a_curve_is_read_between_its_points_and_not_beyond_them():
         problems=["a", "b"],
         seeds=[0],
     )
-    assert at_cost(curve, 20.0).tolist() == pytest.approx([0.5, 0.25])
-    assert at_cost(curve, 5.0).tolist() == [0.0, 0.0]
-    assert at_cost(curve, 99.0).tolist() == [1.0, 0.5]
+    assert interpolate_shares(curve, 20.0).tolist() == pytest.approx([0.5, 0.25])
+    assert interpolate_shares(curve, 5.0).tolist() == [0.0, 0.0]
+    assert interpolate_shares(curve, 99.0).tolist() == [1.0, 0.5]
 
 
 @pytest.mark.parametrize(("law", "lure"), [("half .9, half .15", 0.6), ("Beta(.3, 2)", 0.6), ("Beta(.5, .5)", 0.6)])

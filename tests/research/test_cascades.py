@@ -11,17 +11,17 @@ import pytest
 
 pytest.importorskip("research", reason="research is no part of the wheel")
 
-from research.allocation.cascades import Asked, Chosen, cascaded, choose, hindsight
+from research.allocation.cascades import Asked, Chosen, choose, hindsight_accuracy, replay_cascade
 
 CHEAP = Asked(np.array([True, False, True, False]), np.array([1.0, 0.5, 0.5, 1.0]), np.full(4, 1.0))
 DEAR = Asked(np.array([True, True, True, False]), np.ones(4), np.full(4, 10.0))
 
 
 def test_a_cascade_pays_every_model_that_it_asks() -> None:
-    right, cost = cascaded([CHEAP, DEAR], [1.0])
+    right, cost = replay_cascade([CHEAP, DEAR], [1.0])
     assert right.tolist() == [True, True, True, False]
     assert cost.tolist() == [1, 11, 11, 1]
-    right, cost = cascaded([CHEAP, DEAR], [0.5])
+    right, cost = replay_cascade([CHEAP, DEAR], [0.5])
     assert (right.tolist(), cost.tolist()) == (CHEAP.right.tolist(), [1, 1, 1, 1])
 
 
@@ -35,9 +35,9 @@ def test_the_best_cascade_within_a_limit_is_chosen() -> None:
 
 
 def test_hindsight_asks_the_cheapest_model_that_is_right() -> None:
-    assert math.isnan(hindsight([CHEAP, DEAR], 0.5))
-    assert hindsight([CHEAP, DEAR], 1.0) == 0.5
-    assert hindsight([CHEAP, DEAR], 1 + 9 / 4) == 0.75, (
+    assert math.isnan(hindsight_accuracy([CHEAP, DEAR], 0.5))
+    assert hindsight_accuracy([CHEAP, DEAR], 1.0) == 0.5
+    assert hindsight_accuracy([CHEAP, DEAR], 1 + 9 / 4) == 0.75, (
         "one problem is asked of the dear model in the cheap one's place"
     )
-    assert hindsight([CHEAP, DEAR], 99.0) == 0.75, "one no model solves"
+    assert hindsight_accuracy([CHEAP, DEAR], 99.0) == 0.75, "one no model solves"

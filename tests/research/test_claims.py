@@ -17,7 +17,7 @@ from research.claims import plans, self_evaluation
 from research.claims.claims import FAILS, HOLDS, UNSEEN, Claim, claims
 from research.claims.measuring import Choices, Measured
 from research.claims.reasons import reasons
-from research.claims.testing import corrected, difference, figure_of
+from research.claims.testing import correct, difference, figure_of
 from tts.experiments.analysis.comparing import gain
 from tts.experiments.analysis.curves import Curve, accuracies
 from tts.search.plan import parse
@@ -136,13 +136,13 @@ def test_what_self_evaluation_keeps_is_read_from_its_file(tmp_path: Path) -> Non
 
 def test_runs_stop_at_the_threshold_in_the_order_of_a_ring() -> None:
     scores, right = np.array([0.1, 0.9, 0.3, 0.2]), np.array([0.0, 1.0, 0.0, 1.0])
-    shares, drawn = self_evaluation.stopped(scores, right, 0.8)
+    shares, drawn = self_evaluation.replay_stops(scores, right, 0.8)
     assert (shares, drawn) == (1.0, (2 + 1 + 4 + 3) / 4)
-    assert self_evaluation.stopped(scores, right, 0.0) == (0.5, 1.0)
-    assert self_evaluation.stopped(scores, right, 1.0) == (1.0, 4.0)
-    least = self_evaluation.chosen([(scores, right)])
+    assert self_evaluation.replay_stops(scores, right, 0.0) == (0.5, 1.0)
+    assert self_evaluation.replay_stops(scores, right, 1.0) == (1.0, 4.0)
+    least = self_evaluation.choose_threshold([(scores, right)])
     # the sample scored 0.1 is the only one that does not end a run
-    assert self_evaluation.stopped(scores, right, least)[1] == 1.25
+    assert self_evaluation.replay_stops(scores, right, least)[1] == 1.25
 
 
 def test_p_values_are_one_sided_and_corrected_over_all_claims() -> None:
@@ -150,7 +150,7 @@ def test_p_values_are_one_sided_and_corrected_over_all_claims() -> None:
     up, down = difference("up", better, np.zeros(100), 10.0), difference("down", np.zeros(100), better, 10.0)
     assert up.p < 0.001
     assert down.p > 0.999
-    ((first, second), (third,)) = corrected([[up, down], [up]])
+    ((first, second), (third,)) = correct([[up, down], [up]])
     assert first.corrected == pytest.approx(3 * up.p)
     assert first.holds
     assert not second.holds
@@ -163,7 +163,7 @@ def test_every_plan_is_one_and_ets_differs_from_rebase_in_its_charge_alone() -> 
     tried = [*plans.SAMPLED.values(), *(plan for grid in plans.GRIDS.values() for plan in grid)]
     for plan in (*tried, *(ets for rebase in plans.GRIDS["rebase"] for ets in plans.ets_grid(rebase))):
         assert parse(plan).strategy is not None
-        assert parse(plans.ruled(plan)).selection is not None
+        assert parse(plans.add_rules(plan)).selection is not None
     assert (
         plans.ets_grid("rebase(n=8, balance_temperature=0.2) | weighted")[1]
         == "ets(n=8, balance_temperature=0.2, charge=1) | weighted"

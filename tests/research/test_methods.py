@@ -16,8 +16,8 @@ pytest.importorskip("research.methods", reason="research is no part of the wheel
 
 from research.methods import choosing, plans, running, writing
 from research.methods.choosing import Choices, Level, Tried
-from research.methods.claims import FAILS, HOLDS, HOLDS_IN_THE_MEAN, UNSEEN, Claim, claims, reached
-from research.methods.measuring import Measured, Names, Row, _compared
+from research.methods.claims import FAILS, HOLDS, HOLDS_IN_THE_MEAN, UNSEEN, Claim, claims, judge_factor
+from research.methods.measuring import Measured, Names, Row, _add_differences
 from tts.experiments.analysis.curves import Curve, accuracies, curves_of
 from tts.experiments.study.record import Cell, Result
 from tts.search.plan import parse
@@ -87,7 +87,7 @@ def measured(solved: Mapping[str, Sequence[float]], kept: Mapping[str, float], c
         for name, tokens in kept.items()
         for size in plans.BUDGETS
     }
-    return Measured(rows=_compared(rows, curves), curves=curves, kept=live, problems=PROBLEMS, seeds=1)
+    return Measured(rows=_add_differences(rows, curves), curves=curves, kept=live, problems=PROBLEMS, seeds=1)
 
 
 def verdicts(of: Measured) -> list[str]:
@@ -130,8 +130,8 @@ def test_every_plan_of_the_grids_is_one_and_every_method_has_a_panel() -> None:
 
 def test_a_plan_is_found_by_its_canonical_text() -> None:
     named = {"a_star | best": 0, "a_star(branching=2) | best": 1}
-    assert choosing.canonical("a_star(branching=4, edge_cost='drop')", named) == "a_star | best"
-    assert choosing.canonical("a_star(branching=2)", named) == "a_star(branching=2) | best"
+    assert choosing.canonical_name("a_star(branching=4, edge_cost='drop')", named) == "a_star | best"
+    assert choosing.canonical_name("a_star(branching=2)", named) == "a_star(branching=2) | best"
     names = Names({"beam | best": "beam", "a_star(branching=2)": "a_star"})
     assert [names[name] for name in ("a_star(branching=2) | best", "beam | best")] == ["a_star", "beam"]
 
@@ -146,7 +146,7 @@ def test_a_plan_is_found_by_its_canonical_text() -> None:
     ],
 )
 def test_a_factor_is_reached_by_its_interval_or_in_the_mean(found: Estimate | None, verdict: str) -> None:
-    assert reached(3.0, found) == verdict
+    assert judge_factor(3.0, found) == verdict
 
 
 def test_claims_hold_where_the_figures_say_so() -> None:
@@ -174,20 +174,20 @@ def test_claims_hold_where_the_figures_say_so() -> None:
 def test_differences_are_to_the_better_baseline_at_the_same_budget_and_corrected_over_all_methods() -> None:
     better = {"best_of_n": [0.3, 0.35, 0.4, 0.3, 0.2], "best_of_n, best": [0.1, 0.2, 0.3, 0.45, 0.5]}
     made = measured({"beam": [0.3, 0.35, 0.4, 0.45, 0.6], "weighted": [0.2] * 6, **better}, {}, {})
-    beam = made.of("beam")
+    beam = made.rows_of("beam")
     assert [round(row.difference.mean.value, 9) for row in beam if row.difference] == [0, 0, 0, 0, 0.1]
     assert beam[-1].difference is not None
     every = [row for row in made.rows if row.difference is not None]
     smaller = sum(row.difference.p < beam[-1].difference.p for row in every if row.difference is not None)
     assert beam[-1].p >= (len(every) - smaller) * beam[-1].difference.p - 1e-12
-    assert [round(row.difference.mean.value, 9) for row in made.of("best_of_n") if row.difference] == [
+    assert [round(row.difference.mean.value, 9) for row in made.rows_of("best_of_n") if row.difference] == [
         0.1,
         0.15,
         0.2,
         0.1,
         0.0,
     ]
-    assert all(row.difference is None for row in made.of("weighted"))
+    assert all(row.difference is None for row in made.rows_of("weighted"))
 
 
 def test_the_page_says_what_was_measured(tmp_path: Path) -> None:

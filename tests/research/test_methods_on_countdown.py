@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("research.methods", reason="research is no part of the wheel")
 
-from research.methods.countdown import METHODS, Reachable, Row, figure, main, page, read_page
+from research.methods.countdown import METHODS, Reachable, Row, draw_figure, main, page, read_page
 from research.pocket.evaluate.problems import Cell
 from research.pocket.gates.drawing import draw_problems
 from tts import tasks
@@ -38,12 +38,12 @@ def test_verdicts_are_exact_and_flipped_as_often_as_they_should() -> None:
     assert scores(Reachable(), RIGHT) == 1.0
     assert scores(Reachable(), LOST) == 0.0
     judged = [
-        Reachable(error=0.3, seed=seed).judged(PROBLEM, _asked(), tasks.get("countdown").split(RIGHT))
+        Reachable(error=0.3, seed=seed).judge_lines(PROBLEM, _asked(), tasks.get("countdown").split(RIGHT))
         for seed in range(400)
     ]
     assert set(np.ravel(judged)) == {0.3, 0.7}
     assert np.mean(np.array(judged) == 0.3) == pytest.approx(0.3, abs=0.05)
-    again = Reachable(error=0.3, seed=7).judged(PROBLEM, _asked(), ["3 * 4 = 12\n"])
+    again = Reachable(error=0.3, seed=7).judge_lines(PROBLEM, _asked(), ["3 * 4 = 12\n"])
     assert again == judged[7][:1]
     with pytest.raises(ConfigError, match=r"error is 0\.6, but must be a number between 0 and 0.5"):
         Reachable(error=0.6)
@@ -91,11 +91,11 @@ def test_the_figure_has_a_panel_for_each_verifier(tmp_path: Path) -> None:
         for method in ("majority", "beam")
         for share, flops in ((0.0, 5e8), (1.0, 9e8))
     ]
-    figure(made, items, 1, tmp_path / "found.svg")
+    draw_figure(made, items, 1, tmp_path / "found.svg")
     drawn = (tmp_path / "found.svg").read_text()
     assert "<svg" in drawn
     with pytest.raises(ConfigError, match="must end in"):
-        figure(made, items, 1, tmp_path / "found.txt")
+        draw_figure(made, items, 1, tmp_path / "found.txt")
 
 
 CLAIMS = Path(__file__).parents[2] / "docs" / "results" / "claims.md"
@@ -112,7 +112,7 @@ def test_the_stored_study_of_the_demo_s_figure_tells_a_search_from_votes_by_its_
     assert last["best_of_n"].high < last["rebase"].low
     items = draw_problems(Cell("countdown", 4), "test", 2)
     made = [Row("learnt", name, 62, Estimate(0.5, 0.1, 0.9, num=2), 60.0, 4e8, (0.0, 1.0)) for name in methods]
-    figure(made, items, 1, tmp_path / "demo.svg", stored)
+    draw_figure(made, items, 1, tmp_path / "demo.svg", stored)
     drawn = (tmp_path / "demo.svg").read_text()
     for words in ("this run (2 problems)", "stored study, 3 seeds (300 problems)", "95 % intervals"):
         assert words in drawn

@@ -63,7 +63,7 @@ def test_the_published_figures_of_the_process_model_are_met_the_source_s_way() -
 @has_pools
 def test_auto_draws_the_recorded_samples_and_reaches_what_the_vote_reaches() -> None:
     pool = pools.pool("qwen25math")
-    (alone, _), (total, mean) = page.allocated(pool, 8, 2), page.allocated(pool, 2, 16, shared=True)
+    (alone, _), (total, mean) = page.replay_auto(pool, 8, 2), page.replay_auto(pool, 2, 16, shared=True)
     # as through a function model that hands out the samples
     assert (alone.accuracy.value, alone.samples) == (0.93, 4.4)
     assert (total.accuracy.value, total.samples) == (0.93, 2.0)
@@ -103,7 +103,7 @@ def test_agreement_is_the_plain_way() -> None:
     # groups: 110 of two programs and weight 4, 101 of one and weight 5, 000 of one and 0; sqrt(2) * 4 > 5
     assert found == {"CodeT": 0.5, "most tests": 0.0, "largest group": 0.5}
     assert programs.agreement([3, 1, 2], told, [0])["CodeT"] == 1.0
-    (alone,) = programs.agreement_at([3, 1, 2], told, [1], 4000, np.random.default_rng(0))
+    (alone,) = programs.mean_agreement([3, 1, 2], told, [1], 4000, np.random.default_rng(0))
     assert alone["CodeT"] == pytest.approx(0.25, abs=0.03)
 
 
@@ -113,7 +113,7 @@ def test_the_replayed_selection_is_the_agreement_of_the_page() -> None:
     passed, right = kinds[rng.integers(0, 4, 12)], rng.random(12) < 0.5
     weights, sizes = [3, 1, 2], [1, 2, 4, 8, 12]
     told = [programs.Verdict(bool(r), "".join(map(str, row))) for r, row in zip(right, passed, strict=True)]
-    expected = [one["CodeT"] for one in programs.agreement_at(weights, told, sizes, 4000, rng)]
+    expected = [one["CodeT"] for one in programs.mean_agreement(weights, told, sizes, 4000, rng)]
     outcomes = np.repeat(passed, weights, axis=1).tolist()  # a test as often as it was written
     row = {
         "problem": "p",

@@ -21,7 +21,7 @@ has_pools = pytest.mark.skipif(
 
 @has_pools
 def test_the_command_writes_a_row_for_each_level_and_kind() -> None:
-    lines = list(risk.written(["qwen25math"], times=5, problems=150))
+    lines = list(risk.page_lines(["qwen25math"], times=5, problems=150))
     rows = [line for line in lines if line.startswith("| 0")]
     assert len(rows) == 3 * len(risk.LEVELS)
     assert all(line.count("|") == 6 for line in rows)

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("research", reason="research is no part of the wheel")
 
-from research.methods.splits import Solved, accuracy, best, grid, law, page, solutions
+from research.methods.splits import Solved, accuracy, best_votes, grid, law, page, solutions
 
 POOL = Solved(np.array([0, 1, 1, -1]), np.array([True, False, False, False]), np.array([0.9, 0.2, math.nan, 0.5]))
 
@@ -62,10 +62,10 @@ def test_the_law_goes_through_the_best_splits() -> None:
     for total, top in ((4, 2), (16, 4), (64, 8)):
         for v in (0, 2, 4, 8):
             found[total, v] = np.array([0.9 if v == top else 0.5, 0.7])
-    assert [best(found, total) for total in (4, 16, 64)] == [2, 4, 8]
+    assert [best_votes(found, total) for total in (4, 16, 64)] == [2, 4, 8]
     assert law(found) == pytest.approx((1.0, 0.5))
     flat = {key: np.array([0.5, 0.5]) for key in found}
-    assert best(flat, 16) == 0
+    assert best_votes(flat, 16) == 0
     assert law(flat) == (0.0, 0.0)
     text = "\n".join(page(found, 0.25, "", "Two problems."))
     assert "`self_verification(law=[1.00, 0.50])`" in text

@@ -17,7 +17,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 def study() -> StudyConfig:
-    return running.asked(
+    return running.make_study(
         "stamped", {"split": "test", "limit": 1}, ["single"], {"samples": [1]}, seeds=1, verifier="none"
     )
 
@@ -35,7 +35,7 @@ def test_a_page_says_by_what_it_was_made(monkeypatch: pytest.MonkeyPatch) -> Non
             stamps, "_git", lambda *asked, status=status: status if asked[0] == "status" else git(*asked)
         )
         assert (
-            stamps.made_by("python -m x", "; more")
+            stamps.stamp_line("python -m x", "; more")
             == f"Made by `python -m x`; more (result version {RESULT_VERSION}, {shown})."
         )
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from research.methods import thresholds
-from research.methods.thresholds import LURES, drawn
+from research.methods.thresholds import LURES, draw_samples
 from tests.support.candidates import ScoredSearch, candidates
 from tts.search.selections.best_of_majority import BestOfMajority, least_share
 
@@ -31,7 +31,9 @@ def test_the_default_is_near_the_best_share_and_gains_by_more_samples_where_righ
     for size in (64, 256):
         by_share, mine = dict.fromkeys(SHARES, 0.0), 0.0
         for problem, lure in itertools.product(range(60), LURES):
-            answers, scores = drawn(problem, size, lure, np.random.default_rng([problem, size, round(1000 * lure)]))
+            answers, scores = draw_samples(
+                problem, size, lure, np.random.default_rng([problem, size, round(1000 * lure)])
+            )
             of = candidates([f"{one}" for one in answers.tolist()])
             selected = asyncio.run(BestOfMajority().select(of, ScoredSearch(scores.tolist(), of)))  # type: ignore[arg-type]
             mine += (selected.answers == ("0",)) / 180

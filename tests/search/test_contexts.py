@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 import tts
-from tests.support.runs import check_books, make_run, searched
+from tests.support.runs import check_books, make_run, solve_and_show
 from tts.backends.toy.backend import ToyBackend
 from tts.backends.toy.language import ToyLanguage
 from tts.types import Candidate
@@ -39,7 +39,7 @@ class Mixed(tts.Strategy):
 @pytest.mark.parametrize("until", [tts.STEP, tts.END, tts.Tokens(3)])
 def test_a_path_longer_than_the_context_of_the_model_that_goes_on_ends_there(until: object) -> None:
     strategy = Mixed(until)
-    end = searched(make_run(PROBLEM, 600, strategy, Short(), models={"draft": ToyBackend()}))
+    end = solve_and_show(make_run(PROBLEM, 600, strategy, Short(), models={"draft": ToyBackend()}))
     check_books(end.search)
     assert end.solution.error is None
     (before,), (long,), (after,) = strategy.made
@@ -55,7 +55,7 @@ def test_as_many_continuations_as_the_budget_pays_of_a_full_path_come_to_an_end(
             (long,) = (await search.expand([search.root], 1, tts.Tokens(24), model="draft"))[0]
             return await search.complete([long], None)
 
-    end = searched(make_run(PROBLEM, 600, Endless(), Short(), models={"draft": ToyBackend()}))
+    end = solve_and_show(make_run(PROBLEM, 600, Endless(), Short(), models={"draft": ToyBackend()}))
     assert (end.solution.stopped_by, end.solution.error) == ("nothing is spent any more", None)
 
 
@@ -66,6 +66,6 @@ def test_as_many_continuations_as_the_budget_pays_of_a_full_path_come_to_an_end(
 def test_forced_text_that_fills_the_context_ends_the_path(plan: str, context: int) -> None:
     backend = Short(ToyLanguage(thoughts=True))
     backend.context = context
-    end = searched(make_run("3 + 4 - 2", 300, plan, backend))
+    end = solve_and_show(make_run("3 + 4 - 2", 300, plan, backend))
     check_books(end.search)
     assert end.solution.error is None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.runs import make_run, searched
+from tests.support.runs import make_run, solve_and_show
 from tts.backends.base import Caps
 from tts.backends.toy.backend import ToyBackend
 from tts.errors import CapabilityError, ConfigError, TTSError
@@ -99,7 +99,7 @@ def test_the_nearest_is_of_the_same_family_where_one_can_run() -> None:
 
 def test_a_refusal_names_the_nearest_strategy_that_can_run() -> None:
     def refused(plan: str, backend: object, task: str = "arithmetic") -> TTSError:
-        end = searched(make_run("3 + 4", 100, plan, backend, task=task))  # type: ignore[arg-type]
+        end = solve_and_show(make_run("3 + 4", 100, plan, backend, task=task))  # type: ignore[arg-type]
         assert isinstance(end.solution, TTSError)
         return end.solution
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import tts
-from tests.support.runs import make_run, searched
+from tests.support.runs import make_run, solve_and_show
 from tts.backends.base import RowSet, Sample, SampleRequest, Sampling
 from tts.backends.function import Answer, Ask
 from tts.backends.toy.backend import ToyBackend
@@ -114,7 +114,7 @@ class Extends(Strategy):
 
 
 def test_texts_of_backends_strategies_and_verifiers_are_replaced() -> None:
-    end = searched(make_run("3 + 4", Budget(tokens=2000), Extends(), HalfBackend(), verifiers={"main": Asks()}))
+    end = solve_and_show(make_run("3 + 4", Budget(tokens=2000), Extends(), HalfBackend(), verifiers={"main": Asks()}))
     assert end.solution.error is None
     assert end.search is not None
     texts = [t.text for t in end.search.tree.nodes]

@@ -14,7 +14,7 @@ import pytest
 import tts
 from tests.search.strategies.community.test_compositions import Valuing, answered, near, solved, text_of
 from tests.support.repeats import repeats
-from tests.support.runs import check_books, make_run, searched
+from tests.support.runs import check_books, make_run, solve_and_show
 from tts.backends.function import Answer, FunctionBackend
 from tts.backends.toy.backend import ToyBackend
 from tts.budget.budget import Budget
@@ -101,7 +101,9 @@ def test_layers_that_read_leave_solutions_as_they_are_where_all_were_cut_short()
         context = 60
 
     model = Short(lambda ask: Answer("w ", tokens=min(10, ask.max_tokens), finished=False))
-    end = searched(make_run("3 + 4", Budget(samples=50), "archon(n=2, layers=['generate', 'verify', 'rank'])", model))
+    end = solve_and_show(
+        make_run("3 + 4", Budget(samples=50), "archon(n=2, layers=['generate', 'verify', 'rank'])", model)
+    )
     check_books(end.search)
     assert [c.trajectory.status for c in end.solution.candidates] == ["truncated"] * 2
     assert end.solution.usage.samples == 2, "nobody is asked about them"
@@ -175,7 +177,7 @@ def test_what_a_ranker_leaves_out_follows_in_order(reply: str, order: list[int])
 def evolved(plan: str, say: Say, fitness: Callable[[str], float], seed: int = 0) -> Any:
     model = FunctionBackend(lambda ask: say(text_of(ask), np.random.default_rng(ask.seed).random()))
     verifier = FunctionVerifier(lambda problem, text: fitness(text))
-    end = searched(
+    end = solve_and_show(
         make_run(
             "What is 3 + 4?", Budget(samples=10**3), plan, model, seed=seed, verifiers={"main": verifier}, task="math"
         )
@@ -235,7 +237,7 @@ def test_the_fittest_become_parents_and_wander_to_the_next_island() -> None:
     model = FunctionBackend(lambda ask: say(text_of(ask), 0.0), concurrency=1)
     verifier = FunctionVerifier(lambda problem, text: float(re.findall(r"boxed\{([.\d]+)\}", text)[-1]))
     plan = "mind_evolution(n=2, generations=2, islands=2, pressure=0.001, migrants=1, orphans=0)"
-    end = searched(
+    end = solve_and_show(
         make_run("What is 3 + 4?", Budget(samples=99), plan, model, verifiers={"main": verifier}, task="math")
     )
     assert [max(one) for one in shown] == [0.51] * 4, "on the second island the best of the first is the fittest"
@@ -288,7 +290,7 @@ def test_without_migration_islands_stay_apart() -> None:
     model = FunctionBackend(lambda ask: say(text_of(ask), 0.0), concurrency=1)
     verifier = FunctionVerifier(lambda problem, text: float(re.findall(r"boxed\{([.\d]+)\}", text)[-1]))
     plan = "mind_evolution(n=2, generations=2, islands=2, pressure=0.001, migrants=0, orphans=0)"
-    end = searched(
+    end = solve_and_show(
         make_run("What is 3 + 4?", Budget(samples=99), plan, model, verifiers={"main": verifier}, task="math")
     )
     made = [c.answer for c in sorted(end.solution.candidates, key=lambda c: c.index)]
@@ -310,7 +312,7 @@ def test_a_tree_with_true_values_is_right_as_often_as_the_exact_law_says(
     accuracy, right = 0.4, 0
     for seed in range(runs):
         plan = f"forest_of_thought(n=1, branching={branching}, corrections={corrections})"
-        end = searched(make_run("3 + 4 - 2", Budget(tokens=4000), plan, Valuing(accuracy), seed=seed))
+        end = solve_and_show(make_run("3 + 4 - 2", Budget(tokens=4000), plan, Valuing(accuracy), seed=seed))
         assert end.search is not None
         check_books(end.search)
         right += (end.solution.answer, end.solution.stopped_by) == ("5", "1 of 1 trees agree")
@@ -319,7 +321,7 @@ def test_a_tree_with_true_values_is_right_as_often_as_the_exact_law_says(
 
 def test_trees_are_grown_until_more_than_half_agree() -> None:
     for seed in range(6):
-        end = searched(
+        end = solve_and_show(
             make_run("3 + 4 - 2", Budget(tokens=9000), "forest_of_thought(n=5, branching=4)", Valuing(0.9), seed=seed)
         )
         assert (end.solution.answer, end.solution.stopped_by) == ("5", "3 of 5 trees agree")
@@ -368,7 +370,7 @@ def test_where_trees_do_not_agree_an_expert_chooses() -> None:
         answers: list[str | None] = []
         for reply in ("I take [1].", "Not [1], but [2].", "none"):
             backend = Expert(reply)
-            end = searched(
+            end = solve_and_show(
                 make_run("3 + 4 - 2", Budget(tokens=9000), "forest_of_thought(n=2, branching=1)", backend, seed=seed)
             )
             answers.append(end.solution.answer)

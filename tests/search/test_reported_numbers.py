@@ -13,7 +13,7 @@ import pytest
 import tts
 from tests.budget.test_spending import FORMS, PLAIN, judged
 from tests.support.revising import RevisingTask
-from tests.support.runs import check_books, make_run, searched
+from tests.support.runs import check_books, make_run, solve_and_show
 from tts.backends.function import FunctionBackend
 from tts.errors import TTSError
 from tts.verifiers.function import FunctionVerifier
@@ -46,7 +46,7 @@ def check_report(name: str, report: str, texts: str, limits: tts.Budget) -> None
 
     backend = FunctionBackend(write, concurrency=1)
     run = make_run("10 - 7 + 5", limits, FORMS.get(name, name), backend, verifiers={"main": FunctionVerifier(judged)})
-    end = searched(dataclasses.replace(run, task=RevisingTask()))
+    end = solve_and_show(dataclasses.replace(run, task=RevisingTask()))
     check_books(end.search)
     assert end.solution.error is None or isinstance(end.solution.error, TTSError), end.solution.error
 
@@ -66,6 +66,6 @@ def test_every_number_with_every_strategy(name: str, report: str, texts: str) ->
 
 def test_solutions_and_verifications_that_cost_nothing_come_to_an_end() -> None:
     run = make_run("10 - 7 + 5", 120, "self_verification", FunctionBackend(lambda _ask: tts.Answer("A: 5", tokens=0)))
-    end = searched(dataclasses.replace(run, task=RevisingTask()))
+    end = solve_and_show(dataclasses.replace(run, task=RevisingTask()))
     assert end.solution.stopped_by == "nothing is spent any more"
     assert end.solution.usage.samples < 1000

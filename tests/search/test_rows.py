@@ -10,7 +10,7 @@ import pytest
 
 import tts
 from tests.support.repeats import repeats
-from tests.support.runs import check_books, make_run, searched
+from tests.support.runs import check_books, make_run, solve_and_show
 from tts.backends.function import Answer, Ask, FunctionBackend
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
@@ -69,7 +69,7 @@ def test_under_a_budget_of_samples_a_cut_at_every_token_changes_nothing(plan: st
     cut.
     """
     ends = [
-        searched(
+        solve_and_show(
             make_run(problem, Budget(samples=6), plan, toy(), seed=2, verifiers={"main": ToyVerifier(error=0.1)}),
             portion,
         )
@@ -108,7 +108,7 @@ def test_a_row_of_one_run_is_a_prefix_of_that_row_in_another(problem: str) -> No
     rows: dict[int, list[tuple[str, bool]]] = {}
     for budget in (20, 60, 200, 800, Budget(samples=9), Budget(flops=300)):
         for plan in ("best_of_n", "best_of_n(n=3)", "best_of_n | unanimous(window=3)", "single"):
-            search = searched(make_run(problem, budget, plan, toy(), seed=4)).search
+            search = solve_and_show(make_run(problem, budget, plan, toy(), seed=4)).search
             children = [t for t in search.tree.nodes if t.parent is search.root]
             for j, t in enumerate(children):
                 rows.setdefault(j, []).append((t.text, t.status == "finished"))
@@ -125,7 +125,7 @@ def test_every_rule_stops_at_the_same_candidate_however_rows_are_cut(rule: str, 
     for seed in range(seeds):
         verifiers = {"main": ToyVerifier(error=0.1)}
         ends = [
-            searched(
+            solve_and_show(
                 make_run(
                     PROBLEMS[0],
                     Budget(samples=24),
@@ -161,7 +161,7 @@ def test_rows_that_wait_behind_a_stop_are_cancelled_and_have_no_vote() -> None:
             "w " * count + ("A: 4" if begun + count == length else ""), tokens=count, finished=begun + count == length
         )
 
-    end = searched(
+    end = solve_and_show(
         make_run("2 + 2", Budget(samples=12), "best_of_n | unanimous(window=4) | majority", FunctionBackend(write)), 5
     )
     usage = end.solution.usage
@@ -184,7 +184,10 @@ def test_tokens_go_into_solutions_that_end(medians: int, least: float) -> None:
     """Heavy-tailed lengths, and a task whose constant is a fraction of them; the bounds are the measured means less 3
     sigma.
     """
-    ends = [searched(make_run("2 + 2", 60 * medians, "best_of_n | majority", heavy(), seed=seed)) for seed in range(40)]
+    ends = [
+        solve_and_show(make_run("2 + 2", 60 * medians, "best_of_n | majority", heavy(), seed=seed))
+        for seed in range(40)
+    ]
     for end in ends:
         check_books(end.search)
     assert spent_well([end.solution for end in ends]) >= least
@@ -192,13 +195,13 @@ def test_tokens_go_into_solutions_that_end(medians: int, least: float) -> None:
 
 
 def test_a_fixed_number_that_cannot_be_paid_is_not_called_done() -> None:
-    solution = searched(make_run("2 + 2", 600, "best_of_n(n=64) | majority", heavy(), seed=1)).solution
+    solution = solve_and_show(make_run("2 + 2", 600, "best_of_n(n=64) | majority", heavy(), seed=1)).solution
     assert solution.stopped_by == "budget: tokens"
     assert any("of 64 samples came to their end" in line for line in solution.warnings)
 
 
 def test_what_no_budget_can_finish_is_said_with_its_length() -> None:
-    solution = searched(
+    solution = solve_and_show(
         make_run("2 + 2", 100, "best_of_n | majority", heavy(median=5000, spread=0.01), seed=1)
     ).solution
     assert solution.answer is None
@@ -213,7 +216,7 @@ def test_bare_text_is_never_continued_and_rows_are_granted_whole() -> None:
         asked.append(ask)
         return "w " * 20 + "A: 4"
 
-    solution = searched(make_run("2 + 2", 2000, "best_of_n | majority", FunctionBackend(write), seed=1)).solution
+    solution = solve_and_show(make_run("2 + 2", 2000, "best_of_n | majority", FunctionBackend(write), seed=1)).solution
     assert all(ask.text == "" for ask in asked)
     assert solution.answer == "4"
     assert all(not c.truncated for c in solution.candidates)
@@ -229,7 +232,7 @@ def test_a_continuation_that_fails_leaves_the_row_where_it_was() -> None:
         begun = len(ask.text.split())
         return Answer("w " * 3 + ("A: 4" if begun else ""), tokens=3, finished=bool(begun))
 
-    solution = searched(
+    solution = solve_and_show(
         make_run("2 + 2", Budget(samples=2), "best_of_n(n=2) | majority", FunctionBackend(write)), 3
     ).solution
     assert [c.trajectory.full_text for c in solution.candidates] == ["w w w w w w A: 4"] * 2
@@ -242,7 +245,7 @@ def test_three_failures_of_continuations_fail_a_row() -> None:
             raise OSError("gone")
         return Answer("w w w ", tokens=3, finished=False)
 
-    solution = searched(make_run("2 + 2", Budget(samples=1), "single", FunctionBackend(write)), 3).solution
+    solution = solve_and_show(make_run("2 + 2", Budget(samples=1), "single", FunctionBackend(write)), 3).solution
     assert solution.candidates == ()
     assert solution.failures["OSError"] >= 3
 
@@ -255,7 +258,7 @@ def test_the_embedded_pair_writes_and_scores_the_same_rows_however_they_are_cut(
     for portion in (1, 4, None):
         with tts.Solver("pocket", "process") as solver:
             run = solver.prepared("What is 12 + 7 * 3?", Budget(samples=8), strategy=plan, seed=1)
-            ends.append(searched(run, portion))
+            ends.append(solve_and_show(run, portion))
     for end in ends:
         check_books(end.search)
         for mine, uncut in zip(end.solution.candidates, ends[-1].solution.candidates, strict=True):

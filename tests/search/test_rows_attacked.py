@@ -13,7 +13,7 @@ import pytest
 
 import tts
 from tests.support.chaos import ChaosBackend
-from tests.support.runs import check_books, make_run, searched, solved
+from tests.support.runs import check_books, make_run, solve_and_show, solve_runs
 from tts.backends.function import Answer, Ask, FunctionBackend
 from tts.backends.toy.backend import ToyBackend
 from tts.budget.budget import Budget, Rates
@@ -61,7 +61,7 @@ def test_pieces_under_one_cap_and_rows_under_another_stay_within_every_limit() -
             await search.expand([piece], 1, END, max_tokens=8)
         await search.complete([search.root])
 
-    end = searched(make_run("2 + 2", 100, Plan(Does(run), None, None), words(lambda _: 500, asked)))
+    end = solve_and_show(make_run("2 + 2", 100, Plan(Does(run), None, None), words(lambda _: 500, asked)))
     check_books(end.search)
     assert min(asked) >= 1
     assert end.solution.usage.tokens <= 100
@@ -75,7 +75,9 @@ def test_the_last_of_a_fixed_number_may_use_all_that_is_left() -> None:
         def length(of: int, lengths: dict[int, int] = lengths, rng: np.random.Generator = rng) -> int:
             return lengths.setdefault(of, max(1, int(5 * np.exp(2 * rng.standard_normal()))))
 
-        solution = searched(make_run("2 + 2", 300, "best_of_n(n=6) | majority", words(length), seed=seed)).solution
+        solution = solve_and_show(
+            make_run("2 + 2", 300, "best_of_n(n=6) | majority", words(length), seed=seed)
+        ).solution
         if any(c.truncated for c in solution.candidates):
             assert solution.stopped_by == "budget: tokens" or any(
                 "were given up for others" in line for line in solution.warnings
@@ -115,7 +117,7 @@ async def _broken(length: Callable[[int], int], failure: Exception | None) -> An
 
     backend.sample = breaking  # type: ignore[method-assign]
     run = make_run("2 + 2", Budget(samples=8), "best_of_n(n=8) | majority", backend)
-    return (await solved([run], portion=20))[0]
+    return (await solve_runs([run], portion=20))[0]
 
 
 def test_a_row_that_three_continuations_fail_is_drawn_again() -> None:
@@ -129,7 +131,7 @@ def test_a_row_that_three_continuations_fail_is_drawn_again() -> None:
         begun = len(ask.text.split())
         return Answer("w " * 3 + ("A: 4" if begun else ""), tokens=3, finished=bool(begun))
 
-    solution = searched(make_run("2 + 2", 1000, "best_of_n(n=3) | majority", FunctionBackend(write)), 3).solution
+    solution = solve_and_show(make_run("2 + 2", 1000, "best_of_n(n=3) | majority", FunctionBackend(write)), 3).solution
     assert [c.answer for c in solution.candidates] == ["4"] * 3
     assert solution.failures == {"OSError": 3}
 
@@ -141,7 +143,7 @@ def test_a_model_that_never_ends_and_replies_with_a_word_at_a_time_is_given_up()
         calls[0] += 1
         return Answer("w ", tokens=1, finished=False)
 
-    solution = searched(make_run("2 + 2", Budget(samples=1), "single", FunctionBackend(write))).solution
+    solution = solve_and_show(make_run("2 + 2", Budget(samples=1), "single", FunctionBackend(write))).solution
     assert solution.answer is None
     assert calls[0] < 1000
 
@@ -153,7 +155,7 @@ def test_nothing_asked_for_is_nothing() -> None:
         made.append([await search.complete([], n=None), await search.complete([], 3), await search.expand([])])
         await search.complete([search.root])
 
-    assert searched(make_run("3 + 4", 100, Plan(Does(run), None, None), ToyBackend())).solution.error is None
+    assert solve_and_show(make_run("3 + 4", 100, Plan(Does(run), None, None), ToyBackend())).solution.error is None
     assert made == [[[], [], []]]
 
 
@@ -168,7 +170,7 @@ class Free(tts.Verifier):
 
 
 def test_a_tree_search_ends_where_its_rounds_spend_nothing_that_is_limited() -> None:
-    solution = searched(
+    solution = solve_and_show(
         make_run("3 + 4", Budget(verifier_tokens=180), "mcts", ToyBackend(), verifiers={"main": Free()})
     ).solution
     assert solution.stopped_by == "nothing is spent any more"
@@ -180,7 +182,7 @@ def test_a_pruned_path_is_not_written_on() -> None:
         search.keep([])
         await search.expand([piece])
 
-    end = searched(make_run("3 + 4", 100, Plan(Does(run), None, None), ToyBackend()))
+    end = solve_and_show(make_run("3 + 4", 100, Plan(Does(run), None, None), ToyBackend()))
     assert end.solution.error is not None
     assert isinstance(end.solution.error.__cause__, ConfigError)
     assert "was pruned by keep(), but only a live trajectory can be continued" in str(end.solution.error)
@@ -196,7 +198,7 @@ def test_paths_that_another_model_cannot_be_paid_to_read_are_not_begun_and_nothi
         return ChaosBackend(ToyBackend(), seed=1, rates=Rates(flops=2))
 
     other = priced()
-    end = searched(
+    end = solve_and_show(
         make_run("3 + 4 - 2", Budget(flops=flops), Plan(Does(run), None, None), priced(), models={"other": other})
     )
     check_books(end.search)
@@ -214,7 +216,7 @@ def test_a_call_that_the_strategy_does_not_wait_for_is_booked() -> None:
         going.append(asyncio.ensure_future(search.complete([search.root], 2)))
         await asyncio.sleep(0)
 
-    end = searched(make_run("3 + 4", 100, Plan(Does(run), None, None), FunctionBackend(write)))
+    end = solve_and_show(make_run("3 + 4", 100, Plan(Does(run), None, None), FunctionBackend(write)))
     check_books(end.search)
     assert end.solution.usage.samples == 2
     assert going[0].done()
@@ -228,7 +230,7 @@ def test_rows_that_a_later_request_for_fewer_leaves_waiting_are_kept() -> None:
 
     order: dict[int, int] = {}
     model = words(lambda seed: 10 if order.setdefault(seed, len(order)) == 0 else 40)
-    end = searched(make_run("2 + 2", 60, Plan(Does(run), None, None), model), portion=20)
+    end = solve_and_show(make_run("2 + 2", 60, Plan(Does(run), None, None), model), portion=20)
     check_books(end.search)
     assert [c.trajectory.status for c in end.search.candidates] == ["finished", "truncated", "truncated"]
     assert [c.trajectory for c in end.search.candidates] == end.search.tree.nodes[1:]
@@ -237,7 +239,7 @@ def test_rows_that_a_later_request_for_fewer_leaves_waiting_are_kept() -> None:
 def test_rows_that_are_given_up_for_others_are_said() -> None:
     order: dict[int, int] = {}
     endless = words(lambda seed: 10**6 if order.setdefault(seed, len(order)) == 3 else 5)
-    solution = searched(make_run("2 + 2", 4000, "best_of_n(n=12) | majority", endless)).solution
+    solution = solve_and_show(make_run("2 + 2", 4000, "best_of_n(n=12) | majority", endless)).solution
     assert any(
         re.fullmatch(r"\d+ of 12 samples came to their end, \d+ were given up for others", line)
         for line in solution.warnings

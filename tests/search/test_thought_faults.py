@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import tts
-from tests.support.runs import make_run, searched
+from tests.support.runs import make_run, solve_and_show
 from tts.backends.capabilities import require
 from tts.backends.function import Answer, Ask, FunctionBackend
 from tts.backends.openai.prompt import extra_members
@@ -111,7 +111,7 @@ def test_a_long_thought_in_many_portions_is_written_whole() -> None:
 
     def texts(portion: int | None) -> list[tuple[str, str]]:
         run = make_run(PROBLEM, 400, "best_of_n(n=1)", ToyBackend(ToyLanguage(thoughts=True, again=0.9)), seed=6)
-        return [(c.trajectory.full_text, c.trajectory.status) for c in searched(run, portion).solution.candidates]
+        return [(c.trajectory.full_text, c.trajectory.status) for c in solve_and_show(run, portion).solution.candidates]
 
     ((text, status),) = whole = texts(None)
     assert status == "finished"
@@ -130,7 +130,7 @@ def test_a_thought_that_the_budget_cuts_is_as_long_however_it_was_written(plan: 
         run = make_run(PROBLEM, 400, plan, ToyBackend(ToyLanguage(thoughts=True, again=0.9)), seed=seed)
         return [
             (c.trajectory.full_text, c.trajectory.status, c.trajectory.num_tokens)
-            for c in searched(run, portion).solution.candidates
+            for c in solve_and_show(run, portion).solution.candidates
         ]
 
     whole = written(None)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import tts
-from tests.support.runs import make_run, solved
+from tests.support.runs import make_run, solve_runs
 from tts.backends.function import Answer, Ask, FunctionBackend
 from tts.backends.toy.backend import ToyBackend
 from tts.backends.toy.language import ToyLanguage
@@ -100,7 +100,7 @@ def test_a_task_that_ends_solutions_does_not_end_a_thought() -> None:
 def runs(plan: str, *, seeds: int = 200, budget: float | Budget = 2000, language: ToyLanguage = LANGUAGE) -> list[Any]:
     async def all_of_them() -> list[Any]:
         backend = ToyBackend(language)
-        return await solved([make_run(PROBLEM, budget, plan, backend, seed=seed) for seed in range(seeds)])
+        return await solve_runs([make_run(PROBLEM, budget, plan, backend, seed=seed) for seed in range(seeds)])
 
     return [one.solution for one in asyncio.run(all_of_them())]
 

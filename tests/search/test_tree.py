@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.contracts.verifier_contract import Do
-from tests.support.runs import make_run, searched
+from tests.support.runs import make_run, solve_and_show
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.search.ends import END, STEP, Tokens
@@ -108,7 +108,7 @@ def test_kv_cost_of_a_search_is_the_distinct_tokens_of_what_it_wrote(data: st.Da
                 search.keep(kept)
                 assert search.tree.live_tokens >= search.tree.distinct_tokens(kept)
 
-    end = searched(
+    end = solve_and_show(
         make_run(problem, Budget(tokens=10**5), Do(check=check), ToyBackend(ToyLanguage(accuracy=0.6)), seed=seed)
     )
     assert end.search is not None

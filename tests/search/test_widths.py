@@ -21,7 +21,7 @@ import pytest
 import tts
 from tests.contracts.strategy_contract import ComparingVerifier
 from tests.support.revising import revising  # noqa: F401 - a fixture
-from tests.support.runs import Clock, make_run, searched, solved
+from tests.support.runs import Clock, make_run, solve_and_show, solve_runs
 from tts.backends.toy.backend import ToyBackend
 from tts.backends.toy.language import ToyLanguage
 from tts.budget.budget import Budget
@@ -120,7 +120,7 @@ def measure(plan: str, unit: str, *, verified: bool = True) -> tuple[Any, int, i
     tracemalloc.start()
     try:
         with count_lines():
-            end = searched(run)
+            end = solve_and_show(run)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -226,7 +226,7 @@ def test_a_search_of_any_width_is_cancelled_between_waves(plan: str) -> None:
         backend,
         verifiers={"main": ToyVerifier(error=0.1)},
     )
-    (end,) = asyncio.run(solved([run], [6]))
+    (end,) = asyncio.run(solve_runs([run], [6]))
     assert isinstance(end.solution, asyncio.CancelledError) or end.solution.stopped_by == "interrupted"
     assert end.search is not None
     assert 0 < len(end.search.tree.nodes) < 10 * MOST_OF_A_WAVE
@@ -234,7 +234,7 @@ def test_a_search_of_any_width_is_cancelled_between_waves(plan: str) -> None:
 
 def test_up_to_a_wave_of_rows_begins_in_one_call_and_a_wider_one_in_several() -> None:
     for n, calls in ((MOST_OF_A_WAVE, 1), (MOST_OF_A_WAVE + 1, 2), (3 * MOST_OF_A_WAVE, 3)):
-        end = searched(
+        end = solve_and_show(
             make_run(
                 PROBLEM,
                 Budget(samples=10_000),
@@ -249,7 +249,7 @@ def test_up_to_a_wave_of_rows_begins_in_one_call_and_a_wider_one_in_several() ->
 
 
 def test_rows_that_the_budget_cuts_end_a_level_and_full_waves_do_not() -> None:
-    end = searched(
+    end = solve_and_show(
         make_run(
             PROBLEM,
             Budget(samples=1500),

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import tts
-from tests.support.runs import Solved, check_books, make_run, searched
+from tests.support.runs import Solved, check_books, make_run, solve_and_show
 from tts.backends.base import Backend
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
@@ -51,7 +51,7 @@ def run(
         plan = tts.Plan(plan, selection=selection)
     backend = backend or toy()
     before = (backend.counters.prompt_tokens, backend.counters.generated_tokens)
-    end = searched(make_run(PROBLEM, budget, plan, backend, verifiers=verifiers, **more))
+    end = solve_and_show(make_run(PROBLEM, budget, plan, backend, verifiers=verifiers, **more))
     if isinstance(end.solution, Exception):
         raise end.solution
     solution: Solution = end.solution
@@ -70,7 +70,7 @@ def on_pocket(body: Body, *, verifier: Any = "none", budget: Budget | float = 40
         made = solver.prepared("What is 12 + 7 * 3?", budget, strategy=Written(body), seed=1)
         backend = made.backends["policy"]
         before = (backend.counters.prompt_tokens, backend.counters.generated_tokens)
-        end = searched(made)
+        end = solve_and_show(made)
         if isinstance(end.solution, Exception):
             raise end.solution
         if end.solution.error is not None:

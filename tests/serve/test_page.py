@@ -109,11 +109,11 @@ def ask(page: Tab, question: str, **fields: str) -> None:
 
 
 def ended(page: Tab) -> str:
-    page.until(
+    page.wait_for(
         "document.getElementById('stop').disabled && "
         "!/^(Searching|Stopping)/.test(document.getElementById('status').textContent)"
     )
-    page.until("document.querySelector('#list button:not([disabled])') !== null")
+    page.wait_for("document.querySelector('#list button:not([disabled])') !== null")
     return page.text("status")
 
 
@@ -129,7 +129,7 @@ def test_the_tree_grows_before_the_answer_is_there(page, tmp_path: Path):
             document.getElementById('outcome').hidden, document.getElementById('facts').textContent]);
             new MutationObserver(look).observe(document.getElementById('tree'), {childList: true}); })()""")  # noqa: E501
         ask(page, "3 + 4 - 2")
-        page.until("document.getElementById('status').textContent.startsWith('Searching')")
+        page.wait_for("document.getElementById('status').textContent.startsWith('Searching')")
         assert page.run("document.getElementById('outcome').hidden")
         assert not page.run("document.getElementById('stop').disabled")
         parts.GATE.set()
@@ -181,7 +181,7 @@ def test_markup_in_question_and_answer_runs_nothing(page):
         page.run("document.querySelector('#tree [role=treeitem]:last-child').click()")
         assert ATTACK in page.text("own")
         page.run("document.getElementById('more').click()")
-        page.until("document.querySelector('#full iframe') !== null && !document.getElementById('full').hidden")
+        page.wait_for("document.querySelector('#full iframe') !== null && !document.getElementById('full').hidden")
         assert page.run("document.querySelector('iframe').getAttribute('sandbox')") == "allow-scripts"
         assert page.run("document.body.dataset.pwned === undefined && document.querySelector('img, b') === null")
         assert ATTACK in page.frame(
@@ -197,7 +197,7 @@ def test_the_full_trace_draws_in_its_frame(page):
         ask(page, "3 + 4 - 2")
         ended(page)
         page.run("document.getElementById('more').click()")
-        page.until("document.querySelector('#full iframe') !== null")
+        page.wait_for("document.querySelector('#full iframe') !== null")
         # of another origin, without the key
         assert page.run("document.querySelector('iframe').contentDocument") is None
         text = page.frame("document.body.dataset.ready === 'true' && document.body.innerText")
@@ -223,7 +223,7 @@ def test_an_old_search_is_opened_again(page):
             "3 + 4 - 2",
         ]
         page.run("document.querySelectorAll('#list button')[1].click()")
-        page.until("document.getElementById('status').textContent === 'The search is shown.'")
+        page.wait_for("document.getElementById('status').textContent === 'The search is shown.'")
         assert page.text("asked") == "3 + 4 - 2"
         assert page.text("answer") == replies[0]["tts"]["answer"]
         assert page.run("document.activeElement.id") == "heading"
@@ -235,11 +235,11 @@ def test_stop_cancels_the_search(page):
     with serving(models={"forever": {"backend": "tests.serve.parts:forever", "strategy": "single"}}) as server:
         page.open(home(server))
         ask(page, "3 + 4 - 2")
-        page.until("!document.getElementById('stop').disabled")
+        page.wait_for("!document.getElementById('stop').disabled")
         page.run("document.getElementById('stop').focus()")
         page.press("Enter")
-        page.until("document.getElementById('status').textContent === 'Stopped.'")
-        page.until("document.getElementById('stop').disabled")
+        page.wait_for("document.getElementById('status').textContent === 'Stopped.'")
+        page.wait_for("document.getElementById('stop').disabled")
         assert page.run("document.activeElement.id") == "go"
         assert page.run("document.getElementById('alert').hidden")
         gateway = server.config.app.state.gateway
@@ -296,7 +296,7 @@ def test_nothing_is_wider_than_a_phone(page, dark):
         page.run("document.querySelector('#tree [role=treeitem]:last-child').click()")
         assert page.run(wide) <= 0
         page.run("document.getElementById('more').click()")
-        page.until("document.querySelector('iframe') !== null")
+        page.wait_for("document.querySelector('iframe') !== null")
         assert page.frame(f"document.body.dataset.ready === 'true' && [{wide}]")[0] <= 0
         assert page.run(wide) <= 0
         light = page.run(
@@ -329,9 +329,9 @@ def test_an_error_is_the_gateways_own_line(page):
         ask(page, "", seed="")
         assert page.text("alert") == "the question is empty; write one"
         ask(page, "3 + 4 - 2", tokens="200000")
-        page.until("!document.getElementById('alert').hidden && document.getElementById('stop').disabled")
+        page.wait_for("!document.getElementById('alert').hidden && document.getElementById('stop').disabled")
         assert "this server allows 100000" in page.text("alert")
-        page.until("document.getElementById('status').textContent === 'The search ended without an answer.'")
+        page.wait_for("document.getElementById('status').textContent === 'The search ended without an answer.'")
     page.log[:] = [line for line in page.log if "400 (Bad Request)" not in line]  # the browser notes it
 
 
@@ -342,13 +342,13 @@ def test_another_key_sees_no_search(page, tmp_path: Path):
         page.open(home(server))
         assert "the key is missing or unknown" in page.text("alert")
         fill(page, "3 + 4 - 2", key="key-of-anna-0123456789")
-        page.until("document.getElementById('preset').options.length === 2")
+        page.wait_for("document.getElementById('preset').options.length === 2")
         page.run("document.getElementById('go').click()")
         ended(page)
         assert page.run("document.querySelectorAll('#list button').length") == 1
         fill(page, "3 + 4 - 2", key="key-of-bert-0123456789")
-        page.until("document.querySelectorAll('#list button').length === 0")
-        page.until("!document.getElementById('none').hidden")
+        page.wait_for("document.querySelectorAll('#list button').length === 0")
+        page.wait_for("!document.getElementById('none').hidden")
         assert page.run("[localStorage.length, sessionStorage.length, document.cookie]") == [0, 0, ""]
         assert not [url for url in page.urls if "key-of" in url]
         assert page.run("document.getElementById('shown').hidden")

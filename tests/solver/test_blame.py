@@ -16,7 +16,7 @@ import pytest
 
 import tts
 from tests.support.chaos import ChaosBackend
-from tests.support.runs import check_books, make_run, searched
+from tests.support.runs import check_books, make_run, solve_and_show
 from tts.backends.toy.backend import ToyBackend
 from tts.blame import Blame
 from tts.errors import EngineError, TTSError, VerifierError
@@ -158,7 +158,7 @@ def test_a_backend_that_raises_is_an_engine_error(call: str, kind: type[BaseExce
         fault = Fault(call, kind, nth)
         backend = FaultyBackend(fault)
         plan = "beam(n=4)" if call != "extend" else "answer_convergence(n=3)"
-        end = searched(make_run(SUM, 400, plan, backend, verifiers={"main": ToyVerifier(error=0.1)}))
+        end = solve_and_show(make_run(SUM, 400, plan, backend, verifiers={"main": ToyVerifier(error=0.1)}))
         if fault.seen >= nth:
             check(end, backend, EngineError, "the backend 'toy' ")
     assert fault.seen or call == "open"
@@ -170,7 +170,7 @@ def test_a_task_that_raises_is_named_and_fails_one_candidate(call: str, kind: ty
     for nth in (1, 2):
         backend, fault = ChaosBackend(ToyBackend(), seed=1), Fault(call, kind, nth)
         run = make_run(SUM, 400, "best_of_n(n=4)", backend)
-        end = searched(dataclasses.replace(run, task=FaultyTask(fault)))
+        end = solve_and_show(dataclasses.replace(run, task=FaultyTask(fault)))
         if fault.seen < nth:
             continue
         assert end.solution.error is None
@@ -184,7 +184,7 @@ def test_a_verifier_that_raises_or_breaks_its_contract_is_a_verifier_error(call:
         for nth in (1, 3):
             backend, fault = ChaosBackend(ToyBackend(), seed=1), Fault(call, what, nth)
             run = make_run(SUM, 400, plan, backend, verifiers={"main": FaultyVerifier(fault)}, on_error="keep")
-            end = searched(run)
+            end = solve_and_show(run)
             if isinstance(end.solution, VerifierError):  # asked for its bound before anything was spent
                 assert call == "bound"
                 assert not backend.counters.generated_tokens

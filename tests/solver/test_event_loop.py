@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from tests.support.guard import LIMIT_S, program, within
+from tests.support.guard import LIMIT_S, program, run_at_once
 from tts.errors import ConfigError, EngineError
 from tts.solver.event_loop import Interrupted, LoopThread
 
@@ -35,8 +35,8 @@ def test_what_a_coroutine_returns_or_raises_reaches_the_caller(loop):
     async def fail():
         raise ValueError("no")
 
-    assert within(lambda: loop.run(three())) == [3]
-    (failure,) = within(lambda: loop.run(fail()))
+    assert run_at_once(lambda: loop.run(three())) == [3]
+    (failure,) = run_at_once(lambda: loop.run(fail()))
     assert isinstance(failure, ValueError)
 
 
@@ -44,7 +44,7 @@ def test_all_callers_share_one_thread_that_is_none_of_theirs(loop):
     async def here():
         return threading.get_ident()
 
-    threads = within(*[lambda: loop.run(here())] * 4)
+    threads = run_at_once(*[lambda: loop.run(here())] * 4)
     assert len(set(threads)) == 1
     assert threads[0] != threading.get_ident()
 
@@ -53,7 +53,7 @@ def test_it_works_inside_a_running_loop(loop):
     async def main():
         return loop.run(three()), await loop.wait(three())
 
-    assert within(lambda: asyncio.run(main())) == [(3, 3)]
+    assert run_at_once(lambda: asyncio.run(main())) == [(3, 3)]
 
 
 def test_waiting_for_the_loop_in_its_own_thread_is_refused_with_the_cure(loop):
@@ -62,7 +62,7 @@ def test_waiting_for_the_loop_in_its_own_thread_is_refused_with_the_cure(loop):
             loop.run(three())
         return await loop.wait(three())
 
-    assert within(lambda: loop.run(nested())) == [3]
+    assert run_at_once(lambda: loop.run(nested())) == [3]
 
 
 def test_who_is_cancelled_cancels_what_it_waits_for(loop):
@@ -83,7 +83,7 @@ def test_who_is_cancelled_cancels_what_it_waits_for(loop):
         with pytest.raises(asyncio.CancelledError):
             await waiting
 
-    assert within(lambda: asyncio.run(main())) == [None]
+    assert run_at_once(lambda: asyncio.run(main())) == [None]
     assert ended.wait(LIMIT_S)
 
 
@@ -95,13 +95,13 @@ def test_who_is_cancelled_before_anything_began_leaves_nothing_behind(loop):
         with pytest.raises(asyncio.CancelledError):
             await waiting
 
-    assert within(lambda: asyncio.run(main()), lambda: loop.run(three())) == [None, 3]
+    assert run_at_once(lambda: asyncio.run(main()), lambda: loop.run(three())) == [None, 3]
 
 
 def test_an_exit_in_a_call_is_its_caller_s(loop):
-    (failure,) = within(lambda: loop.run(leave()))
+    (failure,) = run_at_once(lambda: loop.run(leave()))
     assert isinstance(failure, SystemExit)
-    assert within(lambda: loop.run(three())) == [3]
+    assert run_at_once(lambda: loop.run(three())) == [3]
 
 
 async def exit_in_a_task() -> None:
@@ -127,29 +127,29 @@ def test_an_exit_that_belongs_to_no_call_ends_all_of_them_and_later_ones_are_ser
         begun.wait()
         loop.run(call())
 
-    ends = within(lambda: loop.run(other()), leaving)
+    ends = run_at_once(lambda: loop.run(other()), leaving)
     for end in ends:
         assert isinstance(end, EngineError)
         assert isinstance(end.__cause__, SystemExit)
         assert "never call sys.exit" in end.hint
-    assert within(lambda: loop.run(three())) == [3]
+    assert run_at_once(lambda: loop.run(three())) == [3]
 
 
 def test_a_thread_that_has_ended_is_replaced():
     loop = LoopThread()
-    assert within(lambda: loop.run(three())) == [3]
+    assert run_at_once(lambda: loop.run(three())) == [3]
     ended = threading.Thread(target=lambda: None)
     ended.start()
     ended.join()
     loop._thread = ended
-    assert within(lambda: loop.run(three())) == [3]
+    assert run_at_once(lambda: loop.run(three())) == [3]
 
 
 def test_functions_in_threads_may_wait_for_functions_in_threads_however_deep(loop):
     def deep(left: int) -> int:
         return 0 if left == 0 else 1 + loop.run(asyncio.to_thread(deep, left - 1))
 
-    assert within(*[lambda: deep(50)] * 3) == [50, 50, 50]
+    assert run_at_once(*[lambda: deep(50)] * 3) == [50, 50, 50]
 
 
 def test_few_functions_work_at_once(loop):
@@ -167,7 +167,7 @@ def test_few_functions_work_at_once(loop):
     async def many():
         await asyncio.gather(*(asyncio.to_thread(work) for _ in range(200)))
 
-    assert within(lambda: loop.run(many())) == [None]
+    assert run_at_once(lambda: loop.run(many())) == [None]
     assert 2 <= most[0] <= 32
 
 
@@ -207,10 +207,10 @@ def test_ctrl_c_before_a_coroutine_began_waits_for_nothing(monkeypatch):
             raise KeyboardInterrupt
 
         patch.setattr(loop, "_submit", interrupted)
-        (end,) = within(lambda: loop.run(three()))
+        (end,) = run_at_once(lambda: loop.run(three()))
     assert isinstance(end, Interrupted)
     assert end.partial is None
-    assert within(lambda: loop.run(three())) == [3]
+    assert run_at_once(lambda: loop.run(three())) == [3]
 
 
 FORK = """

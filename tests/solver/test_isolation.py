@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tests.support.runs import make_run, searched
+from tests.support.runs import make_run, solve_and_show
 from tts.backends.toy.backend import ToyBackend
 from tts.budget.budget import Budget
 from tts.search.ends import STEP
@@ -97,7 +97,7 @@ def test_no_way_leads_from_a_search_to_the_reference_answer_or_the_metadata(veri
         allow_oracle=True,
         on_event=events.append if watched else None,
     )
-    end = searched(run)
+    end = solve_and_show(run)
     assert end.solution.error is None
     assert bool(events) == watched
     assert spy.found == []

@@ -11,7 +11,7 @@ import weakref
 import pytest
 
 import tts
-from tests.support.guard import LIMIT_S, program, within
+from tests.support.guard import LIMIT_S, program, run_at_once
 from tts import renamed
 from tts.backends.function import Ask, FunctionBackend
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
@@ -81,7 +81,7 @@ def test_a_record_is_loaded_once_and_equal_ones_are_one():
 
 
 def test_threads_that_ask_at_once_load_once(loads):
-    solutions = within(*[lambda: tts.solve("3 + 4 - 2", 400, model="toy", strategy="best_of_n(n=4)")] * 4)
+    solutions = run_at_once(*[lambda: tts.solve("3 + 4 - 2", 400, model="toy", strategy="best_of_n(n=4)")] * 4)
     assert [s.answer for s in solutions] == ["5"] * 4
     assert len(loads) == 1
 
@@ -97,7 +97,7 @@ def test_another_model_is_loaded_in_the_meantime():
         other.set()
         return key
 
-    assert within(lambda: once.get("slow", slow), lambda: once.get("quick", quick)) == ["slow", "quick"]
+    assert run_at_once(lambda: once.get("slow", slow), lambda: once.get("quick", quick)) == ["slow", "quick"]
 
 
 def test_what_could_not_be_made_is_tried_again():
@@ -145,7 +145,7 @@ def test_closing_in_the_library_s_own_thread_is_refused():
         with pytest.raises(ConfigError, match=r"asyncio\.to_thread\(tts\.close\)"):
             kept.close()
 
-    assert within(lambda: LOOP.run(closing())) == [None]
+    assert run_at_once(lambda: LOOP.run(closing())) == [None]
     assert kept.backend(TOY) is backend
 
 
@@ -185,7 +185,7 @@ def test_a_model_of_the_caller_s_is_gone_with_its_last_use(make):
     del model
     for _ in range(100):  # the loop's thread may still hold the last call
         gc.collect()
-        within(lambda: tts.solve("1 + 1", 90, model="toy", strategy="single"))
+        run_at_once(lambda: tts.solve("1 + 1", 90, model="toy", strategy="single"))
         if seen() is None:
             return
     pytest.fail("it is still there")

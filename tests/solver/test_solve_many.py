@@ -9,7 +9,7 @@ import pytest
 
 import tts
 from tests.solver.test_solver import PLAN, PROBLEMS, traces
-from tests.support.guard import program, within
+from tests.support.guard import program, run_at_once
 from tts.backends.function import Answer, Ask
 from tts.budget.budget import Budget
 from tts.errors import ConfigError
@@ -46,7 +46,7 @@ def test_no_more_problems_are_in_flight_than_concurrency_says():
         return Answer("A: 7", tokens=3)
 
     solver = Solver(write, task="arithmetic", strategy="single", concurrency=3)
-    (ends,) = within(lambda: solver.solve_many(PROBLEMS * 3, each=90))
+    (ends,) = run_at_once(lambda: solver.solve_many(PROBLEMS * 3, each=90))
     assert [end.answer for end in ends] == ["7"] * 12
     assert most == [3]
 

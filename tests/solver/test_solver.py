@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import pytest
 
 import tts
-from tests.support.guard import LIMIT_S, within
+from tests.support.guard import LIMIT_S, run_at_once
 from tts.backends.function import Ask, FunctionBackend
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.errors import CapabilityError, ConfigError, EngineError, PromptTooLong, TTSError
@@ -43,7 +43,7 @@ def answered():
     """
     yield
     try:
-        assert within(lambda: LOOP.run(asyncio.sleep(0, "here"))) == ["here"]
+        assert run_at_once(lambda: LOOP.run(asyncio.sleep(0, "here"))) == ["here"]
     except AssertionError:
         LOOP._reset()
         raise
@@ -62,20 +62,20 @@ def test_asolve_is_solve_awaited(alone):
     async def main():
         return await asyncio.gather(*(tts.asolve(p, 300, model="toy", strategy=PLAN, seed=3) for p in PROBLEMS))
 
-    assert traces(within(lambda: asyncio.run(main()))[0]) == traces(alone)
+    assert traces(run_at_once(lambda: asyncio.run(main()))[0]) == traces(alone)
 
 
 def test_solve_inside_a_running_loop(alone):
     async def main():
         return tts.solve(PROBLEMS[0], 300, model="toy", strategy=PLAN, seed=3)
 
-    assert traces(within(lambda: asyncio.run(main()))) == traces(alone[:1])
+    assert traces(run_at_once(lambda: asyncio.run(main()))) == traces(alone[:1])
 
 
 def test_solve_from_several_threads_at_once(alone):
     with Solver("toy", strategy=PLAN) as solver:
-        shared = within(*[lambda p=p: solver.solve(p, 300, seed=3) for p in PROBLEMS * 2])
-    quick = within(*[lambda p=p: tts.solve(p, 300, model="toy", strategy=PLAN, seed=3) for p in PROBLEMS * 2])
+        shared = run_at_once(*[lambda p=p: solver.solve(p, 300, seed=3) for p in PROBLEMS * 2])
+    quick = run_at_once(*[lambda p=p: tts.solve(p, 300, model="toy", strategy=PLAN, seed=3) for p in PROBLEMS * 2])
     assert traces(shared) == traces(quick) == traces(alone) * 2
 
 
@@ -103,7 +103,7 @@ def test_a_cancelled_asolve_cancels_its_search():
         with pytest.raises(asyncio.CancelledError):
             await waiting
 
-    assert within(lambda: asyncio.run(main())) == [None]
+    assert run_at_once(lambda: asyncio.run(main())) == [None]
     assert ended.wait(LIMIT_S)
 
 
@@ -112,7 +112,7 @@ def nested() -> float:
 
 
 def test_a_plain_verifier_may_solve():
-    (end,) = within(
+    (end,) = run_at_once(
         lambda: tts.solve("3 + 4", 300, model="toy", verifier=lambda *_: nested(), strategy="best_of_n(n=2) | best")
     )
     assert end.error is None
@@ -127,7 +127,7 @@ def test_plain_verifiers_of_many_problems_may_all_solve_with_plain_verifiers():
             .scores["main"]
         )
 
-    (ends,) = within(
+    (ends,) = run_at_once(
         lambda: tts.solve_many(["3 + 4"] * 100, each=90, model="toy", verifier=judge, strategy="single | best")
     )
     assert {c.scores["main"] for end in ends for c in end.candidates} == {0.5}
@@ -143,7 +143,7 @@ def test_an_async_verifier_awaits_asolve_and_is_told_so():
     def solve(verifier: Any) -> Any:
         return tts.solve("3 + 4", 300, model="toy", verifier=verifier, strategy="best_of_n(n=2) | best")
 
-    good, bad = within(lambda: solve(right), lambda: solve(wrong))
+    good, bad = run_at_once(lambda: solve(right), lambda: solve(wrong))
     assert {c.scores["main"] for c in good.candidates} == {1.0}
     assert isinstance(bad.error.__cause__, ConfigError)
     assert "await tts.asolve" in bad.error.hint
@@ -156,7 +156,7 @@ def test_what_waits_in_the_library_s_thread_is_refused_and_nothing_hangs(call):
             call()
         return "A: 7"
 
-    (end,) = within(lambda: tts.solve("3 + 4", 90, backend=write, task="arithmetic", strategy="single"))
+    (end,) = run_at_once(lambda: tts.solve("3 + 4", 90, backend=write, task="arithmetic", strategy="single"))
     assert end.answer == "7"
 
 
@@ -176,9 +176,9 @@ def test_an_exit_in_a_function_is_an_error_and_later_calls_are_served(form):
         end = tts.solve("3 + 4", 90, **{"strategy": "single", **parts})
         return end.failures or end.error
 
-    (end,) = within(solve)
+    (end,) = run_at_once(solve)
     assert isinstance(end, TTSError | SystemExit) or "SystemExit" in end
-    assert within(nested) == [1.0]
+    assert run_at_once(nested) == [1.0]
 
 
 # Parts ----------------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ import pytest
 import tts
 from tests.contracts.verifier_contract import Do
 from tests.support.guard import LIMIT_S
-from tests.support.runs import Clock, make_run, searched
+from tests.support.runs import Clock, make_run, solve_and_show
 from tts.backends.toy.backend import ToyBackend
 from tts.errors import VerifierError
 from tts.search.ends import END
@@ -33,7 +33,7 @@ def test_a_candidate_that_was_held_back_for_is_counted_once() -> None:
         while True:
             await search.expand([search.root], 1)
 
-    end = searched(make_run("3 + 4 - 2", tts.Budget(samples=400, tokens=100), Do(check=check), ToyBackend()))
+    end = solve_and_show(make_run("3 + 4 - 2", tts.Budget(samples=400, tokens=100), Do(check=check), ToyBackend()))
     nodes = [c.trajectory.node for c in end.solution.candidates]
     assert len(nodes) == len(set(nodes)) == 2
     assert end.solution.confidence == 0.5
@@ -140,7 +140,9 @@ def test_a_budget_of_seconds_alone_is_used() -> None:
     async def check(search: Search) -> None:
         await search.complete([search.root], n=None)
 
-    end = searched(make_run("3 + 4", tts.Budget(seconds=0.3), Do(check=check), ToyBackend(), clock=time.perf_counter))
+    end = solve_and_show(
+        make_run("3 + 4", tts.Budget(seconds=0.3), Do(check=check), ToyBackend(), clock=time.perf_counter)
+    )
     assert end.solution.stopped_by == "budget: seconds"
     assert end.solution.usage.seconds >= 0.3 * 0.9  # up to a tenth is kept for closing
 
@@ -172,7 +174,7 @@ def test_time_is_looked_at_between_calls_of_a_verifier_that_waits_for_nothing(
         verifiers={"main": verifier},
         clock=verifier.clock,
     )
-    solution = searched(run).solution
+    solution = solve_and_show(run).solution
     assert verifier.sizes == sizes
     assert solution.answer is not None
     assert sum(c.scores["main"] == 0.5 for c in solution.candidates) == sum(sizes)
@@ -193,7 +195,7 @@ def test_scores_end_before_the_time_by_what_comes_behind_them() -> None:
             verifiers={"main": verifier},
             clock=verifier.clock,
         )
-        assert len(searched(run).solution.candidates) == 2000
+        assert len(solve_and_show(run).solution.candidates) == 2000
         assert len(verifier.sizes) == calls
 
 
@@ -209,7 +211,7 @@ def test_an_embedder_is_not_waited_for_beyond_the_time() -> None:
     run = make_run(
         "3 + 4", tts.Budget(seconds=0.3), Do(check=check), ToyBackend(), clock=time.perf_counter, embedder=Slow()
     )
-    assert searched(run).solution.stopped_by == "budget: seconds"
+    assert solve_and_show(run).solution.stopped_by == "budget: seconds"
 
 
 def test_a_verifier_that_cancels_itself_is_an_error_and_no_interruption() -> None:

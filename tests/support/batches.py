@@ -91,10 +91,10 @@ class BatchServer:
             return told.status_code, told.content, told.headers["Content-Type"]
         self.keys.append(headers.get("Authorization", ""))
         with self.lock:
-            status, found = self.of_batches(method, parts[1:], query, headers, content)
+            status, found = self.reply_batches(method, parts[1:], query, headers, content)
         return status, found if isinstance(found, bytes) else json.dumps(found).encode(), "application/json"
 
-    def of_batches(self, method: str, parts: list[str], query: Any, headers: Any, content: bytes) -> tuple[int, Any]:
+    def reply_batches(self, method: str, parts: list[str], query: Any, headers: Any, content: bytes) -> tuple[int, Any]:
         match method, parts:
             case "POST", ["files"]:
                 name = f"file/in?{next(self.ids)}"
@@ -127,28 +127,28 @@ class BatchServer:
                 )
                 self.batches.append(batch)
                 self.note("created")
-                return 200, self.shown(batch)
+                return 200, self.batch_json(batch)
             case "GET", ["batches"]:
                 newest = self.batches[::-1]
                 begin = next((i + 1 for i, one in enumerate(newest) if one.id == query.get("after", [""])[0]), 0)
                 page = newest[begin : begin + self.page]
                 more = begin + len(page) < len(newest)
-                return 200, {"object": "list", "data": [self.shown(one) for one in page], "has_more": more}
+                return 200, {"object": "list", "data": [self.batch_json(one) for one in page], "has_more": more}
             case "GET", ["batches", name]:
                 [batch] = [one for one in self.batches if one.id == name] or [None]
                 if batch is None:
                     return 404, {"error": {"message": f"No batch found with id {name!r}"}}
                 self.advance(batch)
                 self.note("polled")
-                return 200, self.shown(batch)
+                return 200, self.batch_json(batch)
             case "POST", ["batches", name, "cancel"]:
                 [batch] = [one for one in self.batches if one.id == name]
                 batch.status = "cancelling"
-                return 200, self.shown(batch)
+                return 200, self.batch_json(batch)
             case _:
                 return 404, {"error": {"message": "Not Found"}}
 
-    def shown(self, batch: Batch) -> dict[str, Any]:
+    def batch_json(self, batch: Batch) -> dict[str, Any]:
         told = {
             "id": batch.id,
             "object": "batch",

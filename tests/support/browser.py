@@ -56,10 +56,10 @@ class Page(HTMLParser):
             for element in self._open:
                 element.text += data
 
-    def of_class(self, *names: str) -> list[Element]:
+    def find_class(self, *names: str) -> list[Element]:
         return [element for element in self.elements if set(names) <= element.classes]
 
-    def by_id(self, name: str) -> Element:
+    def find_id(self, name: str) -> Element:
         (found,) = (element for element in self.elements if element.attributes.get("id") == name)
         return found
 
@@ -99,7 +99,7 @@ def open_page(html: str, folder: Path, *, size: str, fragment: str = "") -> Page
 def milliseconds_to_open(html: str, folder: Path) -> float:
     """Return the time from the request of a page to the end of its scripts, by the browser's own clock."""
     (folder / "timed.html").write_text(
-        with_script(html, "console.log(`opened in ${performance.now()} ms`)"), encoding="utf-8"
+        add_script(html, "console.log(`opened in ${performance.now()} ms`)"), encoding="utf-8"
     )
     flags = [
         "headless",
@@ -118,7 +118,7 @@ def milliseconds_to_open(html: str, folder: Path) -> float:
     return float(found[1])
 
 
-def with_script(html: str, script: str) -> str:
+def add_script(html: str, script: str) -> str:
     """Return the page with one more script, which its content security policy is told to allow."""
     name = "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     html = html.replace("script-src '", f"script-src '{name}' '", 1)

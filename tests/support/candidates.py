@@ -31,7 +31,7 @@ def candidates(answers: Sequence[str | None], truncated: Sequence[int] = ()) -> 
     return made
 
 
-def reordered(of: Sequence[Candidate], order: Sequence[int]) -> list[Candidate]:
+def reorder(of: Sequence[Candidate], order: Sequence[int]) -> list[Candidate]:
     """Return the same candidates as if they had come in another order."""
     again = candidates([of[i].answer for i in order], [place for place, i in enumerate(order) if of[i].truncated])
     return [

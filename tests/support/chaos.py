@@ -127,24 +127,24 @@ class ChaosBackend(Backend):
         part = int(self._chance("part", row.stream, row.position, row.word) * (sample.num_tokens + 1))
         if rows.cancelled:
             self.rows_cancelled += 1
-            sample = self._without_state(sample, Sample("", (), (), "cancelled", None, part))
+            sample = self._drop_state(sample, Sample("", (), (), "cancelled", None, part))
         elif self._chance("fail", row.stream, row.position, row.word) < self._fail:
-            sample = self._without_state(sample, Sample("", (), (), "error", None, part, error=FAILURE))
+            sample = self._drop_state(sample, Sample("", (), (), "error", None, part, error=FAILURE))
         self.counters.generated_tokens += sample.num_tokens
-        return self._given(sample)
+        return self._hand_out(sample)
 
     def _break(self, rows: RowSet, samples: Sequence[Sample], lost: Sequence[int]) -> None:
         for index in lost:
-            self._without_state(samples[index], samples[index])
+            self._drop_state(samples[index], samples[index])
             self.counters.generated_tokens += rows.request.rows[index].max_tokens
         rows.fail(EngineError("the whole call broke"))
 
-    def _without_state(self, sample: Sample, instead: Sample) -> Sample:
+    def _drop_state(self, sample: Sample, instead: Sample) -> Sample:
         if sample.handle is not None:
             self.inner.release([sample.handle])
         return instead
 
-    def _given(self, sample: Sample) -> Sample:
+    def _hand_out(self, sample: Sample) -> Sample:
         if sample.handle is not None:
             self._give(sample.handle)
         return sample
@@ -155,7 +155,7 @@ class ChaosBackend(Backend):
 
     # Reads ------------------------------------------------------------------------------------------------------------
 
-    async def _late(self, kind: str, texts: Sequence[str]) -> None:
+    async def _delay(self, kind: str, texts: Sequence[str]) -> None:
         """Wait some turns, then raise or return; nothing is computed before, so a read that is cancelled cost
         nothing.
         """
@@ -172,39 +172,39 @@ class ChaosBackend(Backend):
         return replies
 
     async def open(self, prompts: Sequence[Prompt]) -> list[Reply[Any]]:
-        await self._late("open", [str(prompt) for prompt in prompts])
+        await self._delay("open", [str(prompt) for prompt in prompts])
         replies = self._count(await self.inner.open(prompts))
         for reply in replies:
             self._give(reply.value)
         return replies
 
     async def extend(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[Extension]]:
-        await self._late("extend", texts)
+        await self._delay("extend", texts)
         replies = self._count(await self.inner.extend(handles, texts))
         for reply in replies:
             self._give(reply.value.handle)
         return replies
 
     async def score(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[NDArray[np.float64]]]:
-        await self._late("score", texts)
+        await self._delay("score", texts)
         return self._count(await self.inner.score(handles, texts))
 
     async def next_logprobs(
         self, handles: Sequence[Any], texts: Sequence[str], tokens: Sequence[str]
     ) -> list[Reply[NDArray[np.float64]]]:
-        await self._late("next_logprobs", texts)
+        await self._delay("next_logprobs", texts)
         return self._count(await self.inner.next_logprobs(handles, texts, tokens))
 
     async def value(self, handles: Sequence[Any], head: str) -> list[Reply[NDArray[np.float64]]]:
-        await self._late("value", [head, str(len(handles))])
+        await self._delay("value", [head, str(len(handles))])
         return self._count(await self.inner.value(handles, head))
 
     async def prompt_logprobs(self, prompts: Sequence[Prompt], top: int = 0) -> list[Reply[PromptLogprobs]]:
-        await self._late("prompt_logprobs", [str(prompt) for prompt in prompts])
+        await self._delay("prompt_logprobs", [str(prompt) for prompt in prompts])
         return self._count(await prompt_logprobs(self.inner, prompts, top))
 
     async def hidden(self, handles: Sequence[Any]) -> list[Reply[NDArray[np.float32]]]:
-        await self._late("hidden", [])
+        await self._delay("hidden", [])
         return self._count(await self.inner.hidden(handles))
 
     def fork(self, handle: Any, count: int) -> list[Any]:

@@ -229,7 +229,7 @@ class Clock:
         return self.now
 
 
-def hashed(*parts: object) -> int:
+def hash_parts(*parts: object) -> int:
     """Return 64 bits that depend on the parts alone."""
     return int.from_bytes(hashlib.blake2b(repr(parts).encode("utf-8", "backslashreplace"), digest_size=8).digest())
 
@@ -239,7 +239,7 @@ def write(ask: Any) -> tuple[str, int, bool]:
 
     It is cut at the tokens that are allowed, which are words, and at the first stop text.
     """
-    rng, asked = random.Random(hashed(ask.seed, ask.text, ask.temperature)), str(ask.prompt)
+    rng, asked = random.Random(hash_parts(ask.seed, ask.text, ask.temperature)), str(ask.prompt)
     if "Verdict" in asked:
         text = rng.choice(("It adds up. Verdict: Yes", "Verdict: No", "hard to say"))
     elif '"better"' in asked:
@@ -268,7 +268,7 @@ def function(kind: str, clock: Clock) -> Callable[[Any], Any]:
         text, tokens, ended = write(ask)
         if kind == "estimates":
             return text
-        if kind == "fails" and hashed("fails", ask.seed, ask.text) % 6 == 0:
+        if kind == "fails" and hash_parts("fails", ask.seed, ask.text) % 6 == 0:
             raise RuntimeError("the line is busy")
         if kind == "waits":
             clock.now += 0.01 * tokens
@@ -277,7 +277,7 @@ def function(kind: str, clock: Clock) -> Callable[[Any], Any]:
     return model
 
 
-def threaded(ask: Any) -> Any:
+def write_in_thread(ask: Any) -> Any:
     """A model that is no coroutine function, so that it runs in threads."""
     text, tokens, ended = write(ask)
     return tts.Answer(text, tokens=tokens, finished=ended)
@@ -297,7 +297,11 @@ def make_model(kind: str, clock: Clock) -> Any:
             )
         return backend
     return (
-        kind if kind in ("toy", "toy-thinking", "pocket") else threaded if kind == "threaded" else function(kind, clock)
+        kind
+        if kind in ("toy", "toy-thinking", "pocket")
+        else write_in_thread
+        if kind == "threaded"
+        else function(kind, clock)
     )
 
 
@@ -322,12 +326,12 @@ class Revising(type(tasks.get("arithmetic"))):  # pyright: ignore[reportUntypedB
 
 def hash_score(problem: Any, text: str) -> float:
     """Return a score in [0, 1) that is a function of the text."""
-    return hashed("score", text) * 2.0**-64
+    return hash_parts("score", text) * 2.0**-64
 
 
 def failing_score(problem: Any, text: str) -> float:
     """Return such a score, but fail on one text in twelve."""
-    if hashed("failing", text) % 12 == 0:
+    if hash_parts("failing", text) % 12 == 0:
         raise ValueError("no score")
     return hash_score(problem, text)
 
@@ -363,7 +367,7 @@ class Steps(tts.Verifier):
             steps, text = [], ""
             for step in calls.task.split(t.full_text):
                 text += step
-                steps.append(math.nan if hashed("unknown", text) % 9 == 0 else hash_score(problem, text))
+                steps.append(math.nan if hash_parts("unknown", text) % 9 == 0 else hash_score(problem, text))
             found.append(tts.StepScores(steps=tuple(steps)))
         return found
 
@@ -445,28 +449,28 @@ class _Calls:
         self.search, self.rng, self.verifiers = search, rng, verifiers
         self.known: list[Any] = [search.root]
 
-    def opened(self) -> list[Any]:
+    def open_paths(self) -> list[Any]:
         """Return the paths that can be continued, the latest 24 of those known."""
         return [t for t in self.known[-24:] if t.status == "active"]
 
-    def some(self, most: int = 4) -> list[Any]:
+    def pick_paths(self, most: int = 4) -> list[Any]:
         """Return some open paths; one may be listed twice."""
-        return self.rng.choices(opened, k=self.rng.randint(1, most)) if (opened := self.opened()) else []
+        return self.rng.choices(opened, k=self.rng.randint(1, most)) if (opened := self.open_paths()) else []
 
     async def expand(self) -> None:
         sampling: dict[str, Any] = {}
         if self.rng.random() < 0.3:
             sampling = {"temperature": self.rng.choice((0.0, 0.5)), "max_tokens": self.rng.randint(1, 40)}
-        if ts := self.some():
+        if ts := self.pick_paths():
             children = await self.search.expand(ts, self.rng.randint(1, 5), self.rng.choice(_UNTIL), **sampling)
             self.known += [child for of in children for child in of]
 
     async def complete(self) -> None:
-        if ts := self.some():
+        if ts := self.pick_paths():
             await self.search.complete(ts, self.rng.randint(1, 6))
 
     async def extend(self) -> None:
-        if ts := self.some():
+        if ts := self.pick_paths():
             self.known += await self.search.extend(ts, self.rng.choice(_TEXTS))
 
     async def score(self) -> None:
@@ -475,7 +479,7 @@ class _Calls:
             await self.search.score(ts, self.rng.choice(self.verifiers), self.rng.choice(_AGGREGATES))
 
     async def rollout(self) -> None:
-        if ts := self.some():
+        if ts := self.pick_paths():
             ends = [end for end in await self.search.rollout(ts, self.rng.randint(1, 3)) if end.parent is not None]
             if self.verifiers and ends:
                 await self.search.score(ends, self.verifiers[0])
@@ -490,13 +494,13 @@ class _Calls:
             self.known.append(await self.search.fork(t, self.rng.randint(1, len(t.token_ids) - 1)))
 
     async def keep(self) -> None:
-        if live := self.some(3):
+        if live := self.pick_paths(3):
             self.search.keep(live)
             self.known = [t for t in self.known if t.status != "active" or t in live]
 
     async def drop(self) -> None:
-        if len(self.opened()) > 1:
-            gone = self.rng.choice(self.opened())
+        if len(self.open_paths()) > 1:
+            gone = self.rng.choice(self.open_paths())
             self.search.drop([gone])
             self.known = [t for t in self.known if t is not gone]
 
@@ -505,7 +509,7 @@ class _Calls:
             self.search.finish(t, weight=self.rng.choice((None, 0.5)))
 
     async def embed(self) -> None:
-        await self.search.embed([t.full_text for t in self.opened()])
+        await self.search.embed([t.full_text for t in self.open_paths()])
 
 
 # Programs -------------------------------------------------------------------------------------------------------------
@@ -647,7 +651,7 @@ _SAME = (
 )
 
 
-def plain(value: Any) -> Any:
+def simplify(value: Any) -> Any:
     """Return a value as JSON has it: numbers to ten digits, addresses of objects left out."""
     if isinstance(value, bool) or value is None:
         return value
@@ -656,21 +660,23 @@ def plain(value: Any) -> Any:
     if isinstance(value, int):
         return int(value)
     if isinstance(value, Mapping):
-        return {str(key): plain(each) for key, each in value.items()}
+        return {str(key): simplify(each) for key, each in value.items()}
     if isinstance(value, Iterable):
-        return [plain(each) for each in value]
+        return [simplify(each) for each in value]
     return float(f"{value:.10g}") if math.isfinite(value) else str(value)
 
 
-def worded(failure: BaseException | None) -> list[str] | None:
+def describe_error(failure: BaseException | None) -> list[str] | None:
     """Return the type and the text of an error."""
-    return None if failure is None else [type(failure).__name__, plain(str(failure))]
+    return None if failure is None else [type(failure).__name__, simplify(str(failure))]
 
 
 def usage_of(usage: Any) -> dict[str, Any]:
     """Return what was spent in every unit but time."""
     return {
-        field.name: plain(getattr(usage, field.name)) for field in dataclasses.fields(usage) if field.name not in _TIMED
+        field.name: simplify(getattr(usage, field.name))
+        for field in dataclasses.fields(usage)
+        if field.name not in _TIMED
     }
 
 
@@ -678,10 +684,10 @@ def outcome_of(solution: Any) -> dict[str, Any]:
     """Return the fields of a solution that equal seeds must repeat."""
     trace = solution.trace
     return {
-        **{name: plain(getattr(solution, name)) for name in _SAME},
-        "texts": [plain(c.trajectory.full_text) for c in solution.candidates],
+        **{name: simplify(getattr(solution, name)) for name in _SAME},
+        "texts": [simplify(c.trajectory.full_text) for c in solution.candidates],
         "candidates": [
-            plain(
+            simplify(
                 [
                     c.answer,
                     c.answer_class,
@@ -696,17 +702,17 @@ def outcome_of(solution: Any) -> dict[str, Any]:
             for c in solution.candidates
         ],
         **{f"usage.{name}": value for name, value in usage_of(solution.usage).items()},
-        "remaining": {unit: plain(left) for unit, left in solution.remaining.items() if unit != "seconds"},
-        "error": worded(solution.error),
-        "calls": [[*(getattr(call, name) for name in _CALL), used(call.usage)] for call in trace.calls],
+        "remaining": {unit: simplify(left) for unit, left in solution.remaining.items() if unit != "seconds"},
+        "error": describe_error(solution.error),
+        "calls": [[*(getattr(call, name) for name in _CALL), nonzero_usage(call.usage)] for call in trace.calls],
         "granted": [call.granted for call in trace.calls],
-        "nodes": [plain([getattr(node, name) for name in _NODE]) for node in trace.nodes],
-        "kept_tokens": plain(trace.kept_tokens),
-        "reasons": plain(trace.reasons),
+        "nodes": [simplify([getattr(node, name) for name in _NODE]) for node in trace.nodes],
+        "kept_tokens": simplify(trace.kept_tokens),
+        "reasons": simplify(trace.reasons),
     }
 
 
-def used(usage: Any) -> dict[str, Any]:
+def nonzero_usage(usage: Any) -> dict[str, Any]:
     """Return what a call spent, without the units of which it spent nothing."""
     return {name: value for name, value in usage_of(usage).items() if value}
 
@@ -720,7 +726,7 @@ def solve(program: Program) -> list[dict[str, Any]]:
     if program.strategy == OWN:
         parsed = tts.parse(" | ".join(("single", program.plan)) if program.plan else "single")
         plan = tts.Plan(
-            RandomCalls(hashed("calls", program.number, program.seed), roles), parsed.stopping, parsed.selection
+            RandomCalls(hash_parts("calls", program.number, program.seed), roles), parsed.stopping, parsed.selection
         )
     models = {"policy": make_model(program.model, clock)}
     if program.large:
@@ -745,7 +751,7 @@ def solve(program: Program) -> list[dict[str, Any]]:
             return [outcome_of(each) for each in solver.solve_many(problems, strategy=plan, seed=program.seed, **given)]
     except Exception as failure:  # noqa: BLE001 - whatever is raised is an outcome
         partial = getattr(failure, "partial", None)
-        return [{"raised": worded(failure), **({} if partial is None else outcome_of(partial))}]
+        return [{"raised": describe_error(failure), **({} if partial is None else outcome_of(partial))}]
 
 
 def digest(value: Any) -> str:

@@ -89,7 +89,7 @@ class Tab:
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
         )
         self.send("Page.navigate", url=url)
-        self.until("document.body?.dataset.ready === 'true'")
+        self.wait_for("document.body?.dataset.ready === 'true'")
 
     def run(self, script: str) -> Any:
         """Return the value of an expression, of a promise what it gives."""
@@ -97,7 +97,7 @@ class Tab:
         assert "exceptionDetails" not in told, told["exceptionDetails"]
         return told["result"].get("value")
 
-    def until(self, condition: str) -> None:
+    def wait_for(self, condition: str) -> None:
         """Wait until an expression is true in the page."""
         look = (
             f"new Promise((done) => {{ const look = () => ({condition}) ? done(true) : setTimeout(look, 20); "
@@ -143,7 +143,7 @@ class Tab:
             self._session = self.send("Target.attachToTarget", targetId=found[0]["targetId"], flatten=True)["sessionId"]
             for domain in ("Runtime", "Log"):
                 self.send(f"{domain}.enable")
-            self.until(expression)
+            self.wait_for(expression)
             return self.run(expression.rsplit("&&", maxsplit=1)[-1])
         finally:
             self._session = own

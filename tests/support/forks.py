@@ -102,7 +102,7 @@ class Processes:
             what, value, reports = "end", os.waitstatus_to_exitcode(os.waitpid(process.pid, 0)[1]), []
         if what == "end":  # beyond the handler, lest errors of what is started here have one more cause
             del self.running[process.told]
-            self.ended(process, value)
+            self.note_end(process, value)
         elif what == "took":
             process.taken += self.groups[value]
         elif what == "start":
@@ -120,7 +120,7 @@ class Processes:
         process.at, self.over = None, self.over + 1
         self.hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
-    def ended(self, process: Process, code: int) -> None:
+    def note_end(self, process: Process, code: int) -> None:
         if process.at is not None:
             item, why = self.session.items[process.at], f"the process ended with {code} while it ran this test"
             self.hook.pytest_runtest_logreport(

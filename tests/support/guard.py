@@ -14,7 +14,7 @@ T = TypeVar("T")
 LIMIT_S = float(os.environ.get("TTS_TEST_LIMIT_S", "600"))
 
 
-def within(*jobs: Callable[[], Any]) -> list[Any]:
+def run_at_once(*jobs: Callable[[], Any]) -> list[Any]:
     """Return what functions give that are called at once, each in a thread of its own; the exception where one
     raises.
     """

@@ -11,7 +11,7 @@ from tts.backends.function import Answer, Ask, FunctionBackend
 LINE = 12  # words
 
 
-def heavy_tailed(median: int = 60, answers: tuple[str, ...] = ("4", "4", "5")) -> FunctionBackend:
+def heavy_tailed_model(median: int = 60, answers: tuple[str, ...] = ("4", "4", "5")) -> FunctionBackend:
     """Return the model. It ends behind word k with a chance that falls with k, so that no length is typical."""
 
     def write(ask: Ask) -> Answer:

@@ -77,7 +77,7 @@ def save_head(path: Path, hidden: int, **changes: Any) -> Path:
     return path
 
 
-def saved(
+def save_pair(
     folder: Path,
     *,
     context: int = 160,
@@ -129,15 +129,15 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @cache
-def _saved_once(**options: Any) -> ModelRecord:
+def _save_once(**options: Any) -> ModelRecord:
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
-    return saved(_HOME[-1] / "-".join(map(str, ("pair", *options.values()))), **options)
+    return save_pair(_HOME[-1] / "-".join(map(str, ("pair", *options.values()))), **options)
 
 
 def record(**options: Any) -> ModelRecord:
     """Return the record of a pair that is written once a process."""
-    return _saved_once(**options)
+    return _save_once(**options)
 
 
 def engine(*, endless: bool = True, **options: Any) -> Any:

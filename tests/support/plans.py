@@ -16,7 +16,7 @@ from tests.support.chaos import ChaosBackend
 from tests.support.odd import OddLogprobs, OddVerifier
 from tests.support.programs import PROBLEMS
 from tests.support.revising import RevisingTask
-from tests.support.runs import Clock, Solved, check_books, make_run, searched
+from tests.support.runs import Clock, Solved, check_books, make_run, solve_and_show
 from tts.backends.base import Backend
 from tts.backends.function import Answer, Ask, FunctionBackend
 from tts.backends.toy.backend import ToyBackend
@@ -67,13 +67,13 @@ def draw(number: int) -> PlanProgram:
     rng = random.Random(number)
     slow = rng.random() < 0.01
     name = rng.choice([name for name in STRATEGIES.names() if (name in SLOW_PLANS) is slow])
-    text, chooses = _drawn(STRATEGIES.get(name), name, rng), name != "self_consistency"
+    text, chooses = _draw_part(STRATEGIES.get(name), name, rng), name != "self_consistency"
     if rng.random() < 0.5:
         name = rng.choice(STOP_RULES.names())
-        text += " | " + _drawn(STOP_RULES.get(name), name, rng)
+        text += " | " + _draw_part(STOP_RULES.get(name), name, rng)
     if chooses and rng.random() < 0.7:
         name = rng.choice(SELECTIONS.names())
-        text += " | " + _drawn(SELECTIONS.get(name), name, rng)
+        text += " | " + _draw_part(SELECTIONS.get(name), name, rng)
     units = rng.sample(sorted(SIZES), rng.choice((1, 1, 2, 3)))
     if {*units} <= {"verifier_tokens", "verifier_calls"}:  # which bound no samples
         units.append("tokens")
@@ -84,7 +84,7 @@ def draw(number: int) -> PlanProgram:
     )
 
 
-def _drawn(part: Any, name: str, rng: random.Random) -> str:
+def _draw_part(part: Any, name: str, rng: random.Random) -> str:
     """Return the text of a part with some of its whole numbers drawn, as far as the part takes them."""
     hints: dict[str, Any] = typing.get_type_hints(part) if dataclasses.is_dataclass(part) else {}
     whole = [f.name for f in dataclasses.fields(part) if f.init and hints[f.name] in (int, int | None)] if hints else []
@@ -153,7 +153,7 @@ def run(program: PlanProgram) -> Solved | TTSError:
         models=dict.fromkeys(("draft", "large", "small"), backend),
     )
     made = dataclasses.replace(made, task=RevisingTask())
-    end = searched(made)
+    end = solve_and_show(made)
     assert isinstance(end.solution, Solution | TTSError), f"{program}: {end.solution!r}"
     assert not isinstance(end.solution, asyncio.CancelledError)
     if isinstance(backend, ChaosBackend):

@@ -68,32 +68,32 @@ class _State:
     def active(self) -> list[Trajectory]:
         return [t for t in self.known if t.status == "active" and t.node not in self.search.tree.pruned]
 
-    def _some(self, which: int, count: int) -> list[Trajectory]:
+    def _pick_paths(self, which: int, count: int) -> list[Trajectory]:
         active = self.active
         return [active[(which + i) % len(active)] for i in range(1 + count % 4)]  # one may be listed twice
 
-    def _met(self, ts: Sequence[Trajectory]) -> None:
+    def _add_paths(self, ts: Sequence[Trajectory]) -> None:
         self.known += ts
 
     async def expand(self, which: int, count: int, choice: int) -> None:
-        ts, n = self._some(which, count), 1 + choice % 5
+        ts, n = self._pick_paths(which, count), 1 + choice % 5
         sampling: dict[str, Any] = {} if choice % 3 else {"temperature": choice % 2, "max_tokens": 1 + 7 * (choice % 9)}
         children = await self.search.expand(ts, n, _UNTIL[choice % len(_UNTIL)], **sampling)
         assert [len(of) <= n for of in children] == [True] * len(ts)
         for parent, of in zip(ts, children, strict=True):
             assert all(child.parent is parent for child in of)
-            self._met(of)
+            self._add_paths(of)
 
     async def complete(self, which: int, count: int, choice: int) -> None:
-        ts, before = self._some(which, count), len(self.search.candidates)
+        ts, before = self._pick_paths(which, count), len(self.search.candidates)
         made = await self.search.complete(ts, 1 + choice % 6)
         assert made == self.search.candidates[before:]
 
     async def extend(self, which: int, count: int, choice: int) -> None:
         text = _TEXTS[choice % len(_TEXTS)]
-        children = await self.search.extend(self._some(which, count), text)
+        children = await self.search.extend(self._pick_paths(which, count), text)
         assert all(child.text == text for child in children)
-        self._met(children)
+        self._add_paths(children)
 
     async def ask(self, which: int, count: int, choice: int) -> None:
         ts = [self.known[(which + i) % len(self.known)] for i in range(count % 4)]
@@ -111,14 +111,14 @@ class _State:
             assert scores.shape == (len(ts),)
 
     async def rollout(self, which: int, count: int, choice: int) -> None:
-        ts = self._some(which, count)
+        ts = self._pick_paths(which, count)
         ends = await self.search.rollout(ts, 1 + choice % 3)
         assert len(ends) == len(ts)
         if self.search.scoring.verifiers:
             await self.search.score([end for end in ends if end.parent is not None])
 
     async def keep(self, which: int, count: int, choice: int) -> None:
-        self.search.keep(self._some(which, count))
+        self.search.keep(self._pick_paths(which, count))
 
     async def finish(self, which: int, count: int, choice: int) -> None:
         ended = [t for t in self.known if t.status != "active"]
@@ -127,7 +127,7 @@ class _State:
             assert (candidate is None) == (t.status == "failed")
 
     async def open(self, which: int, count: int, choice: int) -> None:
-        self._met([await self.search.open("solve", str(choice))])
+        self._add_paths([await self.search.open("solve", str(choice))])
 
     async def embed(self, which: int, count: int, choice: int) -> None:
         assert len(await self.search.embed([t.full_text for t in self.active])) == len(self.active)

@@ -71,7 +71,7 @@ def make_run(
     )
 
 
-async def solved(
+async def solve_runs(
     runs: Sequence[ProblemRun], cancel_at: Sequence[int | None] = (), portion: int | None = None
 ) -> list[Solved]:
     """Solve runs at once.
@@ -82,12 +82,12 @@ async def solved(
     """
     made: dict[int, Search] = {}
 
-    def recording(**parts: Any) -> Search:
+    def make_search(**parts: Any) -> Search:
         search = Search(**parts, portion=portion)
         made[id(parts["sampling"])] = search  # each run has a sampling of its own
         return search
 
-    with mock.patch.object(tts.solver.problem_run, "Search", recording):
+    with mock.patch.object(tts.solver.problem_run, "Search", make_search):
         loop = asyncio.get_running_loop()
         jobs = [loop.create_task(run.solve()) for run in runs]
         turns = [(turn, job) for turn, job in zip(cancel_at, jobs, strict=False) if turn is not None]
@@ -105,9 +105,9 @@ def solve(run: ProblemRun) -> Solution:
     return asyncio.run(run.solve())
 
 
-def searched(run: ProblemRun, portion: int | None = None) -> Solved:
+def solve_and_show(run: ProblemRun, portion: int | None = None) -> Solved:
     """Solve one run, and show the search behind it; `portion`: most tokens of a row in one call."""
-    return asyncio.run(solved([run], portion=portion))[0]
+    return asyncio.run(solve_runs([run], portion=portion))[0]
 
 
 def recount(ledger: Ledger) -> dict[str, float]:

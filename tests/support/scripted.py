@@ -37,7 +37,7 @@ class Scripted(ToyBackend):
                 step = options[index % len(options)]
                 finish = "answer" if step.startswith("A:") else "stop"
                 text, tokens = text + step, tokens + tokens_of(step)
-            finish, tokens = self._capped(finish, tokens, row.max_tokens)
+            finish, tokens = self._cap(finish, tokens, row.max_tokens)
             handle = request.handle.child()
             for token in tokens:
                 handle.write(token)
@@ -46,7 +46,7 @@ class Scripted(ToyBackend):
         return rows
 
     @staticmethod
-    def _capped(finish: str, tokens: list[str], cap: int) -> tuple[Finish, list[str]]:
+    def _cap(finish: str, tokens: list[str], cap: int) -> tuple[Finish, list[str]]:
         return (finish, tokens) if len(tokens) <= cap else ("length", tokens[:cap])  # type: ignore[return-value]
 
 
@@ -59,6 +59,6 @@ def table(scores: Mapping[str, float], otherwise: float = 0.5) -> dict[str, Func
     return {"main": FunctionVerifier(score)}
 
 
-def hashed(seed: int = 0) -> dict[str, FunctionVerifier]:
+def hash_verifier(seed: int = 0) -> dict[str, FunctionVerifier]:
     """Return a verifier whose scores in (0, 1) are a hash of the text: no two texts are alike."""
     return {"main": FunctionVerifier(lambda problem, text: (hash64("score", seed, text) + 0.5) * 2.0**-64)}

@@ -32,7 +32,7 @@ def interpreter(engine: ServerEngine) -> str:
 
 
 @contextmanager
-def served(record: ModelRecord, engine: ServerEngine, folder: Path, *options: str) -> Iterator[str]:
+def serve_model(record: ModelRecord, engine: ServerEngine, folder: Path, *options: str) -> Iterator[str]:
     """Serve a model; gives the url.
 
     Args:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.browser import CHROMIUM, colours, milliseconds_to_open, open_page, with_script
+from tests.support.browser import CHROMIUM, add_script, colours, milliseconds_to_open, open_page
 from tts.budget.ledger import Call
 from tts.tasks.patch import format_turn
 from tts.trace.trace import Trace, TraceNode
@@ -137,9 +137,9 @@ def test_it_draws_the_tree_and_shows_hostile_text_as_text(tmp_path: Path) -> Non
     assert not [element for element in page.elements if element.tag == "img" or element.text == "'bold'"]
     assert len([element for element in page.elements if element.tag == "script"]) == 2
 
-    drawn = {int(element.attributes["data-node"]): element for element in page.of_class("node")}
+    drawn = {int(element.attributes["data-node"]): element for element in page.find_class("node")}
     assert sorted(drawn) == [one.node for one in record.nodes]
-    assert page.by_id("count").text == f"all {len(record.nodes)} nodes drawn"
+    assert page.find_id("count").text == f"all {len(record.nodes)} nodes drawn"
     path = [number for number, element in drawn.items() if "winner" in element.classes]
     assert len(path) == 4
     assert winner in path
@@ -147,28 +147,28 @@ def test_it_draws_the_tree_and_shows_hostile_text_as_text(tmp_path: Path) -> Non
     own, path_tokens = record.nodes[winner].tokens, sum(record.nodes[number].tokens for number in path if number)
     assert hover[0] == f"#{winner} · {own} tokens, {path_tokens} on the path · finished"
     assert hover[1].startswith("score (prm): ")
-    assert [element.text for element in page.of_class("best")] == ["★"]
+    assert [element.text for element in page.find_class("best")] == ["★"]
     assert "failed" in drawn[1].classes
     assert {"truncated", "pruned"} <= drawn[2].classes
     assert "scratch" in drawn[record.nodes[-1].node].classes
-    assert len(page.of_class("chip", "unknown")) == 1
-    assert len(page.of_class("edge-winner")) == 1
+    assert len(page.find_class("chip", "unknown")) == 1
+    assert len(page.find_class("edge-winner")) == 1
     for word in ("winning path", "truncated", "failed", "pruned", "scratch", "no score"):
-        assert word in page.by_id("legend").text
+        assert word in page.find_id("legend").text
 
-    assert page.by_id("problem").text == ATTACK + ODD_SHOWN
-    assert page.by_id("answer").text == ATTACK
-    assert ODD_SHOWN in page.by_id("facts").text
-    assert ATTACK in page.by_id("facts").text
-    assert page.by_id("text").text == ATTACK + "\n" + ODD_SHOWN
-    assert page.by_id("stream").text == ATTACK
+    assert page.find_id("problem").text == ATTACK + ODD_SHOWN
+    assert page.find_id("answer").text == ATTACK
+    assert ODD_SHOWN in page.find_id("facts").text
+    assert ATTACK in page.find_id("facts").text
+    assert page.find_id("text").text == ATTACK + "\n" + ODD_SHOWN
+    assert page.find_id("stream").text == ATTACK
     assert drawn[winner].attributes["aria-selected"] == "true"
-    assert f"Node {winner}" in page.by_id("side").text
+    assert f"Node {winner}" in page.find_id("side").text
     rows = [element for element in page.elements if element.tag == "tr" and "data-row" in element.attributes]
     assert len(rows) == 4
     assert rows[0].attributes["data-row"] == str(winner)
     assert ATTACK in rows[0].text
-    assert ATTACK in page.by_id("ledger").text
+    assert ATTACK in page.find_id("ledger").text
 
     size, count = colours(tmp_path / "page.png")
     assert size == (1280, 800)
@@ -213,7 +213,7 @@ document.body.dataset.log = JSON.stringify(log);
 
 def test_a_large_tree_starts_small_and_opens_on_demand(tmp_path: Path) -> None:
     record = trace(wide_and_deep(1500))
-    page = open_page(with_script(record.to_html(), DRIVER), tmp_path, size="1280,800")
+    page = open_page(add_script(record.to_html(), DRIVER), tmp_path, size="1280,800")
     assert page.log == []
     log = json.loads(page.body["data-log"])
     count, words = log["first"]
@@ -263,7 +263,7 @@ document.body.dataset.log = JSON.stringify(log);
 
 
 def test_of_a_deep_path_the_last_levels_are_drawn_and_others_on_demand(tmp_path: Path) -> None:
-    page = open_page(with_script(trace(deep(3000)).to_html(), DEEP_DRIVER), tmp_path, size="1280,800")
+    page = open_page(add_script(trace(deep(3000)).to_html(), DEEP_DRIVER), tmp_path, size="1280,800")
     assert page.log == []
     log = json.loads(page.body["data-log"])
     assert log["first"] == [100, 100, "5997"]
@@ -283,7 +283,7 @@ def test_many_roots_are_drawn_on_demand(tmp_path: Path) -> None:
     document.querySelector('[data-key="roots"]').click();
     document.body.dataset.log = JSON.stringify([...log, drawn()]);
     """
-    page = open_page(with_script(trace(roots).to_html(), script), tmp_path, size="1280,800")
+    page = open_page(add_script(trace(roots).to_html(), script), tmp_path, size="1280,800")
     assert page.log == []
     assert json.loads(page.body["data-log"]) == [260, "+ 1,740 hidden", 320]
 
@@ -300,16 +300,16 @@ def test_one_node_in_a_narrow_window(tmp_path: Path) -> None:
         (node(0, None),), answer=None, confidence=NAN, strategy="x" * 300, usage=Usage(flops=None, usd=None), calls=()
     )
     script = "document.body.dataset.wide = document.documentElement.scrollWidth - window.innerWidth"
-    page = open_page(with_script(record.to_html(), script), tmp_path, size="400,800")
+    page = open_page(add_script(record.to_html(), script), tmp_path, size="400,800")
     assert page.log == []
-    assert page.by_id("count").text == "1 node drawn"
-    assert len(page.of_class("node")) == 1
-    assert page.of_class("node", "winner") == []
-    assert page.by_id("answer").text == "none found"
-    assert page.by_id("confidence").text == "confidence unknown"
-    assert page.by_id("usage").text.count("unknown") == 2
-    assert "No path ended with a candidate." in page.by_id("candidates").text
-    assert "No call was made." in page.by_id("ledger").text
+    assert page.find_id("count").text == "1 node drawn"
+    assert len(page.find_class("node")) == 1
+    assert page.find_class("node", "winner") == []
+    assert page.find_id("answer").text == "none found"
+    assert page.find_id("confidence").text == "confidence unknown"
+    assert page.find_id("usage").text.count("unknown") == 2
+    assert "No path ended with a candidate." in page.find_id("candidates").text
+    assert "No call was made." in page.find_id("ledger").text
     assert int(page.body["data-wide"]) <= 0
     size, count = colours(tmp_path / "page.png")
     assert size == (400, 800)
@@ -335,16 +335,16 @@ def test_a_turn_of_an_agent_shows_its_patch_by_lines_and_what_its_tests_said(tmp
     page = open_page(trace(turns).to_html(), tmp_path, size="1280,800", fragment="#node=2")
     assert page.log == []
     assert "data-pwned" not in page.body
-    shown = page.by_id("text").text
+    shown = page.find_id("text").text
     assert shown.startswith("I wrote.")
     assert "=====" not in shown
     lines = {
-        kind: {element.text.strip() for element in page.of_class(kind)} for kind in ("plus", "minus", "hunk", "file")
+        kind: {element.text.strip() for element in page.find_class(kind)} for kind in ("plus", "minus", "hunk", "file")
     }
     assert lines["plus"] == {f"+{ATTACK}"}
     assert lines["minus"] == {"-old"}
     assert lines["hunk"] == {"@@ -1,2 +1,2 @@"}
     assert lines["file"] == {"diff --git a/a.py b/a.py", "--- a/a.py", "+++ b/a.py"}
     page = open_page(trace(turns).to_html(), tmp_path, size="1280,800", fragment="#node=1")
-    assert said in page.by_id("side").text
-    assert "no change" in page.by_id("text").text
+    assert said in page.find_id("side").text
+    assert "no change" in page.find_id("text").text

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import tts
-from tests.support.browser import CHROMIUM, open_page, with_script
+from tests.support.browser import CHROMIUM, add_script, open_page
 from tts.trace.trace import Trace
 
 VERDICT = '{"reason": "it adds up", "score": 9}'
@@ -81,7 +81,7 @@ setTimeout(() => {
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
 def test_the_page_shows_them(tmp_path: Path) -> None:
     trace = judged("judge(model='grader', votes=1, prompt_tokens=100)").trace
-    page = open_page(with_script(trace.to_html(), DRIVER), tmp_path, size="1200,1600")
+    page = open_page(add_script(trace.to_html(), DRIVER), tmp_path, size="1200,1600")
     assert page.log == []
     log = json.loads(page.body["data-log"])
     assert log["count"] == 4
@@ -89,4 +89,4 @@ def test_the_page_shows_them(tmp_path: Path) -> None:
     assert VERDICT in log["text"]
     assert "What is 2 + 2?" in log["text"]
     plain = tts.solve("3 + 4 - 2", 400, model="toy", strategy="single").trace
-    assert "hidden" in open_page(plain.to_html(), tmp_path, size="900,700").by_id("judgements").attributes
+    assert "hidden" in open_page(plain.to_html(), tmp_path, size="900,700").find_id("judgements").attributes

@@ -182,5 +182,5 @@ def test_equal_searches_have_equal_parts_in_their_canonical_records() -> None:
 def test_the_page_shows_the_receipt(tmp_path: Path) -> None:
     page = open_page(solved("best_of_n(n=8) | weighted").trace.to_html(), tmp_path, size="1280,800")
     assert page.log == []
-    shown = page.by_id("receipt").text
+    shown = page.find_id("receipt").text
     assert all(words in shown for words in ("policy", "main", "The first 2 samples: 14"))

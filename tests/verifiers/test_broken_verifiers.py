@@ -15,7 +15,7 @@ import pytest
 import tts
 import tts.tasks
 from tests.solver.test_solver import traces
-from tests.support.runs import check_books, make_run, searched
+from tests.support.runs import check_books, make_run, solve_and_show
 from tests.verifiers.paths import NoCalls, path, wholes
 from tts.backends.base import Reply
 from tts.backends.toy.backend import ToyBackend
@@ -87,7 +87,9 @@ def test_problems_that_share_a_budget_go_on_where_the_verifier_of_one_breaks() -
 
 
 def test_a_verifier_that_cancels_itself_is_no_interruption() -> None:
-    end = searched(make_run(BROKEN, 300, PLANS[0], ToyBackend(), verifiers={"main": Plain(asyncio.CancelledError())}))
+    end = solve_and_show(
+        make_run(BROKEN, 300, PLANS[0], ToyBackend(), verifiers={"main": Plain(asyncio.CancelledError())})
+    )
     assert end.solution.stopped_by == "failed"
     assert "was cancelled by itself" in str(end.solution.error)
 
@@ -103,7 +105,7 @@ def test_a_call_in_which_the_model_fails_costs_its_scores_and_not_the_search(
     plan: str, budget: int, verifier: Any
 ) -> None:
     for fail in ((1,), (2, 3), ()):
-        end = searched(make_run(PROBLEMS[2], budget, plan, Failing(*fail), verifiers={"main": verifier}))
+        end = solve_and_show(make_run(PROBLEMS[2], budget, plan, Failing(*fail), verifiers={"main": verifier}))
         assert end.solution.error is None
         assert end.solution.answer is not None
         check_books(end.search)  # type: ignore[arg-type]
@@ -131,7 +133,7 @@ def test_steps_may_be_those_of_the_whole_text_or_of_the_response(count: int, fit
 
 
 def test_a_score_that_failed_is_asked_for_again() -> None:
-    end = searched(
+    end = solve_and_show(
         make_run(PROBLEMS[2], 3000, "adaptive(n=3, threshold=2) | best", Failing(1), verifiers={"main": ToyVerifier()})
     )
     assert end.solution.failures == {"EngineError": 1}
@@ -141,7 +143,7 @@ def test_a_score_that_failed_is_asked_for_again() -> None:
 
 
 def test_a_path_in_other_steps_than_the_toys_lines_is_one_clear_line() -> None:
-    end = searched(
+    end = solve_and_show(
         make_run(PROBLEMS[0], 300, "single | best", ToyBackend(), verifiers={"main": ToyVerifier()}, task="math")
     )
     assert isinstance(end.solution.error, VerifierError)

@@ -19,7 +19,7 @@ from tests.backends.openai.making import using
 from tests.backends.openai.server import Token, ToyServer
 from tests.support import pair
 from tests.support.pair import home  # noqa: F401 - a fixture
-from tests.support.runs import Solved, check_books, make_run, solved
+from tests.support.runs import Solved, check_books, make_run, solve_runs
 from tests.verifiers.paths import path, wholes
 from tests.verifiers.test_genrm import Law
 from tts.backends.function import FunctionBackend
@@ -196,7 +196,7 @@ def test_no_limit_is_passed_at_any_size(plan: str) -> None:
         run = make_run(
             "3 + 4 - 2", Budget(tokens=tokens), plan, ToyBackend(ToyLanguage(accuracy=0.5)), verifiers={"main": grader}
         )
-        [end] = asyncio.run(solved([run]))
+        [end] = asyncio.run(solve_runs([run]))
         check_books(end.search)  # type: ignore[arg-type]
         assert end.solution.error is None
         assert end.solution.usage.tokens <= tokens
@@ -232,7 +232,7 @@ def graded(server: ToyServer, grader: Grader, tokens: int = 90000, **found: Any)
             verifiers={"main": filled},
             models={"judge": backend},
         )
-        ends.extend(await solved([run]))
+        ends.extend(await solve_runs([run]))
 
     settings: dict[str, Any] = {"mode": "chat", "tops": True} | found
     using(server, check, **settings)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.backends.openai.making import QUICK, using
 from tests.backends.openai.server import Token, ToyServer
-from tests.support.runs import Solved, check_books, make_run, solved
+from tests.support.runs import Solved, check_books, make_run, solve_runs
 from tts.backends.openai.backend import OpenAIBackend
 from tts.backends.openai.http import Timeouts
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
@@ -58,7 +58,7 @@ def judged(
         run = make_run(
             "3 + 4 - 2", Budget(tokens=90000), plan, policy, verifiers={"main": judge}, models={"judge": backend}
         )
-        ends.extend(await solved([run]))
+        ends.extend(await solve_runs([run]))
 
     using(server, check, timeouts, **({"mode": "chat"} | found))
     check_books(ends[0].search)  # type: ignore[arg-type]
@@ -100,7 +100,7 @@ def test_a_server_that_is_gone_is_told_as_that() -> None:
         run = make_run(
             "3 + 4 - 2", Budget(tokens=60000), PLAN, ToyBackend(), verifiers={"main": judge}, models={"judge": backend}
         )
-        [end] = await solved([run])
+        [end] = await solve_runs([run])
         return end
 
     end = using(Judging(), check, gone)

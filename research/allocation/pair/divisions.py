@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from research.allocation.baselines import at_random, bins, by_bins
-from research.allocation.greedy import greedy
+from research.allocation.baselines import binned_counts, bins, random_counts
+from research.allocation.greedy import greedy_counts
 from tts.allocator.difficulty import Population, Whole
 from tts.experiments.analysis.pools import ProblemPool
 from tts.experiments.study.record import RecordedSample
@@ -112,7 +112,7 @@ def _votes(
     return chance, leader, second
 
 
-def tried(halves: tuple[Half, Half], divide: Division) -> tuple[Floats, float]:
+def measure_division(halves: tuple[Half, Half], divide: Division) -> tuple[Floats, float]:
     """Return the chance [P] that each problem is right under a division, and its mean tokens: by one half, on the
     other.
     """
@@ -125,24 +125,24 @@ def tried(halves: tuple[Half, Half], divide: Division) -> tuple[Floats, float]:
     return np.mean(shares, axis=0), float(np.mean(cost))
 
 
-def at_random_by(mean: float) -> Division:
+def random_division(mean: float) -> Division:
     """Return the division that throws samples at problems, after one for each."""
     return lambda half, rng: np.minimum(
-        at_random(len(half.rate), round(mean * len(half.rate)), rng), half.right.shape[1]
+        random_counts(len(half.rate), round(mean * len(half.rate)), rng), half.right.shape[1]
     )
 
 
-def knowing(mean: float) -> Division:
+def oracle_division(mean: float) -> Division:
     """Return the best division for known chances, in tokens: the static oracle."""
 
     def divide(half: Half, _: np.random.Generator) -> Whole:
         each = half.cost[:, -1] / half.cost.shape[1]
-        return greedy(half.gains, mean * float(each.sum()), cost=each, least=1)
+        return greedy_counts(half.gains, mean * float(each.sum()), cost=each, least=1)
 
     return divide
 
 
-def binned(mean: float, *, predicted: bool) -> Division:
+def binned_division(mean: float, *, predicted: bool) -> Division:
     """Return A14's division: equal within five bins by difficulty, true or predicted; bins of one fold decide for the
     other.
     """
@@ -153,7 +153,7 @@ def binned(mean: float, *, predicted: bool) -> Division:
         fold, counts = rng.permutation(len(difficulty)) % 2, np.zeros(len(difficulty), np.int64)
         for own in (0, 1):
             here, there = np.flatnonzero(fold == own), np.flatnonzero(fold != own)
-            table = by_bins(difficulty[there], half.gains[there], round(mean * len(there)), BINS)
+            table = binned_counts(difficulty[there], half.gains[there], round(mean * len(there)), BINS)
             of = bins(difficulty[there], BINS)
             chosen = np.array([table[of == each].max(initial=1) for each in range(BINS)])
             counts[here] = chosen[bins(difficulty[here], BINS)]

@@ -47,7 +47,10 @@ def fit(store: Path, jobs: int, limit: int, names: Iterable[str] = tuple(KINDS))
     shipped.FOLDER.mkdir(exist_ok=True)
     for name in names:
         kind = KINDS[name]
-        asked = [studies.pools(studies.VALIDATION, limit, 1, kind), *studies.others(studies.VALIDATION, limit, kind)]
+        asked = [
+            studies.pools(studies.VALIDATION, limit, 1, kind),
+            *studies.alternatives(studies.VALIDATION, limit, kind),
+        ]
         measured = PerformanceData.of(studies.results(store, asked, jobs))
         policy, task, _ = of_what(asked[0], measured.cell)
         path = shipped.FOLDER / f"{name}.json"
@@ -55,7 +58,7 @@ def fit(store: Path, jobs: int, limit: int, names: Iterable[str] = tuple(KINDS))
         fitted.save(path)
         # the budgets of its searches are those of whole problems, so that `auto` can be held against them
         if kind.unit == "tokens":
-            piloted(store, jobs, limit, name, kind, fitted).save(path)
+            add_piloted_curve(store, jobs, limit, name, kind, fitted).save(path)
         for one in measured.held_out():
             print(
                 f"{name}, {one.strategy}: {one.measured:.1%}, held out predicted as {one.predicted:.1%}, calibration "
@@ -63,12 +66,12 @@ def fit(store: Path, jobs: int, limit: int, names: Iterable[str] = tuple(KINDS))
             )
 
 
-def piloted(
+def add_piloted_curve(
     store: Path, jobs: int, limit: int, name: str, kind: studies.Kind, known: PerformanceModel
 ) -> PerformanceModel:
     """Return a model with what `auto` reaches with a pilot on the problems of its fit, which the store may lack."""
     plan = f"auto(model={name!r}, pilots=1) | weighted"
-    asked = running.asked(
+    asked = running.make_study(
         kind.study("auto", studies.VALIDATION),
         kind.problems(studies.VALIDATION, limit),
         [plan],

@@ -77,7 +77,7 @@ def measure(store: Path, jobs: int, limit: int, seeds: int) -> Compared:
     """Run what the store lacks, and return what it comes to."""
     drawn = studies.results(store, [studies.pools(studies.TEST, limit, seeds)], jobs)
     pools = pools_of(drawn).pools
-    other = studies.results(store, studies.others(studies.TEST, limit), jobs)
+    other = studies.results(store, studies.alternatives(studies.TEST, limit), jobs)
     shared = together.results(store, PLAN, totals(), limit, seeds, jobs)
     rng = np.random.default_rng(0)
     live = curves_of(map(_price, (*drawn, *other, *shared)), rng=rng)
@@ -89,18 +89,20 @@ def measure(store: Path, jobs: int, limit: int, seeds: int) -> Compared:
     return Compared(
         curves=curves,
         live=live,
-        uniform=_against(curves[AUTO], lambda _: curves[UNIFORM]),
-        single=_against(
+        uniform=_compare_totals(curves[AUTO], lambda _: curves[UNIFORM]),
+        single=_compare_totals(
             curves[AUTO],
-            lambda tokens: max((curves[name] for name in singles), key=lambda one: at_cost(one, tokens).mean()),
+            lambda tokens: max(
+                (curves[name] for name in singles), key=lambda one: interpolate_shares(one, tokens).mean()
+            ),
         ),
         others={
-            name: _against(curves[AUTO], lambda _, of=curve: of)
+            name: _compare_totals(curves[AUTO], lambda _, of=curve: of)
             for name, curve in curves.items()
             if curve.role in ("allocator", "oracle")
         },
         gains={base: _gains(curves[AUTO], curves[base]) for base in REPLAYED[:2]},
-        deciding=together.deciding(store),
+        deciding=together.read_timings(store),
         unanswered=[
             float(np.mean([one.answer is None for one in shared if one.cell.budget["tokens"] == total]))
             for total in totals()
@@ -125,7 +127,7 @@ def _name(label: str) -> str:
     return AUTO if label.startswith("auto") else label
 
 
-def first_of(pools: Sequence[ProblemPool], other: Sequence[Result]) -> Mapping[str, RecordedSample] | None:
+def greedy_samples(pools: Sequence[ProblemPool], other: Sequence[Result]) -> Mapping[str, RecordedSample] | None:
     """Return the greedy sample of each problem, if that is what the allocator begins with."""
     name = shipped.fitting("pocket", "pocket", pools[0].cell.verifiers)
     if name is None or shipped.load(name).first is None:
@@ -136,16 +138,16 @@ def first_of(pools: Sequence[ProblemPool], other: Sequence[Result]) -> Mapping[s
 
 def _divide(pools: Sequence[ProblemPool], other: Sequence[Result], like: Curve) -> dict[str, Curve]:
     """Return the curves of divisions that know less, or more."""
-    problems, *halves = divisions.halves(pools, first_of(pools, other))
+    problems, *halves = divisions.halves(pools, greedy_samples(pools, other))
     ways: dict[str, tuple[Role, Callable[[float], divisions.Division]]] = {
-        "random": ("allocator", divisions.at_random_by),
-        "A14, five predicted bins": ("allocator", lambda mean: divisions.binned(mean, predicted=True)),
-        "A14, five oracle bins": ("oracle", lambda mean: divisions.binned(mean, predicted=False)),
-        "static oracle": ("oracle", divisions.knowing),
+        "random": ("allocator", divisions.random_division),
+        "A14, five predicted bins": ("allocator", lambda mean: divisions.binned_division(mean, predicted=True)),
+        "A14, five oracle bins": ("oracle", lambda mean: divisions.binned_division(mean, predicted=False)),
+        "static oracle": ("oracle", divisions.oracle_division),
     }
     made: dict[str, Curve] = {}
     for name, (role, way) in ways.items():
-        found = [divisions.tried((halves[0], halves[1]), way(share)) for share in (1, 2, 4, 8)]
+        found = [divisions.measure_division((halves[0], halves[1]), way(share)) for share in (1, 2, 4, 8)]
         shares = np.array([one[0] for one in found])
         made[name] = dataclasses.replace(
             like,
@@ -160,7 +162,7 @@ def _divide(pools: Sequence[ProblemPool], other: Sequence[Result], like: Curve) 
     return made
 
 
-def at_cost(curve: Curve, tokens: float) -> Floats:
+def interpolate_shares(curve: Curve, tokens: float) -> Floats:
     """Return the share of each problem [P] at a cost, between its points as figures draw it; beyond them, that of the
     nearest.
     """
@@ -172,11 +174,11 @@ def at_cost(curve: Curve, tokens: float) -> Floats:
     return (1 - place + low) * curve.shares[order[low]] + (place - low) * curve.shares[order[high]]
 
 
-def _against(mine: Curve, other: Callable[[float], Curve]) -> list[Against]:
+def _compare_totals(mine: Curve, other: Callable[[float], Curve]) -> list[Against]:
     found: list[tuple[float, float, Curve, Difference, float, float]] = []
     for share, tokens, own in zip(SHARES, mine.cost("tokens").tolist(), mine.shares, strict=True):
         curve = other(tokens)
-        theirs = dict(zip(curve.problems, at_cost(curve, tokens).tolist(), strict=True))
+        theirs = dict(zip(curve.problems, interpolate_shares(curve, tokens).tolist(), strict=True))
         base = [theirs[problem] for problem in mine.problems]
         found.append(
             (
@@ -198,13 +200,13 @@ def _against(mine: Curve, other: Callable[[float], Curve]) -> list[Against]:
             name=curve.label,
             difference=difference,
             p=float(p),
-            detectable=_detectable(difference.spread, len(mine.problems)),
+            detectable=_detectable_gap(difference.spread, len(mine.problems)),
         )
         for (share, tokens, curve, difference, own, base), p in zip(found, corrected, strict=True)
     ]
 
 
-def _detectable(spread: float, problems: int) -> float:
+def _detectable_gap(spread: float, problems: int) -> float:
     """Return the least difference for which so many problems are enough, to a tenth of a point."""
     return next((gap for gap in np.arange(0.001, 1.0, 0.001).tolist() if problems_needed(gap, spread) <= problems), 1.0)
 

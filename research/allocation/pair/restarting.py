@@ -42,7 +42,7 @@ def measure(store: Path, jobs: int, limit: int) -> list[Restarts]:
     adaptive = [
         f"adaptive(n={MOST}, threshold={theta}{start})" for start in ("", ", start=0.0") for theta in THRESHOLDS
     ]
-    study = running.asked(
+    study = running.make_study(
         "allocator-restarts",
         studies.problems(studies.TEST, limit),
         [ONE, *adaptive, ALL],
@@ -56,13 +56,13 @@ def measure(store: Path, jobs: int, limit: int) -> list[Restarts]:
         for one in opened.results(number, drawn=False):
             by.setdefault(one.cell.strategy, {})[one.cell.problem] = one
     least, most = (
-        _right(next(of for name, of in by.items() if name.startswith(plan.split(" |", maxsplit=1)[0])))
+        _right_shares(next(of for name, of in by.items() if name.startswith(plan.split(" |", maxsplit=1)[0])))
         for plan in (ONE, ALL)
     )
-    return [_restarts(name, list(of.values()), _right(of), least, most) for name, of in by.items()]
+    return [_restarts(name, list(of.values()), _right_shares(of), least, most) for name, of in by.items()]
 
 
-def _right(of: dict[str, Result]) -> Sequence[float]:
+def _right_shares(of: dict[str, Result]) -> Sequence[float]:
     return [float(of[problem].right is True) for problem in sorted(of)]
 
 

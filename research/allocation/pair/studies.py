@@ -72,18 +72,20 @@ def pools(split: str, limit: int, seeds: int, kind: Kind = EXPRESSIONS) -> Study
     """Return the study that draws the pools of a split."""
     name, asked = kind.study("pools", split), kind.problems(split, limit)
     return pool_study(
-        running.asked(name, asked, [BASELINE], {"samples": POOL[split]}, seeds=seeds, verifier=kind.verifier),
+        running.make_study(name, asked, [BASELINE], {"samples": POOL[split]}, seeds=seeds, verifier=kind.verifier),
         POOL[split],
     )
 
 
-def others(split: str, limit: int, kind: Kind = EXPRESSIONS) -> Iterator[StudyConfig]:
+def alternatives(split: str, limit: int, kind: Kind = EXPRESSIONS) -> Iterator[StudyConfig]:
     """Yield the studies of what could be done in place of plain samples: answer greedily, or search a tree."""
     plans, asked = GREEDY if split == VALIDATION else GREEDY[:1], kind.problems(split, limit)
-    greedy = running.asked(kind.study("greedy", split), asked, plans, {"samples": 1}, seeds=1, verifier=kind.verifier)
+    greedy = running.make_study(
+        kind.study("greedy", split), asked, plans, {"samples": 1}, seeds=1, verifier=kind.verifier
+    )
     yield greedy.model_copy(update={"record": greedy.record.model_copy(update={"candidates": True})})
     budget = {kind.unit: list(kind.budgets)}
-    yield running.asked(
+    yield running.make_study(
         kind.study("tree", split), asked, list(kind.trees), budget, seeds=kind.seeds, verifier=kind.verifier
     )
 

@@ -34,18 +34,18 @@ def results(path: Path, plan: str, totals: Sequence[int], limit: int, seeds: int
     """
     asked = [(seed, each) for seed in range(seeds) for each in totals]
     helpers = [
-        multiprocessing.get_context("spawn").Process(target=_all, args=(path, plan, asked[i::jobs], limit))
+        multiprocessing.get_context("spawn").Process(target=_run_all, args=(path, plan, asked[i::jobs], limit))
         for i in range(1, jobs)
     ]
     for helper in helpers:
         helper.start()
-    _all(path, plan, asked[::jobs], limit)
+    _run_all(path, plan, asked[::jobs], limit)
     for helper in helpers:
         helper.join()
-    return _all(path, plan, asked, limit)
+    return _run_all(path, plan, asked, limit)
 
 
-def deciding(path: Path) -> dict[str, dict[str, float]]:
+def read_timings(path: Path) -> dict[str, dict[str, float]]:
     """Return how long deciding took, and what else is known of each run, by its name."""
     files = sorted(path.parent.glob(f"{path.name}.together-*.json"))
     return dict(
@@ -56,10 +56,10 @@ def deciding(path: Path) -> dict[str, dict[str, float]]:
     )
 
 
-def _all(path: Path, plan: str, asked: Sequence[tuple[int, int]], limit: int) -> list[Result]:
+def _run_all(path: Path, plan: str, asked: Sequence[tuple[int, int]], limit: int) -> list[Result]:
     found: list[Result] = []
     for seed, each in asked:
-        study = running.asked(
+        study = running.make_study(
             f"allocator-together-{each}-{seed}",
             studies.problems(studies.TEST, limit),
             [plan],
@@ -69,7 +69,7 @@ def _all(path: Path, plan: str, asked: Sequence[tuple[int, int]], limit: int) ->
         ).model_copy(update={"seeds": [seed]})
         with Store(path) as store, PreparedStudy(study) as prepared:
             number = store.begin(study.name, snapshot(study, prepared.problems, prepared.executor.settings))
-            cells = list(map(_shared, prepared.cells()))
+            cells = list(map(_shared_cell, prepared.cells()))
             store.add(number, cells)
             if store.counts(number).pending:
                 _run(store, cells, prepared.problems, plan, each, seed)
@@ -77,7 +77,7 @@ def _all(path: Path, plan: str, asked: Sequence[tuple[int, int]], limit: int) ->
     return found
 
 
-def _shared(cell: Cell) -> Cell:
+def _shared_cell(cell: Cell) -> Cell:
     """Return the cell of a problem that shares the total with the others: another than that of the problem alone."""
     return dataclasses.replace(cell, key=grid.key(cell.key, "together"))
 
@@ -131,15 +131,15 @@ class _Deciding:
 
     def __enter__(self) -> _Deciding:
         for name, method in self._kept.items():
-            setattr(Allocator, name, self._timed(name, method))
+            setattr(Allocator, name, self._time_method(name, method))
         return self
 
     def __exit__(self, *_: object) -> None:
         for name, method in self._kept.items():
             setattr(Allocator, name, method)
 
-    def _timed(self, name: str, method: Any) -> Any:
-        def timed(allocator: Allocator, state: Any) -> Any:
+    def _time_method(self, name: str, method: Any) -> Any:
+        def run_method(allocator: Allocator, state: Any) -> Any:
             began = time.perf_counter()
             try:
                 return method(allocator, state)
@@ -147,4 +147,4 @@ class _Deciding:
                 self.seconds += time.perf_counter() - began
                 self.waves += name == "next"
 
-        return timed
+        return run_method

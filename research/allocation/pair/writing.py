@@ -22,7 +22,7 @@ from research.allocation.pair.measuring import (
 from research.allocation.pair.restarting import Restarts
 from research.methods.claims import points
 from research.methods.writing import NEVER, code, share
-from research.stamps import made_by
+from research.stamps import stamp_line
 from tts.allocator import shipped
 from tts.experiments.analysis.comparing import amount, in_words
 from tts.experiments.analysis.curves import AXES, Curve
@@ -48,7 +48,7 @@ def write(compared: Compared, restarts: Sequence[Restarts], folder: Path) -> Non
 def page(compared: Compared, restarts: Sequence[Restarts]) -> Iterator[str]:
     """Yield the lines of the page."""
     yield from _head(compared)
-    yield from ("", "## What is asked of it", "", *_asked(compared, restarts))
+    yield from ("", "## What is asked of it", "", *_requirements(compared, restarts))
     yield from (
         "",
         "## Accuracy against all tokens, verifier included",
@@ -57,23 +57,23 @@ def page(compared: Compared, restarts: Sequence[Restarts]) -> Iterator[str]:
         "",
         *_points(compared),
     )
-    yield from ("", "## Against uniform best-of-N, at the same tokens", "", *_against(compared.uniform))
+    yield from ("", "## Against uniform best-of-N, at the same tokens", "", *_comparison(compared.uniform))
     yield from ("", "## Against the best single strategy in hindsight, at the same tokens", "")
     yield from (f"The best, for each total anew, of: {', '.join(code(name) for name in compared.singles)}.", "")
-    yield from _against(compared.single)
+    yield from _comparison(compared.single)
     yield from ("", "## Against divisions that know less, or more", "")
     for name, of in compared.others.items():
-        yield from (f"**{name}**", "", *_against(of), "")
+        yield from (f"**{name}**", "", *_comparison(of), "")
     yield from ("## Which resource binds", "", *_resources(compared))
     yield from ("", "## The policy's own word on a fresh start", "", *_restarts(restarts))
-    yield from ("", "## What deciding costs", "", *_deciding(compared))
+    yield from ("", "## What deciding costs", "", *_timings(compared))
 
 
 def _head(compared: Compared) -> Iterator[str]:
     model = shipped.load("pocket")
     yield "# The allocator on the embedded pair"
     yield ""
-    yield made_by(
+    yield stamp_line(
         "python -m research.allocation.pair", "; the performance model by `python -m research.allocation.pair --fit`"
     )
     yield ""
@@ -112,7 +112,7 @@ def _head(compared: Compared) -> Iterator[str]:
     )
 
 
-def _asked(compared: Compared, restarts: Sequence[Restarts]) -> Iterator[str]:
+def _requirements(compared: Compared, restarts: Sequence[Restarts]) -> Iterator[str]:
     greedy = next(of for of in compared.live if of.label.startswith("single"))
     alone = f"{100 * greedy.accuracy[0].value:.1f} % for {amount(float(greedy.cost('tokens')[0]))} tokens"
     yield (
@@ -136,16 +136,17 @@ def _asked(compared: Compared, restarts: Sequence[Restarts]) -> Iterator[str]:
     yield f"  - runs without an answer: {silent}."
     yield (
         f"- With self-evaluation, {_WANTED:.0%} of the gain of {restarting.MOST} samples with {_AT} on average: "
-        f"{_word(restarts)}."
+        f"{_restart_verdict(restarts)}."
     )
-    yield f"  - what the allocator reaches of the gain of {SIZES[-1]} plain samples' vote over one: {_early(compared)}."
+    shares = _early_shares(compared)
+    yield f"  - what the allocator reaches of the gain of {SIZES[-1]} plain samples' vote over one: {shares}."
     oracle = compared.others["static oracle"]
     yield "- Distance to the static oracle, at the same tokens: " + "; ".join(
         f"{points(one.difference.mean)} at {amount(one.tokens)}" for one in oracle
     )
 
 
-def _word(found: Sequence[Restarts]) -> str:
+def _restart_verdict(found: Sequence[Restarts]) -> str:
     one, *_, every = sorted(found, key=lambda each: each.samples)
     gained = (
         f"{100 * one.accuracy:.1f} % with one, {100 * every.accuracy:.1f} % with the best of {restarting.MOST} "
@@ -157,7 +158,7 @@ def _word(found: Sequence[Restarts]) -> str:
     return f"**{'holds' if cheap else 'missed'}** ({gained})"
 
 
-def _early(compared: Compared) -> str:
+def _early_shares(compared: Compared) -> str:
     votes = compared.curves[UNIFORM].accuracy
     least, most = votes[0].value, votes[-1].value
     return "; ".join(
@@ -174,7 +175,7 @@ def _points(compared: Compared) -> Iterator[str]:
             yield f"| {code(name)} | {cost:.0f} | {share(found)} |"
 
 
-def _against(found: Sequence[Against]) -> Iterator[str]:
+def _comparison(found: Sequence[Against]) -> Iterator[str]:
     yield "| total, samples' worth | tokens spent | auto | other | which | difference | p (Holm) | detectable |"
     yield "| --: | --: | --: | --: | :-- | :-- | --: | --: |"
     for one in found:
@@ -207,7 +208,7 @@ def _resources(compared: Compared) -> Iterator[str]:
     yield f"| resource | {' | '.join(f'as {AUTO} at {each:g}' for each in SHARES)} |"
     yield f"| :-- | {' | '.join(':--' for _ in SHARES)} |"
     own = next(curve for curve in compared.live if curve.label.startswith(AUTO))
-    best = {axis: [_best(compared.live, axis, float(cost)) for cost in own.cost(axis)] for axis in RESOURCES}
+    best = {axis: [_best_point(compared.live, axis, float(cost)) for cost in own.cost(axis)] for axis in RESOURCES}
     for axis, found in best.items():
         yield f"| {AXES[axis].title} | {' | '.join(said for _, said in found)} |"
     yield ""
@@ -221,7 +222,7 @@ def _resources(compared: Compared) -> Iterator[str]:
     yield from (f"![Accuracy against {AXES[axis].title}](allocator_{axis}.svg)" for axis in RESOURCES[1:])
 
 
-def _best(curves: Sequence[Curve], axis: str, most: float) -> tuple[str, str]:
+def _best_point(curves: Sequence[Curve], axis: str, most: float) -> tuple[str, str]:
     """Return the label of the most accurate point that costs at most so much, and what it comes to."""
     reached = [
         (found.value, -cost, curve.label)
@@ -247,7 +248,7 @@ def _restarts(found: Sequence[Restarts]) -> Iterator[str]:
         yield f"| {code(one.strategy)} | {one.samples:.2f} | {one.tokens:.0f} | {100 * one.accuracy:.1f} | {gain} |"
 
 
-def _deciding(compared: Compared) -> Iterator[str]:
+def _timings(compared: Compared) -> Iterator[str]:
     yield "| run | seconds | waves | deciding, seconds | a problem, ms | share of the run | of the total spent |"
     yield "| :-- | --: | --: | --: | --: | --: | --: |"
     for name, one in compared.deciding.items():

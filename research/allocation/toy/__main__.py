@@ -24,9 +24,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 from numpy.typing import NDArray
 
-from research.allocation.baselines import at_random
+from research.allocation.baselines import random_counts
 from research.allocation.toy import policies, report
-from research.allocation.toy.deciding import deciding
+from research.allocation.toy.deciding import time_decisions
 from research.allocation.toy.reliability import reliability
 from research.allocation.toy.world import MOST, World, population
 from tts.allocator.allocate import Allocator
@@ -46,15 +46,15 @@ def main() -> None:
     budgets, seeds = ([int(each) for each in text.split(",")] for text in (options.budgets, options.seeds))
     most = 64 if options.quick else MOST
     problems = population()
-    worlds = [World.drawn(problems, options.problems, np.random.default_rng(seed)) for seed in seeds]
+    worlds = [World.draw(problems, options.problems, np.random.default_rng(seed)) for seed in seeds]
     page = report.Page(f"{options.problems:,} problems in each of {len(seeds)} worlds (seeds {options.seeds})")
     for checked, setting in SETTINGS.items():
-        page.setting(
+        page.add_setting(
             setting, {budget: compare(worlds, budget, most, checked=checked) for budget in budgets if budget <= most}
         )
-        page.pilots(setting, pilots_pay(worlds[0], most, checked=checked))
-        page.reliability(setting, reliability(worlds[0], checked=checked))
-    page.deciding(deciding(DECIDED // 50 if options.quick else DECIDED))
+        page.add_pilots(setting, pilot_regret(worlds[0], most, checked=checked))
+        page.add_reliability(setting, reliability(worlds[0], checked=checked))
+    page.add_timings(time_decisions(DECIDED // 50 if options.quick else DECIDED))
     page.write(options.out)
 
 
@@ -105,7 +105,7 @@ def compare(worlds: list[World], budget: int, most: int, *, checked: bool) -> re
 
 
 @cache
-def known(population: Population, most: int, *, checked: bool) -> Values:
+def sample_values(population: Population, most: int, *, checked: bool) -> Values:
     """What samples are worth under a population."""
     return policies.values_of(population, most, checked=checked)
 
@@ -115,7 +115,9 @@ def orders(world: World, most: int, *, checked: bool) -> tuple[policies.Counts, 
     """The samples of the reference, and of the policy that knows every problem's kind, in the order in which they draw
     them.
     """
-    best = policies.in_order(world, known(world.population, most, checked=checked), checked=checked, pilots=1)
+    best = policies.index_order(
+        world, sample_values(world.population, most, checked=checked), checked=checked, pilots=1
+    )
     return best, policies.oracle_order(world, checked=checked, most=min(most, 64))
 
 
@@ -125,20 +127,22 @@ def allocations(
     """Samples of each problem, by policy."""
     total, everyone = budget * world.problems, world.problems
     gains, (best, oracle) = gains_of(world.population, most, checked=checked), orders(world, most, checked=checked)
-    broad = known(_BROAD, min(most, _ROOM), checked=checked)
-    sure = known(world.population, most, checked=checked)
+    broad = sample_values(_BROAD, min(most, _ROOM), checked=checked)
+    sure = sample_values(world.population, most, checked=checked)
     found = {
         report.UNIFORM: np.full(everyone, budget),
-        "random": np.minimum(at_random(everyone, total, rng), MOST),
-        "A14, five oracle bins": policies.binned(world, gains, total, checked=checked, pilots=None),
-        "A14, five predicted bins": policies.binned(world, gains, total, checked=checked, pilots=min(8, budget)),
-        "allocator, population learnt": policies.allocated(
+        "random": np.minimum(random_counts(everyone, total, rng), MOST),
+        "A14, five oracle bins": policies.divide_by_bins(world, gains, total, checked=checked, pilots=None),
+        "A14, five predicted bins": policies.divide_by_bins(
+            world, gains, total, checked=checked, pilots=min(8, budget)
+        ),
+        "allocator, population learnt": policies.allocate(
             world, Allocator(values=broad), total, checked=checked, learn=True
         ),
-        report.ALLOCATOR: policies.allocated(world, Allocator(values=sure), total, checked=checked),
-        report.REFERENCE: policies.taken(best, everyone, total),
+        report.ALLOCATOR: policies.allocate(world, Allocator(values=sure), total, checked=checked),
+        report.REFERENCE: policies.count_first(best, everyone, total),
         "static oracle": policies.static_oracle(world, gains, total),
-        "adaptive oracle": policies.taken(oracle, everyone, total),
+        "adaptive oracle": policies.count_first(oracle, everyone, total),
     }
     if not checked:
         found["best stop rule in hindsight"] = policies.stop_rule(world, total)
@@ -155,7 +159,7 @@ def gains_of(population: Population, most: int, *, checked: bool) -> Scores:
     return policies.vote_gains(population, min(most, 64))
 
 
-def pilots_pay(world: World, most: int, *, checked: bool, budget: int = 8) -> report.Pilots:
+def pilot_regret(world: World, most: int, *, checked: bool, budget: int = 8) -> report.Pilots:
     """Expected accuracy of a division made once behind pilots, and its regret to the one that knows every problem's
     kind.
     """
@@ -167,7 +171,7 @@ def pilots_pay(world: World, most: int, *, checked: bool, budget: int = 8) -> re
 
     oracle, uniform = worth(policies.static_oracle(world, gains, total)), worth(np.full(world.problems, budget))
     regret = {
-        pilots: oracle - worth(policies.static(world, gains, total, checked=checked, pilots=pilots))
+        pilots: oracle - worth(policies.divide_after_pilots(world, gains, total, checked=checked, pilots=pilots))
         for pilots in (1, 2, 4, 8, 16, 32)
     }
     return report.Pilots(budget, uniform, oracle, regret)

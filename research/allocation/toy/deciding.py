@@ -6,18 +6,18 @@ import time
 
 import numpy as np
 
-from research.allocation.greedy import coverage_gains, greedy
+from research.allocation.greedy import coverage_gains, greedy_counts
 from research.allocation.toy.world import MOST, World, population
 from tts.allocator.allocate import Allocator
 from tts.allocator.values import Checked, Voted
 
 
-def deciding(problems: int) -> dict[str, str]:
+def time_decisions(problems: int) -> dict[str, str]:
     """Return how long deciding takes: one wave, a whole division in waves, the table of votes, ten times as many
     problems at once.
     """
     rng, found = np.random.default_rng(0), dict[str, str]()
-    world = World.drawn(population(), problems, rng)
+    world = World.draw(population(), problems, rng)
     for name, values in (("a checker", Checked(world.population)), ("votes", Voted(world.population, 64))):
         checked = name == "a checker"
         state = world.state(rng.integers(1, 33, world.problems), 5.0 * problems, checked=checked)
@@ -30,19 +30,19 @@ def deciding(problems: int) -> dict[str, str]:
         found[f"one wave over {problems:,} problems, {name}"] = (
             f"{(time.perf_counter() - started) / world.problems * 1e6:.2f} µs a problem"
         )
-        found[f"all waves, {problems:,} problems at 16 samples, {name}"] = _whole(
+        found[f"all waves, {problems:,} problems at 16 samples, {name}"] = _time_division(
             world, Allocator(values=values), checked=checked
         )
     gains = coverage_gains(rng.beta(0.5, 0.8, 10 * problems), 128)
     started = time.perf_counter()
-    greedy(gains, 160 * problems)
+    greedy_counts(gains, 160 * problems)
     found[f"{10 * problems:,} problems of 128 samples at most, divided at once"] = (
         f"{time.perf_counter() - started:.2f} s"
     )
     return found
 
 
-def _whole(world: World, allocator: Allocator, *, checked: bool) -> str:
+def _time_division(world: World, allocator: Allocator, *, checked: bool) -> str:
     samples, waves, took = np.zeros(world.problems, np.int64), 0, 0.0
     while True:
         state = world.state(samples, 16.0 * world.problems - float(samples.sum()), checked=checked)

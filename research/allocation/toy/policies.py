@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from research.allocation.baselines import by_bins, knowing
-from research.allocation.greedy import coverage_gains, greedy
+from research.allocation.baselines import binned_counts, oracle_counts
+from research.allocation.greedy import coverage_gains, greedy_counts
 from research.allocation.toy.world import MOST, World
 from tts.allocator.allocate import Allocator
 from tts.allocator.difficulty import Population
@@ -20,7 +20,7 @@ from tts.search.stop_rules.posterior import overtaken
 Counts = NDArray[np.int64]
 
 
-def allocated(world: World, allocator: Allocator, total: int, *, checked: bool, learn: bool = False) -> Counts:
+def allocate(world: World, allocator: Allocator, total: int, *, checked: bool, learn: bool = False) -> Counts:
     """The allocator itself, wave by wave; `learn`: it fits its population to the problems as their samples come."""
     samples, seen = np.zeros(world.problems, np.int64), 1
     while True:
@@ -33,14 +33,14 @@ def allocated(world: World, allocator: Allocator, total: int, *, checked: bool, 
         samples = np.minimum(samples + grant.samples, MOST)
 
 
-def sequential(world: World, values: Values, total: int, *, checked: bool, pilots: int) -> Counts:
+def draw_sequentially(world: World, values: Values, total: int, *, checked: bool, pilots: int) -> Counts:
     """One sample at a time, the greatest index first: with the true population, the best policy with the same
     information.
     """
-    return taken(in_order(world, values, checked=checked, pilots=pilots), world.problems, total)
+    return count_first(index_order(world, values, checked=checked, pilots=pilots), world.problems, total)
 
 
-def in_order(world: World, values: Values, *, checked: bool, pilots: int) -> Counts:
+def index_order(world: World, values: Values, *, checked: bool, pilots: int) -> Counts:
     """Return samples, as problem x MOST + place, in the order in which the greatest index draws them.
 
     A problem is served up to where its index falls below the price: so the least index so far decides.
@@ -53,7 +53,7 @@ def in_order(world: World, values: Values, *, checked: bool, pilots: int) -> Cou
     return _sort(gone)
 
 
-def taken(order: Counts, problems: int, total: int) -> Counts:
+def count_first(order: Counts, problems: int, total: int) -> Counts:
     """Return how many samples of each problem are among the first `total`."""
     return np.bincount(order[:total] // MOST, minlength=problems)
 
@@ -101,10 +101,10 @@ def accuracies(population: Population, most: int) -> NDArray[np.float64]:
     from tts.allocator.votes import _marginals  # pyright: ignore[reportPrivateUsage] - the sums over states, which only this needs
 
     good = _marginals(population, most)[1]
-    return np.concatenate([[0.0], [_over_rows(good[n], n) for n in range(1, most + 1)]])
+    return np.concatenate([[0.0], [_sum_states(good[n], n) for n in range(1, most + 1)]])
 
 
-def _over_rows(good: NDArray[np.float64], n: int) -> float:
+def _sum_states(good: NDArray[np.float64], n: int) -> float:
     from scipy.special import gammaln
 
     a, b = np.nonzero(good > 0)
@@ -114,7 +114,7 @@ def _over_rows(good: NDArray[np.float64], n: int) -> float:
     return float((np.exp(ways) * good[a, b]).sum())
 
 
-def static(world: World, gains: NDArray[np.float64], total: int, *, checked: bool, pilots: int) -> Counts:
+def divide_after_pilots(world: World, gains: NDArray[np.float64], total: int, *, checked: bool, pilots: int) -> Counts:
     """A total divided in one wave by the posterior mean gains behind pilots that only inform (algorithm A16,
     online).
     """
@@ -123,10 +123,12 @@ def static(world: World, gains: NDArray[np.float64], total: int, *, checked: boo
     right = world.right[np.arange(world.problems), samples].astype(np.int64)
     votes = world.state(samples, 1.0, checked=checked).votes()
     known = population.checked(right, samples - right) if checked else population.voted(*votes)
-    return greedy(population.posterior(known) @ gains, total)
+    return greedy_counts(population.posterior(known) @ gains, total)
 
 
-def binned(world: World, gains: NDArray[np.float64], total: int, *, checked: bool, pilots: int | None) -> Counts:
+def divide_by_bins(
+    world: World, gains: NDArray[np.float64], total: int, *, checked: bool, pilots: int | None
+) -> Counts:
     """A14 with five bins: by true success rates (pilots None), or by those expected after pilots, which are not
     charged.
     """
@@ -139,16 +141,16 @@ def binned(world: World, gains: NDArray[np.float64], total: int, *, checked: boo
         right = world.right[np.arange(world.problems), samples].astype(np.int64)
         known = population.checked(right, samples - right) if checked else population.voted(*state.votes())
         difficulty = population.mean_rate(population.posterior(known))
-    return by_bins(difficulty, gains[world.kind], total)
+    return binned_counts(difficulty, gains[world.kind], total)
 
 
 def static_oracle(world: World, gains: NDArray[np.float64], total: int) -> Counts:
     """Greedy on the true gains of every problem's kind, decided before anything is drawn."""
-    return knowing(gains[world.kind], total)
+    return oracle_counts(gains[world.kind], total)
 
 
 def oracle_order(world: World, *, checked: bool, most: int) -> Counts:
-    """As `in_order`, by the best policy that knows every problem's kind (never its answer), `most` votes of each at
+    """As `index_order`, by the best policy that knows every problem's kind (never its answer), `most` votes of each at
     most.
     """
     gone = np.zeros((world.problems, MOST))

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from research.allocation.toy.reliability import Told
-from research.stamps import made_by
+from research.stamps import stamp_line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -57,7 +57,7 @@ class Page:
         self._lines = [
             "# The allocator on a toy world of known truth",
             "",
-            made_by("python -m research.allocation.toy --seeds 0,1,2 --out docs/results/allocator_toy.md"),
+            stamp_line("python -m research.allocation.toy --seeds 0,1,2 --out docs/results/allocator_toy.md"),
             "",
             f"- Problems: {problems}, of mixed difficulty: a tenth is never solved; wrong answers agree a little, a "
             "lot, or hardly at all.",
@@ -80,7 +80,7 @@ class Page:
         self._settings: dict[str, Mapping[int, Row]] = {}
         self._told: dict[str, Mapping[str, Told]] = {}
 
-    def setting(self, name: str, rows: Mapping[int, Row]) -> None:
+    def add_setting(self, name: str, rows: Mapping[int, Row]) -> None:
         """Add the accuracies of a setting, by budget."""
         self._settings[name] = rows
         self._lines += ["", f"## With {name}", "", "FIGURE" if len(self._settings) == 1 else "", ""]
@@ -106,7 +106,7 @@ class Page:
                     f"{most - line.accuracy:+.4f} |"
                 )
 
-    def pilots(self, name: str, found: Pilots) -> None:
+    def add_pilots(self, name: str, found: Pilots) -> None:
         """Add what pilots are worth to a division made once."""
         self._lines += [
             "",
@@ -121,7 +121,7 @@ class Page:
             *(f"| {pilots} | {regret:.4f} |" for pilots, regret in found.regret.items()),
         ]
 
-    def reliability(self, name: str, found: Mapping[str, Told]) -> None:
+    def add_reliability(self, name: str, found: Mapping[str, Told]) -> None:
         """Add how expected success rates compare with true ones."""
         self._told[name] = found
         self._lines += [
@@ -135,12 +135,12 @@ class Page:
             "| from | error | expected | true |",
             "| :-- | --: | :-- | :-- |",
             *(
-                f"| {name} | {told.error:.3f} | {_short(told.expected)} | {_short(told.true)} |"
+                f"| {name} | {told.error:.3f} | {_format_values(told.expected)} | {_format_values(told.true)} |"
                 for name, told in found.items()
             ),
         ]
 
-    def deciding(self, found: Mapping[str, str]) -> None:
+    def add_timings(self, found: Mapping[str, str]) -> None:
         """Add how long deciding takes."""
         self._lines += [
             "",
@@ -195,5 +195,5 @@ class Page:
         return figure
 
 
-def _short(values: NDArray[np.float64]) -> str:
+def _format_values(values: NDArray[np.float64]) -> str:
     return " ".join(f"{value:.2f}" for value in values.tolist())

@@ -43,13 +43,13 @@ class World:
     leads: NDArray[np.bool_]
 
     @classmethod
-    def drawn(cls, population: Population, problems: int, rng: np.random.Generator) -> World:
+    def draw(cls, population: Population, problems: int, rng: np.random.Generator) -> World:
         kind = rng.choice(len(population.weight), problems, p=population.weight)
         u = rng.random((problems, MOST), np.float32)
         rate, lure = population.rate[kind][:, None], population.lure[kind][:, None]
         is_right = u < rate
         is_lure = ~is_right & (u < rate + lure)
-        right, tempted = (_running(each) for each in (is_right, is_lure))
+        right, tempted = (_running_counts(each) for each in (is_right, is_lure))
         first = np.where(is_right.any(axis=1), is_right.argmax(axis=1), MOST)
         other = np.where(is_lure.any(axis=1), is_lure.argmax(axis=1), MOST)
         leads = (right > tempted) | ((right == tempted) & (first < other)[:, None])
@@ -89,5 +89,5 @@ class World:
         return self.leads[np.arange(self.problems), samples].astype(np.float64)
 
 
-def _running(hits: NDArray[np.bool_]) -> NDArray[np.int16]:
+def _running_counts(hits: NDArray[np.bool_]) -> NDArray[np.int16]:
     return np.concatenate([np.zeros((len(hits), 1), np.int16), np.cumsum(hits, axis=1, dtype=np.int16)], axis=1)

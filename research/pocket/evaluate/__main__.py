@@ -73,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(options: argparse.Namespace) -> None:
     if options.measured is not None:
-        _print_measured(options)
+        _print_file(options)
         return
     from research.pocket.evaluate.pair import load, pair_record
     from research.pocket.evaluate.problems import SET_SEED, draw_sets
@@ -98,12 +98,12 @@ def _run(options: argparse.Namespace) -> None:
     sys.stderr.write(f"{time.perf_counter() - began:.0f} s\n")
 
 
-def _print_measured(options: argparse.Namespace) -> None:
-    from research.pocket.evaluate.rendering import restored
+def _print_file(options: argparse.Namespace) -> None:
+    from research.pocket.evaluate.rendering import restore_tables
 
     try:
         facts = json.loads(options.measured.read_text())
-        tables = restored(facts.pop("tables"))
+        tables = restore_tables(facts.pop("tables"))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as failure:
         raise ConfigError(f"--from is {options.measured}, but that is no output of --json: {failure}") from failure
     _print(options, facts, tables)
@@ -141,10 +141,10 @@ def _progress(began: float) -> Any:
 def _print(options: argparse.Namespace, facts: dict[str, Any], tables: Any) -> None:
     from rich.console import Console
 
-    from research.pocket.evaluate.rendering import markdown, plain, print_text
+    from research.pocket.evaluate.rendering import make_json, markdown, print_text
 
     if options.json:
-        sys.stdout.write(json.dumps({**facts, "tables": plain(tables)}, indent=1, allow_nan=False) + "\n")
+        sys.stdout.write(json.dumps({**facts, "tables": make_json(tables)}, indent=1, allow_nan=False) + "\n")
     elif options.markdown:
         sys.stdout.write(markdown(tables))
     else:

@@ -32,16 +32,16 @@ def accuracy_tables(main: Sequence[Pool], others: Sequence[Pool], intervals: Int
         Table(
             "accuracy",
             "Accuracy by number of operations, plain expressions with operands to 99",
-            f"{note} {_draw_of(main)}",
+            f"{note} {_describe_draws(main)}",
             {"operations": "operations", **columns},
-            [[cell.size, *_row(pools, intervals, cell, headings)] for cell, pools in by_cell(main)],
+            [[cell.size, *_row(pools, intervals, cell, headings)] for cell, pools in group_by_cell(main)],
         ),
         Table(
             "accuracy_others",
             "Accuracy on the other kinds",
-            f"As above. {_draw_of(others)}",
+            f"As above. {_describe_draws(others)}",
             {"difficulty": "difficulty", **columns},
-            [[_told(cell), *_row(pools, intervals, cell, headings)] for cell, pools in by_cell(others)],
+            [[_cell_name(cell), *_row(pools, intervals, cell, headings)] for cell, pools in group_by_cell(others)],
         ),
     ]
 
@@ -65,7 +65,7 @@ def drawn_table(parts: Mapping[str, Sequence[Pool]]) -> Table:
     return Table("drawn", "What was drawn", "Samples without an answer count as wrong and have no vote.", columns, rows)
 
 
-def by_cell(pools: Sequence[Pool]) -> list[tuple[Cell, list[Pool]]]:
+def group_by_cell(pools: Sequence[Pool]) -> list[tuple[Cell, list[Pool]]]:
     """Return the pools of each difficulty, in the order they come in."""
     return [(cell, list(found)) for cell, found in groupby(pools, key=lambda pool: pool.item.cell)]
 
@@ -100,7 +100,7 @@ def _row(pools: Sequence[Pool], intervals: Intervals, cell: Cell, headings: Mapp
     enough = [pool for pool in pools if len(pool.attempts) >= AGREED]
     voted = {
         "majority": [vote(pool.attempts[:AGREED]) for pool in enough],
-        "best": [vote(pool.attempts[:AGREED], lambda attempt: attempt.last("process")) for pool in enough],
+        "best": [vote(pool.attempts[:AGREED], lambda attempt: attempt.last_reading("process")) for pool in enough],
     }
     return [
         len(pools),
@@ -110,11 +110,11 @@ def _row(pools: Sequence[Pool], intervals: Intervals, cell: Cell, headings: Mapp
     ]
 
 
-def _told(cell: Cell) -> str:
+def _cell_name(cell: Cell) -> str:
     return f"{KIND_NAMES[cell.kind]}; {cell.size} {'numbers' if cell.kind == 'countdown' else 'operations'}"
 
 
-def _draw_of(pools: Sequence[Pool]) -> str:
+def _describe_draws(pools: Sequence[Pool]) -> str:
     counts = sorted({len(pool.attempts) for pool in pools})
     told = [f"{count} samples of {sum(len(pool.attempts) == count for pool in pools):,} problems" for count in counts]
     return f"Drawn: {', '.join(told)}." if told else ""

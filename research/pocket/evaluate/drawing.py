@@ -70,13 +70,13 @@ class Drawing:
         """
         gate = asyncio.Semaphore(_AT_ONCE)
 
-        async def one(item: Item, plan: Plan) -> Pool:
+        async def draw_pool(item: Item, plan: Plan) -> Pool:
             async with gate:
                 pool = await _Drawn(self, item).pool(plan)
                 self.done()
                 return pool
 
-        return list(await asyncio.gather(*(one(item, plan) for item, plan in work)))
+        return list(await asyncio.gather(*(draw_pool(item, plan) for item, plan in work)))
 
 
 class _Drawn:
@@ -176,9 +176,9 @@ class _Drawn:
         shown = [attempt for attempt in whole if attempt.answer is not None]
         wrong, right = ([attempt.text for attempt in shown if attempt.right is good] for good in (False, True))
         contexts: dict[Revision, list[str]] = {"first": wrong[:1], "several": wrong[:MOST_ATTEMPTS], "kept": right[:1]}
-        return {name: await self._revised(name, texts, count) for name, texts in contexts.items() if texts}
+        return {name: await self._revise(name, texts, count) for name, texts in contexts.items() if texts}
 
-    async def _revised(self, name: Revision, texts: Sequence[str], count: int) -> tuple[Attempt, ...]:
+    async def _revise(self, name: Revision, texts: Sequence[str], count: int) -> tuple[Attempt, ...]:
         (opened,) = await self._backend.open([self._task.prompt(self._item.problem, "revise", texts)])
         stream = root_stream(self._on.seed, self._key, "revise", name, *texts)
         streams, room = [child_stream(stream, 0, j) for j in range(count)], self._room(opened.computed)

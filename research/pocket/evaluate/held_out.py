@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from research.pocket.evaluate.intervals import Intervals
 from research.pocket.evaluate.pools import Attempt, Pool
-from research.pocket.evaluate.problems import Item, tells, unseen
+from research.pocket.evaluate.problems import Item, is_unseen, may_be_held_out
 from research.pocket.evaluate.tables import Entry, Table
 from tts.statistics import bootstrap, clustered_mean, ratio
 from tts.tasks.arithmetic.expression import OPERATORS, Step, apply
@@ -75,7 +75,7 @@ def pairs_of(pools: Sequence[Pool]) -> Iterator[Pair]:
                 found[Step(step.left, step.operator, step.right, result)].append(step.result == result)
         for step, right in found.items():
             digits = sorted((len(str(abs(step.left))), len(str(abs(step.right)))), reverse=True)
-            yield Pair(number, step.operator, (digits[0], digits[1]), unseen(step), sum(right) / len(right))
+            yield Pair(number, step.operator, (digits[0], digits[1]), is_unseen(step), sum(right) / len(right))
 
 
 def _count(item: Item, attempt: Attempt) -> Iterator[Step]:
@@ -84,7 +84,7 @@ def _count(item: Item, attempt: Attempt) -> Iterator[Step]:
     """
     for line, right in zip(attempt.lines, item.judge(attempt.lines), strict=True):
         step = read_step(line) if line.endswith("\n") else None
-        if step is not None and tells(step):
+        if step is not None and may_be_held_out(step):
             yield step
         if not right:
             return
@@ -102,7 +102,7 @@ def _row(pairs: Sequence[Pair], intervals: Intervals, name: str) -> list[Entry]:
     kept = sums[1, 1].any(axis=0) & sums[0, 1].any(axis=0)  # sizes of which there are both
     sums = sums[..., kept]
 
-    def other(counts: Floats) -> Floats:
+    def other_accuracy(counts: Floats) -> Floats:
         """Accuracy on the others with the held-out pairs' sizes."""
         weights = counts @ sums[1, 1]
         share = ratio(counts @ sums[0, 0], counts @ sums[0, 1])
@@ -110,13 +110,13 @@ def _row(pairs: Sequence[Pair], intervals: Intervals, name: str) -> list[Entry]:
         return ratio((weights * np.nan_to_num(share)).sum(axis=-1), weights.sum(axis=-1))
 
     def difference(counts: Floats) -> Floats:
-        return ratio((counts @ sums[1, 0]).sum(axis=-1), (counts @ sums[1, 1]).sum(axis=-1)) - other(counts)
+        return ratio((counts @ sums[1, 0]).sum(axis=-1), (counts @ sums[1, 1]).sum(axis=-1)) - other_accuracy(counts)
 
     held, size = sums[1, 0].sum(axis=-1), sums[1, 1].sum(axis=-1)
     return [
         int(sums[1, 1].sum()),
         clustered_mean(held, size, rng=intervals.rng("held out", name), bounds=(0, 1)),
         int(sums[0, 1].sum()),
-        bootstrap(other, len(problems), intervals.rng("others", name)),
+        bootstrap(other_accuracy, len(problems), intervals.rng("others", name)),
         bootstrap(difference, len(problems), intervals.rng("difference", name)),
     ]

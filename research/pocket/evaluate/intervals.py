@@ -43,19 +43,19 @@ class Intervals:
 
     def auc(self, observed: Sequence[Observed], *address: str | int) -> Estimate:
         """Return the AUC of scores that are known."""
-        known = _known(observed)
+        known = _drop_unknown(observed)
         return clustered_auc(*_columns(known), rng=self.rng(*address))
 
     def auc_within(self, observed: Sequence[Observed], *address: str | int) -> Estimate:
         """Return the AUC of scores that are known among those of one problem, averaged over the problems that have both
         labels.
         """
-        known = _known(observed)
+        known = _drop_unknown(observed)
         return clustered_auc_within(*_columns(known), rng=self.rng(*address))
 
     def ece(self, observed: Sequence[Observed], *address: str | int) -> Estimate:
         """Return the calibration error of scores that are known, in ten bins of equal width."""
-        known = _known(observed)
+        known = _drop_unknown(observed)
         return clustered_calibration_error(*_columns(known), rng=self.rng(*address))
 
 
@@ -69,7 +69,7 @@ def num_unknown(observed: Sequence[Observed]) -> int:
     return sum(math.isnan(each.score) for each in observed)
 
 
-def _known(observed: Sequence[Observed]) -> list[Observed]:
+def _drop_unknown(observed: Sequence[Observed]) -> list[Observed]:
     return [each for each in observed if not math.isnan(each.score)]
 
 

@@ -43,7 +43,7 @@ class Attempt:
         """All of it."""
         return "".join(self.lines)
 
-    def last(self, verifier: str) -> float:
+    def last_reading(self, verifier: str) -> float:
         """What a verifier says of the whole: its last reading; NaN where there is none."""
         readings = self.readings.get(verifier, ())
         return readings[-1] if readings else math.nan

@@ -158,13 +158,13 @@ def _pairs(split: Split, seed: int, count: int) -> Iterator[Item]:
     while any(wanted.values()):
         item = draw_item(PAIRS, split, seed, index)
         index += 1
-        new = any(map(unseen, item.worked))
-        if wanted[new] and any(map(tells, item.worked)):
+        new = any(map(is_unseen, item.worked))
+        if wanted[new] and any(map(may_be_held_out, item.worked)):
             wanted[new] -= 1
             yield item
 
 
-def tells(step: Step) -> bool:
+def may_be_held_out(step: Step) -> bool:
     """Whether a pair of operands is of the kind of which some were held out of training, and that no countdown may have
     shown.
     """
@@ -172,6 +172,6 @@ def tells(step: Step) -> bool:
     return max(abs(step.left), abs(step.right)) >= 10 and not countdown.may_have(asked)
 
 
-def unseen(step: Step) -> bool:
+def is_unseen(step: Step) -> bool:
     """Whether a step's pair of operands was in no worked solution of the training split."""
-    return tells(step) and held_out(step)
+    return may_be_held_out(step) and held_out(step)

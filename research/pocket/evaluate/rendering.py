@@ -19,7 +19,7 @@ _WIDTH = 200  # of text that goes to no terminal, in characters
 _HEADING = 16  # of a line of a heading, so that no column is wider than its numbers
 
 
-def shown(entry: Entry) -> str:
+def format_entry(entry: Entry) -> str:
     """Return an entry as people read it: shares to two digits, an estimate with its interval, what is undefined as a
     dash.
     """
@@ -44,7 +44,7 @@ def print_text(tables: Sequence[Table], console: Console) -> None:
                 textwrap.fill(heading, _HEADING), justify="right" if i else "left", no_wrap=not (i and narrow)
             )
         for row in table.rows:
-            made.add_row(*map(shown, row))
+            made.add_row(*map(format_entry, row))
         console.print(made)
 
 
@@ -55,7 +55,7 @@ def markdown(tables: Sequence[Table]) -> str:
         lines = [
             list(table.columns.values()),
             [":--", *["--:"] * (len(table.columns) - 1)],
-            *(list(map(shown, row)) for row in table.rows),
+            *(list(map(format_entry, row)) for row in table.rows),
         ]
         parts.append(
             "\n".join([f"**{table.title}**", "", *(f"| {' | '.join(cells)} |" for cells in lines), "", table.note, ""])
@@ -63,44 +63,47 @@ def markdown(tables: Sequence[Table]) -> str:
     return "\n".join(parts)
 
 
-def plain(tables: Sequence[Table]) -> dict[str, object]:
+def make_json(tables: Sequence[Table]) -> dict[str, object]:
     """Return tables as JSON has them: by name; what is undefined is null."""
     return {
         table.name: {
             "title": table.title,
             "note": table.note,
             "columns": dict(table.columns),
-            "rows": [{key: _plain(entry) for key, entry in zip(table.columns, row, strict=True)} for row in table.rows],
+            "rows": [
+                {key: _make_json_entry(entry) for key, entry in zip(table.columns, row, strict=True)}
+                for row in table.rows
+            ],
         }
         for table in tables
     }
 
 
-def restored(found: Mapping[str, Any]) -> list[Table]:
-    """Return the tables that `plain` gave, from JSON."""
+def restore_tables(found: Mapping[str, Any]) -> list[Table]:
+    """Return the tables that `make_json` gave, from JSON."""
     return [
         Table(
             name,
             one["title"],
             one["note"],
             one["columns"],
-            [[_restored(row[key]) for key in one["columns"]] for row in one["rows"]],
+            [[_restore_entry(row[key]) for key in one["columns"]] for row in one["rows"]],
         )
         for name, one in found.items()
     ]
 
 
-def _restored(entry: Any) -> Entry:
+def _restore_entry(entry: Any) -> Entry:
     if isinstance(entry, Mapping):
         ends = {key: math.nan if entry[key] is None else entry[key] for key in ("value", "low", "high")}
         return Estimate(**ends, level=entry["level"], num=entry["num"])
     return math.nan if entry is None else entry
 
 
-def _plain(entry: Entry) -> object:
+def _make_json_entry(entry: Entry) -> object:
     if isinstance(entry, Estimate):
         ends = {"value": entry.value, "low": entry.low, "high": entry.high}
-        return {**{key: _plain(value) for key, value in ends.items()}, "level": entry.level, "num": entry.num}
+        return {**{key: _make_json_entry(value) for key, value in ends.items()}, "level": entry.level, "num": entry.num}
     return None if isinstance(entry, float) and math.isnan(entry) else entry
 
 

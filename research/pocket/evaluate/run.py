@@ -112,21 +112,23 @@ def draw_pools(
     work += [(item, Plan(samples=sizes.pair_samples)) for item in sets.pairs]
     count = 0
 
-    def done() -> None:
+    def count_pool() -> None:
         nonlocal count
         count += 1
         if progress is not None:
             progress(count, len(work))
 
-    drawing = Drawing(backend=backend, verifiers=tuple(verifiers), seed=seed, max_tokens=sizes.max_tokens, done=done)
+    drawing = Drawing(
+        backend=backend, verifiers=tuple(verifiers), seed=seed, max_tokens=sizes.max_tokens, done=count_pool
+    )
 
-    async def all_of_them() -> list[Pool]:
+    async def draw_all() -> list[Pool]:
         try:
             return await drawing.pools(work)
         finally:
             await backend.close()
 
-    pools = asyncio.run(all_of_them())
+    pools = asyncio.run(draw_all())
     main, others = len(sets.main), len(sets.main) + len(sets.others)
     return Pools(pools[:main], pools[main:others], pools[others:])
 

@@ -101,7 +101,7 @@ def final_table(pools: Sequence[Pool], names: Sequence[str], intervals: Interval
     rows: list[list[Entry]] = []
     for name in (*names, "self"):
         scores: Callable[[Attempt], float] = (
-            (lambda a: a.restart) if name == "self" else (lambda a, name=name: a.last(name))
+            (lambda a: a.restart) if name == "self" else (lambda a, name=name: a.last_reading(name))
         )
         read = [Observed(scores(a), a.right, i) for i, pool in enumerate(pools) for a in pool.attempts]
         observed = [each for each in read if not math.isnan(each.score)]

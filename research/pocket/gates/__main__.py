@@ -21,7 +21,7 @@ from research.pocket.evaluate.problems import Cell, Item
 from research.pocket.gates import gates, newcomer
 from research.pocket.gates.drawing import draw_pools, draw_problems, read_steps
 from research.pocket.gates.gates import Gate
-from research.stamps import made_by
+from research.stamps import stamp_line
 from tts.backends.engine import EngineBackend
 from tts.errors import ConfigError, TTSError
 from tts.models.registry import ModelRecord
@@ -76,7 +76,7 @@ def _arithmetic(backend: EngineBackend, number: int, head: str) -> tuple[list[Ga
         *gates.best_of_n(pools[rung], what, intervals, wanted=gates.WANTED),
         gates.calibration(everything, f"{RUNGS[0]} to {RUNGS[-1]} operations", intervals),
         gates.ladder(dict(pools)),
-        gates.computing(draw_pools(backend, _sums(2 * number), COMPUTED_SAMPLES, head=head), intervals),
+        gates.computing_gate(draw_pools(backend, _sums(2 * number), COMPUTED_SAMPLES, head=head), intervals),
     ]
     return found, Cell("plain-2", rung), what
 
@@ -119,7 +119,7 @@ def page(found: list[Gate], kind: str, options: str, seconds: float) -> str:
         [
             f"# Gates of the embedded pair: {kind}",
             "",
-            made_by(f"python -m research.pocket.gates {kind}{options}", f" in {seconds:.0f} s"),
+            stamp_line(f"python -m research.pocket.gates {kind}{options}", f" in {seconds:.0f} s"),
             "On fresh problems of the test split, at temperature 0.8. 95 % intervals are resampled by problem, of AUC "
             "among steps by",
             "state. Lines without a verdict are for information.",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from research.pocket.evaluate.problems import Cell, Item, draw_item
-from research.pocket.train.reach import after, legal_steps, reachable
+from research.pocket.train.reach import apply_step, is_reachable, legal_steps
 from tts import tasks
 from tts.backends.base import Backend, Row, SampleRequest, Sampling, StopCondition
 from tts.errors import EngineError
@@ -68,16 +68,16 @@ def draw_pools(
         EngineError: the backend failed.
     """
 
-    async def all_of_them() -> list[Pool]:
+    async def draw_all() -> list[Pool]:
         gate = asyncio.Semaphore(_AT_ONCE)
 
-        async def one(item: Item) -> Pool:
+        async def draw_one(item: Item) -> Pool:
             async with gate:
                 return await _pool(backend, item, samples, seed, head)
 
-        return list(await asyncio.gather(*map(one, items)))
+        return list(await asyncio.gather(*map(draw_one, items)))
 
-    return asyncio.run(all_of_them())
+    return asyncio.run(draw_all())
 
 
 async def _pool(backend: Backend, item: Item, count: int, seed: int, head: str) -> Pool:
@@ -107,17 +107,17 @@ def read_steps(backend: Backend, items: Sequence[Item], seed: int = 0, head: str
     Steps with a negative result, which the policy next to never writes, are left out.
     """
 
-    async def all_of_them() -> list[StepRead]:
+    async def read_all() -> list[StepRead]:
         gate = asyncio.Semaphore(_AT_ONCE)
 
-        async def one(number: int, item: Item) -> list[StepRead]:
+        async def read_one(number: int, item: Item) -> list[StepRead]:
             async with gate:
                 return await _states(backend, number, item, seed, head)
 
-        found = await asyncio.gather(*(one(i, item) for i, item in enumerate(items)))
+        found = await asyncio.gather(*(read_one(i, item) for i, item in enumerate(items)))
         return [step for of in found for step in of]
 
-    return asyncio.run(all_of_them())
+    return asyncio.run(read_all())
 
 
 async def _states(backend: Backend, number: int, item: Item, seed: int, head: str) -> list[StepRead]:
@@ -129,8 +129,8 @@ async def _states(backend: Backend, number: int, item: Item, seed: int, head: st
     left, prefix = tuple(sorted(asked.numbers)), ""
     for depth in range(2):
         steps = [step for step in legal_steps(left) if step.result >= 0]
-        rests = [after(left, step) or () for step in steps]
-        leads = [reachable(rest, asked.target) for rest in rests]
+        rests = [apply_step(left, step) or () for step in steps]
+        leads = [is_reachable(rest, asked.target) for rest in rests]
         texts = [f"{prefix}{step}\n" for step in steps]
         readings = await _read(backend, opened.value, texts, head)
         found += [StepRead(2 * number + depth, number, depth, r, good) for r, good in zip(readings, leads, strict=True)]

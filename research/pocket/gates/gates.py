@@ -35,7 +35,7 @@ class Gate:
         return f"| {name} | {self.found} | {verdict} |"
 
 
-def shown(one: Estimate) -> str:
+def format_estimate(one: Estimate) -> str:
     """Return an estimate as the tables have it."""
     return f"{one.value:.3f} [{one.low:.3f}, {one.high:.3f}]"
 
@@ -48,7 +48,7 @@ def auc_of_samples(pools: Sequence[Pool], intervals: Intervals) -> list[Gate]:
     for name, score in _SCORES.items():
         of = [Observed(score(one), one.right, i) for i, pool in enumerate(pools) for one in pool.samples]
         found = intervals.auc_within(of, "gate", "samples", name)
-        told = f"{shown(found)}, {found.num} problems with both kinds"
+        told = f"{format_estimate(found)}, {found.num} problems with both kinds"
         met = found.value >= SHIP and found.low > FREE if name == "process" else None
         made.append(Gate(f"AUC among samples of one problem, {name}", told, met))
     return made
@@ -81,7 +81,7 @@ def auc_of_steps(steps: Sequence[StepRead], intervals: Intervals) -> list[Gate]:
         made.append(
             Gate(
                 f"AUC among {name} steps of one state, countdown",
-                f"{shown(found)}, {found.num} states with both kinds",
+                f"{format_estimate(found)}, {found.num} states with both kinds",
                 met,
             )
         )
@@ -114,7 +114,7 @@ def best_of_n(pools: Sequence[Pool], what: str, intervals: Intervals, *, wanted:
         ),
         Gate(
             f"best of {BEST_AT} by the process model, {what}",
-            shown(last),
+            format_estimate(last),
             None if wanted is None else last.value >= wanted,
         ),
     ]
@@ -124,17 +124,17 @@ def calibration(pools: Sequence[Pool], what: str, intervals: Intervals) -> Gate:
     """Return the calibration error of the last readings."""
     of = [Observed(one.reading, one.right, i) for i, pool in enumerate(pools) for one in pool.samples]
     found = intervals.ece(of, "gate", "ece", what)
-    return Gate(f"ECE, {what}", shown(found), found.value <= CALIBRATED)
+    return Gate(f"ECE, {what}", format_estimate(found), found.value <= CALIBRATED)
 
 
-def computing(pools: Sequence[Pool], intervals: Intervals) -> Gate:
+def computing_gate(pools: Sequence[Pool], intervals: Intervals) -> Gate:
     """Return how many samples of sums and differences of two digits are right."""
     found = intervals.share(
         [float(np.mean([one.right for one in pool.samples])) for pool in pools], "gate", "computing"
     )
     return Gate(
         "one sample of a sum or a difference of two digits",
-        f"{shown(found)}, {len(pools)} problems",
+        f"{format_estimate(found)}, {len(pools)} problems",
         found.value >= COMPUTED,
     )
 

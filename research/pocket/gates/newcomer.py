@@ -10,7 +10,7 @@ import numpy as np
 
 from research.pocket.evaluate.intervals import Intervals
 from research.pocket.evaluate.problems import Item
-from research.pocket.gates.gates import Gate, shown
+from research.pocket.gates.gates import Gate, format_estimate
 from tts.budget.budget import Budget
 from tts.solver.solver import Solver
 from tts.types import Solution
@@ -33,16 +33,18 @@ def gates(solver: Solver, items: Sequence[Item], what: str, intervals: Intervals
     for name, found in (("solve", alone), ("solve_many", together)):
         spent = float(np.mean([one.usage.flops or 0 for one in found]))
         voted = solver.solve_many(problems, each=Budget(flops=spent), strategy="best_of_n | majority", seed=seed)
-        mine = _right(solver, items, found)
+        mine = _right_shares(solver, items, found)
         for base, others in (("one sample", single), ("best_of_n | majority at equal FLOPs", voted)):
-            theirs = _right(solver, items, others)
+            theirs = _right_shares(solver, items, others)
             gained = intervals.difference(mine, theirs, "gate", "newcomer", what, name, base)
-            told = f"{np.mean(mine):.3f} against {np.mean(theirs):.3f}, {shown(gained)}, {len(items)} problems"
+            told = (
+                f"{np.mean(mine):.3f} against {np.mean(theirs):.3f}, {format_estimate(gained)}, {len(items)} problems"
+            )
             made.append(Gate(f"{name} beats {base}, {what}", told, gained.low > 0))
     return made
 
 
-def _right(solver: Solver, items: Sequence[Item], found: Sequence[Solution]) -> list[float]:
+def _right_shares(solver: Solver, items: Sequence[Item], found: Sequence[Solution]) -> list[float]:
     from tts import tasks
 
     task = tasks.get(items[0].problem.task or "pocket")

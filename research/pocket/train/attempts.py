@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from research.pocket.train.reach import after, leads, legal_steps, reachable
-from research.pocket.train.sampling import Writer, in_chunks, kept, made_by
-from research.pocket.train.states import Branch, State, bits_of, turned
+from research.pocket.train.reach import apply_step, is_reachable, judge_prefixes, legal_steps
+from research.pocket.train.sampling import Writer, make_in_chunks, read_items, weights_checksum
+from research.pocket.train.states import Branch, State, bits_of, shuffle_operands
 from tts.models.registry import SHIPPED
 from tts.randomness import generator
 from tts.tasks.arithmetic import countdown
@@ -48,11 +48,11 @@ def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float
 
         def make(numbers: range) -> list[Any]:
             problems = [_problem(i) for i in numbers]
-            made = writer.continued([f"{one.text}\n" for one in problems], SAMPLES)
+            made = writer.continue_prompts([f"{one.text}\n" for one in problems], SAMPLES)
             return [[one.target, list(one.numbers), texts] for one, texts in zip(problems, made, strict=True)]
 
-        found = in_chunks(
-            _path(out), total, make, {"stage": "attempts", "seed": seed, "policy": made_by(SHIPPED / "policy")}
+        found = make_in_chunks(
+            _path(out), total, make, {"stage": "attempts", "seed": seed, "policy": weights_checksum(SHIPPED / "policy")}
         )
     solutions = [text for _, _, texts in found for text in texts]
     return {"problems": float(len(found)), "solutions": float(len(solutions))}
@@ -64,7 +64,7 @@ def read_attempts(out: Path) -> list[Attempted]:
     Raises:
         ConfigError: it has not been run, or by another policy than the shipped one.
     """
-    made = kept(_path(out), policy=made_by(SHIPPED / "policy"))
+    made = read_items(_path(out), policy=weights_checksum(SHIPPED / "policy"))
     return [Attempted(CountdownProblem(target, tuple(numbers)), tuple(texts)) for target, numbers, texts in made]
 
 
@@ -76,18 +76,18 @@ def attempt_state(attempted: Sequence[Attempted], seed: int, index: int) -> Stat
     one = attempted[int(rng.integers(len(attempted)))]
     drawn = [split_at(one.solutions[i], ("\n",)) for i in rng.permutation(len(one.solutions))]
     # one right one first, if any; the others in their order
-    drawn.sort(key=lambda lines: not all(leads(one.problem, lines)))
+    drawn.sort(key=lambda lines: not all(judge_prefixes(one.problem, lines)))
     chosen = [*drawn[:1], *(drawn[1:] if rng.random() < 0.5 else drawn[:0:-1])][:_OF_STATE]
     right = [_solve(one.problem, rng) for _ in range(_RIGHT)]
-    slips = [_slipped(one.problem, right[int(rng.integers(_RIGHT))], rng) for _ in range(_SLIPS)]
+    slips = [_add_slip(one.problem, right[int(rng.integers(_RIGHT))], rng) for _ in range(_SLIPS)]
     return State(
         f"{one.problem.text}\n",
-        tuple(judged(one.problem, lines) for lines in (*chosen, *right, *slips) if lines),
+        tuple(judge_solution(one.problem, lines) for lines in (*chosen, *right, *slips) if lines),
         "countdown",
     )
 
 
-def judged(problem: CountdownProblem, lines: Sequence[str]) -> Branch:
+def judge_solution(problem: CountdownProblem, lines: Sequence[str]) -> Branch:
     """Return a solution with the exact verdict on each of its lines, and what can be reached behind each while its
     steps are right.
     """
@@ -95,9 +95,9 @@ def judged(problem: CountdownProblem, lines: Sequence[str]) -> Branch:
     hints: list[np.ndarray | None] = []
     for line in lines:
         step = read_step(line)
-        left = None if left is None or step is None else after(left, step)
+        left = None if left is None or step is None else apply_step(left, step)
         hints.append(None if left is None else bits_of(left))
-    return Branch(tuple(lines), tuple(leads(problem, lines)), tuple(hints))
+    return Branch(tuple(lines), tuple(judge_prefixes(problem, lines)), tuple(hints))
 
 
 def _problem(index: int) -> CountdownProblem:
@@ -115,15 +115,15 @@ def _solve(problem: CountdownProblem, rng: np.random.Generator) -> list[str]:
         good = [
             (step, rest)
             for step in legal_steps(left)
-            if (rest := after(left, step)) and reachable(rest, problem.target)
+            if (rest := apply_step(left, step)) and is_reachable(rest, problem.target)
         ]
         likely = [one for one in good if one[0].result >= 0] or good
         step, left = likely[int(rng.integers(len(likely)))]
-        lines.append(f"{turned(step, rng)}\n")
+        lines.append(f"{shuffle_operands(step, rng)}\n")
     return [*lines, f"A: {problem.target}\n"]
 
 
-def _slipped(problem: CountdownProblem, lines: Sequence[str], rng: np.random.Generator) -> list[str]:
+def _add_slip(problem: CountdownProblem, lines: Sequence[str], rng: np.random.Generator) -> list[str]:
     """Return a solution with one slip; what follows it goes on from what it states."""
     steps = [step for line in lines if (step := read_step(line)) is not None]
     place, kind = int(rng.integers(len(steps))), rng.random()

@@ -24,7 +24,7 @@ from research.pocket.evaluate.pair import load, pair_record
 from research.pocket.evaluate.problems import Cell
 from research.pocket.gates.drawing import draw_pools, draw_problems
 from research.pocket.train.network import save_head, save_likelihood
-from research.pocket.train.refine import saved
+from research.pocket.train.refine import model_paths
 from tts.errors import ConfigError
 from tts.models.registry import SHIPPED
 
@@ -41,7 +41,7 @@ def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float
     Raises:
         ConfigError: none of them was.
     """
-    made = [saved(out, name) for name in STAGES if (out / name).is_dir()]
+    made = [model_paths(out, name) for name in STAGES if (out / name).is_dir()]
     if not made:
         raise ConfigError(f"{out} has no process model to calibrate", hint="run the stage judge or refine there first")
     folder, file = made[0]
@@ -51,7 +51,7 @@ def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float
         item for cell, number in Counter(CELLS).items() for item in draw_problems(cell, "validation", number * problems)
     ]
     samples = [one for pool in draw_pools(backend, items, _SAMPLES, seed) for one in pool.samples]
-    scale, shift, before, after = fitted([one.reading for one in samples], [float(one.right) for one in samples])
+    scale, shift, before, after = fit_scale([one.reading for one in samples], [float(one.right) for one in samples])
     head = load_file(file)
     save_head(head["weight"] * scale, head["bias"] * scale + shift, out / "heads" / "reach.safetensors")
     shutil.copytree(folder, out / "countdown", dirs_exist_ok=True)
@@ -78,9 +78,9 @@ def run_odds(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, 
     items = [item for cell in RUNGS for item in draw_problems(cell, "validation", problems)]
     samples = [one for pool in draw_pools(backend, items, _SAMPLES, seed) for one in pool.samples]
     labels = [float(one.right) for one in samples]
-    scale, shift, before, after = fitted([one.reading for one in samples], labels)
+    scale, shift, before, after = fit_scale([one.reading for one in samples], labels)
     save_likelihood(scale, shift, out / "heads" / "likelihood.safetensors")
-    free = fitted([math.exp(one.logprob) for one in samples], labels)
+    free = fit_scale([math.exp(one.logprob) for one in samples], labels)
     found = {
         "scale": scale,
         "shift": shift,
@@ -91,7 +91,7 @@ def run_odds(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, 
     return {**found, "logprob_scale": free[0], "logprob_shift": free[1], "logprob_loss": free[3]}
 
 
-def fitted(readings: Sequence[float], labels: Sequence[float]) -> tuple[float, float, float, float]:
+def fit_scale(readings: Sequence[float], labels: Sequence[float]) -> tuple[float, float, float, float]:
     """Return the scale and the shift of the logits that fit labels best, and the loss before and after, in nats.
 
     Args:

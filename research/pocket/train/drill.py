@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from research.pocket.train.examples import Asked, Example, solution_text, with_solution, worked
+from research.pocket.train.examples import Asked, Example, add_solution, solution_text, worked_example
 from research.pocket.train.network import Reader, load, save
-from research.pocket.train.policy import mixed
+from research.pocket.train.policy import mixed_example
 from research.pocket.train.reader import go_on
 from tts.models.registry import SHIPPED
 from tts.randomness import generator
@@ -37,7 +37,7 @@ def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float
     """
     tokenizer = PreTrainedTokenizerFast.from_pretrained(SHIPPED / "policy")
     model, begun = Reader(load(SHIPPED / "policy", device)), load(SHIPPED / "policy", device)
-    parts = partial(example, seed), partial(worked, seed, split="validation")
+    parts = partial(example, seed), partial(worked_example, seed, split="validation")
     found = go_on(model, tokenizer, parts, "drill", out, minutes=minutes, seed=seed, average=_AVERAGE)
     save(model.trunk, tokenizer, out / "drilled")
     with torch.no_grad():
@@ -51,9 +51,7 @@ def example(seed: int, index: int) -> Example:
     """Return an example of the policy's mixture, or a short expression of two digits with its worked solution."""
     rng = generator(seed, 0, "drill", index)
     if rng.random() < _MIXTURE:
-        return mixed(seed, FIRST_INDEX + index)
+        return mixed_example(seed, FIRST_INDEX + index)
     operations = 1 + int(rng.choice(len(_OPERATIONS), p=_OPERATIONS))
     drawn = draw(Difficulty(operations=operations, digits=2), "train", seed, FIRST_INDEX + index)
-    return with_solution(
-        Asked(f"{drawn.text}\n", solution_text(drawn.steps, drawn.answer), "pocket", str(drawn.answer))
-    )
+    return add_solution(Asked(f"{drawn.text}\n", solution_text(drawn.steps, drawn.answer), "pocket", str(drawn.answer)))

@@ -74,7 +74,7 @@ def solution_text(found: Sequence[object], answer: int) -> str:
     return "".join(f"{step}\n" for step in found) + f"{ANSWER}{answer}\n"
 
 
-def asked(seed: int, index: int, split: Split = "train", shares: NDArray[np.float64] = EVEN_PROBLEMS) -> Asked:
+def make_problem(seed: int, index: int, split: Split = "train", shares: NDArray[np.float64] = EVEN_PROBLEMS) -> Asked:
     """Return problem number `index` of the mixture. shares: of each number of operations."""
     rng = generator(seed, 0, "mixture", split, index)
     chosen = rng.random()
@@ -90,12 +90,12 @@ def asked(seed: int, index: int, split: Split = "train", shares: NDArray[np.floa
     return Asked(f"{problem.text}\n", solution_text(problem.steps, problem.target), "countdown", text(problem.solution))
 
 
-def worked(seed: int, index: int, split: Split = "train") -> Example:
+def worked_example(seed: int, index: int, split: Split = "train") -> Example:
     """Return problem number `index` of the mixture with its worked solution."""
-    return with_solution(asked(seed, index, split, EVEN_TOKENS))
+    return add_solution(make_problem(seed, index, split, EVEN_TOKENS))
 
 
-def with_solution(problem: Asked) -> Example:
+def add_solution(problem: Asked) -> Example:
     """Return a problem with its worked solution, and the end of sequence."""
     return Piece(problem.prompt), Piece(problem.worked, written=True, right=True), Piece(EOS, written=True)
 
@@ -121,20 +121,20 @@ class Batches:
         """Return batch number `step`."""
         block, place = divmod(step, _BLOCK)
         if block != self._block:
-            self._block, self._batches = block, self._drawn(block)
+            self._block, self._batches = block, self._draw_block(block)
         return self._batches[place]
 
-    def _drawn(self, block: int) -> list[Batch]:
+    def _draw_block(self, block: int) -> list[Batch]:
         examples = [self._example(block * self._rows + i) for i in range(self._rows)]
-        rows = sorted(as_tokens(self._tokenizer, examples), key=lambda row: row.shape[1])
+        rows = sorted(tokenize(self._tokenizer, examples), key=lambda row: row.shape[1])
         lengths = np.cumsum([row.shape[1] for row in rows])
         edges = [0, *np.searchsorted(lengths, np.linspace(0, lengths[-1], _BLOCK + 1)[1:-1]), len(rows)]
-        batches = [padded(rows[a:b], self._tokenizer.pad_token_id) for a, b in pairwise(edges)]
+        batches = [pad_rows(rows[a:b], self._tokenizer.pad_token_id) for a, b in pairwise(edges)]
         order = generator(self._seed, 0, "order", block).permutation(_BLOCK)
         return [batches[i] for i in order]
 
 
-def as_tokens(tokenizer: Any, examples: Sequence[Example]) -> list[torch.Tensor]:
+def tokenize(tokenizer: Any, examples: Sequence[Example]) -> list[torch.Tensor]:
     """Return of each example ids, labels and rights: [3, tokens]."""
     texts = [piece.text for example in examples for piece in example]
     ids = iter(tokenizer(texts, add_special_tokens=False)["input_ids"])
@@ -148,8 +148,8 @@ def as_tokens(tokenizer: Any, examples: Sequence[Example]) -> list[torch.Tensor]
     return rows
 
 
-def padded(rows: Sequence[torch.Tensor], pad: int, length: int | None = None) -> Batch:
-    """Return rows of `as_tokens` as a batch. length: of its rows; None: the longest one's."""
+def pad_rows(rows: Sequence[torch.Tensor], pad: int, length: int | None = None) -> Batch:
+    """Return rows of `tokenize` as a batch. length: of its rows; None: the longest one's."""
     shape = len(rows), max((row.shape[1] for row in rows), default=0) if length is None else length
     batch = Batch(torch.full(shape, pad), torch.full(shape, IGNORED), torch.full(shape, -1.0))
     for i, row in enumerate(rows):

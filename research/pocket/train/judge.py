@@ -37,7 +37,7 @@ _AVERAGE = {"countdown": 121, "pocket": 99}
 class Paced(Recipe):
     """A recipe whose learning rates follow `PACE`."""
 
-    def at(self, step: int) -> float:
+    def rate_factor(self, step: int) -> float:
         """Return the factor on the learning rates at a step; the last one's behind it."""
         steps, factors = zip(*PACE, strict=True)
         return float(np.interp(step + (step < steps[1]), steps, factors))

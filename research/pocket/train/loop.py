@@ -54,7 +54,7 @@ class Recipe:
         """The number of steps."""
         return max(1, round(self.minutes * TOKENS_PER_MINUTE / self.tokens))
 
-    def at(self, step: int) -> float:
+    def rate_factor(self, step: int) -> float:
         """Return the factor on the learning rates at a step."""
         rise = min(1.0, (step + 1) / max(1.0, self.warmup * self.steps))
         end = (self.steps - step) / max(1.0, self.decay * self.steps)
@@ -106,7 +106,7 @@ def train(
     """
     folder.mkdir(parents=True, exist_ok=True)
     tools = optimizers(model, recipe) if tools is None else tools
-    state = _resumed(model, tools, folder, identity)
+    state = _resume(model, tools, folder, identity)
     done, seconds, recent = state["step"], state["seconds"], list(state["recent"])
     best: dict[str, Any] = state["best"]
     if not done:
@@ -115,7 +115,7 @@ def train(
     for step in range(done, recipe.steps):
         for tool, rate in zip(tools, (recipe.matrix_rate, recipe.rate), strict=True):
             for group in tool.param_groups:
-                group["lr"] = rate * recipe.at(step)
+                group["lr"] = rate * recipe.rate_factor(step)
         model.train()
         loss = loss_of(step)
         loss.backward()
@@ -161,7 +161,7 @@ def _save(folder: Path, state: dict[str, Any], model: torch.nn.Module, tools: li
     (folder / "checkpoint.new").replace(folder / "checkpoint.pt")
 
 
-def _resumed(
+def _resume(
     model: torch.nn.Module, tools: list[torch.optim.Optimizer], folder: Path, identity: Mapping[str, Any]
 ) -> dict[str, Any]:
     path = folder / "checkpoint.pt"

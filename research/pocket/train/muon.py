@@ -39,12 +39,12 @@ class Muon(torch.optim.Optimizer):
                 if "mean" not in state:
                     state["mean"] = torch.zeros_like(p)
                 state["mean"].lerp_(p.grad, 1 - group["momentum"])
-                moved = orthogonal(p.grad.lerp(state["mean"], group["momentum"]))
+                moved = nearest_orthogonal(p.grad.lerp(state["mean"], group["momentum"]))
                 p.mul_(1 - group["lr"] * group["weight_decay"])
                 p.add_(moved, alpha=-group["lr"] * 0.2 * max(p.shape) ** 0.5)
 
 
-def orthogonal(matrix: torch.Tensor) -> torch.Tensor:
+def nearest_orthogonal(matrix: torch.Tensor) -> torch.Tensor:
     """Return about the nearest matrix with orthonormal rows or columns."""
     tall = matrix.shape[0] > matrix.shape[1]
     x = matrix.T if tall else matrix

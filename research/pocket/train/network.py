@@ -38,16 +38,16 @@ def new_policy(tokenizer: Any, seed: int, device: str = "cpu") -> LlamaForCausal
     config = config_of(tokenizer, **sizes, num_attention_heads=3, num_key_value_heads=1, head_dim=64)
     with torch.random.fork_rng():
         torch.default_generator.manual_seed(seed)
-        return _on(LlamaForCausalLM(config), device)
+        return _move(LlamaForCausalLM(config), device)
 
 
 def load(folder: Path, device: str = "cpu") -> LlamaForCausalLM:
     """Return a saved model in float32."""
     with quiet():
-        return _on(LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True), device)
+        return _move(LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True), device)
 
 
-def _on(model: LlamaForCausalLM, device: str) -> LlamaForCausalLM:
+def _move(model: LlamaForCausalLM, device: str) -> LlamaForCausalLM:
     torch.nn.Module.to(model, device)  # transformers' own `to` hides its signature
     return model
 
@@ -92,11 +92,11 @@ class Reader(torch.nn.Module):
     def __init__(self, trunk: LlamaForCausalLM) -> None:
         super().__init__()
         self.trunk = trunk
-        self.head = _zeroed(torch.nn.Linear(trunk.config.hidden_size, 1)).to(trunk.device)
-        self.fits = _zeroed(torch.nn.Linear(trunk.config.hidden_size, 1)).to(trunk.device)
+        self.head = _fill_zeros(torch.nn.Linear(trunk.config.hidden_size, 1)).to(trunk.device)
+        self.fits = _fill_zeros(torch.nn.Linear(trunk.config.hidden_size, 1)).to(trunk.device)
 
 
-def _zeroed(head: torch.nn.Linear) -> torch.nn.Linear:
+def _fill_zeros(head: torch.nn.Linear) -> torch.nn.Linear:
     torch.nn.init.zeros_(head.weight)
     torch.nn.init.zeros_(head.bias)
     return head
@@ -131,7 +131,7 @@ def save_likelihood(scale: float, shift: float, path: Path) -> None:
     )
 
 
-def mixed(device: torch.device) -> torch.autocast:
+def mixed_precision(device: torch.device) -> torch.autocast:
     """Return the context that training computes in: bfloat16 products on a GPU and on a CPU with instructions for them,
     else float32.
     """
@@ -142,7 +142,7 @@ def written_loss(model: Reader, batch: Batch) -> tuple[torch.Tensor, torch.Tenso
     """Return the mean loss of the tokens that a batch labels, in nats, and the hidden states, [rows, tokens,
     hidden].
     """
-    with mixed(model.trunk.device):
+    with mixed_precision(model.trunk.device):
         states = model.trunk.model(input_ids=batch.ids.to(model.trunk.device), use_cache=False).last_hidden_state
         labels = batch.labels[:, 1:].to(states.device)
         logits = model.trunk.lm_head(states[:, :-1][labels != IGNORED])
@@ -153,7 +153,7 @@ def right_loss(model: Reader, states: torch.Tensor, batch: Batch) -> torch.Tenso
     """Return the mean loss, in nats, of saying of each token that is judged whether the solution is right as far as
     there.
     """
-    return _binary(model.head, states, batch.right >= 0, batch.right)
+    return _binary_loss(model.head, states, batch.right >= 0, batch.right)
 
 
 def fits_loss(model: Reader, states: torch.Tensor, batch: Batch) -> torch.Tensor:
@@ -161,11 +161,11 @@ def fits_loss(model: Reader, states: torch.Tensor, batch: Batch) -> torch.Tensor
     judged, written = batch.right >= 0, batch.labels != IGNORED
     # the other tokens of a slip say nothing
     before = torch.nn.functional.pad(written | ~judged, (1, 0), value=True)[:, :-1]
-    return _binary(model.fits, states, judged & (written | before), written.float())
+    return _binary_loss(model.fits, states, judged & (written | before), written.float())
 
 
-def _binary(head: torch.nn.Linear, states: torch.Tensor, at: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
-    with mixed(states.device):
+def _binary_loss(head: torch.nn.Linear, states: torch.Tensor, at: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+    with mixed_precision(states.device):
         found = head(states[at.to(states.device)])[:, 0]
     return torch.nn.functional.binary_cross_entropy_with_logits(found.float(), wanted[at].to(states.device))
 

@@ -12,10 +12,18 @@ from pathlib import Path
 
 import torch
 
-from research.pocket.train.examples import EVEN_TOKENS, Batches, Example, Piece, asked, with_solution, worked
+from research.pocket.train.examples import (
+    EVEN_TOKENS,
+    Batches,
+    Example,
+    Piece,
+    add_solution,
+    make_problem,
+    worked_example,
+)
 from research.pocket.train.loop import Recipe, train
 from research.pocket.train.network import Reader, mean_loss, new_policy, right_loss, save_reader, written_loss
-from research.pocket.train.slips import careless, pieces
+from research.pocket.train.slips import careless_lines, pieces
 from research.pocket.train.tokenizer import EOS, build
 from tts.randomness import generator
 from tts.tasks.arithmetic.pocket import AGAIN, NO, RESTART, YES
@@ -36,8 +44,10 @@ def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float
     recipe = Recipe(tokens=4096, minutes=minutes, matrix_rate=0.006, rate=2e-3, warmup=0.03, fall=2 / 3)
     tokenizer = build()
     model = Reader(new_policy(tokenizer, seed, device))
-    batches = Batches(tokenizer, partial(mixed, seed), tokens=recipe.tokens, average=_AVERAGE, seed=seed)
-    unseen = Batches(tokenizer, partial(worked, seed, split="validation"), tokens=4096, average=_AVERAGE, seed=seed)
+    batches = Batches(tokenizer, partial(mixed_example, seed), tokens=recipe.tokens, average=_AVERAGE, seed=seed)
+    unseen = Batches(
+        tokenizer, partial(worked_example, seed, split="validation"), tokens=4096, average=_AVERAGE, seed=seed
+    )
     checked = [unseen(i) for i in range(4)]
 
     def loss_of(step: int) -> torch.Tensor:
@@ -63,22 +73,22 @@ def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float
     return found
 
 
-def mixed(seed: int, index: int) -> Example:
+def mixed_example(seed: int, index: int) -> Example:
     """Return example number `index`: a worked solution, a careless one with a question behind it, or careless attempts
     and a worked one.
     """
-    problem = asked(seed, index, shares=EVEN_TOKENS)
+    problem = make_problem(seed, index, shares=EVEN_TOKENS)
     rng = generator(seed, 0, "slips", index)
     chosen = rng.random()
     if problem.task != "pocket" or chosen >= _QUESTION + _REVISION:
-        return with_solution(problem)
+        return add_solution(problem)
     if chosen < _QUESTION:
-        lines = careless(problem, rng, _SLIPS["question"])
+        lines = careless_lines(problem, rng, _SLIPS["question"])
         if rng.random() < 0.5:
             lines = lines[: 1 + int(rng.integers(len(lines)))]
         better = any(line.written != line.wanted for line in lines)
         return Piece(problem.prompt), *pieces(lines), Piece(RESTART), Piece(YES if better else NO, written=True)
     attempts: list[Piece] = []
     for _ in range(1 + int(rng.integers(MOST_ATTEMPTS))):
-        attempts += [*pieces(careless(problem, rng, _SLIPS["revision"])), Piece(f"{AGAIN}\n")]
+        attempts += [*pieces(careless_lines(problem, rng, _SLIPS["revision"])), Piece(f"{AGAIN}\n")]
     return Piece(problem.prompt), *attempts, Piece(problem.worked, written=True, right=True), Piece(EOS, written=True)

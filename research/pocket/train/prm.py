@@ -18,14 +18,14 @@ from typing import Any
 import torch
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-from research.pocket.train.examples import Batch, Example, Piece, as_tokens, asked, padded, with_solution
+from research.pocket.train.examples import Batch, Example, Piece, add_solution, make_problem, pad_rows, tokenize
 from research.pocket.train.loop import Recipe, train
-from research.pocket.train.network import Reader, fits_loss, load, load_reader, mixed, save_head, save_reader
+from research.pocket.train.network import Reader, fits_loss, load, load_reader, mixed_precision, save_head, save_reader
 from research.pocket.train.policy import NOTICE
 from research.pocket.train.rollouts import Valued, read
-from research.pocket.train.sampling import made_by
+from research.pocket.train.sampling import weights_checksum
 from research.pocket.train.self_eval import SLIPS
-from research.pocket.train.slips import careless, judged, pieces
+from research.pocket.train.slips import careless_lines, pieces, solution_pieces
 from tts.randomness import generator
 
 _ROWS = 48  # solutions of a batch
@@ -50,7 +50,7 @@ def run_prm(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, f
     OUT/heads/process.safetensors.
     """
     recipe = Recipe(tokens=4096, minutes=minutes, matrix_rate=0.002, rate=5e-4, decay=0.9)
-    policy = made_by(out / "policy")
+    policy = weights_checksum(out / "policy")
     tokenizer = PreTrainedTokenizerFast.from_pretrained(out / "policy")
     model = load_reader(out / "policy", device)
     valued, unseen = read(out, "train"), read(out, "validation")
@@ -59,8 +59,8 @@ def run_prm(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, f
     def loss_of(step: int) -> torch.Tensor:
         rng = generator(seed, 0, "prm", step)
         if step % _SLIPS_EVERY == 0:
-            examples = [slipped(seed, step * _SLIPPED_ROWS + i) for i in range(_SLIPPED_ROWS)]
-            batch = padded(as_tokens(tokenizer, examples), tokenizer.pad_token_id)
+            examples = [slip_example(seed, step * _SLIPPED_ROWS + i) for i in range(_SLIPPED_ROWS)]
+            batch = pad_rows(tokenize(tokenizer, examples), tokenizer.pad_token_id)
             return NOTICE * fits_loss(model, _states_of(model, batch), batch)
         found = readings(tokenizer, [valued[i] for i in rng.integers(len(valued), size=_ROWS)])
         states = _states_of(model, found.solutions)
@@ -89,7 +89,7 @@ def run_probe(out: Path, *, minutes: float, seed: int, device: str) -> dict[str,
         minutes, seed: of no use: a convex problem, solved to its optimum in seconds.
     """
     del minutes, seed
-    made_by(out / "policy")
+    weights_checksum(out / "policy")
     tokenizer = PreTrainedTokenizerFast.from_pretrained(out / "policy")
     model = load(out / "policy", device).eval()
     states, values = _states(model, tokenizer, read(out, "train"))
@@ -120,7 +120,7 @@ def run_probe(out: Path, *, minutes: float, seed: int, device: str) -> dict[str,
 def readings(tokenizer: Any, valued: Sequence[Valued]) -> Readings:
     """Return solutions as one padded batch, each read at the newlines whose prefixes have a value."""
     newline = tokenizer.encode("\n", add_special_tokens=False)[0]
-    drawn = as_tokens(tokenizer, [judged(one.problem, one.solution) for one in valued])
+    drawn = tokenize(tokenizer, [solution_pieces(one.problem, one.solution) for one in valued])
     prompts = tokenizer([one.problem.prompt for one in valued])["input_ids"]
     rows, columns, values = [], [], []
     for row, (one, ids, prompt) in enumerate(zip(valued, drawn, prompts, strict=True)):
@@ -131,20 +131,20 @@ def readings(tokenizer: Any, valued: Sequence[Valued]) -> Readings:
                 columns.append(end)
                 values.append(value)
     return Readings(
-        padded(drawn, tokenizer.pad_token_id), (torch.tensor(rows), torch.tensor(columns)), torch.tensor(values)
+        pad_rows(drawn, tokenizer.pad_token_id), (torch.tensor(rows), torch.tensor(columns)), torch.tensor(values)
     )
 
 
-def slipped(seed: int, index: int) -> Example:
+def slip_example(seed: int, index: int) -> Example:
     """Return example number `index`: a solution with slips that are made up."""
-    problem, rng = asked(seed, FIRST_INDEX + index), generator(seed, 0, "slipped", index)
+    problem, rng = make_problem(seed, FIRST_INDEX + index), generator(seed, 0, "slipped", index)
     if problem.task != "pocket":
-        return with_solution(problem)
-    return Piece(problem.prompt), *pieces(careless(problem, rng, SLIPS))
+        return add_solution(problem)
+    return Piece(problem.prompt), *pieces(careless_lines(problem, rng, SLIPS))
 
 
 def _states_of(model: Reader, batch: Batch) -> torch.Tensor:
-    with mixed(model.trunk.device):
+    with mixed_precision(model.trunk.device):
         return model.trunk.model(input_ids=batch.ids.to(model.trunk.device), use_cache=False).last_hidden_state
 
 

@@ -14,7 +14,7 @@ from tts.tasks.arithmetic.expression import Step, apply
 from tts.tasks.arithmetic.lines import read_answer, read_step
 
 
-def reachable(left: Sequence[int], target: int) -> bool:
+def is_reachable(left: Sequence[int], target: int) -> bool:
     """Whether a target from 1 to 99 can be reached from all of some numbers, each used once, whatever stands on the
     way.
     """
@@ -50,7 +50,7 @@ def legal_steps(left: Sequence[int]) -> Iterator[Step]:
                 yield Step(*one, apply(one[1], one[0], one[2]))
 
 
-def after(left: Sequence[int], step: Step) -> tuple[int, ...] | None:
+def apply_step(left: Sequence[int], step: Step) -> tuple[int, ...] | None:
     """Return what a right step leaves, sorted; None where the step is wrong, or its operands are not there."""
     there = Counter(left)
     there.subtract((step.left, step.right))
@@ -59,7 +59,7 @@ def after(left: Sequence[int], step: Step) -> tuple[int, ...] | None:
     return tuple(sorted([*there.elements(), step.result]))
 
 
-def leads(problem: CountdownProblem, lines: Sequence[str]) -> list[bool]:
+def judge_prefixes(problem: CountdownProblem, lines: Sequence[str]) -> list[bool]:
     """Return of each line whether the solution can still be completed to a right one behind it.
 
     A line that is wrong ends that, and so does a step from whose result and the numbers left the target cannot be
@@ -73,7 +73,7 @@ def leads(problem: CountdownProblem, lines: Sequence[str]) -> list[bool]:
             verdicts.append(left == (problem.target,) and stated == problem.target)
             left = None
             continue
-        left = None if step is None else after(left, step)
-        verdicts.append(left is not None and reachable(left, problem.target))
+        left = None if step is None else apply_step(left, step)
+        verdicts.append(left is not None and is_reachable(left, problem.target))
         left = left if verdicts[-1] else None
     return verdicts

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from research.pocket.train.examples import Asked, Batches, Example, solution_text, with_solution
+from research.pocket.train.examples import Asked, Batches, Example, add_solution, solution_text
 from research.pocket.train.loop import Recipe, train
 from research.pocket.train.muon import Muon
 from research.pocket.train.network import Reader, load, mean_loss, save, save_likelihood, written_loss
@@ -91,6 +91,4 @@ def example(seed: int, index: int, split: Split = "train") -> Example:
     worded, digits = list(_KINDS)[int(rng.choice(len(_KINDS), p=list(_KINDS.values())))]
     operations = 1 + int(rng.choice(len(_OPERATIONS), p=_OPERATIONS))
     drawn = draw(Difficulty(operations=operations, digits=digits, worded=worded), split, seed, FIRST_INDEX + index)
-    return with_solution(
-        Asked(f"{drawn.text}\n", solution_text(drawn.steps, drawn.answer), "pocket", str(drawn.answer))
-    )
+    return add_solution(Asked(f"{drawn.text}\n", solution_text(drawn.steps, drawn.answer), "pocket", str(drawn.answer)))

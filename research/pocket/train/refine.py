@@ -45,7 +45,7 @@ CHECKED = 4  # batches of each source that are held out
 class Steady(Recipe):
     """A recipe whose rates do not depend on its length."""
 
-    def at(self, step: int) -> float:
+    def rate_factor(self, step: int) -> float:
         """Return the factor on the learning rates at a step."""
         return FASTER if step < ALONE else min(1.0, (step - ALONE + 1) / RISE)
 
@@ -53,7 +53,7 @@ class Steady(Recipe):
 class Falling(Steady):
     """A recipe whose rates fall evenly to nothing once the new heads have learnt."""
 
-    def at(self, step: int) -> float:
+    def rate_factor(self, step: int) -> float:
         """Return the factor on the learning rates at a step."""
         return FASTER if step < ALONE else max(0.02, 1.0 - (step - ALONE + 1) / max(1, self.steps - ALONE))
 
@@ -142,53 +142,53 @@ def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float
     del device
     began = SHIPPED / "countdown", SHIPPED / "heads" / "reach.safetensors"
     if (out / "judge").is_dir():
-        began = saved(out, "judge")
-    return learnt(out, Stage("refine", "refined", began, _countdowns(out, seed)), minutes=minutes, seed=seed)
+        began = model_paths(out, "judge")
+    return train_stage(out, Stage("refine", "refined", began, _countdowns(out, seed)), minutes=minutes, seed=seed)
 
 
 def run_settle(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float]:
     """Go on from OUT/refined with rates that fall to nothing; save OUT/settled and its head, as `run` does."""
     del device
-    return learnt(
+    return train_stage(
         out,
-        Stage("settle", "settled", saved(out, "refined"), _countdowns(out, seed), Falling),
+        Stage("settle", "settled", model_paths(out, "refined"), _countdowns(out, seed), Falling),
         minutes=minutes,
         seed=seed,
     )
 
 
-def saved(out: Path, name: str) -> tuple[Path, Path]:
+def model_paths(out: Path, name: str) -> tuple[Path, Path]:
     """Return where a stage saves a process model, and where its head."""
     return out / name, out / f"{name}-heads" / "process.safetensors"
 
 
 def _countdowns(out: Path, seed: int) -> tuple[Source, Source]:
-    seen, unseen = parted(read_attempts(out))
+    seen, unseen = split_attempts(read_attempts(out))
     return (
         Source("next steps", 121, partial(countdown_state, seed), partial(countdown_state, seed, split="validation")),
         Source("solutions", 300, partial(attempt_state, seen, seed), partial(attempt_state, unseen, seed)),
     )
 
 
-def parted(attempted: Sequence[_T]) -> tuple[Sequence[_T], Sequence[_T]]:
+def split_attempts(attempted: Sequence[_T]) -> tuple[Sequence[_T], Sequence[_T]]:
     """Return what the policy wrote as what is learnt from and, the last twentieth, what is held out."""
     last = -(len(attempted) // 20) or -1
     return attempted[:last], attempted[last:]
 
 
-def learnt(out: Path, stage: Stage, *, minutes: float, seed: int) -> dict[str, float]:
-    """Train a process model on; save it and its head, not yet calibrated, where `saved` says."""
+def train_stage(out: Path, stage: Stage, *, minutes: float, seed: int) -> dict[str, float]:
+    """Train a process model on; save it and its head, not yet calibrated, where `model_paths` says."""
     recipe = stage.recipe(tokens=TOKENS, minutes=minutes, matrix_rate=0.002, rate=1e-3, save_every=10)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(SHIPPED / "policy")
     with torch.random.fork_rng():
         torch.default_generator.manual_seed(seed)
         model = Refined(*stage.began)
 
-    def drawn(source: Source, state: Callable[[int], State]) -> Forests:
+    def make_forests(source: Source, state: Callable[[int], State]) -> Forests:
         return Forests(tokenizer, state, tokens=TOKENS, average=source.average, seed=seed)
 
-    steps, solved = (drawn(source, source.seen) for source in stage.sources)
-    unseen = [(source.name, drawn(source, source.unseen)) for source in stage.sources]
+    steps, solved = (make_forests(source, source.seen) for source in stage.sources)
+    unseen = [(source.name, make_forests(source, source.unseen)) for source in stage.sources]
     checked = {name: [batch(i) for i in range(CHECKED)] for name, batch in unseen}
 
     def held_out_loss() -> float:
@@ -219,7 +219,7 @@ def learnt(out: Path, stage: Stage, *, minutes: float, seed: int) -> dict[str, f
     found = train(
         model, loss_of, recipe, out / "stages" / stage.name, held_out_loss=held_out_loss, identity=identity, tools=tools
     )
-    folder, head = saved(out, stage.result)
+    folder, head = model_paths(out, stage.result)
     save(model.averaged.trunk, tokenizer, folder)
     save_head(model.averaged.head.weight[0], model.averaged.head.bias, head)
     return found

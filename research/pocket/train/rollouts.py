@@ -17,8 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from research.pocket.train.examples import Asked, asked
-from research.pocket.train.sampling import Marker, Writer, in_chunks, kept, made_by
+from research.pocket.train.examples import Asked, make_problem
+from research.pocket.train.sampling import Marker, Writer, make_in_chunks, read_items, weights_checksum
 from tts.tasks.arithmetic.generator import Split
 from tts.tasks.base import split_at
 
@@ -52,17 +52,19 @@ def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float
         "solutions": SOLUTIONS,
         "continuations": EACH,
         "temperature": TEMPERATURE,
-        "policy": made_by(out / "policy"),
+        "policy": weights_checksum(out / "policy"),
     }
     with Writer(out / "policy", temperature=TEMPERATURE, seed=seed, device=device) as writer:
 
         def make(split: Split, numbers: range) -> list[Any]:
-            found = values(writer, marker, [asked(seed, _FIRST_INDEX + i, split) for i in numbers])
+            found = values(writer, marker, [make_problem(seed, _FIRST_INDEX + i, split) for i in numbers])
             return [[asdict(valued) for valued in of_one] for of_one in found]
 
         numbers: dict[Split, int] = {"train": problems, "validation": max(8, round(problems * VALIDATION))}
         for split, number in numbers.items():
-            made = in_chunks(out / "stages" / "rollouts" / f"{split}.jsonl", number, partial(make, split), identity)
+            made = make_in_chunks(
+                out / "stages" / "rollouts" / f"{split}.jsonl", number, partial(make, split), identity
+            )
             counts[f"{split}_prefixes"] = float(
                 sum(value is not None for one in made for valued in one for value in valued["values"])
             )
@@ -75,14 +77,14 @@ def read(out: Path, split: Split) -> list[Valued]:
     Raises:
         ConfigError: it has not been run, or by another policy than the one in OUT/policy.
     """
-    made = kept(out / "stages" / "rollouts" / f"{split}.jsonl", policy=made_by(out / "policy"))
+    made = read_items(out / "stages" / "rollouts" / f"{split}.jsonl", policy=weights_checksum(out / "policy"))
     found = [valued for of_one in made for valued in of_one]
     return [Valued(Asked(**one["problem"]), one["solution"], tuple(one["values"])) for one in found]
 
 
 def values(writer: Writer, marker: Marker, problems: Sequence[Asked]) -> list[list[Valued]]:
     """Return, for each problem, its solutions with the values of their prefixes."""
-    drawn = writer.continued([one.prompt for one in problems], SOLUTIONS)
+    drawn = writer.continue_prompts([one.prompt for one in problems], SOLUTIONS)
     solutions = [[text for text in texts if text.endswith("\n")] for texts in drawn]
     wanted = {
         one.prompt + prefix: one
@@ -90,19 +92,20 @@ def values(writer: Writer, marker: Marker, problems: Sequence[Asked]) -> list[li
         for text in texts[:CONTINUED]
         for prefix in _open_prefixes(one, text)
     }
-    rollouts = writer.continued(list(wanted), EACH)
+    rollouts = writer.continue_prompts(list(wanted), EACH)
     worth = {
-        prompt: sum(marker.right(one, prompt.removeprefix(one.prompt) + text) for text in texts) / EACH
+        prompt: sum(marker.is_right(one, prompt.removeprefix(one.prompt) + text) for text in texts) / EACH
         for (prompt, one), texts in zip(wanted.items(), rollouts, strict=True)
     }
 
-    def valued(one: Asked, number: int, text: str) -> Valued:
-        right, prefixes = float(marker.right(one, text)), _prefixes(text)
+    def value_solution(one: Asked, number: int, text: str) -> Valued:
+        right, prefixes = float(marker.is_right(one, text)), _prefixes(text)
         known = [worth.get(one.prompt + prefix) if number < CONTINUED else right for prefix in prefixes[:-1]]
         return Valued(one, text, (*known, right))
 
     return [
-        [valued(one, i, text) for i, text in enumerate(texts)] for one, texts in zip(problems, solutions, strict=True)
+        [value_solution(one, i, text) for i, text in enumerate(texts)]
+        for one, texts in zip(problems, solutions, strict=True)
     ]
 
 

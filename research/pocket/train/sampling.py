@@ -48,16 +48,16 @@ class Writer:
         self._loop.run(self._backend.close())
         self._loop.close()
 
-    def continued(self, prompts: Sequence[str], each: int) -> list[list[str]]:
+    def continue_prompts(self, prompts: Sequence[str], each: int) -> list[list[str]]:
         """Return `each` continuations of every prompt, to their end of sequence: a function of prompt and seed
         alone.
         """
-        return self._loop.run(self._all(prompts, each))
+        return self._loop.run(self._continue_all(prompts, each))
 
-    async def _all(self, prompts: Sequence[str], each: int) -> list[list[str]]:
+    async def _continue_all(self, prompts: Sequence[str], each: int) -> list[list[str]]:
         gate = asyncio.Semaphore(_AT_ONCE)
 
-        async def one(prompt: str) -> list[str]:
+        async def continue_one(prompt: str) -> list[str]:
             async with gate:
                 (opened,) = await self._backend.open([prompt])
                 rows = tuple(
@@ -70,10 +70,12 @@ class Writer:
                 )
                 return [sample.text for sample in samples]
 
-        return list(await asyncio.gather(*map(one, prompts)))
+        return list(await asyncio.gather(*map(continue_one, prompts)))
 
 
-def in_chunks(path: Path, total: int, make: Callable[[range], list[Any]], identity: Mapping[str, Any]) -> list[Any]:
+def make_in_chunks(
+    path: Path, total: int, make: Callable[[range], list[Any]], identity: Mapping[str, Any]
+) -> list[Any]:
     """Return `total` items, kept in a file as they are made, a chunk a line; go on where an earlier run stopped.
 
     Args:
@@ -86,7 +88,7 @@ def in_chunks(path: Path, total: int, make: Callable[[range], list[Any]], identi
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.is_file():
         path.write_text(json.dumps(dict(identity)) + "\n")
-    items = kept(path, **identity)
+    items = read_items(path, **identity)
     began, before = time.perf_counter(), len(items)
     with path.open("a") as file:
         while len(items) < total:
@@ -100,7 +102,7 @@ def in_chunks(path: Path, total: int, make: Callable[[range], list[Any]], identi
     return items[:total]
 
 
-def kept(path: Path, **identity: Any) -> list[Any]:
+def read_items(path: Path, **identity: Any) -> list[Any]:
     """Return the items in the whole lines of a file; a line that was cut when a run was killed is removed.
 
     Args:
@@ -124,7 +126,7 @@ def kept(path: Path, **identity: Any) -> list[Any]:
     return [item for line in whole[1:] for item in line]
 
 
-def made_by(folder: Path) -> str:
+def weights_checksum(folder: Path) -> str:
     """Return a checksum of the weights in a folder.
 
     Raises:
@@ -142,7 +144,7 @@ class Marker:
     def __init__(self) -> None:
         self._tasks = {name: tasks.get(name) for name in ("pocket", "countdown")}
 
-    def right(self, problem: Asked, solution: str) -> bool:
+    def is_right(self, problem: Asked, solution: str) -> bool:
         """Whether a solution ends in the right answer."""
         task = self._tasks[problem.task]
         found = task.extract(solution)

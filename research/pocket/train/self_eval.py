@@ -41,11 +41,11 @@ from research.pocket.train.examples import (
     Batches,
     Example,
     Piece,
-    as_tokens,
-    asked,
-    padded,
-    with_solution,
-    worked,
+    add_solution,
+    make_problem,
+    pad_rows,
+    tokenize,
+    worked_example,
 )
 from research.pocket.train.loop import Recipe, train
 from research.pocket.train.network import (
@@ -53,13 +53,13 @@ from research.pocket.train.network import (
     fits_loss,
     load_reader,
     mean_loss,
-    mixed,
+    mixed_precision,
     right_loss,
     save_reader,
     written_loss,
 )
 from research.pocket.train.policy import MOST_ATTEMPTS, NOTICE
-from research.pocket.train.sampling import Marker, Writer, in_chunks, made_by
+from research.pocket.train.sampling import Marker, Writer, make_in_chunks, weights_checksum
 from research.pocket.train.tokenizer import EOS
 from tts.randomness import generator
 from tts.tasks.arithmetic.pocket import AGAIN, NO, RESTART, YES
@@ -133,7 +133,7 @@ def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float
 
     checked = [questions(tokenizer, unseen, rows, seed + 1, i) for i in range(4)]
     unseen_worked = Batches(
-        tokenizer, partial(worked, seed, split="validation"), tokens=4096, average=_AVERAGE["worked"], seed=seed
+        tokenizer, partial(worked_example, seed, split="validation"), tokens=4096, average=_AVERAGE["worked"], seed=seed
     )
     checked_worked = [unseen_worked(i) for i in range(4)]
 
@@ -145,7 +145,7 @@ def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float
             )
 
     identity = {"stage": "self-eval", "seed": seed, "steps": recipe.steps, "device": torch.device(device).type}
-    identity |= {"policy": made_by(out / "base"), "problems": problems}
+    identity |= {"policy": weights_checksum(out / "base"), "problems": problems}
     found = train(model, loss_of, recipe, out / "stages" / "self_eval", held_out_loss=held_out_loss, identity=identity)
     save_reader(model, tokenizer, out / "policy")
     return found
@@ -153,10 +153,10 @@ def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float
 
 def practice(seed: int, index: int) -> Example:
     """Return example number `index`: a worked solution, or one of three with slips that are made up."""
-    problem, rng = asked(seed, index, shares=EVEN_TOKENS), generator(seed, 0, "practice", index)
+    problem, rng = make_problem(seed, index, shares=EVEN_TOKENS), generator(seed, 0, "practice", index)
     if problem.task != "pocket" or rng.random() < _WORKED:
-        return with_solution(problem)
-    return Piece(problem.prompt), *slips.pieces(slips.careless(problem, rng, SLIPS))
+        return add_solution(problem)
+    return Piece(problem.prompt), *slips.pieces(slips.careless_lines(problem, rng, SLIPS))
 
 
 def samples(out: Path, problems: int, seed: int, device: str) -> list[Solved]:
@@ -165,19 +165,19 @@ def samples(out: Path, problems: int, seed: int, device: str) -> list[Solved]:
     """
     marker, identity = (
         Marker(),
-        {"seed": seed, "samples": SAMPLES, "temperature": TEMPERATURE, "policy": made_by(out / "base")},
+        {"seed": seed, "samples": SAMPLES, "temperature": TEMPERATURE, "policy": weights_checksum(out / "base")},
     )
     with Writer(out / "base", temperature=TEMPERATURE, seed=seed, device=device) as writer:
 
         def make(numbers: range) -> list[Any]:
-            given = [asked(seed, _FIRST_INDEX + i) for i in numbers]
-            texts = writer.continued([one.prompt for one in given], SAMPLES)
+            given = [make_problem(seed, _FIRST_INDEX + i) for i in numbers]
+            texts = writer.continue_prompts([one.prompt for one in given], SAMPLES)
             return [
-                asdict(Solved(one, tuple(drawn), tuple(marker.right(one, text) for text in drawn)))
+                asdict(Solved(one, tuple(drawn), tuple(marker.is_right(one, text) for text in drawn)))
                 for one, drawn in zip(given, texts, strict=True)
             ]
 
-        found = in_chunks(out / "stages" / "self_eval" / "samples.jsonl", problems, make, identity)
+        found = make_in_chunks(out / "stages" / "self_eval" / "samples.jsonl", problems, make, identity)
     return [Solved(Asked(**one["problem"]), tuple(one["solutions"]), tuple(one["right"])) for one in found]
 
 
@@ -191,12 +191,12 @@ def questions(tokenizer: Any, solved: Sequence[Solved], rows: int, seed: int, nu
     rng = generator(seed, 0, "questions", number)
     chosen = [solved[i] for i in rng.integers(len(solved), size=rows)]
     mine = [int(rng.integers(len(one.solutions))) for one in chosen]
-    drawn = as_tokens(
-        tokenizer, [slips.judged(one.problem, one.solutions[i]) for one, i in zip(chosen, mine, strict=True)]
+    drawn = tokenize(
+        tokenizer, [slips.solution_pieces(one.problem, one.solutions[i]) for one, i in zip(chosen, mine, strict=True)]
     )
     prompts = [len(ids) for ids in tokenizer([one.problem.prompt for one in chosen])["input_ids"]]
     longest = max(row.shape[1] for row in drawn) + _QUESTIONS
-    batch = padded(drawn, tokenizer.pad_token_id, longest)
+    batch = pad_rows(drawn, tokenizer.pad_token_id, longest)
     asking, yes, no = (tokenizer.encode(word, add_special_tokens=False)[0] for word in (RESTART, YES, NO))
     ids = batch.ids.clone()
     positions = torch.arange(longest).repeat(rows, 1)
@@ -226,7 +226,7 @@ def questions(tokenizer: Any, solved: Sequence[Solved], rows: int, seed: int, nu
 def question_loss(model: Reader, batch: Questions) -> torch.Tensor:
     """Return the mean loss of the questions' answers, in nats, and a part of that of noticing slips."""
     device = model.trunk.device
-    with mixed(device):
+    with mixed_precision(device):
         exact = not torch.is_autocast_enabled(device.type)
         states = model.trunk.model(
             input_ids=batch.ids.to(device),

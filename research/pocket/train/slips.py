@@ -30,7 +30,7 @@ class Line:
     wanted: str
 
 
-def careless(problem: Asked, rng: np.random.Generator, slips: float) -> list[Line]:
+def careless_lines(problem: Asked, rng: np.random.Generator, slips: float) -> list[Line]:
     """Return a problem's worked solution as a careless hand writes it; what follows from a slip may leave the family's
     range.
 
@@ -56,7 +56,7 @@ def _write(expression: Expression, rng: np.random.Generator, slips: float) -> li
         wanted = Step(left, part.operator, right, apply(part.operator, left, right))
         written = wanted
         if rng.random() < rate:
-            written = _stray(wanted, given, rng) if rng.random() < _STRAY else _missed(wanted, rng)
+            written = _stray_step(wanted, given, rng) if rng.random() < _STRAY else _miss_result(wanted, rng)
         lines.append(Line(f"{written}\n", f"{wanted}\n"))
         last[0] = written.result
         banned[0] |= held_out(wanted) or held_out(written)
@@ -67,16 +67,16 @@ def _write(expression: Expression, rng: np.random.Generator, slips: float) -> li
     return None if banned[0] else [*lines, Line(answer, answer)]
 
 
-def judged(problem: Asked, text: str) -> Example:
+def solution_pieces(problem: Asked, text: str) -> Example:
     """Return a problem with a solution of the policy's, in pieces; those of a countdown, which has many solutions, are
     not judged.
     """
     if problem.task != "pocket":
         return Piece(problem.prompt), Piece(text)
-    return Piece(problem.prompt), *pieces(followed(read(problem.prompt).expression, split_at(text, STEP_STOP)))
+    return Piece(problem.prompt), *pieces(follow_lines(read(problem.prompt).expression, split_at(text, STEP_STOP)))
 
 
-def followed(expression: Expression, written: Sequence[str]) -> list[Line]:
+def follow_lines(expression: Expression, written: Sequence[str]) -> list[Line]:
     """Return the lines of a solution, each with what it should have been behind what was written before it."""
     rest, lines = iter(written), list[Line]()
 
@@ -105,7 +105,7 @@ def pieces(lines: list[Line]) -> Iterator[Piece]:
         if line.written == line.wanted:
             yield Piece(line.written, written=True, right=right)
             continue
-        same = _common(line.written, line.wanted)
+        same = _common_beginning(line.written, line.wanted)
         if same:
             yield Piece(same, written=True, right=right)
         if same == line.written:  # cut short
@@ -114,7 +114,7 @@ def pieces(lines: list[Line]) -> Iterator[Piece]:
         yield Piece(line.written[len(same) :], right=right)
 
 
-def _common(one: str, other: str) -> str:
+def _common_beginning(one: str, other: str) -> str:
     """Return the longest beginning that two texts share, in whole tokens: the space before an operator is a part of
     it.
     """
@@ -124,7 +124,7 @@ def _common(one: str, other: str) -> str:
     return same[:-1] if same.endswith(" ") and same[-2:-1] not in "-+*=:" else same
 
 
-def _stray(step: Step, given: list[int], rng: np.random.Generator) -> Step:
+def _stray_step(step: Step, given: list[int], rng: np.random.Generator) -> Step:
     """Return a step with a number of the problem's in place of an operand; where it draws the one that stood there,
     nothing slipped.
     """
@@ -133,7 +133,7 @@ def _stray(step: Step, given: list[int], rng: np.random.Generator) -> Step:
     return Step(left, step.operator, right, apply(step.operator, left, right))
 
 
-def _missed(step: Step, rng: np.random.Generator) -> Step:
+def _miss_result(step: Step, rng: np.random.Generator) -> Step:
     """Return a step with a wrong result that looks like the right one: a unit, ten or hundred off, any other digit, or
     its sign.
     """

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from research.pocket.train.examples import EVEN_TOKENS, asked
-from research.pocket.train.reach import after, leads, legal_steps, reachable, targets
-from research.pocket.train.slips import careless, followed
+from research.pocket.train.examples import EVEN_TOKENS, make_problem
+from research.pocket.train.reach import apply_step, is_reachable, judge_prefixes, legal_steps, targets
+from research.pocket.train.slips import careless_lines, follow_lines
 from tts.randomness import generator
 from tts.tasks.arithmetic import countdown
 from tts.tasks.arithmetic.countdown import LARGEST_RESULT, CountdownProblem
@@ -84,35 +84,35 @@ def countdown_state(seed: int, index: int, split: Split = "train") -> State:
     left, prefix = tuple(int(n) for n in rng.permutation(problem.numbers)), list[str]()
     for _ in range(depth):
         options = [step for step in legal_steps(left) if step.result >= 0]
-        good = [step for step in options if reachable(_after(left, step), problem.target)]
+        good = [step for step in options if is_reachable(_apply_right_step(left, step), problem.target)]
         step = _pick(good, options, rng)
-        left = _after(left, step)
+        left = _apply_right_step(left, step)
         prefix.append(f"{step}\n")
-    branches = [_branch(problem, prefix, step, left, rng) for step in _nexts(left, rng)]
+    branches = [_branch(problem, prefix, step, left, rng) for step in _next_steps(left, rng)]
     return State(f"{problem.text}\n{''.join(prefix)}", tuple(branches), "countdown")
 
 
 def _pick(good: Sequence[Step], options: Sequence[Step], rng: np.random.Generator) -> Step:
     chosen = good if good and rng.random() < 0.8 else options
-    return turned(chosen[int(rng.integers(len(chosen)))], rng)
+    return shuffle_operands(chosen[int(rng.integers(len(chosen)))], rng)
 
 
-def _after(left: tuple[int, ...], step: Step) -> tuple[int, ...]:
-    found = after(left, step)
+def _apply_right_step(left: tuple[int, ...], step: Step) -> tuple[int, ...]:
+    found = apply_step(left, step)
     assert found is not None, "the step is right"
     return found
 
 
-def turned(step: Step, rng: np.random.Generator) -> Step:
+def shuffle_operands(step: Step, rng: np.random.Generator) -> Step:
     """Return a step with its operands in either order, where that is the same."""
     return (
         step if step.operator == "-" or rng.random() < 0.5 else Step(step.right, step.operator, step.left, step.result)
     )
 
 
-def _nexts(left: tuple[int, ...], rng: np.random.Generator) -> list[Step]:
+def _next_steps(left: tuple[int, ...], rng: np.random.Generator) -> list[Step]:
     """Return all right steps, most of those with a negative result left out, and up to two wrong ones."""
-    found = [turned(step, rng) for step in legal_steps(left) if step.result >= 0 or rng.random() < 0.2]
+    found = [shuffle_operands(step, rng) for step in legal_steps(left) if step.result >= 0 or rng.random() < 0.2]
     for _ in range(int(rng.integers(3))):
         step = found[rng.integers(len(found))]
         if rng.random() < 0.6:
@@ -128,11 +128,11 @@ def _branch(
     problem: CountdownProblem, prefix: Sequence[str], step: Step, left: tuple[int, ...], rng: np.random.Generator
 ) -> Branch:
     lines = [f"{step}\n"]
-    rest = after(left, step)
+    rest = apply_step(left, step)
     if rest is not None and len(rest) == 1:
         stated = problem.target if rng.random() < 0.3 else rest[0]
         lines.append(f"A: {stated}\n")
-    labels = leads(problem, [*prefix, *lines])[len(prefix) :]
+    labels = judge_prefixes(problem, [*prefix, *lines])[len(prefix) :]
     hints = [None if rest is None else bits_of(rest)] + [None] * (len(lines) - 1)
     return Branch(tuple(lines), tuple(labels), tuple(hints))
 
@@ -149,43 +149,43 @@ def pocket_state(seed: int, index: int, split: Split = "train") -> State:
     """
     rng = generator(seed, 0, "pocket state", split, index)
     while True:
-        problem = asked(seed, 60_000_000 + index, split, EVEN_TOKENS)
+        problem = make_problem(seed, 60_000_000 + index, split, EVEN_TOKENS)
         if problem.task == "pocket":
             break
         index += 500_000_000
     asked_for = read(problem.prompt).expression
-    # of the other splits: `careless` would look for a solution without such a pair
+    # of the other splits: `careless_lines` would look for a solution without such a pair
     banned = any(map(held_out, steps(asked_for)))
     if rng.random() < 0.25 and not banned:
-        made = [careless(problem, rng, 1.0) for _ in range(4)]
+        made = [careless_lines(problem, rng, 1.0) for _ in range(4)]
         return State(
-            problem.prompt, tuple(judged_branch(asked_for, [line.written for line in one]) for one in made), "pocket"
+            problem.prompt, tuple(judge_branch(asked_for, [line.written for line in one]) for one in made), "pocket"
         )
     right = split_at(problem.worked, ("\n",))
     depth = int(rng.integers(len(right)))
-    branches = [judged_branch(asked_for, right[: depth + 1], depth)]
-    for wrong in {_slipped(right[depth], right[:depth], list(numbers(asked_for)), rng) for _ in range(5)} - {
+    branches = [judge_branch(asked_for, right[: depth + 1], depth)]
+    for wrong in {_slip_line(right[depth], right[:depth], list(numbers(asked_for)), rng) for _ in range(5)} - {
         right[depth],
         "",
     }:
-        branches.append(judged_branch(asked_for, [*right[:depth], wrong], depth))
+        branches.append(judge_branch(asked_for, [*right[:depth], wrong], depth))
     order = rng.permutation(len(branches))
     return State(problem.prompt + "".join(right[:depth]), tuple(branches[i] for i in order), "pocket")
 
 
-def judged_branch(asked_for: Any, lines: Sequence[str], start: int = 0) -> Branch:
+def judge_branch(asked_for: Any, lines: Sequence[str], start: int = 0) -> Branch:
     """Return the lines of a solution from number `start` on; a label says whether the solution is right as far as the
     end of its line.
     """
     labels, hints, right = list[bool](), list["np.ndarray | None"](), True
-    for line in followed(asked_for, lines):
+    for line in follow_lines(asked_for, lines):
         right = right and line.written == line.wanted
         labels.append(right)
-        hints.append(_wanted(line.wanted))
+        hints.append(_line_hint(line.wanted))
     return Branch(tuple(lines[start:]), tuple(labels[start:]), tuple(hints[start:]))
 
 
-def _wanted(line: str) -> np.ndarray | None:
+def _line_hint(line: str) -> np.ndarray | None:
     """Return the operands and the result that a line should have, as entries: of each its sign and its last three
     digits.
     """
@@ -206,7 +206,7 @@ def _wanted(line: str) -> np.ndarray | None:
     return found
 
 
-def _slipped(line: str, before: Sequence[str], given: Sequence[int], rng: np.random.Generator) -> str:
+def _slip_line(line: str, before: Sequence[str], given: Sequence[int], rng: np.random.Generator) -> str:
     """Return a line with a slip; "" where it would have a pair of operands that is held out."""
     step = read_step(line)
     if step is None:
@@ -231,15 +231,15 @@ def _slipped(line: str, before: Sequence[str], given: Sequence[int], rng: np.ran
         ]
         stray = options[rng.integers(len(options))]
         left, right = (stray, step.right) if rng.random() < 0.5 else (step.left, stray)
-        wrong = _worked(left, step.operator, right)
+        wrong = _compute_step(left, step.operator, right)
     elif chosen < 0.95:
-        wrong = _worked(step.right, step.operator, step.left)
+        wrong = _compute_step(step.right, step.operator, step.left)
     else:
-        wrong = _worked(step.left, "+-*"[rng.integers(3)], step.right)
+        wrong = _compute_step(step.left, "+-*"[rng.integers(3)], step.right)
     return "" if held_out(wrong) and not held_out(step) else f"{wrong}\n"
 
 
-def _worked(left: int, operator: str, right: int) -> Step:
+def _compute_step(left: int, operator: str, right: int) -> Step:
     return Step(
         left, operator, right, left + right if operator == "+" else left - right if operator == "-" else left * right
     )
@@ -259,11 +259,11 @@ class Forests:
         """Return batch number `step`."""
         block, place = divmod(step, _BLOCK)
         if block != self._block:
-            self._block, self._batches = block, self._drawn(block)
+            self._block, self._batches = block, self._draw_block(block)
         return self._batches[place]
 
-    def _drawn(self, block: int) -> list[Forest]:
-        rows = planted(self._tokenizer, [self._state(block * self._rows + i) for i in range(self._rows)])
+    def _draw_block(self, block: int) -> list[Forest]:
+        rows = make_rows(self._tokenizer, [self._state(block * self._rows + i) for i in range(self._rows)])
         rows.sort(key=lambda row: len(row.ids))
         lengths = np.cumsum([len(row.ids) for row in rows])
         edges = [0, *np.searchsorted(lengths, np.linspace(0, lengths[-1], _BLOCK + 1)[1:-1]), len(rows)]
@@ -285,7 +285,7 @@ class Row:
     kind: str
 
 
-def planted(tokenizer: Any, states: Sequence[State]) -> list[Row]:
+def make_rows(tokenizer: Any, states: Sequence[State]) -> list[Row]:
     """Return states as tokens."""
     texts = [
         text

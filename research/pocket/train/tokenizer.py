@@ -37,7 +37,7 @@ def build() -> PreTrainedTokenizerFast:
         *(f" {word}" for word in (*others, "with")),
     ]
     for token in whole:
-        vocabulary.setdefault("".join(_spelled(token)), len(vocabulary))
+        vocabulary.setdefault("".join(_spell(token)), len(vocabulary))
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[], ignore_merges=True))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(_SPLIT), "isolated"), byte_level])
     tokenizer.decoder = decoders.ByteLevel()
@@ -55,7 +55,7 @@ def build() -> PreTrainedTokenizerFast:
     )
 
 
-def _spelled(token: str) -> str:
+def _spell(token: str) -> str:
     """Return a text in the alphabet in which byte-level vocabularies write their bytes."""
     return "".join(
         piece for piece, _ in pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(token)

@@ -328,7 +328,7 @@ def test_a_heads_file_that_is_missing_or_cut_is_named(tmp_path: Path) -> None:
 
 
 def test_a_process_model_that_does_not_go_with_the_policy_is_refused(tmp_path: Path) -> None:
-    other = pair.saved(tmp_path / "other", process_letters=pair.LETTERS[::-1])
+    other = pair.save_pair(tmp_path / "other", process_letters=pair.LETTERS[::-1])
     assert "process_model of model 'pair' is 'pair-process', whose tokenizer differs" in refusal(lambda: load(other))
     record = pair.record()
     assert isinstance(record.process_model, ModelRecord)
@@ -382,7 +382,7 @@ def test_a_process_model_that_is_shown_texts_has_a_renderer_of_its_own() -> None
 @pytest.mark.parametrize("backend", ["engine", "transformers"])
 @pytest.mark.parametrize("part", ["policy", "process"])
 def test_files_of_a_user_that_are_cut_are_one_line(part: str, backend: str, tmp_path: Path) -> None:
-    record = pair.saved(tmp_path)
+    record = pair.save_pair(tmp_path)
     weights = tmp_path / part / "model.safetensors"
     whole = weights.read_bytes()
     make = load if backend == "engine" else lambda each: TransformersBackend.from_record(each, device="cpu")

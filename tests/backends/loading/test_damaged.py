@@ -20,7 +20,7 @@ pytest.importorskip("gguf")
 
 from tests.backends.conftest import tiny_model, tiny_tokenizer  # noqa: E402 - torch comes first
 from tests.backends.loading.test_gguf import saved  # noqa: E402
-from tests.support.damage import mutated  # noqa: E402
+from tests.support.damage import mutate  # noqa: E402
 from tests.support.repeats import repeats  # noqa: E402
 from tts.backends.engine.weights import read_checkpoint  # noqa: E402
 from tts.backends.loading.models import load, load_tokenizer  # noqa: E402
@@ -64,7 +64,7 @@ def test_a_damaged_gguf_file_is_read_or_refused_in_one_line(file, tmp_path, read
     draw, content, refused = np.random.default_rng(count), file.read_bytes(), 0
     for i in range(count):
         path = tmp_path / f"{i}.gguf"
-        path.write_bytes(mutated(content, draw))
+        path.write_bytes(mutate(content, draw))
         refused += assert_read_or_refused(READERS[reader], damaged(path))
         path.unlink()
     assert refused > count / 4
@@ -110,7 +110,7 @@ def test_a_damaged_file_of_a_folder_is_read_or_refused_in_one_line(folder, tmp_p
     for one in folder.iterdir():
         (tmp_path / one.name).write_bytes(one.read_bytes())
     for _ in range(count):
-        (tmp_path / name).write_bytes(mutated(content, draw))
+        (tmp_path / name).write_bytes(mutate(content, draw))
         assert_read_or_refused(READERS[reader], damaged(tmp_path))
 
 

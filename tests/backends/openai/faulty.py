@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from tests.backends.openai.making import all_ended, on, until
 from tests.backends.openai.server import ToyServer, serving
-from tests.support.runs import check_books, make_run, solved
+from tests.support.runs import check_books, make_run, solve_runs
 from tts.backends.openai.http import Timeouts
 from tts.budget.budget import Budget
 from tts.randomness import hash64
@@ -66,7 +66,7 @@ def run_faulty(num_problems: int) -> Faulty:
 
     async def run(url: str) -> None:
         backend = on(url, timeouts)
-        for end in await solved(
+        for end in await solve_runs(
             [make_run(problem, Budget(tokens=LIMIT), "best_of_n | majority", backend) for problem in problems]
         ):
             assert end.solution.error is None

@@ -12,7 +12,7 @@ import pytest
 from tests.backends.openai.faulty import BROKEN, REFUSED, run_faulty
 from tests.backends.openai.making import LONG, PROMPT, QUICK, asked, drawn, samples_of, told_at, until, using
 from tests.backends.openai.server import ToyServer
-from tests.support.runs import check_books, make_run, solved
+from tests.support.runs import check_books, make_run, solve_runs
 from tts.backends.base import StopCondition
 from tts.backends.openai.backend import OpenAIBackend
 from tts.backends.openai.errors import no_room
@@ -156,7 +156,7 @@ def test_failed_rows_are_counted_by_kind_are_no_candidates_and_are_made_good_wit
     )
 
     async def check(backend: OpenAIBackend) -> None:
-        [end] = await solved([make_run(PROMPT, Budget(samples=60), "best_of_n | majority", backend)])
+        [end] = await solve_runs([make_run(PROMPT, Budget(samples=60), "best_of_n | majority", backend)])
         solution, search = end.solution, end.search
         assert solution.error is None
         assert search is not None

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from tests.backends.openai.making import PROMPT, drawn, on
 from tests.backends.openai.server import ToyServer, serving
-from tests.support.runs import make_run, solved
+from tests.support.runs import make_run, solve_runs
 from tts.backends.base import Sample
 from tts.backends.openai.backend import OpenAIBackend
 from tts.backends.openai.errors import KEY_FILE_VARIABLE, KEY_VARIABLE, Key
@@ -86,7 +86,7 @@ def test_a_server_that_refuses_what_the_api_has_not_is_asked_for_nothing_else() 
         server.bodies.clear()
 
         async def solution() -> Solution:
-            [end] = await solved([make_run(PROMPT, Budget(samples=4), "best_of_n | majority", backend)])
+            [end] = await solve_runs([make_run(PROMPT, Budget(samples=4), "best_of_n | majority", backend)])
             await backend.close()
             return end.solution
 

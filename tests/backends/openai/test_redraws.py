@@ -12,7 +12,7 @@ import pytest
 
 from tests.backends.openai.making import LONG, PROMPT, QUICK, asked, drawn, on, samples_of, told_at, until, using
 from tests.backends.openai.server import ToyServer, serving
-from tests.support.runs import check_books, make_run, solved
+from tests.support.runs import check_books, make_run, solve_runs
 from tts.backends.base import Sampling
 from tts.backends.openai.backend import OpenAIBackend
 from tts.backends.openai.http import Timeouts
@@ -213,7 +213,7 @@ def test_what_broken_replies_cost_is_no_part_of_the_path() -> None:
     server = ToyServer(fault=told_at(["json"]))
 
     async def check(backend: OpenAIBackend) -> None:
-        [end] = await solved([make_run(PROMPT, Budget(samples=1), "best_of_n | majority", backend)])
+        [end] = await solve_runs([make_run(PROMPT, Budget(samples=1), "best_of_n | majority", backend)])
         [candidate] = end.solution.candidates
         assert (
             candidate.trajectory.num_tokens == len(candidate.trajectory.token_ids) < end.solution.usage.generated_tokens
@@ -232,7 +232,7 @@ def test_where_reading_is_paid_for_a_broken_reply_is_drawn_again_with_a_grant_of
 
     async def check(backend: OpenAIBackend) -> None:
         backend.rates = Rates(flops=2, usd_in=USD_UNIT // 10**6, usd_out=USD_UNIT // 10**6)
-        [end] = await solved([make_run(LONG, Budget(**limit), "best_of_n(n=8) | majority", backend)])
+        [end] = await solve_runs([make_run(LONG, Budget(**limit), "best_of_n(n=8) | majority", backend)])
         assert end.solution.error is None
         assert min(end.solution.remaining.values()) >= 0
         assert end.solution.failures["NoContent"] > 0

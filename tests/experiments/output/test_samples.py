@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import tts
-from tests.support.browser import CHROMIUM, colours, open_page, with_script
+from tests.support.browser import CHROMIUM, add_script, colours, open_page
 from tests.trace.test_html import ATTACK, ODD, ODD_SHOWN
 from tts.backends.function import FunctionBackend
 from tts.errors import ConfigError
@@ -211,7 +211,7 @@ document.body.dataset.log = JSON.stringify(log);
 @in_browser
 def test_the_page_is_searched_and_filtered(study: tts.Study, tmp_path: Path) -> None:
     study.samples(tmp_path / "samples.html")
-    page = open_page(with_script((tmp_path / "samples.html").read_text(), DRIVER), tmp_path, size="1400,900")
+    page = open_page(add_script((tmp_path / "samples.html").read_text(), DRIVER), tmp_path, size="1400,900")
     assert page.log == []
     assert page.body.get("data-ready") == "true"
     log = json.loads(page.body["data-log"])
@@ -254,8 +254,8 @@ def test_texts_of_others_stay_texts(study: tts.Study, tmp_path: Path) -> None:
     assert count == 12
     assert page.log == []
     assert "data-pwned" not in page.body
-    assert page.by_id("text").text == ATTACK + ODD_SHOWN
-    assert page.by_id("prompt").text == ATTACK
+    assert page.find_id("text").text == ATTACK + ODD_SHOWN
+    assert page.find_id("prompt").text == ATTACK
     assert len([element for element in page.elements if element.tag == "script"]) == 2
 
 
@@ -270,6 +270,6 @@ def test_long_lists_are_drawn_in_pieces(study: tts.Study, tmp_path: Path) -> Non
         "document.getElementById('more').click(); document.body.dataset.log = "
         "document.querySelectorAll('[data-sample]').length"
     )
-    page = open_page(with_script(made, script), tmp_path, size="1000,800")
+    page = open_page(add_script(made, script), tmp_path, size="1000,800")
     assert count == 360
     assert page.body["data-log"] == "200"

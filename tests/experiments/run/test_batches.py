@@ -199,14 +199,14 @@ def test_strange_lines_in_a_file_of_errors_are_left_out(place: Place) -> None:
 
 def test_a_batch_whose_creation_was_not_answered_is_found_by_its_key(place: Place) -> None:
     for _ in range(3):  # other batches, so that the list has several pages
-        place.server.of_batches("POST", ["files"], {}, {"Content-Type": "x; boundary=b"}, _OTHER)
+        place.server.reply_batches("POST", ["files"], {}, {"Content-Type": "x; boundary=b"}, _OTHER)
         body = {
             "input_file_id": list(place.server.files)[-1],
             "endpoint": "/v1/x",
             "completion_window": "24h",
             "metadata": None,
         }
-        place.server.of_batches("POST", ["batches"], {}, {}, json.dumps(body).encode())
+        place.server.reply_batches("POST", ["batches"], {}, {}, json.dumps(body).encode())
 
     def lose(name: str) -> None:
         if name == "created" and place.server.events["created"] == 4:

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.experiments.made import cell, result
-from tests.support.guard import program, within
+from tests.support.guard import program, run_at_once
 from tts.errors import ConfigError, TTSError
 from tts.experiments.store import schema
 from tts.experiments.store.checking import StoreCheck
@@ -194,7 +194,7 @@ def test_a_store_that_was_closed_says_so(path):
 
 def test_processes_share_a_store(path):
     study = begun(path, 60)
-    ends = within(*(lambda name=name: program(WORK, str(path), name) for name in "abc"))
+    ends = run_at_once(*(lambda name=name: program(WORK, str(path), name) for name in "abc"))
     assert [(end.returncode, end.stderr) for end in ends] == [(0, "")] * 3
     done = [line for end in ends for line in end.stdout.splitlines()]
     assert sorted(done) == sorted(f"key {number}" for number in range(60))
@@ -205,7 +205,7 @@ def test_processes_share_a_store(path):
 
 def test_processes_may_make_a_store_at_once(path):
     code = "import sys; from tts.experiments.store.store import Store; print(Store(sys.argv[1]).begin('a', {}))"
-    ends = within(*(lambda: program(code, str(path), options=("-W", "ignore")) for _ in range(4)))
+    ends = run_at_once(*(lambda: program(code, str(path), options=("-W", "ignore")) for _ in range(4)))
     assert [(end.stdout, end.returncode) for end in ends] == [("1\n", 0)] * 4
 
 
@@ -233,7 +233,7 @@ def test_threads_share_a_store(path):
                 for each in leased:
                     assert store.finish(name, result(each))
 
-        assert within(*(lambda name=name: work(name) for name in "abcd")) == [None] * 4
+        assert run_at_once(*(lambda name=name: work(name) for name in "abcd")) == [None] * 4
         assert store.counts(study).done == len(list(store.results(study))) == 60
 
 

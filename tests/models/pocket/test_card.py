@@ -26,7 +26,7 @@ NOT_INSTALLED = "research is no part of the wheel"
 
 def test_the_tables_of_the_card_are_those_that_were_measured() -> None:
     rendering = pytest.importorskip("research.pocket.evaluate.rendering", reason=NOT_INSTALLED)
-    tables = rendering.restored(MEASURED["tables"])
+    tables = rendering.restore_tables(MEASURED["tables"])
     assert rendering.markdown(tables) in (HOME / "README.md").read_text()
 
 

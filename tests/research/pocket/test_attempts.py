@@ -14,9 +14,9 @@ pytest.importorskip("transformers")
 
 from research.pocket.train import __main__ as command
 from research.pocket.train import attempts, judge, refine, states
-from research.pocket.train.attempts import Attempted, attempt_state, judged, read_attempts
+from research.pocket.train.attempts import Attempted, attempt_state, judge_solution, read_attempts
 from research.pocket.train.loop import Recipe
-from research.pocket.train.reach import leads
+from research.pocket.train.reach import judge_prefixes
 from research.pocket.train.tokenizer import build
 from tts.errors import ConfigError
 from tts.models.registry import CHECKSUMS, SHIPPED
@@ -40,7 +40,7 @@ ATTEMPTED = [Attempted(PROBLEM, (LOST, STRAY, RIGHT, "so\n", LOST, STRAY, LOST))
 def test_lines_are_judged_exactly_and_asked_what_they_reach_while_steps_are_right(
     solution: str, labels: tuple[bool, ...], hinted: list[bool]
 ) -> None:
-    branch = judged(PROBLEM, solution.splitlines(keepends=True))
+    branch = judge_solution(PROBLEM, solution.splitlines(keepends=True))
     assert branch.labels == labels
     assert [hint is not None for hint in branch.hints] == hinted
 
@@ -50,7 +50,7 @@ def test_a_state_has_a_right_attempt_right_solutions_and_slips_all_judged_exactl
     last = [[branch.labels[-1] for branch in state.branches] for state in made]
     for state, verdicts in zip(made, last, strict=True):
         assert state.prefix == "Reach 17 with 3 4 5.\n"
-        assert all(list(branch.labels) == leads(PROBLEM, branch.lines) for branch in state.branches)
+        assert all(list(branch.labels) == judge_prefixes(PROBLEM, branch.lines) for branch in state.branches)
         assert "".join(state.branches[0].lines) == RIGHT
         assert verdicts[6:8] == [True, True]
     slips = [verdict for verdicts in last for verdict in verdicts[8:]]
@@ -82,15 +82,15 @@ def test_solutions_of_another_policy_are_refused_in_one_line(tmp_path: Path) -> 
 
 def test_rates_do_not_depend_on_the_length_so_a_run_can_be_made_longer() -> None:
     short, long = (refine.Steady(tokens=4096, minutes=minutes, matrix_rate=0.002, rate=1e-3) for minutes in (1, 9))
-    assert [short.at(step) for step in range(90)] == [long.at(step) for step in range(90)]
-    assert long.at(refine.ALONE - 1) == refine.FASTER
-    assert long.at(refine.ALONE) < long.at(refine.ALONE + refine.RISE) == long.at(800) == 1
+    assert [short.rate_factor(step) for step in range(90)] == [long.rate_factor(step) for step in range(90)]
+    assert long.rate_factor(refine.ALONE - 1) == refine.FASTER
+    assert long.rate_factor(refine.ALONE) < long.rate_factor(refine.ALONE + refine.RISE) == long.rate_factor(800) == 1
 
 
 @pytest.mark.skipif(not (SHIPPED / CHECKSUMS).is_file(), reason="the shipped models are not in this checkout")
 def test_new_heads_learn_alone_at_first_and_the_result_is_the_average_of_the_weights() -> None:
     model = refine.Refined(SHIPPED / "countdown", SHIPPED / "heads" / "reach.safetensors")
-    batch = states.forest(states.planted(build(), [states.countdown_state(5, 0)]), 0)
+    batch = states.forest(states.make_rows(build(), [states.countdown_state(5, 0)]), 0)
     model.learn(0)
     sum(refine.losses(model, batch).values()).backward()  # type: ignore[union-attr]
     assert {name.split(".")[0] for name, p in model.named_parameters() if p.grad is not None} == {"hints", "middle"}
@@ -109,7 +109,7 @@ def test_new_heads_learn_alone_at_first_and_the_result_is_the_average_of_the_wei
 def test_it_goes_on_from_the_shipped_one_and_few_steps_lower_its_losses() -> None:
     model = refine.Refined(SHIPPED / "countdown", SHIPPED / "heads" / "reach.safetensors")
     rows = [states.countdown_state(5, i) for i in range(3)] + [attempt_state(ATTEMPTED, 5, 0)]
-    batch = states.forest(states.planted(build(), rows), 0)
+    batch = states.forest(states.make_rows(build(), rows), 0)
     assert judge.auc_within(model, [batch])["countdown"] > 0.7  # what was learnt is there
     first = {name: loss.item() for name, loss in refine.losses(model, batch).items()}
     tools = judge.optimizers(model, Recipe(tokens=512, minutes=1, matrix_rate=0.002, rate=1e-3))
@@ -124,7 +124,7 @@ def test_it_goes_on_from_the_shipped_one_and_few_steps_lower_its_losses() -> Non
 
 def test_rates_of_the_stage_that_settles_fall_to_nothing() -> None:
     recipe = refine.Falling(tokens=4096, minutes=4, matrix_rate=0.002, rate=1e-3)
-    rates = [recipe.at(step) for step in range(refine.ALONE, recipe.steps)]
+    rates = [recipe.rate_factor(step) for step in range(refine.ALONE, recipe.steps)]
     assert rates == sorted(rates, reverse=True)
     assert rates[0] > 0.99
     assert rates[-1] == 0.02

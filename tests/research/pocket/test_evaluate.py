@@ -28,10 +28,10 @@ from research.pocket.evaluate.problems import (
     Sets,
     draw_item,
     draw_sets,
-    tells,
-    unseen,
+    is_unseen,
+    may_be_held_out,
 )
-from research.pocket.evaluate.rendering import markdown, plain, shown
+from research.pocket.evaluate.rendering import format_entry, make_json, markdown
 from research.pocket.evaluate.restarting import observations
 from research.pocket.evaluate.revising import revision_tables
 from research.pocket.evaluate.run import FULL, QUICK, Pools, Sizes, all_tables, draw_pools
@@ -104,13 +104,13 @@ def test_smaller_sets_are_the_beginning_of_larger_ones() -> None:
 
 def test_half_of_the_pairs_are_new_to_a_model_and_the_others_could_have_been() -> None:
     found = [each.worked for each in draw_sets("test", problems=1, others=0, pairs=10, seed=2).pairs]
-    assert sum(any(map(unseen, worked)) for worked in found) == 5
-    assert all(any(map(tells, worked)) for worked in found)
-    assert not unseen(Step(3, "+", 4, 7))
-    assert not tells(Step(9, "*", 9, 81))  # as small as those of which none is held out
+    assert sum(any(map(is_unseen, worked)) for worked in found) == 5
+    assert all(any(map(may_be_held_out, worked)) for worked in found)
+    assert not is_unseen(Step(3, "+", 4, 7))
+    assert not may_be_held_out(Step(9, "*", 9, 81))  # as small as those of which none is held out
     asked = [Step(left, "+", right, left + right) for left in range(10, 99) for right in range(10, 99)]
-    assert {unseen(step) for step in asked if countdown.may_have(step)} == {False}
-    assert {unseen(step) == held_out(step) for step in asked if not countdown.may_have(step)} == {True}
+    assert {is_unseen(step) for step in asked if countdown.may_have(step)} == {False}
+    assert {is_unseen(step) == held_out(step) for step in asked if not countdown.may_have(step)} == {True}
 
 
 # Accuracy -------------------------------------------------------------------------------------------------------------
@@ -121,10 +121,10 @@ def test_the_answer_of_most_weight_is_chosen_and_the_first_of_equals() -> None:
     assert vote([one, two, two])
     assert not vote([one, two])
     assert vote([two, one])
-    assert vote([one, two, none], lambda each: each.last("process"))
-    assert not vote([one, two, one], lambda each: each.last("process"))
+    assert vote([one, two, none], lambda each: each.last_reading("process"))
+    assert not vote([one, two, one], lambda each: each.last_reading("process"))
     assert not vote([none, none])
-    assert vote([attempt("3"), two], lambda each: each.last("process"))  # an unknown score weighs nothing
+    assert vote([attempt("3"), two], lambda each: each.last_reading("process"))  # an unknown score weighs nothing
 
 
 def test_accuracy_by_hand() -> None:
@@ -159,7 +159,7 @@ def solutions() -> Mapping[str, Sequence[Step]]:
 def policy(slip: float = SLIP, *, of_unseen: float | None = None, **more: Any) -> ScriptedPolicy:
     def slips(step: Step) -> float:
         true = dataclasses.replace(step, result=apply(step.operator, step.left, step.right))
-        return slip if of_unseen is None or not unseen(true) else of_unseen
+        return slip if of_unseen is None or not is_unseen(true) else of_unseen
 
     return ScriptedPolicy(slips, solutions=solutions(), **more)
 
@@ -329,7 +329,7 @@ def test_memory_shows_as_a_difference_on_held_out_pairs(of_unseen: float) -> Non
 
 
 def test_a_step_behind_a_wrong_one_does_not_count() -> None:
-    three = next(each for index in range(200) if all(map(tells, (each := item(3, index)).worked)))
+    three = next(each for index in range(200) if all(map(may_be_held_out, (each := item(3, index)).worked)))
     slipped = dataclasses.replace(three.worked[1], result=three.worked[1].result + 1)
     lines = (f"{three.worked[0]}\n", f"{slipped}\n", f"{three.worked[2]}\n")
     found = list(pairs_of([Pool(three, (Attempt(lines, None, right=False),))]))
@@ -339,7 +339,7 @@ def test_a_step_behind_a_wrong_one_does_not_count() -> None:
 def test_one_seed_gives_one_evaluation_and_fewer_samples_are_the_beginning() -> None:
     heads = {"process": lambda right: 0.9 if right else 0.1, "probe": lambda right: 0.5}
     again = draw_pools(policy(fixes=0.25, breaks=0.4, heads=heads), drawn_sets(), SIZES, seed=3)  # type: ignore[arg-type]
-    assert plain(all_tables(again)) == plain(all_tables(known()))
+    assert make_json(all_tables(again)) == make_json(all_tables(known()))
     fewer = draw_pools(policy(), drawn_sets(), dataclasses.replace(SIZES, samples=4, deep=0), verifiers=(), seed=3)  # type: ignore[arg-type]
     for few, many in zip(fewer.main, known().main, strict=True):
         assert [each.text for each in few.attempts] == [each.text for each in many.attempts[:4]]
@@ -362,11 +362,11 @@ def test_samples_at_the_cap_are_unfinished_and_counted() -> None:
 
 
 def test_entries_as_people_read_them() -> None:
-    assert shown(Estimate(0.523, 0.401, 1.0)) == "0.52 [0.40, 1.00]"
-    assert shown(Estimate(-0.05, -0.1, 0.004)) == "-0.05 [-0.10, 0.00]"
-    assert shown(Estimate(math.nan, 0, 1)) == "–"
-    assert shown(Estimate(0.5, math.nan, math.nan)) == "0.50 [–, –]"
-    assert [shown(entry) for entry in (12345, 0.25, math.nan, "x")] == ["12,345", "0.25", "–", "x"]
+    assert format_entry(Estimate(0.523, 0.401, 1.0)) == "0.52 [0.40, 1.00]"
+    assert format_entry(Estimate(-0.05, -0.1, 0.004)) == "-0.05 [-0.10, 0.00]"
+    assert format_entry(Estimate(math.nan, 0, 1)) == "–"
+    assert format_entry(Estimate(0.5, math.nan, math.nan)) == "0.50 [–, –]"
+    assert [format_entry(entry) for entry in (12345, 0.25, math.nan, "x")] == ["12,345", "0.25", "–", "x"]
 
 
 def test_tables_for_documents_and_programs() -> None:
@@ -374,7 +374,7 @@ def test_tables_for_documents_and_programs() -> None:
         "one", "Title", "Note.", {"a": "A", "b": "B"}, [["x", Estimate(0.5, 0.25, 0.75, 0.95, 9)], ["y", math.nan]]
     )
     assert markdown([table]) == "**Title**\n\n| A | B |\n| :-- | --: |\n| x | 0.50 [0.25, 0.75] |\n| y | – |\n\nNote.\n"
-    rows = plain([table])["one"]["rows"]  # type: ignore[index]
+    rows = make_json([table])["one"]["rows"]  # type: ignore[index]
     assert rows == [
         {"a": "x", "b": {"value": 0.5, "low": 0.25, "high": 0.75, "level": 0.95, "num": 9}},
         {"a": "y", "b": None},

@@ -76,7 +76,7 @@ def test_readings_must_be_calibrated(reading: float, met: bool) -> None:
 
 @pytest.mark.parametrize(("right", "met"), [(199, True), (190, False)])
 def test_sums_must_be_computed(right: int, met: bool) -> None:
-    found = gates.computing([*pools([(True, 0.5)], right), *pools([(False, 0.5)], 200 - right)], INTERVALS)
+    found = gates.computing_gate([*pools([(True, 0.5)], right), *pools([(False, 0.5)], 200 - right)], INTERVALS)
     assert found.met is met
     assert found.found.startswith(f"{right / 200:.3f} ")
 

@@ -14,8 +14,8 @@ pytest.importorskip("transformers")
 
 from research.pocket.train import calibrate, judge, states
 from research.pocket.train.loop import Recipe
-from research.pocket.train.muon import Muon, orthogonal
-from research.pocket.train.reach import after, leads, legal_steps, reachable
+from research.pocket.train.muon import Muon, nearest_orthogonal
+from research.pocket.train.reach import apply_step, is_reachable, judge_prefixes, legal_steps
 from research.pocket.train.tokenizer import build
 from tts.tasks.arithmetic import countdown, generator
 from tts.tasks.arithmetic.countdown import CountdownProblem
@@ -40,7 +40,7 @@ def brute(numbers: tuple[int, ...]) -> set[int]:
 @pytest.mark.parametrize("numbers", [(7,), (3, 3), (17, 22), (1, 4, 25), (2, 2, 9), (5, 11, 18, 24), (1, 1, 1, 1)])
 def test_the_solver_finds_what_every_expression_comes_to(numbers: tuple[int, ...]) -> None:
     values = brute(numbers)
-    assert [target for target in range(1, 100) if reachable(numbers, target)] == sorted(
+    assert [target for target in range(1, 100) if is_reachable(numbers, target)] == sorted(
         value for value in values if 1 <= value <= 99
     )
 
@@ -48,11 +48,11 @@ def test_the_solver_finds_what_every_expression_comes_to(numbers: tuple[int, ...
 def test_steps_are_right_and_leave_what_they_should() -> None:
     for step in legal_steps((5, 5, 8)):
         assert step.result == apply(step.operator, step.left, step.right)
-        rest = after((5, 5, 8), step)
+        rest = apply_step((5, 5, 8), step)
         assert rest is not None
         assert len(rest) == 2
-    assert after((5, 8), Step(5, "+", 8, 14)) is None
-    assert after((5, 8), Step(5, "+", 5, 10)) is None
+    assert apply_step((5, 8), Step(5, "+", 8, 14)) is None
+    assert apply_step((5, 8), Step(5, "+", 5, 10)) is None
     assert len(list(legal_steps((5, 5)))) == len({str(step) for step in legal_steps((5, 5))})
 
 
@@ -69,14 +69,14 @@ def test_steps_are_right_and_leave_what_they_should() -> None:
     ],
 )
 def test_a_solution_leads_on_while_the_target_can_be_reached(lines: list[str], wanted: list[bool]) -> None:
-    assert leads(CountdownProblem(17, (3, 4, 5)), lines) == wanted
+    assert judge_prefixes(CountdownProblem(17, (3, 4, 5)), lines) == wanted
 
 
 def test_known_solutions_lead_all_the_way() -> None:
     for i in range(30):
         problem = countdown.draw(2 + i % 3, "validation", 5, i)
         lines = [*(f"{step}\n" for step in problem.steps), f"A: {problem.target}\n"]
-        assert leads(problem, lines) == [True] * len(lines)
+        assert judge_prefixes(problem, lines) == [True] * len(lines)
 
 
 @pytest.mark.parametrize("split", ["train", "validation"])
@@ -89,7 +89,7 @@ def test_states_are_of_their_split_and_their_labels_are_exact(split: generator.S
         assert problem is not None
         assert countdown.split_of(problem) == split
         for branch in state.branches:
-            assert list(branch.labels) == leads(problem, [*before, *branch.lines])[len(before) :]
+            assert list(branch.labels) == judge_prefixes(problem, [*before, *branch.lines])[len(before) :]
             kinds.update(label for label in branch.labels if label is not None)
     assert kinds == {True, False}
 
@@ -113,7 +113,7 @@ def test_a_branch_is_read_as_if_it_stood_alone() -> None:
     with torch.no_grad():
         logits = [
             model.head(judge.read_states(model, batch)[batch.at])[:, 0]
-            for batch in (states.forest(states.planted(tokenizer, some), 0) for some in ([state], alone))
+            for batch in (states.forest(states.make_rows(tokenizer, some), 0) for some in ([state], alone))
         ]
     assert len(state.branches) > 3
     assert torch.allclose(logits[0], logits[1], atol=1e-5)
@@ -121,7 +121,7 @@ def test_a_branch_is_read_as_if_it_stood_alone() -> None:
 
 def test_ranking_compares_the_lines_of_one_state_alone() -> None:
     tokenizer = build()
-    batch = states.forest(states.planted(tokenizer, [states.countdown_state(0, i) for i in range(4)]), 0)
+    batch = states.forest(states.make_rows(tokenizer, [states.countdown_state(0, i) for i in range(4)]), 0)
     right = torch.where(batch.labels > 0, 20.0, -20.0)
     assert judge.ranking(right, batch) < 1e-6
     assert judge.ranking(right + 100.0 * batch.group, batch) < 1e-6
@@ -142,7 +142,7 @@ def test_batches_are_of_each_kind_at_their_shares() -> None:
 
 @pytest.mark.parametrize("shape", [(8, 8), (6, 20), (20, 6)])
 def test_muon_moves_by_about_an_orthogonal_matrix(shape: tuple[int, int]) -> None:
-    made = orthogonal(torch.randn(shape, generator=torch.Generator().manual_seed(0)))
+    made = nearest_orthogonal(torch.randn(shape, generator=torch.Generator().manual_seed(0)))
     sizes = torch.linalg.svdvals(made)
     assert made.shape == shape
     assert 0.5 < sizes.min() <= sizes.max() < 1.3
@@ -155,7 +155,7 @@ def test_muon_moves_by_about_an_orthogonal_matrix(shape: tuple[int, int]) -> Non
 def test_few_steps_lower_every_loss_of_a_batch() -> None:
     tokenizer, model = build(), judge.new_judge(build(), seed=0)
     tools = judge.optimizers(model, Recipe(tokens=512, minutes=1, matrix_rate=0.006, rate=3e-3))
-    batch = states.forest(states.planted(tokenizer, [states.countdown_state(0, i) for i in range(3)]), 0)
+    batch = states.forest(states.make_rows(tokenizer, [states.countdown_state(0, i) for i in range(3)]), 0)
     first = judge.losses(model, batch)
     for _ in range(8):
         judge.total(judge.losses(model, batch)).backward()
@@ -170,7 +170,9 @@ def test_calibration_finds_the_scale_and_the_shift_of_readings() -> None:
     rng = np.random.default_rng(0)
     logits = rng.normal(size=20_000)
     labels = rng.random(20_000) < 1 / (1 + np.exp(-(0.5 * logits - 1)))
-    scale, shift, before, after = calibrate.fitted((1 / (1 + np.exp(-logits))).tolist(), labels.astype(float).tolist())
+    scale, shift, before, after = calibrate.fit_scale(
+        (1 / (1 + np.exp(-logits))).tolist(), labels.astype(float).tolist()
+    )
     assert scale == pytest.approx(0.5, abs=0.06)
     assert shift == pytest.approx(-1, abs=0.06)
     assert after < before

@@ -19,7 +19,7 @@ pytest.importorskip("research.pocket", reason="research is no part of the wheel"
 from research.pocket.train import __main__ as command
 from research.pocket.train import drill, prm, reader, rollouts, sampling, self_eval, shipping
 from research.pocket.train import policy as policy_stage
-from research.pocket.train.examples import IGNORED, Asked, Batches, asked, worked
+from research.pocket.train.examples import IGNORED, Asked, Batches, make_problem, worked_example
 from research.pocket.train.loop import Recipe, train
 from research.pocket.train.network import (
     Reader,
@@ -88,17 +88,17 @@ def test_marks_are_one_token(tokenizer, text: str) -> None:
 
 
 def test_examples_are_a_function_of_their_number_and_keep_to_the_train_split() -> None:
-    first = [worked(3, i) for i in range(40)]
-    assert first == [worked(3, i) for i in range(40)]
-    assert first != [worked(4, i) for i in range(40)]
-    assert {one.task for one in map(partial(asked, 3), range(60))} == {"pocket", "countdown"}
+    first = [worked_example(3, i) for i in range(40)]
+    assert first == [worked_example(3, i) for i in range(40)]
+    assert first != [worked_example(4, i) for i in range(40)]
+    assert {one.task for one in map(partial(make_problem, 3), range(60))} == {"pocket", "countdown"}
     for i in range(60):
         drawn = draw(Difficulty(operations=4), "train", 3, i)
         assert not any(map(held_out, drawn.steps))
 
 
 def test_batches_hold_every_example_once_and_label_the_completion_only(tokenizer) -> None:
-    batches = Batches(tokenizer, partial(worked, 0), tokens=300, average=75, seed=0)
+    batches = Batches(tokenizer, partial(worked_example, 0), tokens=300, average=75, seed=0)
     found = [batches(step) for step in range(16)]
     texts: list[str] = []
     for batch in found:
@@ -112,15 +112,15 @@ def test_batches_hold_every_example_once_and_label_the_completion_only(tokenizer
                 tokenizer.decode(ids[~learned & (ids != tokenizer.pad_token_id)][1:])
                 + tokenizer.decode(ids[learned][:-1])
             )
-    wanted = ["".join(piece.text for piece in worked(0, i)[:-1]) for i in range(64)]
+    wanted = ["".join(piece.text for piece in worked_example(0, i)[:-1]) for i in range(64)]
     assert sorted(texts) == sorted(wanted)
-    again = Batches(tokenizer, partial(worked, 0), tokens=300, average=75, seed=0)
+    again = Batches(tokenizer, partial(worked_example, 0), tokens=300, average=75, seed=0)
     assert torch.equal(again(5).ids, found[5].ids)  # whichever block was drawn before
 
 
 def _losses(tokenizer, folder: Path, *, stop_at: int | None = None) -> tuple[torch.nn.Module, dict[str, float]]:
     model = Reader(new_policy(tokenizer, 1))
-    batches = Batches(tokenizer, partial(policy_stage.mixed, 1), tokens=256, average=75, seed=1)
+    batches = Batches(tokenizer, partial(policy_stage.mixed_example, 1), tokens=256, average=75, seed=1)
 
     def loss_of(step: int):
         if step == stop_at:
@@ -190,13 +190,13 @@ def test_a_checkpoint_of_another_run_or_a_broken_one_is_refused(tokenizer, tmp_p
 
 def test_minutes_are_a_number_of_steps() -> None:
     assert Recipe(tokens=4000, minutes=3, matrix_rate=0.1, rate=0.1).steps == 300
-    factors = [RECIPE.at(step) for step in range(RECIPE.steps)]
+    factors = [RECIPE.rate_factor(step) for step in range(RECIPE.steps)]
     assert factors == sorted(factors, reverse=True)
     assert factors[-1] > 0
 
 
 def test_questions_asked_together_see_what_one_alone_would_see(tokenizer, policy) -> None:
-    problems = [asked(0, i) for i in range(6)]
+    problems = [make_problem(0, i) for i in range(6)]
     solved = [self_eval.Solved(one, (one.worked, one.worked.replace("3", "4")), (True, False)) for one in problems]
     batch = self_eval.questions(tokenizer, solved, 4, 0, 0)
     with torch.no_grad():
@@ -212,7 +212,7 @@ def test_questions_asked_together_see_what_one_alone_would_see(tokenizer, policy
 
 
 def test_questions_carry_the_judgement_of_their_solution(tokenizer) -> None:
-    problem = next(one for one in (asked(0, i) for i in range(20)) if one.task == "pocket")
+    problem = next(one for one in (make_problem(0, i) for i in range(20)) if one.task == "pocket")
     wrong = problem.worked.replace("A: ", "A: 7")
     solved = [self_eval.Solved(problem, (problem.worked, wrong), (True, False))]
     batch = self_eval.questions(tokenizer, solved, 16, 0, 0)
@@ -229,7 +229,7 @@ def test_questions_carry_the_judgement_of_their_solution(tokenizer) -> None:
 
 
 def test_a_right_solution_never_needs_a_restart_and_a_wrong_one_does_where_its_sibling_is_right(tokenizer) -> None:
-    problem = asked(0, 0)
+    problem = make_problem(0, 0)
     yes, no = (tokenizer.encode(word, add_special_tokens=False)[0] for word in (" yes", " no"))
     for right, wanted in (((True, True), {no}), ((False, False), {no}), ((True, False), {yes, no})):
         solved = [self_eval.Solved(problem, (problem.worked, problem.worked), right)]
@@ -237,7 +237,7 @@ def test_a_right_solution_never_needs_a_restart_and_a_wrong_one_does_where_its_s
 
 
 def test_revisions_end_in_a_right_solution_behind_at_most_four_attempts() -> None:
-    problem = asked(0, 1)
+    problem = make_problem(0, 1)
     wrong = tuple(problem.worked.replace("A: ", f"A: {i}") for i in range(1, 8))
     solved = [self_eval.Solved(problem, (problem.worked, *wrong), (True, *[False] * 7))]
     numbers = set()
@@ -257,18 +257,18 @@ def test_samples_are_kept_as_they_are_made_and_are_not_mixed_with_those_of_anoth
         asked_for.append(numbers)
         return [number * number for number in numbers]
 
-    assert sampling.in_chunks(path, 300, make, {"seed": 0}) == [i * i for i in range(300)]
+    assert sampling.make_in_chunks(path, 300, make, {"seed": 0}) == [i * i for i in range(300)]
     assert asked_for == [range(250), range(250, 300)]
     whole = path.read_text()
     path.write_text(whole[:-9])  # killed while it wrote the second chunk
-    assert sampling.in_chunks(path, 310, make, {"seed": 0}) == [i * i for i in range(310)]
+    assert sampling.make_in_chunks(path, 310, make, {"seed": 0}) == [i * i for i in range(310)]
     assert asked_for[2:] == [range(250, 310)]
-    assert sampling.in_chunks(path, 100, make, {"seed": 0}) == [i * i for i in range(100)]
+    assert sampling.make_in_chunks(path, 100, make, {"seed": 0}) == [i * i for i in range(100)]
     assert len(asked_for) == 3
     with pytest.raises(ConfigError, match=r"samples of another run: \{'seed': 0\}"):
-        sampling.in_chunks(path, 310, make, {"seed": 1})
+        sampling.make_in_chunks(path, 310, make, {"seed": 1})
     with pytest.raises(ConfigError, match="run the stage that makes it first"):
-        sampling.kept(tmp_path / "nothing.jsonl")
+        sampling.read_items(tmp_path / "nothing.jsonl")
 
 
 def test_prefixes_are_valued_up_to_a_little_behind_the_first_error() -> None:
@@ -286,7 +286,7 @@ def test_prefixes_are_valued_up_to_a_little_behind_the_first_error() -> None:
 
 
 def test_readings_stand_at_the_newlines_that_have_a_value(tokenizer) -> None:
-    problem = asked(0, 2)
+    problem = make_problem(0, 2)
     lines = problem.worked.count("\n")
     values = tuple(None if i == 0 else i / lines for i in range(lines))
     found = prm.readings(
@@ -355,7 +355,7 @@ def test_the_reader_goes_on_from_the_shipped_policy_and_learns_few_long_problems
     drawn = [reader.example(3, i) for i in range(300)]
     assert drawn[7] == reader.example(3, 7)
     assert not {piece.text for one in drawn[:50] for piece in one} & {
-        piece.text for i in range(50) for piece in policy_stage.mixed(3, i)[:1]
+        piece.text for i in range(50) for piece in policy_stage.mixed_example(3, i)[:1]
     }
     lines = [one[1].text.count("\n") - 1 for one in drawn]
     assert 0.5 < np.mean([3 <= count <= 6 for count in lines]) < 0.8
@@ -366,7 +366,7 @@ def test_the_reader_goes_on_from_the_shipped_policy_and_learns_few_long_problems
 def test_a_drill_is_half_the_policys_mixture_and_half_short_expressions_without_held_out_pairs() -> None:
     drawn = [drill.example(3, i) for i in range(300)]
     assert drawn[7] == drill.example(3, 7)
-    from_mixture = [one == policy_stage.mixed(3, drill.FIRST_INDEX + i) for i, one in enumerate(drawn)]
+    from_mixture = [one == policy_stage.mixed_example(3, drill.FIRST_INDEX + i) for i, one in enumerate(drawn)]
     assert 0.4 < np.mean(from_mixture) < 0.6
     short = [one for one, mixed in zip(drawn, from_mixture, strict=True) if not mixed]
     assert {one[1].text.count("\n") - 1 for one in short} == {1, 2, 3}
@@ -415,8 +415,8 @@ def test_a_reduced_run_learns_and_its_stages_fit_together(tmp_path: Path) -> Non
     problems = [draw(Difficulty(operations=2, digits=1), "test", 5, int(rng.integers(10**6))) for _ in range(100)]
     given = [Asked(f"{one.text}\n", "", "pocket", str(one.answer)) for one in problems]
     with sampling.Writer(tmp_path / "base", temperature=0.0, seed=0, device="cpu") as writer:
-        texts = writer.continued([one.prompt for one in given], 1)
-    right = sum(sampling.Marker().right(one, text[0]) for one, text in zip(given, texts, strict=True))
+        texts = writer.continue_prompts([one.prompt for one in given], 1)
+    right = sum(sampling.Marker().is_right(one, text[0]) for one, text in zip(given, texts, strict=True))
     assert right >= REDUCED_RIGHT
     for stage, minutes in (("self-eval", "0.3"), ("rollouts", "0.3"), ("prm", "0.2"), ("probe", "1")):
         go(stage, minutes)

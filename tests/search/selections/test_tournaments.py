@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.search.written import run as written
 from tests.support.candidates import ScoredSearch, candidates
-from tests.support.runs import Clock, Solved, check_books, make_run, searched
+from tests.support.runs import Clock, Solved, check_books, make_run, solve_and_show
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.account import Exhausted
 from tts.budget.budget import Budget
@@ -186,7 +186,7 @@ def _answer(t: Trajectory) -> int:
 
 def run(plan: str, **limits: int) -> Solved:
     backend = ToyBackend(ToyLanguage(accuracy=0.1, slips=((1, 0.3), (-1, 0.3), (5, 0.2), (-5, 0.2))))
-    end = searched(make_run("10 - 7 + 5 - 20", Budget(**limits), plan, backend, verifiers={"main": Compares()}))
+    end = solve_and_show(make_run("10 - 7 + 5 - 20", Budget(**limits), plan, backend, verifiers={"main": Compares()}))
     assert end.solution.error is None
     check_books(end.search)
     return end
@@ -269,7 +269,7 @@ def test_a_comparison_that_cannot_be_paid_or_whose_model_fails_is_unknown() -> N
 
 def test_a_verifier_that_cannot_compare_is_refused() -> None:
     for plan in ("knockout", "league"):
-        end = searched(
+        end = solve_and_show(
             make_run("3 + 4", 100, f"best_of_n(n=2) | {plan}", ToyBackend(), verifiers={"main": ToyVerifier()})
         )
         assert isinstance(end.solution, ConfigError)

@@ -17,7 +17,7 @@ from scipy import integrate
 
 from tests.support.candidates import candidates
 from tests.support.repeats import repeats
-from tests.support.runs import make_run, searched
+from tests.support.runs import make_run, solve_and_show
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.errors import ConfigError
@@ -290,5 +290,5 @@ def test_rows_that_run_ahead_never_change_where_it_stops(rule: str, seeds: int) 
     plan, verifiers = f"best_of_n(n=30) | {rule} | majority", {"main": ToyVerifier(error=0.2)}
     for seed in range(seeds):
         runs = [make_run("3 + 4", Budget(samples=30), plan, backend, seed=seed, verifiers=verifiers) for _ in range(3)]
-        found = [searched(run, cap).solution for run, cap in zip(runs, (1, 7, None), strict=True)]
+        found = [solve_and_show(run, cap).solution for run, cap in zip(runs, (1, 7, None), strict=True)]
         assert len({(one.stopped_by, one.answer, len(one.candidates)) for one in found}) == 1

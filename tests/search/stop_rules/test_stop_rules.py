@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import betainc
 
-from tests.support.candidates import candidates, reordered
+from tests.support.candidates import candidates, reorder
 from tests.support.repeats import repeats
-from tests.support.runs import check_books, make_run, searched, solve, solved
+from tests.support.runs import check_books, make_run, solve, solve_and_show, solve_runs
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.search.stop_rules.entropy import Entropy, answer_entropy
@@ -75,7 +75,7 @@ def test_the_posterior_saves_samples_and_chooses_as_the_vote_of_all_would(proble
         for rule in ("posterior", "never")
         for i in range(problems)
     ]
-    ends = [end.solution for end in asyncio.run(solved(runs))]
+    ends = [end.solution for end in asyncio.run(solve_runs(runs))]
     early, full = ends[:problems], ends[problems:]
     assert np.mean([len(s.candidates) for s in early]) < 40 / 5
     # at an agreement of .95 and more a problem
@@ -126,7 +126,7 @@ def test_entropy_and_posterior_do_not_depend_on_names_and_order(answers: list[st
     of = candidates(answers)
     names = dict(zip("abcd", "xyzw", strict=True))
     renamed = candidates([None if answer is None else names[answer] for answer in answers])
-    mixed = reordered(of, np.random.Generator(np.random.Philox(seed)).permutation(len(of)).tolist())
+    mixed = reorder(of, np.random.Generator(np.random.Philox(seed)).permutation(len(of)).tolist())
     for rule in (Entropy(), Posterior(threshold=0.8)):
         verdicts = {rule.should_stop(some) is None for some in (of, renamed, mixed)}
         assert len(verdicts) == 1
@@ -154,7 +154,7 @@ def test_the_first_good_score_stops_and_nothing_is_drawn_behind_it() -> None:
 
 @pytest.mark.parametrize(("threshold", "count"), [(0.0, 1), (1.1, 12)])
 def test_a_threshold_of_zero_takes_one_sample_and_one_beyond_reach_all(threshold: float, count: int) -> None:
-    end = searched(
+    end = solve_and_show(
         make_run(
             "3 + 4",
             Budget(samples=12),
@@ -177,7 +177,7 @@ def test_a_constant_score_stops_at_once_or_never() -> None:
 
 def test_scores_for_a_rule_are_paid_once_and_nothing_stays_held_for_them() -> None:
     for selection in ("majority", "weighted", "best"):
-        end = searched(
+        end = solve_and_show(
             make_run(
                 "3 + 4",
                 2000,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.servers import interpreter, served
+from tests.support.servers import interpreter, serve_model
 from tests.verifiers.asking import Counting, ask, path
 from tests.verifiers.reward.official import CODE
 from tests.verifiers.reward.published import PROBLEM, STEPS, TOKENIZERS, head_tensors, qwen_tokenizer, saved
@@ -31,7 +31,7 @@ CUT = {
 def vllm(folder: Path, log: Path, *options: str) -> AbstractContextManager[str]:
     """Serve a folder's model; gives the url."""
     record = ModelRecord(name="prm", backend="openai", source="folder", location=str(folder), context=512)
-    return served(record, "vllm", log, "--runner", "pooling", *options)
+    return serve_model(record, "vllm", log, "--runner", "pooling", *options)
 
 
 def check(name: str, model: Any, folder: Path, problems: Sequence[str] = (PROBLEM, "Why?"), **where: str) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 import tts
 from tests.support.repeats import repeats
-from tests.support.runs import check_books, make_run, searched
+from tests.support.runs import check_books, make_run, solve_and_show
 from tts.backends.base import Reply, RowSet, Sample, SampleRequest
 from tts.backends.function import Ask, FunctionBackend
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
@@ -47,7 +47,7 @@ def solved(plan: str, say: Callable[[str, float], str], seed: int = 0, others: A
     run = make_run(
         "What is 3 + 4?", Budget(**budget or {"samples": 10**3}), plan, model, seed=seed, models=others or {}
     )
-    end = searched(dataclasses.replace(run, task=get("math")))
+    end = solve_and_show(dataclasses.replace(run, task=get("math")))
     assert end.search is not None
     check_books(end.search)
     assert end.solution.error is None
@@ -249,7 +249,7 @@ def test_a_search_with_true_values_is_right_as_often_as_the_exact_law_says(branc
     accuracy, right = 0.5, 0
     for seed in range(runs):
         plan = f"tree_of_thoughts(n={n}, branching={branching}, votes=1)"
-        end = searched(make_run("3 + 4 - 2", Budget(tokens=4000), plan, Valuing(accuracy), seed=seed))
+        end = solve_and_show(make_run("3 + 4 - 2", Budget(tokens=4000), plan, Valuing(accuracy), seed=seed))
         assert end.search is not None
         check_books(end.search)
         right += end.solution.answer == "5"
@@ -258,7 +258,9 @@ def test_a_search_with_true_values_is_right_as_often_as_the_exact_law_says(branc
 
 def test_values_are_asked_for_once_a_state_and_weigh_the_vote() -> None:
     backend = Valuing(0.5)
-    end = searched(make_run("3 + 4 - 2", Budget(tokens=4000), "tree_of_thoughts(n=3, branching=3, votes=2)", backend))
+    end = solve_and_show(
+        make_run("3 + 4 - 2", Budget(tokens=4000), "tree_of_thoughts(n=3, branching=3, votes=2)", backend)
+    )
     asked = [text for _, text in backend.asked]
     assert len(asked) == len(set(asked)) > 3
     weights = {c.answer: c.trajectory for c in end.solution.candidates}

@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 
 from tests.support.repeats import repeats
-from tests.support.runs import Solved, check_books, make_run, searched
+from tests.support.runs import Solved, check_books, make_run, solve_and_show
 from tts.backends.function import FunctionBackend
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.backends.toy.language import tokens_of
@@ -23,7 +23,7 @@ PROBLEM = "10 - 7 + 5 - 20"
 
 
 def search(plan: str, seed: int = 0, language: ToyLanguage = PLAIN, budget: Budget | None = None) -> Solved:
-    end = searched(make_run(PROBLEM, budget or Budget(samples=500), plan, ToyBackend(language), seed=seed))
+    end = solve_and_show(make_run(PROBLEM, budget or Budget(samples=500), plan, ToyBackend(language), seed=seed))
     assert end.solution.error is None
     assert end.search is not None
     check_books(end.search)
@@ -116,7 +116,7 @@ def test_traces_are_cut_until_the_budget_ends() -> None:
 
 def test_a_backend_that_shows_no_tokens_is_refused_before_anything_is_spent() -> None:
     model = FunctionBackend(lambda asked: "A: 5")
-    end = searched(make_run(PROBLEM, Budget(tokens=300), "fractured(n=2)", model))
+    end = solve_and_show(make_run(PROBLEM, Budget(tokens=300), "fractured(n=2)", model))
     assert isinstance(end.solution, CapabilityError)
     assert "the nearest strategy that can run here is" in (end.solution.hint or "")
     assert model.counters.prompt_tokens == 0

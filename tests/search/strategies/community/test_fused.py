@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.repeats import repeats
 from tests.support.revising import RevisingTask, revising  # noqa: F401 - a fixture
-from tests.support.runs import Clock, Solved, check_books, make_run, searched
+from tests.support.runs import Clock, Solved, check_books, make_run, solve_and_show
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.errors import ConfigError
@@ -22,7 +22,7 @@ PROBLEM = "10 - 7 + 5 - 20"
 
 
 def search(plan: str, seed: int = 0, language: ToyLanguage = LANGUAGE, budget: Budget | None = None) -> Solved:
-    end = searched(make_run(PROBLEM, budget or Budget(samples=200), plan, ToyBackend(language), seed=seed))
+    end = solve_and_show(make_run(PROBLEM, budget or Budget(samples=200), plan, ToyBackend(language), seed=seed))
     assert end.solution.error is None
     assert end.search is not None
     check_books(end.search)
@@ -119,7 +119,7 @@ def test_a_task_without_the_prompt_is_refused_before_anything_is_read(
 
     monkeypatch.setitem(tasks.TABLE.entries, "arithmetic", "tts.tasks.arithmetic.task:ArithmeticTask")
     backend = ToyBackend(LANGUAGE)
-    end = searched(make_run(PROBLEM, Budget(samples=9), plan, backend))
+    end = solve_and_show(make_run(PROBLEM, Budget(samples=9), plan, backend))
     assert isinstance(end.solution, ConfigError)
     assert "takes the prompt 'fuse', which the task 'arithmetic' lacks" in str(end.solution)
     assert backend.counters.prompt_tokens == 0
@@ -212,6 +212,6 @@ def test_where_the_budget_ends_it_before_the_last_trajectory_two_rounds_vote() -
 
 def test_time_alone_ends_pacore_with_an_answer() -> None:
     run = make_run(PROBLEM, Budget(seconds=0.06), "pacore", ToyBackend(LANGUAGE), clock=Clock(tick=1e-3))
-    end = searched(run)
+    end = solve_and_show(run)
     assert end.solution.answer is not None
     assert end.solution.stopped_by == "budget: seconds"

@@ -10,7 +10,7 @@ import pytest
 
 from tests.search.written import run as written
 from tests.support.guard import LIMIT_S
-from tests.support.runs import check_books, make_run, searched, solve
+from tests.support.runs import check_books, make_run, solve, solve_and_show
 from tts import tasks
 from tts.backends.base import StopCondition
 from tts.backends.function import Answer, Ask, FunctionBackend
@@ -53,7 +53,7 @@ class Writer:
 
 
 def run(writer: Writer, plan: str = "program_aided(n=1)", budget: Any = 20_000) -> Any:
-    end = searched(make_run("How much is it?", budget, plan, FunctionBackend(writer), task="text"))
+    end = solve_and_show(make_run("How much is it?", budget, plan, FunctionBackend(writer), task="text"))
     if end.search is not None:
         check_books(end.search)
     return end
@@ -160,7 +160,7 @@ def test_different_programs_run_side_by_side_and_show_what_they_would_alone(
 
     monkeypatch.setattr(Code, "outcome", counted)
     monkeypatch.setattr("os.cpu_count", lambda: cores)
-    end = searched(make_run("How much is it?", Budget(samples=4), "program_aided(n=4)", numbered(), task="text"))
+    end = solve_and_show(make_run("How much is it?", Budget(samples=4), "program_aided(n=4)", numbered(), task="text"))
     assert end.search is not None
     check_books(end.search)
     assert most == cores
@@ -170,7 +170,7 @@ def test_different_programs_run_side_by_side_and_show_what_they_would_alone(
         assert text.endswith(f"```output\n{number}\n```\nSo it is {number}.")
     monkeypatch.setattr(Code, "outcome", outcome)
     monkeypatch.setattr("os.cpu_count", lambda: 1)
-    alone = searched(
+    alone = solve_and_show(
         make_run("How much is it?", Budget(samples=4), "program_aided(n=4)", numbered(), task="text")
     ).solution
     assert [c.trajectory.full_text for c in alone.candidates] == [

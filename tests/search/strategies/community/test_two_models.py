@@ -15,7 +15,7 @@ from scipy import stats
 
 import tts
 from tests.support.repeats import repeats
-from tests.support.runs import Solved, check_books, make_run, searched, solve, solved
+from tests.support.runs import Solved, check_books, make_run, solve, solve_and_show, solve_runs
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.errors import CapabilityError, ConfigError
@@ -31,7 +31,7 @@ ASKED = "question='Its digit is '"  # which the toy answers by the value so far,
 
 def run(plan: str, seed: int = 0, budget: Any = 4000, problem: Any = PROBLEM) -> Solved:
     models = {"draft": ToyBackend(SMALL)}
-    end = searched(make_run(problem, budget, plan, ToyBackend(LARGE), seed=seed, models=models))
+    end = solve_and_show(make_run(problem, budget, plan, ToyBackend(LARGE), seed=seed, models=models))
     assert end.solution.error is None
     assert end.search is not None
     check_books(end.search)
@@ -48,7 +48,7 @@ def answers(plan: str, count: int) -> Counter[str | None]:
         make_run(Problem(PROBLEM, id=f"p{i}"), Budget(samples=99), plan, policy, models={"draft": draft})
         for i in range(count)
     ]
-    return Counter(end.solution.answer for end in asyncio.run(solved(runs)))
+    return Counter(end.solution.answer for end in asyncio.run(solve_runs(runs)))
 
 
 def check_law(seen: Counter[str | None], law: dict[str | None, float], other: dict[str | None, float]) -> None:

@@ -15,7 +15,7 @@ import pytest
 from scipy import stats
 
 from tests.support.repeats import repeats
-from tests.support.runs import Solved, check_books, make_run, solve, solved
+from tests.support.runs import Solved, check_books, make_run, solve, solve_runs
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.search.strategies.guided.guided_by_gut import confidence, new_words
@@ -33,7 +33,7 @@ LINE = 6  # tokens of a line, of which one is drawn
 def runs(plan: str, count: int, **more: Any) -> list[Solved]:
     backend = ToyBackend(LANGUAGE)
     ends = asyncio.run(
-        solved(
+        solve_runs(
             [make_run(Problem(PROBLEM, id=f"p{i}"), Budget(samples=300), plan, backend, **more) for i in range(count)]
         )
     )

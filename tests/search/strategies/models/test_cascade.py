@@ -16,7 +16,7 @@ import pytest
 
 import tts
 from tests.support.repeats import repeats
-from tests.support.runs import check_books, make_run, searched
+from tests.support.runs import check_books, make_run, solve_and_show
 from tts.backends.base import RowSet, SampleRequest
 from tts.backends.function import Answer, Ask, FunctionBackend
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
@@ -49,7 +49,7 @@ def solved(
 ) -> Solution:
     verifiers = {} if verifier is None else {"main": FunctionVerifier(verifier)}
     given = Budget(**budget or {"samples": 99})
-    end = searched(
+    end = solve_and_show(
         make_run(
             "3 + 4",
             given,
@@ -197,7 +197,7 @@ def test_one_model_thinks_longer_only_where_two_samples_with_little_thought_disa
     agreed = Counter[bool]()
     for seed in range(20):
         backend = _Thinks()
-        end = searched(make_run("3 + 4 - 2 + 9", Budget(samples=9), plan, backend, seed=seed))
+        end = solve_and_show(make_run("3 + 4 - 2 + 9", Budget(samples=9), plan, backend, seed=seed))
         assert end.search is not None
         check_books(end.search)
         low = [c.answer for c in end.solution.candidates[:2]] if backend.efforts == ["low"] * 2 else []
@@ -243,7 +243,7 @@ def test_thinking_is_switched_on_only_where_two_samples_without_it_disagree() ->
     seen = Counter[bool]()
     for seed in range(20):
         backend = _Limits()
-        end = searched(make_run("3 + 4 - 2 + 9", Budget(samples=9, tokens=5000), plan, backend, seed=seed))
+        end = solve_and_show(make_run("3 + 4 - 2 + 9", Budget(samples=9, tokens=5000), plan, backend, seed=seed))
         assert end.search is not None
         check_books(end.search)
         seen[agreed := len(backend.limits) == 2] += 1

@@ -14,7 +14,7 @@ from scipy import stats
 
 from tests.support.odd import EndsAtRandom
 from tests.support.repeats import repeats
-from tests.support.runs import make_run, searched, solve, solved
+from tests.support.runs import make_run, solve, solve_and_show, solve_runs
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.search.algorithms.resampling import softmax
@@ -40,7 +40,7 @@ def first_answers(
         )
         for i in range(count)
     ]
-    ends = asyncio.run(solved(runs))
+    ends = asyncio.run(solve_runs(runs))
     return Counter(min(end.solution.candidates, key=lambda c: c.index).answer for end in ends)
 
 
@@ -145,7 +145,7 @@ def _target(*, divided: bool) -> dict[tuple[bool, bool], float]:
 
 @repeats(1000, 3000, "n")
 def test_many_particles_follow_the_product_of_the_levels_potentials(n: int) -> None:
-    end = searched(
+    end = solve_and_show(
         make_run(
             "3 + 4 - 2",
             Budget(samples=10 * n),
@@ -176,7 +176,7 @@ def test_a_finished_particle_multiplies_or_dies_in_later_resamplings(finished: f
 
     verifiers = {"main": FunctionVerifier(worth)}
     for seed in range(10):
-        end = searched(
+        end = solve_and_show(
             make_run(
                 "3 + 4",
                 Budget(samples=300),
@@ -211,7 +211,7 @@ def test_a_perfect_verifier_brings_many_particles_to_the_right_answer() -> None:
         )
         for i in range(60)
     ]
-    right = [end.solution.answer == "-12" for end in asyncio.run(solved(runs))]
+    right = [end.solution.answer == "-12" for end in asyncio.run(solve_runs(runs))]
     # each of three steps goes on if one of 8 particles is right: (1 - 2^-8)^3 = .988; best-of-8 would have 1 - (7/8)^8
     # = .656
     assert np.mean(right) >= 0.93
@@ -225,13 +225,13 @@ def test_a_budget_of_few_samples_keeps_every_ancestor_before_it_pays_for_copies(
         ToyBackend(LANGUAGE),
         verifiers=CONSTANT,
     )
-    end = searched(run)
+    end = solve_and_show(run)
     assert len(end.solution.candidates) == 4
     assert end.solution.usage.samples == 4
 
 
 def test_the_dead_are_pruned_and_their_state_is_released() -> None:
-    end = searched(
+    end = solve_and_show(
         make_run(
             "10 - 7 + 5 - 20",
             Budget(samples=90),
@@ -252,7 +252,7 @@ def test_a_sharp_weight_temperature_keeps_the_best_and_a_flat_one_keeps_all() ->
     verifiers = {"main": ToyVerifier(error=0.3)}
     for tau, expected in ((0.001, 1), (1e6, 8)):
         plan = f"particle_filter(n=8, resampling='systematic', weight_temperature={tau})"
-        end = searched(
+        end = solve_and_show(
             make_run("10 - 7 + 5 - 20", Budget(samples=400), plan, ToyBackend(LANGUAGE), verifiers=verifiers)
         )
         first = {c.trajectory.path[1].node for c in end.solution.candidates}

@@ -18,7 +18,7 @@ from scipy import stats
 import tts.search.strategies.particles.particle_gibbs
 from tests.search.strategies.particles.test_particle_filter import LANGUAGE, SCORES, asked_of, judged, result_of
 from tests.support.repeats import repeats
-from tests.support.runs import check_books, make_run, searched, solved
+from tests.support.runs import check_books, make_run, solve_and_show, solve_runs
 from tts.backends.toy.backend import ToyBackend
 from tts.budget.budget import Budget
 from tts.search.strategies._common.particles import Particles, drawn
@@ -143,7 +143,7 @@ def references(plan: str, count: int, last: int, monkeypatch: pytest.MonkeyPatch
         make_run(Problem(PROBLEM, id=f"p{i}"), Budget(samples=99), plan, backend, verifiers=VERIFIED)
         for i in range(count)
     ]
-    for end in asyncio.run(solved(runs)):
+    for end in asyncio.run(solve_runs(runs)):
         assert end.solution.error is None
         check_books(end.search)  # type: ignore[arg-type]
     assert sum(seen.values()) == count
@@ -166,7 +166,7 @@ def test_particle_gibbs_follows_its_exact_law(
 def test_many_particles_follow_the_odds_of_whole_solutions_where_these_are_the_target() -> None:
     n = 1000
     plan = f"particle_filter(n={n}, target='last') | majority"
-    end = searched(make_run(PROBLEM, Budget(samples=10 * n), plan, ToyBackend(LANGUAGE), verifiers=VERIFIED))
+    end = solve_and_show(make_run(PROBLEM, Budget(samples=10 * n), plan, ToyBackend(LANGUAGE), verifiers=VERIFIED))
     seen = Counter(state_of(c.trajectory) for c in end.solution.candidates)
     assert sum(seen.values()) == n
     wanted, levels = Enumerated("last", 1.0, 1.0).posterior(), Enumerated("levels", 1.0, 1.0).posterior()
@@ -178,7 +178,7 @@ def test_many_particles_follow_the_odds_of_whole_solutions_where_these_are_the_t
 
 
 def test_without_resampling_no_particle_has_copies() -> None:
-    end = searched(
+    end = solve_and_show(
         make_run(
             PROBLEM,
             Budget(samples=99),
@@ -203,7 +203,7 @@ def test_a_lookahead_weighs_particles_by_where_they_lead() -> None:
     verifiers, right = {"main": FunctionVerifier(late)}, {}
     for lookahead in (0, 1):
         plan = f"particle_filter(n=40, lookahead={lookahead})"
-        end = searched(make_run(PROBLEM, Budget(samples=999), plan, ToyBackend(LANGUAGE), verifiers=verifiers))
+        end = solve_and_show(make_run(PROBLEM, Budget(samples=999), plan, ToyBackend(LANGUAGE), verifiers=verifiers))
         assert end.search is not None
         check_books(end.search)
         second = [t for t in end.search.tree.nodes if t.depth == 2 and t.node not in end.search.tree.scratch]

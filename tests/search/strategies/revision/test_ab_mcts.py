@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.repeats import repeats
 from tests.support.revising import RevisingTask, revising  # noqa: F401 - a fixture
-from tests.support.runs import Solved, check_books, make_run, searched
+from tests.support.runs import Solved, check_books, make_run, solve_and_show
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.errors import ConfigError
@@ -41,7 +41,7 @@ def grow(
         verifiers=verifiers or {"main": ToyVerifier(error=error)},
         seed=seed,
     )
-    end = searched(run)
+    end = solve_and_show(run)
     assert end.solution.error is None
     assert end.search is not None
     check_books(end.search)

@@ -12,7 +12,7 @@ import pytest
 import tts
 from tests.support.candidates import ScoredSearch, candidates
 from tests.support.revising import RevisingTask, revising  # noqa: F401 - a fixture
-from tests.support.runs import Solved, check_books, make_run, searched
+from tests.support.runs import Solved, check_books, make_run, solve_and_show
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.errors import ConfigError
@@ -28,7 +28,7 @@ PROBLEM = "3 + 4 - 2"
 
 
 def revise(plan: str, seed: int = 0, language: ToyLanguage = LANGUAGE, budget: Budget | None = None) -> Solved:
-    end = searched(
+    end = solve_and_show(
         make_run(
             PROBLEM,
             budget or Budget(samples=50),
@@ -102,11 +102,11 @@ def test_a_task_without_revisions_is_refused_before_anything_is_drawn(monkeypatc
 
     monkeypatch.setitem(tasks.TABLE.entries, "arithmetic", "tts.tasks.arithmetic.task:ArithmeticTask")
     backend = ToyBackend(LANGUAGE)
-    end = searched(make_run(PROBLEM, Budget(samples=9), "sequential_revision(chains=2, length=2)", backend))
+    end = solve_and_show(make_run(PROBLEM, Budget(samples=9), "sequential_revision(chains=2, length=2)", backend))
     assert isinstance(end.solution, ConfigError)
     assert "revise" in str(end.solution)
     assert backend.counters.prompt_tokens == backend.counters.generated_tokens == 0
-    fine = searched(
+    fine = solve_and_show(
         make_run(PROBLEM, Budget(samples=9), "sequential_revision(chains=2, length=1)", ToyBackend(LANGUAGE))
     )
     assert fine.solution.error is None

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.candidates import candidates
 from tests.support.revising import RevisingTask, revising  # noqa: F401 - a fixture
-from tests.support.runs import Solved, check_books, make_run, searched
+from tests.support.runs import Solved, check_books, make_run, solve_and_show
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.errors import ConfigError
@@ -27,7 +27,7 @@ def search(
     problem: str = "10 - 7 + 5 - 20",
     budget: Budget | None = None,
 ) -> Solved:
-    end = searched(make_run(problem, budget or Budget(samples=200), plan, ToyBackend(language), seed=seed))
+    end = solve_and_show(make_run(problem, budget or Budget(samples=200), plan, ToyBackend(language), seed=seed))
     assert end.solution.error is None
     assert end.search is not None
     check_books(end.search)
@@ -150,7 +150,7 @@ def test_a_task_without_such_prompts_is_refused_before_anything_is_drawn(monkeyp
 
     monkeypatch.setitem(tasks.TABLE.entries, "arithmetic", "tts.tasks.arithmetic.task:ArithmeticTask")
     backend = ToyBackend(LANGUAGE)
-    end = searched(make_run("3 + 4", Budget(samples=9), "semantic_entropy(n=2)", backend))
+    end = solve_and_show(make_run("3 + 4", Budget(samples=9), "semantic_entropy(n=2)", backend))
     assert isinstance(end.solution, ConfigError)
     assert backend.counters.prompt_tokens == backend.counters.generated_tokens == 0
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from tests.support.runs import check_books, make_run, searched
+from tests.support.runs import check_books, make_run, solve_and_show
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.errors import ConfigError
@@ -30,7 +30,7 @@ NOISY = {"main": ToyVerifier(error=0.2)}
 
 
 def draw(plan: str, seed: int = 0, budget: Budget | None = None, **more: object) -> Solution:
-    end = searched(
+    end = solve_and_show(
         make_run(
             PROBLEM,
             budget or Budget(samples=60),

@@ -13,7 +13,7 @@ import pytest
 
 import tts
 from tests.support.repeats import repeats
-from tests.support.runs import check_books, make_run, searched
+from tests.support.runs import check_books, make_run, solve_and_show
 from tts.backends.function import Answer, Ask, FunctionBackend
 from tts.budget.budget import Budget
 from tts.errors import ConfigError
@@ -39,7 +39,7 @@ def model(seen: list[str] | None = None, words: int = 3) -> Callable[[Ask], Answ
 
 
 def solved(plan: str, seed: int = 0, seen: list[str] | None = None, **budget: Any) -> Solution:
-    end = searched(
+    end = solve_and_show(
         make_run("3 + 4", Budget(**budget or {"samples": 10**4}), plan, FunctionBackend(model(seen)), seed=seed)
     )
     assert end.search is not None
@@ -147,7 +147,9 @@ def test_solutions_whose_verification_fills_the_context_vote_as_they_are() -> No
     class Small(FunctionBackend):
         context = 40
 
-    end = searched(make_run("3 + 4", Budget(samples=9), "self_verification(n=3, verifications=2)", Small(model())))
+    end = solve_and_show(
+        make_run("3 + 4", Budget(samples=9), "self_verification(n=3, verifications=2)", Small(model()))
+    )
     check_books(end.search)
     assert end.solution.usage.samples == 3
     assert end.solution.answer in ("7", "8")

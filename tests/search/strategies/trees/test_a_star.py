@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.support.odd import OddVerifier
-from tests.support.runs import Solved, make_run, searched, solve
-from tests.support.scripted import Scripted, hashed, table
+from tests.support.runs import Solved, make_run, solve, solve_and_show
+from tests.support.scripted import Scripted, hash_verifier, table
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.errors import ConfigError
@@ -27,7 +27,9 @@ STEPS = 40
 
 
 def ended(plan: str, seed: int = 0, verifiers: Any = None, budget: Budget = AMPLE, text: str = TEXT) -> Solved:
-    return searched(make_run(text, budget, plan, ToyBackend(LAW), seed=seed, verifiers=verifiers or hashed(seed)))
+    return solve_and_show(
+        make_run(text, budget, plan, ToyBackend(LAW), seed=seed, verifiers=verifiers or hash_verifier(seed))
+    )
 
 
 def expanded(end: Solved) -> list[Trajectory]:
@@ -126,7 +128,7 @@ def test_ties_go_to_lower_h_then_deeper_then_newest() -> None:
     # with consistent costs f is the greatest h of a path here: .5 for a, b, c and d
     script = {"": ("a\n", "b\n"), "b\n": ("c\n", "d\n")}
     scores = table({"a": 0.5, "b": 0.5, "c": 0.875, "d": 0.5, "A: 0": 0.0})
-    end = searched(
+    end = solve_and_show(
         make_run(
             "1 + 1", AMPLE, "a_star(goals=1, branching=2, edge_cost='consistent')", Scripted(script), verifiers=scores
         )
@@ -138,7 +140,7 @@ def test_ties_go_to_lower_h_then_deeper_then_newest() -> None:
 def test_the_goal_test_is_on_taking_a_state_not_on_making_it() -> None:
     script = {"": ("A: 1\n", "a\n"), "a\n": ("A: 2\n", "b\n")}
     scores = table({"A: 1": 0.5, "a": 0.9, "A: 2": 0.8, "b": 0.3})
-    end = searched(make_run("1 + 1", AMPLE, "a_star(goals=1, branching=2)", Scripted(script), verifiers=scores))
+    end = solve_and_show(make_run("1 + 1", AMPLE, "a_star(goals=1, branching=2)", Scripted(script), verifiers=scores))
     assert end.solution.answer == "2"  # f = .1 + .2, or .3 with what it fell by; the first solution made has f = 1
     assert [c.answer for c in end.solution.candidates] == ["2"]
     assert end.solution.stopped_by == "done"
@@ -150,12 +152,12 @@ def test_by_default_it_ends_at_the_first_solution_and_says_what_is_left() -> Non
     run = make_run(
         "1 + 1", Budget(tokens=1000, verifier_calls=50), "a_star(branching=2)", Scripted(script), verifiers=scores
     )
-    end = searched(run)
+    end = solve_and_show(run)
     assert str(end.solution.strategy) == "a_star(branching=2) | best"
     left = {unit: f"{amount:,.0f}" for unit, amount in end.search.account.unspent().items()}
     rest = f"{left['tokens']} tokens and {left['verifier_calls']} verifier_calls"
     assert end.solution.warnings == (f"a_star ended at its first solution with {rest} left; goals=None goes on",)
-    unlimited = searched(
+    unlimited = solve_and_show(
         make_run("1 + 1", Budget(seconds=1000), "a_star(branching=2)", Scripted(script), verifiers=scores)
     )
     assert unlimited.solution.warnings == ()
@@ -209,7 +211,7 @@ def test_where_the_budget_ends_it_the_best_solution_in_the_frontier_is_the_candi
 
 def test_copies_among_continuations_are_dropped_and_not_scored() -> None:
     script = {"": ("a\n", "a\n", "b\n"), "a\n": ("A: 1\n",), "b\n": ("A: 2\n",)}
-    end = searched(
+    end = solve_and_show(
         make_run(
             "1 + 1", AMPLE, "a_star(goals=1, branching=3)", Scripted(script), verifiers=table({"a": 0.4, "b": 0.9})
         )

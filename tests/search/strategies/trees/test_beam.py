@@ -12,8 +12,8 @@ import pytest
 from scipy import stats
 
 from tests.support.repeats import repeats
-from tests.support.runs import make_run, searched, solve, solved
-from tests.support.scripted import Scripted, hashed, table
+from tests.support.runs import make_run, solve, solve_and_show, solve_runs
+from tests.support.scripted import Scripted, hash_verifier, table
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.types import Problem, Solution
@@ -28,7 +28,7 @@ AMPLE = Budget(tokens=100_000)
 def many(plan: str, count: int, text: str = TEXT, language: ToyLanguage = LAW, **more: Any) -> list[Solution]:
     backend = ToyBackend(language)
     runs = [make_run(Problem(text, id=f"p{i}"), AMPLE, plan, backend, **more) for i in range(count)]
-    return [end.solution for end in asyncio.run(solved(runs))]
+    return [end.solution for end in asyncio.run(solve_runs(runs))]
 
 
 def texts(solution: Solution) -> list[str]:
@@ -39,7 +39,7 @@ def test_without_branching_it_is_best_of_n() -> None:
     for seed in range(5):
         for n in (1, 3, 6):
             beam, plain = (
-                searched(make_run(TEXT, AMPLE, plan, ToyBackend(LAW), seed=seed, verifiers=hashed(seed)))
+                solve_and_show(make_run(TEXT, AMPLE, plan, ToyBackend(LAW), seed=seed, verifiers=hash_verifier(seed)))
                 for plan in (f"beam(n={n}, branching=1, duplicates='keep') | best", f"best_of_n(n={n}) | best")
             )
             assert sorted(texts(beam.solution)) == sorted(texts(plain.solution))
@@ -85,9 +85,13 @@ def test_under_a_constant_verifier_a_final_path_follows_the_models_law_in_many_r
 
 @pytest.mark.parametrize(("n", "branching", "kept"), [(8, 4, 2), (6, 4, 2), (5, 5, 1), (3, 8, 1), (7, 2, 4)])
 def test_every_level_has_n_beams_and_n_over_m_of_them_are_kept(n: int, branching: int, kept: int) -> None:
-    end = searched(
+    end = solve_and_show(
         make_run(
-            TEXT, AMPLE, f"beam(n={n}, branching={branching}, duplicates='keep')", ToyBackend(LAW), verifiers=hashed()
+            TEXT,
+            AMPLE,
+            f"beam(n={n}, branching={branching}, duplicates='keep')",
+            ToyBackend(LAW),
+            verifiers=hash_verifier(),
         )
     )
     made, parents = Counter[int](), defaultdict[int, set[int]](set)
@@ -152,7 +156,7 @@ def test_copies_of_a_text_are_dropped_before_they_are_scored() -> None:
     scores = table({"a": 0.9, "b": 0.4, "c": 0.3})
     for duplicates, parents in (("drop", {"a\n", "b\n"}), ("keep", {"a\n"})):
         plan = f"beam(n=4, branching=2, duplicates='{duplicates}')"
-        end = searched(make_run("1 + 1", AMPLE, plan, Scripted({"": ROOT_STEPS}), verifiers=scores))
+        end = solve_and_show(make_run("1 + 1", AMPLE, plan, Scripted({"": ROOT_STEPS}), verifiers=scores))
         assert {c.trajectory.parent.text for c in end.solution.candidates} == parents  # type: ignore[union-attr]
         first = next(call for call in end.search.account.ledger.calls if call.kind == "score")
         assert first.rows == (3 if duplicates == "drop" else 4)
@@ -172,7 +176,7 @@ def test_finished_paths_leave_the_beam_and_compete_at_the_end() -> None:
 
 
 def test_the_trace_marks_what_was_dropped_and_not_the_way_to_a_solution() -> None:
-    solution = solve(make_run(TEXT, AMPLE, "beam(n=6, branching=3)", ToyBackend(LAW), verifiers=hashed()))
+    solution = solve(make_run(TEXT, AMPLE, "beam(n=6, branching=3)", ToyBackend(LAW), verifiers=hash_verifier()))
     by_node = {node.node: node for node in solution.trace.nodes}
     on_the_way = {node.node for c in solution.candidates for node in c.trajectory.path}
     assert {node.node for node in by_node.values() if not node.pruned} == on_the_way
@@ -181,8 +185,10 @@ def test_the_trace_marks_what_was_dropped_and_not_the_way_to_a_solution() -> Non
 
 def test_a_path_that_never_ends_is_ended_at_the_last_step() -> None:
     endless = Scripted({}, always=("x\n", "y\n"))
-    end = searched(
-        make_run("1 + 1", Budget(tokens=2000), "beam(n=2, branching=2, max_steps=5)", endless, verifiers=hashed())
+    end = solve_and_show(
+        make_run(
+            "1 + 1", Budget(tokens=2000), "beam(n=2, branching=2, max_steps=5)", endless, verifiers=hash_verifier()
+        )
     )
     assert max(t.depth for t in end.search.tree.nodes) == 5
     assert end.solution.error is None

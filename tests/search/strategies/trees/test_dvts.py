@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.runs import make_run, searched, solve
-from tests.support.scripted import Scripted, hashed, table
+from tests.support.runs import make_run, solve, solve_and_show
+from tests.support.scripted import Scripted, hash_verifier, table
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.types import Solution
@@ -19,7 +19,9 @@ AMPLE = Budget(tokens=100_000)
 
 
 def found(plan: str, seed: int = 0, **more: Any) -> Solution:
-    return solve(make_run(TEXT, AMPLE, plan, ToyBackend(LAW), seed=seed, verifiers=more.pop("verifiers", hashed(seed))))
+    return solve(
+        make_run(TEXT, AMPLE, plan, ToyBackend(LAW), seed=seed, verifiers=more.pop("verifiers", hash_verifier(seed)))
+    )
 
 
 def texts(solution: Solution) -> list[str]:
@@ -86,7 +88,9 @@ def test_among_equals_the_first_is_chosen() -> None:
 
 
 def test_nothing_is_scored_where_nothing_is_to_be_chosen() -> None:
-    end = searched(make_run(TEXT, AMPLE, "dvts(n=5, branching=4) | majority", ToyBackend(LAW), verifiers=hashed()))
+    end = solve_and_show(
+        make_run(TEXT, AMPLE, "dvts(n=5, branching=4) | majority", ToyBackend(LAW), verifiers=hash_verifier())
+    )
     rows = [call.rows for call in end.search.account.ledger.calls if call.kind == "score"]
     assert rows == [4] * len(rows)  # the subtree of width 1 is not asked about
     assert rows

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.support.odd import EndsAtRandom
-from tests.support.runs import Solved, check_books, make_run, searched, solved
+from tests.support.runs import Solved, check_books, make_run, solve_and_show, solve_runs
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.search.strategies.trees.mcts import uct
@@ -30,7 +30,7 @@ def grow(plan: str, seed: int = 0, verifiers: Any = None, backend: Any = None, s
         seed=seed,
         verifiers=verifiers or {"main": ToyVerifier()},
     )
-    end = searched(run)
+    end = solve_and_show(run)
     assert end.solution.error is None
     assert end.search is not None
     check_books(end.search)
@@ -116,6 +116,6 @@ def test_it_finds_more_than_a_plain_sample_does(value: str) -> None:
     backend = ToyBackend(LANGUAGE)
     plan, verifiers = f"mcts(width=3, value={value!r})", {"main": ToyVerifier(error=0.1)}
     runs = [make_run(Problem(PROBLEM, id=f"p{i}"), 900, plan, backend, verifiers=verifiers) for i in range(40)]
-    right = [end.solution.answer == "-12" for end in asyncio.run(solved(runs))]
+    right = [end.solution.answer == "-12" for end in asyncio.run(solve_runs(runs))]
     # a plain sample is right with .5 ** 3 = .125, and sometimes by luck; standard error sqrt(.25 / 40) = .08
     assert np.mean(right) > 0.25 + 3 * 0.08

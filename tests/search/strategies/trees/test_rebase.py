@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.runs import Solved, make_run, searched, solve
-from tests.support.scripted import Scripted, hashed, table
+from tests.support.runs import Solved, make_run, solve, solve_and_show
+from tests.support.scripted import Scripted, hash_verifier, table
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.errors import ConfigError
@@ -26,7 +26,9 @@ UNEVEN = {"": ("A: 1\n", "a\n", "b\n", "c\n", "A: 5\n", "d\n"), "a\n": ("A: 2\n"
 
 
 def found(plan: str, seed: int = 0, **more: Any) -> Solution:
-    return solve(make_run(TEXT, AMPLE, plan, ToyBackend(LAW), seed=seed, verifiers=more.pop("verifiers", hashed(seed))))
+    return solve(
+        make_run(TEXT, AMPLE, plan, ToyBackend(LAW), seed=seed, verifiers=more.pop("verifiers", hash_verifier(seed)))
+    )
 
 
 def texts(solution: Solution) -> list[str]:
@@ -51,18 +53,20 @@ def check_widths(end: Solved, n: int) -> None:
 @pytest.mark.parametrize("temperature", [1e-6, 0.2, 1e6])
 def test_every_level_has_the_whole_width_and_n_paths_end(n: int, temperature: float) -> None:
     plan = f"rebase(n={n}, balance_temperature={temperature})"
-    check_widths(searched(make_run(TEXT, AMPLE, plan, ToyBackend(LAW), verifiers=hashed(n))), n)
+    check_widths(solve_and_show(make_run(TEXT, AMPLE, plan, ToyBackend(LAW), verifiers=hash_verifier(n))), n)
 
 
 @pytest.mark.parametrize("n", [3, 6, 7, 12])
 def test_the_width_shrinks_by_one_for_each_path_that_has_ended(n: int) -> None:
-    check_widths(searched(make_run("1 + 1", AMPLE, f"rebase(n={n})", Scripted(UNEVEN), verifiers=hashed(n))), n)
+    check_widths(
+        solve_and_show(make_run("1 + 1", AMPLE, f"rebase(n={n})", Scripted(UNEVEN), verifiers=hash_verifier(n))), n
+    )
 
 
 def test_children_follow_the_scores() -> None:
     script = {"": ("a\n", "b\n", "c\n", "d\n")}
     scores = table({"a": 0.9, "b": 0.8, "c": 0.5, "d": 0.1})
-    end = searched(make_run("1 + 1", AMPLE, "rebase(n=16)", Scripted(script), verifiers=scores))
+    end = solve_and_show(make_run("1 + 1", AMPLE, "rebase(n=16)", Scripted(script), verifiers=scores))
     # four nodes of each step, four of each score: what the sixteen children are divided by
     children = Counter(t.parent.text for t in end.search.tree.nodes if t.depth == 2)  # type: ignore[union-attr]
     w = {"a\n": 1.0, "b\n": 0.6065, "c\n": 0.1353, "d\n": 0.0183}
@@ -80,7 +84,7 @@ def test_a_constant_verifier_makes_independent_samples_of_it() -> None:
 
 
 def test_scores_of_any_range_balance_alike() -> None:
-    unit = hashed()["main"]
+    unit = hash_verifier()["main"]
     stretched = FunctionVerifier(lambda problem, text: 20 * unit.fn(problem, text) - 10, range=(-10.0, 10.0))  # type: ignore[operator]
     assert texts(found("rebase(n=8)", verifiers={"main": unit})) == texts(
         found("rebase(n=8)", verifiers={"main": stretched})
@@ -88,14 +92,14 @@ def test_scores_of_any_range_balance_alike() -> None:
 
 
 def test_a_path_at_the_depth_cap_runs_to_its_end() -> None:
-    end = searched(make_run(TEXT, AMPLE, "rebase(n=5, max_steps=2)", ToyBackend(LAW), verifiers=hashed()))
+    end = solve_and_show(make_run(TEXT, AMPLE, "rebase(n=5, max_steps=2)", ToyBackend(LAW), verifiers=hash_verifier()))
     assert max(t.depth for t in end.search.tree.nodes) == 2
     assert len(end.solution.candidates) == 5
     assert all(c.answer is not None for c in end.solution.candidates)
 
 
 def test_a_width_of_one_is_not_scored() -> None:
-    end = searched(make_run(TEXT, AMPLE, "rebase(n=1) | majority", ToyBackend(LAW), verifiers=hashed()))
+    end = solve_and_show(make_run(TEXT, AMPLE, "rebase(n=1) | majority", ToyBackend(LAW), verifiers=hash_verifier()))
     assert "main" not in end.search.scoring.asked
 
 
