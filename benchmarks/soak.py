@@ -185,7 +185,7 @@ async def on_engine(part: Part, seconds: float, url: str) -> None:
     solver = Solver(replace(registry.get("pocket"), options=(("kv_budget", KV_BYTES), ("threads", 2))), "process")
 
     def search(rng: np.random.Generator, seed: int) -> ProblemRun:
-        run = solver.prepared(pick(rng, QUESTIONS), budget_of(rng), strategy=pick(rng, PLANS), seed=seed)
+        run = solver.prepare(pick(rng, QUESTIONS), budget_of(rng), strategy=pick(rng, PLANS), seed=seed)
         return replace(run, sampling=Sampling(temperature=0.8))
 
     backend: Any = search(np.random.default_rng(0), 0).backends["policy"]

@@ -15,9 +15,9 @@ class Sums(tts.Verifier):
 
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[tts.StepScores]:
         del problem  # a line shows whether it is right
-        return [tts.StepScores(steps=self.checked(calls.task.split(each.full_text))) for each in trajectories]
+        return [tts.StepScores(steps=self.check_steps(calls.task.split(each.full_text))) for each in trajectories]
 
-    def checked(self, lines: Sequence[str]) -> tuple[float, ...]:
+    def check_steps(self, lines: Sequence[str]) -> tuple[float, ...]:
         scores: list[float] = []
         for line in lines:
             found = re.fullmatch(r"(-?\d+) ([+-]) (\d+) = (-?\d+)\n", line)

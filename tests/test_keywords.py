@@ -67,7 +67,7 @@ class Free(tts.StopRule):
         (Own, "widht", "width"),
         (lambda **one: tts.Study(**STUDY, **one), "sedes", "seeds"),
         (lambda **one: tts.Study(**STUDY).run("store.sqlite", **one), "retry_faild", "retry_failed"),
-        (lambda **one: tts.Study.stored("x", **one), "stor", "store"),
+        (lambda **one: tts.Study.from_store("x", **one), "stor", "store"),
         (lambda **one: tts.Study(**STUDY).plot("curve.png", **one), "baselin", "baseline"),
         (lambda **one: tts.Study(**STUDY).replay(**one), "drawss", "draws"),
         (lambda **one: tts.Pool.from_files("rows.jsonl", **one), "modle", "model"),

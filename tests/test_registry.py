@@ -307,10 +307,10 @@ def test_the_names_of_a_package_are_those_of_its_table(table: Registry, package:
 
 @pytest.mark.usefixtures("parts")
 def test_a_name_stands_for_its_own_part_alone() -> None:
-    assert STRATEGIES.names_it("best_of_n", BestOfN)
-    assert not STRATEGIES.names_it("best_of_n", Majority)
-    assert not STRATEGIES.names_it("acme_broken", BestOfN)
-    assert not STRATEGIES.names_it("nobody", BestOfN)
+    assert STRATEGIES.is_name_of("best_of_n", BestOfN)
+    assert not STRATEGIES.is_name_of("best_of_n", Majority)
+    assert not STRATEGIES.is_name_of("acme_broken", BestOfN)
+    assert not STRATEGIES.is_name_of("nobody", BestOfN)
 
 
 @pytest.mark.parametrize("place", ["a module:Name", "module:a name", "module:", ":Name", "module:Name.1"])

@@ -62,6 +62,27 @@ def test_a_name_that_changed_is_refused_as_an_attribute_and_as_an_import(monkeyp
     assert not hasattr(tts, "Gone")
 
 
+MEMBERS = [(kind, old, now) for kind, rows in renamed.MEMBERS.items() for old, now in rows.items()]
+
+
+@pytest.mark.parametrize(("kind", "old", "now"), MEMBERS, ids=[f"{kind}.{old}" for kind, old, _ in MEMBERS])
+def test_an_old_member_is_refused_with_what_to_use_now(kind: str, old: str, now: str) -> None:
+    owner = found(kind)
+    assert isinstance(owner, type)
+    assert callable(getattr(owner, now))
+    assert not hasattr(owner, old)
+    with pytest.raises(AttributeError) as refused:
+        getattr(owner, old)
+    assert str(refused.value) == f"{owner.__name__}.{old} is {owner.__name__}.{now} since 0.3"
+
+
+def test_an_old_member_is_refused_of_an_object() -> None:
+    problem = tts.Problem("1 + 1", answer="2")
+    with pytest.raises(AttributeError, match=r"^Problem[.]stripped is Problem[.]without_answer since 0[.]3$"):
+        _ = problem.stripped
+    assert problem.without_answer().answer is None
+
+
 def test_what_never_was_is_not_found() -> None:
     with pytest.raises(ModuleNotFoundError, match=r"^No module named 'tts[.]search[.]never_was'$"):
         importlib.import_module("tts.search.never_was")

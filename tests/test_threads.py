@@ -33,24 +33,24 @@ def test_what_uses_torch_runs_in_a_new_thread_of_a_forked_process_alone(
         event.set()
     token = SET.set("the caller's")
     try:
-        text, seen, thread = threads.apart_if_forked(here, "a", twice=True)
+        text, seen, thread = threads.run_after_fork(here, "a", twice=True)
     finally:
         SET.reset(token)
     assert (text, seen) == ("aa", "the caller's")
     assert (thread is threading.current_thread()) is not forked
     with pytest.raises(SystemExit):
-        threads.apart_if_forked(leaves)
+        threads.run_after_fork(leaves)
 
 
 def test_a_function_has_a_thread_that_the_interpreter_does_not_wait_for() -> None:
     async def main() -> None:
         SET.set("the caller's")
-        text, seen, thread = await threads.in_thread(here, "a")
+        text, seen, thread = await threads.run_in_thread(here, "a")
         assert (text, seen) == ("a", "the caller's")
         assert thread.daemon
         assert thread is not threading.current_thread()
         with pytest.raises(SystemExit):
-            await threads.in_thread(leaves)
+            await threads.run_in_thread(leaves)
 
     asyncio.run(main())
 
@@ -59,7 +59,7 @@ def test_nobody_need_wait_for_a_function() -> None:
     let_go = threading.Event()
 
     async def main() -> None:
-        task = asyncio.create_task(threads.in_thread(let_go.wait, 60))
+        task = asyncio.create_task(threads.run_in_thread(let_go.wait, 60))
         await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -13,7 +13,7 @@ from tts.types import Prompt
 HALVES = re.compile("[\ud800-\udfff]")
 
 
-def in_whole_characters(text: str) -> str:
+def join_surrogates(text: str) -> str:
     """Return a text with each surrogate pair as one character.
 
     Lone halves are replaced by U+FFFD.
@@ -26,8 +26,8 @@ def in_whole_characters(text: str) -> str:
 def prompt_in_whole_characters(prompt: Prompt) -> Prompt:
     """Return a prompt whose texts are all in whole characters."""
     if isinstance(prompt, str):
-        return in_whole_characters(prompt)
+        return join_surrogates(prompt)
     return tuple(
-        dataclasses.replace(turn, role=in_whole_characters(turn.role), content=in_whole_characters(turn.content))
+        dataclasses.replace(turn, role=join_surrogates(turn.role), content=join_surrogates(turn.content))
         for turn in prompt
     )

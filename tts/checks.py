@@ -11,10 +11,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType, NoneType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from tts.characters import HALVES
-from tts.errors import ConfigError, shown, unknown_name
+from tts.errors import ConfigError, quote, unknown_name
+from tts.renamed import refuse_old_names
 from tts.types import Message, Problem, Prompt
 
 
@@ -45,7 +46,7 @@ def check_part(part: Any, base: type, what: str, awaited: str = "") -> None:
     """
     if not isinstance(part, base):
         raise ConfigError(
-            f"{what} is {shown(part)}, but must be a tts.{base.__name__}",
+            f"{what} is {quote(part)}, but must be a tts.{base.__name__}",
             hint=f"write class {type(part).__name__}(tts.{base.__name__})",
         )
     _check_methods(type(part), base, awaited)
@@ -210,12 +211,12 @@ def choice(*names: str) -> Rule:
     return Rule(lambda name, value: check_choice(name, value, names))
 
 
-def known(names: Collection[str]) -> Rule:
+def member(names: Collection[str]) -> Rule:
     """Return the rule of the names of a table; the hint of its error has the nearest ones."""
     return Rule(lambda name, value: check_known(name, value, names))
 
 
-def above(least: float, below: float | None = None, written: str = "") -> Rule:
+def number_above(least: float, below: float | None = None, written: str = "") -> Rule:
     """Return the rule of numbers above `least` and below another one, `below`.
 
     The text `written` stands for `below` in the error.
@@ -318,7 +319,7 @@ def read_text(what: str, path: str | Path, hint: str = "") -> str:
 
 
 def _refuse(name: str, value: Any, rule: str, hint: str = "") -> ConfigError:
-    return ConfigError(f"{name} is {shown(value)}, but must be {rule}", hint=hint)
+    return ConfigError(f"{name} is {quote(value)}, but must be {rule}", hint=hint)
 
 
 def check_problem(problem: Problem) -> None:
@@ -357,7 +358,7 @@ def check_problem(problem: Problem) -> None:
         raise _refuse("the metadata of the problem", metadata, "a mapping", "for example {'level': 3}")
 
 
-def checked_prompt(given: Any) -> Prompt:
+def check_prompt(given: Any) -> Prompt:
     """Return a prompt that a caller gave, after a check.
 
     It is text, or chat messages as `Message` or mappings of a role and a content.
@@ -390,3 +391,7 @@ def without_duplicates(what: str, values: list[Any], hint: str = "leave one out"
             raise ConfigError(f"{what} has {value} twice, but each may be there once", hint=hint)
         seen.add(repr(value))
     return values
+
+
+if not TYPE_CHECKING:
+    __getattr__ = refuse_old_names(__name__)

@@ -185,10 +185,10 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> ConfigError:
     names = sorted(known)
     near = difflib.get_close_matches(name[:200], names, n=3, cutoff=0.6)
     hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}"
-    return ConfigError(f"{kind} is {shown(name)}, but no {kind} has that name", hint=hint)
+    return ConfigError(f"{kind} is {quote(name)}, but no {kind} has that name", hint=hint)
 
 
-def shown(value: Any) -> str:
+def quote(value: Any) -> str:
     """Return a value's text for a message: its `repr`, on one line and shortened if necessary."""
     try:
         text = " ".join(repr(value).split())
@@ -243,7 +243,7 @@ class HintsKeywords:
                 raise TypeError(f"{cls.__name__}() takes no arguments")
             if given:
                 what, name = f"argument of {cls.__name__}", min(given)
-                raise ConfigError(f"{what} is {shown(name)}, but no {what} has that name", hint="it takes none")
+                raise ConfigError(f"{what} is {quote(name)}, but no {what} has that name", hint="it takes none")
         elif given:
             check_keywords(cls.__name__, cls.__init__, given)
         return super().__new__(cls)

@@ -37,7 +37,7 @@ def read_small(path: Path) -> str:
 
 
 @contextmanager
-def replaced(target: Path) -> Generator[Path]:
+def replace_file(target: Path) -> Generator[Path]:
     """Yield a path beside the target. It replaces the target on success, and is removed on failure."""
     part = target.with_name(f"{target.name}.part")
     try:

@@ -13,7 +13,7 @@ from itertools import dropwhile
 from types import CodeType
 from typing import Any
 
-from tts.renamed import renamed
+from tts.renamed import successor
 
 
 def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
@@ -30,7 +30,7 @@ def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[
 
     def load(name: str) -> Any:
         if name not in home_of:
-            raise AttributeError(renamed(f"{package}.{name}") or f"module {package!r} has no attribute {name!r}")
+            raise AttributeError(successor(f"{package}.{name}") or f"module {package!r} has no attribute {name!r}")
         home = importlib.import_module(home_of[name])
         value = getattr(home, name) if hasattr(home, name) else importlib.import_module(f"{home.__name__}.{name}")
         setattr(sys.modules[package], name, value)

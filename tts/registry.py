@@ -71,7 +71,7 @@ class Registry:
     def __contains__(self, name: str) -> bool:
         return name in self.entries or name in entry_points(group=self.group).names
 
-    def names_it(self, name: str, found: Any) -> bool:
+    def is_name_of(self, name: str, found: Any) -> bool:
         """Whether a name stands for this very object."""
         try:
             return name in self and self.get(name) is found
@@ -90,11 +90,11 @@ class Registry:
             module, _, attribute = self.entries[name].partition(":")
             return getattr(importlib.import_module(module), attribute)
         if ":" in name:
-            return at_place(self.kind, name)
+            return load_place(self.kind, name)
         found = {entry.value: entry for entry in entry_points(group=self.group) if entry.name == name}
         if not found:
             unknown = unknown_name(self.kind, name, self.names())
-            raise ConfigError(unknown.cause, hint=dotted(name) or unknown.hint)
+            raise ConfigError(unknown.cause, hint=dotted_hint(name) or unknown.hint)
         if len(found) > 1:
             packages = " and ".join(sorted(map(_package, found.values())))
             raise ConfigError(
@@ -139,7 +139,7 @@ def is_at_its_place(cls: type) -> bool:
         return False
 
 
-def at_place(kind: str, place: str) -> Any:
+def load_place(kind: str, place: str) -> Any:
     """Return what a place stands for.
 
     Raises:
@@ -170,7 +170,7 @@ def at_place(kind: str, place: str) -> Any:
     found: Any = home
     for name in path:
         if not hasattr(found, name):
-            raise _nothing_there(what, place, home, found, name)
+            raise _missing_name_error(what, place, home, found, name)
         found = getattr(found, name)
     if not callable(found):
         raise ConfigError(
@@ -180,7 +180,7 @@ def at_place(kind: str, place: str) -> Any:
     return found
 
 
-def _nothing_there(what: str, place: str, home: ModuleType, owner: Any, name: str) -> ConfigError:
+def _missing_name_error(what: str, place: str, home: ModuleType, owner: Any, name: str) -> ConfigError:
     found = vars(owner) if hasattr(owner, "__dict__") else {}
     own = [name for name, value in found.items() if not isinstance(value, ModuleType) and not name.startswith("_")]
     made_here = [name for name in own if getattr(found[name], "__module__", None) == home.__name__]
@@ -242,7 +242,7 @@ def _modules_here() -> Iterable[str]:
     )
 
 
-def dotted(name: str) -> str:
+def dotted_hint(name: str) -> str:
     """Return the hint for a dotted name that may have been meant as a place; "" where it was not."""
     module, dot, attribute = name.rpartition(".")
     return f"a place is written {module}:{attribute}" if dot and all(map(str.isidentifier, name.split("."))) else ""
@@ -290,7 +290,7 @@ def remember(part: Any, name: str, parameters: dict[str, Any]) -> None:
         part.__dict__[_MADE_FROM] = _call(name, parameters)
 
 
-def made_of(cls: type) -> Any:
+def make_default(cls: type) -> Any:
     """Return an object of a class, with every parameter at its default.
 
     Raises:
@@ -310,7 +310,7 @@ def _call(name: str, parameters: dict[str, Any]) -> str:
 def _name_of(cls: type, tables: tuple[Registry, ...]) -> str:
     """Return the name that stands for this very class in a table, else its place."""
     own = cls.__dict__.get("registered_as")
-    return own if isinstance(own, str) and any(table.names_it(own, cls) for table in tables) else place_of(cls)
+    return own if isinstance(own, str) and any(table.is_name_of(own, cls) for table in tables) else place_of(cls)
 
 
 @functools.lru_cache(maxsize=256)
@@ -393,7 +393,7 @@ class WrittenCall:
             scope.check(table, name, parameters)
             made = table.get(name)
         except ConfigError as failure:
-            raise self.placed(failure) from None
+            raise self.add_position(failure) from None
         check_complete(made)
         self._check_known(table.kind, made)
         warn_of_defaults(name, parameters)
@@ -422,17 +422,19 @@ class WrittenCall:
         for argument in self.arguments.args:
             if isinstance(argument, ast.Constant) and argument.value is ...:
                 why = f"the parameters of {self.name} are not known: it was no dataclass"
-                raise self.malformed(why, argument, hint="make its class a frozen dataclass, or write its parameters")
-            raise self.malformed("parameters are named: write name=value", argument)
+                raise self.syntax_error(
+                    why, argument, hint="make its class a frozen dataclass, or write its parameters"
+                )
+            raise self.syntax_error("parameters are named: write name=value", argument)
         for keyword in self.arguments.keywords:
             if keyword.arg is None:
-                raise self.malformed("parameters are named: write name=value", keyword.value)
+                raise self.syntax_error("parameters are named: write name=value", keyword.value)
             if keyword.arg in parameters:
-                raise self.malformed(f"the parameter {keyword.arg} is given twice", keyword)
+                raise self.syntax_error(f"the parameter {keyword.arg} is given twice", keyword)
             try:
                 parameters[keyword.arg] = ast.literal_eval(keyword.value)
             except (ValueError, TypeError, MemoryError, RecursionError):
-                raise self.malformed(
+                raise self.syntax_error(
                     f"the value of {keyword.arg} must be a number, a quoted text or None", keyword.value
                 ) from None
         return parameters
@@ -446,17 +448,17 @@ class WrittenCall:
             return
         for keyword in () if self.arguments is None else self.arguments.keywords:
             if not known:
-                raise self.malformed(f"the {kind} {self.name} takes no parameters", keyword)
+                raise self.syntax_error(f"the {kind} {self.name} takes no parameters", keyword)
             if keyword.arg not in known:
-                raise self.placed(
+                raise self.add_position(
                     unknown_name(f"parameter of the {kind} {self.name}", str(keyword.arg), known), keyword
                 )
 
-    def malformed(self, why: str, node: ast.expr | ast.keyword | None = None, hint: str = "") -> ConfigError:
+    def syntax_error(self, why: str, node: ast.expr | ast.keyword | None = None, hint: str = "") -> ConfigError:
         """Return the error for what is wrong at a node; None: at its beginning."""
-        return _at(self.text, self._column(node), why, hint)
+        return _syntax_error(self.text, self._column(node), why, hint)
 
-    def placed(self, failure: ConfigError, node: ast.expr | ast.keyword | None = None) -> ConfigError:
+    def add_position(self, failure: ConfigError, node: ast.expr | ast.keyword | None = None) -> ConfigError:
         """Return an error with the position it is about; what begins the text needs none."""
         column = self._column(node)
         where = f" (character {column + 1} of {self.text!r})" if column else ""
@@ -512,7 +514,7 @@ def _tokens(text: str) -> list[tokenize.TokenInfo]:
     except (ValueError, MemoryError, RecursionError):
         raise ConfigError(f"the text {text[:60]!r} cannot be read", hint=FORM) from None
     if unreadable is not None:
-        raise _at(text, min(unreadable, len(text)), _UNREADABLE)
+        raise _syntax_error(text, min(unreadable, len(text)), _UNREADABLE)
     end = (1, len(text))
     return [*tokens, tokenize.TokenInfo(tokenize.ENDMARKER, "", end, end, line)]
 
@@ -540,11 +542,13 @@ def _call_of(text: str, tokens: Sequence[tokenize.TokenInfo]) -> WrittenCall:
     shift, end = rest.start[1], tokens[-1].start[1]
     if not length:
         first = next(token for token in tokens if token.string != "(")
-        raise _at(text, first.start[1], _UNREADABLE if first.type in (tokenize.ENDMARKER, tokenize.OP) else _NO_NAME)
+        raise _syntax_error(
+            text, first.start[1], _UNREADABLE if first.type in (tokenize.ENDMARKER, tokenize.OP) else _NO_NAME
+        )
     if rest.string == ":" or rest.type in (tokenize.NAME, tokenize.NUMBER, tokenize.STRING):
-        raise _at(text, shift, _UNREADABLE)
+        raise _syntax_error(text, shift, _UNREADABLE)
     if ("." in name and ":" not in name) or (rest.type != tokenize.ENDMARKER and rest.string != "("):
-        raise _at(text, start, _NO_NAME, hint=dotted(name))
+        raise _syntax_error(text, start, _NO_NAME, hint=dotted_hint(name))
     if rest.type == tokenize.ENDMARKER:
         return WrittenCall(text, name, start)
     arguments = _READ_AS + text[shift:end].translate(_ONE_LINE)
@@ -552,11 +556,11 @@ def _call_of(text: str, tokens: Sequence[tokenize.TokenInfo]) -> WrittenCall:
         node = _parse_expression(arguments)
     except SyntaxError as failure:
         column = shift + max(0, (failure.offset or 1) - 1 - len(_READ_AS))
-        raise _at(text, min(column, len(text)), _UNREADABLE) from None
+        raise _syntax_error(text, min(column, len(text)), _UNREADABLE) from None
     except (ValueError, MemoryError, RecursionError):
         raise ConfigError(f"the text {text[:60]!r} cannot be read", hint=FORM) from None
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
-        raise _at(text, start, _NO_NAME)
+        raise _syntax_error(text, start, _NO_NAME)
     return WrittenCall(text, name, start, node, shift)
 
 
@@ -600,7 +604,7 @@ def parse_call(table: Registry, text: str, scope: Scope = EVERYTHING) -> Any:
     """
     calls = calls_in(text)
     if len(calls) > 1:
-        raise calls[1].malformed(f"a {table.kind} is one name, without |")
+        raise calls[1].syntax_error(f"a {table.kind} is one name, without |")
     return calls[0].make(table, scope)
 
 
@@ -614,7 +618,7 @@ _SPACE = frozenset(
 _ONE_LINE = str.maketrans("\r\n", "  ")  # positions stay what they are
 
 
-def _at(text: str, column: int, why: str, hint: str = "") -> ConfigError:
+def _syntax_error(text: str, column: int, why: str, hint: str = "") -> ConfigError:
     return ConfigError(
         f"the text {text!r} is malformed at character {column + 1} ({text[column : column + 12]!r}): {why}",
         hint=hint or FORM,

@@ -12,7 +12,9 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Collection
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
+
+T = TypeVar("T")
 
 _DRAFTS = "removed: drafts made searches of many rows no faster"
 
@@ -89,6 +91,11 @@ NAMES: dict[str, str] = {
     "tts.verifiers.base.VerifierProtocol": "tts.verifiers.base.Verifier",
     "tts.search.ends.StopRuleProtocol": "tts.search.parts.StopRule",
     "tts.search.plan.StrategyProtocol": "tts.search.parts.Strategy",
+    "tts.checks.above": "tts.checks.number_above",
+    "tts.checks.checked_prompt": "tts.checks.check_prompt",
+    "tts.checks.known": "tts.checks.member",
+    "tts.tasks.base.keyed": "tts.tasks.base.keyed_task",
+    "tts.tasks.base.split_at": "tts.tasks.base.split_after",
     "tts.search.search.SearchState": "tts.search.search.Search",
     "tts.search.search.state_of": "removed: a search is one class, tts.Search, and shows its parts itself",
 }
@@ -105,6 +112,32 @@ DEFAULTS: dict[str, tuple[str, str]] = {
     "best_of_majority.alpha": ("0.2", "None, which is max(0.03, 3/N)"),
     "self_refine.stop": ("'nothing is wrong'", "None, which reads the verdict at the end of a critique"),
 }
+# members of classes, by the full name of the class
+MEMBERS: dict[str, dict[str, str]] = {
+    "tts.allocator.allocate.Allocator": {"adapted": "adapt"},
+    "tts.allocator.difficulty.Population": {
+        "checked": "verdict_likelihood",
+        "voted": "vote_likelihood",
+        "fitted": "fit",
+        "of_rates": "from_rates",
+    },
+    "tts.allocator.gauges.Gauge": {"fitted": "fit"},
+    "tts.allocator.gauges.PromptProbe": {"fitted": "fit"},
+    "tts.allocator.length_forecast.LengthForecast": {"fitted": "fit"},
+    "tts.budget.account.Account": {"paid": "spending", "reserved": "reservation", "unspent": "remainder"},
+    "tts.budget.budget.RowCost": {"of_each": "bounds"},
+    "tts.experiments.analysis.performance_fit.PerformanceData": {"fitted": "fit"},
+    "tts.experiments.api.Study": {"stored": "from_store"},
+    "tts.experiments.store.store.Store": {"forget_failed": "forget_failures", "traced": "cells_with_trace"},
+    "tts.search.scoring.MeteredCalls": {"failed": "note_failures", "unread": "note_unread"},
+    "tts.search.stop_rules.reasc.ReASC": {"calibrated": "calibrate"},
+    "tts.solver.solver.Solver": {"prepared": "prepare"},
+    "tts.statistics.scaling.CoverageLaw": {"at": "predict"},
+    "tts.statistics.scaling.Saturation": {"at": "predict"},
+    "tts.thoughts.ThoughtMarks": {"behind": "after_prompt", "settled": "split_settled_text"},
+    "tts.types.Message": {"and_then": "append"},
+    "tts.types.Problem": {"stripped": "without_answer"},
+}
 # members of a search
 SEARCH: dict[str, str] = {
     "Search.spent": "Search.account.spent",
@@ -115,7 +148,7 @@ SEARCH: dict[str, str] = {
 OPTIONS: dict[str, str] = {"engine.drafts": _DRAFTS}
 
 
-def renamed(name: str) -> str | None:
+def successor(name: str) -> str | None:
     """Return what a full name of 0.2 is now, in one line; None: it is in no table."""
     now = (MODULES | NAMES | SEARCH | OPTIONS).get(name)
     if now is None:
@@ -146,11 +179,28 @@ def refuse_old_names(module: str) -> Callable[[str], NoReturn]:
     """Return the `__getattr__` of a module, which says what to use in place of its names of 0.2."""
 
     def refuse(name: str) -> NoReturn:
-        if line := renamed(f"{module}.{name}"):
+        if line := successor(f"{module}.{name}"):
             raise ImportError(line)  # `from module import name` would hide an AttributeError and its line
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
 
     return refuse
+
+
+class _OldMember:
+    """The place of a member that has another name now: its use raises the line that says so."""
+
+    def __init__(self, line: str) -> None:
+        self.line = line
+
+    def __get__(self, instance: object, owner: type | None = None) -> NoReturn:
+        raise AttributeError(self.line)
+
+
+def refuse_old_members(kind: type[T]) -> type[T]:
+    """Refuse the members that a class had in 0.2 under other names, in one line; return the class."""
+    for old, now in MEMBERS[f"{kind.__module__}.{kind.__qualname__}"].items():
+        setattr(kind, old, _OldMember(f"{kind.__name__}.{old} is {kind.__name__}.{now} since 0.3"))
+    return kind
 
 
 class _Finder:
@@ -159,7 +209,7 @@ class _Finder:
     @staticmethod
     def find_spec(fullname: str, path: Any = None, target: Any = None) -> None:
         del path, target
-        if (line := renamed(fullname)) is not None:
+        if (line := successor(fullname)) is not None:
             raise ImportError(line, name=fullname)
 
 

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tts.errors import ConfigError, shown
+from tts.errors import ConfigError, quote
 from tts.registry import EVERYTHING, Registry, Scope, calls_in
 
 # environment variable: "1" lets files of data name places too; child processes inherit it
@@ -120,7 +120,7 @@ class RegisteredNames(Scope):
                     check_calls(table, member, self)
             elif not (self.allows(parameter, value) or _is_open(table.kind, parameter, value)):
                 raise ConfigError(
-                    f"{parameter} of the {table.kind} {name} is {shown(value)}, but this text may not choose it",
+                    f"{parameter} of the {table.kind} {name} is {quote(value)}, but this text may not choose it",
                     hint=self.cure,
                 )
 
@@ -165,7 +165,7 @@ def check_calls(table: Registry, text: Any, scope: Scope) -> None:
         ConfigError: The text is malformed, no text, or names what is outside of the scope.
     """
     if not isinstance(text, str):
-        raise ConfigError(f"the {table.kind} is {shown(text)}, but must be a text")
+        raise ConfigError(f"the {table.kind} is {quote(text)}, but must be a text")
     for call in calls_in(text):
         scope.check(table, call.name, call.parameters())
 

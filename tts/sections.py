@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from tts.errors import ConfigError, shown, unknown_name
+from tts.errors import ConfigError, quote, unknown_name
 
 _ALTERNATIVES = ("int", "str", "float", "bool", "list", "dict")  # pydantic's names of them, in places
 _LONGEST = 80  # characters of a name in a place
@@ -68,7 +68,7 @@ def refusal(fault: Any, model: type[BaseModel], whole: str = "") -> ConfigError:
         )
     rule = re.sub("^(Input|Value|List|Dictionary|String) should", "must", fault["msg"])
     rule = rule.removesuffix(" after validation, not 0").removeprefix("Value error, ")
-    return ConfigError(f"{place or whole} is {shown(fault['input'])}, but {rule[:1].lower()}{rule[1:]}")
+    return ConfigError(f"{place or whole} is {quote(fault['input'])}, but {rule[:1].lower()}{rule[1:]}")
 
 
 def field_path(loc: tuple[str | int, ...]) -> str:
@@ -86,7 +86,7 @@ def field_path(loc: tuple[str | int, ...]) -> str:
             name = part if len(part) <= _LONGEST else f"{part[: _LONGEST - 1]}…"
             text += f".{name}" if text else name
         else:
-            text += f"[{shown(part)}]"
+            text += f"[{quote(part)}]"
     return text
 
 

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tts.errors import ConfigError
+from tts.renamed import refuse_old_members
 
 HOW_MARKS = 'such as ("<think>", "</think>"), or ("", "</think>") where the prompt of a server has opened the thought'
 
 
+@refuse_old_members
 @dataclass(frozen=True, slots=True)
 class ThoughtMarks:
     """The texts between which a model thinks before it responds.
@@ -58,7 +60,7 @@ class ThoughtMarks:
         """Return the thought of a path's text as far as it is written, without its marks; "" if there is none."""
         return text[: self.split(text)[0]].strip().removeprefix(self.open.strip()).strip()
 
-    def settled(self, text: str) -> tuple[str, str]:
+    def split_settled_text(self, text: str) -> tuple[str, str]:
         """Return thought and response of a text that goes on, without an end that may yet become a mark."""
         opening, close = self.open.strip(), self.close.strip()
         if close not in text:
@@ -74,7 +76,7 @@ class ThoughtMarks:
         begin = self.split(text)[1]
         return text[begin:].lstrip() if begin else text
 
-    def behind(self, prompt: object) -> ThoughtMarks:
+    def after_prompt(self, prompt: object) -> ThoughtMarks:
         """Return these marks for the paths after a prompt.
 
         A text prompt is not rendered, so its end decides whether a thought is open.

@@ -22,7 +22,7 @@ if sys.platform != "win32":
     os.register_at_fork(after_in_child=_FORKED.set)
 
 
-def apart_if_forked(fn: Callable[..., T], *args: Any, **named: Any) -> T:
+def run_after_fork(fn: Callable[..., T], *args: Any, **named: Any) -> T:
     """Call a function that uses torch; in a forked process, in a new thread.
 
     The OpenMP runtime of torch keeps a team of threads for each thread that used it. The thread that forked keeps its
@@ -52,7 +52,7 @@ class _Postponed(BaseException):
 _POSTPONES: ContextVar[bool] = ContextVar("postpones", default=False)
 
 
-def postpone_if_asked() -> None:
+def postpone() -> None:
     """State that the running function is about to wait.
 
     The function is left under `call_or_postpone`, and called again in a thread.
@@ -62,12 +62,12 @@ def postpone_if_asked() -> None:
 
 
 async def call_or_postpone(fn: Callable[..., T], *args: Any, wait: Callable[..., Awaitable[T]] | None = None) -> T:
-    """Call a function here; if it has to wait (`postpone_if_asked`), call it again in a thread.
+    """Call a function here; if it has to wait (`postpone`), call it again in a thread.
 
     Args:
         fn: A function without effects.
         args: Its arguments.
-        wait: What calls it in a thread; None: `in_thread`.
+        wait: What calls it in a thread; None: `run_in_thread`.
     """
     token = _POSTPONES.set(True)
     try:
@@ -76,10 +76,10 @@ async def call_or_postpone(fn: Callable[..., T], *args: Any, wait: Callable[...,
         pass
     finally:
         _POSTPONES.reset(token)
-    return await (wait or in_thread)(fn, *args)
+    return await (wait or run_in_thread)(fn, *args)
 
 
-async def in_thread(fn: Callable[..., T], *args: Any) -> T:
+async def run_in_thread(fn: Callable[..., T], *args: Any) -> T:
     """Call a plain function in a thread of its own.
 
     That thread keeps neither the interpreter from ending nor others from starting.

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from tts import display
 from tts.errors import ConfigError, HintsKeywords
+from tts.renamed import refuse_old_members
 from tts.thoughts import THINK, ThoughtMarks
 
 Status = Literal["active", "finished", "truncated", "failed"]
@@ -117,6 +118,7 @@ class AnswerForm:
 Part = str | Picture | ToolCall | ToolResult | ToolOffer | AnswerForm
 
 
+@refuse_old_members
 @dataclass(frozen=True, slots=True)
 class Message:
     """One turn of a conversation.
@@ -162,7 +164,7 @@ class Message:
             was_line = is_line if text else was_line
         return cls(role, content, () if all(isinstance(part, str) for part in parts) else parts)
 
-    def and_then(self, *parts: Part) -> Message:
+    def append(self, *parts: Part) -> Message:
         """Return the message with further parts at its end."""
         return Message.of(self.role, (*(self.parts or (self.content,)), *parts))
 
@@ -179,6 +181,7 @@ def prompt_text(prompt: Prompt) -> str:
     return prompt if isinstance(prompt, str) else "\n\n".join(message.content for message in prompt)
 
 
+@refuse_old_members
 @dataclass(frozen=True, slots=True)
 class Problem(HintsKeywords):
     """One task to solve.
@@ -195,7 +198,7 @@ class Problem(HintsKeywords):
     Example:
         >>> import tts
         >>> problem = tts.Problem("3 + 4 - 2", answer="5", id="sum-1", task="arithmetic")
-        >>> problem.text, problem.stripped().answer
+        >>> problem.text, problem.without_answer().answer
         ('3 + 4 - 2', None)
     """
 
@@ -215,7 +218,7 @@ class Problem(HintsKeywords):
         """The prompt as one text. The contents of messages are separated by blank lines."""
         return prompt_text(self.prompt)
 
-    def stripped(self) -> Problem:
+    def without_answer(self) -> Problem:
         """Return this problem without its reference answer and metadata, as strategies get it."""
         return Problem(prompt=self.prompt, id=self.id, task=self.task)
 

@@ -163,7 +163,7 @@ class Replayer:
                     list(end.node.tokens), end.node, parent.path + tokens, parent.prompt, (*parent.steps, name)
                 )
 
-            writing = SampleJob(rows, node, PathText.behind(parent.path), note_end)
+            writing = SampleJob(rows, node, PathText.skip(parent.path), note_end)
             self.runner.tokens[id(writing)] = ids
             self.runner.add_samples(writing)
         self._run(self.runner)

@@ -75,8 +75,8 @@ def costs(kind: str, problems: int) -> list[Cost]:
     units = problems * units_of(kind)
 
     async def run() -> None:
-        await solver.prepared(prompt_of(kind), 100_000).solve()
-        runs = [solver.prepared(prompt_of(kind), 100_000) for _ in range(problems)]
+        await solver.prepare(prompt_of(kind), 100_000).solve()
+        runs = [solver.prepare(prompt_of(kind), 100_000) for _ in range(problems)]
         profile.enable()
         await asyncio.gather(*(run.solve() for run in runs))
         profile.disable()

@@ -51,12 +51,12 @@ def pairs_of_tokens(rows: int, rng: np.random.Generator) -> None:
 
 
 def coverage_law(rows: int, rng: np.random.Generator) -> None:
-    k = statistics.spaced(32)
+    k = statistics.space_sizes(32)
     statistics.fit_coverage(k, statistics.pass_at_k(32, rng.binomial(32, rng.beta(0.3, 1, rows))[:, None], k), rng=rng)
 
 
 def saturation(rows: int, rng: np.random.Generator) -> None:
-    k = statistics.spaced(32)
+    k = statistics.space_sizes(32)
     statistics.fit_saturation(
         k, statistics.pass_at_k(32, rng.binomial(32, rng.beta(0.3, 1, rows))[:, None], k), rng=rng
     )

@@ -195,7 +195,7 @@ def fit_model(given: Sequence[Problem], sizes: Sequence[int] = (1, 3)) -> Perfor
         for role, n in (("policy", POOL), *itertools.product(list(made)[1:], sizes)):
             plan = BestOfN(writer=role) | Majority()
             results += map(result, given, solver.solve_many(given, each=tts.Budget(samples=n), strategy=plan, seed=0))
-    return PerformanceData.of(results).fitted(
+    return PerformanceData.of(results).fit(
         model=made["policy"].name,
         task="arithmetic",
         source="cascades",

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 
 from tts.allocator.difficulty import RATES, Floats, Whole
 from tts.allocator.performance import falling
-from tts.errors import ConfigError, shown
+from tts.errors import ConfigError, quote
 
 
 def coverage_gains(rate: ArrayLike = RATES, most: int = 128) -> Floats:
@@ -54,7 +54,7 @@ def greedy_counts(
     rows, units = gains.shape
     each = np.ones(rows) if cost is None else np.asarray(cost, np.float64)
     if each.shape != (rows,) or not ((each > 0) & np.isfinite(each)).all():
-        raise ConfigError(f"cost is {shown(cost)}, but must be a number above 0 for each of {rows} problems")
+        raise ConfigError(f"cost is {quote(cost)}, but must be a number above 0 for each of {rows} problems")
     if not 0 <= least <= units or each.sum() * least > total + 1e-9:
         raise ConfigError(
             f"the total of {total:g} does not pay {least} units for each of {rows} problems",

@@ -84,7 +84,7 @@ def divide(world: World, total: int, *, checked: bool) -> Whole:
         state = world.state(samples, total * world.problems - float(samples.sum()), checked=checked)
         state = dataclasses.replace(state, open=(samples < most) & ~state.solved)
         if samples.sum() >= max(world.problems, 2 * seen):
-            allocator, seen = allocator.adapted(state), int(samples.sum())
+            allocator, seen = allocator.adapt(state), int(samples.sum())
         grant = allocator.next(state)
         if grant.reason:
             return samples

@@ -201,7 +201,7 @@ def fit_modes(world: World, given: Sequence[Problem], seed: int) -> PerformanceM
             )
             budget = {"samples": n} if limit is None else {"tokens": limit}
             results += [replace(one, cell=replace(one.cell, budget=budget)) for one in map(result, given, solutions)]
-    return PerformanceData.of(results, unit="tokens").fitted(
+    return PerformanceData.of(results, unit="tokens").fit(
         model=made["policy"].name, task="math", source="modes", models={role: one.name for role, one in made.items()}
     )
 

@@ -12,7 +12,7 @@ from research.claims import plans
 from research.claims.measuring import Choices, Measured
 from research.claims.self_evaluation import FILE
 from research.claims.testing import difference
-from tts.experiments.analysis.comparing import gain, in_words
+from tts.experiments.analysis.comparing import describe_result, gain
 
 ERRORS = {plans.EXACT: 0.0, **plans.FLIPPED}  # share of verdicts that are flipped, by verifier
 
@@ -94,7 +94,7 @@ def _charges(choices: Choices) -> Iterator[str]:
 def _bound(measured: Measured) -> str | None:
     ended, base = (curves.get((plans.LEARNT, plans.BEST_OF_N)) for curves in (measured.ruled, measured.curves))
     found = None if ended is None or base is None else gain(ended, base, "tokens", rng=np.random.default_rng(0))
-    return None if found is None else in_words(found, "tokens")
+    return None if found is None else describe_result(found, "tokens")
 
 
 def _self_evaluation(folder: Path) -> Iterator[str]:

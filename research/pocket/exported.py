@@ -133,7 +133,7 @@ def measure(model: Reader, tokenizer: Any, problems: int, samples: int) -> Itera
     asked = countdown.load(limit=problems, split="validation", numbers=(3, 4))
     ours, shipped, truth, clusters = list[float](), list[float](), list[bool](), list[int]()
     with tts.Solver("pocket", task="countdown", temperature=1.0) as solver:
-        task = solver.prepared(asked[0], 100, strategy="single").task
+        task = solver.prepare(asked[0], 100, strategy="single").task
         for number, found in enumerate(
             solver.solve_many(asked, each=tts.Budget(samples=samples), strategy="best_of_n | weighted")
         ):

@@ -86,7 +86,7 @@ def replay_pool(pool: tts.Pool, draws: int, totals: Sequence[int]) -> Replayed:
     rules: list[str] = list(RULES)
     if scored:
         first = [one.drawn[0] for one in pool.problems]
-        rule = ReASC.calibrated([one.scores["main"] for one in first], [one.right is True for one in first])
+        rule = ReASC.calibrate([one.scores["main"] for one in first], [one.right is True for one in first])
         rules.append(
             f"{dataclasses.replace(rule, mean=round(rule.mean, 3), spread=round(rule.spread, 3), gate=round(rule.gate or 0, 3))}"  # noqa: E501
         )

@@ -19,7 +19,7 @@ import numpy as np
 
 from tts.search.algorithms.agreement import ConsensusSet, consensus_sets
 from tts.verifiers.code.sandbox import ProgramOutcome, SandboxLimits, run
-from tts.verifiers.code.written import HARNESS, SECONDS, passed_in, with_tests
+from tts.verifiers.code.written import HARNESS, SECONDS, read_outcomes, with_tests
 
 TESTS_OF_A_TEXT = 5
 ORDERS = 200  # random subsets of the programs
@@ -92,7 +92,7 @@ def verdicts(problem: ProgramProblem, kept: Path) -> list[Verdict]:
 
 def _verdict(problem: ProgramProblem, program: str) -> Verdict:
     result = run(with_tests(problem.prompt + program, list(problem.tests)), problem.check, _LIMITS)
-    return Verdict(result.outcome is ProgramOutcome.PASSED, passed_in(result.output, len(problem.tests)))
+    return Verdict(result.outcome is ProgramOutcome.PASSED, read_outcomes(result.output, len(problem.tests)))
 
 
 def agreement(weights: Sequence[int], told: Sequence[Verdict], order: Sequence[int]) -> dict[str, float]:

@@ -124,7 +124,7 @@ def test_what_problems_have_in_common_is_learnt_from_all_of_them():
     rng = np.random.default_rng(0)
     solved = rng.random(400) < 0.02
     at = state(samples=[2] * 400, solved=solved.tolist(), left=100.0)
-    before, after = CHECKED.values.worth(at).rate, CHECKED.adapted(at).values.worth(at).rate
+    before, after = CHECKED.values.worth(at).rate, CHECKED.adapt(at).values.worth(at).rate
     assert after[~solved].max() < 0.05 < before[~solved].min()
 
 

@@ -43,27 +43,27 @@ def enumerated(population, samples):
 @pytest.mark.parametrize("samples", [1, 2, 3, 5])
 def test_votes_have_the_posterior_that_enumeration_gives(samples):
     for (leader, second), chance in enumerated(KINDS, samples).items():
-        posterior = KINDS.posterior(KINDS.voted([leader], [second], [samples]))[0]
+        posterior = KINDS.posterior(KINDS.vote_likelihood([leader], [second], [samples]))[0]
         expected = chance * KINDS.weight / (chance @ KINDS.weight)
         assert posterior == pytest.approx(expected), (leader, second)
 
 
 def test_checked_samples_have_the_posterior_of_a_beta_law():
     flat = Population.beta(0.5, 2.0, hopeless=0.0, trivial=0.0)
-    posterior = flat.posterior(flat.checked([3, 0, 0], [5, 0, 40]))
+    posterior = flat.posterior(flat.verdict_likelihood([3, 0, 0], [5, 0, 40]))
     assert flat.mean_rate(posterior) == pytest.approx([4 / 10, 1 / 2, 1 / 42], abs=0.01)
     certain = Population.beta(0.5, 2.0, hopeless=0.3, trivial=0.3)
-    assert certain.posterior(certain.checked([1], [0]))[0][certain.rate == 0].sum() == 0
-    assert certain.posterior(certain.checked([0], [1]))[0][certain.rate == 1].sum() == 0
+    assert certain.posterior(certain.verdict_likelihood([1], [0]))[0][certain.rate == 0].sum() == 0
+    assert certain.posterior(certain.verdict_likelihood([0], [1]))[0][certain.rate == 1].sum() == 0
 
 
 def test_what_no_kind_can_have_made_leaves_the_prior():
     sure = Population(np.array([1.0]), np.array([0.0]), np.array([1.0]))
-    assert sure.posterior(sure.checked([0], [1])).tolist() == [[1.0]]
+    assert sure.posterior(sure.verdict_likelihood([0], [1])).tolist() == [[1.0]]
 
 
 def test_thousands_of_votes_do_not_underflow():
-    posterior = Population.beta().posterior(Population.beta().voted([4000], [1000], [6000]))
+    posterior = Population.beta().posterior(Population.beta().vote_likelihood([4000], [1000], [6000]))
     assert np.isfinite(posterior).all()
     assert posterior.sum() == pytest.approx(1)
 
@@ -73,7 +73,7 @@ def test_a_population_is_learnt_from_many_problems_of_few_samples():
     rates = rng.choice([0.1, 0.9], 3000)
     right = rng.binomial(4, rates)
     prior = Population.beta(0.5, 2.0)
-    fitted = prior.fitted(prior.checked(right, 4 - right))
+    fitted = prior.fit(prior.verdict_likelihood(right, 4 - right))
     assert fitted.weight @ fitted.rate == pytest.approx(rates.mean(), abs=0.02)
     assert fitted.weight @ fitted.rate**2 == pytest.approx((rates**2).mean(), abs=0.02)
     assert fitted.problems == 3000
@@ -82,7 +82,7 @@ def test_a_population_is_learnt_from_many_problems_of_few_samples():
         < 0.1
         < prior.weight[abs(prior.rate - 0.5) < 0.2].sum()
     )
-    alike = prior.fitted(prior.checked([0, 1, 2, 3, 4], [4, 3, 2, 1, 0]), np.bincount(right))
+    alike = prior.fit(prior.verdict_likelihood([0, 1, 2, 3, 4], [4, 3, 2, 1, 0]), np.bincount(right))
     assert alike.weight == pytest.approx(fitted.weight, abs=1e-4)
 
 
@@ -91,7 +91,7 @@ def test_posteriors_are_calibrated_where_the_population_is_right():
     population = Population.beta(0.4, 1.0)
     kinds = rng.choice(len(population.weight), 1500, p=population.weight)
     votes = draw(population, kinds, 4, rng)
-    expected = population.mean_rate(population.posterior(population.voted(*votes)))
+    expected = population.mean_rate(population.posterior(population.vote_likelihood(*votes)))
     for level in np.unique(expected):
         group = expected == level
         error = population.rate[kinds][group].std() / np.sqrt(group.sum())
@@ -114,14 +114,14 @@ def test_a_check_tells_problems_of_another_kind_and_not_those_of_its_own():
         (lambda: Population.beta(1.5), "mean is 1.5"),
         (lambda: Population.beta(0.5, float("nan")), "strength nan"),
         (lambda: Population.beta(hopeless=0.9, trivial=0.2), "hopeless is 0.9"),
-        (lambda: Population.of_rates([1.0]), f"must be {len(RATES)} numbers"),
-        (lambda: Population.of_rates(np.ones(len(RATES)), np.zeros(len(LURES))), "not all 0"),
+        (lambda: Population.from_rates([1.0]), f"must be {len(RATES)} numbers"),
+        (lambda: Population.from_rates(np.ones(len(RATES)), np.zeros(len(LURES))), "not all 0"),
         (lambda: Population(np.array([0.9]), np.array([0.2]), np.array([1.0])), "sum to at most 1"),
         (lambda: Population(np.array([0.9]), np.array([0.1]), np.array([0.5])), "sum to 0.5"),
         (lambda: Population(np.array([0.9]), np.array([0.1, 0.1]), np.array([1.0])), "shapes"),
-        (lambda: KINDS.checked([float("nan")], [1]), "right is .* whole numbers"),
-        (lambda: KINDS.voted([1], [2], [3]), "second must be at most leader"),
-        (lambda: KINDS.voted([3], [2], [4]), "both together at most samples"),
+        (lambda: KINDS.verdict_likelihood([float("nan")], [1]), "right is .* whole numbers"),
+        (lambda: KINDS.vote_likelihood([1], [2], [3]), "second must be at most leader"),
+        (lambda: KINDS.vote_likelihood([3], [2], [4]), "both together at most samples"),
         (lambda: shift(KINDS, [1], [0], [1]), "below 2"),
     ],
 )
@@ -150,8 +150,8 @@ def test_votes_never_tell_a_kind_from_its_twin():
     right = rng.binomial(8, 0.15, 300)
     lure = rng.binomial(8 - right, 0.6)
     leader, second = np.maximum(right, lure), np.minimum(right, lure)
-    seen = prior.voted(np.maximum(leader, 1), np.where(second > 1, second, 0), np.full(300, 8))
-    learnt = prior.fitted(seen)
+    seen = prior.vote_likelihood(np.maximum(leader, 1), np.where(second > 1, second, 0), np.full(300, 8))
+    learnt = prior.fit(seen)
     assert np.abs(learnt.weight - prior.weight).sum() > 0.5, "it has learnt how they agree"
     known = (prior.weight[:half] > 1e-12) & (prior.weight[half:] > 1e-12)
     before, after = (each.weight[:half][known] / each.weight[half:][known] for each in (prior, learnt))
@@ -160,8 +160,8 @@ def test_votes_never_tell_a_kind_from_its_twin():
 
 def test_an_answer_of_half_the_votes_beside_one_of_a_seventh_is_right_as_often_as_not():
     prior = Population.beta().with_twins()
-    posterior = prior.posterior(prior.voted([128], [37], [256]))[0]
+    posterior = prior.posterior(prior.vote_likelihood([128], [37], [256]))[0]
     leads = prior.rate > prior.lure
     assert 0.35 < posterior[leads].sum() < 0.55
-    sure = prior.posterior(prior.voted([250], [0], [256]))[0]
+    sure = prior.posterior(prior.vote_likelihood([250], [0], [256]))[0]
     assert sure[leads].sum() > 0.75

@@ -49,7 +49,7 @@ def fit(backend: FunctionBackend) -> PerformanceModel:
     results = [
         result_of(one, solution, {"samples": 16}, verifier=None) for one, solution in zip(given, drawn, strict=True)
     ]
-    return PerformanceData.of(results).fitted(model=backend.name, task="math", source="thinker")
+    return PerformanceData.of(results).fit(model=backend.name, task="math", source="thinker")
 
 
 def test_the_first_to_finish_have_a_curve_where_short_thoughts_are_right() -> None:

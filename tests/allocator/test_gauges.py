@@ -27,14 +27,16 @@ def problems(count, samples, rng):
     rates = POPULATION.rate[rng.choice(len(POPULATION.weight), count, p=POPULATION.weight)]
     noise = rng.normal(0, LAW.deviation, count) + rng.normal(0, LAW.spread / math.sqrt(samples), count)
     right = rng.binomial(4, rates)
-    posterior = POPULATION.posterior(POPULATION.checked(right, 4 - right)).reshape(count, len(RATES), -1).sum(axis=2)
+    posterior = (
+        POPULATION.posterior(POPULATION.verdict_likelihood(right, 4 - right)).reshape(count, len(RATES), -1).sum(axis=2)
+    )
     return rates, LAW.intercept + LAW.slope * np.arcsin(np.sqrt(rates)) * 2 / np.pi + noise, posterior
 
 
 def test_a_gauge_is_learnt_from_problems_whose_difficulty_is_only_estimated():
     _, reading, posterior = problems(2000, 4, np.random.default_rng(0))
     reading[::50] = math.nan
-    fitted = Gauge.fitted(reading, posterior, spread=LAW.spread, samples=4)
+    fitted = Gauge.fit(reading, posterior, spread=LAW.spread, samples=4)
     assert fitted.intercept == pytest.approx(LAW.intercept, abs=0.02)
     assert fitted.slope == pytest.approx(LAW.slope, abs=0.04)
     assert fitted.deviation == pytest.approx(LAW.deviation, abs=0.02)
@@ -43,7 +45,7 @@ def test_a_gauge_is_learnt_from_problems_whose_difficulty_is_only_estimated():
 def test_what_a_gauge_says_of_other_problems_is_calibrated():
     rng = np.random.default_rng(1)
     _, reading, posterior = problems(1500, 2, rng)
-    fitted = Gauge.fitted(reading, posterior, spread=LAW.spread, samples=2)
+    fitted = Gauge.fit(reading, posterior, spread=LAW.spread, samples=2)
     rates, reading, _ = problems(3000, 8, rng)
     expected = POPULATION.mean_rate(POPULATION.posterior(fitted.evidence(POPULATION, reading, np.full(3000, 8.0))))
     for part in np.array_split(np.argsort(expected), 6):
@@ -73,13 +75,13 @@ def test_a_probe_reads_difficulty_from_states_that_it_was_not_fitted_to():
     rates, reading, posterior = problems(600, 64, rng)
     hidden = rng.normal(size=(600, 40))
     hidden[:, 3] += 16 * reading
-    probe, left_out = PromptProbe.fitted(hidden[:300], posterior[:300])
+    probe, left_out = PromptProbe.fit(hidden[:300], posterior[:300])
     told = probe.reading(hidden[300:])
     assert np.corrcoef(told, rates[300:])[0, 1] > 0.6
     assert np.corrcoef(left_out, rates[:300])[0, 1] > 0.6
     assert np.corrcoef(probe.reading(hidden[:300]), left_out)[0, 1] > 0.8
     noise = rng.normal(size=(300, 400))
-    _, nothing = PromptProbe.fitted(noise, posterior[:300])
+    _, nothing = PromptProbe.fit(noise, posterior[:300])
     assert nothing.std() < 0.1  # where nothing is to be seen it says the same of all
     assert np.isnan(probe.reading(np.zeros((2, 7)))).all()
 
@@ -119,11 +121,11 @@ def test_a_model_keeps_its_gauges_and_its_probe(tmp_path):
     [
         (lambda: Guess(1.0), r"mean is 1\.0"),
         (lambda: Guess(0.5, math.inf), "strength inf"),
-        (lambda: Gauge.fitted([1.0, math.nan, 2.0], np.ones((3, len(RATES)))), "2 readings"),
-        (lambda: Gauge.fitted([1.0, 1.0, 1.0], np.ones((3, len(RATES)))), "1 of them different"),
+        (lambda: Gauge.fit([1.0, math.nan, 2.0], np.ones((3, len(RATES)))), "2 readings"),
+        (lambda: Gauge.fit([1.0, 1.0, 1.0], np.ones((3, len(RATES)))), "1 of them different"),
         (lambda: dataclasses.replace(LAW, deviation=0.0), "deviation above 0"),
-        (lambda: PromptProbe.fitted(np.zeros((3, 4)), np.ones((3, len(RATES)))), "at least 10 problems"),
-        (lambda: PromptProbe.fitted(np.full((20, 4), math.nan), np.ones((20, len(RATES)))), "must be numbers"),
+        (lambda: PromptProbe.fit(np.zeros((3, 4)), np.ones((3, len(RATES)))), "at least 10 problems"),
+        (lambda: PromptProbe.fit(np.full((20, 4), math.nan), np.ones((20, len(RATES)))), "must be numbers"),
     ],
 )
 def test_what_makes_no_estimator_is_refused(make, message):

@@ -31,7 +31,7 @@ def lengths(terms: np.ndarray, rng: np.random.Generator, samples: int = 4) -> li
 def test_it_covers_the_share_that_was_asked_for_on_new_problems(quantile: float) -> None:
     rng = np.random.default_rng(1)
     prompts, terms = sums(150, rng)
-    forecast = LengthForecast.fitted(prompts, lengths(terms, rng), quantile=quantile)
+    forecast = LengthForecast.fit(prompts, lengths(terms, rng), quantile=quantile)
     new, sizes = sums(1000, rng)
     told = np.array([forecast(Problem(text)) for text in new])
     within = np.array(
@@ -50,21 +50,21 @@ def test_where_prompts_tell_nothing_it_is_the_quantile_of_all_lengths() -> None:
     rng = np.random.default_rng(2)
     prompts = [f"{a} + {b}" for a, b in rng.integers(10, 99, (200, 2)).tolist()]
     tokens = [[int(n)] for n in np.round(np.exp(5 + 0.5 * rng.standard_normal(200)))]
-    told = np.array([LengthForecast.fitted(prompts, tokens)(Problem(text)) for text in prompts[:50]])
+    told = np.array([LengthForecast.fit(prompts, tokens)(Problem(text)) for text in prompts[:50]])
     assert told.mean() == pytest.approx(np.quantile(np.concatenate(tokens), 0.85), rel=0.15)
 
 
 def test_a_problem_with_many_solutions_counts_once() -> None:
     prompts = [f"{n} + 1" for n in range(10, 40)]
-    few = LengthForecast.fitted(prompts, [[50]] * 29 + [[50]])
-    many = LengthForecast.fitted(prompts, [[50]] * 29 + [[50] * 500])
+    few = LengthForecast.fit(prompts, [[50]] * 29 + [[50]])
+    many = LengthForecast.fit(prompts, [[50]] * 29 + [[50] * 500])
     assert few(Problem("12 + 1")) == many(Problem("12 + 1")) == 50
 
 
 def test_what_is_far_from_all_it_was_fitted_to_is_held_within_them() -> None:
     rng = np.random.default_rng(3)
     prompts, terms = sums(60, rng)
-    forecast = LengthForecast.fitted(prompts, lengths(terms, rng))
+    forecast = LengthForecast.fit(prompts, lengths(terms, rng))
     assert forecast(Problem("1 + 2 " * 50_000)) == math.ceil(math.exp(forecast.high + forecast.above))
 
 
@@ -90,7 +90,7 @@ def test_the_penalty_is_the_best_and_left_out_means_left_out() -> None:
 def test_it_is_saved_and_read_again(tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
     prompts, terms = sums(20, rng)
-    forecast = LengthForecast.fitted(prompts, lengths(terms, rng))
+    forecast = LengthForecast.fit(prompts, lengths(terms, rng))
     forecast.save(tmp_path / "lengths.json")
     again = LengthForecast.load(tmp_path / "lengths.json")
     assert [again(Problem(text)) for text in prompts] == [forecast(Problem(text)) for text in prompts]
@@ -106,7 +106,7 @@ def test_it_is_saved_and_read_again(tmp_path: Path) -> None:
 )
 def test_a_damaged_file_is_refused_in_one_line(tmp_path: Path, change: dict[str, object], message: str) -> None:
     prompts = [f"{n} + 1" for n in range(10)]
-    LengthForecast.fitted(prompts, [[5]] * 10).save(tmp_path / "f.json")
+    LengthForecast.fit(prompts, [[5]] * 10).save(tmp_path / "f.json")
     (tmp_path / "f.json").write_text(json.dumps(json.loads((tmp_path / "f.json").read_text()) | change))
     with pytest.raises(ConfigError, match=message) as refused:
         LengthForecast.load(tmp_path / "f.json")
@@ -123,11 +123,11 @@ def test_bad_lengths_are_refused() -> None:
         ([[5]] * 11 + [[0]], "at least 1"),
     ):
         with pytest.raises(ConfigError, match=message):
-            LengthForecast.fitted(prompts, tokens)
+            LengthForecast.fit(prompts, tokens)
     with pytest.raises(ConfigError, match="at least 10 problems"):
-        LengthForecast.fitted(prompts[:9], [[5]] * 9)
+        LengthForecast.fit(prompts[:9], [[5]] * 9)
     with pytest.raises(ConfigError, match="quantile is 1"):
-        LengthForecast.fitted(prompts, [[5]] * 12, quantile=1)
+        LengthForecast.fit(prompts, [[5]] * 12, quantile=1)
 
 
 def test_a_search_sizes_its_first_rows_by_it() -> None:

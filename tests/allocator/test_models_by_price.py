@@ -19,7 +19,7 @@ from tests.allocator.test_allocate import state
 from tts.allocator.allocate import Allocator
 from tts.allocator.difficulty import RATES, Population
 from tts.allocator.performance import PerformanceCurve, PerformanceModel
-from tts.allocator.values import Curved, ProblemStates, observed
+from tts.allocator.values import Curved, ProblemStates, evidence_of
 from tts.backends.function import Answer, Ask, FunctionBackend
 from tts.backends.toy.backend import ToyBackend
 from tts.budget.budget import Rates
@@ -30,7 +30,7 @@ SIZES = np.array([1.0, 2, 4, 8, 16])
 DEAR, RIGHT = 20, 0.95  # samples of the policy that one of the dear model costs, and how often that is right
 CHEAP_RATES, DEAR_RATES = (Rates(flops=2, usd_in=0, usd_reused=0, usd_out=each * 10**9) for each in (1, DEAR))
 PLAIN, LARGE = "best_of_n | majority", "best_of_n(writer='large') | majority"
-POPULATION = Population.of_rates(np.where((RATES < 0.1) | (RATES > 0.9), 1.0, 1e-6))  # easy and hard problems
+POPULATION = Population.from_rates(np.where((RATES < 0.1) | (RATES > 0.9), 1.0, 1e-6))  # easy and hard problems
 LENGTH = tts.tasks.get("arithmetic").typical_tokens("solve")  # of every solution
 UNIT = LENGTH * 1e-6  # dollars of a sample of the policy
 EASY, HARD = [f"{i} + 1" for i in range(8)], [f"{i} + 4 - 2" for i in range(8)]
@@ -142,7 +142,7 @@ def test_what_costs_more_than_the_greatest_table_can_be_chosen() -> None:
 
 def test_what_a_dear_model_solved_says_nothing_of_the_policy() -> None:
     at = ProblemStates.of([3, 3], 1.0, solved=[True, True], checked=True, beside=np.array([0, 1]))
-    assert observed(at).tolist() == [[1, 0], [2, 3]]
+    assert evidence_of(at).tolist() == [[1, 0], [2, 3]]
 
 
 # A total in dollars ---------------------------------------------------------------------------------------------------

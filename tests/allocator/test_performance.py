@@ -42,7 +42,7 @@ def test_a_curve_is_learnt_from_problems_whose_difficulty_is_only_estimated():
     prior = Population.beta(0.4, 1.0)
     rates = prior.rate[rng.choice(len(prior.weight), 600, p=prior.weight)]
     right = rng.binomial(32, rates)
-    posterior = prior.posterior(prior.checked(right, 32 - right)).reshape(600, len(RATES), -1).sum(axis=2)
+    posterior = prior.posterior(prior.verdict_likelihood(right, 32 - right)).reshape(600, len(RATES), -1).sum(axis=2)
     solved = (rng.random((600, len(SIZES))) < 1 - (1 - rates[:, None]) ** SIZES).astype(float)
     solved[rng.random(solved.shape) < 0.1] = np.nan
     accuracy, error = smooth(posterior, solved, rng)

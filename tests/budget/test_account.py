@@ -37,9 +37,9 @@ async def call(account: Account, most: int, spent: int) -> None:
 def check_balanced(account: Account) -> None:
     """Check that nothing is held, and that no limit is passed."""
     for unit in UNITS:
-        assert account.reserved(unit) == 0, unit
+        assert account.reservation(unit) == 0, unit
     for unit in account.units:
-        assert account.paid(unit) <= account.limit(unit)
+        assert account.spending(unit) <= account.limit(unit)
 
 
 def test_a_lease_holds_its_bound_and_frees_what_was_not_spent() -> None:
@@ -363,7 +363,7 @@ def test_no_order_of_leases_passes_a_limit_at_any_level(runs: int) -> None:
 
         def check(account: Account = account) -> None:
             for unit in account.units:
-                assert account.paid(unit) + account.reserved(unit) <= account.limit(unit)
+                assert account.spending(unit) + account.reservation(unit) <= account.limit(unit)
 
         async def run(account: Account = account, draw: np.random.Generator = draw) -> None:
             await asyncio.gather(*(random_work(account, draw, check)() for _ in range(60)))
@@ -395,7 +395,9 @@ def test_children_in_threads_and_tasks_share_one_total_in_every_unit(count: int)
             async with part.lease(amounts, kind="expand", rates=rates) as lease:
                 await asyncio.sleep(0)
                 passed.extend(
-                    unit for unit in account.units if account.paid(unit) + account.reserved(unit) > account.limit(unit)
+                    unit
+                    for unit in account.units
+                    if account.spending(unit) + account.reservation(unit) > account.limit(unit)
                 )
                 lease.spend(Usage(generated_tokens=13, samples=1, verifier_calls=1))
         part.close()
@@ -422,7 +424,7 @@ def test_children_in_threads_and_tasks_share_one_total_in_every_unit(count: int)
         assert (
             sum(getattr(part.ledger.total(), name) for part in children) == getattr(total, name) == account.spent[name]
         )
-    assert sum(part.paid("usd") for part in children) == account.paid("usd")
+    assert sum(part.spending("usd") for part in children) == account.spending("usd")
 
 
 # What an account says of itself ---------------------------------------------------------------------------------------
@@ -570,7 +572,7 @@ def test_a_call_that_outlives_its_part_gives_back_what_it_held() -> None:
     async def run() -> None:
         async with part.open_search().lease({"tokens": 300}, kind="expand") as lease:
             part.close()
-            assert account.reserved("tokens") == 300
+            assert account.reservation("tokens") == 300
             lease.spend(spend(7))
 
     asyncio.run(run())

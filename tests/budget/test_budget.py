@@ -10,7 +10,7 @@ import pytest
 
 from tts.budget.budget import Budget
 from tts.budget.ledger import Call, Ledger, sum_usage
-from tts.errors import ConfigError, shown
+from tts.errors import ConfigError, quote
 from tts.types import Usage
 
 COUNTS = ("tokens", "generated_tokens", "verifier_tokens", "verifier_calls", "samples")
@@ -41,7 +41,7 @@ def test_an_amount_that_is_not_finite_and_positive_is_refused(unit: str, value: 
     rule = {"flops": "of at least 1", "seconds": "above 0", "usd": "of at least 1e-15"}[unit]
     with pytest.raises(
         ConfigError,
-        match=rf"budget {unit} is {re.escape(shown(value))}, but must be a finite number {rule} .*Budget\({unit}=1\)",
+        match=rf"budget {unit} is {re.escape(quote(value))}, but must be a finite number {rule} .*Budget\({unit}=1\)",
     ):
         Budget(**{unit: value})
 

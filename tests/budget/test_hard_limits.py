@@ -69,7 +69,7 @@ def test_reused_tokens_that_have_a_price_are_granted_before_they_are_used(rates:
     spent = rates.cost(
         "usd", computed=counters.prompt_tokens, reused=counters.reused_tokens, generated=counters.generated_tokens
     )
-    assert spent == end.search.account.paid("usd") <= usd * USD_UNIT
+    assert spent == end.search.account.spending("usd") <= usd * USD_UNIT
 
 
 def test_what_a_judge_writes_costs_what_written_tokens_cost() -> None:
@@ -81,7 +81,7 @@ def test_what_a_judge_writes_costs_what_written_tokens_cost() -> None:
         )
     )
     assert (
-        end.search.account.paid("usd")
+        end.search.account.spending("usd")
         == rates.cost("usd", generated=backend.counters.generated_tokens)
         <= 3e-7 * USD_UNIT
     )
@@ -100,7 +100,7 @@ class Greedy(ToyVerifier):
 def test_a_verifier_that_computes_beyond_its_bound_is_named_and_booked() -> None:
     end = solve_and_show(make_run(PROBLEM, 60, "best_of_n(n=4) | weighted", ToyBackend(), verifiers={"main": Greedy()}))
     assert isinstance(end.solution.error, BudgetExceeded)
-    assert end.search.account.paid("tokens") == end.solution.usage.tokens
+    assert end.search.account.spending("tokens") == end.solution.usage.tokens
 
 
 @pytest.mark.parametrize("plain", [True, False])

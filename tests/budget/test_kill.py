@@ -87,10 +87,10 @@ async def settled(backend: ChaosBackend) -> None:
 def check_balanced(account: Account) -> None:
     spent = recount(account.ledger)
     for unit in UNITS:
-        assert account.reserved(unit) == 0, unit
-        assert account.paid(unit) == spent[unit], unit
+        assert account.reservation(unit) == 0, unit
+        assert account.spending(unit) == spent[unit], unit
     for unit in account.units:
-        assert account.paid(unit) <= account.limit(unit), unit
+        assert account.spending(unit) <= account.limit(unit), unit
 
 
 def awaits_of(plan: str, neighbours: int) -> int:

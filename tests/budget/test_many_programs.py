@@ -225,7 +225,7 @@ def run_engine(first: int, count: int) -> Counter[str]:
     from tts.solver.solver import Solver
 
     solvers = [Solver(replace(registry.get("pocket"), options=(("kv_budget", 1 << 20), ("threads", 1))), "process")]
-    backend: Any = solvers[0].prepared("1 + 1", 10, strategy="single").backends["policy"]
+    backend: Any = solvers[0].prepare("1 + 1", 10, strategy="single").backends["policy"]
     solvers.append(Solver(backend, {}, task="pocket"))
 
     def make(rng: np.random.Generator, number: int) -> ProblemRun:
@@ -234,7 +234,7 @@ def run_engine(first: int, count: int) -> Counter[str]:
             ops=ops_of(rng, (*OPS, "ask")), verifiers=("main",) if verified and rng.random() < 0.5 else ()
         )
         plan = plan_of(rng, program, verified=verified)
-        run = solvers[not verified].prepared(SUMS[number % 4], budget_of(rng), strategy=plan, seed=number)
+        run = solvers[not verified].prepare(SUMS[number % 4], budget_of(rng), strategy=plan, seed=number)
         return replace(run, sampling=replace(run.sampling), clock=time.monotonic)
 
     async def run() -> Counter[str]:

@@ -85,10 +85,10 @@ async def check_programs(seed: int, count: int) -> None:
             run.budget.close()
     spent = recount(account.ledger)
     for unit in UNITS:
-        assert account.reserved(unit) == 0, (seed, unit)
-        assert account.paid(unit) == spent[unit], (seed, unit)
+        assert account.reservation(unit) == 0, (seed, unit)
+        assert account.spending(unit) == spent[unit], (seed, unit)
     for unit in account.units:
-        assert account.paid(unit) <= account.limit(unit), (seed, unit)
+        assert account.spending(unit) <= account.limit(unit), (seed, unit)
     assert not backend.live, seed
 
 

@@ -82,9 +82,9 @@ def test_lengths_of_another_kind_of_prompt_are_revised_once_solutions_are_known(
     backends, tree = {"policy": ToyBackend()}, Tree()
     prompts = Prompts(backends, costs, tree, time.monotonic)
     sizes = RowSizes(Problem("3 + 4"), LongTask(), backends, costs, tree, prompts, None, NO_CAP)
-    assert sizes.lengths("program").expected() == 256
+    assert sizes.lengths("program").expected_length() == 256
     sizes.lengths("solve").note(0, LENGTH, ended=True)
-    assert sizes.lengths("program").expected() == LENGTH
+    assert sizes.lengths("program").expected_length() == LENGTH
 
 
 @pytest.mark.parametrize(

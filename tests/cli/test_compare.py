@@ -40,7 +40,7 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
             one = cell(at, strategy=strategy, budget={"tokens": tokens}, seed=seed, problem=f"sums/{problem}")
             opened.add(number, [one])
             opened.finish("w", result(one, 100, right=(FIRST if strategy == A or tokens == 200 else SECOND)[problem]))
-    return Study.stored("pairs")
+    return Study.from_store("pairs")
 
 
 def test_two_strategies_are_compared_problem_by_problem(study: Study):
@@ -104,12 +104,12 @@ def test_what_cannot_be_compared_is_refused(tts: Any, assert_error: Any, study: 
             opened.add(number, [one])
             opened.finish("w", result(one, 100, right=True))
     with pytest.raises(ConfigError, match="have no problem in common that both finished under one budget"):
-        Study.stored("apart").pairs(A, B)
+        Study.from_store("apart").pairs(A, B)
 
 
 def test_a_table_in_latex_has_equal_rows_and_no_open_sign(study: Study):
     text = study.table("latex")
-    assert text == Study.stored("pairs").table("latex")
+    assert text == Study.from_store("pairs").table("latex")
     rows = [line for line in text.splitlines() if line.endswith("\\\\")]
     columns = re.fullmatch(r"\\begin{tabular}{([lr]+)}", next(line for line in text.splitlines() if "begin" in line))
     assert columns is not None

@@ -131,7 +131,7 @@ def test_imported_samples_are_fitted_as_drawn_ones_are(tts, tmp_path: Path) -> N
     found = PerformanceModel.load(out)
     assert (found.model, found.task, found.problems, found.source) == ("mine-7b", "math", 20, "mine")
     with pytest.raises(ConfigError, match="imported samples, which no model of it draws"):
-        Study.stored("mine", store=store).run(progress=False)
+        Study.from_store("mine", store=store).run(progress=False)
 
 
 def test_the_task_of_imported_samples_may_name_no_code_of_a_store(tmp_path: Path) -> None:
@@ -139,4 +139,4 @@ def test_the_task_of_imported_samples_may_name_no_code_of_a_store(tmp_path: Path
         store.begin("mine", {"configuration": {"imported": {"name": "mine", "task": "elsewhere:Task"}}})
         assert any("elsewhere:Task" in line for line in store.check().foreign)
     with pytest.raises(ConfigError, match="elsewhere:Task"):
-        _ = Study.stored("mine", store=tmp_path / "s.sqlite").imported
+        _ = Study.from_store("mine", store=tmp_path / "s.sqlite").imported

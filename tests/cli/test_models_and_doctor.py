@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from tts import __version__
-from tts.cli.doctor import EXTRAS, device, installed, limits
-from tts.cli.models import scaled
+from tts.cli.doctor import EXTRAS, device, installed_version, limits
+from tts.cli.models import shorten_count
 from tts.errors import ConfigError
 from tts.models import registry
 
@@ -49,7 +49,7 @@ def test_models_gives_the_command_for_what_is_missing(tts, monkeypatch):
     ("count", "text"), [(999, "999"), (1500, "1.5 K"), (134_515_008, "134.5 M"), (7_600_000_000, "7.6 B")]
 )
 def test_counts_as_people_say_them(count, text):
-    assert scaled(count) == text
+    assert shorten_count(count) == text
 
 
 def test_the_log_goes_to_standard_error_from_a_level_on_and_shows_no_text(tts):
@@ -66,7 +66,7 @@ def test_the_log_goes_to_standard_error_from_a_level_on_and_shows_no_text(tts):
 
 def test_doctor_names_versions_and_commands(tts, monkeypatch):
     versions = {"torch": None, "transformers": "5.1"}
-    monkeypatch.setattr("tts.cli.doctor.installed", lambda distribution: versions.get(distribution, "1.0"))
+    monkeypatch.setattr("tts.cli.doctor.installed_version", lambda distribution: versions.get(distribution, "1.0"))
     result = tts("doctor")
     assert result.exit_code == 0
     assert re.search(r"^│ engine +│ torch +│ missing", result.stdout, re.MULTILINE)
@@ -88,13 +88,13 @@ def test_the_doctor_s_extras_are_those_of_the_project():
 
 
 def test_installed_without_importing():
-    assert installed("rich") == importlib.metadata.version("rich")
-    assert installed("nothing-of-that-name") is None
-    assert installed("json") == "present, version unknown"  # a module of no distribution
+    assert installed_version("rich") == importlib.metadata.version("rich")
+    assert installed_version("nothing-of-that-name") is None
+    assert installed_version("json") == "present, version unknown"  # a module of no distribution
 
 
 def test_a_broken_torch_is_reported(monkeypatch):
-    monkeypatch.setattr("tts.cli.doctor.installed", lambda *_: "2.0")
+    monkeypatch.setattr("tts.cli.doctor.installed_version", lambda *_: "2.0")
     monkeypatch.setitem(sys.modules, "torch", None)
     assert "torch does not start" in device()
     monkeypatch.setitem(sys.modules, "tts.backends.engine.machine_limits", None)
@@ -103,7 +103,7 @@ def test_a_broken_torch_is_reported(monkeypatch):
 
 
 def test_each_gpu_is_named(monkeypatch):
-    monkeypatch.setattr("tts.cli.doctor.installed", lambda *_: "2.0")
+    monkeypatch.setattr("tts.cli.doctor.installed_version", lambda *_: "2.0")
     cuda = SimpleNamespace(is_available=lambda: True, device_count=lambda: 2, get_device_name=lambda i: f"GPU {i}")
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
     assert device() == "CUDA: GPU 0, CUDA: GPU 1"

@@ -199,12 +199,12 @@ def test_the_pareto_front_is_printed_as_a_table(tts, store: Path, tmp_path: Path
     """Weighted has every accuracy at half the tokens, so the front is its points alone."""
     done = tts("plot", "sums", "--store", str(store), "--out", str(tmp_path / "curve.svg"), "--print-front")
     assert done.exit_code == 0
-    front = json.loads(Study.stored("sums", store=store).front(form="json"))
+    front = json.loads(Study.from_store("sums", store=store).front(form="json"))
     assert [(point["strategy"], point["costs"]["tokens"]) for point in front] == [
         (WEIGHTED, 50 * n) for n in (1, 2, 4, 8)
     ]
     assert [point["accuracy"]["value"] for point in front] == [(10 + 3 * n) / 40 for n in (1, 2, 4, 8)]
-    assert Study.stored("sums", store=store).front().rstrip() in done.stdout
+    assert Study.from_store("sums", store=store).front().rstrip() in done.stdout
 
 
 def test_words_of_a_line_take_its_short_name_and_an_unknown_one_is_refused(tts, store: Path, tmp_path: Path) -> None:

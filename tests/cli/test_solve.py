@@ -9,7 +9,7 @@ import pytest
 import tts
 from tts.backends.base import Sampling
 from tts.backends.toy.backend import ToyBackend
-from tts.cli.result import checked
+from tts.cli.result import check_solution
 from tts.errors import ConfigError, EngineError
 from tts.models import registry
 from tts.solver.event_loop import Interrupted
@@ -82,7 +82,7 @@ def test_the_confidence_of_one_sample_is_told_to_say_nothing(solve):
 )
 def test_an_answer_is_checked_where_the_problem_states_its_rules(problem, task, text, right):
     solution = tts.solve(problem, tts.Budget(samples=1), backend=lambda _: text, task=task, strategy="single")
-    assert checked(solution) is right
+    assert check_solution(solution) is right
 
 
 def test_the_table_says_what_the_library_returns(solve):

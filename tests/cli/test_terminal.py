@@ -6,7 +6,7 @@ import signal
 import pytest
 from rich.console import Console
 
-from tts.cli.boundary import ended_by_sigterm, report
+from tts.cli.boundary import raise_at_sigterm, report
 from tts.cli.terminal import ProgressLine, output, progress, table
 from tts.display import one_visible_line, visible
 from tts.solver.problem_run import Event
@@ -89,7 +89,7 @@ def test_progress_is_taken_away_at_the_end(monkeypatch):
 
 def test_a_process_that_is_asked_to_end_raises_and_gets_its_handler_back():
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(SystemExit) as ended, ended_by_sigterm(lambda number: SystemExit(128 + number)):
+    with pytest.raises(SystemExit) as ended, raise_at_sigterm(lambda number: SystemExit(128 + number)):
         signal.raise_signal(signal.SIGTERM)
     assert ended.value.code == 143
     assert signal.getsignal(signal.SIGTERM) is before

@@ -18,7 +18,7 @@ from tts.backends.base import CAPABILITIES, Backend, Row, RowSet, Sample, Sample
 from tts.backends.capabilities import prompt_logprobs
 from tts.errors import CapabilityError, EngineError, PromptTooLong
 from tts.randomness import SCRATCH_WORD, child_stream
-from tts.tasks.base import split_at
+from tts.tasks.base import split_after
 
 WARM = Sampling(temperature=1.0)
 GREEDY = Sampling(temperature=0.0)
@@ -250,10 +250,10 @@ class BackendContract:
                 )
                 for piece in pieces:
                     assert (piece.finish == "stop") == piece.text.endswith(self.step)
-                    assert len(split_at(piece.text, self.step)) <= 1
+                    assert len(split_after(piece.text, self.step)) <= 1
                 ended += sum(piece.finish == "stop" for piece in pieces)
                 texts = [piece.text for piece in pieces if piece.text]
-                assert split_at("".join(texts), self.step) == texts
+                assert split_after("".join(texts), self.step) == texts
             assert ended, "no row met a step boundary: the test saw nothing"
 
         self.run(check, "steps")
@@ -267,7 +267,7 @@ class BackendContract:
                 self.ask(backend, handle, self.rows(6)), self.ask(backend, handle, self.rows(6), stop=stop, text=before)
             )
             for whole, cut in zip(free, bound, strict=True):
-                steps = split_at(whole.text, self.step)
+                steps = split_after(whole.text, self.step)
                 assert cut.text == (steps[0] if steps else "")
                 assert (cut.finish == "answer") == cut.text.endswith(self.step)
             assert any(cut.finish == "answer" for cut in bound), "no row met a boundary: the test saw nothing"
@@ -384,7 +384,7 @@ class BackendContract:
             handle = await self.opened(backend)
             [samples] = await drained(self.ask(backend, handle, self.rows(4)))
             readings = await backend.value([handle, *(sample.handle for sample in samples)], self.head)
-            steps = [0, *(len(split_at(sample.text, self.step)) for sample in samples)]
+            steps = [0, *(len(split_after(sample.text, self.step)) for sample in samples)]
             assert [reply.value.shape for reply in readings] == [(count,) for count in steps]
 
         self.run(check, "value")

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import pytest
 
 import tts
-from tts.checks import Count, Rule, above, check_int, check_number, check_text, choice, number, whole
+from tts.checks import Count, Rule, check_int, check_number, check_text, choice, number, number_above, whole
 from tts.errors import ConfigError
 from tts.registry import Registry, parse_call
 from tts.search.ends import Tokens
@@ -299,7 +299,7 @@ class Wide(tts.Strategy):
     share: Annotated[float | int, number(0, 1)] = 0.5
     how: Annotated[str, choice("one", "two")] = "one"
     twice: Annotated[int, Rule(doubled)] = 1
-    seconds: Annotated[float, above(0, 60)] = 1.0
+    seconds: Annotated[float, number_above(0, 60)] = 1.0
     own: list[LocalName] | None = None  # type: ignore[name-defined]  # noqa: F821 - as a name that is imported for types alone
 
     async def run(self, search: tts.Search) -> Sequence[tts.Candidate]:

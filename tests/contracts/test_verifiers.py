@@ -149,7 +149,7 @@ class TestSelfEvaluation(TestProcess):
     rounding = 1e-6
 
     def make(self) -> Verifier:
-        return SelfEvaluation().filled(pair.record(), pair.shared_engine())
+        return SelfEvaluation().fill(pair.record(), pair.shared_engine())
 
 
 class TestSelfEvaluationThatNobodyCounted(TestSelfEvaluation):
@@ -167,7 +167,7 @@ class TestEnsemble(TestProcess):
 
     def make(self) -> Verifier:
         members = (ProcessVerifier(), SelfEvaluation(), Confidence())
-        return Ensemble(members=members, caution=0.5).filled(pair.record(), pair.shared_engine())
+        return Ensemble(members=members, caution=0.5).fill(pair.record(), pair.shared_engine())
 
 
 class TestEnsembleOfSteps(TestEnsemble):
@@ -185,14 +185,14 @@ class TestReward(VerifierContract):
     @cache
     def served() -> Any:
         pytest.importorskip("torch")
-        return reward_loading.served("pocket-process")
+        return reward_loading.reward_model("pocket-process")
 
     def own_counters(self) -> Counters:
         return self.served().counters
 
     def make(self) -> Verifier:
         self.served()
-        return Reward().filled(None, ToyBackend())
+        return Reward().fill(None, ToyBackend())
 
 
 @cache
@@ -231,7 +231,7 @@ class TestPatchTests(VerifierContract):
             yield
 
     def make(self) -> Verifier:
-        return PatchTests(command="grep -q def add.py").filled(None, self.repository)
+        return PatchTests(command="grep -q def add.py").fill(None, self.repository)
 
 
 class TestJudge(VerifierContract):
@@ -248,7 +248,7 @@ class TestJudge(VerifierContract):
 
 class TestJudgeWhosePromptIsReadOnce(TestJudge):
     def make(self) -> Verifier:
-        return Judge(votes=3, max_tokens=16, prompt_tokens=400).filled(None, self.backend())
+        return Judge(votes=3, max_tokens=16, prompt_tokens=400).fill(None, self.backend())
 
 
 class TestGenRm(VerifierContract):
@@ -265,12 +265,12 @@ class TestGenRm(VerifierContract):
 
 class TestGenRmWithoutReasons(TestGenRm):
     def make(self) -> Verifier:
-        return GenRm(votes=0, prompt_tokens=400, yes="1", no="2").filled(None, self.backend())
+        return GenRm(votes=0, prompt_tokens=400, yes="1", no="2").fill(None, self.backend())
 
 
 class TestGenRmInWords(TestGenRm):
     def make(self) -> Verifier:
-        return GenRm(votes=2, max_tokens=16, prompt_tokens=400, verdict="words").filled(None, self.backend())
+        return GenRm(votes=2, max_tokens=16, prompt_tokens=400, verdict="words").fill(None, self.backend())
 
 
 class TestMultiAspect(TestGenRm):
@@ -286,7 +286,7 @@ class TestGrader(VerifierContract):
     name = "grader"
 
     def make(self) -> Verifier:
-        return Grader(prompt_tokens=400, missing=0.999).filled(None, self.backend())
+        return Grader(prompt_tokens=400, missing=0.999).fill(None, self.backend())
 
 
 CONTRACTS = (

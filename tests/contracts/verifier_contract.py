@@ -153,14 +153,18 @@ class VerifierContract:
         verifier = self.make()
         if verifier.oracle:
             with pytest.raises(ConfigError, match="needs the reference answer"):
-                bind(verifier, PROBLEM.stripped())
+                bind(verifier, PROBLEM.without_answer())
             return
         found: list[list[StepScores]] = []
 
         async def check(search: Search) -> None:
             found.append(await self.ask(search, await self.some(search), search.problem))
 
-        for problem in (PROBLEM, Problem(PROBLEM.prompt, answer="-1", id="p", metadata={"x": 1}), PROBLEM.stripped()):
+        for problem in (
+            PROBLEM,
+            Problem(PROBLEM.prompt, answer="-1", id="p", metadata={"x": 1}),
+            PROBLEM.without_answer(),
+        ):
             self.run(check, problem)
         assert all(same(a, b) for others in found[1:] for a, b in zip(found[0], others, strict=True))
 

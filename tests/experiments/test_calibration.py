@@ -52,7 +52,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_thresholds_of_a_study_hold_for_solve(store: Path) -> None:
-    made = calibrate_study(tts.Study.stored("sums", store=store), 0.2, delta=0.1)
+    made = calibrate_study(tts.Study.from_store("sums", store=store), 0.2, delta=0.1)
     assert made.n == 200
     assert made.bound <= 0.2
     options: dict[str, Any] = {"model": "toy", "task": "pocket", "strategy": PLAN, "risk": 0.2, "calibration": made}
@@ -63,12 +63,12 @@ def test_thresholds_of_a_study_hold_for_solve(store: Path) -> None:
 
 
 def test_a_pool_gives_the_thresholds_of_its_first_samples(store: Path) -> None:
-    by_results = calibrate_study(tts.Study.stored("sums", store=store), 0.2, delta=0.1)
+    by_results = calibrate_study(tts.Study.from_store("sums", store=store), 0.2, delta=0.1)
     by_pool = calibrate_study(
-        tts.Study.stored("sums-pool", store=store), 0.2, delta=0.1, strategy="best_of_n | majority", n=8
+        tts.Study.from_store("sums-pool", store=store), 0.2, delta=0.1, strategy="best_of_n | majority", n=8
     )
     assert by_pool == by_results
-    fewer = calibrate_study(tts.Study.stored("sums-pool", store=store), 0.3, delta=0.1, n=4)
+    fewer = calibrate_study(tts.Study.from_store("sums-pool", store=store), 0.3, delta=0.1, n=4)
     assert fewer.links[0].strategy == "best_of_n(n=4) | majority"
     assert fewer.links[0].budget == "samples=4"
 

@@ -152,7 +152,7 @@ def test_a_configuration_that_names_code_is_refused_and_reported(
     assert code == 1
     assert "--trust-places" in text
     with pytest.raises(tts.ConfigError, match="--trust-places"):
-        _ = tts.Study.stored(store=store).config
+        _ = tts.Study.from_store(store=store).config
     assert not (folder / "sang").exists()
 
 
@@ -178,7 +178,7 @@ def test_the_clean_store_passes_every_check(poisoned: Callable[..., Path]) -> No
     assert told("runs", "--check", "--store", str(store)) == (0, "20 results are as they were written\n")
     assert told("replay", "--store", str(store))[0] == 0
     assert told("fit", "--store", str(store))[0] == 0
-    assert tts.Study.stored(store=store).config.name == "toy"
+    assert tts.Study.from_store(store=store).config.name == "toy"
 
 
 def test_trust_lets_a_store_name_places_for_one_command(poisoned: Callable[..., Path], folder: Path) -> None:
@@ -221,7 +221,7 @@ def test_a_stored_study_that_calls_servers_runs_only_where_it_is_trusted(poisone
     url = "http://127.0.0.1:9/v1"
     nested = f"ensemble(members=({f'reward(url={url!r})'!r},))"
     for changes in ({"models": {"toy": {"model": {"policy": "m"}, "url": [url]}}}, {"verifiers": {"main": nested}}):
-        study = tts.Study.stored(store=poisoned(configuration=changes))
+        study = tts.Study.from_store(store=poisoned(configuration=changes))
         assert study.config.name == "toy"
         for act in (lambda one: one.run(progress=False), lambda one: one.sample(2, progress=False)):
             with pytest.raises(tts.ConfigError, match="may not choose servers"):

@@ -61,9 +61,9 @@ def test_own_parts_are_in_the_snapshot_and_the_study_resumes_from_it(monkeypatch
     study = tts.Study.from_yaml(YAML)
     study.run(shard=(1, 2), progress=False)
     with pytest.raises(tts.ConfigError, match="TTS_TRUST_PLACES=1"):  # whoever wrote a store may not name code
-        _ = tts.Study.stored("own").config
+        _ = tts.Study.from_store("own").config
     monkeypatch.setenv(TRUST_PLACES, "1")
-    stored = tts.Study.stored("own")
+    stored = tts.Study.from_store("own")
     assert stored.config == study.config
     assert stored.config.strategies[0] == f"{PARTS}:Pair(n=3) | weighted"
     assert stored.run(progress=False).counts.done == 8

@@ -173,7 +173,7 @@ def test_a_run_that_is_killed_is_resumed() -> None:
         before = opened.find()
         finished = {result.cell.key: result for result in opened.results(before.id)}
     assert 20 <= before.done < before.cells == 960
-    study = tts.Study.stored("toy", store=path)
+    study = tts.Study.from_store("toy", store=path)
     with Store(path) as opened:  # its leases, which would otherwise run out after half a minute
         opened._connection.execute("UPDATE attempts SET ends = 0")
     assert study.run(progress=False).counts.done == 960
@@ -191,16 +191,16 @@ def test_parts_of_a_study_are_run_apart() -> None:
 
 
 def test_a_stored_study_is_read_and_resumed(study: tts.Study) -> None:
-    stored = tts.Study.stored("toy")
+    stored = tts.Study.from_store("toy")
     assert stored.table() == study.table()
     assert stored.config == study.config
     assert stored.name == "toy"
     assert stored.run(progress=False).counts.done == 24
-    assert tts.Study.stored("1").table() == study.table()
+    assert tts.Study.from_store("1").table() == study.table()
     with pytest.raises(tts.ConfigError, match="study is 'toi', but no study has that name"):
-        tts.Study.stored("toi").table()
+        tts.Study.from_store("toi").table()
     with pytest.raises(tts.ConfigError, match=r"store none.sqlite is not there"):
-        tts.Study.stored(store="none.sqlite").table()
+        tts.Study.from_store(store="none.sqlite").table()
 
 
 # reading one
@@ -226,11 +226,11 @@ def test_the_table_is_that_of_the_command_line(study: tts.Study) -> None:
 
 def test_a_notebook_shows_its_name_and_its_table(study: tts.Study) -> None:
     assert repr(study) == "Study('toy', store='.tts/store.sqlite')"
-    assert repr(tts.Study.stored("sums", store="other.sqlite")) == "Study('sums', store='other.sqlite')"
+    assert repr(tts.Study.from_store("sums", store="other.sqlite")) == "Study('sums', store='other.sqlite')"
     shown = study._repr_html_()
     assert shown.startswith("<p>Study(&#x27;toy&#x27;, store=&#x27;.tts/store.sqlite&#x27;)</p><table>")
     assert study.table()._repr_html_() in shown
-    assert "<table>" not in tts.Study.stored(store="none.sqlite")._repr_html_()
+    assert "<table>" not in tts.Study.from_store(store="none.sqlite")._repr_html_()
 
 
 def test_a_figure_goes_somewhere_and_has_known_options() -> None:
@@ -352,7 +352,7 @@ def test_what_cannot_be_replayed_is_refused(study: tts.Study) -> None:
     with pytest.raises(tts.ConfigError, match="the study has no pool of samples: 24 did not record their candidates"):
         study.replay()
     pool = study.sample(4, name="mine", progress=False)
-    assert tts.Study.stored("mine").name == pool.name == "mine"
+    assert tts.Study.from_store("mine").name == pool.name == "mine"
     with pytest.raises(tts.ConfigError, match="a size is 8 samples, but the largest pool has 4"):
         pool.replay(sizes=[8])
     with pytest.raises(tts.ConfigError, match="strategy is 'beam', but what is replayed is pass@k, pass"):

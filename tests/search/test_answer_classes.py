@@ -21,9 +21,9 @@ from tts.budget.budget import Budget
 from tts.randomness import generator
 from tts.search.answers import Answers, Candidates, votes_of
 from tts.search.stop_rules.entropy import Entropy, answer_entropy
-from tts.search.stop_rules.posterior import Posterior, overtaken
+from tts.search.stop_rules.posterior import Posterior, overtaking_probability
 from tts.tasks import extraction
-from tts.tasks.base import Task, keyed
+from tts.tasks.base import Task, keyed_task
 from tts.tasks.math import MathTask
 from tts.tasks.symbolic import SymbolicChecker
 from tts.tasks.text import TextTask
@@ -63,9 +63,9 @@ def test_what_a_class_overrides_is_asked() -> None:
         def canonical(self, answer: str) -> str:
             return answer[:1]
 
-    assert keyed(Parity()) is None
+    assert keyed_task(Parity()) is None
     assert classes(Parity(), ["1", "2", "3", "4"]).count() == 2
-    assert keyed(Folded()) is not None
+    assert keyed_task(Folded()) is not None
     assert classes(Folded(), ["ab", "ac", "b"]).count() == 2
 
 
@@ -155,7 +155,7 @@ def test_votes_are_counted_as_they_come(seed: int) -> None:
 def test_many_votes_are_overtaken_as_few_are(first: int, second: int) -> None:
     tosses = first + second + 1
     exact = sum(math.comb(tosses, heads) for heads in range(second + 1)) / 2**tosses
-    assert overtaken(first, second) == pytest.approx(exact, rel=1e-9)
+    assert overtaking_probability(first, second) == pytest.approx(exact, rel=1e-9)
 
 
 MARKS = (

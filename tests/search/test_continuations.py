@@ -21,7 +21,7 @@ from tts.budget.budget import Budget, Rates
 from tts.errors import CapabilityError, ConfigError, TTSError
 from tts.randomness import child_stream
 from tts.search.search import Search
-from tts.search.strategies._common.stepping import counted_spend
+from tts.search.strategies._common.stepping import spent_amounts
 from tts.trace.trace import Trace
 from tts.types import Candidate
 from tts.verifiers.toy import ToyVerifier
@@ -37,13 +37,13 @@ def test_a_finished_path_goes_on_without_its_end_of_sequence() -> None:
     async def body(search: Search) -> None:
         (made,) = await search.complete([search.root])
         t = made.trajectory
-        before = counted_spend(search)
+        before = spent_amounts(search)
         (child,) = await search.extend([t], "\nWait")
         assert child.parent is t
         assert child.status == "active"
         assert child.text == "\nWait"
         assert child.num_tokens == t.num_tokens + len(child.token_ids)
-        assert counted_spend(search) == before  # input: neither a sample nor a token that counts
+        assert spent_amounts(search) == before  # input: neither a sample nor a token that counts
         assert search.tree.distinct_tokens([child]) == search.tree.distinct_tokens([t]) + len(child.token_ids)
         (second,) = await search.extend([t], "\nWait")
         assert second.stream != child.stream
@@ -157,14 +157,14 @@ def test_the_embedded_policy_goes_on_from_its_own_state(verifier: str) -> None:
         state = search
         calls = len(state.account.ledger.calls)
         (child,) = await search.extend([t], "\n")
-        ids = state._prompts.spelled(t, "policy").ids  # type: ignore[attr-defined]
+        ids = state._prompts.spell(t, "policy").ids  # type: ignore[attr-defined]
         assert ids == t.token_ids  # the task ended it, so that its own state goes on while it is held
         assert [call.kind for call in state.account.ledger.calls[calls:]] == (
             ["extend"] if verifier == "process" else ["open", "extend"]
         )
         assert state.tree.path_tokens(child) == state.tree.path_tokens(t) + len(child.token_ids)
         eos = dataclasses.replace(t, token_ids=(*ids, 2))
-        assert state._prompts.spelled(eos, "policy").ids == ids  # type: ignore[attr-defined]
+        assert state._prompts.spell(eos, "policy").ids == ids  # type: ignore[attr-defined]
         if verifier == "process":
             assert not np.isnan(await search.score([child])).any()
         await search.complete([child], 2)
@@ -352,7 +352,7 @@ def test_the_embedded_policy_forks_at_its_own_tokens(verifier: str) -> None:
         t, state = made.trajectory, search
         at = len(t.token_ids) // 2
         prefix = await search.fork(t, at)
-        assert state._prompts.spelled(prefix, "policy").ids == t.token_ids[:at]  # type: ignore[attr-defined]
+        assert state._prompts.spell(prefix, "policy").ids == t.token_ids[:at]  # type: ignore[attr-defined]
         assert state.tree.path_tokens(prefix) == state.tree.prompt_tokens[0] + at
         forks = await search.complete([prefix], 3, temperature=2.0)
         assert all(fork.trajectory.full_text.startswith(prefix.text) for fork in forks)

@@ -176,14 +176,14 @@ def test_other_words_are_refused(words: str, cause: str) -> None:
 
 def test_what_was_not_measured_stands_in_the_community_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     """The column "measured" of the table of methods, the folder, and the command agree."""
-    from tts.cli.strategies import in_community, strategies
+    from tts.cli.strategies import is_in_community, strategies
 
     text = (Path(__file__).parents[2] / "docs/reference/methods.md").read_text(encoding="utf-8")
     table = text.partition("## Strategies")[2].partition("\n## ")[0]
     said = dict(re.findall(r"^\| `(\w+)` \|.*\| ([^|]+) \|$", table, re.MULTILINE))
     assert set(said) == set(STRATEGIES.names())
     assert {name for name, measured in said.items() if measured == "community"} == {
-        n for n in said if in_community(STRATEGIES.get(n))
+        n for n in said if is_in_community(STRATEGIES.get(n))
     }
     assert "no" not in said.values()
     strategies("archon")

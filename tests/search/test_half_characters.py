@@ -14,7 +14,7 @@ from tts.backends.base import RowSet, Sample, SampleRequest, Sampling
 from tts.backends.function import Answer, Ask
 from tts.backends.toy.backend import ToyBackend
 from tts.budget.budget import Budget
-from tts.characters import in_whole_characters
+from tts.characters import join_surrogates
 from tts.search.parts import Strategy
 from tts.search.search import Search
 from tts.types import Candidate, Problem, Trajectory
@@ -24,10 +24,10 @@ HALF, OTHER, BOTH = "\ud83d", "\ude00", "\U0001f600"
 
 
 def test_pairs_are_joined_and_halves_replaced() -> None:
-    assert in_whole_characters(f"é{HALF}{OTHER}") == f"é{BOTH}"
-    assert in_whole_characters(f"{OTHER}{HALF}x") == "\ufffd\ufffdx"
+    assert join_surrogates(f"é{HALF}{OTHER}") == f"é{BOTH}"
+    assert join_surrogates(f"{OTHER}{HALF}x") == "\ufffd\ufffdx"
     for whole in ("", "plain", "é€", BOTH):
-        assert in_whole_characters(whole) is whole
+        assert join_surrogates(whole) is whole
 
 
 def in_one_go(ask: Ask) -> str:

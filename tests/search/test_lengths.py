@@ -20,28 +20,28 @@ def of(*paths: tuple[int, bool], prior: int = 64) -> Lengths:
 
 
 def test_before_anything_was_written_it_is_what_the_caller_says() -> None:
-    assert Lengths(300).expected() == 300
-    assert Lengths(300).expected(500) == 1000  # a path that is longer already
+    assert Lengths(300).expected_length() == 300
+    assert Lengths(300).expected_length(500) == 1000  # a path that is longer already
 
 
 def test_the_textbook_example() -> None:
     # Kaplan-Meier by hand: S falls at 10 to 4/5, at 30 to 4/5 * 2/3, at 50 to 0; 20 and 40 are censored
     lengths = of((10, True), (20, False), (30, True), (40, False), (50, True))
-    assert lengths.expected() == 50
-    assert lengths.expected(written=10) == 50
-    assert lengths.expected(written=50) == 100  # nothing is known beyond
+    assert lengths.expected_length() == 50
+    assert lengths.expected_length(written=10) == 50
+    assert lengths.expected_length(written=50) == 100  # nothing is known beyond
 
 
 def test_where_the_quantile_is_not_identified_it_is_twice_the_longest() -> None:
-    assert of((10, True), (12, True), (90, False)).expected() == 180
-    assert of((90, False), prior=64).expected() == 180
-    assert of((90, False), prior=500).expected() == 500  # nothing has ended: what the caller says is not refuted
+    assert of((10, True), (12, True), (90, False)).expected_length() == 180
+    assert of((90, False), prior=64).expected_length() == 180
+    assert of((90, False), prior=500).expected_length() == 500  # nothing has ended: what the caller says is not refuted
 
 
 def test_a_path_that_went_on_is_forgotten() -> None:
     lengths = of((10, False))
     lengths.note(1, 25, ended=True, above=0)
-    assert (len(lengths), lengths.ended, lengths.expected()) == (1, 1, 25)
+    assert (len(lengths), lengths.ended, lengths.expected_length()) == (1, 1, 25)
 
 
 @given(st.lists(st.tuples(st.integers(1, 40), st.booleans()), min_size=1, max_size=30), st.integers(0, 40))
@@ -55,7 +55,7 @@ def test_it_is_the_product_limit_estimate(paths: list[tuple[int, bool]], written
         if survival <= 1 - QUANTILE + 1e-9:
             found = time
             break
-    expected = of(*paths, prior=1).expected(written)
+    expected = of(*paths, prior=1).expected_length(written)
     assert expected == found if found is not None else expected == 2 * max(written, *(tokens for tokens, _ in paths))
 
 
@@ -77,7 +77,11 @@ def test_notes_in_any_order_come_to_what_a_fresh_count_does(notes: list[Note], w
             del kept[node]
             kept[node + 100] = (tokens, ended)
         fresh = of(*kept.values(), prior=7)
-        assert lengths.expected(written) == fresh.expected(written) == counted(list(kept.values()), written, 7)
+        assert (
+            lengths.expected_length(written)
+            == fresh.expected_length(written)
+            == counted(list(kept.values()), written, 7)
+        )
         assert (len(lengths), lengths.ended, lengths.longest) == (len(fresh), fresh.ended, fresh.longest)
         assert lengths.longest == max((tokens for tokens, _ in kept.values()), default=0)
 
@@ -102,8 +106,8 @@ def test_a_search_of_single_rows_takes_time_in_proportion_to_them() -> None:
             zip(rng.integers(1, 2000, rows).tolist(), (rng.random(rows) < 0.7).tolist(), strict=True)
         ):
             lengths.note(node, tokens, ended=ended)
-            lengths.expected()
-            lengths.expected(tokens)
+            lengths.expected_length()
+            lengths.expected_length(tokens)
         return process_time() - began
 
     # 64 times the work, if each looked at all
@@ -118,11 +122,11 @@ def test_censored_lengths_are_not_taken_for_ends(cut: int) -> None:
     cuts = rng.integers(cut // 2, 2 * cut, len(lengths))
     noted = of(*((int(min(length, at)), bool(length <= at)) for length, at in zip(lengths, cuts, strict=True)))
     truth = float(np.quantile(lengths, QUANTILE))
-    assert noted.expected() == pytest.approx(truth, rel=0.1)
+    assert noted.expected_length() == pytest.approx(truth, rel=0.1)
 
 
 def test_paths_without_a_token_teach_nothing_and_no_length_is_below_one() -> None:
-    assert of((0, True), prior=300).expected() == 300
-    assert of((0, True), (0, True), (0, False), prior=300).expected() == 300
-    assert of(*[(0, True)] * 19, (9, True)).expected() == 1  # all but a few are empty
-    assert of((0, True), (9, True)).expected() == 9
+    assert of((0, True), prior=300).expected_length() == 300
+    assert of((0, True), (0, True), (0, False), prior=300).expected_length() == 300
+    assert of(*[(0, True)] * 19, (9, True)).expected_length() == 1  # all but a few are empty
+    assert of((0, True), (9, True)).expected_length() == 9

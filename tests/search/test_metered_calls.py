@@ -44,8 +44,8 @@ def test_a_reply_beyond_the_bound_is_not_begun() -> None:
 def test_what_a_part_cannot_read_fails_in_and_estimates_is_the_whole_s_too() -> None:
     whole, _ = made()
     part = whole.part(ToyVerifier()).part(ToyVerifier())
-    part.unread("steps", 1, 3)
-    part.failed("Timeout: no reply", 2)
+    part.note_unread("steps", 1, 3)
+    part.note_failures("Timeout: no reply", 2)
     part.charge([Reply(None, 5)], estimated=True)
     for calls in (part, whole):
         assert calls.unknown == {("steps", "of"): 3, ("steps", "number"): 1}

@@ -67,7 +67,7 @@ def run(
 
 def on_pocket(body: Body, *, verifier: Any = "none", budget: Budget | float = 4000) -> Solved:
     with tts.Solver("pocket", verifier) as solver:
-        made = solver.prepared("What is 12 + 7 * 3?", budget, strategy=Written(body), seed=1)
+        made = solver.prepare("What is 12 + 7 * 3?", budget, strategy=Written(body), seed=1)
         backend = made.backends["policy"]
         before = (backend.counters.prompt_tokens, backend.counters.generated_tokens)
         end = solve_and_show(made)

@@ -67,10 +67,10 @@ def test_those_who_have_a_place_or_wait_are_counted_by_client():
 
         tasks = [asyncio.create_task(search(client)) for client in "aaba"]
         await asyncio.sleep(0)
-        assert admission.entered() == {"a": 3, "b": 1}
+        assert admission.count_by_client() == {"a": 3, "b": 1}
         held.set()
         await asyncio.wait(tasks)
-        assert not admission.entered()
+        assert not admission.count_by_client()
 
     asyncio.run(run())
 
@@ -108,7 +108,7 @@ def test_a_place_that_is_given_to_one_who_gives_up_at_that_moment_goes_on_to_the
         held.set()
         await asyncio.wait(tasks)
         assert [task.cancelled() for task in tasks] == [False, True, False]
-        assert not admission.entered()
+        assert not admission.count_by_client()
 
     asyncio.run(run())
 
@@ -125,7 +125,7 @@ def test_a_client_whose_last_request_gives_up_no_longer_waits():
         await asyncio.sleep(0)
         tasks[1].cancel()
         await asyncio.wait(tasks[1:])
-        assert (admission.entered(), admission.waiting) == ({"a": 1}, 0)
+        assert (admission.count_by_client(), admission.waiting) == ({"a": 1}, 0)
         held.set()
         await tasks[0]
 

@@ -298,7 +298,7 @@ def test_a_retry_does_not_join_a_search_that_was_cancelled(key, retry):
         await asyncio.sleep(0)
         assert second.result().answer == "5"
         assert gateway.books.held == {}
-        await gateway.written()
+        await gateway.wait_for_archive()
         await gateway.close()
 
     asyncio.run(twice())

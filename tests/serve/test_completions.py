@@ -292,13 +292,13 @@ def test_the_tokenizer_runs_beside_the_loop_and_is_bounded(client, monkeypatch):
     from tts.backends.toy.language import ToyTokenizer
 
     in_loop = list[bool]()
-    written = ToyTokenizer.written
+    written = ToyTokenizer.write
 
     def noted(self: Any, ids: Any) -> str:
         in_loop.append(asyncio._get_running_loop() is not None)
         return written(self, ids)
 
-    monkeypatch.setattr(ToyTokenizer, "written", noted)
+    monkeypatch.setattr(ToyTokenizer, "write", noted)
     gateway = client(limits={"characters": 20, "queue": 3})
     tokens = gateway.post("/tokenize", json={"prompt": "3 + 4 - 2", "add_special_tokens": False}).json()["tokens"]
     assert gateway.post("/detokenize", json={"tokens": tokens}).json() == {"prompt": "3 + 4 - 2"}

@@ -48,10 +48,10 @@ def test_256_searches_run_at_once_on_one_backend(crowd, count, monkeypatch):
 
 def test_a_search_goes_to_the_server_with_the_fewest():
     servers = ModelServers([{"policy": name} for name in "abc"])  # pyright: ignore[reportArgumentType]
-    with servers.borrowed() as first, servers.borrowed() as second:
-        with servers.borrowed() as third:
+    with servers.borrow() as first, servers.borrow() as second:
+        with servers.borrow() as third:
             assert [one.records["policy"] for one in (first, second, third)] == ["a", "b", "c"]
-        with servers.borrowed() as again:
+        with servers.borrow() as again:
             assert again.records["policy"] == "c"
 
 

@@ -33,7 +33,7 @@ def test_the_accounts_are_valid():
         {"models": {"toy": {}}, **yaml.safe_load(ACCOUNTS.read_text().partition("```yaml\n")[2].partition("```")[0])}
     )
     accounts = Accounts(config, ["anna", "bert", "olga"])
-    assert [one.name for one in accounts.for_client("bert")] == ["bert", "project"]
+    assert [one.name for one in accounts.visible_accounts("bert")] == ["bert", "project"]
     assert accounts.of("anna").limits == {"tokens": 5_000_000, "usd": 10 * USD_UNIT}
     assert accounts.of("bert").limits == {"tokens": 1_000_000}
 

@@ -298,7 +298,7 @@ def test_of_two_trees_within_a_moment_the_last_is_seen():
     async def run() -> None:
         order: Any = None
         search = RunningSearch("a", Client("anna", "anna"), order, 0.0)
-        with search.followed(tree=True):
+        with search.follow(tree=True):
             for number in (1, 2, 3):
                 search.tell(event(number))
             async with asyncio.timeout(LIMIT_S):

@@ -52,10 +52,10 @@ def check(account: tts.Account, solutions: Sequence[tts.Solution]) -> None:
     """Check that no limit was passed, that nothing is held, and that the solutions cost what the account has spent."""
     spent = recount(account.ledger)
     for unit in UNITS:
-        assert account.reserved(unit) == 0, unit
-        assert account.paid(unit) == spent[unit], unit
+        assert account.reservation(unit) == 0, unit
+        assert account.spending(unit) == spent[unit], unit
     for unit in account.units:
-        assert account.paid(unit) <= account.limit(unit), unit
+        assert account.spending(unit) <= account.limit(unit), unit
     assert sum(one.usage.tokens for one in solutions) == account.spent["tokens"]
     assert sum(one.usage.samples for one in solutions) == account.spent["samples"]
 
@@ -270,13 +270,13 @@ def test_a_cancelled_call_gives_back_what_it_held() -> None:
 
     async def run() -> None:
         task = asyncio.ensure_future(tts.asolve("3 + 4 - 2", account, backend=model, strategy=BEST_OF_4))
-        while not account.reserved("tokens"):
+        while not account.reservation("tokens"):
             await asyncio.sleep(0.001)
         task.cancel()
         with pytest.raises((asyncio.CancelledError, tts.Interrupted)):
             await task
-        while account.reserved("tokens"):
+        while account.reservation("tokens"):
             await asyncio.sleep(0.001)
 
     asyncio.run(asyncio.wait_for(run(), LIMIT_S))
-    assert account.paid("tokens") + account.available("tokens") == 400
+    assert account.spending("tokens") + account.available("tokens") == 400

@@ -50,9 +50,9 @@ def test_it_sizes_the_first_rows_and_results_do_not_depend_on_it_otherwise() -> 
 def test_the_record_of_a_model_may_say_it() -> None:
     record = dataclasses.replace(registry.get("toy"), expected_tokens=123)
     with Solver(record) as solver:
-        assert solver.prepared("3 + 4", 100).expected_tokens == 123
+        assert solver.prepare("3 + 4", 100).expected_tokens == 123
     with Solver(record, expected_tokens=50) as solver:
-        assert solver.prepared("3 + 4", 100).expected_tokens == 50
+        assert solver.prepare("3 + 4", 100).expected_tokens == 50
 
 
 def test_it_is_part_of_a_cells_key(tmp_path: Any) -> None:

@@ -70,7 +70,7 @@ def test_what_is_no_problem_is_named(case: str) -> None:
 def test_text_and_messages_are_problems(given: Any) -> None:
     problem = Problem(given, answer="7", id="p", task="arithmetic", metadata={"level": 1})
     check_problem(problem)
-    check_problem(problem.stripped())
+    check_problem(problem.without_answer())
     assert isinstance(problem.prompt, str) or all(isinstance(turn, Message) for turn in problem.prompt)
     assert given == "" or problem.text.startswith("3 + 4")
 

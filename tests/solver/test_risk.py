@@ -25,7 +25,7 @@ USE = {
 
 def use(**changes: str) -> CalibratedUse:
     with tts.Solver("toy", "none", task="arithmetic") as solver:
-        run = solver.prepared(SUM, BUDGET, strategy=PLAN)
+        run = solver.prepare(SUM, BUDGET, strategy=PLAN)
         return CalibratedUse(**{**USE, "sampling": run.use.sampling, **changes})
 
 

@@ -433,7 +433,7 @@ def test_a_prompt_that_is_too_long_is_refused_before_anything_is_spent():
     class ShortBackend(FunctionBackend):
         context = 3
 
-    run = Solver(ShortBackend(lambda ask: "7"), {}, task="text", strategy="single").prepared("What is 3 + 4?", 100)
+    run = Solver(ShortBackend(lambda ask: "7"), {}, task="text", strategy="single").prepare("What is 3 + 4?", 100)
     with pytest.raises(PromptTooLong, match="the prompt has 5 tokens"):
         LOOP.run(run.solve())
 

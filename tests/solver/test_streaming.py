@@ -208,5 +208,5 @@ def test_only_a_problem_that_is_solved_alone_is_looked_at() -> None:
     """A study or a gateway with a thousand searches has no thousand clocks."""
     looked = []
     with tts.Solver(Typing(), task="arithmetic", on_event=lambda event: looked.append(event.writing)) as solver:
-        run = solver.prepared("2 + 3", 400, strategy="single")
+        run = solver.prepare("2 + 3", 400, strategy="single")
         assert not run.live

@@ -139,13 +139,13 @@ def test_a_problem_of_another_task_goes_without_it_and_the_others_do_not() -> No
 
 def test_self_evaluation_takes_what_is_left_out_from_the_models_record() -> None:
     backend = pair.shared_engine()
-    assert SelfEvaluation().filled(pair.record(), backend) == SelfEvaluation(question="s?", yes="y", no="n", tokens=2)
-    assert SelfEvaluation(yes="o").filled(pair.record(), backend) == SelfEvaluation(
+    assert SelfEvaluation().fill(pair.record(), backend) == SelfEvaluation(question="s?", yes="y", no="n", tokens=2)
+    assert SelfEvaluation(yes="o").fill(pair.record(), backend) == SelfEvaluation(
         question="s?", yes="o", no="n", tokens=2
     )
-    assert SelfEvaluation(question="then?", tokens=9).filled(pair.record(), backend).bound(5, 5) == 9
+    assert SelfEvaluation(question="then?", tokens=9).fill(pair.record(), backend).bound(5, 5) == 9
     with pytest.raises(ConfigError, match="tokens is 1, but the question 's\\?' may be 2 to this model"):
-        SelfEvaluation(tokens=1).filled(pair.record(), backend)
+        SelfEvaluation(tokens=1).fill(pair.record(), backend)
 
 
 def test_its_tokens_are_bounded_where_a_backend_does_not_count_texts() -> None:
@@ -156,7 +156,7 @@ def test_its_tokens_are_bounded_where_a_backend_does_not_count_texts() -> None:
     record = ModelRecord(
         name="words", backend="toy", self_evaluation=Question(question="Wäre es besser?", yes="ja", no="nein")
     )
-    assert SelfEvaluation().filled(record, Words()).tokens == len("Wäre es besser?".encode())
+    assert SelfEvaluation().fill(record, Words()).tokens == len("Wäre es besser?".encode())
 
 
 @pytest.mark.parametrize(

@@ -26,14 +26,14 @@ from tts.statistics import (
     paired_difference,
     pass_at_k,
     roc_auc,
-    spaced,
+    space_sizes,
     wilson,
 )
 
 # whether each interval of one simulated study covers its truth
 Study = Callable[[np.random.Generator], tuple[bool, ...]]
 RESAMPLES = 400
-SAMPLES, K = 32, spaced(32)
+SAMPLES, K = 32, space_sizes(32)
 DIFFICULTIES = ((2, 2), (9, 1), (0.5, 2))
 
 

@@ -11,9 +11,9 @@ import pytest
 from scipy import optimize
 
 from tts.errors import ConfigError
-from tts.statistics import fit_coverage, fit_saturation, pass_at_k, spaced
+from tts.statistics import fit_coverage, fit_saturation, pass_at_k, space_sizes
 
-K = spaced(200)
+K = space_sizes(200)
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -36,7 +36,7 @@ def test_the_law_of_coverage_is_found_again(a: float, b: float) -> None:
     assert (law.a.value, law.b.value) == (pytest.approx(a, rel=1e-6), pytest.approx(b, rel=1e-6))
     assert law.fit.r2 == pytest.approx(1)
     assert law.fit.gap < 1e-7
-    np.testing.assert_allclose(law.at([1, 10_000]), np.exp(a * np.array([1, 1e4]) ** b), rtol=1e-5)
+    np.testing.assert_allclose(law.predict([1, 10_000]), np.exp(a * np.array([1, 1e4]) ** b), rtol=1e-5)
 
 
 @pytest.mark.parametrize(("ceiling", "chance"), [(0.8, 0.1), (0.3, 0.7), (0.95, 0.004), (1.0, 0.5), (0.6, 1.0)])
@@ -67,7 +67,7 @@ def test_the_point_of_saturation_by_hand() -> None:
 def test_a_first_sample_that_always_gets_there_is_enough() -> None:
     law = fit_saturation(K, repeated(np.ones(len(K))), rng=rng(), resamples=5)
     assert law.enough.value == 1
-    assert law.at(1) == pytest.approx(1, abs=1e-6)
+    assert law.predict(1) == pytest.approx(1, abs=1e-6)
 
 
 def test_least_squares_are_those_of_another_solver() -> None:
@@ -127,12 +127,12 @@ def test_curves_that_tell_nothing_leave_the_law_unknown() -> None:
 
 
 def test_sizes_are_whole_spaced_by_ratio_and_reach_the_ends() -> None:
-    sizes = spaced(10_000)
+    sizes = space_sizes(10_000)
     assert (sizes[0], sizes[-1]) == (1, 10_000)
     assert len(sizes) <= 40
     assert (np.diff(sizes) > 0).all()
-    np.testing.assert_array_equal(spaced(5), [1, 2, 3, 4, 5])
-    np.testing.assert_array_equal(spaced(1), [1])
+    np.testing.assert_array_equal(space_sizes(5), [1, 2, 3, 4, 5])
+    np.testing.assert_array_equal(space_sizes(1), [1])
 
 
 @pytest.mark.parametrize(
@@ -160,4 +160,4 @@ def test_what_else_they_refuse() -> None:
             fit_saturation(K, repeated(np.full(len(K), 0.5)), rng=rng(), gain=gain)
     for arguments in ((0, 40), (10, 1)):
         with pytest.raises(ConfigError, match="but must be"):
-            spaced(*arguments)
+            space_sizes(*arguments)

@@ -128,8 +128,8 @@ def check_books(search: Search) -> None:
     """Assert that no limit is passed by any count and that nothing is held any more."""
     account, spent = search.account, recount(search.account.ledger)
     for unit in account.units:
-        limit, paid = account.limit(unit), account.paid(unit)
+        limit, paid = account.limit(unit), account.spending(unit)
         assert paid <= limit, f"{unit}: the account says {paid} of {limit}"
         assert spent[unit] <= limit, f"{unit}: the ledger says {spent[unit]} of {limit}"
         assert paid == spent[unit], f"{unit}: the account says {paid}, the ledger {spent[unit]}"
-        assert not account.reserved(unit), f"{unit}: {account.reserved(unit)} are still held"
+        assert not account.reservation(unit), f"{unit}: {account.reservation(unit)} are still held"

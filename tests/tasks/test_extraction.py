@@ -6,7 +6,7 @@ import pytest
 
 from tts.randomness import generator
 from tts.tasks import extraction
-from tts.tasks.extraction import after_last_marker, final_answer, last_boxed
+from tts.tasks.extraction import announced_answer, final_answer, last_box
 
 TEXTS: list[tuple[str, str | None]] = [
     # boxes
@@ -92,7 +92,7 @@ def test_final_answer(text: str, answer: str | None):
 
 def test_a_heading_that_a_piece_cuts_is_no_marker():
     """Of "#####", which is none, the third piece from the end sees four characters."""
-    assert after_last_marker("A: 5\n" + "." * 9000 + "#####" + "." * 1023) == "5"
+    assert announced_answer("A: 5\n" + "." * 9000 + "#####" + "." * 1023) == "5"
 
 
 def test_the_table_is_large():
@@ -123,8 +123,8 @@ def test_the_table_is_large():
 def test_long_texts_take_linear_time(unit: str):
     text = "Answer: 5" + unit * (200_000 // len(unit)) + "x"
     started = time.monotonic()
-    last_boxed("\\boxed{" + text)
-    after_last_marker(text)
+    last_box("\\boxed{" + text)
+    announced_answer(text)
     assert time.monotonic() - started < 5.0
 
 

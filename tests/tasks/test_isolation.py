@@ -10,7 +10,7 @@ import pytest
 
 import tts
 from tts.errors import MissingDependency
-from tts.tasks.base import keyed
+from tts.tasks.base import keyed_task
 from tts.tasks.isolation import isolate
 from tts.tasks.json import JsonTask
 from tts.tasks.text import TextTask
@@ -88,7 +88,7 @@ def test_an_isolated_task_is_the_task_in_all_else() -> None:
         TextTask().step_stop,
         TextTask().split("a\n\nb"),
     )
-    assert (keyed(isolate(Keyed(), print)) is None, keyed(isolate(Pairs(), print)) is None) == (False, True)
+    assert (keyed_task(isolate(Keyed(), print)) is None, keyed_task(isolate(Pairs(), print)) is None) == (False, True)
 
 
 @pytest.mark.skipif(find_spec("jsonschema") is None, reason="jsonschema (extra json) is not installed")

@@ -10,7 +10,7 @@ import pytest
 
 import tts.tasks
 from tts.errors import ConfigError, MissingDependency
-from tts.tasks.base import keyed
+from tts.tasks.base import keyed_task
 from tts.tasks.math_verify import MathVerifyTask
 
 NEEDS_MATH_VERIFY = pytest.mark.skipif(
@@ -61,7 +61,7 @@ def test_a_verdict_is_kept(task: MathVerifyTask) -> None:
 
 
 def test_votes_stay_with_the_keys_of_math(task: MathVerifyTask) -> None:
-    assert keyed(task) is task
+    assert keyed_task(task) is task
     assert task.key("0.5") == tts.tasks.get("math").key(r"\frac12")
     assert task.key("0.333333333") != task.key("1/3")
 

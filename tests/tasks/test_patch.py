@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from tts.tasks.base import split_at
+from tts.tasks.base import split_after
 from tts.tasks.patch import PatchTask, format_turn, patch_key
 
 ONE = """\
@@ -46,7 +46,7 @@ def test_a_message_has_no_patch_of_its_own(message):
 def test_a_file_cannot_end_the_patch():
     patch = ONE.replace("+TWO", "+===== end of patch =====\n+===== patch =====").replace("+1,3", "+1,4")
     assert TASK.extract(turn(patch)) == patch
-    assert split_at(turn(patch, is_last=False), TASK.step_stop) == [turn(patch, is_last=False)]
+    assert split_after(turn(patch, is_last=False), TASK.step_stop) == [turn(patch, is_last=False)]
 
 
 def test_a_step_is_a_turn():

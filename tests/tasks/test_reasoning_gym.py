@@ -143,10 +143,10 @@ def test_limits_are_positive():
 
 def test_entries_keep_their_tuples_and_keys_as_json():
     pytest.importorskip("reasoning_gym")
-    from tts.tasks.reasoning_gym_worker import packed, unpacked
+    from tts.tasks.reasoning_gym_worker import pack, unpack
 
     entry = {"a": (1, (2, [3])), "b": {1: "x", (2, 3): {"y": None}}, "c": [{"d": 0.5}]}
-    assert unpacked(json.loads(json.dumps(packed(entry)))) == entry
+    assert unpack(json.loads(json.dumps(pack(entry)))) == entry
 
 
 def test_no_module_of_the_package_keeps_a_way_to_run_an_answer():

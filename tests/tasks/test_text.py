@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tts.tasks.base import Task, keyed
+from tts.tasks.base import Task, keyed_task
 from tts.tasks.text import TextTask
 from tts.types import Message, Problem
 
@@ -32,8 +32,8 @@ def test_equality_folds_case_and_spaces():
 
 
 def test_what_names_no_classes_of_answers_has_no_keys():
-    assert keyed(TextTask()) is not None
-    assert keyed(object()) is None  # type: ignore[arg-type]
+    assert keyed_task(TextTask()) is not None
+    assert keyed_task(object()) is None  # type: ignore[arg-type]
 
 
 def test_solve_passes_the_problem_on():

@@ -19,7 +19,7 @@ from tts.solver.rollouts import (
     Rollouts,
     SignalAllocator,
     expected_variance,
-    fitted_beta,
+    fit_beta,
     rollouts,
 )
 
@@ -164,7 +164,7 @@ def test_advantages_are_those_of_grpo() -> None:
 
 def test_expected_variance_is_that_of_the_posterior() -> None:
     successes, samples = np.array([0.0, 2, 4, 7]), np.array([4, 4, 4, 8])
-    a, b = fitted_beta(successes, samples)
+    a, b = fit_beta(successes, samples)
     draws = np.random.default_rng(0).beta(a + successes, b + samples - successes, (400_000, 4))
     np.testing.assert_allclose(expected_variance(successes, samples), (draws * (1 - draws)).mean(axis=0), atol=1e-3)
 
@@ -173,9 +173,9 @@ def test_expected_variance_is_that_of_the_posterior() -> None:
 def test_the_prior_is_that_of_the_prompts(a: float, b: float) -> None:
     rng = np.random.default_rng(1)
     samples = np.full(40_000, 4)
-    found = fitted_beta(rng.binomial(samples, rng.beta(a, b, len(samples))).astype(float), samples)
+    found = fit_beta(rng.binomial(samples, rng.beta(a, b, len(samples))).astype(float), samples)
     np.testing.assert_allclose(found, (a, b), rtol=0.12)
-    alike = fitted_beta(rng.binomial(samples, 0.4).astype(float), samples)
+    alike = fit_beta(rng.binomial(samples, 0.4).astype(float), samples)
     assert sum(alike) > 15, "prompts that differ by chance alone"
 
 

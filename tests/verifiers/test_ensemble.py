@@ -16,7 +16,7 @@ from tts.errors import CapabilityError, ConfigError
 from tts.types import Problem
 from tts.verifiers.base import StepScores, Verifier
 from tts.verifiers.confidence import Confidence
-from tts.verifiers.ensemble import Ensemble, weighted
+from tts.verifiers.ensemble import Ensemble, weighted_moments
 from tts.verifiers.heads import Probe, ProcessVerifier
 from tts.verifiers.self_evaluation import SelfEvaluation
 
@@ -67,7 +67,7 @@ def test_disagreement_is_taken_off() -> None:
     assert of(0.4, 0.8, caution=1.0) == pytest.approx(0.4)
     assert of(0.6, 0.6, caution=5.0) == pytest.approx(0.6), "where they agree it costs nothing"
     assert of(0.1, 0.9, caution=3.0) == 0.0
-    mean, spread = weighted(np.array([[0.2], [0.6]]), np.array([3.0, 1.0]))
+    mean, spread = weighted_moments(np.array([[0.2], [0.6]]), np.array([3.0, 1.0]))
     assert mean[0] == pytest.approx(0.3)
     assert spread[0] == pytest.approx(math.sqrt(0.75 * 0.01 + 0.25 * 0.09))
 

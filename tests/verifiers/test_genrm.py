@@ -237,13 +237,13 @@ def test_what_means_nothing_is_refused(make: Callable[[], Any], message: str) ->
 def test_replies_that_leave_no_room_for_a_prompt_are_refused() -> None:
     backend = ToyBackend(ToyLanguage(accuracy=0.6))
     backend.context = 200
-    assert GenRm(votes=1, verdict="words", max_tokens=150).filled(None, backend).prompt_tokens == 50
+    assert GenRm(votes=1, verdict="words", max_tokens=150).fill(None, backend).prompt_tokens == 50
     with pytest.raises(
         ConfigError, match="max_tokens is 200, but must leave room for a prompt in the model's context of 200 tokens"
     ):
-        GenRm(votes=1, verdict="words", max_tokens=200).filled(None, backend)
+        GenRm(votes=1, verdict="words", max_tokens=200).fill(None, backend)
 
 
 def test_a_verdict_of_several_tokens_is_refused_when_a_solver_is_made() -> None:
     with pytest.raises(ConfigError, match="yes is '77', which is 2 tokens to this model"):
-        GenRm(yes="77", no="8", prompt_tokens=20, max_tokens=8).filled(None, pair.shared_engine())
+        GenRm(yes="77", no="8", prompt_tokens=20, max_tokens=8).fill(None, pair.shared_engine())

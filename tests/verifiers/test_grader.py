@@ -223,7 +223,7 @@ def graded(server: ToyServer, grader: Grader, tokens: int = 90000, **found: Any)
 
     async def check(backend: OpenAIBackend) -> None:
         policy = ToyBackend(ToyLanguage(accuracy=0.5))
-        filled = grader.filled(None, backend)
+        filled = grader.fill(None, backend)
         run = make_run(
             "3 + 4 - 2",
             Budget(tokens=tokens),

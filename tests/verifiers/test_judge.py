@@ -153,8 +153,8 @@ def test_a_context_without_room_is_refused_when_a_solver_is_made() -> None:
     backend = ToyBackend()
     backend.context = 100  # type: ignore[misc]
     with pytest.raises(ConfigError, match="max_tokens is 256, but must leave room"):
-        Judge().filled(None, backend)
-    assert Judge(max_tokens=60).filled(None, backend).bound(0, 0) == 40 + 3 * 60
+        Judge().fill(None, backend)
+    assert Judge(max_tokens=60).fill(None, backend).bound(0, 0) == 40 + 3 * 60
 
 
 # In a search ----------------------------------------------------------------------------------------------------------

@@ -140,7 +140,7 @@ def test_a_command_of_ones_own_counts_by_its_exit_code(repo, tmp_path):
 
 def bound(repo: Path, **parameters) -> tuple[tts.Workspace, PatchTests]:
     workspace = tts.Workspace(repo, agent="toy")
-    return workspace, PatchTests(**parameters).filled(None, workspace)
+    return workspace, PatchTests(**parameters).fill(None, workspace)
 
 
 def test_equal_files_are_tested_once_and_a_run_has_a_limit(repo, tmp_path):
@@ -171,7 +171,7 @@ def test_notes_name_tests_unless_they_are_hidden(repo):
             "cannot be applied"
             in verifier.score_patch(workspace, "diff --git a/no b/no\n--- a/no\n+++ b/no\n@@ -1 +1 @@\n-a\n+b\n").note
         )
-        hidden = PatchTests(command="pytest -q", hidden=str(repo / "tests")).filled(None, workspace)
+        hidden = PatchTests(command="pytest -q", hidden=str(repo / "tests")).fill(None, workspace)
         assert hidden.score_patch(workspace, None).note.endswith("tests pass.")
         assert pickle.loads(pickle.dumps(verifier)) == verifier == PatchTests(command="pytest -q")
 

@@ -24,6 +24,7 @@ from tts.allocator.difficulty import Floats, Whole
 from tts.allocator.values import ProblemStates, Values
 from tts.checks import check_int, check_number
 from tts.errors import ConfigError
+from tts.renamed import refuse_old_members
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,6 +50,7 @@ class WaveGrant:
     even: bool = False
 
 
+@refuse_old_members
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocator:
     """Divides the rest of a budget among problems, wave by wave. `next` depends only on its argument.
@@ -166,23 +168,23 @@ class Allocator:
         one for some.
         """
 
-        def lacking_of(wanted: int) -> Whole:
+        def missing_samples(wanted: int) -> Whole:
             return np.where(state.open, np.maximum(0, wanted - state.samples), 0)
 
         paid = bisect.bisect_right(
-            range(1, self.pilots + 1), state.left, key=lambda wanted: state.due(lacking_of(wanted)).sum()
+            range(1, self.pilots + 1), state.left, key=lambda wanted: state.due(missing_samples(wanted)).sum()
         )
         if paid:
-            return lacking_of(paid)
-        lacking = lacking_of(1)
+            return missing_samples(paid)
+        lacking = missing_samples(1)
         # so many must be served now, and the first is even with less than it may need
         hurried = max(1.0, lacking.sum() / state.waves)
         served = (np.cumsum(state.due(lacking)) <= state.left) | (np.cumsum(lacking) <= hurried)
         return np.where(served & (np.cumsum(lacking * state.cost) <= state.left), lacking, 0)
 
-    def adapted(self, state: ProblemStates) -> Allocator:
+    def adapt(self, state: ProblemStates) -> Allocator:
         """Return the allocator whose population has learnt from the problems' first samples."""
-        return dataclasses.replace(self, values=self.values.adapted(state))
+        return dataclasses.replace(self, values=self.values.adapt(state))
 
 
 def _check(state: ProblemStates) -> None:

@@ -53,7 +53,7 @@ from tts.allocator.gauges import READINGS, Estimator, Guess, evidence_of
 from tts.allocator.performance import PerformanceModel
 from tts.allocator.performance_file import PLAIN, answers_alone, draws_plain
 from tts.allocator.values import Checked, Curved, ProblemStates, Values, Voted
-from tts.checks import Amount, Count, Text, above, check_parameters
+from tts.checks import Amount, Count, Text, check_parameters, number_above
 from tts.errors import CapabilityError, ConfigError
 from tts.search.ends import SearchEnded, StopDecision
 from tts.search.needs import Needs, needs_of
@@ -122,9 +122,9 @@ class Auto(Strategy):
     price: Amount | None = None
     model: Text | None = None
     verifier: Text | None = None
-    expected: Annotated[float, above(0, 1)] | None = None
-    certainty: Annotated[float, above(0)] | None = None
-    mean: Annotated[float, above(0)] | None = None
+    expected: Annotated[float, number_above(0, 1)] | None = None
+    certainty: Annotated[float, number_above(0)] | None = None
+    mean: Annotated[float, number_above(0)] | None = None
 
     def __post_init__(self) -> None:
         check_parameters(self)
@@ -194,7 +194,7 @@ class Auto(Strategy):
             alone = answers_alone(parse(self.plans()[step.plan])) and not found.checked
             if alone and any(c.answer is not None for c in search.candidates[chosen]):
                 answer = slice(*chosen.indices(len(search.candidates)))
-            if ended is not None and not self.goes_on(ended):
+            if ended is not None and not self.may_continue(ended):
                 raise ended if ended.stop is not None else _search_end(ended.reason, answer)
 
     async def next_round(self, search: Search, found: Evidence, had: Mapping[int, int]) -> Round:
@@ -251,7 +251,7 @@ class Auto(Strategy):
             size, plans.index(text), f"{text}: at this budget it reaches more than pilots and what follows them"
         )
 
-    def goes_on(self, end: SearchEnded) -> bool:
+    def may_continue(self, end: SearchEnded) -> bool:
         """Return whether another round may follow one that ended so.
 
         None follows where the budget of the problem is used up.
@@ -308,7 +308,7 @@ class Auto(Strategy):
         if not any(amount + samples[unit] <= account.available(unit) for unit, amount in amounts.items()):
             return await strategy.run(search)
         try:
-            with rows.paid_by(account.reserve_part(amounts)):
+            with rows.pay_from(account.reserve_part(amounts)):
                 return await strategy.run(search)
         except SearchEnded as end:
             if not (end.before_choice or end).out_of_budget:

@@ -31,7 +31,7 @@ _IDLE = (
 )
 
 
-def chosen(
+def choose_plan(
     plan: Plan | None,
     model: str,
     task: str,
@@ -45,7 +45,7 @@ def chosen(
         plan: The plan as the caller gave it; None: there was none.
         model: The policy's name.
         task: The task's.
-        verifiers: The verifiers by role, as `shipped.described`.
+        verifiers: The verifiers by role, as `shipped.describe_verifier`.
         others: Names of the models beside the policy, by role.
         asked: The roles of models that verifiers call.
 

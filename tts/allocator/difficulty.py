@@ -24,7 +24,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tts.errors import ConfigError, shown
+from tts.errors import ConfigError, quote
+from tts.renamed import refuse_old_members
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
@@ -41,6 +42,7 @@ _ROUNDS = 200
 _SETTLED = 1e-7
 
 
+@refuse_old_members
 @dataclass(frozen=True, eq=False)
 class Population:
     """The distribution of problems over kinds: the prior for one problem, which is learnt from many.
@@ -80,7 +82,7 @@ class Population:
         return np.maximum(0.0, 1.0 - self.rate - self.lure)
 
     @classmethod
-    def of_rates(cls, share: ArrayLike, lures: ArrayLike | None = None) -> Population:
+    def from_rates(cls, share: ArrayLike, lures: ArrayLike | None = None) -> Population:
         """Return the kinds of the grid, from shares of problems at each success rate and each lure.
 
         The rates are `RATES` and the lures `LURES`. None as `lures` stands for equal shares.
@@ -118,7 +120,7 @@ class Population:
         share = np.diff(special.betainc(mean * strength, (1 - mean) * strength, edges)) * (1 - hopeless - trivial)
         share[0] += hopeless
         share[-1] += trivial
-        return cls.of_rates(share)
+        return cls.from_rates(share)
 
     def with_twins(self) -> Population:
         """Return the population in which no votes tell a kind from its twin.
@@ -145,7 +147,7 @@ class Population:
 
     # Likelihoods ------------------------------------------------------------------------------------------------------
 
-    def checked(self, right: ArrayLike, wrong: ArrayLike) -> Floats:
+    def verdict_likelihood(self, right: ArrayLike, wrong: ArrayLike) -> Floats:
         """Return the log-likelihood [S, Z] of samples that a perfect checker judged.
 
         It is -inf for kinds that cannot give the samples.
@@ -155,7 +157,7 @@ class Population:
         won, lost = _counts("right", right), _counts("wrong", wrong)
         return special.xlogy(won[:, None], self.rate) + special.xlog1py(lost[:, None], -self.rate)
 
-    def voted(self, leader: ArrayLike, second: ArrayLike, samples: ArrayLike) -> Floats:
+    def vote_likelihood(self, leader: ArrayLike, second: ArrayLike, samples: ArrayLike) -> Floats:
         """Return the log-likelihood [S, Z] of votes.
 
         The right answer is unknown, so the likelihood is a sum over the possible ones.
@@ -208,7 +210,7 @@ class Population:
 
     # Learning ---------------------------------------------------------------------------------------------------------
 
-    def fitted(self, log_likelihood: Floats, count: ArrayLike | None = None) -> Population:
+    def fit(self, log_likelihood: Floats, count: ArrayLike | None = None) -> Population:
         """Return the population of maximum posterior for observations.
 
         Its prior is this population, worth ten problems.
@@ -218,7 +220,7 @@ class Population:
             Rubin 1977); it rises in likelihood at each round and its maximum is the only one.
 
         Args:
-            log_likelihood: [S, Z], of `checked` or `voted`.
+            log_likelihood: [S, Z], of `verdict_likelihood` or `vote_likelihood`.
             count: [S], how many problems show each observation; None: one each.
         """
         size = np.ones(len(log_likelihood)) if count is None else np.asarray(count, np.float64)
@@ -260,7 +262,9 @@ def shift(population: Population, leader: ArrayLike, second: ArrayLike, samples:
             if other == 1 or (first == 1 and other == 0 and size > 1):
                 continue  # lone answers are counted once, with `second` 0
             ways = _patterns(first, other, size - first - other)
-            expected[first] += ways * float(np.exp(population.voted([first], [other], [size])[0]) @ population.weight)
+            expected[first] += ways * float(
+                np.exp(population.vote_likelihood([first], [other], [size])[0]) @ population.weight
+            )
     expected[1] = max(0.0, 1.0 - expected[2:].sum())
     found = np.bincount(a, minlength=size + 1).astype(np.float64)
     groups = _merge(expected * len(n), found)
@@ -305,12 +309,12 @@ def _votes(leader: ArrayLike, second: ArrayLike, samples: ArrayLike) -> tuple[Wh
 def _counts(name: str, values: ArrayLike) -> Whole:
     found = np.atleast_1d(np.asarray(values, np.float64))
     if found.ndim != 1 or not np.isfinite(found).all() or (found < 0).any() or (found != np.floor(found)).any():
-        raise ConfigError(f"{name} is {shown(values)}, but must be a list of whole numbers of at least 0")
+        raise ConfigError(f"{name} is {quote(values)}, but must be a list of whole numbers of at least 0")
     return found.astype(np.int64)
 
 
 def _shares(name: str, values: ArrayLike | Sequence[float], length: int) -> Floats:
     found = np.asarray(values, np.float64)
     if found.shape != (length,) or not np.isfinite(found).all() or (found < 0).any() or found.sum() <= 0:
-        raise ConfigError(f"{name} is {shown(values)}, but must be {length} numbers of at least 0, not all 0")
+        raise ConfigError(f"{name} is {quote(values)}, but must be {length} numbers of at least 0, not all 0")
     return found / found.sum()

@@ -30,6 +30,7 @@ from numpy.typing import ArrayLike
 from tts.allocator.difficulty import RATES, Floats, Population
 from tts.allocator.ridge import ridge
 from tts.errors import ConfigError
+from tts.renamed import refuse_old_members
 
 # that `auto` makes: mean log-probability of the samples so far, and the probe of the prompt
 Reading = Literal["logprob", "probe"]
@@ -80,6 +81,7 @@ class Guess:
         return np.broadcast_to(self.strength * known, (len(reading), len(rate)))
 
 
+@refuse_old_members
 @dataclass(frozen=True, slots=True)
 class Gauge:
     """A number that is linear in the angle of the success rate, with normal errors.
@@ -111,7 +113,7 @@ class Gauge:
             )
 
     @classmethod
-    def fitted(cls, reading: ArrayLike, posterior: Floats, *, spread: float = 0.0, samples: float = 1.0) -> Gauge:
+    def fit(cls, reading: ArrayLike, posterior: Floats, *, spread: float = 0.0, samples: float = 1.0) -> Gauge:
         """Return the gauge of maximum likelihood for readings.
 
         It is found by expectation and maximisation over the problems' success rates.
@@ -157,6 +159,7 @@ class Gauge:
         return np.where(np.isfinite(reading)[:, None], -(error**2) / (2 * variance[:, None]), 0.0)
 
 
+@refuse_old_members
 @dataclass(frozen=True, slots=True, eq=False)
 class PromptProbe:
     """A linear reading of the policy's hidden state at the end of the prompt, before any sample.
@@ -174,7 +177,7 @@ class PromptProbe:
     bias: float
 
     @classmethod
-    def fitted(cls, hidden: ArrayLike, posterior: Floats) -> tuple[PromptProbe, Floats]:
+    def fit(cls, hidden: ArrayLike, posterior: Floats) -> tuple[PromptProbe, Floats]:
         """Return the probe by ridge regression, and its reading of each problem when fitted to all others.
 
         The penalty is the one whose predictions of problems left out are best; these predictions, [P], are what a gauge

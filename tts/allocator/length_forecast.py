@@ -25,10 +25,11 @@ import numpy as np
 
 from tts.allocator.difficulty import Floats
 from tts.allocator.ridge import ridge
-from tts.characters import in_whole_characters
+from tts.characters import join_surrogates
 from tts.checks import check_number
-from tts.errors import ConfigError, HintsKeywords, shown
+from tts.errors import ConfigError, HintsKeywords, quote
 from tts.files import read_small
+from tts.renamed import refuse_old_members
 from tts.search.algorithms.embedding import HashedNgrams
 from tts.search.lengths import QUANTILE
 from tts.types import Problem
@@ -39,13 +40,14 @@ _FIELDS = ("weight", "bias", "low", "high", "above")
 _REFIT = "make it again with LengthForecast.fitted"
 
 
+@refuse_old_members
 @dataclass(frozen=True, slots=True, eq=False)
 class LengthForecast(HintsKeywords):
     """Forecasts the length of a problem's solutions in tokens from its prompt.
 
     It is given to a solver as `Solver(expected_tokens=forecast)`.
 
-    Use `fitted` to make one from recorded solutions. It is a linear model of the logarithm of the length.
+    Use `fit` to make one from recorded solutions. It is a linear model of the logarithm of the length.
 
     Args:
         weight: [D], the weights of the prompt's features.
@@ -57,7 +59,7 @@ class LengthForecast(HintsKeywords):
     Example:
         >>> import tts
         >>> prompts = [" + ".join(["3"] * n) for n in range(2, 22)]
-        >>> forecast = tts.LengthForecast.fitted(prompts, [[6 * n, 6 * n + 2] for n in range(2, 22)])
+        >>> forecast = tts.LengthForecast.fit(prompts, [[6 * n, 6 * n + 2] for n in range(2, 22)])
         >>> forecast(tts.Problem("3 + 3 + 3 + 3"))
         26
     """
@@ -69,7 +71,7 @@ class LengthForecast(HintsKeywords):
     above: float
 
     @classmethod
-    def fitted(
+    def fit(
         cls, prompts: Sequence[str], tokens: Sequence[Sequence[int]], *, quantile: float = QUANTILE
     ) -> LengthForecast:
         """Return a forecast fitted to recorded solutions.
@@ -87,7 +89,7 @@ class LengthForecast(HintsKeywords):
             raise ConfigError(f"tokens has {len(tokens)} problems, but prompts has {len(prompts)}")
         for place, of in enumerate(tokens):
             if not len(of) or not all(count >= 1 for count in of):
-                raise ConfigError(f"tokens[{place}] is {shown(of)}, but must be lengths of at least 1, one or more")
+                raise ConfigError(f"tokens[{place}] is {quote(of)}, but must be lengths of at least 1, one or more")
         logs = [np.log(np.asarray(of, np.float64)) for of in tokens]
         weight, bias, says = ridge(features(prompts), np.array([one.mean() for one in logs]), "prompts")
         errors = np.concatenate([one - said for one, said in zip(logs, says, strict=True)])
@@ -143,7 +145,7 @@ def features(prompts: Sequence[str]) -> Floats:
 
     They are logarithms of sizes and of counts of numbers and operators, and hashed n-grams of characters.
     """
-    prompts = [in_whole_characters(text) for text in prompts]
+    prompts = [join_surrogates(text) for text in prompts]
     counts = [
         (
             len(text),

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, ConfigDict, Field, ValidationError, field_v
 from tts.allocator.difficulty import LURES, RATES, Floats, Population
 from tts.allocator.gauges import Gauge, PromptProbe, Reading
 from tts.allocator.performance_file import FORMAT, PLAIN, REFIT, Unit, draws_plain, other_models
-from tts.errors import ConfigError, TTSError, shown
+from tts.errors import ConfigError, TTSError, quote
 from tts.scopes import file_scope
 from tts.search.needs import needs_of
 from tts.search.parts import Plan
@@ -68,7 +68,7 @@ class _Curve(_Part):
     def check(self) -> Self:
         """Refuse sizes that do not rise, and rows that have not one value a size."""
         if self.sizes != sorted(set(self.sizes)):
-            raise ConfigError(f"sizes is {shown(self.sizes)}, but each must be above the size before it")
+            raise ConfigError(f"sizes is {quote(self.sizes)}, but each must be above the size before it")
         for name, table in (("accuracy", self.accuracy), ("error", self.error), ("costs", self.costs or ())):
             for place, row in enumerate(table):
                 if len(row) != len(self.sizes):
@@ -95,7 +95,7 @@ class _Piloted(_Part):
     def check(self) -> Self:
         """Refuse limits that do not rise, and limits without one accuracy each."""
         if self.limits != sorted(set(self.limits)):
-            raise ConfigError(f"limits is {shown(self.limits)}, but each must be above the limit before it")
+            raise ConfigError(f"limits is {quote(self.limits)}, but each must be above the limit before it")
         if len(self.accuracy) != len(self.limits):
             raise ConfigError(
                 f"accuracy has {len(self.accuracy)} values, but must have {len(self.limits)}, one a limit"
@@ -188,7 +188,7 @@ def fields_of(text: str, *, file: str = "", cure: str = REFIT) -> dict[str, Any]
         cause = f"it is no JSON: {fault['ctx']['error']}" if fault["type"] == "json_invalid" else refused.cause
         whose = f"the performance model {file!r}" if file else "the performance model"
         raise ConfigError(f"{whose}: {cause}", hint="; ".join(filter(None, (cure, refused.hint)))) from None
-    grid, share = Population.of_rates(np.ones(len(RATES))), np.array(found.population.share)
+    grid, share = Population.from_rates(np.ones(len(RATES))), np.array(found.population.share)
     curves: dict[str, tuple[Floats | None, ...]] = {
         name: (
             *(np.array(each) for each in (curve.sizes, curve.accuracy, curve.error)),

@@ -67,7 +67,7 @@ def fitting(
 ) -> str | None:
     """Return the name of the model that ships for this policy, task and verifiers.
 
-    Verifiers are named as by `described`. None stands for no such model.
+    Verifiers are named as by `describe_verifier`. None stands for no such model.
 
     Args:
         model: The name of the policy.
@@ -101,7 +101,7 @@ def _policy(path: Path, version: _Version) -> Any:
     return found.get("model") if isinstance(found, dict) else None
 
 
-def described(verifier: Verifier) -> str:
+def describe_verifier(verifier: Verifier) -> str:
     """Return a verifier as the command line writes it.
 
     The text has its name, and the parameters that differ from their defaults.
@@ -109,7 +109,7 @@ def described(verifier: Verifier) -> str:
     An author's own class that has the name of another is named by its place.
     """
     name = verifier.name
-    if name in VERIFIERS.entries and not VERIFIERS.names_it(name, type(verifier)):
+    if name in VERIFIERS.entries and not VERIFIERS.is_name_of(name, type(verifier)):
         name = place_of(type(verifier))
     fields = [f for f in dataclasses.fields(verifier) if f.init] if dataclasses.is_dataclass(verifier) else []
     values = {f.name: getattr(verifier, f.name) for f in fields}

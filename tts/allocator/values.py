@@ -154,7 +154,7 @@ class Values(Protocol):
         """
         ...
 
-    def adapted(self, state: ProblemStates) -> Values:
+    def adapt(self, state: ProblemStates) -> Values:
         """Return values whose population has learnt from these problems' first samples."""
         ...
 
@@ -185,7 +185,7 @@ class Checked:
         return Worth(np.where(state.solved, 0.0, rate), one, one * 0, np.ones(len(one)))
 
     def _rates(self, failures: Whole, evidence: Floats | None) -> Floats:
-        known = self.population.checked(np.zeros_like(failures), failures)
+        known = self.population.verdict_likelihood(np.zeros_like(failures), failures)
         return self.population.mean_rate(self.population.posterior(known if evidence is None else known + evidence))
 
     def chance(self, state: ProblemStates) -> Floats:
@@ -195,12 +195,12 @@ class Checked:
     def price(self, samples: float) -> float:
         """Return the rate after as many failures as bring the samples of all to so many on average."""
         failures = np.arange(_FAILURES)
-        reached = np.exp(self.population.checked(0 * failures, failures)) @ self.population.weight
+        reached = np.exp(self.population.verdict_likelihood(0 * failures, failures)) @ self.population.weight
         return float(np.interp(samples, np.cumsum(reached), self._rates(failures, None)))
 
-    def adapted(self, state: ProblemStates) -> Checked:
+    def adapt(self, state: ProblemStates) -> Checked:
         """Learn from which problems were solved, at their last sample, and which not at all."""
-        population = learnt(self.population, dataclasses.replace(state, checked=True))
+        population = fit_population(self.population, dataclasses.replace(state, checked=True))
         return self if population is self.population else Checked(population)
 
 
@@ -263,9 +263,9 @@ class Voted:
         """Return the price of votes, from their table."""
         return self.table.price(samples)
 
-    def adapted(self, state: ProblemStates) -> Voted:
+    def adapt(self, state: ProblemStates) -> Voted:
         """Learn from the votes of all problems together."""
-        population = learnt(self.population, state)
+        population = fit_population(self.population, state)
         return self if population is self.population else Voted(population, self.most)
 
 
@@ -275,7 +275,7 @@ def _tilt(population: Population, strength: float) -> Population:
     return Population(population.rate, population.lure, weight / weight.sum(), population.problems)
 
 
-def observed(state: ProblemStates) -> Whole:
+def evidence_of(state: ProblemStates) -> Whole:
     """Return the evidence of problems' difficulty.
 
     Its rows are right and wrong samples where a checker judged them, else votes.
@@ -289,17 +289,17 @@ def observed(state: ProblemStates) -> Whole:
 
 
 def likelihood(population: Population, seen: Whole, *, checked: bool) -> Floats:
-    """Return the log-likelihood [S, Z] of what `observed` returned."""
-    return population.checked(*seen) if checked else population.voted(*seen)
+    """Return the log-likelihood [S, Z] of what `evidence_of` returned."""
+    return population.verdict_likelihood(*seen) if checked else population.vote_likelihood(*seen)
 
 
-def learnt(population: Population, state: ProblemStates) -> Population:
+def fit_population(population: Population, state: ProblemStates) -> Population:
     """Return the population that what was observed of problems is most likely from."""
     tried = state.samples > (0 if state.checked else 1)  # one vote agrees with itself
     if not tried.any():
         return population
-    seen, count = np.unique(observed(state)[:, tried], axis=1, return_counts=True)
-    return population.fitted(likelihood(population, seen, checked=state.checked), count)
+    seen, count = np.unique(evidence_of(state)[:, tried], axis=1, return_counts=True)
+    return population.fit(likelihood(population, seen, checked=state.checked), count)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -418,7 +418,7 @@ class Curved:
         """
         known, said, apart = self._over_rates(state, rows), self._chance_of_others(state), self.apart[number]
         sizes, table = self.model.table(self.plans[number])
-        now, over = self._standing(state, said), (said > 0) & (not state.checked)
+        now, over = self._unsolved_chances(state, said), (said > 0) & (not state.checked)
         stands = (np.maximum(now, said) if apart else now)[rows]
         # its answer is there already, and the votes alone may give it a smaller chance
         if not apart and state.had is not None:
@@ -434,9 +434,9 @@ class Curved:
 
     def chance(self, state: ProblemStates) -> Floats:
         """Return the chance that the answer is right as it stands."""
-        return self._standing(state, self._chance_of_others(state))
+        return self._unsolved_chances(state, self._chance_of_others(state))
 
-    def _standing(self, state: ProblemStates, said: Floats) -> Floats:
+    def _unsolved_chances(self, state: ProblemStates, said: Floats) -> Floats:
         known = (Checked(self.population) if state.checked else self.votes).chance(state)
         return known if state.checked else np.where((said > 0) & ~state.solved, said, known)
 
@@ -459,14 +459,14 @@ class Curved:
         """Return the price of votes; other strategies compete at it."""
         return self.votes.price(samples)
 
-    def adapted(self, state: ProblemStates) -> Curved:
+    def adapt(self, state: ProblemStates) -> Curved:
         """Learn from what was observed of all problems together."""
-        population = learnt(self.population, state)
+        population = fit_population(self.population, state)
         return self if population is self.population else dataclasses.replace(self, population=population)
 
     def _over_rates(self, state: ProblemStates, rows: slice | Whole) -> Floats:
         """Return the posterior over the grid of success rates, [rows, G]."""
-        seen, place = np.unique(observed(state)[:, rows], axis=1, return_inverse=True)
+        seen, place = np.unique(evidence_of(state)[:, rows], axis=1, return_inverse=True)
         known = likelihood(self.population, seen, checked=state.checked)
         if state.evidence is None:
             posterior = self.population.posterior(known)[place.ravel()]

@@ -35,8 +35,8 @@ from tts.backends.finite import clean_logprobs, clean_spreads
 from tts.backends.metadata import BackendMetadata, capability_hint
 from tts.backends.prompt_logprobs import PromptLogprobs, Top
 from tts.budget.budget import Rates
-from tts.characters import in_whole_characters
-from tts.errors import CapabilityError, ConfigError, HintsKeywords, shown
+from tts.characters import join_surrogates
+from tts.errors import CapabilityError, ConfigError, HintsKeywords, quote
 from tts.models.registry import ModelRecord
 from tts.randomness import MAIN_WORD
 from tts.registry import ClassName
@@ -223,7 +223,7 @@ def _biases(given: Any) -> tuple[tuple[int, float], ...]:
         pairs = dict(given).items()
     except (TypeError, ValueError):
         raise ConfigError(
-            f"logit_bias is {shown(given)}, but must be biases by token id", hint="for example {50256: -100}"
+            f"logit_bias is {quote(given)}, but must be biases by token id", hint="for example {50256: -100}"
         ) from None
     for token, bias in pairs:
         rule = "a token id, a whole number of at least 0"
@@ -424,7 +424,7 @@ class RowSet:
         """
         if self.samples[index] is not None:
             raise AssertionError(f"row {index} was resolved twice")
-        text, error = in_whole_characters(sample.text), in_whole_characters(sample.error)
+        text, error = join_surrogates(sample.text), join_surrogates(sample.error)
         logprobs, spreads = clean_logprobs(sample.logprobs), clean_spreads(sample.spreads)
         drawn = clean_logprobs(sample.sampling_logprobs)
         numbers = (sample.logprobs, sample.spreads, sample.sampling_logprobs)

@@ -11,7 +11,7 @@ from tts.backends.base import Backend, Reply, Sampling
 from tts.backends.metadata import ValueHeadMetadata, capability_hint, metadata_of
 from tts.backends.prompt_logprobs import PromptLogprobs, check_top
 from tts.backends.text.tokenized_text import TokenizedText
-from tts.errors import CapabilityError, shown
+from tts.errors import CapabilityError, quote
 from tts.types import Prompt
 
 
@@ -51,7 +51,7 @@ def require_sampling(backend: Backend, sampling: Sampling) -> None:
     for name, capability in sampling.needs.items():
         if not getattr(backend.caps, capability):
             raise CapabilityError(
-                f"{name} is {shown(getattr(sampling, name))}, but the backend {backend.name!r} does not take it",
+                f"{name} is {quote(getattr(sampling, name))}, but the backend {backend.name!r} does not take it",
                 hint="leave it out, or use a server that takes it (tts doctor --url)",
             )
 

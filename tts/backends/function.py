@@ -31,10 +31,10 @@ from tts.backends.base import (
 from tts.backends.batching import closed_error
 from tts.backends.metadata import BackendMetadata
 from tts.backends.text.stops import StopScanner, ends_of
-from tts.characters import in_whole_characters
-from tts.errors import ConfigError, EngineError, HintsKeywords, shown
+from tts.characters import join_surrogates
+from tts.errors import ConfigError, EngineError, HintsKeywords, quote
 from tts.thoughts import ThoughtMarks
-from tts.threads import in_thread
+from tts.threads import run_in_thread
 from tts.types import Prompt
 
 # Characters of a text that is read in a thread.
@@ -161,7 +161,7 @@ class FunctionBackend(Backend):
         given: Any = thoughts
         if not isinstance(given, ThoughtMarks | None):
             raise ConfigError(
-                f"thoughts is {shown(given)}, but must be marks",
+                f"thoughts is {quote(given)}, but must be marks",
                 hint="such as tts.thoughts.ThoughtMarks('<think>', '</think>')",
             )
         self._fn = fn
@@ -218,7 +218,7 @@ class FunctionBackend(Backend):
             self._continues = self._continues and not isinstance(said, str)
             answer = _check(said, row.max_tokens)
             read = (self._sample, rows.request, row, answer)
-            sample = await in_thread(*read) if len(answer.text) > _LONG else self._sample(*read[1:])
+            sample = await run_in_thread(*read) if len(answer.text) > _LONG else self._sample(*read[1:])
         except BaseException as failure:  # noqa: BLE001 - a caller's function: even sys.exit() fails only the row
             told = (
                 (failure.kind, failure.cause)
@@ -234,7 +234,7 @@ class FunctionBackend(Backend):
         stop = ends_of(request.stop)
         text = request.handle.text + request.handle.carry
         asked = Ask(request.handle.prompt, text, row.max_tokens, request.sampling.temperature, stop, row.stream >> 1)
-        said = self._fn(asked) if inspect.iscoroutinefunction(self._fn) else await in_thread(self._fn, asked)
+        said = self._fn(asked) if inspect.iscoroutinefunction(self._fn) else await run_in_thread(self._fn, asked)
         if not inspect.isawaitable(said):
             return said
         if inspect.iscoroutine(said) and not rows.waits(index):
@@ -281,7 +281,7 @@ def _check(said: Any, max_tokens: int) -> Answer:
             f"the function returned {type(said).__name__}, but must return text, or an Answer with text",
             kind="BadReply",
         )
-    answer = dataclasses.replace(given, text=in_whole_characters(text))
+    answer = dataclasses.replace(given, text=join_surrogates(text))
     tokens: Any = answer.tokens
     whole = isinstance(tokens, int | np.integer) and not isinstance(tokens, bool)
     if tokens is not None and not (whole and 0 <= tokens <= max_tokens):

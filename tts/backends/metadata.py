@@ -8,7 +8,7 @@ from typing import Protocol
 
 from tts.backends import backends_with
 from tts.budget.budget import Rates
-from tts.errors import ConfigError, shown
+from tts.errors import ConfigError, quote
 from tts.thoughts import ThoughtMarks
 from tts.types import PatchTarget, Prompt, Usage
 
@@ -40,7 +40,7 @@ class Tokenizer(Protocol):
         """Return the tokens of a text, with nothing added."""
         ...
 
-    def written(self, ids: Sequence[int]) -> str:
+    def write(self, ids: Sequence[int]) -> str:
         """Return the text of tokens, with the names of special ones."""
         ...
 
@@ -114,7 +114,7 @@ def metadata_of(backend: object) -> BackendMetadata:
     found = getattr(backend, "metadata", _EMPTY)
     if not isinstance(found, BackendMetadata):
         raise ConfigError(
-            f"metadata of {type(backend).__name__} is {shown(found)}, but must be a BackendMetadata",
+            f"metadata of {type(backend).__name__} is {quote(found)}, but must be a BackendMetadata",
             hint="see tts.backends.metadata",
         )
     return found

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.errors import ConfigError, shown
+from tts.errors import ConfigError, quote
 
 MOST_TOPS = 20  # alternatives of a token that may be asked for
 
@@ -74,7 +74,7 @@ def check_top(top: Any) -> int:
         ConfigError: it is no whole number from 0 to `MOST_TOPS`.
     """
     if type(top) is not int or not 0 <= top <= MOST_TOPS:
-        raise ConfigError(f"top is {shown(top)}, but must be a whole number from 0 to {MOST_TOPS}")
+        raise ConfigError(f"top is {quote(top)}, but must be a whole number from 0 to {MOST_TOPS}")
     return top
 
 

@@ -63,7 +63,7 @@ async def _result_or_failure(call: Awaitable[Any]) -> tuple[Any, BaseException |
         return None, failure
 
 
-async def changed(rowsets: Sequence[RowSet]) -> None:
+async def wait_for_change(rowsets: Sequence[RowSet]) -> None:
     """Wait until a row of any of these is resolved.
 
     Raises:

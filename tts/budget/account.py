@@ -28,9 +28,10 @@ from types import TracebackType
 from typing import NoReturn, Self
 
 from tts.budget.budget import USD_UNIT, Budget, Rates, check_units, format_limits
-from tts.budget.ledger import UNITS, Amounts, Books, Call, Ledger, priced
+from tts.budget.ledger import UNITS, Amounts, Books, Call, Ledger, price_usage
 from tts.display import grid
 from tts.errors import BudgetExceeded, ConfigError, HintsKeywords
+from tts.renamed import refuse_old_members
 from tts.types import Usage
 
 _NUMBERS = itertools.count()  # of accounts, in the order in which they were made
@@ -50,6 +51,7 @@ class Exhausted(Exception):
         self.unit = unit
 
 
+@refuse_old_members
 class Account(HintsKeywords):
     """Limits that are never passed, and what was spent of them.
 
@@ -189,21 +191,21 @@ class Account(HintsKeywords):
 
     def available(self, unit: str) -> int:
         """Return what may still be reserved of a limited unit, in whole units."""
-        return self._payers[unit][-1]._books.left(unit)
+        return self._payers[unit][-1]._books.remainder(unit)
 
     def limit(self, unit: str) -> int:
         """Return the limit of a limited unit, in whole units."""
         return self._payers[unit][-1]._books.limits[unit]
 
-    def paid(self, unit: str) -> int:
+    def spending(self, unit: str) -> int:
         """Return what was spent of a unit from this account and its parts, in whole units."""
         return self._books.spent[unit]
 
-    def reserved(self, unit: str) -> int:
+    def reservation(self, unit: str) -> int:
         """Return what is held of a unit for this account's own calls and parts, in whole units."""
         return self._books.held[unit]
 
-    def unspent(self) -> dict[str, float]:
+    def remainder(self) -> dict[str, float]:
         """Return the unspent part of each limit, in the units of `Budget`.
 
         It includes what is held. The value of `seconds` is at least 0.
@@ -216,7 +218,7 @@ class Account(HintsKeywords):
 
     def all_available(self) -> dict[str, int]:
         """Return what may still be reserved of each limited unit, in whole units."""
-        return {unit: payers[-1]._books.left(unit) for unit, payers in self._payers.items()}
+        return {unit: payers[-1]._books.remainder(unit) for unit, payers in self._payers.items()}
 
     def fair_shares(self) -> dict[str, int]:
         """Return the amounts that one open search may take at once of the limits that several share.
@@ -396,7 +398,7 @@ class Account(HintsKeywords):
     def refund(self) -> None:
         """Give what is neither spent nor held of this part's limits back to its parent."""
         with self._lock:
-            free = {unit: left for unit in self._books.limits if (left := self._books.left(unit)) > 0}
+            free = {unit: left for unit in self._books.limits if (left := self._books.remainder(unit)) > 0}
             for unit, amount in free.items():
                 self._books.widen(unit, -amount)
             if self._parent is not None:
@@ -443,7 +445,7 @@ class Account(HintsKeywords):
 
     def __str__(self) -> str:
         """Return what was spent of each limit, in one line."""
-        limits, left = self.limits, self.unspent()
+        limits, left = self.limits, self.remainder()
         told = ", ".join(f"{limits[unit] - left[unit]:,.12g} of {limits[unit]:,.12g} {unit}" for unit in limits)
         name = f"the account {self.name!r}" if self.name else "an account"
         return f"{name}: {told or 'nothing'} spent{', closed' if self._is_closed else ''}"
@@ -722,7 +724,7 @@ class Account(HintsKeywords):
         owner = self._payers[unit][-1]
         books = owner._books
         freed = sum(one._direct[unit] for one in owner._holders[unit] if self not in one._chain)
-        if not freed or amount > books.left(unit) + freed:
+        if not freed or amount > books.remainder(unit) + freed:
             raise Exhausted(unit)
         loop = asyncio.get_running_loop()
         waiter = _Waiter(self, amount, loop, loop.create_future())
@@ -755,7 +757,7 @@ class Account(HintsKeywords):
         """
         if not self._waiting[unit]:
             return
-        left = self._books.left(unit)
+        left = self._books.remainder(unit)
         for waiter in itertools.islice(self._waiting[unit], _LOOKED_AT):
             if waiter.amount <= left:
                 left -= waiter.amount
@@ -834,7 +836,7 @@ class Lease:
         if self._is_void:
             self._account.settle(self._amounts)
             return
-        usage, spent = priced(self.usage, self._rates, self._priced)
+        usage, spent = price_usage(self.usage, self._rates, self._priced)
         try:
             self._account.settle(self._amounts, spent, Call(self._kind, self._model, self._rows, self._granted, usage))
         except BudgetExceeded:

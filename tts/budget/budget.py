@@ -14,7 +14,8 @@ from decimal import Decimal
 from numbers import Real
 from typing import Any
 
-from tts.errors import ConfigError, HintsKeywords, shown, unknown_name
+from tts.errors import ConfigError, HintsKeywords, quote, unknown_name
+from tts.renamed import refuse_old_members
 
 # that users give as whole numbers
 WHOLE_UNITS = ("tokens", "generated_tokens", "verifier_tokens", "verifier_calls", "samples")
@@ -139,6 +140,7 @@ class Rates:
         }
 
 
+@refuse_old_members
 @dataclass(frozen=True, slots=True)
 class RowCost:
     """An upper bound of what one row costs, as a function of the tokens it may generate.
@@ -167,7 +169,7 @@ class RowCost:
         """Return the bound in one unit for a row of `generated` tokens."""
         return self.generation(unit, generated) + self.reserve(unit, generated)
 
-    def of_each(self, units: Iterable[str], generated: int) -> dict[str, int]:
+    def bounds(self, units: Iterable[str], generated: int) -> dict[str, int]:
         """Return the bound in each of some units for a row of `generated` tokens."""
         return {unit: self.of(unit, generated) for unit in units}
 
@@ -215,7 +217,7 @@ def _whole(unit: str, value: Any) -> int:
     if not finite or number != int(number) or number < 1:
         nearest = max(1, round(number)) if finite else 1
         raise ConfigError(
-            f"budget {unit} is {shown(value)}, but must be a whole number of at least 1",
+            f"budget {unit} is {quote(value)}, but must be a whole number of at least 1",
             hint=f"the nearest valid value is {nearest}",
         )
     return int(number)
@@ -230,7 +232,8 @@ def _amount(unit: str, value: Any) -> float:
     if not valid:
         rule = f"of at least {least:g}" if least else "above 0"
         raise ConfigError(
-            f"budget {unit} is {shown(value)}, but must be a finite number {rule}", hint=f"for example Budget({unit}=1)"
+            f"budget {unit} is {quote(value)}, but must be a finite number {rule}",
+            hint=f"for example Budget({unit}=1)",
         )
     return number
 
@@ -238,7 +241,7 @@ def _amount(unit: str, value: Any) -> float:
 def _number(unit: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, Real | Decimal):  # numpy's truth values are no such numbers
         raise ConfigError(
-            f"budget {unit} is {shown(value)}, but must be a number",
+            f"budget {unit} is {quote(value)}, but must be a number",
             hint="give a number: without quotes, and in YAML with a point and a sign, as 1.0e+6",
         )
     whole: Any = value

@@ -37,7 +37,7 @@ class Books:
         self.spent: dict[str, int] = dict.fromkeys(UNITS, 0)
         self.held: dict[str, int] = dict.fromkeys(UNITS, 0)
 
-    def left(self, unit: str) -> int:
+    def remainder(self, unit: str) -> int:
         """Return what is neither spent nor held of a limited unit."""
         return self.limits[unit] - self.spent[unit] - self.held[unit]
 
@@ -128,7 +128,9 @@ def sum_known(counts: Sequence[int | None]) -> int | None:
     return None if None in counts else sum(count or 0 for count in counts)
 
 
-def priced(usage: Usage, rates: Rates | None, known: Mapping[str, int] | None = None) -> tuple[Usage, dict[str, int]]:
+def price_usage(
+    usage: Usage, rates: Rates | None, known: Mapping[str, int] | None = None
+) -> tuple[Usage, dict[str, int]]:
     """Return a usage with its flops and dollars, and what it spends by unit.
 
     Args:

@@ -73,7 +73,7 @@ def within_boundary(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @contextmanager
-def ended_by_sigterm(end: Callable[[int], BaseException]) -> Generator[None]:
+def raise_at_sigterm(end: Callable[[int], BaseException]) -> Generator[None]:
     """Raise `end(number of the signal)` when the process gets SIGTERM within the block."""
 
     def stop(number: int, _: object) -> None:

@@ -53,14 +53,16 @@ def calibrate(  # noqa: PLR0913 - the options of the command
             raise ConfigError(
                 "--config and --problems belong to a preset, but none is named", hint="tts calibrate MODEL:PRESET …"
             )
-        found = calibrate_study(Study.stored(run, store=store), risk, delta=delta, strategy=strategy, n=n, model=model)
+        found = calibrate_study(
+            Study.from_store(run, store=store), risk, delta=delta, strategy=strategy, n=n, model=model
+        )
     else:
         of_study = {"--run": run, "--strategy": strategy, "--n": n, "--model": model}
         if wrong := [name for name, value in of_study.items() if value is not None]:
             raise ConfigError(
                 f"{wrong[0]} belongs to a study, but the preset {preset!r} is named", hint="leave one out"
             )
-        found = _of_preset(preset, config, problems, risk, delta)
+        found = _calibrate_preset(preset, config, problems, risk, delta)
     found.save(out)
     typer.echo(visible(found.guarantee))
     for link in found.links:
@@ -73,7 +75,7 @@ def calibrate(  # noqa: PLR0913 - the options of the command
     typer.echo(str(out))
 
 
-def _of_preset(name: str, config: Path | None, problems: str | None, risk: float, delta: float) -> Thresholds:
+def _calibrate_preset(name: str, config: Path | None, problems: str | None, risk: float, delta: float) -> Thresholds:
     """Run a preset on problems, and return its thresholds."""
     from tts.errors import ConfigError, missing_extra
     from tts.experiments import datasets

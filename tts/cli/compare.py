@@ -46,6 +46,6 @@ def compare(  # noqa: PLR0913 - the options of the command
             f"--{forms[0]} and --{forms[1]} were asked for at once, but only one can be", hint="leave one out"
         )
     form: Any = forms[0] if forms else "text"
-    found = Study.stored(run, store=store)
+    found = Study.from_store(run, store=store)
     text = found.compare(first, second, form, width=table_width(), columns=columns_of(columns)).rstrip("\n")
     typer.echo(text if forms else visible(text))

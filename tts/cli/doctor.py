@@ -87,14 +87,14 @@ def doctor(
 
 def _add_extra(table: Table, extra: str) -> bool:
     """Add a row a distribution, and return whether all are there."""
-    versions = {distribution: installed(distribution) for distribution in EXTRAS[extra]}
+    versions = {distribution: installed_version(distribution) for distribution in EXTRAS[extra]}
     for i, (distribution, version) in enumerate(versions.items()):
         table.add_row("" if i else extra, distribution, version or "missing")
     table.add_section()
     return None not in versions.values()
 
 
-def installed(distribution: str) -> str | None:
+def installed_version(distribution: str) -> str | None:
     """Return a version, "present" where it has none, or None; nothing is imported."""
     if importlib.util.find_spec(_MODULES.get(distribution, distribution.replace("-", "_"))) is None:
         return None
@@ -106,7 +106,7 @@ def installed(distribution: str) -> str | None:
 
 def limits() -> list[tuple[str, str]]:
     """Return what the engine measures of this machine, or what keeps it from running; named rows."""
-    if installed("torch") is None:
+    if installed_version("torch") is None:
         return []
     try:
         from tts.backends.engine.machine_limits import measure
@@ -127,7 +127,7 @@ def limits() -> list[tuple[str, str]]:
 def device() -> str:
     """Return the device that a model would run on, as far as torch is installed."""
     cores = f"CPU, {os.cpu_count() or 'unknown'} cores"
-    if installed("torch") is None:
+    if installed_version("torch") is None:
         return f"{cores} (without torch nothing more is known)"
     try:
         import torch
@@ -193,7 +193,7 @@ def show_server(model: str, url: str | None, settings: Mapping[str, Any]) -> Non
             hint="give --url, or see `tts models`",
         )
     access = ServerAccess.of(record)
-    capabilities = access.probed()
+    capabilities = access.probe_anew()
     table = facts()
     for name, found in shown_lines(capabilities):
         if name == "strategies":

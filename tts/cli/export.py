@@ -55,7 +55,7 @@ def export(  # noqa: PLR0913 - the options of the command
     """
     from tts.experiments.api import Study
 
-    written = Study.stored(study, store=store).export_training(
+    written = Study.from_store(study, store=store).export_training(
         out,
         form,
         model=model,

@@ -34,16 +34,16 @@ def fit(
     Then --strategy "auto(model='FILE')" uses the model, for other problems than it was fitted to. Strategies may name
     models beside the policy, best_of_n(writer='large').
     """
-    from tts.experiments.analysis.performance_fit import PerformanceData, of_imported, of_what
+    from tts.experiments.analysis.performance_fit import PerformanceData, described_keys, keys_of_import
     from tts.experiments.api import Study
 
-    found = [Study.stored(name, store=store) for name in studies or [None]]
+    found = [Study.from_store(name, store=store) for name in studies or [None]]
     data = PerformanceData.of((result for study in found for result in study.results()), unit=unit)
     imported = found[0].imported
     policy, task, models = (
-        of_imported(imported, data.cell) if imported is not None else of_what(found[0].config, data.cell)
+        keys_of_import(imported, data.cell) if imported is not None else described_keys(found[0].config, data.cell)
     )
-    model = data.fitted(model=policy, task=task, models=models, source=", ".join(study.name for study in found))
+    model = data.fit(model=policy, task=task, models=models, source=", ".join(study.name for study in found))
     model.save(out)
     _print(data, model)
     typer.echo(f"\n{out}")
@@ -53,7 +53,7 @@ def _print(data: PerformanceData, model: PerformanceModel) -> None:
     """Print what was fitted, and how well it predicts."""
     from tts.experiments.analysis.performance_fit import PARTS, PILOTS
     from tts.experiments.output.tables import text_of
-    from tts.experiments.output.words import listed
+    from tts.experiments.output.words import list_facts
 
     rate = model.population.weight @ model.population.rate
     facts = {
@@ -79,5 +79,5 @@ def _print(data: PerformanceData, model: PerformanceModel) -> None:
         "calibration error": [f"{row.error:.1%}" for row in rows],
         "kept": ["yes" if row.strategy in model.curves else "no, plain samples are as good" for row in rows],
     }
-    typer.echo(visible(listed(facts)))
+    typer.echo(visible(list_facts(facts)))
     typer.echo(f"\n{visible(text_of(columns))}")

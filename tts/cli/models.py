@@ -22,7 +22,7 @@ Price = Annotated[
 
 @models.callback(invoke_without_command=True)
 @within_boundary
-def listed(context: typer.Context) -> None:
+def list_models(context: typer.Context) -> None:
     """List the known models.
 
     Local folders and Hub names (organisation/model) work beside them. A model that scores serves another one.
@@ -34,7 +34,7 @@ def listed(context: typer.Context) -> None:
     shown = table("model", "does", "backend", "parameters", "licence", "here", whole="model", numbers=["parameters"])
     for name in registry.names():
         record = registry.get(name)
-        size = "unknown" if record.parameters is None else scaled(record.parameters)
+        size = "unknown" if record.parameters is None else shorten_count(record.parameters)
         size = "none" if record.source == "none" and record.url is None else size
         shown.add_row(
             name,
@@ -103,7 +103,7 @@ def presence(record: ModelRecord) -> str:
     return "present"
 
 
-def scaled(count: int) -> str:
+def shorten_count(count: int) -> str:
     """Return a count in a short form: 134.5 M."""
     for unit, size in (("B", 10**9), ("M", 10**6), ("K", 10**3)):
         if count >= size:

@@ -58,10 +58,10 @@ def plot(  # noqa: PLR0913 - the options of the command
     With a baseline, also print comparisons with it: how much cheaper the others reach the same accuracy, how much
     better they are at the same cost, and where they cross it.
     """
-    from tts.experiments.analysis.comparing import in_words
+    from tts.experiments.analysis.comparing import describe_result
     from tts.experiments.api import Study
 
-    stored = Study.stored(study, store=store)
+    stored = Study.from_store(study, store=store)
     compared = stored.plot(
         out,
         x,
@@ -87,7 +87,8 @@ def plot(  # noqa: PLR0913 - the options of the command
         against = "" if one.base == baseline else f" against {one.base}"
         typer.echo(
             visible(
-                f"{where}{one.label}{against}: {'; '.join(in_words(part, x) for part in parts) or 'not comparable'}"
+                f"{where}{one.label}{against}: "
+                f"{'; '.join(describe_result(part, x) for part in parts) or 'not comparable'}"
             )
         )
     if print_front:

@@ -75,7 +75,7 @@ def replay(  # noqa: PLR0913 - the options of the command
     sizes = _sizes("--tokens", tokens) if tokens else _sizes("--n", n) if n else []
     if out is not None:
         plots.check_path(out)
-    stored = Study.stored(study, store=store)
+    stored = Study.from_store(study, store=store)
     options: dict[str, Any] = {"draws": draws, "by_group": by_group, "shared": total, "prices": _prices(prices)}
     unit = "tokens" if tokens else "samples"
     asked = [
@@ -84,12 +84,12 @@ def replay(  # noqa: PLR0913 - the options of the command
     replayed = [curve for curves in asked for curve in curves]
     curves, points = [one.curve for one in replayed], points_of(replayed)
     form: tables.Form = "csv" if as_csv else "json" if as_json else "text"
-    text = tables.written(points, form, table_width()).rstrip("\n")
+    text = tables.format_rows(points, form, table_width()).rstrip("\n")
     typer.echo(text if as_csv or as_json else visible(text))
     if laws:
         typer.echo("\n" + visible("\n".join(describe_laws(curves))))
     if out is not None:
-        plots.save(plots.draw(curves, x, palette=Palette.beside(stored.store)), out)
+        plots.save(plots.draw(curves, x, palette=Palette.from_project(stored.store)), out)
 
 
 def _orders(order: str, *, first: bool) -> list[bool]:

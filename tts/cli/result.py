@@ -33,7 +33,7 @@ def print_json(solution: Solution, *, explain: bool = False) -> None:
     record = {
         "answer": solution.answer,
         "confidence": _finite_or_none(solution.confidence),
-        "checked": checked(solution),
+        "checked": check_solution(solution),
         "stopped_by": solution.stopped_by,
         "strategy": solution.strategy,
         "model": solution.model,
@@ -131,7 +131,7 @@ def _rows(solution: Solution) -> list[tuple[str, str, str]]:
         _UNKNOWN if math.isnan(solution.confidence) else f"{solution.confidence:.2f} ({solution.confidence_of})"
     )
     rows = [("answer", "none", "yellow") if solution.answer is None else ("answer", solution.answer, "bold green")]
-    if (right := checked(solution)) is not None:
+    if (right := check_solution(solution)) is not None:
         rows.append(
             (
                 "checked",
@@ -174,7 +174,7 @@ def _decimal(amount: float) -> str:
     return f"{amount:,.6f}".rstrip("0").rstrip(".")
 
 
-def checked(solution: Solution) -> bool | None:
+def check_solution(solution: Solution) -> bool | None:
     """Return whether the answer keeps the rules that the problem itself states.
 
     None: there is no answer, or no such rule. Programs are not run. Answers to free text are not checked, since other

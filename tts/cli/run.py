@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from tts.cli.boundary import FAILED, INTERRUPTED, ended_by_sigterm, warn
+from tts.cli.boundary import FAILED, INTERRUPTED, raise_at_sigterm, warn
 from tts.cli.model_options import ExtraBody, KeyFrom, NoProbe, Rpm, Settings, Tpm, settings_of
 from tts.cli.runs import AllowCommands, DryRun, StoreFile, TrustPlaces
 from tts.cli.terminal import messages, table_width
@@ -146,7 +146,7 @@ def carry_out(
     if batches is not None:
         config, folder = config.with_settings({"batch": True}), batches.files or file.with_name("batches")
     # loading problems and models may take a while
-    with ended_by_sigterm(lambda _: KeyboardInterrupt()), show_progress():
+    with raise_at_sigterm(lambda _: KeyboardInterrupt()), show_progress():
         made = PreparedStudy(config, executor, batches=folder)
     with made as prepared:
         if dry_run:
@@ -164,7 +164,7 @@ def carry_out(
                 return KeyboardInterrupt()
 
             def run_cells(*, again: bool = False) -> RunSummary:
-                with ended_by_sigterm(end), show_progress() as report:
+                with raise_at_sigterm(end), show_progress() as report:
                     return run(
                         prepared,
                         opened,
@@ -176,7 +176,7 @@ def carry_out(
 
             ended = run_cells(again=retry_failed)
             if batches is not None and ended.unpaid and not ended.interrupted:
-                with ended_by_sigterm(end):
+                with raise_at_sigterm(end):
                     ended = _answer_batches(cast("BatchExecutor", prepared.executor), batches, run_cells, ended)
             if (left := ended.counts.pending + ended.counts.leased) and ended.interrupted:
                 warn(f"stopped: {left:,} cells are left; what is done is kept, and the same command goes on from here")

@@ -213,7 +213,7 @@ def show(  # noqa: PLR0913 - the options of the command
         )
     if form is not None and export is None:
         raise ConfigError(f"--form {form} was given without --export, which it is for", hint="add --export FILE")
-    found = Study.stored(study, store=store)
+    found = Study.from_store(study, store=store)
     if export is not None:
         typer.echo(
             f"{found.export(export, form):,} {'results' if form is None else 'runs with their samples'} in {export}"
@@ -250,5 +250,5 @@ def report(
     """
     from tts.experiments.api import Study
 
-    Study.stored(study, store=store).report(out, x, baseline=baseline, problems=problem or ())
+    Study.from_store(study, store=store).report(out, x, baseline=baseline, problems=problem or ())
     typer.echo(f"{out}")

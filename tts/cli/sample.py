@@ -66,7 +66,7 @@ def sample(  # noqa: PLR0913 - the options of the command
         raise ConfigError(
             "there is neither a study nor a data set to draw samples of", hint="give STUDY.yaml, or --dataset NAME"
         )
-    config = _of_dataset(given, changes or ()) if study is None else read_study(study, changes or ())
+    config = _dataset_study(given, changes or ()) if study is None else read_study(study, changes or ())
     config = config.with_settings(
         settings_of(model_option, key_from=key_from, no_probe=no_probe, rpm=rpm, tpm=tpm, extra_body=extra_body)
     )
@@ -76,7 +76,7 @@ def sample(  # noqa: PLR0913 - the options of the command
     carry_out(pool, store, dry_run=dry_run, batches=batch_use(batch=batch, files=batch_files, cancel=cancel_batches))
 
 
-def _of_dataset(given: dict[str, Any], changes: list[str] | tuple[()]) -> StudyConfig:
+def _dataset_study(given: dict[str, Any], changes: list[str] | tuple[()]) -> StudyConfig:
     """Return the study of a data set alone."""
     from tts.experiments.study import config
     from tts.experiments.study.file import put

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tts.cli.boundary import ended_by_sigterm
+from tts.cli.boundary import raise_at_sigterm
 from tts.cli.model_options import ModelName
 from tts.cli.runs import TrustPlaces
 
@@ -152,7 +152,7 @@ def serve_model(
     if not wait > 0:
         raise ConfigError(f"wait is {wait:g}, but must be seconds above 0")
     with ExitStack() as held:
-        held.enter_context(ended_by_sigterm(lambda number: SystemExit(128 + number)))
+        held.enter_context(raise_at_sigterm(lambda number: SystemExit(128 + number)))
         file = log or Path(held.enter_context(TemporaryDirectory(prefix="tts-"))) / "log"
         # the server runs elsewhere
         interpreter = str(Path(python).absolute()) if os.sep in python else python or sys.executable

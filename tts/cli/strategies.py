@@ -89,7 +89,7 @@ def list_parts(names: Names, console: Console) -> None:
         shown.add_row(
             name,
             ", ".join(t if len(t) <= _LONGEST else f"{t[: _LONGEST - 1]}…" for t in _parameters(made)),
-            one_visible_line(_doc(made).split("\n\n")[0]) + (f" {_UNMEASURED}" if in_community(made) else ""),
+            one_visible_line(_doc(made).split("\n\n")[0]) + (f" {_UNMEASURED}" if is_in_community(made) else ""),
         )
     console.print(shown)
 
@@ -113,7 +113,7 @@ def _show(name: str, console: Console) -> None:
 def _show_part(kind: str, name: str, made: Any, console: Console) -> None:
     module = inspect.getmodule(made)
     console.print(f"{kind} {name}({', '.join(_parameters(made))})\n")
-    if in_community(made):
+    if is_in_community(made):
         console.print(f"{_UNMEASURED}\n")
     told = whole_docstring(made, find_part) if isinstance(made, type) else _doc(made)
     for text in (told, "" if module is None else inspect.getdoc(module) or ""):
@@ -121,7 +121,7 @@ def _show_part(kind: str, name: str, made: Any, console: Console) -> None:
             console.print(visible(text) + "\n", soft_wrap=True)
 
 
-def in_community(made: Any) -> bool:
+def is_in_community(made: Any) -> bool:
     """Return whether a part is one of those whose gain was not measured."""
     return ".community." in made.__module__
 

@@ -39,6 +39,7 @@ from tts.experiments.study.config import StudyConfig, study_config
 from tts.experiments.study.file import read_study
 from tts.experiments.study.record import Result, StoredStudy
 from tts.experiments.study.stored import check_servers, imported_settings, stored_config
+from tts.renamed import refuse_old_members
 from tts.trace.export.filters import Filters
 from tts.trace.export.forms import FORMS, form_of
 from tts.trace.export.records import SearchRows
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+@refuse_old_members
 @hint_methods
 class Study(Replayable):
     """A scaling study.
@@ -61,7 +63,7 @@ class Study(Replayable):
 
     Attributes:
         store: The file that results are kept in: at first `.tts/store.sqlite` in the working directory, or the one
-            given to `stored`. A store that is given to `run` replaces it.
+            given to `from_store`. A store that is given to `run` replaces it.
 
     Raises:
         ConfigError: a setting is missing, unknown (the hint has the nearest names) or not valid. Methods that read
@@ -109,7 +111,7 @@ class Study(Replayable):
         return cls.__new__(cls)._set(read_study(source, settings=settings))
 
     @classmethod
-    def stored(cls, study: str | None = None, *, store: str | Path | None = None) -> Self:
+    def from_store(cls, study: str | None = None, *, store: str | Path | None = None) -> Self:
         """Return a study of a store, to be read or resumed. The store is opened when results are first needed.
 
         Args:
@@ -275,7 +277,7 @@ class Study(Replayable):
             ConfigError: The form, a column or a strategy is unknown, or columns of CSV or JSON are chosen, which have
                 all.
         """
-        return tables.written(tables.with_labels(self.rows(), labels or {}), form, width, columns)
+        return tables.format_rows(tables.with_labels(self.rows(), labels or {}), form, width, columns)
 
     def to_pandas(self) -> Any:
         """Return the final table as a `pandas.DataFrame`, with the columns of `table("csv")`; see `rows`.
@@ -313,7 +315,7 @@ class Study(Replayable):
         columns: Sequence[str] = (),
     ) -> str:
         """Return `pairs` as a table, in a form of `table`."""
-        return tables.written(self.pairs(first, second), form, width, columns)
+        return tables.format_rows(self.pairs(first, second), form, width, columns)
 
     def curves(self, *, by_group: bool = False) -> list[Curve]:
         """Return accuracy against cost, a curve for each strategy, in order of first appearance.
@@ -332,7 +334,7 @@ class Study(Replayable):
 
     def points(self, replayed: Sequence[ReplayedCurve] = (), *, form: tables.Form = "text") -> str:
         """Return the points of all curves as a table: the study's own, then replayed ones."""
-        return tables.written(points_of([*self.curves(), *replayed]), form)
+        return tables.format_rows(points_of([*self.curves(), *replayed]), form)
 
     def front(self, x: str = "tokens", *, form: tables.Form = "text", width: int = tables.WIDTH) -> str:
         """Return the Pareto front as a table, cheapest point first.
@@ -350,7 +352,7 @@ class Study(Replayable):
         Warns:
             PartialResults: Cells have no result yet.
         """
-        return tables.written(front_points(self.curves(), x), form, width)
+        return tables.format_rows(front_points(self.curves(), x), form, width)
 
     def plot(  # noqa: PLR0913 - the options of a figure
         self,
@@ -414,7 +416,7 @@ class Study(Replayable):
             if gains and len({one.group for one in compared}) == 1
             else None
         )
-        palette = Palette.beside(self.store)
+        palette = Palette.from_project(self.store)
         figure = plots.draw(
             curves,
             x,
@@ -619,7 +621,7 @@ class Study(Replayable):
         """Return the stored study that this object ran, else the newest with the same configuration."""
         for one in reversed(studies):
             if one.id == self._id or (
-                self._id is None and one.runs[-1].snapshot.get("configuration") == self.config.resolved()
+                self._id is None and one.runs[-1].snapshot.get("configuration") == self.config.plain_settings()
             ):
                 return one
         raise self._no_results()

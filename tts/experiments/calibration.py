@@ -55,9 +55,9 @@ def calibrate_study(
     """
     check_int("n", n, 1)
     if n is None:
-        names, cell, outcomes = _of_results(study.results(), strategy, model)
+        names, cell, outcomes = _result_outcomes(study.results(), strategy, model)
     else:
-        names, cell, outcomes = _of_pools(
+        names, cell, outcomes = _pool_outcomes(
             study.results(), parse(strategy or "best_of_n | majority", file_scope()), n, model
         )
     link = ProblemOutcomes(
@@ -69,14 +69,18 @@ def calibrate_study(
 Outcomes = list[tuple[float, bool]]  # confidence, and whether the answer is right
 
 
-def _of_results(results: Iterable[Result], strategy: str | None, model: str | None) -> tuple[list[str], Cell, Outcomes]:
+def _result_outcomes(
+    results: Iterable[Result], strategy: str | None, model: str | None
+) -> tuple[list[str], Cell, Outcomes]:
     known = [result for result in results if result.right is not None and result.error is None]
     first = _first(known, [result.cell for result in known], strategy, model)
     outcomes = [(result.confidence if result.answer is not None else math.nan, bool(result.right)) for result in first]
     return [_name(result.cell) for result in first], first[0].cell, outcomes
 
 
-def _of_pools(results: Iterable[Result], plan: Plan, n: int, model: str | None) -> tuple[list[str], Cell, Outcomes]:
+def _pool_outcomes(
+    results: Iterable[Result], plan: Plan, n: int, model: str | None
+) -> tuple[list[str], Cell, Outcomes]:
     if not isinstance(plan.strategy, BestOfN) or plan.stopping is not None or plan.strategy.n is not None:
         raise ConfigError(
             f"strategy is {str(plan)!r}, but samples of a pool are chosen from by best_of_n, without its n and "
@@ -159,4 +163,4 @@ def _use(config: StudyConfig, cell: Cell) -> CalibratedUse:
         allow_oracle=config.allow_oracle,
         expected_tokens=spec.expected_tokens,
     ) as solver:
-        return solver.prepared(problem, dict(cell.budget), strategy=plan).use
+        return solver.prepare(problem, dict(cell.budget), strategy=plan).use

@@ -291,7 +291,7 @@ def locate(record: ModelRecord) -> Path | None:
     if record.source == "folder":
         return Path(record.location)
     if record.source == "shipped":
-        _verify_shipped(record)
+        _verify_files(record)
         return SHIPPED / record.location
     if record.source != "package":
         return None
@@ -318,7 +318,7 @@ def head_path(record: ModelRecord, file: str) -> Path:
     return (SHIPPED if record.source == "shipped" else Path(record.location)) / file
 
 
-def _verify_shipped(record: ModelRecord) -> None:
+def _verify_files(record: ModelRecord) -> None:
     """Compare every shipped file with its checksum.
 
     Raises:

@@ -12,7 +12,7 @@ from decimal import Decimal, InvalidOperation
 from functools import cache
 from typing import Any, get_type_hints
 
-from tts.errors import ConfigError, shown
+from tts.errors import ConfigError, quote
 from tts.models.record import ModelRecord
 
 PRICES = ("usd_in", "usd_reused", "usd_out", "usd_cache_write")
@@ -87,7 +87,7 @@ def _convert(hint: Any, what: str, name: str, value: Any) -> Any:
         found = TypeAdapter(hint).validate_python(value)
     except ValidationError as failure:
         rule = re.sub("^(Input|Value) should", "must", failure.errors(include_url=False)[0]["msg"])
-        raise ConfigError(f"{what} is {shown(value)}, but {rule[:1].lower()}{rule[1:]}") from None
+        raise ConfigError(f"{what} is {quote(value)}, but {rule[:1].lower()}{rule[1:]}") from None
     if name in _POSITIVE and isinstance(found, int) and found < 1:
         raise ConfigError(f"{what} is {found}, but must be at least 1")
     return found
@@ -102,15 +102,15 @@ def _price(what: str, value: Any) -> Decimal:
     """Return dollars per million tokens."""
     example = "write for how many tokens, such as 0.15/M for 0.15 dollars per million tokens, or 0.00015/K"
     if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
-        raise ConfigError(f"{what} is {shown(value)}, but must be a price", hint=example)
+        raise ConfigError(f"{what} is {quote(value)}, but must be a price", hint=example)
     found = _PRICE.fullmatch(str(value))
     try:
         if found is not None:
             return Decimal(found["number"]) * _PER_MILLION[found["unit"].lower()]
         Decimal(str(value))
     except InvalidOperation:
-        raise ConfigError(f"{what} is {shown(value)}, but must be a price", hint=example) from None
-    raise ConfigError(f"{what} is {shown(value)}, a price without a unit", hint=example)
+        raise ConfigError(f"{what} is {quote(value)}, but must be a price", hint=example) from None
+    raise ConfigError(f"{what} is {quote(value)}, a price without a unit", hint=example)
 
 
 def _count(what: str, value: str) -> int:

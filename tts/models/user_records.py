@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from tts.errors import ConfigError, shown
+from tts.errors import ConfigError, quote
 from tts.models.user_files import config_file, write_whole
 
 FILE = "models.json"
@@ -39,10 +39,10 @@ def read_records() -> dict[str, dict[str, Any]]:
     except (ValueError, RecursionError) as failure:
         raise _damage_error(path, f"it is no JSON: {' '.join(str(failure).split())}") from None
     if not isinstance(told, dict):
-        raise _damage_error(path, f"it holds {shown(told)} where settings by model must be")
+        raise _damage_error(path, f"it holds {quote(told)} where settings by model must be")
     for name, settings in cast("dict[str, Any]", told).items():
         if not isinstance(settings, dict):
-            raise _damage_error(path, f"it holds {shown(settings)} where the settings of {name!r} must be")
+            raise _damage_error(path, f"it holds {quote(settings)} where the settings of {name!r} must be")
     return cast("dict[str, dict[str, Any]]", told)
 
 

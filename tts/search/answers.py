@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from tts.characters import in_whole_characters
-from tts.errors import TTSError, shown
-from tts.tasks.base import Task, keyed
-from tts.threads import call_or_postpone, in_thread
+from tts.characters import join_surrogates
+from tts.errors import TTSError, quote
+from tts.tasks.base import Task, keyed_task
+from tts.threads import call_or_postpone, run_in_thread
 from tts.types import Candidate, Trajectory
 
 T = TypeVar("T")
@@ -43,7 +43,7 @@ class Answers:
     def __init__(self, task: Task, seconds_left: Callable[[], float | None] | None = None) -> None:
         self.timed_out = False
         self._task = task
-        self._keyed = keyed(task)
+        self._keyed = keyed_task(task)
         self._seconds_left = seconds_left
         self._read_late = 0
         self._first: list[str] = []  # the first answer of each class
@@ -67,9 +67,9 @@ class Answers:
             answer: Any = await self._extract(t.response)
             if not isinstance(answer, str | None):
                 raise TTSError(
-                    f"the task {self._task.name!r} extracted {shown(answer)}, but extract must return a text or None"
+                    f"the task {self._task.name!r} extracted {quote(answer)}, but extract must return a text or None"
                 )
-            answer = None if answer is None else in_whole_characters(answer)
+            answer = None if answer is None else join_surrogates(answer)
             known = None if answer is None else self._by_answer.get(answer)
             if answer is not None and known is None:
                 known = await self._class_of(answer)
@@ -87,13 +87,13 @@ class Answers:
             if self._read_late > _READ_LATE:
                 raise TimeoutError
             if len(text) > _SHORT:
-                return await self._in_time(self._task.extract, text)
-            return await call_or_postpone(self._task.extract, text, wait=self._in_time)
+                return await self._call_in_time(self._task.extract, text)
+            return await call_or_postpone(self._task.extract, text, wait=self._call_in_time)
         except TimeoutError:
             self.timed_out = True
             return None
 
-    async def _in_time(self, fn: Callable[..., T], *args: Any) -> T:
+    async def _call_in_time(self, fn: Callable[..., T], *args: Any) -> T:
         """Call a function in a thread.
 
         Raises:
@@ -102,7 +102,7 @@ class Answers:
         left = None if self._seconds_left is None else self._seconds_left()
         if left is not None and left <= 0:
             raise TimeoutError
-        return await asyncio.wait_for(in_thread(fn, *args), left)
+        return await asyncio.wait_for(run_in_thread(fn, *args), left)
 
     async def _class_of(self, answer: str) -> int:
         if (known := self._by_answer.get(answer)) is None:
@@ -118,7 +118,7 @@ class Answers:
         assert self._keyed is not None, "asked before"
         key = self._keyed.known_key(answer) if len(answer) <= _SHORT else None
         if key is None:
-            key = await self._in_time(self._keyed.key, answer)
+            key = await self._call_in_time(self._keyed.key, answer)
         if key not in self._by_form:
             self._by_form[key] = self._new_class(answer)
         return self._by_form[key]
@@ -129,7 +129,9 @@ class Answers:
         It is that of an answer with the same canonical form, else the first whose answer is equivalent, else a new one.
         """
         form = (
-            self._task.canonical(answer) if len(answer) <= _SHORT else await self._in_time(self._task.canonical, answer)
+            self._task.canonical(answer)
+            if len(answer) <= _SHORT
+            else await self._call_in_time(self._task.canonical, answer)
         )
         if (known := self._by_form.get(form)) is None:
             known = await self._class_like(answer)
@@ -149,7 +151,7 @@ class Answers:
                     raise TimeoutError
             same = self._task.decide(first, answer)
             if same is None:
-                same = await self._in_time(self._task.equivalent, first, answer)
+                same = await self._call_in_time(self._task.equivalent, first, answer)
             if same:
                 return index
         return None

@@ -48,7 +48,7 @@ class Costs:
         self._read: set[tuple[str, int]] = set()  # (role, root) whose prompt a verifier's own model has read
 
     @contextmanager
-    def paid_by(self, part: Account) -> Generator[Account]:
+    def pay_from(self, part: Account) -> Generator[Account]:
         """Let a part of the account pay, for the block; then it is closed."""
         before, self.account = self.account, part
         try:
@@ -95,7 +95,7 @@ class Costs:
         most = self._pairs[role] * comparison.pair_bound
         return lambda prefix, new: most  # noqa: ARG005 - a comparison reads what its prompt has room for
 
-    def before_prompts(self, cost: RowCost, prompts: Mapping[int, int]) -> RowCost:
+    def add_prompt_reading(self, cost: RowCost, prompts: Mapping[int, int]) -> RowCost:
         """Return the bound of a row that may have to pay verifiers' reading of its prompt.
 
         Verifiers' own models read the prompt. The tokens of prompts are given by root.
@@ -133,7 +133,7 @@ class Costs:
         """Whether a verifier's own model reads prompts."""
         return role in self._prompt_bounds
 
-    def prompts_were_read(self, role: str, roots: Iterable[int], tokens: int) -> None:
+    def note_prompts_read(self, role: str, roots: Iterable[int], tokens: int) -> None:
         """Note the prompts that a verifier's own model has read.
 
         It reads each prompt once, with the first text after it.

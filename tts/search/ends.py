@@ -9,7 +9,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, Literal
 
 from tts.checks import check_int, check_number, check_text
-from tts.errors import ConfigError, shown
+from tts.errors import ConfigError, quote
 from tts.renamed import refuse_old_names
 
 
@@ -111,7 +111,7 @@ class Stops:
         given: Any = self.texts
         if not isinstance(given, tuple) or not given:
             raise ConfigError(
-                f"Stops is {shown(given)}, but must be a tuple of texts", hint="for example Stops(('\\n```\\n',))"
+                f"Stops is {quote(given)}, but must be a tuple of texts", hint="for example Stops(('\\n```\\n',))"
             )
         for text in given:
             check_text("a text of Stops", text)
@@ -241,8 +241,8 @@ class SearchEnded(Exception):
         stop: The decision of the stop rule, if a stop rule ended the search.
 
     Attributes:
-        before_choice: The end without the choice of candidates that a strategy made (`chosen_from`); None: no strategy
-            made one.
+        before_choice: The end without the candidates that a strategy chose (`restrict_candidates`); None: no strategy
+            chose any.
     """
 
     def __init__(self, reason: str, stop: StopDecision | None = None) -> None:
@@ -251,7 +251,7 @@ class SearchEnded(Exception):
         self.stop = stop
         self.before_choice: SearchEnded | None = None
 
-    def chosen_from(self, used: slice) -> SearchEnded:
+    def restrict_candidates(self, used: slice) -> SearchEnded:
         """Return this end, after which the selection may use only these candidates.
 
         The end by a stop rule stays as it is.

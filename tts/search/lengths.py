@@ -101,7 +101,7 @@ class Lengths:
         """Tokens of the longest path; 0 without any."""
         return max(self._ended[-1] if self._ended else 0, self._open[-1] if self._open else 0)
 
-    def expected(self, written: int = 0) -> int:
+    def expected_length(self, written: int = 0) -> int:
         """Return the tokens within which an open path ends with probability `QUANTILE`.
 
         The path has `written` tokens already.

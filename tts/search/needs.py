@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tts.backends.base import CAPABILITIES, Caps
 from tts.checks import check_known
-from tts.errors import ConfigError, shown
+from tts.errors import ConfigError, quote
 
 if TYPE_CHECKING:
     from tts.search.algorithms.embedding import Embedder
@@ -112,14 +112,14 @@ def needs_of(part: Any) -> Needs:
     if isinstance(given, Needs):
         return given
     if isinstance(given, tuple | list):
-        return stated(part, tuple(given))
+        return needs_of_attributes(part, tuple(given))
     raise ConfigError(
-        f"the needs of {type(part).__name__} are {shown(given)}, but must be tts.Needs",
+        f"the needs of {type(part).__name__} are {quote(given)}, but must be tts.Needs",
         hint="for example def needs(self): return tts.Needs(capabilities=('steps',))",
     )
 
 
-def stated(part: object, capabilities: tuple[str, ...] = ()) -> Needs:
+def needs_of_attributes(part: object, capabilities: tuple[str, ...] = ()) -> Needs:
     """Return the needs that the attributes of a part state.
 
     They are its parameter `verifier`, and those by which classes of 0.2 declare their needs.

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from tts.backends.base import Sampling
 from tts.checks import Rule, check_number, choice
-from tts.errors import ConfigError, shown
+from tts.errors import ConfigError, quote
 from tts.search.algorithms.aggregation import check_aggregate
 
 
@@ -33,10 +33,11 @@ def check_roles(name: str, given: Any, *, once: bool = False) -> tuple[str, ...]
     """
     if not isinstance(given, list | tuple) or not given or not all(isinstance(role, str) and role for role in given):
         raise ConfigError(
-            f"{name} is {shown(given)}, but must be a list of roles of models", hint="for example ['policy', 'second']"
+            f"{name} is {quote(given)}, but must be a list of roles of models",
+            hint="for example ['policy', 'second']",
         )
     if once and len(set(given)) < len(given):
-        raise ConfigError(f"{name} is {shown(given)}, but must name each role once")
+        raise ConfigError(f"{name} is {quote(given)}, but must name each role once")
     return tuple(given)
 
 

@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 from tts.checks import check_complete, check_parameters, check_part
-from tts.errors import ConfigError, HintsKeywords, shown
-from tts.registry import ClassName, Registry, made_of, remember, state_of, text_of
-from tts.search.needs import Needs, stated
+from tts.errors import ConfigError, HintsKeywords, quote
+from tts.registry import ClassName, Registry, make_default, remember, state_of, text_of
+from tts.search.needs import Needs, needs_of_attributes
 from tts.types import Candidate
 
 if TYPE_CHECKING:
@@ -234,7 +234,7 @@ class Strategy(Named, HintsKeywords, ABC):
         By default that is the verifier that its parameter `verifier` names. The rest is refused when it is first asked
         for.
         """
-        return stated(self)
+        return needs_of_attributes(self)
 
     def size(self, units: int | None) -> Self:
         """Return the strategy with parameters left None filled in from what the budget pays.
@@ -302,7 +302,7 @@ def as_strategy(
     """
     if not inspect.iscoroutinefunction(function):
         raise ConfigError(
-            f"function is {shown(function)}, but must be an async function of a search", hint="write async def"
+            f"function is {quote(function)}, but must be an async function of a search", hint="write async def"
         )
     made = StrategyOfFunction(function, Needs() if needs is None else needs)
     remember(made, f"{function.__module__}:{function.__qualname__}", {})
@@ -334,7 +334,7 @@ class StopRule(Named, HintsKeywords, ABC):
 
         By default it is that of the parameters `verifier` and `aggregate`.
         """
-        return Needs() if getattr(self, "aggregate", None) is None else stated(self)
+        return Needs() if getattr(self, "aggregate", None) is None else needs_of_attributes(self)
 
     @abstractmethod
     def should_stop(self, candidates: Sequence[Candidate]) -> StopDecision | None:
@@ -369,7 +369,7 @@ class Selection(Named, HintsKeywords, ABC):
         By default that is the verifier that its parameter `verifier` names. The rest is refused when it is first asked
         for.
         """
-        return stated(self)
+        return needs_of_attributes(self)
 
     def may_score(self, candidate: Candidate, agreeing: int) -> bool:
         """Return whether the selection's verifiers may ever score a candidate.
@@ -473,7 +473,7 @@ class Plan:
 
 
 def _name(part: Any, name: str) -> str:
-    return f"{name!r} (a {type(part).__name__})" if name else shown(part)
+    return f"{name!r} (a {type(part).__name__})" if name else quote(part)
 
 
 def _refuse_attempt(part: Any, base: type, verb: str) -> None:
@@ -492,7 +492,7 @@ def _make_part(part: Any) -> Any:
         return part
     check_complete(part)
     try:
-        return made_of(part)
+        return make_default(part)
     except TypeError as failure:
         raise ConfigError(
             f"{part.__name__} cannot be made without parameters: {failure}", hint="give an object, not its class"

@@ -50,15 +50,15 @@ def parse(text: str, scope: Scope = EVERYTHING) -> Plan:
         name = call.name
         table = _PLACES if ":" in name else _table_of(name, scope)
         if table is STRATEGIES:
-            raise call.malformed(f"{name!r} is a strategy, but only the first part may be one")
+            raise call.syntax_error(f"{name!r} is a strategy, but only the first part may be one")
         if table is None:
             known = [*scope.names(STOP_RULES), *scope.names(SELECTIONS)]
-            raise call.placed(unknown_name("stop rule or selection", name, known))
+            raise call.add_position(unknown_name("stop rule or selection", name, known))
         made = call.make(table, scope)
         try:
             plan = plan.with_part(made, name)
         except ConfigError as failure:
-            raise call.placed(failure) from None
+            raise call.add_position(failure) from None
     return plan
 
 

@@ -27,7 +27,7 @@ from tts.backends.text.tokenized_text import TokenizedText
 from tts.blame import Blame
 from tts.budget.ledger import Amounts, sum_known
 from tts.checks import check_int
-from tts.errors import CapabilityError, ConfigError, EngineError, PromptTooLong, shown
+from tts.errors import CapabilityError, ConfigError, EngineError, PromptTooLong, quote
 from tts.search.costs import Costs
 from tts.search.tree import Tree
 from tts.types import Prompt, Trajectory, Usage
@@ -147,7 +147,7 @@ class Prompts:
             finally:
                 lease.spend(input_usage(replies, samples=samples, seconds=self._clock() - started, verifier=verifier))
 
-    def recomputed(self, ts: Sequence[Trajectory], model: str) -> int:
+    def recomputation(self, ts: Sequence[Trajectory], model: str) -> int:
         """Return the most tokens of its path that a row after one of `ts` computes again.
 
         It is 0 where forks are native.
@@ -183,7 +183,7 @@ class Prompts:
                 paid = None if t.model == model else charge
                 behind = self._nearest(t, model) if t.model != model and charge is None else None
                 if behind is not None:
-                    self._abroad[t.node, model] = await self._read_on(*behind, t, model)
+                    self._abroad[t.node, model] = await self._append_text(*behind, t, model)
                 else:
                     self._abroad[t.node, model] = (
                         await self.read(model, self._tree.asked[t.root.node], t.full_text, paid)
@@ -212,7 +212,7 @@ class Prompts:
                 return (node, handle) if len(node.full_text) < len(t.full_text) else None
         return None
 
-    async def _read_on(self, above: Trajectory, handle: Any, t: Trajectory, model: str) -> Any:
+    async def _append_text(self, above: Trajectory, handle: Any, t: Trajectory, model: str) -> Any:
         """Return the handle of a path on a model that has read it up to a place above: the text after that is appended.
 
         Raises:
@@ -232,9 +232,9 @@ class Prompts:
         Raises:
             Exhausted: the budget cannot pay reading it.
         """
-        return await self.read(model, self._tree.asked[t.root.node], self.spelled(t, model))
+        return await self.read(model, self._tree.asked[t.root.node], self.spell(t, model))
 
-    def spelled(self, t: Trajectory, model: str) -> str:
+    def spell(self, t: Trajectory, model: str) -> str:
         """Return the text of a path, with its tokens where a model wrote them and they spell it.
 
         Ends of sequence are left out.
@@ -254,7 +254,7 @@ class Prompts:
         spelled.ids = tuple(ids)
         return spelled
 
-    async def reopened(self, ts: Sequence[Trajectory], model: str) -> list[int | None]:
+    async def reopen(self, ts: Sequence[Trajectory], model: str) -> list[int | None]:
         """Read the paths anew that an end of sequence ended.
 
         Returned is how many tokens each has more than its nodes, None for others.
@@ -264,7 +264,7 @@ class Prompts:
         """
         more: list[int | None] = []
         for t in ts:
-            if t.status == "finished" and (t.node, model) not in self._again and not self._goes_on(t, model):
+            if t.status == "finished" and (t.node, model) not in self._again and not self._is_open(t, model):
                 opened = await self.read_again(t, model)
                 stale = self._abroad.pop((t.node, model), None)
                 self._abroad[t.node, model] = opened.handle
@@ -274,9 +274,9 @@ class Prompts:
             more.append(self._again.get((t.node, model)))
         return more
 
-    def _goes_on(self, t: Trajectory, model: str) -> bool:
+    def _is_open(self, t: Trajectory, model: str) -> bool:
         """Whether the state that is held of a path has no end of sequence: a predicate of the task ended it."""
-        spelled = self.spelled(t, model)
+        spelled = self.spell(t, model)
         return t.model == model and t.node in self._tree.held and len(getattr(spelled, "ids", ())) == t.num_tokens
 
     def release(self, ts: Iterable[Trajectory]) -> None:
@@ -373,7 +373,7 @@ def _one_each(replies: Any, count: int, backend: Backend, call: str) -> list[Rep
         or not all(isinstance(one, Reply) for one in replies)
     ):
         rule = f"a list with a Reply for each of {count}"
-        raise EngineError(f"the backend {backend.name!r} returned {shown(replies)} from {call}, but must return {rule}")
+        raise EngineError(f"the backend {backend.name!r} returned {quote(replies)} from {call}, but must return {rule}")
     return list(replies)
 
 
@@ -453,7 +453,7 @@ def _place_before(t: Trajectory, text: str, size: int, metadata: BackendMetadata
     head = t.text[: max(0, t.text.rfind(text))] if text else ""
     if not head or size < 2:
         raise ConfigError(
-            f"at is {shown(text)}, but node {t.node} has no such text after its first token",
+            f"at is {quote(text)}, but node {t.node} has no such text after its first token",
             hint="give a text of the node",
         )
     if metadata.text_of is None or len(t.token_ids) != size:
@@ -465,7 +465,7 @@ def _place_before(t: Trajectory, text: str, size: int, metadata: BackendMetadata
     return Fork(max(1, count), head, aligned)
 
 
-async def forked(t: Trajectory, fork: Fork, tree: Tree, prompts: Prompts) -> Trajectory:
+async def fork_path(t: Trajectory, fork: Fork, tree: Tree, prompts: Prompts) -> Trajectory:
     """Return the path up to a place inside of a node: a node of its own, whose state is read anew.
 
     Raises:

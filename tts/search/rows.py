@@ -29,12 +29,12 @@ from tts.backends.base import (
     sampling_with,
 )
 from tts.backends.metadata import metadata_of
-from tts.backends.reads import cancelled_and_done, changed
+from tts.backends.reads import cancelled_and_done, wait_for_change
 from tts.blame import Blame
 from tts.budget.account import Account, Exhausted, Lease
 from tts.budget.budget import RowCost
 from tts.budget.ledger import Amounts, Call, sum_known
-from tts.errors import EngineError, shown
+from tts.errors import EngineError, quote
 from tts.randomness import MAIN_WORD, SCRATCH_WORD, child_stream
 from tts.search.costs import Costs
 from tts.search.ends import END, STEP, SearchEnded, Share, Stops, Thought, Tokens, Until
@@ -158,7 +158,7 @@ class RowCall:
                     self._places.insert(self._received, self._places.pop(place))
                     return self._rows[self._received]
             with self._blame:
-                await changed(self._rowsets)
+                await wait_for_change(self._rowsets)
         return self._rows[self._received]
 
     async def receive(self) -> Sample:
@@ -334,9 +334,9 @@ class RowRunner:
         """Return the capabilities of a role's model."""
         return self._backends[model].caps
 
-    def paid_by(self, part: Account) -> AbstractContextManager[Account]:
+    def pay_from(self, part: Account) -> AbstractContextManager[Account]:
         """Let a part of the account pay for everything, for the block; then it is closed."""
-        return self._costs.paid_by(part)
+        return self._costs.pay_from(part)
 
     def draft(self) -> Draft:
         """Return the text of the leading row under way, and the tokens of the calls under way.
@@ -382,7 +382,7 @@ class RowRunner:
         try:
             async with self._lease(queue, wave) as lease:
                 self._put_back(queue, wave.rest, wave)  # once the wave's own part is reserved
-                call = await self._begin(queue, wave, lease)
+                call = await self._begin_rows(queue, wave, lease)
                 self._calls.append(call)
                 try:
                     call.send()
@@ -437,7 +437,7 @@ class RowRunner:
             wave.reserve, kind=kind, model=queue.model, rows=len(wave.rows), granted=granted, rates=rates
         )
 
-    async def _begin(self, queue: RowQueue, wave: PlannedWave, lease: Lease) -> RowCall:
+    async def _begin_rows(self, queue: RowQueue, wave: PlannedWave, lease: Lease) -> RowCall:
         """Return the call of a wave, and note its rows as begun; each takes a child index, hence a stream."""
         try:
             handles = await self._prompts.handles([row.end for row in wave.rows], queue.model)
@@ -512,7 +512,7 @@ class RowRunner:
             return
         if sample.finish not in _STATUS:
             raise EngineError(
-                f"the backend {self._backends[queue.model].name!r} ended a row with the finish {shown(sample.finish)}, "
+                f"the backend {self._backends[queue.model].name!r} ended a row with the finish {quote(sample.finish)}, "
                 f"but must end it with one of {', '.join(_STATUS)}"
             )
         before = row.written
@@ -550,11 +550,15 @@ class RowRunner:
 
     def _is_over(self, queue: RowQueue, row: QueuedRow, before: int, *, timed_out: bool) -> bool:
         """Whether a row that met its cap ends there; it is truncated, but where it was to end so."""
-        if isinstance(queue.until, Tokens) and row.written >= queue.until.count and self.sizes.uncapped(queue, row) > 0:
+        if (
+            isinstance(queue.until, Tokens)
+            and row.written >= queue.until.count
+            and self.sizes.cap_remainder(queue, row) > 0
+        ):
             return True
         path = row.path
         row.short += row.written - before < min(row.room, self.sizes.portion_of(queue, before)) // 2
-        capped = self.sizes.left_of(queue, row) <= 0 or row.written == before or row.short >= _SHORT
+        capped = self.sizes.row_remainder(queue, row) <= 0 or row.written == before or row.short >= _SHORT
         late = timed_out and queue.until is END
         queue.given_up += row.written >= row.limit
         if path is None or path.handle is None or capped or late or not self.sizes.resumes(queue.model):
@@ -638,7 +642,7 @@ class RowRunner:
         First children of all come before second ones, and open rows of before lead the queue.
         """
         if isinstance(until, Share):
-            until = Tokens(max(1, round(until.part * self.sizes.lengths(parents[0].root_kind).expected())))
+            until = Tokens(max(1, round(until.part * self.sizes.lengths(parents[0].root_kind).expected_length())))
         turns = chain.from_iterable(repeat(parents) if most is None and parents else repeat(parents, most or 0))
         rows = None if most is None else most * len(parents)
         marks = parents[0].marks if parents else THINK
@@ -730,14 +734,14 @@ class RowRunner:
             yield from self.leave_off(RowQueue(iter(()), 0, END, self.sampling, "", THINK, begun=begun))
         self._interrupted.clear()
 
-    async def forced(self, ts: Sequence[Trajectory], text: str, model: str, extend: Extend) -> list[Trajectory]:
+    async def force(self, ts: Sequence[Trajectory], text: str, model: str, extend: Extend) -> list[Trajectory]:
         """Return one child of each trajectory with forced text after it.
 
         A trajectory that has ended goes on without its end of sequence.
         """
         tree = self._tree
         tree.check_usable(ts, ended=True)
-        reread = await self._prompts.reopened(ts, model)
+        reread = await self._prompts.reopen(ts, model)
         branches = branches_of(ts, tree.children_of)
         made = await extend(ts, text, model, sum(branches))
         children: list[Trajectory] = []

@@ -27,10 +27,11 @@ from tts.backends.reads import cancelled_and_done, read
 from tts.blame import Blame
 from tts.budget.account import Exhausted, Lease
 from tts.budget.budget import Rates
-from tts.characters import in_whole_characters, prompt_in_whole_characters
+from tts.characters import join_surrogates, prompt_in_whole_characters
 from tts.checks import check_number, check_text
-from tts.errors import BudgetExceeded, ConfigError, EngineError, VerifierError, shown, unknown_name
+from tts.errors import BudgetExceeded, ConfigError, EngineError, VerifierError, quote, unknown_name
 from tts.randomness import hash64
+from tts.renamed import refuse_old_members
 from tts.search.algorithms.embedding import NGRAMS, Embedder
 from tts.search.costs import Costs
 from tts.search.prompts import Prompts
@@ -60,7 +61,7 @@ class Scoring:
         unpaid: Nodes that were asked about and could not be paid.
         asked: The roles that were asked.
         timed_out: Whether the time was over before a score was known.
-        unknown: What verifiers could not read (see `Calls.unread`).
+        unknown: What verifiers could not read (see `Calls.note_unread`).
         judgements: Prompts of verifiers to models, with the replies.
         failures: Replies and scores that a model, or its server, failed in, by kind.
         causes: The causes of the first of each.
@@ -170,7 +171,7 @@ class Scoring:
         if not paid:
             return stopped
         own = paid if self._costs.reads_prompts(role) else ()
-        opened = {self._tree.root_of(t) for t in own if t.judged_text.strip() and self._reads_on(t, role)}
+        opened = {self._tree.root_of(t) for t in own if t.judged_text.strip() and self._can_resume(t, role)}
         calls = self._calls(role, amounts["bound"], amounts["prompts"])
         try:
             async with self._lease("score", role, len(paid), amounts) as lease:
@@ -190,7 +191,7 @@ class Scoring:
         except EngineError as failure:
             self._note_failed(failure, len(paid))
             return stopped
-        self._costs.prompts_were_read(role, opened, calls.prompt)
+        self._costs.note_prompts_read(role, opened, calls.prompt)
         late = self._costs.account.seconds_left == 0
         for t, score in zip(paid, scores, strict=True):
             if late and all(map(math.isnan, _values_of(score))):  # time, not the verifier, left it so
@@ -342,7 +343,7 @@ class Scoring:
                 continue
             # a path of another model, or whose state is gone, is opened again, and read from its prompt on, as its text
             # is spelled
-            held = self._reads_on(t, role)
+            held = self._can_resume(t, role)
             known = tree.scored_tokens(t, role) if held else 0
             new = (
                 t.num_tokens - known
@@ -367,11 +368,11 @@ class Scoring:
         account.free(*freed)
         return paid, total, stopped
 
-    def _reads_on(self, t: Trajectory, role: str) -> bool:
+    def _can_resume(self, t: Trajectory, role: str) -> bool:
         """Whether a role's verifier reads a path on from where it was: its own model wrote it, and its state is
         held.
         """
-        return t.model == self.verifiers[role].model and self._tree.reads_on(t, role)
+        return t.model == self.verifiers[role].model and self._tree.can_resume(t, role)
 
     def _free_path(self, t: Trajectory, role: str, left: dict[str, int], freed: dict[int, None]) -> None:
         """Add to what is left what is held for this node, and for those of its ancestors that its score will cover.
@@ -412,7 +413,7 @@ def _verdicts(role: str, count: int, verdicts: Sequence[float]) -> Sequence[floa
         raise VerifierError(f"the verifier {role!r} returned {len(verdicts)} verdicts for {count} pairs")
     if not all(math.isnan(one) or 0 <= one <= 1 for one in verdicts):
         raise VerifierError(
-            f"the verifier {role!r} returned {shown(verdicts)} for pairs, but must return numbers between 0 and 1, or "
+            f"the verifier {role!r} returned {quote(verdicts)} for pairs, but must return numbers between 0 and 1, or "
             "NaN"
         )
     return verdicts
@@ -428,6 +429,7 @@ def _add_unknown(total: Counter[tuple[str, str]], more: Mapping[tuple[str, str],
         total[what, kind] = max(total[what, kind], amount) if kind == "over" else total[what, kind] + amount
 
 
+@refuse_old_members
 class MeteredCalls:
     """Implements `tts.verifiers.base.Calls` for one scoring call.
 
@@ -447,7 +449,7 @@ class MeteredCalls:
         reused: Tokens read again.
         seconds: The seconds of the model's work.
         estimated: Whether a part of that is a bound, for want of a report.
-        unknown: What could not be read, and of how many (see `Calls.unread`).
+        unknown: What could not be read, and of how many (see `Calls.note_unread`).
         failures: What the model failed in, by kind.
         causes: The causes of the first of each.
         judgements: Prompts to the model, with its replies.
@@ -522,7 +524,7 @@ class MeteredCalls:
         self, trajectories: Sequence[Trajectory], text: str, tokens: Sequence[str]
     ) -> NDArray[np.float64]:
         """See `Calls.next_logprobs`."""
-        handles, text = await self._handles(trajectories, self.charge), in_whole_characters(text)
+        handles, text = await self._handles(trajectories, self.charge), join_surrogates(text)
         self._check(text_bound(self._backend, text) * len(handles))
         logprobs = await self._read(self._backend.next_logprobs(handles, [text] * len(handles), tokens))
         return clean_law(logprobs).reshape(len(handles), len(tokens))
@@ -613,10 +615,10 @@ class MeteredCalls:
         """See `Calls.count`."""
         return self._backend.count(prompt)
 
-    def unread(self, what: str, number: int, of: int) -> None:
-        """See `Calls.unread`."""
+    def note_unread(self, what: str, number: int, of: int) -> None:
+        """See `Calls.note_unread`."""
         if self._whole is not None:
-            self._whole.unread(what, number, of)
+            self._whole.note_unread(what, number, of)
         self.unknown[what, "of"] += of
         self.unknown[what, "number"] += number
 
@@ -628,10 +630,10 @@ class MeteredCalls:
             _add_unknown(calls.unknown, Counter({(what, "over"): over}))
             calls = calls._whole
 
-    def failed(self, error: str, number: int = 1) -> None:
-        """See `Calls.failed`."""
+    def note_failures(self, error: str, number: int = 1) -> None:
+        """See `Calls.note_failures`."""
         if self._whole is not None:
-            self._whole.failed(error, number)
+            self._whole.note_failures(error, number)
         kind, _, cause = error.partition(": ")
         self.failures[kind] += number
         self.causes.setdefault(kind, cause)
@@ -671,7 +673,7 @@ class MeteredCalls:
                 self._write(sample.num_tokens)
                 self._add("seconds", sample.seconds)
                 if sample.error or sample.finish == "error":  # also where another try of the backend's made it good
-                    self.failed(sample.error or "error")
+                    self.note_failures(sample.error or "error")
                 if sample.handle is not None:
                     self._backend.release([sample.handle])
 
@@ -738,7 +740,8 @@ def check_given(scores: object, weight: float | None, verifiers: Collection[str]
     """
     if not isinstance(scores, Mapping | None):
         raise ConfigError(
-            f"scores is {shown(scores)}, but must be a mapping of roles to numbers", hint="for example {'own': 0.7}"
+            f"scores is {quote(scores)}, but must be a mapping of roles to numbers",
+            hint="for example {'own': 0.7}",
         )
     given: Mapping[object, Any] = scores or {}
     for role, score in given.items():

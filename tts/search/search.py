@@ -24,10 +24,10 @@ from tts.backends.capabilities import require
 from tts.backends.metadata import metadata_of
 from tts.budget.account import Account, Exhausted
 from tts.budget.ledger import Call
-from tts.characters import in_whole_characters
-from tts.checks import check_int, check_text, checked_prompt
+from tts.characters import join_surrogates
+from tts.checks import check_int, check_prompt, check_text
 from tts.errors import ConfigError
-from tts.renamed import refuse_old_names, renamed
+from tts.renamed import refuse_old_names, successor
 from tts.search.algorithms.aggregation import aggregate_scores, check_aggregate
 from tts.search.algorithms.embedding import CountedEmbedder, Embedder, HashedNgrams, refuse_unpriced
 from tts.search.answers import Answers, Candidates
@@ -45,14 +45,14 @@ from tts.search.ends import (
     Tokens,
     Until,
 )
-from tts.search.prompts import Prompts, check_fork, content_of, forked
+from tts.search.prompts import Prompts, check_fork, content_of, fork_path
 from tts.search.queue import QueuedRow, RowQueue
 from tts.search.rows import RowRunner
 from tts.search.scoring import Scoring, check_given
 from tts.search.tree import Tree
 from tts.tasks.base import Task
 from tts.thoughts import THINK
-from tts.threads import in_thread
+from tts.threads import run_in_thread
 from tts.types import Candidate, Message, Problem, Prompt, Trajectory, Usage
 from tts.verifiers.base import to_log_odds, to_unit
 
@@ -166,7 +166,7 @@ class Search:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            raise AttributeError(renamed(f"Search.{name}") or f"a search has no attribute {name!r}")
+            raise AttributeError(successor(f"Search.{name}") or f"a search has no attribute {name!r}")
 
     # What may be read -------------------------------------------------------------------------------------------------
 
@@ -235,7 +235,7 @@ class Search:
                 "a prompt of one's own was given with texts, but those are for the task's prompts",
                 hint="write them into it",
             )
-        own = None if prompt is None else checked_prompt(prompt)
+        own = None if prompt is None else check_prompt(prompt)
         address = (kind, *texts) if own is None else content_of(own)
         with self._call(writes=True):
             try:
@@ -248,7 +248,7 @@ class Search:
             again = self._opened[address]
             self._opened[address] += 1
             stream = randomness.root_stream(self._seed, self._key, *address, *([str(again)] if again else []))
-            marks = (metadata_of(self._backends["policy"]).thoughts or THINK).behind(asked)
+            marks = (metadata_of(self._backends["policy"]).thoughts or THINK).after_prompt(asked)
             root = Trajectory(
                 None,
                 "",
@@ -413,7 +413,7 @@ class Search:
 
     def _spend(self) -> dict[str, int]:
         """Return what the search has spent of tokens, and of each limited unit."""
-        return {unit: self._costs.whole.paid(unit) for unit in {"tokens", *self.account.units}}
+        return {unit: self._costs.whole.spending(unit) for unit in {"tokens", *self.account.units}}
 
     def _free_waves(self, free: int, before: Mapping[str, int]) -> int:
         """Return the number of consecutive waves without cost.
@@ -573,7 +573,7 @@ class Search:
         """
         require(self._backends[model], ["extend"], "appending a text to a path")
         with self._call(writes=True):
-            children = await self.rows.forced(ts, in_whole_characters(text), model, self._prompts.extend)
+            children = await self.rows.force(ts, join_surrogates(text), model, self._prompts.extend)
             await self._answers.add(children)  # a text that fills the context ends its path
             return children
 
@@ -598,7 +598,7 @@ class Search:
         """
         place = check_fork(t, at, self._backends[t.model], self.tree)
         with self._call(writes=True):
-            return await forked(t, place, self.tree, self._prompts)
+            return await fork_path(t, place, self.tree, self._prompts)
 
     async def rollout(
         self, ts: Sequence[Trajectory], steps: int, *, temperature: float | None = None
@@ -674,7 +674,7 @@ class Search:
         """
         require(self._backends[model], ["next_logprobs"], "asking for the next token")
         with self._call():
-            return await self._prompts.ask(ts, in_whole_characters(text), tokens, model)
+            return await self._prompts.ask(ts, join_surrogates(text), tokens, model)
 
     async def hidden(self, ts: Sequence[Trajectory]) -> NDArray[np.float64]:
         """Return the policy's last hidden state of each path's end, [trajectories, width]; paid as `extend`."""
@@ -692,7 +692,7 @@ class Search:
                 return await self._within_time(chosen.embed(texts))
         refuse_unpriced(chosen, self.account.units)
         with self._call():
-            vectors, tokens = await self._within_time(chosen.embed_counted(texts))
+            vectors, tokens = await self._within_time(chosen.embed_and_count(texts))
             bound = sum(len(text.encode()) for text in texts)
             usage = Usage(
                 prompt_tokens=bound if tokens is None else tokens, estimated=tokens is None, flops=None, usd=None
@@ -709,7 +709,7 @@ class Search:
             SearchEnded: the time is over; the function cannot be stopped, but the search no longer waits for it.
         """
         with self._call():
-            return await self._within_time(in_thread(fn, *args))
+            return await self._within_time(run_in_thread(fn, *args))
 
     async def _within_time(self, work: Awaitable[T]) -> T:
         """Await work outside of models, within the time that is left, and book its seconds.
@@ -732,8 +732,8 @@ class Search:
         self.tree.kept.append(self.tree.distinct_tokens(ts))
         kept = [*ts, *(candidate.trajectory for candidate in self.candidates), *self.rows.open_paths]
         # whose scores read what is held above them
-        needed = self.tree.above(kept) if self.account.has_kept else set[int]()
-        self._prune(self.tree.doomed([t.node for t in kept]), needed)
+        needed = self.tree.path_nodes(kept) if self.account.has_kept else set[int]()
+        self._prune(self.tree.nodes_to_drop([t.node for t in kept]), needed)
 
     def drop(self, ts: Sequence[Trajectory]) -> None:
         """Prune these unfinished paths alone."""

@@ -223,12 +223,12 @@ class Tree:
         """Return the distinct tokens, prompts included, on the paths of `ts`."""
         return sum(map(self.own_tokens, self._nodes_on(ts)))
 
-    def doomed(self, keep: Iterable[int]) -> list[Trajectory]:
+    def nodes_to_drop(self, keep: Iterable[int]) -> list[Trajectory]:
         """Return the held nodes that are neither in `keep` nor roots, in node order."""
         kept = set(keep)
         return [t for node, t in sorted(self.held.items()) if node not in kept and t.parent is not None]
 
-    def above(self, ts: Iterable[Trajectory]) -> set[int]:
+    def path_nodes(self, ts: Iterable[Trajectory]) -> set[int]:
         """Return the nodes on the paths of `ts`."""
         return {node.node for node in self._nodes_on(ts)}
 
@@ -260,7 +260,7 @@ class Tree:
         """Return the tokens of a path that a verifier reads again, at most, for they were read anew."""
         return self.path_tokens(t) if t.node in self._reread else 0
 
-    def reads_on(self, t: Trajectory, verifier: str) -> bool:
+    def can_resume(self, t: Trajectory, verifier: str) -> bool:
         """Return whether a verifier can read a path on from where it was.
 
         The state of the path is then held, and was not read anew since it was scored.

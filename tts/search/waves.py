@@ -155,7 +155,7 @@ def plan_rows(request: WaveRequest, left: Amounts) -> Wave:
     else:
         rows, cap = _fit(cost, size.rows, cap, size.typical, free)
         is_verified = True
-    each = cost.of_each(left, cap) if is_verified else cost.bare().of_each(left, cap)
+    each = cost.bounds(left, cap) if is_verified else cost.bare().bounds(left, cap)
     reserve = {unit: rows * amount for unit, amount in each.items()}
     if "samples" in reserve:
         reserve["samples"] = sum(request.branches[:rows])
@@ -305,13 +305,13 @@ def payable_rows(cost: RowCost, tokens: int, left: Amounts) -> float:
 
     It is infinity where there is no such limit.
     """
-    each = cost.of_each(left, tokens)
+    each = cost.bounds(left, tokens)
     return min([left[unit] // amount for unit, amount in each.items() if amount > 0], default=math.inf)
 
 
 def scarcest_unit(cost: RowCost, tokens: int, left: Amounts) -> str:
     """Return the limit that pays the fewest rows of so many tokens."""
-    each = {unit: amount for unit, amount in cost.of_each(left, tokens).items() if amount > 0}
+    each = {unit: amount for unit, amount in cost.bounds(left, tokens).items() if amount > 0}
     return min(each, key=lambda unit: left[unit] / each[unit])
 
 
@@ -333,7 +333,7 @@ def _fit(cost: RowCost, rows: int, cap: int, typical: int, left: Amounts) -> tup
     """
     typical = max(1, min(cap, typical))
     count = rows
-    for unit, each in cost.of_each(left, typical).items():
+    for unit, each in cost.bounds(left, typical).items():
         if each > 0:
             count = min(count, max(1, left[unit] // each))
     for unit, amount in left.items():
@@ -439,7 +439,7 @@ class RowSizes:
         """
         if kind == "solve":
             return round(self._typical(kind) * self._scale)
-        return round(self.lengths("solve").expected() * self._typical(kind) / max(1, self._typical("solve")))
+        return round(self.lengths("solve").expected_length() * self._typical(kind) / max(1, self._typical("solve")))
 
     def _typical(self, kind: str) -> int:
         """Return the task's constant for a kind of prompt: that of "solve" for a kind of the caller's own, which the
@@ -479,7 +479,7 @@ class RowSizes:
     def affordable_samples(self, *, stepwise: bool = False) -> int | None:
         """See `Search.affordable_samples`."""
         cost = self.sample_bound()
-        whole = self.lengths("solve").expected()
+        whole = self.lengths("solve").expected_length()
         step = min(whole, self.expected_step) if stepwise else whole
         rows = -(-whole // step)
         account = self._costs.account
@@ -496,7 +496,7 @@ class RowSizes:
             live: The paths that go on, whose first children cost no sample.
         """
         account, rates = self._costs.account, RowCost(self._backends["policy"].rates)
-        left = {unit: account.limit(unit) - account.paid(unit) for unit in account.units}
+        left = {unit: account.limit(unit) - account.spending(unit) for unit in account.units}
         paid = [amount // each for unit, amount in left.items() if (each := rates.of(unit, 1)) > 0]
         if "samples" in left:
             paid.append(left["samples"] + live)
@@ -504,7 +504,7 @@ class RowSizes:
 
     def sample_cost(self, model: str, unit: str) -> int:
         """Return what a plain sample of expected length by a model costs, in whole units."""
-        return self.sample_bound(model).of(unit, self.lengths("solve").expected())
+        return self.sample_bound(model).of(unit, self.lengths("solve").expected_length())
 
     def _double(self) -> int:
         """Return the rows of a wave towards a deadline, which cuts it: as many again as there were."""
@@ -565,8 +565,8 @@ class RowSizes:
     ) -> PlannedWave:
         rows, goes_on = upcoming.rows, upcoming.goes_on
         cost, bound = self._bounds(queue, upcoming)
-        held = 0 if answered or queue.until is END else self._held_for(queue, upcoming)
-        left = self._left_for(queue, upcoming, bound, held, is_patient=is_patient)
+        held = 0 if answered or queue.until is END else self._closing_reserve(queue, upcoming)
+        left = self._wave_allowance(queue, upcoming, bound, held, is_patient=is_patient)
         if isinstance(queue.until, Thought):
             held = queue.response = queue.response or payable_tokens(bound, _RESPONSE, held, left)
         self.assumes = held > 0 and not self.lengths(upcoming.kind).ended
@@ -580,7 +580,7 @@ class RowSizes:
             row.limit = row.limit if wave.limit is None else wave.limit
             # rows that begin after one path are alike
             if (room := None if goes_on else rooms.get(row.parent.node)) is None:
-                room = rooms[row.parent.node] = self.left_of(queue, row)
+                room = rooms[row.parent.node] = self.row_remainder(queue, row)
             row.branch, row.room, row.cap = branch, room, min(wave.cap, room)
             assert row.cap >= 1, f"a row was granted {row.cap} tokens"
         return PlannedWave(chosen, rows[wave.rows :], goes_on, wave.reserve, cost, wave.lease)
@@ -602,23 +602,25 @@ class RowSizes:
         backend, tree, parents = self._backends[queue.model], self._tree, upcoming.parents
         longest = max(map(tree.path_tokens, parents))
         again = max(map(tree.unread_tokens, parents))
-        cost = bound = self._costs.row_cost(backend, longest, self._prompts.recomputed(parents, queue.model), again)
+        cost = bound = self._costs.row_cost(backend, longest, self._prompts.recomputation(parents, queue.model), again)
         if upcoming.goes_on:
-            computed = self._prompts.recomputed([row.end for row in upcoming.rows], queue.model)
+            computed = self._prompts.recomputation([row.end for row in upcoming.rows], queue.model)
             bound = self._costs.row_cost(backend, longest, computed, max(row.written for row in upcoming.rows) + again)
         prompts = {root: tree.prompt_tokens[root] for root in map(tree.root_of, parents)}
-        return cost, self._costs.before_prompts(bound, prompts)
+        return cost, self._costs.add_prompt_reading(bound, prompts)
 
-    def _held_for(self, queue: RowQueue, upcoming: NextRows) -> int:
+    def _closing_reserve(self, queue: RowQueue, upcoming: NextRows) -> int:
         """Return the tokens that are held to bring an open path to its end: the same for all calls of a row, however
         they cut it.
         """
         if not (upcoming.goes_on and queue.held):
             written = max(t.num_tokens for t in upcoming.parents)
-            queue.held = max(self.expected_step, self.lengths(upcoming.kind).expected(written) - written)
+            queue.held = max(self.expected_step, self.lengths(upcoming.kind).expected_length(written) - written)
         return queue.held
 
-    def _left_for(self, queue: RowQueue, upcoming: NextRows, bound: RowCost, held: int, *, is_patient: bool) -> Amounts:
+    def _wave_allowance(
+        self, queue: RowQueue, upcoming: NextRows, bound: RowCost, held: int, *, is_patient: bool
+    ) -> Amounts:
         """Return what a wave is planned with: what is left, and of limits that other searches share, no more than an
         equal part.
 
@@ -638,7 +640,7 @@ class RowSizes:
             left.update({} if row.path is None else account.kept_under(row.path.node))
         if not (shares := account.fair_shares()):
             return left
-        needed = self.needed(queue, upcoming)
+        needed = self.next_row_tokens(queue, upcoming)
         for unit in shares if is_patient else ():
             if bound.of(unit, held + needed) > left[unit]:
                 raise Exhausted(unit)
@@ -691,7 +693,7 @@ class RowSizes:
             return min(sampled, payable_rows(cost, 1, left))
         cap = min(queue.sampling.max_tokens or NO_CAP, self.room(queue.model, parent))
         if queue.order != "drawn":
-            needed = self.lengths(parent.root_kind).expected(parent.num_tokens) - parent.num_tokens
+            needed = self.lengths(parent.root_kind).expected_length(parent.num_tokens) - parent.num_tokens
             return min(sampled, payable_rows(cost, max(1, min(cap, needed)), left))
         return min(sampled, max(2 * self._begun * completed, payable_rows(cost, cap, left)))
 
@@ -728,7 +730,7 @@ class RowSizes:
             cap=self.cap(queue, upcoming),
             goes_on=goes_on,
             wanted=queue.left,
-            needed=self.needed(queue, upcoming),
+            needed=self.next_row_tokens(queue, upcoming),
             step=self.expected_step,
             longest=self.lengths(upcoming.kind).longest,
             begun=self._begun,
@@ -748,7 +750,7 @@ class RowSizes:
         account, begun = self._costs.account, self._begun
         if begun and not any(known.ended for known in self._lengths.values()):
             return {unit: account.limit(unit) for unit in account.units}
-        return {unit: account.paid(unit) // max(1, begun) for unit in account.units}
+        return {unit: account.spending(unit) // max(1, begun) for unit in account.units}
 
     def portion_of(self, queue: RowQueue, written: int) -> int:
         """Return the most tokens of a row in one call.
@@ -766,13 +768,13 @@ class RowSizes:
     def cap(self, queue: RowQueue, upcoming: NextRows) -> int:
         """Return the most tokens that a row of the next wave may take."""
         if upcoming.goes_on:
-            return max(self.left_of(queue, row) for row in upcoming.rows)
+            return max(self.row_remainder(queue, row) for row in upcoming.rows)
         cap = min(
             queue.sampling.max_tokens or NO_CAP, max(self.room(queue.model, parent) for parent in upcoming.parents)
         )
         return min(cap, queue.until.count) if isinstance(queue.until, Tokens) else cap
 
-    def needed(self, queue: RowQueue, upcoming: NextRows) -> int:
+    def next_row_tokens(self, queue: RowQueue, upcoming: NextRows) -> int:
         """Return the tokens that a row of the next wave is expected to take.
 
         Of open rows it is the most of one, given what it has written.
@@ -780,24 +782,25 @@ class RowSizes:
         lengths = self.lengths(upcoming.kind)
         if not upcoming.goes_on:
             written = max(t.num_tokens for t in upcoming.parents)
-            return max(1, min(self.cap(queue, upcoming), lengths.expected(written) - written))
+            return max(1, min(self.cap(queue, upcoming), lengths.expected_length(written) - written))
         if isinstance(queue.until, Tokens):
             return max(queue.until.count - row.written for row in upcoming.rows)
         return max(
-            1, *(lengths.expected(written) - written for written in {row.end.num_tokens for row in upcoming.rows})
+            1,
+            *(lengths.expected_length(written) - written for written in {row.end.num_tokens for row in upcoming.rows}),
         )
 
-    def left_of(self, queue: RowQueue, row: QueuedRow) -> int:
+    def row_remainder(self, queue: RowQueue, row: QueuedRow) -> int:
         """Return the tokens that a row may still take.
 
         Pieces of given sizes that follow each other are one row for the cap of a row.
         """
-        capped = min(self.uncapped(queue, row), row.limit - row.written)
+        capped = min(self.cap_remainder(queue, row), row.limit - row.written)
         if isinstance(queue.until, Tokens):
             capped = min(capped, queue.until.count - row.written)
         return min(capped, self.room(queue.model, row.end))
 
-    def uncapped(self, queue: RowQueue, row: QueuedRow) -> int:
+    def cap_remainder(self, queue: RowQueue, row: QueuedRow) -> int:
         """Return the tokens that the cap of a row leaves it."""
         return (queue.sampling.max_tokens or NO_CAP) - self._chain(queue, row) - row.written
 

@@ -23,7 +23,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tts.checks import read_text
-from tts.errors import ConfigError, shown, unknown_name
+from tts.errors import ConfigError, quote, unknown_name
 from tts.logs import get_logger
 from tts.serve.failures import ApiError, api_error
 from tts.serve.wire.errors import error_reply, is_messages
@@ -77,7 +77,7 @@ class Keys:
                     unknown_name("name of operators", name, named)
                     if named
                     else ConfigError(
-                        f"operators has {shown(name)}, but there are no keys",
+                        f"operators has {quote(name)}, but there are no keys",
                         hint="name a file of keys, or leave operators out",
                     )
                 )
@@ -214,7 +214,7 @@ class Access:
         if "*" not in self._hosts and not self._is_own_host(_without_port(host)):
             raise ApiError(
                 403,
-                f"the request addresses the host {shown(host)}, but this server has other names; its operator adds "
+                f"the request addresses the host {quote(host)}, but this server has other names; its operator adds "
                 "them under hosts",
                 kind="permission_error",
                 code="foreign_host",
@@ -223,7 +223,7 @@ class Access:
         if origin is not None and origin.lower() not in {own, *self._origins}:
             raise ApiError(
                 403,
-                f"the request comes from the web page {shown(origin)}, which may not call this server; operators add "
+                f"the request comes from the web page {quote(origin)}, which may not call this server; operators add "
                 "it under origins",
                 kind="permission_error",
                 code="foreign_origin",
@@ -233,7 +233,7 @@ class Access:
             if kind != "application/json":
                 raise ApiError(
                     415,
-                    f"the body is {shown(kind) if kind else 'of no type'}, but must be application/json",
+                    f"the body is {quote(kind) if kind else 'of no type'}, but must be application/json",
                     code="unsupported_media_type",
                 )
         api_key = headers.get("x-api-key")  # of Anthropic's clients

@@ -33,7 +33,7 @@ class Admission:
         """Requests in the queue."""
         return sum(map(len, self._waiting.values()))
 
-    def entered(self) -> Counter[str]:
+    def count_by_client(self) -> Counter[str]:
         """Return the requests that have a place or wait for one, by client."""
         return self.running + Counter({client: len(line) for client, line in self._waiting.items()})
 

@@ -23,7 +23,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tts.backends.metadata import metadata_of
-from tts.errors import shown
+from tts.errors import quote
 from tts.serve.archive import ResponseRecord
 from tts.serve.bodies import read_body
 from tts.serve.failures import ApiError, JsonReply, api_error
@@ -33,9 +33,9 @@ from tts.serve.replies import head_of, outcome_of
 from tts.serve.searches import RunningSearch
 from tts.serve.streams import SearchStream, whole_reply
 from tts.serve.wire import chat, messages, responses
-from tts.serve.wire.request import SearchRequest, Wire, parsed
+from tts.serve.wire.request import SearchRequest, Wire, parse_json
 from tts.solver import telemetry
-from tts.threads import in_thread
+from tts.threads import run_in_thread
 from tts.types import prompt_text
 
 _BYTES_A_TOKEN = 4  # of a prompt whose tokenizer is not known
@@ -44,16 +44,16 @@ _BYTES_A_TOKEN = 4  # of a prompt whose tokenizer is not known
 async def chat_completions(request: Request) -> Response:
     """Reply to a request for a chat completion."""
     raw = await read_body(request)
-    return await _reply(request, chat, chat.read(parsed(raw), _gateway(request).config.limits), raw)
+    return await _reply(request, chat, chat.read(parse_json(raw), _gateway(request).config.limits), raw)
 
 
 async def create_message(request: Request) -> Response:
     """Reply to a request for a message."""
     raw = await read_body(request)
-    asked = messages.read(parsed(raw), _gateway(request).config.limits)
+    asked = messages.read(parse_json(raw), _gateway(request).config.limits)
     if beta := request.headers.get("anthropic-beta"):
         asked = dataclasses.replace(
-            asked, notes=(*asked.notes, f"the header anthropic-beta {shown(beta)} had no effect")
+            asked, notes=(*asked.notes, f"the header anthropic-beta {quote(beta)} had no effect")
         )
     return await _reply(request, messages, asked, raw)
 
@@ -64,8 +64,8 @@ async def count_tokens(request: Request) -> Response:
     Where the prompt's tokenizer is not known they are estimated, and the reply says so.
     """
     gateway = _gateway(request)
-    asked = messages.read_count(parsed(await read_body(request)), gateway.config.limits)
-    order = await in_thread(order_of, asked, gateway)
+    asked = messages.read_count(parse_json(await read_body(request)), gateway.config.limits)
+    order = await run_in_thread(order_of, asked, gateway)
     task = gateway.offers.task(order.offer) if order.task is None else order.task
     backend, prompt = gateway.offers.backends(order.offer)["policy"], task.prompt(order.problem)
     tokenizer = metadata_of(backend).tokenizer
@@ -73,14 +73,17 @@ async def count_tokens(request: Request) -> Response:
         count = math.ceil(len(prompt_text(prompt).encode()) / _BYTES_A_TOKEN)
         return JsonReply({"input_tokens": count, "tts": {"estimated": True}})
     return JsonReply(
-        {"input_tokens": await gateway.aside(lambda: len(tokenizer.prompt(prompt))), "tts": {"estimated": False}}
+        {
+            "input_tokens": await gateway.run_in_thread(lambda: len(tokenizer.prompt(prompt))),
+            "tts": {"estimated": False},
+        }
     )
 
 
 async def create_response(request: Request) -> Response:
     """Reply to a request for a response, which may continue one that is kept."""
     gateway, raw = _gateway(request), await read_body(request)
-    value = parsed(raw)
+    value = parse_json(raw)
     before = await _items_before(request, value.get("previous_response_id"))
     value = {**value, "input": [*before, *responses.items_of(value.get("input"))]} if before else value
     asked = responses.read(value, gateway.config.limits)
@@ -127,12 +130,12 @@ async def _reply(
     gateway = _gateway(request)
     key, retry = request.headers.get("idempotency-key"), _retry(request)
     has_schemas = bool(asked.tools or asked.form)  # which may take a second to check
-    order = await in_thread(order_of, asked, gateway) if has_schemas else order_of(asked, gateway)
+    order = await run_in_thread(order_of, asked, gateway) if has_schemas else order_of(asked, gateway)
     if items is not None:
         order = order.with_end(lambda search: _keep(gateway, search, items))
     digest = hashlib.sha256(request.url.path.encode() + b"\0" + raw).digest()
     show = (lambda search: responses.opening(head_of(search), "in_progress")) if wire is responses else None
-    with telemetry.continued(request.headers):
+    with telemetry.continue_trace(request.headers):
         search = gateway.begin(request.state.client, order, key=key, digest=digest, retry=retry, show=show)
     if asked.stream:
         return SearchStream(gateway, search, wire.frames(head_of(search)))
@@ -225,7 +228,9 @@ async def _find_response(request: Request, name: str) -> ResponseRecord | None:
     gateway = _gateway(request)
     if not name.startswith(responses.PREFIX):
         return None
-    return await gateway.kept(gateway.archive.response, request.state.client.owner, name.removeprefix(responses.PREFIX))
+    return await gateway.read_archive(
+        gateway.archive.response, request.state.client.owner, name.removeprefix(responses.PREFIX)
+    )
 
 
 async def _find(request: Request) -> ResponseRecord:

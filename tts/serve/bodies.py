@@ -7,7 +7,7 @@ import zlib
 
 from starlette.requests import Request
 
-from tts.errors import shown
+from tts.errors import quote
 from tts.serve.config import GatewayLimits
 from tts.serve.failures import ApiError
 
@@ -47,7 +47,7 @@ def _decompress(body: bytes, encoding: str, most: int) -> bytes:
     if encoding not in _WINDOWS:
         raise ApiError(
             415,
-            f"the body's encoding is {shown(encoding)}, but must be gzip, deflate or identity",
+            f"the body's encoding is {quote(encoding)}, but must be gzip, deflate or identity",
             code="unsupported_media_type",
         )
     reader = zlib.decompressobj(_WINDOWS[encoding])

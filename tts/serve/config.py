@@ -28,7 +28,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 from tts.backends.base import Sampling
 from tts.budget.budget import WHOLE_UNITS, Budget, check_units
 from tts.checks import read_text
-from tts.errors import ConfigError, shown, unknown_name
+from tts.errors import ConfigError, quote, unknown_name
 from tts.experiments.study.config import ModelConfig
 from tts.search.plan import parse
 from tts.sections import Section
@@ -92,7 +92,7 @@ class Preset(Section):
             )
         if self.escalate and self.risk is None:
             raise ConfigError(
-                f"escalate is {shown(self.escalate)}, but without a risk no answer is passed on", hint="give risk"
+                f"escalate is {quote(self.escalate)}, but without a risk no answer is passed on", hint="give risk"
             )
         return self
 
@@ -283,7 +283,7 @@ class GatewayConfig(Section):
             ):
                 if budget is not None and budget_of(budget).limits.get("tokens", 0) > self.limits.tokens:
                     raise ConfigError(
-                        f"the budget of {what} is {shown(budget)}, but limits.tokens is {self.limits.tokens}",
+                        f"the budget of {what} is {quote(budget)}, but limits.tokens is {self.limits.tokens}",
                         hint="raise limits.tokens",
                     )
         _check_efforts(self.efforts)
@@ -346,7 +346,7 @@ def _check_efforts(efforts: Mapping[str, int]) -> None:
     for effort, tokens in efforts.items():
         if effort in ("", "none"):
             raise ConfigError(
-                f"a key of efforts is {shown(effort)}, but such a request names no effort", hint="leave it out"
+                f"a key of efforts is {quote(effort)}, but such a request names no effort", hint="leave it out"
             )
         if tokens < 1:
             raise ConfigError(f"efforts.{effort} is {tokens}, but must be tokens of at least 1")

@@ -82,7 +82,7 @@ class ApiError(Exception):
         return JsonReply(self.body(), self.status, {**self.headers(), **more})
 
 
-def refused(param: str | None, message: str, code: str = "invalid_value") -> ApiError:
+def refuse_field(param: str | None, message: str, code: str = "invalid_value") -> ApiError:
     """Return the refusal of a field of a request."""
     return ApiError(400, message, param=param, code=code)
 
@@ -92,7 +92,7 @@ def too_long(param: str, found: str, most: int, cure: str = "send fewer at once"
 
     `found` is the count, with what it counts.
     """
-    return refused(param, f"{param} has {found}, but this server takes {most}; {cure}", "too_long")
+    return refuse_field(param, f"{param} has {found}, but this server takes {most}; {cure}", "too_long")
 
 
 class JsonReply(Response):

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from tts.budget.account import Account
 from tts.budget.budget import Budget
-from tts.errors import ConfigError, EngineError, TTSError, shown
+from tts.errors import ConfigError, EngineError, TTSError, quote
 from tts.logs import get_logger
 from tts.models.record import ModelRecord
 from tts.search.strategies.samples.single import Single
@@ -24,9 +24,9 @@ from tts.serve.config import GatewayConfig
 from tts.serve.failures import ApiError
 from tts.serve.metrics import Metrics
 from tts.serve.offers import Offers
-from tts.serve.risk.chains import CalibratedChains, prepared_run, with_earlier
+from tts.serve.risk.chains import CalibratedChains, prepare_run, with_earlier
 from tts.serve.searches import Job, Joining, Order, RunningSearch
-from tts.serve.spending.accounts import Accounts, SharedAccount, amounts_of, spent_of
+from tts.serve.spending.accounts import Accounts, SharedAccount, amounts_of, part_spending
 from tts.serve.spending.books import DEAD_S, LOOK_S, Part, RequestEntry, SharedBooks
 from tts.solver import telemetry
 from tts.solver.model_cache import LOOP, ModelCache
@@ -110,7 +110,7 @@ class Gateway:
             try:
                 for number in self.books.to_end() if self.running else ():
                     if (search := self.running.get(number)) is not None:
-                        search.cancel(ended_by_client())
+                        search.cancel(cancellation_error())
                 waited = self.now() - self._shown_at
                 if waited < 0 or (waited >= _SHOW_S and self.metrics.has_changed) or waited >= DEAD_S / 6:
                     self.show_life()
@@ -159,7 +159,7 @@ class Gateway:
         Both searches and calls of a model count.
         """
         own = sum(search.client.owner == client.owner for search in self.running.values())
-        entered = self.admission.entered()
+        entered = self.admission.count_by_client()
         self.admission.refuse_if_full(max(len(self.running), entered.total()), max(own, entered[client.owner]))
 
     def begin(
@@ -194,7 +194,7 @@ class Gateway:
         self.refuse_if_full(client)
         options = order.request.options
         payer = self.accounts.of(client.name, options.account)
-        order = dataclasses.replace(order, budget=payer.completed(order.budget, named=options.budget is not None))
+        order = dataclasses.replace(order, budget=payer.complete(order.budget, named=options.budget is not None))
         order, account = self.pay(client, order)
         search = RunningSearch(self._names(), client, order, self.now())
         about = self._foreign_view(search, show) if self.books.is_shared else {}
@@ -235,7 +235,7 @@ class Gateway:
             return {}
         end = payer.end_of_period(self.now())
         reset = {} if end is None else {"x-ratelimit-reset-tokens": f"{end - self.now():.3f}s"}
-        left = self.books.left(payer)["tokens"]
+        left = self.books.remainder(payer)["tokens"]
         return {
             "x-ratelimit-limit-tokens": str(payer.limits["tokens"]),
             "x-ratelimit-remaining-tokens": str(left),
@@ -282,7 +282,7 @@ class Gateway:
                 return None
             if not solution.abstained or search.failure is not None or place + 1 == len(order.links):
                 whole = with_earlier(earlier, link.offer.name, solution)
-                return dataclasses.replace(whole, remaining=account.unspent())
+                return dataclasses.replace(whole, remaining=account.remainder())
             earlier.append((link.offer.name, solution))
         raise AssertionError("a chain has links")
 
@@ -293,7 +293,7 @@ class Gateway:
         servers, chats = self.offers.servers[order.offer.model], order.chats
         solution: Solution | None = None
         for left in reversed(range(len(servers.records))):
-            with servers.borrowed(chats=chats) as loan:
+            with servers.borrow(chats=chats) as loan:
                 search.state = "running"
                 if chats:  # the first such request finds out what the server offers there
                     await asyncio.to_thread(self.cache.backend, loan.records["policy"])
@@ -311,7 +311,7 @@ class Gateway:
     def _job(
         self, search: RunningSearch, order: Order, account: Account, records: Mapping[str, ModelRecord], place: int
     ) -> Job[Solution]:
-        run = prepared_run(order, account, records, self.cache)
+        run = prepare_run(order, account, records, self.cache)
         if self.chains is not None and (count := len(search.order.links)):
             run = dataclasses.replace(run, risk=self.chains.limit(search.order.offer, place, run, of=count))
         search.streams_text = order.is_one_text and isinstance(run.plan.strategy, Single)
@@ -325,7 +325,7 @@ class Gateway:
         earlier = set(self._writing)
         solution, seconds = search.solution, self.now() - search.begun_at
         account.close()
-        self.close_part(part, spent_of(account))
+        self.close_part(part, part_spending(account))
         end = "done" if search.failure is None else "failed" if search.cancelled is None else "cancelled"
         self.metrics.search(search, end, seconds)
         if solution is not None and solution.trace is not None:
@@ -340,13 +340,13 @@ class Gateway:
         if not writing:
             self.books.forget(search.number)
 
-        def forget_written(one: asyncio.Future[None]) -> None:
+        def forget_search(one: asyncio.Future[None]) -> None:
             writing.discard(one)
             if not writing:
                 self.books.forget(search.number)
 
         for one in [*writing]:
-            one.add_done_callback(forget_written)
+            one.add_done_callback(forget_search)
 
     @staticmethod
     def close_part(part: Part, spent: Mapping[str, int]) -> None:
@@ -409,7 +409,7 @@ class Gateway:
             await asyncio.sleep(LOOK_S)
 
     @asynccontextmanager
-    async def ended_with_it(self) -> AsyncGenerator[None]:
+    async def cancel_on_shutdown(self) -> AsyncGenerator[None]:
         """Cancel and await the task of the block when the server shuts down.
 
         This serves models that work without a search.
@@ -422,7 +422,7 @@ class Gateway:
         finally:
             self._calls.discard(task)
 
-    async def aside(self, function: Callable[..., T], *given: Any) -> T:
+    async def run_in_thread(self, function: Callable[..., T], *given: Any) -> T:
         """Run a function that takes processor time in one of a few threads, and return its result.
 
         A tokenizer is such a function.
@@ -445,7 +445,7 @@ class Gateway:
         finally:
             self._num_aside -= 1
 
-    async def kept(self, read: Callable[[str, str], T | None], owner: str, number: str) -> T | None:
+    async def read_archive(self, read: Callable[[str, str], T | None], owner: str, number: str) -> T | None:
         """Return what the archive keeps; None where there is nothing to return.
 
         There is nothing, or it is damaged or too large, which the log then says.
@@ -455,7 +455,7 @@ class Gateway:
             owner: The owner of the client that asks.
             number: The number of the search.
         """
-        await self.written()
+        await self.wait_for_archive()
         while self.books.is_being_written(owner, number):
             await asyncio.sleep(_WRITTEN_S)
         try:
@@ -464,13 +464,13 @@ class Gateway:
             LOG.error("the store cannot be read: %s", failure)
             return None
 
-    async def written(self) -> None:
+    async def wait_for_archive(self) -> None:
         """Wait until the archive has all searches that are over."""
         if self._writing:
             await asyncio.wait(set(self._writing))
 
     @contextmanager
-    def attached(self, search: RunningSearch, *, linger: bool = False) -> Generator[None]:
+    def attach(self, search: RunningSearch, *, linger: bool = False) -> Generator[None]:
         """Count one more request that waits for a search, for the block.
 
         When the last one leaves, the search is cancelled.
@@ -510,7 +510,7 @@ class Gateway:
         if tasks:
             await asyncio.wait(tasks)
             await asyncio.sleep(0)  # for their callbacks, which begin to write
-        await self.written()
+        await self.wait_for_archive()
 
 
 def _abandon(search: RunningSearch) -> None:
@@ -519,7 +519,7 @@ def _abandon(search: RunningSearch) -> None:
         search.cancel(ApiError(499, "the client has left", code="client_closed_request"))
 
 
-def within(budget: Budget, tokens: int, seconds: float | None) -> Budget:
+def limit_budget(budget: Budget, tokens: int, seconds: float | None) -> Budget:
     """Return a budget with the operator's limits where it has none of its own.
 
     Raises:
@@ -529,13 +529,13 @@ def within(budget: Budget, tokens: int, seconds: float | None) -> Budget:
     for unit, most in (("tokens", tokens), ("seconds", seconds)):
         if most is not None and limits.setdefault(unit, most) > most:
             raise ConfigError(
-                f"budget {unit} is {shown(limits[unit])}, but this server allows {most:g}",
+                f"budget {unit} is {quote(limits[unit])}, but this server allows {most:g}",
                 hint=f"ask for at most {most:g}",
             )
     return Budget(**limits)  # pyright: ignore[reportArgumentType]
 
 
-def ended_by_client() -> ApiError:
+def cancellation_error() -> ApiError:
     """Return what those get who wait for a search that its client ends."""
     return ApiError(409, "the search was ended by its client", code="cancelled")
 

@@ -25,11 +25,11 @@ from starlette.types import Receive, Scope, Send
 
 from tts.serve.archive import SearchRecord
 from tts.serve.failures import ApiError, JsonReply
-from tts.serve.gateway import Gateway, ended_by_client
+from tts.serve.gateway import Gateway, cancellation_error
 from tts.serve.searches import RunningSearch
 from tts.serve.server_events import PING, EventsReply, leaving
 from tts.serve.spending.books import RequestEntry
-from tts.trace.html import embedded
+from tts.trace.html import embed_record
 from tts.trace.trace import Trace, TraceNode, plain_values, winning_node
 
 
@@ -38,7 +38,7 @@ async def searches(request: Request) -> Response:
     gateway, owner = _gateway_and_owner(request)
     running = [_running(one) for one in reversed(gateway.running.values()) if one.client.owner == owner]
     running += [_foreign_search(one) for one in gateway.books.under_way(owner)]
-    await gateway.written()
+    await gateway.wait_for_archive()
     ended = await asyncio.to_thread(gateway.archive.recent, owner)
     return JsonReply({"object": "list", "data": [*running, *map(_search_object, ended)]})
 
@@ -75,13 +75,14 @@ async def trace(request: Request) -> Response:
         sandbox = {"content-security-policy": "sandbox allow-scripts"}
         return Response(page, media_type="text/html; charset=utf-8", headers=sandbox)
     return Response(
-        await asyncio.to_thread(lambda: embedded(found.to_dict(), winning_node(found))), media_type="application/json"
+        await asyncio.to_thread(lambda: embed_record(found.to_dict(), winning_node(found))),
+        media_type="application/json",
     )
 
 
 async def _keep(request: Request) -> Trace:
     gateway, owner = _gateway_and_owner(request)
-    if (found := await gateway.kept(gateway.archive.trace, owner, request.path_params["number"])) is None:
+    if (found := await gateway.read_archive(gateway.archive.trace, owner, request.path_params["number"])) is None:
         raise _unknown_request(request)
     return found
 
@@ -109,7 +110,7 @@ async def end(request: Request) -> Response:
     number = request.path_params["number"]
     search = gateway.running.get(number)
     if search is not None and search.client.owner == owner:
-        search.cancel(ended_by_client())
+        search.cancel(cancellation_error())
     elif await gateway.end_elsewhere(owner, number) is None:
         raise _unknown_request(request)
     return JsonReply({"id": number, "object": "search", "state": "cancelled"})
@@ -135,7 +136,7 @@ class EventStream(EventsReply):
         search = self._search
         sent: dict[int, TraceNode] = {}
         event = None
-        with search.followed(tree=True):
+        with search.follow(tree=True):
             while not gone.is_set():
                 signal = search.signal
                 if changed := [node for node in search.tree if sent.get(node.node) != node]:

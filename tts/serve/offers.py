@@ -56,7 +56,7 @@ class ModelServers:
         self._rests_until: dict[int, float] = {}
 
     @contextmanager
-    def borrowed(self, *, chats: bool = False) -> Generator[ServerLoan]:
+    def borrow(self, *, chats: bool = False) -> Generator[ServerLoan]:
         """Yield the server with the fewest searches among those that do not rest.
 
         One more search is counted there for the block. Where all rest, it is the one whose rest ends first.
@@ -72,7 +72,7 @@ class ModelServers:
         chosen = min(range(len(self.records)), key=order)
         self._busy[chosen] += 1
         try:
-            yield ServerLoan(chosen, by_chats(self.records[chosen]) if chats else self.records[chosen])
+            yield ServerLoan(chosen, chat_records(self.records[chosen]) if chats else self.records[chosen])
         finally:
             self._busy[chosen] -= 1
 
@@ -105,7 +105,7 @@ class ServerLoan:
     records: Mapping[str, ModelRecord]
 
 
-def by_chats(records: Mapping[str, ModelRecord]) -> Mapping[str, ModelRecord]:
+def chat_records(records: Mapping[str, ModelRecord]) -> Mapping[str, ModelRecord]:
     """Return the records of a model on a server that is called by chats."""
     policy = records["policy"]
     options = (*(one for one in policy.options if one[0] != "mode"), ("mode", "chat"))
@@ -193,7 +193,7 @@ class Offers:
             sampling = Sampling(**draws)
             solver = Solver(self.servers[offer.model].records[0], verifiers, sampling=sampling, keep=self.cache)
             budget = Budget(tokens=self._config.limits.tokens) if given is None else budget_of(given)
-            solver.prepared(_ANY_PROBLEM, budget, strategy=strategy).check_plan()
+            solver.prepare(_ANY_PROBLEM, budget, strategy=strategy).check_plan()
         except ConfigError as failure:
             raise ConfigError(f"no request to {offer.name} could run: {failure.cause}", hint=failure.hint) from None
 

@@ -12,7 +12,7 @@ from tts.backends.base import SAMPLING_CAPABILITIES, Backend, Sampling
 from tts.backends.metadata import Tokenizer, metadata_of
 from tts.backends.openai.backend import OpenAIBackend
 from tts.budget.budget import Budget
-from tts.errors import ConfigError, shown, unknown_name
+from tts.errors import ConfigError, quote, unknown_name
 from tts.registry import EVERYTHING, Registry, Scope, calls_in
 from tts.scopes import RegisteredNames
 from tts.search.needs import needs_of
@@ -21,11 +21,11 @@ from tts.search.plan import parse
 from tts.search.strategies.samples.best_of_n import BestOfN
 from tts.search.strategies.samples.single import Single
 from tts.serve.config import budget_of
-from tts.serve.failures import api_error, refused
-from tts.serve.gateway import Gateway, within
+from tts.serve.failures import api_error, refuse_field
+from tts.serve.gateway import Gateway, limit_budget
 from tts.serve.offers import Offer
 from tts.serve.request_task import RequestTask, request_task, tools_of
-from tts.serve.risk.chains import as_calibrated
+from tts.serve.risk.chains import calibrated_request
 from tts.serve.searches import Order
 from tts.serve.spending.defaults import default_budget
 from tts.serve.wire.request import SearchRequest, stop_texts
@@ -94,7 +94,7 @@ class RequestScope(RegisteredNames):
             most = self.tokens if parameter in _LENGTHS else self.width
             if any(abs(number) > most for number in _numbers(value)):
                 raise ConfigError(
-                    f"{parameter} of the {table.kind} {name} is {shown(value)}, but this server takes at most {most}"
+                    f"{parameter} of the {table.kind} {name} is {quote(value)}, but this server takes at most {most}"
                 )
 
     @property
@@ -130,7 +130,7 @@ def order_of(request: SearchRequest, gateway: Gateway) -> Order:
     offer = gateway.offers.get(request.model)
     if offer.preset.risk is None or gateway.chains is None:
         return _single_order(request, gateway)
-    request = as_calibrated(request)
+    request = calibrated_request(request)
     order = _single_order(request, gateway, widens=False)
     links = [
         dataclasses.replace(
@@ -162,7 +162,9 @@ def _single_order(request: SearchRequest, gateway: Gateway, *, widens: bool = Tr
     choices = options.n or request.choices
     if choices > limits.n:
         field = request.name_of("n")
-        raise refused(field, f"{field} is {choices}, but this server gives at most {limits.n} choices; ask for fewer")
+        raise refuse_field(
+            field, f"{field} is {choices}, but this server gives at most {limits.n} choices; ask for fewer"
+        )
     strategy = _name_strategy(gateway, offer, options.strategy)
     sampling, notes = _sampling(request, gateway, offer, strategy)
     task = _task(request, gateway, offer)
@@ -188,7 +190,7 @@ def _single_order(request: SearchRequest, gateway: Gateway, *, widens: bool = Tr
         task=task,
         sampling=sampling,
         choices=choices,
-        chats=_by_chats(request, gateway, offer, strategy, task),
+        chats=_needs_chats(request, gateway, offer, strategy, task),
         tokenizer=_tokenizer(request, gateway, offer),
         notes=(*request.notes, *notes, *more),
         keep_trace=options.trace,
@@ -233,7 +235,9 @@ def _check_problem(request: SearchRequest, task: Task, problem: Problem) -> None
         raise api_error(ConfigError(failure.cause, hint=cure), request.name_of("messages")) from None
 
 
-def _by_chats(request: SearchRequest, gateway: Gateway, offer: Offer, strategy: Plan | None, task: Task | None) -> bool:
+def _needs_chats(
+    request: SearchRequest, gateway: Gateway, offer: Offer, strategy: Plan | None, task: Task | None
+) -> bool:
     """Return whether a server that is called otherwise is called by chats, since it takes tools or pictures there.
 
     A strategy of steps gets tools as text. Pictures have no such form.
@@ -249,7 +253,7 @@ def _by_chats(request: SearchRequest, gateway: Gateway, offer: Offer, strategy: 
     found = policy.capabilities if isinstance(policy, OpenAIBackend) else None
     if has_pictures and (found is None or not found.pictures):
         field = request.name_of("messages")
-        raise refused(
+        raise refuse_field(
             field, f"{field} has a picture, but the model {offer.model!r} reads text alone; leave it out", "unsupported"
         )
     if found is None or found.chats or not (has_pictures or found.tools):
@@ -276,7 +280,7 @@ def _tokenizer(request: SearchRequest, gateway: Gateway, offer: Offer) -> Tokeni
         why = "has no tokenizer here"
     else:
         return found
-    raise refused(
+    raise refuse_field(
         field, f"{field} asks for log-probabilities, but the model {offer.name!r} {why}; leave it out", "unsupported"
     )
 
@@ -291,7 +295,7 @@ def _name_strategy(gateway: Gateway, offer: Offer, given: str | None) -> Plan | 
     if given is None:
         own = offer.preset.strategy if offer.preset.strategy is not None else offer.settings.strategy
         return None if own is None else plan_of(own)
-    return of_field("tts.strategy", lambda: plan_of(given, _request_scope(gateway, offer)))
+    return read_field("tts.strategy", lambda: plan_of(given, _request_scope(gateway, offer)))
 
 
 def _request_scope(gateway: Gateway, offer: Offer) -> RequestScope:
@@ -319,7 +323,7 @@ def _verifier(request: SearchRequest, gateway: Gateway, offer: Offer) -> str | N
         *([offer.preset.verifier] if offer.preset.verifier else []),
     }
     if given not in own:
-        raise refused("tts.verifier", str(unknown_name("verifier", given, own)))
+        raise refuse_field("tts.verifier", str(unknown_name("verifier", given, own)))
     return given
 
 
@@ -329,9 +333,9 @@ def _task(request: SearchRequest, gateway: Gateway, offer: Offer) -> Task | None
     """
     stops = request.stops if request.options.stop is None else stop_texts(request.options.stop, "tts.stop", _MOST_STOPS)
     limits, field = SchemaLimits(), request.name_of("response_format")
-    inner: Any = of_field(field, lambda: _json_task(request.form, field, limits))
+    inner: Any = read_field(field, lambda: _json_task(request.form, field, limits))
     given, choice = request.tools, request.tool_choice
-    tools = of_field("tools", lambda: tools_of(given, choice, parallel=request.parallel, limits=limits))
+    tools = read_field("tools", lambda: tools_of(given, choice, parallel=request.parallel, limits=limits))
     if not stops and tools is None:
         return inner
     return request_task(gateway.offers.task(offer) if inner is None else inner, stops, tools)
@@ -351,7 +355,7 @@ def _json_task(given: Mapping[str, Any] | None, field: str, limits: SchemaLimits
     )
     if not isinstance(schema, dict):
         raise ConfigError(
-            f"{field} is {shown(given)}, but must be text, json_object, or json_schema with a schema",
+            f"{field} is {quote(given)}, but must be text, json_object, or json_schema with a schema",
             hint='{"type": "json_schema", "json_schema": {"name": "…", "schema": {…}}}',
         )
     return JsonTask(schema=limits.schema(schema))
@@ -381,14 +385,16 @@ def _budget(
 
     def make_budget() -> Budget:
         default = offer.settings, gateway.offers.policy(offer), strategy, request.max_tokens, limits
-        budget = within(default_budget(*default) if given is None else budget_of(given), limits.tokens, limits.seconds)
+        budget = limit_budget(
+            default_budget(*default) if given is None else budget_of(given), limits.tokens, limits.seconds
+        )
         if not RATED.isdisjoint(budget.limits):
             check_rates(
                 budget.limits, {role: (one.name, one.rates) for role, one in gateway.offers.backends(offer).items()}, {}
             )
         return budget
 
-    return of_field(field, make_budget), notes
+    return read_field(field, make_budget), notes
 
 
 def _sampling(
@@ -417,7 +423,7 @@ def _sampling(
         limit, field = gateway.config.limits.tokens, request.name_of("max_tokens")
         given["max_tokens"] = min(most, limit)
         notes += (f"{field} is {most}, but was clipped to limits.tokens, {limit}",) if most > limit else ()
-    return of_field(request.name_of("max_tokens"), lambda: Sampling(**given)), notes
+    return read_field(request.name_of("max_tokens"), lambda: Sampling(**given)), notes
 
 
 def check_draws(draws: Mapping[str, Any], gateway: Gateway, offer: Offer) -> None:
@@ -441,9 +447,9 @@ def check_draws(draws: Mapping[str, Any], gateway: Gateway, offer: Offer) -> Non
             if isinstance(backend, OpenAIBackend) and name in _OF_SERVERS:
                 obeys = getattr(backend.capabilities, _OF_SERVERS[name])
             if not obeys:
-                raise refused(
+                raise refuse_field(
                     name,
-                    f"{name} is {shown(value)}, but the model {offer.model!r} does not take it; leave it out",
+                    f"{name} is {quote(value)}, but the model {offer.model!r} does not take it; leave it out",
                     "unsupported",
                 )
 
@@ -465,10 +471,10 @@ def _effort(request: SearchRequest, gateway: Gateway, offer: Offer) -> tuple[str
         return "", ()
     field = request.name_of("reasoning_effort")
     if effort in _EFFORTS:
-        return "", (f"{field} {shown(effort)} is no effort of this server and had no effect",)
+        return "", (f"{field} {quote(effort)} is no effort of this server and had no effect",)
     names = ", ".join(dict.fromkeys((*known, *_EFFORTS)))
-    raise refused(
-        field, f"{field} is {shown(effort)}, but the model {offer.model!r} knows no such effort; it takes {names}"
+    raise refuse_field(
+        field, f"{field} is {quote(effort)}, but the model {offer.model!r} knows no such effort; it takes {names}"
     )
 
 
@@ -478,7 +484,7 @@ def _writers(gateway: Gateway, offer: Offer) -> list[Backend]:
     return [backends[role] for role in ("policy", *(() if fusion is None else fusion.models))]
 
 
-def of_field(param: str, make: Callable[[], T]) -> T:
+def read_field(param: str, make: Callable[[], T]) -> T:
     """Return the value that is made from a field.
 
     Raises:

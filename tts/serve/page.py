@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tts.trace.html import script_hash, sealed, style_hash, viewer
+from tts.trace.html import script_hash, seal_page, style_hash, viewer
 
 
 async def page(request: Request) -> Response:
@@ -32,7 +32,7 @@ async def page(request: Request) -> Response:
 @cache
 def _page() -> tuple[bytes, str]:
     """Return the page, and its content security policy."""
-    html = sealed(resources.files("tts.serve").joinpath("page.html").read_text(encoding="utf-8"))
+    html = seal_page(resources.files("tts.serve").joinpath("page.html").read_text(encoding="utf-8"))
     pages = (html, viewer())
     rules = {
         "default-src": ["'none'"],

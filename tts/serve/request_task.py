@@ -20,8 +20,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tts.errors import ConfigError, shown
-from tts.tasks.base import Task, keyed
+from tts.errors import ConfigError, quote
+from tts.tasks.base import Task, keyed_task
 from tts.tasks.schemas.limits import SchemaLimits
 from tts.tasks.schemas.metering import normal
 from tts.tasks.schemas.validation import Allowance, Schema
@@ -63,7 +63,7 @@ class Tools:
     only: str = ""
     parallel: bool = True
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """Return the text of the system message that shows the tools."""
         lines = "\n".join(tool.shown for tool in self.tools.values())
         which = f" Call {self.only}." if self.only else " Call at least one." if self.required else ""
@@ -77,12 +77,12 @@ class Tools:
     def offer(self) -> ToolOffer:
         """Return the tools as a part of the system message.
 
-        Servers that take tools get them natively. Elsewhere they are written as `told`.
+        Servers that take tools get them natively. Elsewhere they are written as by `describe`.
         """
         named = {"type": "function", "function": {"name": self.only}}
         choice = named if self.only else "required" if self.required else "auto"
         return ToolOffer(
-            tuple(tool.shown for tool in self.tools.values()), json.dumps(choice), self.parallel, self.told()
+            tuple(tool.shown for tool in self.tools.values()), json.dumps(choice), self.parallel, self.describe()
         )
 
     def calls_in(self, text: str) -> list[dict[str, Any]] | None:
@@ -128,7 +128,7 @@ class RequestTask(Task):
         self.name = inner.name
         self.step_stop = inner.step_stop
         self.answer_cue = getattr(inner, "answer_cue", "")
-        self._keyed = keyed(inner)
+        self._keyed = keyed_task(inner)
 
     def prompt(self, problem: Problem, kind: str = "solve", texts: Sequence[str] = ()) -> Prompt:
         """Return the inner task's prompt, after the system message that shows the tools."""
@@ -136,7 +136,7 @@ class RequestTask(Task):
             messages = (Message("user", problem.prompt),) if isinstance(problem.prompt, str) else problem.prompt
             has_system = bool(messages) and messages[0].role == "system"
             offer = self.tools.offer()
-            system = messages[0].and_then("\n\n", offer) if has_system else Message.of("system", (offer,))
+            system = messages[0].append("\n\n", offer) if has_system else Message.of("system", (offer,))
             problem = dataclasses.replace(problem, prompt=(system, *(messages[1:] if has_system else messages)))
         return self.inner.prompt(problem, kind, texts)
 
@@ -224,7 +224,7 @@ class PairwiseRequestTask(RequestTask):
 
 def request_task(inner: Task, stops: Sequence[str], tools: Tools | None) -> Task:
     """Return a task with stop texts and tools."""
-    return (PairwiseRequestTask if keyed(inner) is None else RequestTask)(inner, stops, tools)
+    return (PairwiseRequestTask if keyed_task(inner) is None else RequestTask)(inner, stops, tools)
 
 
 def tools_of(
@@ -253,9 +253,9 @@ def tools_of(
     function: Any = choice.get("function") if isinstance(choice, Mapping) else None
     only: Any = function.get("name") if isinstance(function, Mapping) else ""
     if isinstance(choice, Mapping) and (not isinstance(only, str) or only not in tools):
-        raise ConfigError(f"tool_choice is {shown(choice)}, but must name a function of tools")
+        raise ConfigError(f"tool_choice is {quote(choice)}, but must name a function of tools")
     if isinstance(choice, str) and choice not in ("auto", "none", "required"):
-        raise ConfigError(f"tool_choice is {shown(choice)}, but must be 'auto', 'none', 'required' or a function")
+        raise ConfigError(f"tool_choice is {quote(choice)}, but must be 'auto', 'none', 'required' or a function")
     if choice == "required" and not tools:
         raise ConfigError("tool_choice is 'required', but tools is empty")
     return None if not tools or choice == "none" else Tools(tools, bool(only) or choice == "required", only, parallel)
@@ -265,10 +265,10 @@ def _tool(given: Mapping[str, Any], limits: SchemaLimits) -> Tool:
     function: Any = given.get("function")
     name = function.get("name") if isinstance(function, Mapping) else None
     if given.get("type") != "function" or not isinstance(name, str) or not re.fullmatch(r"[\w-]{1,64}", name):
-        raise ConfigError(f"a tool is {shown(given)}, but must be a function with a name of letters, digits, _ and -")
+        raise ConfigError(f"a tool is {quote(given)}, but must be a function with a name of letters, digits, _ and -")
     schema = function.get("parameters") or {"type": "object"}
     if not isinstance(schema, Mapping):
-        raise ConfigError(f"parameters of {name} is {shown(schema)}, but must be a JSON schema")
+        raise ConfigError(f"parameters of {name} is {quote(schema)}, but must be a JSON schema")
     shows = {key: function[key] for key in ("name", "description", "parameters") if function.get(key) is not None}
     return Tool(
         name, json.dumps({"type": "function", "function": shows}, ensure_ascii=False), limits.schema(dict(schema))

@@ -191,7 +191,7 @@ class RunningSearch:
             self.wake()
 
     @contextmanager
-    def followed(self, *, tree: bool = False) -> Generator[None]:
+    def follow(self, *, tree: bool = False) -> Generator[None]:
         """Wake waiters at progress, for the block; `tree`: record the tree too."""
         self.followers += 1
         self.watchers += tree

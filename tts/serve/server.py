@@ -25,7 +25,7 @@ from tts.serve.connections import Connections, raise_open_files
 from tts.serve.gateway import LOG, Gateway
 from tts.serve.process.hangup import keys_read_at_hangup
 from tts.serve.process.supervisor import supervise
-from tts.serve.process.watchdog import EXIT_S, ORDERLY_S, kill_if_blocked
+from tts.serve.process.watchdog import EXIT_S, ORDERLY_S, watch_process
 from tts.serve.protocol import BoundedHttp
 
 _GRACE_S = 10  # for replies to be read by their clients
@@ -157,7 +157,7 @@ def _work(
             ready.set()
         server = GatewayServer(settings)
         supervisor = multiprocessing.parent_process() if worker else None
-        with kill_if_blocked(None if supervisor is None else supervisor.sentinel) as server.expect_end:
+        with watch_process(None if supervisor is None else supervisor.sentinel) as server.expect_end:
             server.run([listening])
 
 

@@ -37,7 +37,7 @@ async def whole_reply(
     Raises:
         ClientDisconnect: the client has left. Exception: what the search failed with.
     """
-    with gateway.attached(search, linger=linger):
+    with gateway.attach(search, linger=linger):
         async with leaving(receive, search.wake) as gone:
             while not search.over and not gone.is_set():
                 await search.signal.wait()
@@ -79,7 +79,7 @@ class SearchStream(EventsReply):
         """
         del scope
         search = self._search
-        with self._gateway.attached(search), search.followed():
+        with self._gateway.attach(search), search.follow():
             async with leaving(receive, search.wake) as gone:
                 await _wait_for_begin(search)
                 if search.over:
@@ -127,7 +127,7 @@ class SearchStream(EventsReply):
 
     def _pieces(self, event: Event) -> bytes:
         """Return what the row has written since the last look, as far as it goes on from what was sent."""
-        thought, text = event.marks.settled(event.writing)
+        thought, text = event.marks.split_settled_text(event.writing)
         sent_thought, sent_text = self._sent
         if not (thought.startswith(sent_thought) and text.startswith(sent_text)) or (
             sent_text and thought != sent_thought

@@ -14,12 +14,12 @@ from starlette.routing import Route
 
 from tts.backends.base import Backend
 from tts.backends.metadata import Tokenizer, metadata_of
-from tts.errors import CapabilityError, shown
+from tts.errors import CapabilityError, quote
 from tts.serve.bodies import read_body
-from tts.serve.failures import JsonReply, api_error, refused, too_long
+from tts.serve.failures import JsonReply, api_error, refuse_field, too_long
 from tts.serve.gateway import Gateway
 from tts.serve.wire.chat import ChatMessage, messages_of
-from tts.serve.wire.request import BodyPart, checked, parsed
+from tts.serve.wire.request import BodyPart, parse_json, validate_body
 
 
 class TokenizeBody(BodyPart):
@@ -44,15 +44,15 @@ class DetokenizeBody(BodyPart):
 
 async def tokenize(request: Request) -> Response:
     """Return the tokens of a text or of messages."""
-    body = checked(TokenizeBody, parsed(await read_body(request)))
+    body = validate_body(TokenizeBody, parse_json(await read_body(request)))
     if (body.prompt is None) == (body.messages is None):
-        raise refused("prompt", "prompt or messages must be given, and not both")
+        raise refuse_field("prompt", "prompt or messages must be given, and not both")
     gateway: Gateway = request.app.state.gateway
     backend, tokenizer = await _tokenizer(gateway, body.model)
     messages = None if body.messages is None else messages_of(body.messages, gateway.config.limits)
     if (size := len(body.prompt or "")) > (most := gateway.config.limits.characters):
         raise too_long("prompt", f"{size} characters", most)
-    return JsonReply(await gateway.aside(_tokenize, body, messages, backend, tokenizer))
+    return JsonReply(await gateway.run_in_thread(_tokenize, body, messages, backend, tokenizer))
 
 
 def _tokenize(body: TokenizeBody, messages: Any, backend: Backend, tokenizer: Tokenizer) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def _tokenize(body: TokenizeBody, messages: Any, backend: Backend, tokenizer: To
             ids = ()
         else:
             ids = tokenizer.prompt(body.prompt) if body.add_special_tokens else tokenizer.text(body.prompt)
-        shown = [tokenizer.written((token,)) for token in ids] if body.return_token_strs else None
+        shown = [tokenizer.write((token,)) for token in ids] if body.return_token_strs else None
     except Exception as failure:
         raise api_error(failure, "prompt" if messages is None else "messages") from failure
     return {"count": len(ids), "max_model_len": backend.context, "tokens": list(ids), "token_strs": shown}
@@ -71,18 +71,18 @@ def _tokenize(body: TokenizeBody, messages: Any, backend: Backend, tokenizer: To
 
 async def detokenize(request: Request) -> Response:
     """Return the text of tokens."""
-    body, gateway = checked(DetokenizeBody, parsed(await read_body(request))), request.app.state.gateway
+    body, gateway = validate_body(DetokenizeBody, parse_json(await read_body(request))), request.app.state.gateway
     if (size := len(body.tokens)) > (most := gateway.config.limits.characters):
         raise too_long("tokens", f"{size} tokens", most)
     _, tokenizer = await _tokenizer(gateway, body.model)
-    return JsonReply({"prompt": await gateway.aside(_detokenize, body.tokens, tokenizer)})
+    return JsonReply({"prompt": await gateway.run_in_thread(_detokenize, body.tokens, tokenizer)})
 
 
 def _detokenize(tokens: list[int], tokenizer: Tokenizer) -> str:
     if (wrong := next((token for token in tokens if not 0 <= token < 2**31), None)) is not None:
-        raise refused("tokens", f"tokens has {shown(wrong)}, which is the id of no token")
+        raise refuse_field("tokens", f"tokens has {quote(wrong)}, which is the id of no token")
     try:
-        return tokenizer.written(tokens)
+        return tokenizer.write(tokens)
     except Exception as failure:
         raise api_error(failure, "tokens") from failure
 
@@ -95,7 +95,7 @@ async def tokenizer_info(request: Request) -> Response:
 
 async def _tokenizer(gateway: Gateway, name: str | None) -> tuple[Backend, Tokenizer]:
     offer = gateway.offers.get(next(iter(gateway.offers.by_name)) if name is None else name)
-    with gateway.offers.servers[offer.model].borrowed() as loan:
+    with gateway.offers.servers[offer.model].borrow() as loan:
         backend = await asyncio.to_thread(gateway.cache.backend, loan.records["policy"])
     tokenizer = metadata_of(backend).tokenizer
     if tokenizer is None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 from tts.backends.base import Backend, Sampling
 from tts.backends.function import WriteFunction
 from tts.budget.budget import Budget
-from tts.errors import ConfigError, shown, unknown_name
+from tts.errors import ConfigError, quote, unknown_name
 from tts.search.parts import Plan, Strategy
 from tts.solver.model_cache import LOOP, Model, ModelCache, VerifierLike
 from tts.solver.outcome import OnError
@@ -229,7 +229,8 @@ def _solver(budget: BudgetLike | None, options: SolveOptions) -> Solver:
     if (backend := given.get("backend")) is not None and not isinstance(backend, str):
         if (model := given.get("model")) is not None:
             raise ConfigError(
-                f"model is {shown(model)}, but the backend that was given stands for a model", hint="give one of them"
+                f"model is {quote(model)}, but the backend that was given stands for a model",
+                hint="give one of them",
             )
         given |= {"model": backend, "backend": None}
     return Solver(given.pop("model", None), given.pop("verifier", None), budget=budget, keep=_SHARED, **given)

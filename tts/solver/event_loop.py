@@ -34,7 +34,7 @@ class Interrupted(KeyboardInterrupt):
 class Workers(ThreadPoolExecutor):
     """The loop's default executor: it runs what the caller's functions give to `asyncio.to_thread`.
 
-    The library itself uses `in_thread`.
+    The library itself uses `run_in_thread`.
 
     As many work at once as in any pool; one that waits for the loop makes room meanwhile. Without that, functions that
     call `tts.solve` would fill the pool, and wait for functions that find no thread.
@@ -162,7 +162,7 @@ class LoopThread:
 
     def _submit(self, coroutine: Coroutine[Any, Any, T], future: Future[T]) -> None:
         loop = self._running()
-        loop.call_soon_threadsafe(self._begin, loop, coroutine, future)
+        loop.call_soon_threadsafe(self._start_task, loop, coroutine, future)
 
     def _running(self) -> asyncio.AbstractEventLoop:
         with self._lock:
@@ -175,7 +175,9 @@ class LoopThread:
 
     # From here on in the loop's thread, but for `_cancel` -------------------------------------------------------------
 
-    def _begin(self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], future: Future[Any]) -> None:
+    def _start_task(
+        self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], future: Future[Any]
+    ) -> None:
         if not future.set_running_or_notify_cancel():  # its caller has given up
             coroutine.close()
             return

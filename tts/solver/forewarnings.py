@@ -109,12 +109,12 @@ def _unpaid(
             )
             yield (
                 f"scores may not be paid: {parts}, but the budget is {format_limits(budget.limits)}; "
-                f"give a larger one, or a cheaper verifier{_cheaper(scorers)}"
+                f"give a larger one, or a cheaper verifier{_cheaper_example(scorers)}"
             )
             return
 
 
-def _cheaper(scorers: Mapping[str, Verifier]) -> str:
+def _cheaper_example(scorers: Mapping[str, Verifier]) -> str:
     """Return an example of the parameters that bound what a verifier may cost."""
     one = next(
         (member for scorer in scorers.values() for member in _leaves(scorer) if isinstance(member, ReplyingVerifier)),

@@ -19,15 +19,15 @@ from tts.backends.base import Backend
 from tts.backends.function import FunctionBackend, WriteFunction
 from tts.backends.metadata import metadata_of
 from tts.checks import check_part
-from tts.errors import CapabilityError, ConfigError, shown, unknown_name
+from tts.errors import CapabilityError, ConfigError, quote, unknown_name
 from tts.models import registry
 from tts.models.registry import ModelRecord
-from tts.renamed import renamed
+from tts.renamed import successor
 from tts.search.needs import needs_of
 from tts.search.parts import Plan
 from tts.solver.event_loop import LoopThread
 from tts.tasks.base import Task
-from tts.threads import apart_if_forked
+from tts.threads import run_after_fork
 from tts.verifiers.base import Verifier, traits_of
 from tts.verifiers.compatibility import check_fit
 from tts.verifiers.making import VerifierLike, make_verifier
@@ -54,10 +54,10 @@ def resolve(model: Model, name: str | None, url: str | None) -> Backend | ModelR
     given_name: Any = name
     if not isinstance(given_name, str | None):
         hint = "give a function or a backend as the model, in `models` of a Solver"
-        raise ConfigError(f"backend is {shown(given_name)}, but must be the name of a backend", hint=hint)
+        raise ConfigError(f"backend is {quote(given_name)}, but must be the name of a backend", hint=hint)
     if isinstance(model, str | ModelRecord):
         if name is not None and ":" in name and not isinstance(function := BACKENDS.get(name), type):
-            return _standing_for(model, name, function, url)
+            return _function_model(model, name, function, url)
         record = registry.resolve(model, url) if isinstance(model, str) else model
         if record.readout:
             raise ConfigError(
@@ -81,7 +81,7 @@ def resolve(model: Model, name: str | None, url: str | None) -> Backend | ModelR
     raise ConfigError(f"the model is {given!r}, but must be a name, a record, a backend or a function", hint=hint)
 
 
-def _standing_for(
+def _function_model(
     model: str | ModelRecord, name: str, function: WriteFunction, url: str | None
 ) -> Backend | ModelRecord:
     """Return the model that a function at a place stands for: itself.
@@ -113,7 +113,7 @@ def with_prices(model: Backend | ModelRecord, **prices: str | None) -> Backend |
     if given and not isinstance(model, ModelRecord):
         name, price = next(iter(given.items()))
         raise ConfigError(
-            f"{name} is {shown(price)}, but the model is a backend or a function, which has no record to price",
+            f"{name} is {quote(price)}, but the model is a backend or a function, which has no record to price",
             hint="name the model, with url= for a server, or set the prices of the backend's own record",
         )
     return registry.with_settings(model, given) if given and isinstance(model, ModelRecord) else model
@@ -177,7 +177,7 @@ class ModelCache:
         """
         if record in self._given:
             return self._given[record]
-        return self._backends.get(record, partial(apart_if_forked, partial(_load, probe_s=probe_s)))
+        return self._backends.get(record, partial(run_after_fork, partial(_load, probe_s=probe_s)))
 
     def backends(
         self, models: Mapping[str, Backend | ModelRecord], probe_s: float | None = None
@@ -202,7 +202,7 @@ class ModelCache:
         if backends := self._backends.take():
             LOOP.run(_close(backends))
 
-    def forked(self) -> None:
+    def reset_in_child(self) -> None:
         """Start anew, in a forked child.
 
         The parent's models stay in memory, which is shared: to free them could touch a device.
@@ -272,7 +272,7 @@ def _load(record: ModelRecord, probe_s: float | None = None) -> Backend:
         if (unknown := _unknown_option(load, record)) is not None:
             raise unknown from None
         named = ", ".join(f"{name}={value!r}" for name, value in record.options)
-        gone = [line for name, _ in record.options if (line := renamed(f"{record.backend}.{name}"))]
+        gone = [line for name, _ in record.options if (line := successor(f"{record.backend}.{name}"))]
         raise ConfigError(
             f"the backend {record.backend!r} does not take the options {named}: {failure}", hint=", ".join(gone)
         ) from failure
@@ -323,7 +323,7 @@ _PARENTS: list[Any] = []
 
 def _note_fork() -> None:
     for kept in list(_EVERY):
-        kept.forked()
+        kept.reset_in_child()
 
 
 if sys.platform != "win32":
@@ -389,7 +389,7 @@ def own_verifier(record: ModelRecord | None, task: str = "") -> str:
     return "" if record is None else dict(record.task_verifiers).get(task, record.verifier)
 
 
-def made(given: Mapping[str, VerifierLike] | VerifierLike | None) -> dict[str, Verifier] | None:
+def make_verifiers(given: Mapping[str, VerifierLike] | VerifierLike | None) -> dict[str, Verifier] | None:
     """Return verifiers by role; None: nothing was given.
 
     A single verifier has the role "main", and "none" stands for no role.

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from tts.blame import Blame
 from tts.budget.account import Exhausted
-from tts.errors import TROUBLES, CapabilityError, ConfigError, TTSError, VerifierError, shown
+from tts.errors import TROUBLES, CapabilityError, ConfigError, TTSError, VerifierError, quote
 from tts.search.ends import SearchEnded, StopDecision
 from tts.search.parts import Selected, Selection, StopRule, Strategy
 from tts.search.search import Search
@@ -22,7 +22,7 @@ OnError = Literal["raise", "keep"]  # what a failed verifier does to a solution
 _WORTH_SAYING = 0.1  # share of a limit, or of the tokens, that may be left over or lost without a warning
 
 
-def blame_unnamed() -> Blame:
+def blame_context() -> Blame:
     """Return the context in which parts of a run are called that name no part of their own.
 
     Ends of a search pass through it.
@@ -44,13 +44,13 @@ async def candidates_of(strategy: Strategy, search: Search) -> Sequence[Candidat
     listed: list[Any] = list(made) if isinstance(made, Iterable) else [made]
     for wrong in (one for one in listed if not isinstance(one, Candidate)):
         raise ConfigError(
-            f"the strategy {strategy} returned {shown(wrong)}, but must return candidates",
+            f"the strategy {strategy} returned {quote(wrong)}, but must return candidates",
             hint="search.finish(t) makes them",
         )
     return made if isinstance(made, Sequence) else listed  # the search's own list may grow yet
 
 
-async def selected_by(selection: Selection, candidates: Sequence[Candidate], search: Search) -> Selected:
+async def select(selection: Selection, candidates: Sequence[Candidate], search: Search) -> Selected:
     """Return what a selection chooses.
 
     Raises:
@@ -58,11 +58,11 @@ async def selected_by(selection: Selection, candidates: Sequence[Candidate], sea
     """
     made = await _await_part(lambda: selection.select(candidates, search), lambda: f"the selection {selection}")
     if not isinstance(made, Selected):
-        raise TTSError(f"the selection {selection} returned {shown(made)}, but must return a tts.Selected")
+        raise TTSError(f"the selection {selection} returned {quote(made)}, but must return a tts.Selected")
     answers: Any = made.answers
     if isinstance(answers, str) or not all(isinstance(answer, str) for answer in answers):
         raise TTSError(
-            f"the selection {selection} chose the answers {shown(answers)}, but they must be a tuple of texts"
+            f"the selection {selection} chose the answers {quote(answers)}, but they must be a tuple of texts"
         )
     return made
 
@@ -76,7 +76,7 @@ def decision_of(rule: StopRule, candidates: Sequence[Candidate]) -> StopDecision
     decision: Any = rule.should_stop(candidates)
     if decision is not None and not isinstance(decision, StopDecision):
         raise TTSError(
-            f"the stop rule {type(rule).__qualname__} returned {shown(decision)}, but must return a tts.StopDecision "
+            f"the stop rule {type(rule).__qualname__} returned {quote(decision)}, but must return a tts.StopDecision "
             "or None",
             hint="for example tts.StopDecision('why')",
         )
@@ -92,7 +92,7 @@ async def _await_part(call: Callable[[], Any], what: Callable[[], str]) -> Any:
         made = call()
         if not inspect.isawaitable(made):
             raise ConfigError(
-                f"{what()} returned {shown(made)} without being awaited, but must be async", hint="write async def"
+                f"{what()} returned {quote(made)} without being awaited, but must be async", hint="write async def"
             )
         return await made
 
@@ -123,7 +123,7 @@ class SearchOutcome:
             failure.__cause__ = mistake
         self.error, self.stopped_by = self.error or failure, "failed"
 
-    def unjudged(self, on_error: OnError) -> bool:
+    def is_unjudged(self, on_error: OnError) -> bool:
         """Return whether a verifier failed under `on_error` of "raise".
 
         The verifier is then not called again, and the vote in its place has no confidence.
@@ -206,7 +206,7 @@ def _cut_short(search: Search, usage: Usage, *, capped: bool) -> list[str]:
     lengths = search.rows.sizes.lengths("solve")
     cut = sum(c.truncated and c.answer is None for c in search.candidates)
     length = (
-        f"they take about {lengths.expected():,} tokens"
+        f"they take about {lengths.expected_length():,} tokens"
         if lengths.ended
         else f"they take more than {lengths.longest:,} tokens"
     )
@@ -248,7 +248,7 @@ def _left_over(search: Search, outcome: SearchOutcome, *, explained: bool) -> li
     ):
         return []
     cost = search.rows.sizes.sample_bound()
-    tokens = search.rows.sizes.lengths("solve").expected()
+    tokens = search.rows.sizes.lengths("solve").expected_length()
     told = f"{left:,} {unit}" if unit != "usd" else f"{left / account.limit(unit):.0%} of the usd"
     if (needed := cost.of(unit, tokens)) <= left:
         return [] if explained else [f"{told} are left, but what the strategy would do next may take more"]
@@ -261,8 +261,8 @@ def truncated_tokens(search: Search) -> int:
     cut = [c.trajectory for c in search.candidates if c.truncated and c.answer is None]
     if not cut:
         return 0
-    kept = search.tree.above([c.trajectory for c in search.candidates if not c.truncated or c.answer is not None])
-    nodes = (search.tree.nodes[number] for number in search.tree.above(cut) - kept)
+    kept = search.tree.path_nodes([c.trajectory for c in search.candidates if not c.truncated or c.answer is not None])
+    nodes = (search.tree.nodes[number] for number in search.tree.path_nodes(cut) - kept)
     return sum(search.tree.own_tokens(node) for node in nodes if node.parent is not None)
 
 

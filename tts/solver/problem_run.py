@@ -31,18 +31,18 @@ from tts.search.parts import Plan, Selected, Selection, Strategy
 from tts.search.prompts import Prompts
 from tts.search.scoring import Scoring
 from tts.search.search import Search, complete_best
-from tts.search.selections._common import led_by
+from tts.search.selections._common import put_first
 from tts.search.selections.majority import Majority
 from tts.search.tree import Tree
 from tts.solver.forewarnings import score_warnings
 from tts.solver.outcome import (
     OnError,
     SearchOutcome,
-    blame_unnamed,
+    blame_context,
     candidates_of,
     cause_of,
     decision_of,
-    selected_by,
+    select,
     truncated_tokens,
     warnings_of,
 )
@@ -86,7 +86,7 @@ class Event:
             `stream`.
         writing: The text so far of the leading row, the first in draw order that is under way, with the path that it
             continues. "": none is, or the backend does not show it. The engine and servers that stream do.
-        marks: The marks of the thought that this text may begin with (`ThoughtMarks.settled`).
+        marks: The marks of the thought that this text may begin with (`ThoughtMarks.split_settled_text`).
     """
 
     problem: Problem
@@ -315,7 +315,7 @@ class ProblemRun:
             )
         )
         try:
-            with blame_unnamed():
+            with blame_context():
                 solution = await self._solve_in_account(watched)
         except BaseException as failure:
             watched.fail(failure)
@@ -337,7 +337,7 @@ class ProblemRun:
             role: token_rates(verifier, self.backends[verifier.model]) for role, verifier in self.verifiers.items()
         }
         notes, tree = Notes(), Tree()
-        problem = dataclasses.replace(self.problem.stripped(), task=self.task.name)
+        problem = dataclasses.replace(self.problem.without_answer(), task=self.task.name)
         task = isolate(self.task, notes.warn)
         costs = Costs(account, self.verifiers, self.declared, rates, self._compared_by)
         prompts = Prompts(self.backends, costs, tree, self.clock)
@@ -372,7 +372,7 @@ class ProblemRun:
             clock=self.clock,
             on_call=None if self.on_event is None else _reporter(self, self.on_event),
             may_score=self._may_score,
-            asked_of_all=self._asked_of_all(),
+            asked_of_all=self._scoring_roles(),
             expected_tokens=self.expected_tokens,
             sampling_logprobs=self.sampling_logprobs or "sampling_logprobs" in self._needs.capabilities,
         )
@@ -405,7 +405,7 @@ class ProblemRun:
             sampling=sampling_text(self.sampling),
         )
 
-    def _asked_of_all(self) -> Sequence[str]:
+    def _scoring_roles(self) -> Sequence[str]:
         """Return the roles that will score every candidate, whatever comes of the search."""
         return self._chosen_by if self._selection_needs.scores_all and not self._needs.verifiers else ()
 
@@ -433,7 +433,7 @@ class ProblemRun:
         """
         first, mistake = 0, None
         try:
-            with blame_unnamed():
+            with blame_context():
                 async with _looks(self, search), search:
                     mistake = await self._attempt(search, outcome)
                     first = len(search.candidates)
@@ -459,7 +459,7 @@ class ProblemRun:
         Returned is a mistake before which nothing was spent.
         """
         try:
-            with blame_unnamed():
+            with blame_context():
                 strategy = self.plan.strategy.size(
                     search.affordable_samples(stepwise="steps" in self._needs.capabilities)
                 )
@@ -510,10 +510,12 @@ class ProblemRun:
         selected: Selected | None = None
         try:
             selection = (
-                Majority() if outcome.stopped_by == "interrupted" or outcome.unjudged(self.on_error) else self.selection
+                Majority()
+                if outcome.stopped_by == "interrupted" or outcome.is_unjudged(self.on_error)
+                else self.selection
             )
-            with blame_unnamed():
-                selected = await selected_by(selection, candidates, search)
+            with blame_context():
+                selected = await select(selection, candidates, search)
                 for role in self.scored_by:
                     await search.score([c.trajectory for c in candidates], role, required=False)
         except asyncio.CancelledError:
@@ -529,10 +531,10 @@ class ProblemRun:
             outcome.fail(failure, search)
         if selected is None:
             selected = await Majority().select(candidates, search)
-        if outcome.unjudged(self.on_error):
+        if outcome.is_unjudged(self.on_error):
             selected = dataclasses.replace(selected, confidence=math.nan)
         if outcome.stop is not None and outcome.stop.answer is not None and not selected.abstained:
-            selected = led_by(selected, outcome.stop.answer)
+            selected = put_first(selected, outcome.stop.answer)
         return selected
 
     def _apply_risk(self, selected: Selected, outcome: SearchOutcome) -> Selected:
@@ -575,7 +577,7 @@ class ProblemRun:
             confidence=selected.confidence,
             candidates=selected.ranked,
             usage=usage,
-            remaining=account.unspent(),
+            remaining=account.remainder(),
             stopped_by=outcome.stopped_by,
             strategy=self._configured,
             model=self.model,
@@ -673,7 +675,7 @@ def _event(run: ProblemRun, search: Search, draft: Draft, texts: tuple[str, ...]
         draft: What rows under way have written.
         texts: The texts of new candidates.
     """
-    problem, calls = run.problem.stripped(), search.account.ledger.calls
+    problem, calls = run.problem.without_answer(), search.account.ledger.calls
     nodes = RecordedNodes(problem.text, search.tree, tuple(run.verifiers), search.candidates)
     return Event(
         problem,

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from tts.budget.account import Account
 from tts.budget.budget import Budget
 from tts.checks import check_choice, check_int
-from tts.errors import ConfigError, shown
+from tts.errors import ConfigError, quote
 from tts.search.parts import Plan, Selected, Selection, Strategy
 from tts.search.plan import parse
 from tts.search.search import Search
@@ -218,12 +218,12 @@ def expected_variance(successes: Floats, samples: NDArray[np.int64]) -> Floats:
         successes: The summed rewards of each prompt, [P].
         samples: The samples of each prompt, [P], at least 1.
     """
-    a, b = fitted_beta(successes, samples)
+    a, b = fit_beta(successes, samples)
     a, b = a + successes, b + samples - successes
     return a * b / ((a + b) * (a + b + 1))
 
 
-def fitted_beta(successes: Floats, samples: NDArray[np.int64]) -> tuple[float, float]:
+def fit_beta(successes: Floats, samples: NDArray[np.int64]) -> tuple[float, float]:
     """Return the Beta law that has the mean and variance of the success rates.
 
     The noise of few samples is taken off the variance.
@@ -308,7 +308,7 @@ def rollouts(  # noqa: PLR0913 - settings, by name
     )
     drawing = _Drawing(given, account, solver, plan, reward, seed, is_bounded=objective == "signal")
     why = drawing.run(allocator)
-    return Rollouts(groups=drawing.groups(), spent=drawing.spent(), stopped_by=why)
+    return Rollouts(groups=drawing.groups(), spent=drawing.spending(), stopped_by=why)
 
 
 def is_cut_by_total(candidate: Candidate, max_tokens: int | None, context: int | None, prompt: int) -> bool:
@@ -342,7 +342,7 @@ def _plan_of(given: Sequence[Problem], strategy: str | Plan | Strategy, *, judge
     for one in given if judged else ():
         if one.answer is None:
             raise ConfigError(
-                f"the prompt {shown(one.text)} has no reference answer",
+                f"the prompt {quote(one.text)} has no reference answer",
                 hint="give Problem(..., answer=...), or reward=",
             )
     plan = (
@@ -352,7 +352,7 @@ def _plan_of(given: Sequence[Problem], strategy: str | Plan | Strategy, *, judge
         plan = dataclasses.replace(plan, selection=_NoChoice())
     if not hasattr(plan.strategy, "n"):
         raise ConfigError(
-            f"strategy is {shown(str(strategy))}, but a group needs one with a size",
+            f"strategy is {quote(str(strategy))}, but a group needs one with a size",
             hint="give one with n, such as best_of_n",
         )
     return plan
@@ -402,7 +402,7 @@ class _Drawing:
         self._cost = np.full(len(given), math.nan)  # tokens of a sample, prompt included
         self._wave = 0
 
-    def spent(self) -> dict[str, float]:
+    def spending(self) -> dict[str, float]:
         """Return what was spent of the account, by unit."""
         return {unit: amount - self._before.get(unit, 0) for unit, amount in self._account.spent.items()}
 
@@ -462,7 +462,7 @@ class _Drawing:
         problem, trace = self._given[place], solution.trace
         if trace is None:
             return []
-        run = self._solver.prepared(problem, Budget(samples=1), strategy="single")
+        run = self._solver.prepare(problem, Budget(samples=1), strategy="single")
         samples = trace.record(run.task, problem.id, problem.answer).samples
         candidates = sorted(solution.candidates, key=lambda one: one.index)
         rolled = list[Rollout]()
@@ -494,11 +494,12 @@ class _Drawing:
         value: Any = self._reward(problem, sample.text)
         if not isinstance(value, int | float | np.number) or not math.isfinite(float(value)):
             raise ConfigError(
-                f"the reward is {shown(value)}, but must be a finite number", hint="return 0.0 for what it cannot judge"
+                f"the reward is {quote(value)}, but must be a finite number",
+                hint="return 0.0 for what it cannot judge",
             )
         if self._is_bounded and not 0 <= float(value) <= 1:
             raise ConfigError(
-                f'the reward is {shown(value)}, but objective "signal" needs one in [0, 1]',
+                f'the reward is {quote(value)}, but objective "signal" needs one in [0, 1]',
                 hint='scale it, or take "uniform"',
             )
         return float(value)

@@ -214,10 +214,10 @@ class SharedBudget:
         self._longest = max(self._longest, max((c.trajectory.num_tokens for c in search.candidates), default=0))
         account, n, mine = search.account, found.samples, self._places[place]
         if mine.spent is not None:
-            mine.beside.update({unit: account.paid(unit) - before for unit, before in mine.spent.items()})
+            mine.beside.update({unit: account.spending(unit) - before for unit, before in mine.spent.items()})
             mine.spent = None
         for unit, cost in self._cost.items():
-            own = account.paid(unit) + account.reserved(unit) - mine.beside[unit] if n else 0
+            own = account.spending(unit) + account.reservation(unit) - mine.beside[unit] if n else 0
             cost[place] = (own + 2 * mine.typical[unit]) / (n + 2)
 
     def _set_idle(self, mine: Place) -> None:
@@ -292,7 +292,7 @@ class SharedBudget:
             place, samples, plan = int(waiting[i]), int(grant.samples[i]), int(grant.plan[i])
             mine, search = self._places[place], self._search(place)
             if plan:
-                mine.spent = {unit: search.account.paid(unit) for unit in self._total}
+                mine.spent = {unit: search.account.spending(unit) for unit in self._total}
             if not self._answers_alone[plan]:
                 samples = int(min(samples, self._most - int(self._found["samples"][place])))
             search.account.draw({unit: credit[number] for unit, credit in shares.items()})
@@ -392,7 +392,7 @@ class SharedBudget:
                     for place in waiting.tolist():
                         self._search(place).notes.warn(self._foreign)
         self._seen = drawn
-        self._allocator = self._allocator.adapted(state)
+        self._allocator = self._allocator.adapt(state)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -414,7 +414,7 @@ class BudgetShare(Auto):
         """Wait for the next round."""
         return await self.shared.next_round(self.place, search, found, had)
 
-    def goes_on(self, end: SearchEnded) -> bool:
+    def may_continue(self, end: SearchEnded) -> bool:
         """Return whether the search may continue.
 
         It may where its credit was used up, but not its time, and no stop rule fired.

@@ -15,17 +15,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, get_args
 
 from tts.allocator.auto import Auto
-from tts.allocator.default import chosen
-from tts.allocator.shipped import described
+from tts.allocator.default import choose_plan
+from tts.allocator.shipped import describe_verifier
 from tts.backends.base import Sampling, sampling_with
 from tts.backends.metadata import metadata_of
 from tts.budget.account import Account, read_limits
 from tts.budget.budget import Budget
 from tts.checks import check_int, check_problem
-from tts.errors import ConfigError, HintsKeywords, TTSError, VerifierError, hint_methods, shown
+from tts.errors import ConfigError, HintsKeywords, TTSError, VerifierError, hint_methods, quote
 from tts.logs import get_logger
 from tts.models import registry
 from tts.models.registry import ModelRecord
+from tts.renamed import refuse_old_members
 from tts.search.algorithms.embedding import Embedder
 from tts.search.parts import Plan, Strategy
 from tts.search.plan import parse
@@ -37,7 +38,7 @@ from tts.solver.model_cache import (
     ModelCache,
     VerifierLike,
     VerifierRoles,
-    made,
+    make_verifiers,
     own_verifier,
     resolve,
     with_prices,
@@ -46,7 +47,7 @@ from tts.solver.outcome import OnError
 from tts.solver.problem_run import Event, ProblemRun
 from tts.solver.risk import RiskLimit
 from tts.solver.shared_budget import SharedBudget, divide, divide_account
-from tts.solver.streaming import streamed
+from tts.solver.streaming import stream_events
 from tts.tasks import make_task
 from tts.tasks.base import Task
 from tts.tasks.by_references import choose_task, with_final_answers
@@ -61,6 +62,7 @@ BudgetLike = Budget | Account | float | Mapping[str, float]
 ExpectedTokens = int | Callable[[Problem], int]
 
 
+@refuse_old_members
 @hint_methods
 class Solver(HintsKeywords):
     """Models, verifiers and a task, kept ready to solve problems; a context manager.
@@ -149,7 +151,7 @@ class Solver(HintsKeywords):
         roles: Mapping[str, Model] = models if isinstance(models, Mapping) else {"policy": models}
         _check_roles(roles, backend=backend, url=url)
         self._strategy = None if strategy is None else _plan(strategy)
-        scorers = made(verifiers)
+        scorers = make_verifiers(verifiers)
         self._cache = ModelCache() if keep is None else keep
         self._task = task if task is None or isinstance(task, str) else make_task(task)
         self._owned = keep is None
@@ -168,7 +170,9 @@ class Solver(HintsKeywords):
         backends = self._cache.backends(self._models, None if seconds is None else seconds / 2 / len(roles))
         self._began = began if records and seconds is not None and not isinstance(limits, Account) else None
         self._scorers = VerifierRoles(scorers, self._models, backends)
-        self._described = None if scorers is None else {role: described(verifier) for role, verifier in scorers.items()}
+        self._described = (
+            None if scorers is None else {role: describe_verifier(verifier) for role, verifier in scorers.items()}
+        )
         self._expected = (
             expected_tokens if expected_tokens is not None or self._record is None else self._record.expected_tokens
         )
@@ -193,15 +197,15 @@ class Solver(HintsKeywords):
                 `error` set.
             Interrupted: Ctrl-C; its `partial` is the solution so far.
         """
-        return LOOP.run(_solve_run(self.prepared(problem, budget, strategy=strategy, seed=seed)))
+        return LOOP.run(_solve_run(self.prepare(problem, budget, strategy=strategy, seed=seed)))
 
     async def asolve(
         self, problem: ProblemLike, budget: BudgetLike, *, strategy: str | Plan | Strategy | None = None, seed: int = 0
     ) -> Solution:
         """`solve`, awaited, in any event loop; cancelled, it cancels the search."""
-        return await LOOP.wait(_solve_run(self.prepared(problem, budget, strategy=strategy, seed=seed)))
+        return await LOOP.wait(_solve_run(self.prepare(problem, budget, strategy=strategy, seed=seed)))
 
-    def prepared(
+    def prepare(
         self, problem: ProblemLike, budget: BudgetLike, *, strategy: str | Plan | Strategy | None = None, seed: int = 0
     ) -> ProblemRun:
         """Return the run that `solve` would make, without starting it.
@@ -290,7 +294,7 @@ class Solver(HintsKeywords):
 
         The last event has the solution. A stream that is closed cancels its search.
         """
-        return streamed(self.prepared(problem, budget, strategy=strategy, seed=seed), _solve_run)
+        return stream_events(self.prepare(problem, budget, strategy=strategy, seed=seed), _solve_run)
 
     def _many(
         self,
@@ -317,7 +321,8 @@ class Solver(HintsKeywords):
             raise ConfigError("solve_many takes either budget (a total) or each (a budget a problem)")
         if isinstance(each, Account):
             raise ConfigError(
-                f"each is {shown(each)}, but an account is a total, not a budget a problem", hint="give it as budget=…"
+                f"each is {quote(each)}, but an account is a total, not a budget a problem",
+                hint="give it as budget=…",
             )
         total = None if budget is None else read_limits(budget)
         shared = total is not None and isinstance(self._run(_ANY, total, strategy, seed).plan.strategy, Auto)
@@ -436,7 +441,7 @@ class Solver(HintsKeywords):
         names = {role: each.name for role, each in self._models.items()}
         model = names.pop("policy")
         if given is None or isinstance(given.strategy, Auto):
-            given, more = chosen(given, model, task.name, {role: told[role] for role in verifiers}, names, asked)
+            given, more = choose_plan(given, model, task.name, {role: told[role] for role in verifiers}, names, asked)
             notes += more
         if type(seed) is not int:
             raise ConfigError(f"seed is {seed!r}, but must be a whole number")
@@ -529,7 +534,8 @@ def _thresholds(risk: float | None, calibration: Any) -> Thresholds | None:
         return None
     if calibration is None:
         raise ConfigError(
-            f"risk is {shown(risk)}, but needs a calibration", hint="make one: tts calibrate; and give calibration=FILE"
+            f"risk is {quote(risk)}, but needs a calibration",
+            hint="make one: tts calibrate; and give calibration=FILE",
         )
     if risk is None:
         raise ConfigError(
@@ -567,7 +573,7 @@ def _failed_solution(
 ) -> Solution:
     """Return the solution of a problem that failed, or, without a failure, had not begun when all were interrupted."""
     cause = failure.cause if isinstance(failure, TTSError) else repr(failure)
-    remaining = share.limits if isinstance(share, Budget) else share.unspent()
+    remaining = share.limits if isinstance(share, Budget) else share.remainder()
     return Solution(
         problem=problem,
         answer=None,
@@ -609,7 +615,7 @@ def _problem(given: ProblemLike) -> Problem:
 def _problems(given: Any) -> list[Problem]:
     if isinstance(given, str | bytes | Mapping | Problem) or not isinstance(given, Iterable):
         raise ConfigError(
-            f"problems is {shown(given)}, but must be a list of problems", hint="give a list of one, or call solve"
+            f"problems is {quote(given)}, but must be a list of problems", hint="give a list of one, or call solve"
         )
     return [_problem(problem) for problem in given]
 

@@ -162,7 +162,7 @@ def label_steps(
         raise ConfigError(
             "the problem has no reference answer, but rollouts are judged by it", hint="give Problem(..., answer=...)"
         )
-    task = solver.prepared(found.problem, Budget(samples=1), strategy="single").task
+    task = solver.prepare(found.problem, Budget(samples=1), strategy="single").task
     is_right = _judge_of(task, reference)
     drawn = sorted(found.candidates, key=lambda one: one.index)
     paths = [tuple(task.split(one.trajectory.full_text)) for one in drawn]
@@ -175,12 +175,12 @@ def label_steps(
     if spent.error is not None and not values:
         raise spent.error
     return StepLabels(
-        paths=tuple(rollouts.labelled(path, right=right) for path, right in zip(paths, rights, strict=True)),
+        paths=tuple(rollouts.label(path, right=right) for path, right in zip(paths, rights, strict=True)),
         rollouts=sum(map(len, values.values())),
         usage=spent.usage,
         stopped_by=spent.stopped_by,
         problem=found.problem,
-        prompt=task.prompt(found.problem.stripped()),
+        prompt=task.prompt(found.problem.without_answer()),
         model=found.model,
         origin=f"label_steps(k={k}, method={method!r}) of {found.strategy}",
         seed=seed,
@@ -276,7 +276,7 @@ class StepRollouts(Strategy):
             self.values[prefix] = [self.is_right(one) for one in search.candidates[first:]]
         return any(self.values[prefix])
 
-    def labelled(self, path: Steps, *, right: bool) -> LabelledPath:
+    def label(self, path: Steps, *, right: bool) -> LabelledPath:
         """Return a path with what is known of its steps."""
         shares = [self._share(path[:count]) for count in range(1, len(path))] + [float(right)] * bool(path)
         if self.method == "each":

@@ -13,7 +13,7 @@ from tts.solver.problem_run import Event, ProblemRun
 from tts.types import Solution
 
 
-async def streamed(
+async def stream_events(
     run: ProblemRun, solve: Callable[[ProblemRun], Coroutine[Any, Any, Solution]]
 ) -> AsyncGenerator[Event]:
     """Yield the events of a run as they come; the last one has the solution.
@@ -28,7 +28,7 @@ async def streamed(
         TTSError: as `Solver.solve`.
     """
     loop, queue = asyncio.get_running_loop(), asyncio.Queue[Event | None]()
-    last = Event(run.problem.stripped(), 0, 0, 0, None)
+    last = Event(run.problem.without_answer(), 0, 0, 0, None)
 
     def tell(event: Event) -> None:
         if run.on_event is not None:

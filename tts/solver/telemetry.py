@@ -92,7 +92,7 @@ def disable() -> None:
 
 
 @contextmanager
-def continued(headers: Mapping[str, str]) -> Generator[None]:
+def continue_trace(headers: Mapping[str, str]) -> Generator[None]:
     """Put the searches that begin in the block below the span of a request.
 
     The request's headers name that span (`traceparent`). Without `enable` nothing changes.
@@ -108,7 +108,7 @@ def continued(headers: Mapping[str, str]) -> Generator[None]:
         context.detach(token)
 
 
-def begun(facts: SearchFacts) -> SearchSpan | None:
+def begin_span(facts: SearchFacts) -> SearchSpan | None:
     """Return the span of a search that begins; None where no spans are made."""
     return SearchSpan(facts, _active[0]) if _active else None
 
@@ -224,7 +224,7 @@ class Watched:
 
     def __init__(self, facts: SearchFacts) -> None:
         self._name = facts.problem.id or "a problem"
-        self._span = begun(facts)
+        self._span = begin_span(facts)
         _LOG.info(
             "%s: begins, %s, %s, model %s, task %s, seed %d",
             self._name,

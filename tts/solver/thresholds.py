@@ -18,7 +18,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field
 
-from tts.errors import ConfigError, shown
+from tts.errors import ConfigError, quote
 from tts.files import read_small
 from tts.search.algorithms.calibration import CalibratedChain, calibrate_chain, proposers
 from tts.sections import Section
@@ -138,7 +138,7 @@ class Thresholds(Section):
         if len(set(problems)) < len(problems):
             twice = next(name for place, name in enumerate(problems) if name in problems[:place])
             raise ConfigError(
-                f"the calibration problem {shown(twice)} comes twice, but problems must be drawn independently"
+                f"the calibration problem {quote(twice)} comes twice, but problems must be drawn independently"
             )
         confidences, right = [link.confidences for link in links], [link.right for link in links]
         found = calibrate_chain(confidences, right, proposers(list(problems)), level, delta)
@@ -210,7 +210,7 @@ class Thresholds(Section):
         """
         given: Any = risk
         if type(given) not in (int, float) or not 0 < risk < 1:
-            raise ConfigError(f"risk is {shown(risk)}, but must be above 0 and below 1")
+            raise ConfigError(f"risk is {quote(risk)}, but must be above 0 and below 1")
         if risk < self.level:
             raise ConfigError(
                 f"risk is {risk:g}, but the calibration keeps {self.level:g}",
@@ -235,7 +235,8 @@ class Thresholds(Section):
             before, now = getattr(link, one.name), getattr(use, one.name)
             if before != now:
                 raise ConfigError(
-                    f"the calibration is for the {one.name} {shown(before)}, but this is {shown(now)}", hint=_CURE
+                    f"the calibration is for the {one.name} {quote(before)}, but this is {quote(now)}",
+                    hint=_CURE,
                 )
         return link.least
 

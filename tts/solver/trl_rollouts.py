@@ -22,7 +22,7 @@ from tts.backends.metadata import Tokenizer, metadata_of
 from tts.budget.account import Account
 from tts.budget.budget import Budget
 from tts.checks import check_int
-from tts.errors import ConfigError, shown
+from tts.errors import ConfigError, quote
 from tts.search.parts import Plan, Strategy
 from tts.solver.model_cache import LOOP
 from tts.solver.rollouts import Reward, Rollout, RolloutGroup, rollouts
@@ -126,13 +126,14 @@ class TrlRollouts:
             text = prompt_text(Problem(given).prompt)
             if alike < size:
                 raise ConfigError(
-                    f"the prompt {shown(text)} stands {alike} times in a row, but a group has num_generations={size}",
+                    f"the prompt {quote(text)} stands {alike} times in a row, but a group has num_generations={size}",
                     hint="make the rows of one process a multiple of num_generations",
                 )
             answer = None if self.answers is None else self.answers.get(text)
             if self.answers is not None and answer is None and self.reward is None:
                 raise ConfigError(
-                    f"the prompt {shown(text)} has no entry in answers", hint="give its reference answer, or reward="
+                    f"the prompt {quote(text)} has no entry in answers",
+                    hint="give its reference answer, or reward=",
                 )
             problems.append(Problem(given, answer=answer, id=f"{start // size}"))
         return problems
@@ -202,14 +203,14 @@ def _check_size(group: RolloutGroup, size: int, stopped_by: str) -> None:
     """Raise ConfigError where a group is not as large as the trainer's, or has rows without tokens."""
     if len(group.rollouts) != size:
         raise ConfigError(
-            f"the group of the prompt {shown(group.problem.text)} has {len(group.rollouts)} rollouts, "
+            f"the group of the prompt {quote(group.problem.text)} has {len(group.rollouts)} rollouts, "
             f"but GRPOTrainer needs groups of num_generations={size} ({stopped_by})",
             hint="give a larger total, or a strategy that writes n texts",
         )
     for one in group.rollouts:
         if one.tokens is None or not one.tokens.ids:
             raise ConfigError(
-                f"a rollout of the prompt {shown(group.problem.text)} has no tokens, but GRPOTrainer needs one",
+                f"a rollout of the prompt {quote(group.problem.text)} has no tokens, but GRPOTrainer needs one",
                 hint="raise max_completion_length, or take a backend with token ids",
             )
 
@@ -257,7 +258,7 @@ def _engine_of(trainer: Any) -> Any:
 
 def _check_backend(solver: Solver, trainer: Any) -> None:
     """Raise ConfigError where the rows of a solver would not be the trainer's: its tokens, its tokenizer, its law."""
-    run = solver.prepared(Problem("?"), Budget(samples=1), strategy="single")
+    run = solver.prepare(Problem("?"), Budget(samples=1), strategy="single")
     backend = run.backends["policy"]
     for name, what in (("token_ids", "token ids"), ("logprobs", "log-probabilities")):
         if not getattr(backend.caps, name):
@@ -287,7 +288,7 @@ def _check_tokenizer(backend: Backend, theirs: Any) -> None:
         if (found := _text_of(ours, token)) != text:
             raise ConfigError(
                 f"the tokenizer of the backend {backend.name!r} differs from that of the trainer: "
-                f"token {token} is {shown(str(found))}, not {shown(text)}",
+                f"token {token} is {quote(str(found))}, not {quote(text)}",
                 hint=hint,
             )
 
@@ -295,6 +296,6 @@ def _check_tokenizer(backend: Backend, theirs: Any) -> None:
 def _text_of(tokenizer: Tokenizer, token: int) -> str | None:
     """Return the text of a token; None: there is no such token."""
     try:
-        return tokenizer.written([token])
+        return tokenizer.write([token])
     except (ConfigError, LookupError, OverflowError):
         return None

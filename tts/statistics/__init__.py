@@ -28,7 +28,7 @@ from tts.statistics.discrimination import (
 from tts.statistics.judged import Belief, CorrectedMean, bayes_at_n, corrected_mean
 from tts.statistics.proportions import LEVEL, Estimate, g_pass_at_k, max_at_k, pass_at_k, pass_hat_k, wilson
 from tts.statistics.resampling import RESAMPLES, Statistic, bootstrap, bootstrap_kinds, clustered_mean, ratio
-from tts.statistics.scaling import CoverageLaw, Fit, Saturation, fit_coverage, fit_saturation, spaced
+from tts.statistics.scaling import CoverageLaw, Fit, Saturation, fit_coverage, fit_saturation, space_sizes
 from tts.statistics.selection import Averaged, best_at_k, majority_at_k, weighted_at_k
 from tts.statistics.standard_errors import (
     MeanWithError,
@@ -87,7 +87,7 @@ __all__ = [
     "problems_needed",
     "ratio",
     "roc_auc",
-    "spaced",
+    "space_sizes",
     "spread_at",
     "weighted_at_k",
     "wilson",

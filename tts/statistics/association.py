@@ -12,7 +12,7 @@ from scipy import sparse, stats
 from tts.errors import ConfigError
 from tts.statistics.discrimination import scores_and_labels
 from tts.statistics.proportions import LEVEL, Estimate
-from tts.statistics.resampling import RESAMPLES, Floats, bootstrap, clustered_mean, numbered, ratio, vector
+from tts.statistics.resampling import RESAMPLES, Floats, bootstrap, clustered_mean, number_clusters, ratio, vector
 
 _NO_SPREAD = 1e-12  # mean square of ranks in [-1/2, 1/2] below which they are all alike but for rounding
 
@@ -49,7 +49,7 @@ def clustered_auc_within(
         ConfigError: lengths that differ, a score that is not known, or another label.
     """
     score, label = scores_and_labels(scores, labels)
-    at, _ = numbered(clusters, len(score))
+    at, _ = number_clusters(clusters, len(score))
     aucs = _aucs(score, label, at)
     known = aucs[~np.isnan(aucs)]
     return clustered_mean(known, rng=rng, level=level, resamples=resamples, bounds=(0, 1))

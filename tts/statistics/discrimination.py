@@ -11,7 +11,7 @@ from scipy import sparse, stats
 
 from tts.errors import ConfigError
 from tts.statistics.proportions import LEVEL, Estimate, numbers
-from tts.statistics.resampling import RESAMPLES, Floats, Whole, bootstrap, numbered, ratio
+from tts.statistics.resampling import RESAMPLES, Floats, Whole, bootstrap, number_clusters, ratio
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ def clustered_auc(
         ConfigError: as `roc_auc`.
     """
     score, label = scores_and_labels(scores, labels)
-    at, num_clusters = numbered(clusters, len(score))
+    at, num_clusters = number_clusters(clusters, len(score))
     levels, level_at = np.unique(score, return_inverse=True)
     shape = (num_clusters, len(levels))
     negatives, positives = (
@@ -166,7 +166,7 @@ def clustered_calibration_error(
         ConfigError: as `expected_calibration_error`.
     """
     score, label = scores_and_labels(scores, labels, unit=True)
-    at, num_clusters = numbered(clusters, len(score))
+    at, num_clusters = number_clusters(clusters, len(score))
     place = at * bins + _bin(score, bins)
     gaps = np.bincount(place, score - label, num_clusters * bins).reshape(num_clusters, bins)
     sizes = np.bincount(at, minlength=num_clusters).astype(np.float64)

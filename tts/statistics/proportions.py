@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from tts.checks import check_number
-from tts.errors import ConfigError, shown
+from tts.errors import ConfigError, quote
 
 LEVEL = 0.95
 
@@ -50,7 +50,7 @@ def numbers(name: str, values: ArrayLike) -> NDArray[np.float64]:
     try:
         return np.asarray(values, np.float64)
     except (TypeError, ValueError):
-        raise ConfigError(f"{name} is {shown(values)}, but must be numbers, in lists of one length") from None
+        raise ConfigError(f"{name} is {quote(values)}, but must be numbers, in lists of one length") from None
 
 
 def pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> NDArray[np.float64]:
@@ -156,7 +156,7 @@ def max_at_k(values: ArrayLike, k: ArrayLike) -> NDArray[np.float64]:
     """
     rising = np.sort(numbers("values", values))
     if rising.ndim != 1 or not np.isfinite(rising).all():
-        raise ConfigError(f"values is {shown(values)}, but must be a list of finite numbers")
+        raise ConfigError(f"values is {quote(values)}, but must be a list of finite numbers")
     ks = numbers("k", k)
     # [..., n + 1]: all k among the i lowest
     below = 1 - pass_at_k(len(rising), len(rising) - np.arange(len(rising) + 1), ks[..., None])

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from tts.errors import ConfigError, shown
+from tts.errors import ConfigError, quote
 from tts.statistics.proportions import LEVEL, Estimate, check_level, numbers
 
 Floats = NDArray[np.float64]
@@ -243,7 +243,7 @@ def _check(level: float, resamples: int) -> None:
         raise ConfigError(f"resamples is {resamples}, but must be at least 1")
 
 
-def numbered(clusters: ArrayLike, length: int) -> tuple[Whole, int]:
+def number_clusters(clusters: ArrayLike, length: int) -> tuple[Whole, int]:
     """Return the number of each value's cluster, [length], and how many clusters there are.
 
     Raises:
@@ -253,7 +253,7 @@ def numbered(clusters: ArrayLike, length: int) -> tuple[Whole, int]:
         names, at = np.unique(given := np.asarray(clusters), return_inverse=True)
     except (TypeError, ValueError):
         raise ConfigError(
-            f"clusters is {shown(clusters)}, but must name one cluster for each of {length} values, all by texts or "
+            f"clusters is {quote(clusters)}, but must name one cluster for each of {length} values, all by texts or "
             "all by numbers"
         ) from None
     if given.shape != (length,):

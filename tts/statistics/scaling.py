@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from tts.errors import ConfigError
+from tts.renamed import refuse_old_members
 from tts.statistics.proportions import LEVEL, Estimate, numbers
 from tts.statistics.resampling import RESAMPLES, Floats, bootstrap_kinds, kinds, vector
 
@@ -47,6 +48,7 @@ class Fit:
     gap: float
 
 
+@refuse_old_members
 @dataclass(frozen=True, slots=True)
 class CoverageLaw:
     """coverage(k) = exp(a k^b) with a, b <= 0: the logarithm of coverage falls as a power of k."""
@@ -55,11 +57,12 @@ class CoverageLaw:
     b: Estimate
     fit: Fit
 
-    def at(self, k: ArrayLike) -> Floats:
+    def predict(self, k: ArrayLike) -> Floats:
         """Return the law at other sizes; far beyond those it was fitted to it is a guess."""
         return np.exp(self.a.value * np.asarray(k, np.float64) ** self.b.value)
 
 
+@refuse_old_members
 @dataclass(frozen=True, slots=True)
 class Saturation:
     """The law accuracy(N) = ceiling (1 - (1 - chance)^N), and its point of saturation.
@@ -77,12 +80,12 @@ class Saturation:
     enough: Estimate
     fit: Fit
 
-    def at(self, k: ArrayLike) -> Floats:
+    def predict(self, k: ArrayLike) -> Floats:
         """Return the law at other sizes."""
         return self.ceiling.value * (1 - (1 - self.chance.value) ** np.asarray(k, np.float64))
 
 
-def spaced(most: int, num: int = 40) -> NDArray[np.int64]:
+def space_sizes(most: int, num: int = 40) -> NDArray[np.int64]:
     """Return at most `num` whole sizes from 1 to `most`, evenly spaced in their logarithms.
 
     The laws are fitted at these sizes.
@@ -159,7 +162,7 @@ def fit_saturation(
 
     def with_enough(means: Floats, place: Floats) -> Floats:
         ceiling, chance = _SATURATION.parameters(means, place).T
-        return np.stack([ceiling, chance, _enough(ceiling, chance, gain)], axis=1)
+        return np.stack([ceiling, chance, _enough_samples(ceiling, chance, gain)], axis=1)
 
     (ceiling, chance, enough), fit = _fit_law(
         _SATURATION._replace(parameters=with_enough), k, accuracy, rng, level, resamples
@@ -227,7 +230,7 @@ _COVERAGE = _Law(_coverage_start, _coverage_values, _coverage_parameters)
 _SATURATION = _Law(_saturation_start, _saturation_values, _saturation_parameters)
 
 
-def _enough(ceiling: Floats, chance: Floats, gain: float) -> Floats:
+def _enough_samples(ceiling: Floats, chance: Floats, gain: float) -> Floats:
     """Return the N, as a real number, from which one more gains at most `gain`."""
     first = ceiling * chance
     worth = first > gain

@@ -61,7 +61,7 @@ def majority_at_k(answers: ArrayLike, right: ArrayLike, k: ArrayLike) -> Floats:
     Cost: of the order of n max(k)^2, for all k together.
     """
     answer, good = _pool(answers, right)
-    sizes, rights = _by_class(answer, good)
+    sizes, rights = _count_classes(answer, good)
     ks, valid = _subset_sizes(k, len(answer))
     most = int(ks[valid].max(initial=0))
     curve = np.zeros(most + 1)
@@ -237,7 +237,7 @@ def _weigh(masks: NDArray[np.bool_], answer: Whole, weight: Floats, good: Floats
     return (rights * tied).sum(axis=1) / np.maximum(among, 1)
 
 
-def _by_class(answer: Whole, good: Floats) -> tuple[Whole, Floats]:
+def _count_classes(answer: Whole, good: Floats) -> tuple[Whole, Floats]:
     """Return how many samples each class has, and how many of those are right."""
     answered = answer >= 0
     _, at = np.unique(answer[answered], return_inverse=True)

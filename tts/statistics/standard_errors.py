@@ -21,7 +21,7 @@ from scipy import stats
 from tts.checks import check_int
 from tts.errors import ConfigError
 from tts.statistics.proportions import LEVEL, Estimate, check_level, numbers
-from tts.statistics.resampling import Floats, numbered, vector
+from tts.statistics.resampling import Floats, number_clusters, vector
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def mean_with_error(values: ArrayLike, clusters: ArrayLike | None = None, *, lev
     """
     check_level(level)
     value = vector("values", values)
-    at, num = numbered(np.arange(len(value)) if clusters is None else clusters, len(value))
+    at, num = number_clusters(np.arange(len(value)) if clusters is None else clusters, len(value))
     if not len(value):
         return MeanWithError(Estimate(math.nan, math.nan, math.nan, level, 0), math.nan, math.nan)
     mean = float(value.mean())

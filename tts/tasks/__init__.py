@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tts.checks import check_complete, check_part
-from tts.errors import ConfigError, shown
+from tts.errors import ConfigError, quote
 from tts.registry import Registry, parse_call
 from tts.renamed import refuse_old_names
 from tts.tasks.base import Task
@@ -59,7 +59,7 @@ def make_task(given: Task | type[Task]) -> Task:
     """
     if isinstance(given, type):
         return _make_task(given, f"the task {given.__name__}")
-    return _complete(given, f"the task {shown(given)}")
+    return _complete(given, f"the task {quote(given)}")
 
 
 def _make_task(found: Any, what: str) -> Task:

@@ -72,7 +72,7 @@ class Task(HintsKeywords, ABC):
 
     def split(self, text: str) -> list[str]:
         """Return the steps of a text, each with its stop text."""
-        return split_at(text, self.step_stop)
+        return split_after(text, self.step_stop)
 
     def is_finished(self, text: str) -> bool:
         """Return whether a text, read at a step boundary, is a whole solution.
@@ -93,7 +93,7 @@ class Task(HintsKeywords, ABC):
 
     def canonical(self, answer: str) -> str:
         """Return an answer with its spaces and case folded."""
-        return folded(answer)
+        return fold_text(answer)
 
     def decide(self, a: str, b: str) -> bool | None:
         """Whether two answers are equivalent: by default, whether their canonical forms are equal."""
@@ -130,12 +130,12 @@ class Task(HintsKeywords, ABC):
         return
 
 
-def folded(text: str) -> str:
+def fold_text(text: str) -> str:
     """Return a text with its spaces and case folded."""
     return " ".join(text.split()).casefold()
 
 
-def keyed(task: Task) -> Task | None:
+def keyed_task(task: Task) -> Task | None:
     """Return a task whose keys are equal for equivalent answers, or None.
 
     It is None where a class overrides `decide` or `equivalent` alone.
@@ -147,7 +147,7 @@ def keyed(task: Task) -> Task | None:
     return None
 
 
-def split_at(text: str, stops: Sequence[str]) -> list[str]:
+def split_after(text: str, stops: Sequence[str]) -> list[str]:
     """Cut a text after each leftmost occurrence of a stop text, which stays at the end of its piece.
 
     Args:

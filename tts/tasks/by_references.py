@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from tts.errors import ConfigError, shown
+from tts.errors import ConfigError, quote
 from tts.logs import get_logger
 from tts.tasks.extraction import final_answer
 from tts.types import Problem
@@ -55,7 +55,7 @@ class TaskChoice:
             where: What the references are of, such as "the data set 'mine'".
         """
         return (
-            f"no task was named: {where} has references such as {shown(self.example)} ({self.kind}), so the task "
+            f"no task was named: {where} has references such as {quote(self.example)} ({self.kind}), so the task "
             f"is {self.task!r}"
         )
 
@@ -77,7 +77,7 @@ def choose_task(references: Iterable[str | None], where: str) -> TaskChoice | No
     kind, count = kinds.most_common(1)[0]
     if kind in KINDS and count >= _SHARE * len(known):
         return TaskChoice(KINDS[kind], kind, next(one for one in known if kind_of(one) == kind))
-    told = ", ".join(f"{shown(next(one for one in known if kind_of(one) == each))} ({each})" for each in kinds)
+    told = ", ".join(f"{quote(next(one for one in known if kind_of(one) == each))} ({each})" for each in kinds)
     raise ConfigError(
         f"no task was named, and {where} has references of several kinds or of none that a task compares: {told}",
         hint="name the task: task: math compares numbers and LaTeX, task: text words, task: multiple_choice letters; "
@@ -115,8 +115,8 @@ def with_final_answers(problems: Iterable[Problem], task: str | None, where: str
             "%s has %d worked solutions as references, of which the final answer is taken: %s of %s",
             where,
             len(changes),
-            shown(new.answer),
-            shown(old.answer),
+            quote(new.answer),
+            quote(old.answer),
         )
     return found
 

@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from tts.errors import ConfigError, shown
-from tts.tasks.base import Task, folded
-from tts.tasks.extraction import clean, last_boxed, last_marker, last_tagged, own_turn
+from tts.errors import ConfigError, quote
+from tts.tasks.base import Task, fold_text
+from tts.tasks.extraction import clean, last_box, last_marker, last_tag, own_turn
 from tts.tasks.framing import short_answers
 from tts.types import Problem, Prompt
 
@@ -34,12 +34,13 @@ class ChoiceTask(Task):
     def __post_init__(self) -> None:
         given: Any = self.choices
         texts = tuple(given) if isinstance(given, tuple | list) else ()
-        if len(texts) < 2 or not all(isinstance(text, str) and folded(text) for text in texts):
+        if len(texts) < 2 or not all(isinstance(text, str) and fold_text(text) for text in texts):
             raise ConfigError(
-                f"choices is {shown(given)}, but must be at least two texts", hint="for example choices=('yes', 'no')"
+                f"choices is {quote(given)}, but must be at least two texts",
+                hint="for example choices=('yes', 'no')",
             )
-        if len({folded(text) for text in texts}) < len(texts):
-            raise ConfigError(f"choices is {shown(given)}, but two of them differ in case or spaces only")
+        if len({fold_text(text) for text in texts}) < len(texts):
+            raise ConfigError(f"choices is {quote(given)}, but two of them differ in case or spaces only")
         object.__setattr__(self, "choices", texts)
 
     @property
@@ -58,8 +59,8 @@ class ChoiceTask(Task):
         end = last_marker(text)
         marked = "" if end is None else text[end:].lstrip().partition("\n")[0]
         for stated in (
-            last_tagged(text) or "",
-            last_boxed(text) or "",
+            last_tag(text) or "",
+            last_box(text) or "",
             marked,
             text,
             text.rstrip().rpartition("\n")[2],
@@ -71,8 +72,8 @@ class ChoiceTask(Task):
 
     def canonical(self, answer: str) -> str:
         """Return the choice that an answer states, and any other text folded."""
-        return self._choose(clean(answer)) or folded(answer)
+        return self._choose(clean(answer)) or fold_text(answer)
 
     def _choose(self, answer: str) -> str | None:
-        stated = folded(re.sub(r"\\text\{(.*)\}", r"\1", answer))
-        return stated if stated in map(folded, self.choices) else None
+        stated = fold_text(re.sub(r"\\text\{(.*)\}", r"\1", answer))
+        return stated if stated in map(fold_text, self.choices) else None

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tts.checks import read_text
-from tts.errors import ConfigError, shown
+from tts.errors import ConfigError, quote
 from tts.types import Message, Prompt
 
 SLOT = "{problem}"  # of a template
@@ -42,7 +42,7 @@ def conversation(
         ConfigError: there is no turn of the user, two system messages, or `template` has no "{problem}".
     """
     if template is not None and SLOT not in template:
-        raise ConfigError(f"the template is {shown(template)}, but must have {SLOT} where the problem belongs")
+        raise ConfigError(f"the template is {quote(template)}, but must have {SLOT} where the problem belongs")
     turns = list(messages)
     if system is not None:
         if any(turn.role == "system" for turn in turns):
@@ -84,7 +84,7 @@ def read_messages(path: str) -> tuple[Message, ...]:
         fits = isinstance(row, Mapping) and isinstance(row.get("content"), str) and row.get("role") in _ROLES
         if not fits:
             raise ConfigError(
-                f"message {number} of {path!r} is {shown(row)}, but must have a role ({', '.join(_ROLES)}) and a "
+                f"message {number} of {path!r} is {quote(row)}, but must have a role ({', '.join(_ROLES)}) and a "
                 "content, both text",
                 hint='for example [{"role": "user", "content": "Why?"}]',
             )
@@ -111,7 +111,7 @@ def read_examples(path: str) -> list[tuple[str, str]]:
         ]
         if parts[0] is None or parts[1] is None:
             named = ", ".join(QUESTIONS if parts[0] is None else ANSWERS)
-            raise ConfigError(f"example {number} of {path!r} is {shown(row)}, but must have one of {named}")
+            raise ConfigError(f"example {number} of {path!r} is {quote(row)}, but must have one of {named}")
         made.append((parts[0], parts[1]))
     return made
 

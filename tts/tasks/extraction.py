@@ -112,7 +112,7 @@ _PROSE = re.compile(r"[A-Za-z]{2,}(?:['’][a-z]+)?")
 _OPEN_END = re.compile(r"(?:(?:^|[\s\d)}])[-+*/^]|[=<>(\[^]|\\(?:cdot|times|div|frac|d?frac|sqrt|boxed|left|pm))\s*$")
 
 
-def last_boxed(text: str) -> str | None:
+def last_box(text: str) -> str | None:
     r"""Return the content of the last complete box that is not empty, or None.
 
     A box is `\boxed{…}` or `\fbox{…}`, and the last is the one that opens last.
@@ -121,7 +121,7 @@ def last_boxed(text: str) -> str | None:
     return boxes[-1][2] if boxes else None
 
 
-def all_boxed(text: str) -> str | None:
+def last_boxes(text: str) -> str | None:
     """Return the contents of the last boxes that commas, "and" or "or" connect; None without any.
 
     They are one text, a list; mostly there is one box.
@@ -194,7 +194,7 @@ def _markers(text: str, marks: Sequence[str]) -> Iterator[int]:
         stop, size = start, min(4 * size, _PIECE)
 
 
-def after_last_marker(text: str, marks: Sequence[str] = ANSWER_MARKS) -> str | None:
+def announced_answer(text: str, marks: Sequence[str] = ANSWER_MARKS) -> str | None:
     """Return what the last answer marker announces, cleaned.
 
     It is None without a marker or with nothing after it.
@@ -242,9 +242,9 @@ def final_answer(text: str, marks: Sequence[str] = ANSWER_MARKS) -> str | None:
 
 
 def _answer_in(text: str, marks: Sequence[str]) -> str | None:
-    if (tagged := last_tagged(text)) is not None:
-        return all_boxed(tagged) or clean(after_last_marker(tagged, marks) or tagged) or None
-    return all_boxed(text) or after_last_marker(text, marks)
+    if (tagged := last_tag(text)) is not None:
+        return last_boxes(tagged) or clean(announced_answer(tagged, marks) or tagged) or None
+    return last_boxes(text) or announced_answer(text, marks)
 
 
 def own_turn(text: str) -> str:
@@ -256,7 +256,7 @@ def own_turn(text: str) -> str:
     return text
 
 
-def last_tagged(text: str) -> str | None:
+def last_tag(text: str) -> str | None:
     """Return what the last `<answer>` and `</answer>` enclose that is not empty, or None."""
     opened: int | None = None
     found: str | None = None

@@ -61,7 +61,7 @@ class Framing:
             return (*problem.prompt, Message("user", appended)) if appended else problem.prompt
         if not last.parts:
             return (*turns, Message("user", _join(last.content, appended)))
-        return (*turns, last.and_then(f"\n\n{appended}")) if appended else problem.prompt
+        return (*turns, last.append(f"\n\n{appended}")) if appended else problem.prompt
 
     def typical_tokens(self, task: str, kind: str) -> int:
         """Return the usual length in tokens for a kind of prompt or for "step".
@@ -115,7 +115,7 @@ def short_answers(told: str, noun: str = "solution") -> Framing:
     return Framing(requests=requests, tokens={"solve": 256, "step": 64, "revise": 256, "fuse": 256, "critique": 128})
 
 
-def worked_solutions(told: str) -> Framing:
+def solution_framing(told: str) -> Framing:
     """Return the framing of problems that are solved step by step.
 
     Args:

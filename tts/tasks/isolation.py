@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from tts.errors import MissingDependency
-from tts.tasks.base import Task, keyed
+from tts.tasks.base import Task, keyed_task
 
 T = TypeVar("T")
 _UNREAD = "\0unread: "  # begins the key of an answer that has none, so that it equals no other key
@@ -103,4 +103,4 @@ class PairwiseIsolatedTask(IsolatedTask):
 
 def isolate(task: Task, warn: Callable[[str], None]) -> Task:
     """Return a task whose faults on a model's text are reported and do not end the search."""
-    return cast("Task", (PairwiseIsolatedTask if keyed(task) is None else IsolatedTask)(task, warn))
+    return cast("Task", (PairwiseIsolatedTask if keyed_task(task) is None else IsolatedTask)(task, warn))

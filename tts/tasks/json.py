@@ -10,8 +10,8 @@ from functools import lru_cache
 from typing import Any
 
 from tts.checks import read_text
-from tts.errors import ConfigError, shown
-from tts.tasks.base import Task, folded
+from tts.errors import ConfigError, quote
+from tts.tasks.base import Task, fold_text
 from tts.tasks.extraction import last_marker
 from tts.tasks.framing import short_answers
 from tts.tasks.schemas.metering import normal
@@ -69,7 +69,7 @@ class JsonTask(Task):
         *turns, last = short_answers(told, "answer").prompt(self.name, problem, kind, texts)
         if kind == "critique":
             return (*turns, last)
-        return (*turns, last.and_then(AnswerForm("" if self._schema is None else json.dumps(self._schema.schema))))
+        return (*turns, last.append(AnswerForm("" if self._schema is None else json.dumps(self._schema.schema))))
 
     def extract(self, text: str) -> str | None:
         """Return the JSON that is the answer, as it was written; None where there is none that fits.
@@ -101,7 +101,7 @@ def _canonical(answer: str) -> str:
     try:
         return json.dumps(normal(_read(answer)), sort_keys=True, separators=(",", ":"))
     except (ValueError, RecursionError):
-        return folded(answer)
+        return fold_text(answer)
 
 
 def _read(text: str) -> Any:
@@ -132,16 +132,16 @@ def _read_schema(given: Any) -> Any:
     if isinstance(given, Mapping):
         return dict(given)
     if not isinstance(given, str) or not given.strip():
-        raise ConfigError(f"schema is {shown(given)}, but must be a mapping, JSON text or the path of a file")
+        raise ConfigError(f"schema is {quote(given)}, but must be a mapping, JSON text or the path of a file")
     text = given
     if not given.lstrip().startswith("{"):
         text = read_text("the file of the schema", given, "give its path, or JSON")
     try:
         schema = _read(text)
     except (ValueError, RecursionError) as failure:
-        raise ConfigError(f"schema is {shown(text)}, but must be JSON: {failure}") from None
+        raise ConfigError(f"schema is {quote(text)}, but must be JSON: {failure}") from None
     if not isinstance(schema, dict):
         raise ConfigError(
-            f"schema is {shown(schema)}, but must be a JSON object", hint="for example {'type': 'object'}"
+            f"schema is {quote(schema)}, but must be a JSON object", hint="for example {'type': 'object'}"
         )
     return schema

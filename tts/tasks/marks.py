@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
-from tts.errors import ConfigError, shown
+from tts.errors import ConfigError, quote
 
 # By language, in the order of their codes.
 FOREIGN: dict[str, tuple[str, ...]] = {
@@ -113,7 +113,7 @@ def check_marks(marks: Any) -> tuple[str, ...]:
     if isinstance(marks, tuple | list) and all(isinstance(mark, str) and any(map(str.isalnum, mark)) for mark in marks):
         return tuple(mark.strip() for mark in marks)
     raise ConfigError(
-        f"marks is {shown(marks)}, but must be texts that announce an answer",
+        f"marks is {quote(marks)}, but must be texts that announce an answer",
         hint="for example marks=('resultat:', 'svaret blir')",
     )
 

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from tts.tasks.base import Task
-from tts.tasks.extraction import final_answer, last_boxed
+from tts.tasks.extraction import final_answer, last_box
 from tts.tasks.forms.normal_form import MAX_CHARACTERS, are_different, normal_form
-from tts.tasks.framing import worked_solutions
+from tts.tasks.framing import solution_framing
 from tts.tasks.marks import ANSWER_MARKS, check_marks
 from tts.tasks.symbolic import SymbolicChecker
 
@@ -37,7 +37,7 @@ class MathTask(Task):
     """
 
     answer_cue: str = "\n\n**Final Answer:** \\boxed{"
-    framing = worked_solutions(_FORMAT)
+    framing = solution_framing(_FORMAT)
 
     def __init__(self, *, checker: SymbolicChecker | None = None, marks: Sequence[str] = ()) -> None:
         self.marks = check_marks(marks)
@@ -57,7 +57,7 @@ class MathTask(Task):
 
     def is_finished(self, text: str) -> bool:
         r"""Whether a text has a complete `\boxed{}` with something in it."""
-        return last_boxed(text) is not None
+        return last_box(text) is not None
 
     def extract(self, text: str) -> str | None:
         """Return the final answer of a text, or None.

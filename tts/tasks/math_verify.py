@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Sequence
 
-from tts.errors import ConfigError, VerifierError, missing_extra, shown
+from tts.errors import ConfigError, VerifierError, missing_extra, quote
 from tts.tasks.bounded_cache import BoundedCache
 from tts.tasks.forms.normal_form import MAX_CHARACTERS
 from tts.tasks.math import MathTask
@@ -66,7 +66,7 @@ class MathVerifyTask(MathTask):
     ) -> None:
         super().__init__(checker=checker, marks=marks)
         if not isinstance(guess, bool):  # pyright: ignore[reportUnnecessaryIsInstance] - it may come from a text
-            raise ConfigError(f"guess is {shown(guess)}, but must be True or False")
+            raise ConfigError(f"guess is {quote(guess)}, but must be True or False")
         self.guess = guess
         self.time_limit_s = positive("time_limit_s", time_limit_s)
         self.timeouts = 0

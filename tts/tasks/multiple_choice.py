@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from tts.tasks.base import Task, folded
-from tts.tasks.extraction import last_boxed, last_marker, last_tagged, own_turn
+from tts.tasks.base import Task, fold_text
+from tts.tasks.extraction import last_box, last_marker, last_tag, own_turn
 from tts.tasks.framing import CHECK_STEPS, CRITIQUE_END, Framing
 from tts.tasks.marks import ANSWER_MARKS, check_marks
 
@@ -137,7 +137,7 @@ class MultipleChoiceTask(Task):
     def extract(self, text: str) -> str | None:
         """Return the letter of the last choice that was stated, or None."""
         text = own_turn(text)
-        if (tagged := last_tagged(text)) is not None:
+        if (tagged := last_tag(text)) is not None:
             return _boxed_choice(tagged) or _stated_choice(tagged) or self._marked_choice(tagged)
         for choice_in in (_boxed_choice, self._marked_choice, _right_choice, _bold_choice):
             choice = choice_in(text)
@@ -151,7 +151,7 @@ class MultipleChoiceTask(Task):
         Any other text is returned folded.
         """
         choice = _stated_choice(answer)
-        return folded(answer) if choice is None else choice
+        return fold_text(answer) if choice is None else choice
 
     def _marked_choice(self, text: str) -> str | None:
         end = last_marker(text, self._marks)
@@ -169,7 +169,7 @@ class MultipleChoiceTask(Task):
 
 
 def _boxed_choice(text: str) -> str | None:
-    boxed = last_boxed(text)
+    boxed = last_box(text)
     return None if boxed is None else _stated_choice(boxed)
 
 

@@ -13,7 +13,7 @@ from tts.errors import VerifierError, missing_extra
 from tts.tasks.base import Task
 from tts.tasks.bounded_cache import BoundedCache
 from tts.tasks.extraction import final_answer
-from tts.tasks.framing import worked_solutions
+from tts.tasks.framing import solution_framing
 from tts.tasks.worker import Worker, WorkerDiedError, WorkerNotStartedError, positive, python_command
 from tts.types import Problem
 
@@ -69,7 +69,7 @@ class ReasoningGymTask(Task):
 
     name: str = "reasoning_gym"
     answer_cue: str = "\n\n**Final Answer:** \\boxed{"
-    framing = worked_solutions(_FORMAT)
+    framing = solution_framing(_FORMAT)
 
     def __init__(self, *, time_limit_s: float = 20.0) -> None:
         self.time_limit_s = positive("time_limit_s", time_limit_s)

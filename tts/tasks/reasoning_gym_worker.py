@@ -130,7 +130,7 @@ def make(generator: str, config: dict[str, Any], *, seed: int, limit: int) -> di
         return {"wrong": f"{type(failure).__name__}: {failure}"}
     entries: list[dict[str, Any]] = []
     for entry in _different(dataset, size):
-        reference = json.dumps({"reasoning_gym": generator, "config": config, "entry": packed(entry)})
+        reference = json.dumps({"reasoning_gym": generator, "config": config, "entry": pack(entry)})
         entries.append({"question": entry["question"], "metadata": entry["metadata"], "reference": reference})
         if len(entries) == limit:
             break
@@ -156,7 +156,7 @@ def score(reference: str, answer: str) -> float:
     stated = json.loads(reference)
     dataset = _scorer(stated["reasoning_gym"], json.dumps(stated["config"]))
     try:
-        return float(dataset.score_answer(answer, unpacked(stated["entry"])))
+        return float(dataset.score_answer(answer, unpack(stated["entry"])))
     except Exception:  # noqa: BLE001 - the boundary: some scorers raise where an answer has not the form they expect
         return 0.0
 
@@ -169,35 +169,35 @@ def _scorer(generator: str, config: str) -> Any:
     return reasoning_gym.create_dataset(generator, **parameters, seed=0, size=1)
 
 
-def packed(item: Any) -> Any:
+def pack(item: Any) -> Any:
     """Return a value in a form that JSON can hold.
 
-    The function `unpacked` gives the value back with its tuples and the keys of its mappings.
+    The function `unpack` gives the value back with its tuples and the keys of its mappings.
     """
     if isinstance(item, tuple):
-        return {_TUPLE: [packed(part) for part in cast("tuple[Any, ...]", item)]}
+        return {_TUPLE: [pack(part) for part in cast("tuple[Any, ...]", item)]}
     if isinstance(item, list):
-        return [packed(part) for part in cast("list[Any]", item)]
+        return [pack(part) for part in cast("list[Any]", item)]
     if isinstance(item, Mapping):
         pairs = cast("Mapping[Any, Any]", item).items()
         if all(isinstance(key, str) for key, _ in pairs):
-            return {key: packed(part) for key, part in pairs}
-        return {_PAIRS: [[packed(key), packed(part)] for key, part in pairs]}
+            return {key: pack(part) for key, part in pairs}
+        return {_PAIRS: [[pack(key), pack(part)] for key, part in pairs]}
     return item
 
 
-def unpacked(item: Any) -> Any:
-    """Return what `packed` was given."""
+def unpack(item: Any) -> Any:
+    """Return what `pack` was given."""
     if isinstance(item, list):
-        return [unpacked(part) for part in cast("list[Any]", item)]
+        return [unpack(part) for part in cast("list[Any]", item)]
     if not isinstance(item, dict):
         return item
     parts = cast("dict[str, Any]", item)
     if parts.keys() == {_TUPLE}:
-        return tuple(unpacked(parts[_TUPLE]))
+        return tuple(unpack(parts[_TUPLE]))
     if parts.keys() == {_PAIRS}:
-        return {unpacked(key): unpacked(part) for key, part in parts[_PAIRS]}
-    return {key: unpacked(part) for key, part in parts.items()}
+        return {unpack(key): unpack(part) for key, part in parts[_PAIRS]}
+    return {key: unpack(part) for key, part in parts.items()}
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 
 from tts.checks import check_int
-from tts.tasks.algebra.quick import as_written, quick_key
+from tts.tasks.algebra.quick import quick_key, unread_key
 from tts.tasks.bounded_cache import BoundedCache
 from tts.tasks.forms.normal_form import MAX_CHARACTERS
 from tts.tasks.worker import WorkerDiedError, WorkerNotStartedError, WorkerPool, positive, python_command
@@ -70,9 +70,9 @@ class SymbolicChecker:
     def known_key(self, form: str) -> str | None:
         """Return the key of a normal form where it needs no worker, in microseconds, else None."""
         if len(form) > MAX_CHARACTERS:
-            return as_written(form)
+            return unread_key(form)
         if (known := self._keys.get(form)) is None:
-            known = quick_key(form) if self.available and form else quick_key(form) or as_written(form)
+            known = quick_key(form) if self.available and form else quick_key(form) or unread_key(form)
             if known is not None:
                 self._keys.put(form, known)
         return known
@@ -120,7 +120,7 @@ class SymbolicChecker:
         try:
             with self._workers.worker() as worker:
                 if not self.available:
-                    return as_written(form)
+                    return unread_key(form)
                 key = worker.ask({"form": form}, self.time_limit_s).get("key")
                 return key if isinstance(key, str) else None
         except TimeoutError:
@@ -128,7 +128,7 @@ class SymbolicChecker:
         except WorkerNotStartedError:
             self.failures += 1
             self.available = False
-            return as_written(form)
+            return unread_key(form)
         except WorkerDiedError:
             self.failures += 1
         return None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tts.tasks.base import Task, folded
-from tts.tasks.extraction import clean, last_marker, last_tagged
+from tts.tasks.base import Task, fold_text
+from tts.tasks.extraction import clean, last_marker, last_tag
 
 _DRESS = (
     ("**", "**"),
@@ -34,14 +34,14 @@ class TextTask(Task):
 
         It is what `<answer>` encloses, else all after the last answer marker, else the whole text.
         """
-        if (tagged := last_tagged(text)) is not None:
+        if (tagged := last_tag(text)) is not None:
             return tagged
         end = last_marker(text)
         return (text.strip() if end is None else clean(text[end:])) or None
 
     def canonical(self, answer: str) -> str:
         """Return an answer in folded case, without bold and quotes around it and without the mark at its end."""
-        text = folded(answer)
+        text = fold_text(answer)
         for _ in range(_MOST_LAYERS):
             bare = text.rstrip(".。").rstrip() if not text.endswith("..") else text
             if bare.endswith("!") and bare[-2:-1].isalpha() and len(bare) > 2:  # `n!` and `5!` are factorials

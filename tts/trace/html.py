@@ -31,15 +31,15 @@ def render(record: Mapping[str, Any], winner: int | None) -> str:
         record: `Trace.to_dict`.
         winner: The node that the answer was taken from (`winning_node`).
     """
-    return viewer().replace(SLOT, embedded(record, winner), 1)
+    return viewer().replace(SLOT, embed_record(record, winner), 1)
 
 
 def viewer() -> str:
-    """Return the page with `SLOT` where a trace belongs, as `embedded` writes it."""
-    return sealed(resources.files("tts.trace").joinpath("page.html").read_text(encoding="utf-8"))
+    """Return the page with `SLOT` where a trace belongs, as `embed_record` writes it."""
+    return seal_page(resources.files("tts.trace").joinpath("page.html").read_text(encoding="utf-8"))
 
 
-def sealed(page: str) -> str:
+def seal_page(page: str) -> str:
     """Return a page with the style and script that pages share, and a content security policy.
 
     The policy allows the page's own script and no other.
@@ -49,7 +49,7 @@ def sealed(page: str) -> str:
     return page.replace(_HASH_SLOT, script_hash(page))
 
 
-def embedded(record: Mapping[str, Any], winner: int | None) -> str:
+def embed_record(record: Mapping[str, Any], winner: int | None) -> str:
     """Return a trace as JSON in pure ASCII without "<".
 
     So no text ends the script element, and lone surrogates can be encoded.

@@ -13,7 +13,7 @@ from typing import Any
 from tts.types import Prompt
 
 
-def unstored(default: Any) -> Any:
+def unstored_field(default: Any) -> Any:
     """Return a field of a record that files do not have: it takes no part in equality either."""
     return dataclasses.field(default=default, compare=False, repr=False, metadata={"stored": False})
 
@@ -66,11 +66,11 @@ class TraceNode:
     thought: int = 0
     outcomes: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict[str, tuple[float, ...]])
     notes: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
-    prompt: Prompt | None = unstored(None)  # noqa: RUF009 - a field
-    token_ids: tuple[int, ...] = unstored(())
-    logprobs: tuple[float, ...] = unstored(())
-    sampling_logprobs: tuple[float, ...] = unstored(())
-    thought_tokens: int = unstored(0)
+    prompt: Prompt | None = unstored_field(None)  # noqa: RUF009 - a field
+    token_ids: tuple[int, ...] = unstored_field(())
+    logprobs: tuple[float, ...] = unstored_field(())
+    sampling_logprobs: tuple[float, ...] = unstored_field(())
+    thought_tokens: int = unstored_field(0)
 
 
 def plain_values(value: Any) -> Any:

@@ -154,7 +154,7 @@ def _thought_tokens(ids: Sequence[int], characters: int, tokenizer: Tokenizer) -
     forced text.
     """
     try:
-        return bisect_left(range(len(ids)), characters, key=lambda count: len(tokenizer.written(ids[:count])))
+        return bisect_left(range(len(ids)), characters, key=lambda count: len(tokenizer.write(ids[:count])))
     except TTSError:
         return len(ids)
 

@@ -121,7 +121,7 @@ def receipt_of(calls: Sequence[Call], usage: Usage, parts: PartAnswers) -> Recei
     for call in calls:
         groups.setdefault((call.model, _WORK.get(call.kind, "write")), []).append(call.usage)
     phases = tuple(_phase(role, work, usages) for (role, work), usages in groups.items())
-    known = parts.known()
+    known = parts.answers_or_reason()
     return Receipt(
         phases=phases,
         tokens=sum(phase.tokens for phase in phases),
@@ -157,7 +157,7 @@ class PartAnswers:
     def __init__(self, given: tuple[PartAnswer, ...] | str | Callable[[], tuple[PartAnswer, ...] | str]) -> None:
         self._given = given
 
-    def known(self) -> tuple[PartAnswer, ...] | str:
+    def answers_or_reason(self) -> tuple[PartAnswer, ...] | str:
         """Return the answers, or the reason why they are not known."""
         if callable(self._given):
             self._given = self._given()
@@ -170,10 +170,10 @@ class PartAnswers:
         return hash(repr(self))
 
     def __repr__(self) -> str:
-        return f"PartAnswers({self.known()!r})"
+        return f"PartAnswers({self.answers_or_reason()!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return PartAnswers, (self.known(),)
+        return PartAnswers, (self.answers_or_reason(),)
 
 
 def part_answers(

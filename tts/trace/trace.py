@@ -18,7 +18,7 @@ from tts import tasks
 from tts.budget.ledger import Call
 from tts.characters import HALVES
 from tts.display import cell, grid, one_line
-from tts.errors import ConfigError, shown
+from tts.errors import ConfigError, quote
 from tts.search.ends import Level
 from tts.tasks.base import Task
 from tts.trace import picture as pictures
@@ -26,7 +26,7 @@ from tts.trace.export.filters import Filters
 from tts.trace.export.records import SearchRows, samples_of
 from tts.trace.export.writing import Exported, export_searches
 from tts.trace.html import render
-from tts.trace.node import TraceNode, plain_values, unstored
+from tts.trace.node import TraceNode, plain_values, unstored_field
 from tts.trace.receipt import NOT_RECORDED, PartAnswers, Receipt, parts_of, receipt_of
 from tts.types import Usage
 from tts.verifiers.base import Judgement
@@ -83,8 +83,8 @@ class Trace:
     reasons: tuple[str, ...] = ()
     judgements: tuple[Judgement, ...] = ()
     parts: PartAnswers = dataclasses.field(default_factory=lambda: PartAnswers(NOT_RECORDED))
-    levels: tuple[Level, ...] = unstored(())
-    temperature: float | None = unstored(None)
+    levels: tuple[Level, ...] = unstored_field(())
+    temperature: float | None = unstored_field(None)
 
     def __repr__(self) -> str:
         """One line: what ran, how large it is, and how it ended."""
@@ -201,7 +201,7 @@ class Trace:
             return pictures.sharing(record)
         if picture == "budget":
             return pictures.spending(record)
-        raise ConfigError(f"picture is {shown(picture)}, but must be 'tree', 'still', 'kv' or 'budget'")
+        raise ConfigError(f"picture is {quote(picture)}, but must be 'tree', 'still', 'kv' or 'budget'")
 
     def export(
         self,

@@ -44,7 +44,7 @@ from tts.backends.base import Backend, Reply, Sampling
 from tts.blame import Blame
 from tts.budget.budget import Rates
 from tts.checks import check_int, check_parameters, check_text
-from tts.errors import ConfigError, HintsKeywords, VerifierError, shown
+from tts.errors import ConfigError, HintsKeywords, VerifierError, quote
 from tts.models.registry import ModelRecord
 from tts.registry import ClassName
 from tts.renamed import refuse_old_names
@@ -125,7 +125,7 @@ class Calls(Protocol):
     async def generate(self, prompts: Sequence[Prompt], *, max_tokens: int, sampling: Sampling) -> list[str | None]:
         """Return one generated text for each prompt; None where the model failed.
 
-        A failure is recorded as by `failed`.
+        A failure is recorded as by `note_failures`.
 
         Args:
             prompts: A reply depends on its prompt alone, not on other prompts or calls.
@@ -163,7 +163,7 @@ class Calls(Protocol):
         """Return the number of tokens of a prompt; no model is called."""
         ...
 
-    def unread(self, what: str, number: int, of: int) -> None:
+    def note_unread(self, what: str, number: int, of: int) -> None:
         """Record `number` unparsable items out of `of`; the solution's warnings list the sums for each `what`."""
         ...
 
@@ -171,13 +171,13 @@ class Calls(Protocol):
         """Record a prompt that was not shown, for the trace; the warning on `what` states the longest.
 
         Args:
-            what: As in `unread`, which counts it.
+            what: As in `note_unread`, which counts it.
             prompt: The prompt.
             over: The tokens by which it is too long.
         """
         ...
 
-    def failed(self, error: str, number: int = 1) -> None:
+    def note_failures(self, error: str, number: int = 1) -> None:
         """Record `number` replies or scores that are unknown because a model or its server failed.
 
         Args:
@@ -300,10 +300,10 @@ class Traits:
         check_int("the trait window", self.window, 1)
         for name in ("proves", "range_by_scores"):
             if type(value := getattr(self, name)) is not bool:
-                raise ConfigError(f"the trait {name} is {shown(value)}, but must be True or False")
+                raise ConfigError(f"the trait {name} is {quote(value)}, but must be True or False")
         for name in ("prompt_bound", "filled", "check"):
             if (value := getattr(self, name)) is not None and not callable(value):
-                raise ConfigError(f"the trait {name} is {shown(value)}, but must be a function or None")
+                raise ConfigError(f"the trait {name} is {quote(value)}, but must be a function or None")
         for name, kind in (
             ("comparison", PairComparison),
             ("choice", ListChoice),
@@ -311,7 +311,7 @@ class Traits:
             ("own_model", OwnModel),
         ):
             if (value := getattr(self, name)) is not None and not isinstance(value, kind):
-                raise ConfigError(f"the trait {name} is {shown(value)}, but must be a {kind.__name__} or None")
+                raise ConfigError(f"the trait {name} is {quote(value)}, but must be a {kind.__name__} or None")
 
 
 class Verifier(HintsKeywords, ABC):
@@ -386,7 +386,7 @@ def traits_of(verifier: Verifier) -> Traits:
     traits: Any = getattr(verifier, "traits", _NO_TRAITS)
     if not isinstance(traits, Traits):
         raise ConfigError(
-            f"the verifier {verifier.name!r} has the traits {shown(traits)}, but they must be of the class Traits",
+            f"the verifier {verifier.name!r} has the traits {quote(traits)}, but they must be of the class Traits",
             hint="for example Traits(window=2048), from tts.verifiers.base",
         )
     return traits
@@ -417,7 +417,7 @@ def bind(verifier: Verifier, problem: Problem) -> Scorer:
             f"{problem.id or problem.text[:40]!r} has none",
             hint="give Problem(answer=…), or another verifier",
         )
-    visible = problem if verifier.oracle else problem.stripped()
+    visible = problem if verifier.oracle else problem.without_answer()
     _check_problem(verifier, problem)
     opened = _open_verifier(verifier)
 
@@ -452,7 +452,7 @@ def stated_bound(verifier: Verifier, prefix_tokens: int, new_tokens: int) -> int
             raise
     if not isinstance(bound, int) or bound < 0 <= new_tokens:
         raise VerifierError(
-            f"the verifier {verifier.name!r} states the bound {shown(bound)}, but must state a whole number from 0 on"
+            f"the verifier {verifier.name!r} states the bound {quote(bound)}, but must state a whole number from 0 on"
         )
     return bound
 
@@ -461,7 +461,7 @@ def _check_problem(verifier: Verifier, problem: Problem) -> None:
     for member in members_of(verifier):
         _check_problem(member, problem)
     if (check := traits_of(verifier).check) is not None:
-        check(problem if verifier.oracle else problem.stripped())
+        check(problem if verifier.oracle else problem.without_answer())
 
 
 def _open_verifier(verifier: Verifier) -> Verifier:
@@ -474,12 +474,12 @@ def _open_verifier(verifier: Verifier) -> Verifier:
 def _check(verifier: Verifier, trajectory: Trajectory, score: Any, task: Task) -> None:
     if not isinstance(score, StepScores):
         raise VerifierError(
-            f"the verifier {verifier.name!r} returned {shown(score)} for a trajectory, but must return StepScores",
+            f"the verifier {verifier.name!r} returned {quote(score)} for a trajectory, but must return StepScores",
             hint="for example StepScores(whole=0.5)",
         )
     note: Any = score.note
     if not isinstance(note, str):
-        raise VerifierError(f"the verifier {verifier.name!r} returned the note {shown(note)}, but must return a text")
+        raise VerifierError(f"the verifier {verifier.name!r} returned the note {quote(note)}, but must return a text")
     low, high = verifier.range
     values = [*(score.steps or ()), *([] if score.whole is None else [score.whole])]
     for value in values:

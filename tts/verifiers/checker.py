@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tts.threads import call_or_postpone, in_thread
+from tts.threads import call_or_postpone, run_in_thread
 from tts.types import Problem, Trajectory
 from tts.verifiers.base import Calls, StepScores, Verifier
 
@@ -42,5 +42,5 @@ class Checker(Verifier):
         if answer is None:
             return StepScores(whole=0.0, note="The solution has no answer.")
         verdict = calls.task.decide(answer, reference)
-        right = await in_thread(calls.task.equivalent, answer, reference) if verdict is None else verdict
+        right = await run_in_thread(calls.task.equivalent, answer, reference) if verdict is None else verdict
         return StepScores(whole=float(right), note=f"The answer {answer} is {'right' if right else 'wrong'}.")

@@ -11,7 +11,7 @@ from tts.backends.base import Backend
 from tts.backends.capabilities import counts_texts, require, text_bound, value_head_metadata
 from tts.backends.metadata import ValueHeadMetadata
 from tts.budget.budget import Rates
-from tts.errors import CapabilityError, ConfigError, shown
+from tts.errors import CapabilityError, ConfigError, quote
 from tts.tasks.base import Task
 from tts.verifiers.base import Verifier, members_of, stated_bound, traits_of
 
@@ -55,7 +55,7 @@ def check_one_token(backend: Backend, name: str, word: str, hint: str) -> None:
     """
     if (size := text_bound(backend, word)) != 1 and counts_texts(backend):
         raise ConfigError(
-            f"{name} is {shown(word)}, which is {size} tokens to this model, but must be exactly one", hint=hint
+            f"{name} is {quote(word)}, which is {size} tokens to this model, but must be exactly one", hint=hint
         )
 
 

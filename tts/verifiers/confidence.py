@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.checks import Count, Rule, check_parameters, known
-from tts.errors import ConfigError, shown
+from tts.checks import Count, Rule, check_parameters, member
+from tts.errors import ConfigError, quote
 from tts.odds import chance, log_odds
 from tts.types import Problem, Spread, Trajectory
 from tts.verifiers.base import Calls, StepScores, Traits, Verifier
@@ -45,7 +45,7 @@ def _check(name: str, odds: Any) -> tuple[float, float]:
     given = tuple(odds) if isinstance(odds, tuple | list) else ()
     if len(given) != 2 or not all(type(one) in (int, float) and math.isfinite(one) for one in given) or given[0] <= 0:
         raise ConfigError(
-            f"{name} is {shown(odds)}, but must be two finite numbers, a scale above 0 and a shift",
+            f"{name} is {quote(odds)}, but must be two finite numbers, a scale above 0 and a shift",
             hint="odds=(1.5, 2.0)",
         )
     return float(given[0]), float(given[1])
@@ -143,8 +143,8 @@ class Confidence(Verifier):
         [0.97, 0.97, 0.97, 0.84]
     """
 
-    measure: Annotated[str, known(_RANGES)] = "probability"
-    over: Annotated[str, known(_OVER)] = "mean"
+    measure: Annotated[str, member(_RANGES)] = "probability"
+    over: Annotated[str, member(_OVER)] = "mean"
     window: Count = 2048
     odds: Annotated[tuple[float, float], Rule(_check)] | None = None
     range: tuple[float, float] = field(init=False, repr=False)

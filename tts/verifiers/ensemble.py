@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tts.backends.base import Backend
 from tts.checks import check_known
-from tts.errors import ConfigError, VerifierError, shown
+from tts.errors import ConfigError, VerifierError, quote
 from tts.models.registry import ModelRecord
 from tts.types import Problem, Trajectory
 from tts.verifiers.base import Calls, Composition, StepScores, Traits, Verifier, to_unit, traits_of
@@ -77,13 +77,13 @@ class Ensemble(Verifier):
         members = given if isinstance(given, tuple | list) else ()
         if not members or not all(isinstance(one, str | Verifier) for one in members):
             raise ConfigError(
-                f"members is {shown(given)}, but must be names of verifiers, or verifiers, at least one",
+                f"members is {quote(given)}, but must be names of verifiers, or verifiers, at least one",
                 hint="for example ensemble(members=('process', 'probe'))",
             )
         made = tuple(_member(one) for one in given)
         roles = sorted({member.model for member in made})
         if len(roles) > 1:
-            raise ConfigError(f"members is {shown(given)}, but must ask one model, not {' and '.join(roles)}")
+            raise ConfigError(f"members is {quote(given)}, but must ask one model, not {' and '.join(roles)}")
         object.__setattr__(self, "members", made)
         object.__setattr__(self, "model", roles[0])
         object.__setattr__(self, "oracle", any(member.oracle for member in made))
@@ -101,29 +101,27 @@ class Ensemble(Verifier):
                 or not any(weights)
             ):
                 raise ConfigError(
-                    f"weights is {shown(weights)}, but must be {count} numbers of at least 0, one a member, not all 0"
+                    f"weights is {quote(weights)}, but must be {count} numbers of at least 0, one a member, not all 0"
                 )
             object.__setattr__(self, "weights", tuple(weights))
         check_known("how", self.how, ("mean", "min", "log_odds"))
         if not _is_number(self.caution):
-            raise ConfigError(f"caution is {shown(self.caution)}, but must be a number of at least 0")
+            raise ConfigError(f"caution is {quote(self.caution)}, but must be a number of at least 0")
         if self.caution and self.how != "mean":
             raise ConfigError(
-                f"caution is {shown(self.caution)}, but must be 0 with how={self.how!r}", hint="use how='mean'"
+                f"caution is {quote(self.caution)}, but must be 0 with how={self.how!r}", hint="use how='mean'"
             )
 
     @property
     def traits(self) -> Traits:
         """Its members, their prompt bounds, and their parameters that depend on the model."""
-        return Traits(
-            composition=Composition(self.members, self.of), prompt_bound=self.prompt_bound, filled=self.filled
-        )
+        return Traits(composition=Composition(self.members, self.of), prompt_bound=self.prompt_bound, filled=self.fill)
 
     def of(self, members: Sequence[Verifier]) -> Ensemble:
         """Return the same ensemble with other members in their places."""
         return dataclasses.replace(self, members=tuple(members))
 
-    def filled(self, record: ModelRecord | None, backend: Backend) -> Ensemble:
+    def fill(self, record: ModelRecord | None, backend: Backend) -> Ensemble:
         """Return the ensemble with all parameters of its members set; see `Traits.filled`."""
         fill = [(one, traits_of(one).filled) for one in self.members]
         return self.of([one if filled is None else filled(record, backend) for one, filled in fill])
@@ -132,7 +130,7 @@ class Ensemble(Verifier):
         """Return one score for each step if all members score steps, else one of the whole."""
         said: list[Sequence[StepScores]] = []
         for member in self.members:
-            stripped = problem if member.oracle else problem.stripped()
+            stripped = problem if member.oracle else problem.without_answer()
             said.append(await member.score(stripped, trajectories, calls.part(member)))
         wholes = self._combine(
             np.array([[_whole(one) for one in of_member] for of_member in said], np.float64)
@@ -159,7 +157,7 @@ class Ensemble(Verifier):
             units = units[weights > 0]
             least = np.where(np.isnan(units), np.inf, units).min(axis=0)
             return np.where(np.isinf(least), math.nan, least)
-        mean, spread = weighted(units, weights)
+        mean, spread = weighted_moments(units, weights)
         return np.clip(mean - self.caution * spread, 0.0, 1.0)
 
     @property
@@ -177,7 +175,7 @@ class Ensemble(Verifier):
         return sum(bound(prompt_tokens) for bound in bounds if bound is not None)
 
 
-def weighted(
+def weighted_moments(
     units: NDArray[np.float64], weights: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the weighted mean and standard deviation of each column of [members, columns].
@@ -219,7 +217,7 @@ def _member(given: str | Verifier) -> Verifier:
     try:
         return make_verifier(given)
     except ConfigError as failure:
-        raise ConfigError(f"members has {shown(given)}: {failure.cause}", hint=failure.hint) from None
+        raise ConfigError(f"members has {quote(given)}: {failure.cause}", hint=failure.hint) from None
 
 
 def _is_number(value: Any) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tts.errors import VerifierError
-from tts.threads import in_thread
+from tts.threads import run_in_thread
 from tts.types import Problem, Trajectory
 from tts.verifiers.base import Calls, StepScores, Traits, Verifier
 
@@ -64,7 +64,7 @@ class FunctionVerifier(Verifier):
             await said.collect(lambda text: _contain(self.fn, problem, text), texts, calls.seconds_left())
             scores = said.values + [_LATE] * (len(texts) - len(said.values))
             later = [i for i, one in enumerate(scores) if inspect.isawaitable(one)]
-            replies = await _at_once([scores[i] for i in later], calls.seconds_left())
+            replies = await _await_all([scores[i] for i in later], calls.seconds_left())
         finally:
             said.close()
         for i, reply in zip(later, replies, strict=True):
@@ -93,7 +93,7 @@ class _Said:
 
         try:
             with suppress(TimeoutError):  # the budget's: the function's own is contained
-                await asyncio.wait_for(in_thread(work), seconds)
+                await asyncio.wait_for(run_in_thread(work), seconds)
         finally:
             with self._lock:
                 self._over = True
@@ -120,7 +120,7 @@ def _close(value: Any) -> None:
             value.close()
 
 
-async def _at_once(asked: Sequence[Awaitable[Any]], seconds: float | None) -> list[Any]:
+async def _await_all(asked: Sequence[Awaitable[Any]], seconds: float | None) -> list[Any]:
     """Await the results of an async function concurrently; `_LATE` where time ran out."""
     gate = asyncio.Semaphore(_AT_ONCE)
 

@@ -14,8 +14,8 @@ from typing import Annotated, Any
 import numpy as np
 
 from tts.backends.base import Backend
-from tts.checks import Rule, Text, check_parameters, known, whole
-from tts.errors import ConfigError, shown, unknown_name
+from tts.checks import Rule, Text, check_parameters, member, whole
+from tts.errors import ConfigError, quote, unknown_name
 from tts.types import Message, Problem, Prompt, Trajectory
 from tts.verifiers.base import Calls, StepScores, logistic
 from tts.verifiers.compatibility import check_one_token
@@ -30,7 +30,7 @@ QUESTION = (
 )
 
 
-def in_words(yes: str, no: str) -> str:
+def reasoning_request(yes: str, no: str) -> str:
     """Return the request to reason and to end with a verdict."""
     return f"{_REASON} Then end with one line: Verdict: {yes}, or Verdict: {no}."
 
@@ -67,7 +67,7 @@ class VerdictVerifier(ReplyingVerifier):
 
     votes: Annotated[int, whole(0, MOST_VOTES)] = 3
     max_tokens: int = 512
-    verdict: Annotated[str, known(("logprobs", "words"))] = "logprobs"
+    verdict: Annotated[str, member(("logprobs", "words"))] = "logprobs"
     yes: Text = "Yes"
     no: Text = "No"
     needs: tuple[str, ...] = field(init=False, repr=False)
@@ -75,7 +75,7 @@ class VerdictVerifier(ReplyingVerifier):
     def __post_init__(self) -> None:
         check_parameters(self)
         if self.yes == self.no:
-            raise ConfigError(f"yes and no are both {shown(self.yes)}, but must differ")
+            raise ConfigError(f"yes and no are both {quote(self.yes)}, but must differ")
         if self.verdict == "words" and not self.votes:
             raise ConfigError(
                 "votes is 0, but a verdict in words needs a reply", hint="give votes=1, or verdict='logprobs'"
@@ -102,7 +102,9 @@ class VerdictVerifier(ReplyingVerifier):
 
     def instruct(self, question: str) -> str:
         """Return a question with the form of its verdict."""
-        form = (in_words(self.yes, self.no) if self.verdict == "words" else _REASON) if self.votes else self._ask
+        form = (
+            (reasoning_request(self.yes, self.no) if self.verdict == "words" else _REASON) if self.votes else self._ask
+        )
         return f"{question} {form}"
 
     async def approvals(
@@ -123,7 +125,9 @@ class VerdictVerifier(ReplyingVerifier):
             for reply in of_path
         ]
         fits = [calls.count(turn) <= self._most_asked for turn in turns]
-        calls.unread(f"replies of the {self.name} were too long to ask for their verdict", fits.count(False), len(fits))
+        calls.note_unread(
+            f"replies of the {self.name} were too long to ask for their verdict", fits.count(False), len(fits)
+        )
         verdicts = iter(await self._yes_probabilities(turns, fits, calls))
         return [mean([next(verdicts) for _ in of_path]) for of_path in reasons]
 
@@ -234,12 +238,12 @@ def _check_aspects(name: str, given: Any) -> tuple[str, ...]:
         ConfigError: they are no names or questions, or one is named twice.
     """
     if not isinstance(given, tuple | list) or not given or not all(isinstance(one, str) for one in given):
-        raise ConfigError(f"{name} is {shown(given)}, but must be a list of names or questions, at least one")
+        raise ConfigError(f"{name} is {quote(given)}, but must be a list of names or questions, at least one")
     for one in given:
         if one not in ASPECTS and not one.strip().endswith("?"):
             raise unknown_name(name, one, tuple(ASPECTS))
     if len(set(given)) < len(given):
-        raise ConfigError(f"{name} is {shown(given)}, but must name each once")
+        raise ConfigError(f"{name} is {quote(given)}, but must name each once")
     return tuple(given)
 
 

@@ -88,7 +88,7 @@ class Grader(AskingVerifier):
     @property
     def traits(self) -> Traits:
         """A prompt size that depends on the backend, and comparisons of pairs."""
-        return Traits(filled=self.filled, comparison=PairComparison(self.compare, 4 * self.bound(0, 0)))
+        return Traits(filled=self.fill, comparison=PairComparison(self.compare, 4 * self.bound(0, 0)))
 
     @property
     def grades(self) -> tuple[str, ...]:
@@ -146,7 +146,7 @@ class Grader(AskingVerifier):
         scores, shares = expected_grades(laws, unseen)
         known = shares <= self.missing
         what = f"grades of the {self.name} could lack more than {self.missing:g} of their probability, and are unknown"
-        calls.unread(what, int((~known).sum()), len(shown))
+        calls.note_unread(what, int((~known).sum()), len(shown))
         graded = iter(np.where(known, scores, math.nan).tolist())
         return [next(graded) if fit else math.nan for fit in fits]
 

@@ -120,7 +120,7 @@ class Judge(ReplyingVerifier):
         """A prompt size that depends on the backend, comparisons of pairs, and choices among several."""
         two = 2 * self.bound(0, 0)
         return Traits(
-            filled=self.filled, comparison=PairComparison(self.compare, two), choice=ListChoice(self.choose, two)
+            filled=self.fill, comparison=PairComparison(self.compare, two), choice=ListChoice(self.choose, two)
         )
 
     def empty_prompts(self, problem: Problem) -> Sequence[Prompt]:

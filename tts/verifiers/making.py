@@ -7,7 +7,7 @@ import math
 from typing import Any, cast
 
 from tts.checks import check_complete, check_part
-from tts.errors import ConfigError, shown
+from tts.errors import ConfigError, quote
 from tts.registry import parse_call
 from tts.verifiers import VERIFIERS
 from tts.verifiers.base import Verifier, traits_of
@@ -42,7 +42,7 @@ def make_verifier(given: Any) -> Verifier:
         if isinstance(given, Verifier) or hasattr(given, "score"):
             return _complete(given, type(given).__name__)
     raise ConfigError(
-        f"the verifier is {shown(given)}, but must be a name, a verifier or a function",
+        f"the verifier is {quote(given)}, but must be a name, a verifier or a function",
         hint="make an object of the class" if isinstance(given, type) else "for example a function of (problem, text)",
     )
 

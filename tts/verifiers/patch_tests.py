@@ -11,11 +11,11 @@ from typing import Annotated, Any
 
 from tts.backends.base import Backend
 from tts.backends.workspace.suites import HasRepositories, RepositorySuites, Result, RunsSuites, Suite, SuiteOutcome
-from tts.checks import Rule, above, check_flag, check_parameters, check_text, choice
-from tts.errors import ConfigError, shown
+from tts.checks import Rule, check_flag, check_parameters, check_text, choice, number_above
+from tts.errors import ConfigError, quote
 from tts.models.registry import ModelRecord
 from tts.tasks.patch import PatchTask
-from tts.threads import in_thread
+from tts.threads import run_in_thread
 from tts.types import Problem, Trajectory
 from tts.verifiers.base import Calls, StepScores, Traits, Verifier
 
@@ -29,15 +29,15 @@ def _check_command(name: str, command: Any) -> None:
     try:
         words = shlex.split(command)
     except ValueError as failure:
-        raise ConfigError(f"{name} is {shown(command)}, but must be words of a command: {failure}") from None
+        raise ConfigError(f"{name} is {quote(command)}, but must be words of a command: {failure}") from None
     if not words:
-        raise ConfigError(f"{name} is {shown(command)}, but must name a program", hint="for example 'pytest -q'")
+        raise ConfigError(f"{name} is {quote(command)}, but must name a program", hint="for example 'pytest -q'")
 
 
 def _check_hidden(name: str, hidden: Any) -> None:
     check_text(name, hidden)
     if not Path(hidden).exists():
-        raise ConfigError(f"{name} is {shown(hidden)}, but there is no such file or folder")
+        raise ConfigError(f"{name} is {quote(hidden)}, but there is no such file or folder")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +97,7 @@ class PatchTests(Verifier):
     credit: Annotated[str, choice("all", "share")] = "all"
     hidden: Annotated[str, Rule(_check_hidden)] | None = None
     restore: Annotated[bool, Rule(check_flag)] = True
-    seconds: Annotated[float, above(0, 2**31, "2**31")] = 600.0
+    seconds: Annotated[float, number_above(0, 2**31, "2**31")] = 600.0
     workspace: RunsSuites | HasRepositories | None = field(default=None, init=False, repr=False, compare=False)
     name = "tests"
 
@@ -107,7 +107,7 @@ class PatchTests(Verifier):
     @property
     def traits(self) -> Traits:
         """The repository that it tests."""
-        return Traits(filled=self.filled)
+        return Traits(filled=self.fill)
 
     @property
     def suite(self) -> Suite:
@@ -115,7 +115,7 @@ class PatchTests(Verifier):
         hidden = None if self.hidden is None else Path(self.hidden).absolute()
         return Suite(tuple(shlex.split(self.command)), hidden, self.restore, self.seconds)
 
-    def filled(self, record: ModelRecord | None, backend: Backend) -> PatchTests:
+    def fill(self, record: ModelRecord | None, backend: Backend) -> PatchTests:
         """Return the verifier with its repository, on which the suite has run once.
 
         Raises:
@@ -166,7 +166,7 @@ class PatchTests(Verifier):
             scores[patch] = (
                 _LATE
                 if left is not None and left <= 0
-                else await in_thread(self._score, repository.runs, suite, patch, left)
+                else await run_in_thread(self._score, repository.runs, suite, patch, left)
             )
         return [scores[patch] for patch in patches]
 

@@ -38,7 +38,7 @@ class AskingVerifier(Verifier):
     @property
     def traits(self) -> Traits:
         """A prompt size that depends on the backend."""
-        return Traits(filled=self.filled)
+        return Traits(filled=self.fill)
 
     @property
     def behind_prompt(self) -> int:
@@ -55,7 +55,7 @@ class AskingVerifier(Verifier):
         """What to give where prompt and reply do not fit in the model's context."""
         return f"give {self.name}(prompt_tokens=…) that fits"
 
-    def filled(self, record: ModelRecord | None, backend: Backend) -> Self:
+    def fill(self, record: ModelRecord | None, backend: Backend) -> Self:
         """Return the verifier with `prompt_tokens` set.
 
         It also has the number of times that the backend reads a prompt.
@@ -96,7 +96,7 @@ class AskingVerifier(Verifier):
         sizes = [calls.count(prompt) for prompt in prompts]
         fits = [size <= self.room for size in sizes]
         what = f"prompts were longer than the {self.name}'s prompt_tokens={self.room}, and not shown"
-        calls.unread(what, fits.count(False), len(prompts))
+        calls.note_unread(what, fits.count(False), len(prompts))
         for prompt, size, fit in zip(prompts, sizes, fits, strict=True):
             if not fit:
                 calls.leave_out(what, prompt, size - self.room)
@@ -159,7 +159,7 @@ class ReplyingVerifier(AskingVerifier):
             made = await calls.replies(shown_to, votes=self.votes, max_tokens=self.max_tokens, sampling=sampling)
             found = [[read(reply) for reply in of_prompt if reply is not None] for of_prompt in made]
         unread = sum(of_prompt.count(None) for of_prompt in found)
-        calls.unread(f"replies of the {self.name} could not be read", unread, sum(map(len, found)))
+        calls.note_unread(f"replies of the {self.name} could not be read", unread, sum(map(len, found)))
         verdicts = iter(found)
         return [[verdict for verdict in next(verdicts) if verdict is not None] if fit else [] for fit in fits]
 

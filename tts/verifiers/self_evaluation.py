@@ -60,9 +60,9 @@ class SelfEvaluation(Verifier):
     @property
     def traits(self) -> Traits:
         """Parameters that the model's record has."""
-        return Traits(filled=self.filled)
+        return Traits(filled=self.fill)
 
-    def filled(self, record: ModelRecord | None, backend: Backend) -> SelfEvaluation:
+    def fill(self, record: ModelRecord | None, backend: Backend) -> SelfEvaluation:
         """Return the verifier with all parameters set.
 
         Raises:

@@ -69,8 +69,8 @@ def _half(samples: Sequence[Sequence[RecordedSample]], firsts: Sequence[Recorded
     most = min(map(len, samples))
     found = [_votes(list(of[:most]), first, rng) for of, first in zip(samples, firsts, strict=True)]
     votes = np.array([[one[1] for one in found], [one[2] for one in found]])
-    seen = Population.beta().voted(votes[0], votes[1], np.full(len(found), PILOTS))
-    population = Population.beta().fitted(seen)
+    seen = Population.beta().vote_likelihood(votes[0], votes[1], np.full(len(found), PILOTS))
+    population = Population.beta().fit(seen)
     tokens = np.array([np.mean([one.tokens for one in of]) for of in samples])
     right = np.array([one[0] for one in found])
     cost = tokens[:, None] * np.arange(1, right.shape[1] + 1)

@@ -19,7 +19,7 @@ from tts.allocator import shipped
 from tts.allocator.performance import PerformanceModel, PilotedCurve
 from tts.allocator.performance_file import draws_plain
 from tts.experiments.analysis.curves import curves_of
-from tts.experiments.analysis.performance_fit import PerformanceData, of_what
+from tts.experiments.analysis.performance_fit import PerformanceData, described_keys
 from tts.models import registry
 from tts.search.plan import parse
 from tts.solver.model_cache import own_verifier
@@ -52,9 +52,9 @@ def fit(store: Path, jobs: int, limit: int, names: Iterable[str] = tuple(KINDS))
             *studies.alternatives(studies.VALIDATION, limit, kind),
         ]
         measured = PerformanceData.of(studies.results(store, asked, jobs))
-        policy, task, _ = of_what(asked[0], measured.cell)
+        policy, task, _ = described_keys(asked[0], measured.cell)
         path = shipped.FOLDER / f"{name}.json"
-        fitted = measured.fitted(model=policy, task=task, source=asked[0].name)
+        fitted = measured.fit(model=policy, task=task, source=asked[0].name)
         fitted.save(path)
         # the budgets of its searches are those of whole problems, so that `auto` can be held against them
         if kind.unit == "tokens":

@@ -127,7 +127,7 @@ class _Deciding:
 
     def __init__(self) -> None:
         self.seconds, self.waves = 0.0, 0
-        self._kept = {name: getattr(Allocator, name) for name in ("next", "adapted")}
+        self._kept = {name: getattr(Allocator, name) for name in ("next", "adapt")}
 
     def __enter__(self) -> _Deciding:
         for name, method in self._kept.items():

@@ -24,7 +24,7 @@ from research.methods.claims import points
 from research.methods.writing import NEVER, code, share
 from research.stamps import stamp_line
 from tts.allocator import shipped
-from tts.experiments.analysis.comparing import amount, in_words
+from tts.experiments.analysis.comparing import amount, describe_result
 from tts.experiments.analysis.curves import AXES, Curve
 from tts.experiments.output import plots
 
@@ -123,7 +123,7 @@ def _requirements(compared: Compared, restarts: Sequence[Restarts]) -> Iterator[
     for base, of in compared.gains.items():
         yield (
             f"  - against {code(base)}: "
-            f"{'; '.join(in_words(one, 'tokens') for one in of) or 'no accuracy that both reach'}"
+            f"{'; '.join(describe_result(one, 'tokens') for one in of) or 'no accuracy that both reach'}"
         )
     worse = [one for one in compared.single if one.p < 0.05 and one.difference.mean.value < 0]
     verdict = "**holds**" if not worse else f"**missed** at {', '.join(f'{one.share:g}' for one in worse)}"

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from research.allocation.toy.world import World
 from tts.allocator.difficulty import Population
-from tts.allocator.values import learnt, likelihood, observed
+from tts.allocator.values import evidence_of, fit_population, likelihood
 
 GROUPS = 10
 
@@ -33,9 +33,9 @@ def reliability(world: World, *, checked: bool) -> dict[str, Told]:
         # a checker ends a problem
         samples = np.minimum(pilots, world.first + 1) if checked else np.full(world.problems, pilots)
         state = world.state(samples, 1.0, checked=checked)
-        for name, population in (("known", world.population), ("learnt", learnt(Population.beta(), state))):
+        for name, population in (("known", world.population), ("learnt", fit_population(Population.beta(), state))):
             expected = population.mean_rate(
-                population.posterior(likelihood(population, observed(state), checked=checked))
+                population.posterior(likelihood(population, evidence_of(state), checked=checked))
             )
             parts = np.array_split(np.argsort(expected, kind="stable"), GROUPS)
             true = world.population.rate[world.kind]

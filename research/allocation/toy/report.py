@@ -157,11 +157,11 @@ class Page:
         if out is None:
             print(text.replace("FIGURE\n\n", ""), end="")
             return
-        from tts.experiments.output.plots import rendered, styled
+        from tts.experiments.output.plots import render, style_context
 
         picture = out.with_suffix(".svg")
-        with styled():
-            picture.write_bytes(rendered(self._figure(), "svg"))
+        with style_context():
+            picture.write_bytes(render(self._figure(), "svg"))
         out.write_text(
             text.replace("FIGURE", f"![Share of the gain of the best policy, by budget]({picture.name})"),
             encoding="utf-8",

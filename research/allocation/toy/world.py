@@ -21,7 +21,7 @@ def population() -> Population:
     bell = np.exp(-(((RATES - 0.25) / 0.25) ** 2)) + 0.7 * np.exp(-(((RATES - 0.85) / 0.12) ** 2))
     share = bell / bell.sum() * 0.9
     share[0] += 0.1
-    return Population.of_rates(share, np.array([2, 3, 3, 2, 1, 0.3])[: len(LURES)])
+    return Population.from_rates(share, np.array([2, 3, 3, 2, 1, 0.3])[: len(LURES)])
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,7 +23,7 @@ from tts.tasks.arithmetic import countdown
 from tts.tasks.arithmetic.countdown import CountdownProblem
 from tts.tasks.arithmetic.expression import Step, apply
 from tts.tasks.arithmetic.lines import read_answer, read_step
-from tts.tasks.base import split_at
+from tts.tasks.base import split_after
 
 FIRST_INDEX = 70_001_000  # of their problems, beyond those of the other stages
 SAMPLES, TEMPERATURE = 12, 0.8
@@ -74,7 +74,7 @@ def attempt_state(attempted: Sequence[Attempted], seed: int, index: int) -> Stat
     """
     rng = generator(seed, 0, "attempt state", index)
     one = attempted[int(rng.integers(len(attempted)))]
-    drawn = [split_at(one.solutions[i], ("\n",)) for i in rng.permutation(len(one.solutions))]
+    drawn = [split_after(one.solutions[i], ("\n",)) for i in rng.permutation(len(one.solutions))]
     # one right one first, if any; the others in their order
     drawn.sort(key=lambda lines: not all(judge_prefixes(one.problem, lines)))
     chosen = [*drawn[:1], *(drawn[1:] if rng.random() < 0.5 else drawn[:0:-1])][:_OF_STATE]

@@ -20,7 +20,7 @@ from typing import Any
 from research.pocket.train.examples import Asked, make_problem
 from research.pocket.train.sampling import Marker, Writer, make_in_chunks, read_items, weights_checksum
 from tts.tasks.arithmetic.generator import Split
-from tts.tasks.base import split_at
+from tts.tasks.base import split_after
 
 EACH = 8
 SOLUTIONS = 12  # of a problem
@@ -110,7 +110,7 @@ def values(writer: Writer, marker: Marker, problems: Sequence[Asked]) -> list[li
 
 
 def _prefixes(solution: str) -> list[str]:
-    lines = split_at(solution, ("\n",))
+    lines = split_after(solution, ("\n",))
     return ["".join(lines[: i + 1]) for i in range(len(lines))]
 
 
@@ -118,9 +118,9 @@ def _open_prefixes(problem: Asked, solution: str) -> list[str]:
     """Return the prefixes to be continued: all but the whole, up to a little behind where it leaves the worked
     solution.
     """
-    right = split_at(problem.worked, ("\n",))
+    right = split_after(problem.worked, ("\n",))
     prefixes = _prefixes(solution)
-    lines = split_at(solution, ("\n",))
+    lines = split_after(solution, ("\n",))
     wrong = next((i for i, line in enumerate(lines) if i >= len(right) or line != right[i]), len(lines))
     # a countdown may be solved in another way
     last = len(lines) if problem.task == "countdown" else wrong + 1 + _BEYOND

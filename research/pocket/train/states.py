@@ -24,7 +24,7 @@ from tts.tasks.arithmetic.expression import Step, numbers, steps
 from tts.tasks.arithmetic.generator import Split, held_out
 from tts.tasks.arithmetic.lines import read_answer, read_step, solution
 from tts.tasks.arithmetic.reading import read
-from tts.tasks.base import split_at
+from tts.tasks.base import split_after
 
 HINTS = LARGEST_RESULT  # entries of a hint
 # by count of numbers: shares of steps taken before
@@ -161,7 +161,7 @@ def pocket_state(seed: int, index: int, split: Split = "train") -> State:
         return State(
             problem.prompt, tuple(judge_branch(asked_for, [line.written for line in one]) for one in made), "pocket"
         )
-    right = split_at(problem.worked, ("\n",))
+    right = split_after(problem.worked, ("\n",))
     depth = int(rng.integers(len(right)))
     branches = [judge_branch(asked_for, right[: depth + 1], depth)]
     for wrong in {_slip_line(right[depth], right[:depth], list(numbers(asked_for)), rng) for _ in range(5)} - {

@@ -20,7 +20,7 @@ from tests.support.guard import LIMIT_S  # noqa: E402
 from tts.backends.engine.heads import HeadReadout, LabelReadout, LikelihoodReadout, StepTemplate, ValueHead  # noqa: E402
 from tts.backends.engine.loading import EngineOptions, make_runner  # noqa: E402
 from tts.backends.engine.reward import RewardModel  # noqa: E402
-from tts.tasks.base import split_at  # noqa: E402
+from tts.tasks.base import split_after  # noqa: E402
 
 STEP = ("z", "!")
 PROMPT = "kkk77 KZ kk?"
@@ -91,7 +91,7 @@ def expected(kind: str, text: str, separator: str) -> list[float]:
     """Return what a plain pass over the whole path gives at the last token of each step."""
     model, tokenizer = process_parts()
     ids, ends = tokenizer.encode(PROMPT), []
-    for step in split_at(text, STEP):
+    for step in split_after(text, STEP):
         ids += tokenizer.encode(step + separator)
         ends.append(len(ids) - 1)
     with torch.no_grad():

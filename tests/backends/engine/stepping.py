@@ -127,11 +127,11 @@ class Hand:
         return path
 
     def open(self, ids: Sequence[int]) -> Asked:
-        asked = Asked(self.keep(self.runner.tree.add(None, ids), PathText.behind(ids)))
+        asked = Asked(self.keep(self.runner.tree.add(None, ids), PathText.skip(ids)))
         return self._read(asked, asked.path.node, len(ids) - 1, len(ids) - 1)
 
     def extend(self, path: Path, ids: Sequence[int]) -> Asked:
-        asked = Asked(self.keep(self.runner.tree.add(path.node, ids), PathText.behind(ids)))
+        asked = Asked(self.keep(self.runner.tree.add(path.node, ids), PathText.skip(ids)))
         return self._read(asked, asked.path.node, len(ids) - 1, len(ids) - 1)
 
     def score(self, path: Path, ids: Sequence[int]) -> Asked:

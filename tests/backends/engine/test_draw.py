@@ -13,7 +13,7 @@ from scipy import stats
 
 from tts.backends.base import Sampling
 from tts.backends.kernels.draw import DrawRequest, HostDraws, draw_at, draw_rows
-from tts.backends.kernels.host import Team, compiled, exponential
+from tts.backends.kernels.host import Team, compile_function, exponential
 from tts.backends.sampling import draw, filtered_distribution, inverse_cdf, log_softmax
 from tts.randomness import uniform, uniforms
 
@@ -138,7 +138,7 @@ def test_a_number_that_is_exactly_an_edge_belongs_to_the_token_behind_it() -> No
         assert tokens == [round(number * size) for number in numbers]
 
 
-@compiled
+@compile_function
 def likely(logit: float) -> float:
     return exponential(logit)
 

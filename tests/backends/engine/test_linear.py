@@ -286,7 +286,7 @@ def test_threads_are_put_back() -> None:
 
 def int8_by_definition(weight: torch.Tensor, bias: torch.Tensor | None, x: torch.Tensor) -> torch.Tensor:
     """The int8 layer in exact integers: what every kernel must give, bit for bit."""
-    levels, scales = int8.quantised(weight)
+    levels, scales = int8.quantise_weight(weight)
     steps = x.abs().amax(1, keepdim=True).div_(127).clamp_min_(1e-30)
     rounded = (x / steps + 128).round_().sub_(128)
     sums = (rounded.double() @ levels.double().T).float() * scales
@@ -299,7 +299,7 @@ def test_int8_kernels_give_exact_sums(shape: tuple[int, int], with_bias: bool) -
     weight, bias = normal(*shape), normal(shape[0], seed=3) if with_bias else None
     weight[0] = 1  # the greatest sums there are
     layers: list[Linear] = [int8.FbgemmLinear(weight, bias)] if int8.fbgemm_is_exact() else []
-    layers += [int8.HostInt8Linear(weight, bias, Team(1))] if int8.gemm_int8.supported() else []
+    layers += [int8.HostInt8Linear(weight, bias, Team(1))] if int8.gemm_int8.has_instructions() else []
     assert layers or pytest.skip("no int8 kernel works on this machine")
     halves = torch.arange(-127, 127).float() + 0.5
     near = torch.cat([halves, torch.nextafter(halves, torch.tensor(1e9)), torch.nextafter(halves, torch.tensor(-1e9))])
@@ -316,10 +316,10 @@ def test_int8_is_fbgemm_where_it_is_exact_else_ours_else_refused(monkeypatch: py
     monkeypatch.setattr(linear, "fbgemm_is_exact", lambda: True)
     assert isinstance(make_linear(weight, None, precision="int8"), int8.FbgemmLinear)
     monkeypatch.setattr(linear, "fbgemm_is_exact", lambda: False)
-    if int8.gemm_int8.supported():
+    if int8.gemm_int8.has_instructions():
         assert isinstance(make_linear(weight, None, precision="int8"), int8.HostInt8Linear)
     monkeypatch.setattr(int8, "fbgemm_is_exact", lambda: False)
-    monkeypatch.setattr(int8.gemm_int8, "supported", lambda: False)
+    monkeypatch.setattr(int8.gemm_int8, "has_instructions", lambda: False)
     with pytest.raises(ConfigError, match="precision is 'int8', but this CPU has no int8 product") as refused:
         EngineOptions(device="cpu", precision="int8")
     assert "precision='float32'" in str(refused.value)

@@ -31,7 +31,7 @@ from tts.backends.engine.weights import read_readout  # noqa: E402
 from tts.backends.transformers.backend import TransformersBackend  # noqa: E402
 from tts.errors import ConfigError, KVBudgetError, PromptTooLong  # noqa: E402
 from tts.models.registry import ModelRecord  # noqa: E402
-from tts.tasks.base import split_at  # noqa: E402
+from tts.tasks.base import split_after  # noqa: E402
 
 PROMPT = "3 + 4 - 2"
 TEXTS = ("3 + 4 = 7\n", "7 - 2", " = 5\n", "\n", "A: 5")
@@ -47,7 +47,7 @@ def expected(folder: str, hidden: int, text: str) -> list[float]:
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     ids, ends = tokenizer.encode(PROMPT), []
-    for step in split_at(text, ("\n",)):
+    for step in split_after(text, ("\n",)):
         ids += tokenizer.encode(step)
         ends.append(len(ids) - 1)
     with torch.no_grad():
@@ -75,7 +75,7 @@ def test_readings_are_those_of_a_plain_pass_over_the_files(name: str) -> None:
     async def main() -> None:
         handles, written = await grown(backend)
         for reply, text in zip(await backend.value(handles, name), written, strict=True):
-            assert len(reply.value) == len(split_at(text, ("\n",)))
+            assert len(reply.value) == len(split_after(text, ("\n",)))
             if text:
                 np.testing.assert_allclose(reply.value, expected(folder, hidden, text), atol=1e-5)
 
@@ -94,7 +94,7 @@ def test_a_likelihood_is_that_of_a_plain_pass_however_a_path_was_cut(blocks: int
 
     def plain(text: str) -> list[float]:
         start, ids, ends = len(tokenizer.encode(PROMPT)), tokenizer.encode(PROMPT), []
-        for step in split_at(text, ("\n",)):
+        for step in split_after(text, ("\n",)):
             ids += tokenizer.encode(step)
             ends.append(len(ids) - start - 1)
         with torch.no_grad():
@@ -157,7 +157,7 @@ def test_it_never_reads_more_tokens_than_were_written() -> None:
         (handle,) = await opened(backend, PROMPT)
         rows = [Row(stream, 0, 40) for stream in range(16)]
         samples = await drained(start(backend, handle, *rows, sampling=Sampling(temperature=100.0)))
-        assert any(sum(len(spelled(step)) for step in split_at(s.text, ("\n",))) > s.num_tokens for s in samples)
+        assert any(sum(len(spelled(step)) for step in split_after(s.text, ("\n",))) > s.num_tokens for s in samples)
         replies = await backend.value([sample.handle for sample in samples], "process")
         for sample, reply in zip(samples, replies, strict=True):
             assert reply.computed - reply.prompt <= sample.num_tokens

@@ -28,7 +28,7 @@ from tests.backends.rows import drained, opened, start  # noqa: E402
 from tts.backends.base import Row  # noqa: E402
 from tts.backends.engine.heads import ValueHead  # noqa: E402
 from tts.errors import CapabilityError, ConfigError, EngineError, PromptTooLong  # noqa: E402
-from tts.tasks.base import split_at  # noqa: E402
+from tts.tasks.base import split_after  # noqa: E402
 
 
 def test_an_unknown_head_is_a_capability_that_is_lacking_and_the_names_are_told() -> None:
@@ -49,7 +49,7 @@ def test_a_path_that_the_process_model_has_no_room_for_is_refused_and_shorter_on
             await backend.open(["k" * 40])
         assert backend.stats.prefill_computed == 0
         _, handles, texts = await paths_of(backend)
-        fits = [len(PROMPT) + len(text) + len(split_at(text, STEP)) <= 40 for text in texts]
+        fits = [len(PROMPT) + len(text) + len(split_after(text, STEP)) <= 40 for text in texts]
         assert fits[1]
         assert not fits[-1]
         for handle, fit in list(zip(handles, fits, strict=True))[::-1]:

@@ -33,7 +33,7 @@ from tts.backends.base import Row, Sampling, StopCondition  # noqa: E402
 from tts.backends.engine.heads import LabelReadout, StepTemplate, ValueHead  # noqa: E402
 from tts.backends.engine.loading import EngineOptions, make_runner  # noqa: E402
 from tts.backends.engine.reward import RewardModel  # noqa: E402
-from tts.tasks.base import split_at  # noqa: E402
+from tts.tasks.base import split_after  # noqa: E402
 
 # Heads on the policy --------------------------------------------------------------------------------------------------
 
@@ -58,7 +58,7 @@ def test_a_head_reads_the_hidden_state_of_the_token_that_completes_each_step(sig
             ids = [*forced.value.token_ids, *(() if sample is None else sample.token_ids)]
             text = "kz7!kkkzka" + ("" if sample is None else sample.text)
             written = np.cumsum([0 if token == 0 else len(tokenizer.convert_ids_to_tokens(token)) for token in ids])
-            ends = np.cumsum([len(step) for step in split_at(text, OFTEN)])
+            ends = np.cumsum([len(step) for step in split_after(text, OFTEN)])
             at = len(prompt) + np.searchsorted(written, ends)  # the first token with which so much is written
             with torch.no_grad():
                 hidden = model.model(torch.tensor([[*prompt, *ids]])).last_hidden_state[0, at].double().numpy()
@@ -99,7 +99,7 @@ def test_a_process_model_reads_what_a_plain_pass_over_the_whole_path_reads(kind:
     async def main() -> None:
         _, handles, texts = await paths_of(backend)
         for readings, text in zip(await read(backend, handles), texts, strict=True):
-            assert len(readings) == len(split_at(text, STEP))
+            assert len(readings) == len(split_after(text, STEP))
             if text:
                 np.testing.assert_allclose(readings, expected(kind, text, separator), atol=1e-4)
 

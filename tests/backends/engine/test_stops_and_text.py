@@ -20,7 +20,7 @@ pytest.importorskip("numba")
 from tests.backends.conftest import tiny_backend, tiny_engine  # noqa: E402
 from tests.backends.engine.driving import run  # noqa: E402
 from tts.backends.base import Row, Sample, SampleRequest, Sampling, StopCondition  # noqa: E402
-from tts.tasks.base import split_at  # noqa: E402
+from tts.tasks.base import split_after  # noqa: E402
 from tts.types import Message  # noqa: E402
 
 GREEDY = Sampling(temperature=0.0)
@@ -222,7 +222,7 @@ def test_any_tokens_cut_anywhere_are_the_pieces_of_their_text(seed: int) -> None
             joined[-1] += sample.text
             if sample.finish == "stop":
                 joined.append("")
-        assert [piece for piece in joined if piece] == split_at(text, stops)
+        assert [piece for piece in joined if piece] == split_after(text, stops)
 
 
 def test_text_is_the_decoding_of_the_tokens_that_are_kept() -> None:
@@ -363,6 +363,6 @@ def test_rows_that_are_asked_for_at_once_end_each_by_its_own_stop() -> None:
         asked = [backend.sample(SampleRequest(opened.value, (Row(1, 0, 99),), GREEDY, at_step(stop))) for stop in stops]
         await asyncio.gather(*(rows.drain() for rows in asked))
         for stop, rows in zip(stops, asked, strict=True):
-            assert rows.samples[0].text == split_at(text, [stop])[0]
+            assert rows.samples[0].text == split_after(text, [stop])[0]
 
     run(backend, main)

@@ -78,7 +78,7 @@ def computed() -> dict[str, Any]:
                 "attention": attention(queries[:, -rows:], keys, values, team),
             }
             some["halves"] = attention(queries[:, -rows:], *held, team)
-            if gemm_int8.supported():
+            if gemm_int8.has_instructions():
                 some["int8"] = int8_product(x[-rows:], weight, team)
             some["gate"] = np.empty((rows, 96), np.float32)
             layers.gate(both[-rows:], some["gate"], 0, rows)
@@ -96,7 +96,7 @@ def computed() -> dict[str, Any]:
     for name, values in found.items():
         for value in values:
             assert np.array_equal(value, results[name][-len(value) :]), name
-    if not gemm_int8.supported():
+    if not gemm_int8.has_instructions():
         results["int8"] = int8_by_definition(x, weight)
     return results
 

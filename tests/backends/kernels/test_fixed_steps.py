@@ -19,7 +19,7 @@ from tests.backends.kernels.trees import FORESTS, make_plan  # noqa: E402
 from tts.backends.engine import loading  # noqa: E402
 from tts.backends.engine.device.graphs import FixedRoom  # noqa: E402
 from tts.backends.engine.loading import EngineOptions, make_runner  # noqa: E402
-from tts.backends.kernels.lowering import WorkShape, lower, padded  # noqa: E402
+from tts.backends.kernels.lowering import WorkShape, lower, pad_work  # noqa: E402
 from tts.backends.kernels.plan import BLOCK  # noqa: E402
 from tts.errors import ConfigError, KVBudgetError  # noqa: E402
 
@@ -35,7 +35,7 @@ def test_steps_in_fixed_shapes_are_those_of_plain_ones_in_the_interpreter() -> N
 def test_padding_adds_queries_without_slots_and_items_without_blocks_or_queries(name: str, strict: bool) -> None:
     work = lower(make_plan(FORESTS[name])[0], group=2, split=64, strict=strict)
     queries, wide = len(work.positions), len(work.items) - work.num_narrow
-    more = padded(work, WorkShape(queries + 3, work.num_narrow + 5, wide + 2))
+    more = pad_work(work, WorkShape(queries + 3, work.num_narrow + 5, wide + 2))
     assert more.num_narrow == work.num_narrow + 5
     assert more.positions.tolist() == [*work.positions.tolist(), 0, 0, 0]
     assert np.array_equal(more.items[: work.num_narrow], work.items[: work.num_narrow])

@@ -12,7 +12,7 @@ pytest.importorskip("numba")
 
 from tests.backends.kernels.rotations import rotation_case  # noqa: E402
 from tts.backends.kernels import layers  # noqa: E402
-from tts.backends.kernels.host import Team, compiled, exponential  # noqa: E402
+from tts.backends.kernels.host import Team, compile_function, exponential  # noqa: E402
 from tts.backends.kernels.plan import BLOCK  # noqa: E402
 from tts.backends.kernels.rope import rope_reference  # noqa: E402
 
@@ -20,7 +20,7 @@ NONE = np.empty((0, 0), np.float32)
 SIZES = (1, 15, 16, 96, 576, 1_000, 4_864)
 
 
-@compiled
+@compile_function
 def exponentials(x: Any, out: Any) -> None:
     for i in range(x.shape[0]):
         out[i] = exponential(x[i])

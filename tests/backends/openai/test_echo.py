@@ -12,7 +12,7 @@ import pytest
 from tests.backends.openai.making import PROMPT, using
 from tests.backends.openai.server import ToyServer
 from tts.backends.openai.backend import OpenAIBackend
-from tts.backends.openai.echo import echoed
+from tts.backends.openai.echo import read_echo
 from tts.backends.openai.errors import ServerError
 from tts.backends.toy.language import tokens_of
 from tts.errors import CapabilityError, ConfigError, EngineError, PromptTooLong
@@ -27,7 +27,7 @@ def reply(tokens: list[Any], logprobs: list[Any], prompt: int, **more: Any) -> d
 
 def test_a_reply_shows_each_token_of_the_prompt_and_what_may_follow() -> None:
     tops = [None, {"b": -0.5, "c": -0.1}, {"x": -0.2}]
-    found = echoed(reply(["a", "b", "x"], [None, -0.5, -0.2], 2, top_logprobs=tops), (), 2)
+    found = read_echo(reply(["a", "b", "x"], [None, -0.5, -0.2], 2, top_logprobs=tops), (), 2)
     assert found.value.texts == ("a", "b")
     assert math.isnan(found.value.logprobs[0])
     assert [top.text for top in found.value.tops[1]] == ["c", "b"]
@@ -48,7 +48,7 @@ def test_a_reply_shows_each_token_of_the_prompt_and_what_may_follow() -> None:
 )
 def test_a_reply_that_does_not_show_the_prompt_is_none(told: Any, ids: tuple[int, ...], cause: str) -> None:
     with pytest.raises(ServerError, match=cause):
-        echoed(told, ids)
+        read_echo(told, ids)
 
 
 def test_prompts_are_texts_where_a_server_takes_no_tokens() -> None:

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from tests.backends.openai.saying import delta, dripping, event, head, row, used, whole
 from tts.backends.openai.errors import Key, ServerError, event_error, retry_after, status_error
 from tts.backends.openai.events import Events
-from tts.backends.openai.http import encoded, event_of
+from tts.backends.openai.http import encode_body, event_of
 from tts.backends.openai.reply import ServerReply
-from tts.errors import shown
+from tts.errors import quote
 
 END = delta("4", "stop")
 DEEP = b"[" * 100_000
@@ -27,7 +27,7 @@ DEEP = b"[" * 100_000
 
 def fed(*pieces: bytes) -> list[bytes]:
     events = Events()
-    return [data for piece in pieces for data in events.fed(piece)] + events.rest()
+    return [data for piece in pieces for data in events.feed(piece)] + events.rest()
 
 
 STREAM = (
@@ -141,7 +141,7 @@ def test_texts_of_tokens_and_requests_have_whole_characters() -> None:
     reply = ServerReply(1)
     reply.take({"choices": [{"index": 0, "text": "a", "logprobs": {"tokens": ["\ud83d"], "token_logprobs": [-1.0]}}]})
     assert reply.choices[0].tokens == ["\ufffd"]
-    assert json.loads(encoded({"prompt": "\ud83d\ude00 \ud83d"})) == {"prompt": "\U0001f600 \ufffd"}
+    assert json.loads(encode_body({"prompt": "\ud83d\ude00 \ud83d"})) == {"prompt": "\U0001f600 \ufffd"}
 
 
 # Errors ---------------------------------------------------------------------------------------------------------------
@@ -267,7 +267,7 @@ def test_what_is_nested_too_deeply_is_shown_too() -> None:
     deep: list[Any] = []
     for _ in range(100_000):
         deep = [deep]
-    assert shown(deep) == "too long to write"
+    assert quote(deep) == "too long to write"
     fault = event_error({"error": deep}, 0.0, Key(), began=False)
     assert str(fault).endswith(": too long to write")
 

@@ -60,7 +60,7 @@ def test_only_the_first_solver_probes() -> None:
         assert asked(server, url) > 10
         assert asked(server, url) == 1  # is it still there?
         first = ServerAccess.of(registry.resolve("toy", url)).capabilities()
-        assert first == ServerAccess.of(registry.resolve("toy", url)).probed()
+        assert first == ServerAccess.of(registry.resolve("toy", url)).probe_anew()
         assert asked(server, url, probe="new") > 10
         assert asked(server, url, mode="text") > 10  # another question
 
@@ -68,7 +68,7 @@ def test_only_the_first_solver_probes() -> None:
 def test_the_only_model_is_probed_once_whether_it_is_named_or_not() -> None:
     server = ToyServer()
     with serving(server) as url:
-        ServerAccess.of(registry.resolve("", url)).probed()
+        ServerAccess.of(registry.resolve("", url)).probe_anew()
         assert asked(server, url) == 1, "its name was learnt by the probe without one"
     other = ToyServer()
     with serving(other) as url:
@@ -82,7 +82,7 @@ def test_whole_numbers_stay_whole_on_disk() -> None:
     """A server that checks its parameters refuses top_k = 0.0."""
     with serving(ToyServer()) as url:
         access = ServerAccess.of(registry.resolve("toy", url))
-        found = access.probed()
+        found = access.probe_anew()
         kept = access.kept.read()
     assert found.neutral
     assert kept is not None

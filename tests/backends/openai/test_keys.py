@@ -145,11 +145,11 @@ def test_a_header_that_cannot_be_is_named(settings: dict[str, Any], cause: str) 
 
 def test_every_secret_is_hidden_in_texts_and_values(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONE", "first-secret-0123")
-    key = Key(SECRET, "a test").beside((("X-One", "a ${ONE}"),), ())
+    key = Key(SECRET, "a test").with_parameters((("X-One", "a ${ONE}"),), ())
     assert key.headers == {"Authorization": f"Bearer {SECRET}", "X-One": "a first-secret-0123"}
     text = json.dumps({"a": [f"{SECRET} first-secret-0123"]})
     assert key.hidden(text) == '{"a": ["*** ***"]}'
-    assert key.hidden_in(json.loads(text), text) == {"a": ["*** ***"]}
+    assert key.hide(json.loads(text), text) == {"a": ["*** ***"]}
     assert SECRET not in repr(key)
 
 

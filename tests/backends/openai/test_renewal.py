@@ -30,7 +30,7 @@ def kept_of(url: str) -> Capabilities | None:
 
 def probed(url: str) -> None:
     """Have the capabilities of a server kept."""
-    ServerAccess.of(registry.resolve("toy", url)).probed()
+    ServerAccess.of(registry.resolve("toy", url)).probe_anew()
 
 
 @pytest.mark.parametrize(

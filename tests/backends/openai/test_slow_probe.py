@@ -45,7 +45,7 @@ def found_within(url: str, most_s: float, monkeypatch: pytest.MonkeyPatch) -> Ca
         patch.setattr(probe_client, "time", Clock())
         patch.setattr("tts.backends.openai.probe.time", Clock())
         patch.setattr("tts.backends.openai.reaching.time", Clock())
-        return ServerAccess.of(registry.resolve("toy", url)).probed(most_s)
+        return ServerAccess.of(registry.resolve("toy", url)).probe_anew(most_s)
 
 
 @pytest.mark.parametrize("most_s", [1.0, 8.0, 20.0, 30.0, 40.0])
@@ -53,7 +53,7 @@ def test_what_a_probe_has_not_found_in_its_time_is_absent_and_nothing_is_kept(
     most_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with serving(ToyServer()) as url:
-        whole = ServerAccess.of(registry.resolve("toy", url)).probed()
+        whole = ServerAccess.of(registry.resolve("toy", url)).probe_anew()
         access = ServerAccess.of(registry.resolve("toy", url))
         access.kept.drop("of the test")
         part = found_within(url, most_s, monkeypatch)
@@ -104,23 +104,23 @@ def test_seconds_begin_before_the_probe_once(monkeypatch: pytest.MonkeyPatch) ->
     readings = itertools.count(100.0)
     made = partial(Solver, "toy", task="arithmetic", budget=tts.Budget(seconds=1e6), clock=lambda: 7.0)
     with serving(ToyServer(prompts=(PROMPT,))) as url, made(url=url) as solver:
-        assert solver.prepared(PROMPT, 100).started == 7.0
-        assert solver.prepared(PROMPT, 100).started is None
+        assert solver.prepare(PROMPT, 100).started == 7.0
+        assert solver.prepare(PROMPT, 100).started is None
         with Solver("toy", url=url, task="arithmetic", clock=lambda: next(readings)) as other:
-            assert other.prepared(PROMPT, 100).started is None
+            assert other.prepare(PROMPT, 100).started is None
     with Solver("toy", budget=tts.Budget(seconds=5.0)) as local:
-        assert local.prepared(PROMPT, 100).started is None
+        assert local.prepare(PROMPT, 100).started is None
 
 
 def test_the_command_and_the_function_give_their_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     limits: list[float] = []
-    probed = ServerAccess.probed
+    probed = ServerAccess.probe_anew
 
     def spy(self: ServerAccess, most_s: float = math.inf) -> Capabilities:
         limits.append(most_s)
         return probed(self, most_s)
 
-    monkeypatch.setattr(ServerAccess, "probed", spy)
+    monkeypatch.setattr(ServerAccess, "probe_anew", spy)
     with serving(ToyServer(prompts=(PROMPT,))) as url:
         record = registry.resolve("toy", url, {"probe": "new"})
         tts.solve(PROMPT, tts.Budget(samples=1, seconds=60.0), model=record, task="arithmetic")

@@ -14,7 +14,7 @@ import pytest
 from tts.backends.base import Row, Sample, SampleRequest, Sampling, StopCondition
 from tts.backends.text.detokenizer import Detokenizer
 from tts.backends.text.stops import StopScanner
-from tts.tasks.base import split_at
+from tts.tasks.base import split_after
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -60,7 +60,7 @@ def test_pieces_are_those_of_the_task_and_join_to_the_text(
         joined[-1] += sample.text
         if sample in ends:
             joined.append("")
-    assert [piece for piece in joined if piece] == split_at(script, stops)
+    assert [piece for piece in joined if piece] == split_after(script, stops)
     assert sum(sample.num_tokens for sample in found) == len(script.encode()) + 1
 
 

@@ -26,7 +26,7 @@ LAWS = st.builds(
 def test_rows_of_different_laws_draw_what_the_reference_draws_from_each_alone(
     laws: list[Sampling], seed: int, ties: bool
 ) -> None:
-    from tts.backends.vllm.draw import drawn
+    from tts.backends.vllm.draw import draw_tokens
 
     rng = np.random.default_rng(seed)
     logits = rng.normal(size=(len(laws), 61)).astype(np.float32) * 4
@@ -34,14 +34,14 @@ def test_rows_of_different_laws_draw_what_the_reference_draws_from_each_alone(
         logits = np.round(logits)
     logits[:, 7] = -np.inf
     numbers = rng.random(len(laws))
-    tokens = drawn(torch.from_numpy(logits), laws, numbers).tolist()
+    tokens = draw_tokens(torch.from_numpy(logits), laws, numbers).tolist()
     for row, law, number, token in zip(logits, laws, numbers, tokens, strict=True):
         assert token == draw(row, law, float(number)).token
         assert filtered_distribution(row, law)[token] > 0
 
 
 def test_an_infinite_top_k_and_a_tiny_temperature_do_no_harm() -> None:
-    from tts.backends.vllm.draw import drawn
+    from tts.backends.vllm.draw import draw_tokens
 
     logits = torch.tensor([[0.0, 1.0, -3.0e38, 0.5]])
-    assert drawn(logits, [Sampling(temperature=1e-300, top_k=2**61)], np.array([0.999])).tolist() == [1]
+    assert draw_tokens(logits, [Sampling(temperature=1e-300, top_k=2**61)], np.array([0.999])).tolist() == [1]

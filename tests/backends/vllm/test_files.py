@@ -87,5 +87,5 @@ def test_a_vllm_that_does_not_start_is_told_in_one_line(monkeypatch: pytest.Monk
     with pytest.raises(
         ConfigError, match=r"vLLM is installed, but cannot be imported: libcudart\.so\.12: cannot open"
     ) as refused:
-        engine.imported("vllm")
+        engine.import_module("vllm")
     assert "and more" not in str(refused.value)

@@ -92,7 +92,7 @@ def test_a_study_needs_permission_and_judges_by_hidden_tests(data, tmp_path, mon
     shown = CliRunner().invoke(app, ["show", "patches", "--json"])
     (point,) = json.loads(shown.stdout)
     assert point["accuracy"]["value"] == 0.5
-    assert {one.cell.problem: one.right for one in tts.Study.stored("patches").results()} == {
+    assert {one.cell.problem: one.right for one in tts.Study.from_store("patches").results()} == {
         "add": True,
         "times": False,
     }

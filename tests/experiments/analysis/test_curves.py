@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 
 from tts.errors import ConfigError
-from tts.experiments.analysis.comparing import amount, compare, crossings, differences, gain, in_words, pareto_front
+from tts.experiments.analysis.comparing import (
+    amount,
+    compare,
+    crossings,
+    describe_result,
+    differences,
+    gain,
+    pareto_front,
+)
 from tts.experiments.analysis.curves import AXES, Curve, accuracies, curves_of
 from tts.experiments.study.record import Cell, Result
 from tts.statistics import Estimate
@@ -331,14 +339,14 @@ def test_a_comparison_is_said_in_words():
     (found,) = compare([flat, steep, oracle], "flat", "tokens", rng=rng())
     assert found.label == "steep"
     assert found.gain is not None
-    assert in_words(found.gain, "tokens") == "10 times [6, 17] the tokens for 50 %"
-    assert in_words(dataclasses.replace(found.gain, accuracy=1.0), "tokens").endswith("the tokens for 100 %")
+    assert describe_result(found.gain, "tokens") == "10 times [6, 17] the tokens for 50 %"
+    assert describe_result(dataclasses.replace(found.gain, accuracy=1.0), "tokens").endswith("the tokens for 100 %")
     turned = gain(flat, steep, "tokens", rng=rng())
     assert turned is not None
-    assert in_words(turned, "tokens") == "at most 0.1 times [0.059, 0.16] the tokens for 50 %"
-    assert in_words(found.differences[-1], "tokens").startswith("+20.0 [+")
-    assert in_words(found.differences[-1], "tokens").endswith("] points at 10k tokens")
-    assert [in_words(one, "tokens") for one in found.crossings] == ["ahead from 1k tokens"]
+    assert describe_result(turned, "tokens") == "at most 0.1 times [0.059, 0.16] the tokens for 50 %"
+    assert describe_result(found.differences[-1], "tokens").startswith("+20.0 [+")
+    assert describe_result(found.differences[-1], "tokens").endswith("] points at 10k tokens")
+    assert [describe_result(one, "tokens") for one in found.crossings] == ["ahead from 1k tokens"]
 
 
 def test_an_accuracy_of_zero_is_no_gain():

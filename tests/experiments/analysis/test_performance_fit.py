@@ -23,7 +23,7 @@ from tts.types import Problem
 
 def test_a_study_of_pools_becomes_a_model_that_survives_its_file():
     results = live("best_of_n", 8, sums(24))
-    model = PerformanceData.of(results).fitted(model="toy", task="arithmetic", source="sums")
+    model = PerformanceData.of(results).fit(model="toy", task="arithmetic", source="sums")
     assert model.problems == 24
     # scores cost as much as samples, and bring less
     assert list(model.curves) == ["best_of_n | majority", "best_of_n | weighted"]
@@ -71,7 +71,7 @@ def test_a_better_first_sample_is_drawn_first_and_counted_in_every_curve():
     _, right = begun.shares["best_of_n | majority"]
     alone = [one.right for one in greedy if one.cell.seed == 0]
     assert right[:, 0].tolist() == [float(one) for one in alone]
-    assert begun.fitted(model="toy", task="arithmetic", source="sums").first == 0.0
+    assert begun.fit(model="toy", task="arithmetic", source="sums").first == 0.0
 
 
 def test_budgets_that_buy_no_more_are_one_size():
@@ -129,7 +129,7 @@ def test_a_search_that_stops_early_on_easy_problems_costs_more_on_hard_ones():
     assert searched.costs.shape == searched.accuracy.shape
     assert searched.costs[2, 0] > 1.5 * searched.costs[-3, 0]
     kept = dataclasses.replace(
-        data.fitted(model="toy", task="arithmetic", source="sums"), curves={**curves}, population=population
+        data.fit(model="toy", task="arithmetic", source="sums"), curves={**curves}, population=population
     )
     read = PerformanceModel.from_json(kept.to_json())
     for text, curve in read.curves.items():
@@ -169,7 +169,7 @@ def test_budgets_of_thoughts_are_plans_of_a_performance_model(tmp_path):
     results = live("best_of_n", 4, problems, verifier=None, language=language)
     for samples in (1, 4, 16):
         results += live("budget_forcing(thought_tokens=12)", samples, problems, verifier=None, language=language)
-    fitted = PerformanceData.of(results).fitted(model="toy", task="arithmetic", source="sums")
+    fitted = PerformanceData.of(results).fit(model="toy", task="arithmetic", source="sums")
     forced = fitted.curves["budget_forcing(thought_tokens=12) | majority"]
     assert forced.sizes[0] < 0.3  # of a plain sample
     name = str(tmp_path / "thoughts.json")
@@ -197,7 +197,7 @@ def test_models_beside_the_policy_are_compared_by_what_they_cost():
     problems = sums(24)
     results = priced(problems)
     data = PerformanceData.of(results)
-    fitted = data.fitted(model="toy", task="arithmetic", source="sums", models={"policy": "toy", "large": "big"})
+    fitted = data.fit(model="toy", task="arithmetic", source="sums", models={"policy": "toy", "large": "big"})
     assert (fitted.unit, fitted.models) == ("usd", {"large": "big"})
     large = fitted.curves["best_of_n(writer='large') | majority"]
     assert large.sizes == pytest.approx([10, 20], rel=0.1), "in samples of the policy, which writes as long"

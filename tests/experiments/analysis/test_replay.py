@@ -11,7 +11,7 @@ from tests.experiments.pools import SEEDS, live, sums, written
 from tts.errors import ConfigError
 from tts.experiments.analysis.pools import ProblemPool, pools_of
 from tts.experiments.analysis.recorded_search import RecordedScores, RecordedSearch, imported_scores
-from tts.experiments.analysis.replay import COVERAGE, ReplayedCurve, fitting_strategies, replay, unanswered
+from tts.experiments.analysis.replay import COVERAGE, ReplayedCurve, fitting_strategies, problems_without_answer, replay
 from tts.search.parts import SELECTIONS, STOP_RULES, Selected
 from tts.search.plan import parse
 from tts.search.selections.majority import Majority
@@ -299,7 +299,7 @@ def test_problems_without_a_reference_are_left_out():
     known = written((0, 0.5), (1, 0.5), problem="known")
     unknown = written((0, 0.5), (1, 0.5), problem="unknown")
     unknown = dataclasses.replace(unknown, drawn=tuple(dataclasses.replace(one, right=None) for one in unknown.drawn))
-    assert unanswered([known, unknown, unknown]) == ["unknown"]
+    assert problems_without_answer([known, unknown, unknown]) == ["unknown"]
     plans = [COVERAGE, "best_of_n | majority"]
     for found, alone in zip(replay([known, unknown], plans, [1, 2]), replay([known], plans, [1, 2]), strict=True):
         assert found.curve.problems == ["known"]

@@ -105,7 +105,7 @@ def test_a_pool_of_our_own_comes_back_with_the_same_figures(tmp_path: Path):
         store.add(found, [result.cell for result in results])
         for result in results:
             store.finish("worker", result)
-    Study.stored("own", store=tmp_path / "own.sqlite").export(tmp_path / "own.jsonl", "samples")
+    Study.from_store("own", store=tmp_path / "own.sqlite").export(tmp_path / "own.jsonl", "samples")
     again = tts.Pool.from_files(tmp_path / "own.jsonl", task="arithmetic")
     own = pools_of(results).pools
     plans = [*STRATEGIES, "best_of_n | best", "best_of_n | best_of_majority", "best_of_n | weighted(aggregate='min')"]
@@ -239,7 +239,7 @@ def test_a_pool_keeps_the_scores_of_all_verifiers_and_the_outcomes_of_tests(tmp_
     assert {one.outcomes["main"] for one in drawn} == {(1.0, 1.0), (1.0, 0.0)}
     assert all(one.scores["main"] == float(one.outcomes["main"] == (1.0, 1.0)) for one in drawn)
     assert all(0 < one.scores["short"] < 0.1 for one in drawn)
-    assert tts.Study.stored("programs-pool", store=store).export(tmp_path / "rows.jsonl", "samples") == 3
+    assert tts.Study.from_store("programs-pool", store=store).export(tmp_path / "rows.jsonl", "samples") == 3
     again = [one for pool in tts.Pool.from_files(tmp_path / "rows.jsonl", task="text").problems for one in pool.drawn]
     assert [(one.outcomes, one.scores) for one in again] == [(one.outcomes, one.scores) for one in drawn]
 

@@ -306,7 +306,7 @@ def test_two_pools_of_one_name_are_told_apart(tmp_path):
         match="as study 1, and nothing was added; the name is that of study 2, so that these samples are named by 1",
     ):
         again = first.save(store)
-    by_name, by_number = (tts.Study.stored(each, store=store) for each in ("mine", "1"))
+    by_name, by_number = (tts.Study.from_store(each, store=store) for each in ("mine", "1"))
     assert [one.replay(["pass@k"], [1])[0].curve.accuracy[0].value for one in (by_name, by_number, again)] == [
         0.0,
         1.0,

@@ -25,8 +25,8 @@ def colours(figure: Any) -> dict[int, str]:
 
 def test_a_strategy_keeps_its_colour_in_every_figure_of_a_project(tmp_path: Path) -> None:
     store = tmp_path / "store.sqlite"
-    first = plots.draw([curve("a"), curve("b"), curve("c")], front=False, palette=Palette.beside(store))
-    alone = plots.draw([curve("d"), curve("c")], front=False, palette=Palette.beside(store))
+    first = plots.draw([curve("a"), curve("b"), curve("c")], front=False, palette=Palette.from_project(store))
+    alone = plots.draw([curve("d"), curve("c")], front=False, palette=Palette.from_project(store))
     assert [line.get_color() for line in alone.axes[0].lines] == [COLOURS[3], first.axes[0].lines[2].get_color()]
     assert json.loads((tmp_path / "styles.json").read_text()) == {"a": 0, "b": 1, "c": 2, "d": 3}
     other = plots.draw([curve("c")], front=False)
@@ -37,7 +37,7 @@ def test_a_damaged_palette_is_refused_in_one_line_and_one_that_cannot_be_written
     for content in ("{", "[]", '{"a": -1}', '{"a": "red"}'):
         (tmp_path / "styles.json").write_text(content)
         with pytest.raises(ConfigError, match=r"styles of lines") as refused:
-            Palette.beside(tmp_path / "store.sqlite")
+            Palette.from_project(tmp_path / "store.sqlite")
         assert refused.value.hint == "delete the file: lines get new colours"
     assert Palette(tmp_path / "no" / "folder" / "styles.json").numbers(["a", "b", "a"]) == {"a": 0, "b": 1}
 

@@ -37,7 +37,7 @@ def curve(label: str, factor: float = 1.0, **changes) -> Curve:
 
 
 def svg(*curves: Curve, **options) -> str:
-    return plots.rendered(plots.draw(curves, **options), "svg").decode()
+    return plots.render(plots.draw(curves, **options), "svg").decode()
 
 
 def words(text: str) -> list[str]:

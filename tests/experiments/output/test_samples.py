@@ -153,7 +153,7 @@ def test_texts_go_with_failed_results_that_run_again(study: tts.Study) -> None:
             db.execute(
                 "UPDATE results SET failed = 1 WHERE cell = (SELECT id FROM cells WHERE key = ?)", (result.cell.key,)
             )
-        assert store.forget_failed(found.id) == 1
+        assert store.forget_failures(found.id) == 1
         assert store.source(result.cell.key) is None
 
 

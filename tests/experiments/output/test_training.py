@@ -128,7 +128,7 @@ def test_imported_samples_have_texts_but_no_tokens(study: tts.Study, tmp_path: P
     tts.Pool.from_rows(rows_of(tmp_path / "samples.jsonl")[:1], name="pool", task="arithmetic").save(
         tmp_path / "pool.sqlite"
     )
-    imported = tts.Study.stored(store=tmp_path / "pool.sqlite")
+    imported = tts.Study.from_store(store=tmp_path / "pool.sqlite")
     assert imported.export_training(tmp_path / "sft.jsonl", "trl-kto").rows > 0
     with pytest.raises(
         ConfigError, match="the form tokens needs token ids, but the samples of the study 'pool' were imported without"

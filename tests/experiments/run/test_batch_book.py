@@ -108,5 +108,5 @@ def test_a_book_reads_new_files_and_notes_what_is_wanted(tmp_path: Path) -> None
     assert json.loads(reply.content) == {"choices": [7]}
     assert book.reply(two) is None
     assert book.lost == {two.key: "Expired"}
-    assert book.take_wanted().keys() == {two.key}
-    assert not book.take_wanted()
+    assert book.take_requests().keys() == {two.key}
+    assert not book.take_requests()

@@ -67,7 +67,7 @@ def test_cells_that_share_a_limit_are_whole_or_stay_open_and_say_that_timing_dec
         account = tts.Account(tts.Budget(tokens=1200))
         ended = paid.run(tmp_path / "paid.sqlite", progress=False, account=account)
         assert account.spent["tokens"] <= 1200
-        assert not account.reserved("tokens")
+        assert not account.reservation("tokens")
         flags |= {result.reproducible for result in by_key(paid).values()}
         if not ended.unpaid:
             break

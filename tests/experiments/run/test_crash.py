@@ -49,7 +49,7 @@ def killed(plain: str, store: Path, after: int) -> bool:
 
 def check(tmp_path: Path, *, limit: int, kills: int) -> None:
     config = toy(limit=limit, seeds=2, concurrency=8, record={"candidates": True})
-    plain = json.dumps({**config.resolved(), "concurrency": config.concurrency})
+    plain = json.dumps({**config.plain_settings(), "concurrency": config.concurrency})
     with Store(tmp_path / "unbroken.sqlite") as store, PreparedStudy(config) as prepared:
         unbroken = final(store.results(run(prepared, store).study))
     broken = tmp_path / "broken.sqlite"
@@ -78,7 +78,7 @@ def test_a_run_that_is_killed_twenty_times_comes_to_the_same_table(tmp_path: Pat
 @pytest.mark.slow
 def test_two_runs_share_a_store(tmp_path: Path):
     config = toy(limit=40, concurrency=8)
-    plain = json.dumps({**config.resolved(), "concurrency": config.concurrency})
+    plain = json.dumps({**config.plain_settings(), "concurrency": config.concurrency})
     with Store(tmp_path / "alone.sqlite") as store, PreparedStudy(config) as prepared:
         alone = final(store.results(run(prepared, store).study))
     shared = tmp_path / "shared.sqlite"

@@ -180,7 +180,7 @@ def test_the_time_left_follows_tokens_not_cells():
         )
     )
     assert " · 2 min left" in progress.line()
-    assert left.expected(9) == 9_000
+    assert left.expectation(9) == 9_000
 
 
 def test_a_store_counts_unfinished_cells_by_row(store: Store):
@@ -437,7 +437,7 @@ def test_what_was_spent_on_stopped_cells_is_booked_as_lost(store: Store):
 
 
 def test_an_interrupted_cell_knows_what_it_had_spent():
-    """The toy is cancelled in the middle of a wave; what it had written by then is what `spent` says."""
+    """The toy is cancelled in the middle of a wave; what it had written by then is what `tokens_spent_by_key` says."""
     config = toy(limit=1, strategies="best_of_n(n=50) | majority", budgets=10_000)
     with PreparedStudy(config) as prepared:
         executor = prepared.executor
@@ -450,7 +450,7 @@ def test_an_interrupted_cell_knows_what_it_had_spent():
             running.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await running
-            return await executor.spent()
+            return await executor.tokens_spent_by_key()
 
         assert list(tts.solver.model_cache.LOOP.run(cut_off())) == [cell.key]
 

@@ -31,7 +31,7 @@ def test_a_killed_study_of_a_served_name_comes_to_the_same_table(tmp_path: Path)
             seeds=2,
             concurrency=4,
         )
-        plain = json.dumps({**config.resolved(), "concurrency": config.concurrency})
+        plain = json.dumps({**config.plain_settings(), "concurrency": config.concurrency})
         with Store(tmp_path / "unbroken.sqlite") as store, PreparedStudy(config) as prepared:
             unbroken = final(store.results(run(prepared, store).study))
         broken = tmp_path / "broken.sqlite"

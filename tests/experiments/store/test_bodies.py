@@ -65,7 +65,7 @@ def put(path: Path, table: str, column: str, value: Any) -> None:
 
 
 def read(path: Path, out: Path) -> None:
-    study = Study.stored("mine", store=path)
+    study = Study.from_store("mine", store=path)
     list(study.results())
     study.export(out, "samples")
 

@@ -53,12 +53,12 @@ def stored_bodies(path: Path) -> dict[str, tuple[Any, ...]]:
 
 @pytest.mark.parametrize("name", ["whole", "whole-pool"])
 def test_its_tables_are_those_that_were_printed(path: Path, name: str) -> None:
-    assert tts.Study.stored(name, store=path).table(width=WIDE) == WRITTEN["texts"][name]
+    assert tts.Study.from_store(name, store=path).table(width=WIDE) == WRITTEN["texts"][name]
 
 
 @pytest.mark.filterwarnings("ignore::tts.experiments.api.PartialResults")
 def test_a_study_that_was_killed_is_shown_as_far_as_it_is(path: Path) -> None:
-    study = tts.Study.stored("cut", store=path)
+    study = tts.Study.from_store("cut", store=path)
     assert study.table(width=WIDE) == WRITTEN["texts"]["cut"]
     with Store(path) as opened:
         found = opened.find("cut")
@@ -68,7 +68,7 @@ def test_a_study_that_was_killed_is_shown_as_far_as_it_is(path: Path) -> None:
 
 def test_its_pool_is_replayed_to_what_was_printed(path: Path) -> None:
     strategies = ["pass@k", "best_of_n | majority", "best_of_n | weighted", "best_of_n | unanimous(window=2) | best"]
-    replayed = tts.Study.stored("whole-pool", store=path).replay(strategies, [1, 2, 4])
+    replayed = tts.Study.from_store("whole-pool", store=path).replay(strategies, [1, 2, 4])
     assert as_text(points_of(replayed), WIDE) == WRITTEN["texts"]["replay"]
 
 
@@ -115,7 +115,7 @@ def test_a_killed_study_of_an_earlier_version_is_run_whole(path: Path, tmp_path:
 
 
 def test_a_stored_study_is_resumed_from_its_own_configuration(path: Path) -> None:
-    study = tts.Study.stored("cut", store=path)
+    study = tts.Study.from_store("cut", store=path)
     assert study.config == tts.Study(**SETTINGS["cut"]).config
     assert study.run(progress=False).counts.done == 32
 
@@ -123,7 +123,7 @@ def test_a_stored_study_is_resumed_from_its_own_configuration(path: Path) -> Non
 def test_it_is_merged_exported_and_drawn(path: Path, tmp_path: Path) -> None:
     with Store(tmp_path / "all.sqlite") as merged:
         assert merged.merge(path) == len(stored_bodies(path))
-    study = tts.Study.stored("whole", store=tmp_path / "all.sqlite")
+    study = tts.Study.from_store("whole", store=tmp_path / "all.sqlite")
     assert study.table(width=WIDE) == WRITTEN["texts"]["whole"]
     assert study.export(tmp_path / "all.jsonl") == 16
     pytest.importorskip("matplotlib")

@@ -196,7 +196,7 @@ def test_a_cell_of_two_names_is_run_once_and_shown_under_both(store, monkeypatch
     assert store.counts(study) == CellCounts(done=3, failed=1, pending=0, leased=0)
     shown = [f"{each.cell.dataset}: {each.cell.problem}" for each in store.results(study)]
     assert shown == [*(f"{name}: sums/{number}" for number in range(3) for name in ("every", "easy")), "every: sums/3"]
-    assert store.forget_failed(study) == 1
+    assert store.forget_failures(study) == 1
     assert store.counts(study) == CellCounts(done=3, failed=0, pending=1, leased=0)
 
 
@@ -268,8 +268,8 @@ def test_failed_cells_are_results_until_they_are_forgotten(store, study):
     assert store.counts(study) == CellCounts(done=1, failed=1, pending=1, leased=0)
     assert (store.find("study").failed, store.find("study").done, store.find("study").cells) == (1, 1, 3)
     assert store.lease(other, "w", 1) == []
-    assert store.forget_failed(study) == 1
-    assert store.forget_failed(study) == 0
+    assert store.forget_failures(study) == 1
+    assert store.forget_failures(study) == 0
     assert store.lost_tokens(study) == 6
     assert store.trace("key 0") is None
     assert store.lease(other, "w", 1) == [cell(0)]
@@ -283,7 +283,7 @@ def test_traces_are_kept_beside_results(store, study):
     assert (store.trace("key 0"), store.trace("key 1"), store.trace("no key")) == (b"\x00trace", None, None)
     other = store.begin("other", {})
     store.add(other, [cell(1)])
-    assert (store.traced(study), store.traced(other)) == ({"key 0"}, set())
+    assert (store.cells_with_trace(study), store.cells_with_trace(other)) == ({"key 0"}, set())
 
 
 def test_a_result_of_a_cell_that_was_never_added_is_refused(store, study):
@@ -410,7 +410,7 @@ def test_every_token_is_counted_once(store, study, clock, seed):
                 running.pop(pair)
                 over += noted.pop(pair)
             case 5 if rng.random() < 0.3:
-                store.forget_failed(study)
+                store.forget_failures(study)
     clock.now += 1000
     kept = sum(each.usage.tokens for each in store.results(study))
     assert kept + store.lost_tokens(study) == over + sum(noted.values())

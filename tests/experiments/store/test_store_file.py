@@ -367,4 +367,4 @@ def test_a_failed_result_that_runs_again_has_a_new_checksum(path):
             [leased] = store.lease(study, f"worker {error}", 1)
             assert store.finish(f"worker {error}", result(leased, error=error))
             assert store.check() == StoreCheck(1, 0, (), ())
-            store.forget_failed(study)
+            store.forget_failures(study)

@@ -20,10 +20,10 @@ def test_a_snapshot_says_what_was_run_with_what():
     with PreparedStudy(config) as prepared:
         taken = snapshot.snapshot(config, prepared.problems, prepared.executor.settings)
     assert json.loads(json.dumps(taken)) == taken
-    assert taken["configuration"] == config.resolved()
+    assert taken["configuration"] == config.plain_settings()
     assert taken["versions"]["numpy"] == numpy.__version__
     assert taken["models"] == {
-        "toy": {"policy": tts.solver.solver.Solver("toy").prepared("1 + 1", 9).backends["policy"].identity}
+        "toy": {"policy": tts.solver.solver.Solver("toy").prepare("1 + 1", 9).backends["policy"].identity}
     }
     told = {
         "dataset": "arithmetic",

@@ -367,7 +367,7 @@ def test_a_figure_has_a_row_for_each_verifier_and_says_what_is_missing() -> None
     stepwise = [pool(i, (0, 0.9, 10, (0.5, 0.9)), (1, 0.4, 10, (0.6, 0.4))) for i in range(2)]
     unbounded = [pool(i, (0, -0.5), (1, -2.0), verifiers={"main": UNBOUNDED}, setting="other") for i in range(2)]
     gone = [pool(0, (0, 0.5), (1, 0.2), verifiers={"main": "gone"}, setting="third")]
-    drawn = plots.rendered(draw(verifier_report([*stepwise, *unbounded, *gone], lambda key: None)), "svg").decode()
+    drawn = plots.render(draw(verifier_report([*stepwise, *unbounded, *gone], lambda key: None)), "svg").decode()
     parts = (
         "main: toy, sums, 2 problems",
         "highest score",

@@ -22,7 +22,7 @@ from tts.tasks.arithmetic.countdown import CountdownProblem
 from tts.tasks.arithmetic.expression import Step, apply
 from tts.tasks.arithmetic.judging import judge as verdicts
 from tts.tasks.arithmetic.reading import read
-from tts.tasks.base import split_at
+from tts.tasks.base import split_after
 
 
 def brute(numbers: tuple[int, ...]) -> set[int]:
@@ -84,7 +84,7 @@ def test_states_are_of_their_split_and_their_labels_are_exact(split: generator.S
     kinds: set[bool] = set()
     for i in range(40):
         state = states.countdown_state(3, i, split)
-        asked, *before = split_at(state.prefix, ("\n",))
+        asked, *before = split_after(state.prefix, ("\n",))
         problem = countdown.read(asked.strip())
         assert problem is not None
         assert countdown.split_of(problem) == split
@@ -97,7 +97,7 @@ def test_states_are_of_their_split_and_their_labels_are_exact(split: generator.S
 def test_lines_of_expressions_are_right_as_far_as_all_before_them_are() -> None:
     for i in range(60):
         state = states.pocket_state(3, i)
-        asked, *before = split_at(state.prefix, ("\n",))
+        asked, *before = split_after(state.prefix, ("\n",))
         expression = read(asked).expression
         assert generator.split_of(expression) == "train"
         for branch in state.branches:

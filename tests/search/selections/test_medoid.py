@@ -20,7 +20,7 @@ from tests.support.repeats import repeats
 from tts.errors import ConfigError, EngineError
 from tts.search.algorithms.clustering import clusters
 from tts.search.algorithms.embedding_endpoint import Endpoint
-from tts.search.selections.medoid import Medoid, summed
+from tts.search.selections.medoid import Medoid, sum_similarities
 
 TEXTS = ["the cat sat on the mat", "the cat sat on a mat", "a cat sat on the mat", "stock prices fell sharply today"]
 
@@ -194,7 +194,7 @@ def test_sums_of_similarities_do_not_depend_on_how_many_are_in_memory(monkeypatc
     similar = np.where(np.equal.outer(kinds, kinds), 1.0, np.clip(vectors @ vectors.T, 0, 1))
     for at_once in (1, 50, 10_000):
         monkeypatch.setattr("tts.search.selections.medoid._AT_ONCE", at_once)
-        assert summed(vectors, kinds, counts) == pytest.approx(similar @ counts)
+        assert sum_similarities(vectors, kinds, counts) == pytest.approx(similar @ counts)
 
 
 def test_clusters_of_many_are_those_of_all_distances(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,7 +116,7 @@ def test_long_texts_are_embedded_beside_the_event_loop(monkeypatch):
 
 
 def test_a_subtree_is_alike_where_most_scores_are_equal_to_two_digits():
-    assert ab_mcts._alike([0.501, 0.502, 0.5, 0.9])
-    assert not ab_mcts._alike([0.5, 0.5, 0.9, 0.8])
-    assert not ab_mcts._alike([0.5, 0.5, 0.5])
-    assert not ab_mcts._alike(np.linspace(0, 1, 100).tolist())
+    assert ab_mcts._are_alike([0.501, 0.502, 0.5, 0.9])
+    assert not ab_mcts._are_alike([0.5, 0.5, 0.9, 0.8])
+    assert not ab_mcts._are_alike([0.5, 0.5, 0.5])
+    assert not ab_mcts._are_alike(np.linspace(0, 1, 100).tolist())

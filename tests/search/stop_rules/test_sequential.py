@@ -267,14 +267,14 @@ def test_the_gate_takes_a_first_candidate_alone() -> None:
 
 def test_the_calibration_is_the_plain_way() -> None:
     scores, right = [1.0, 2.0, 3.0, 4.0, 5.0], [False, True, False, True, True]
-    rule = ReASC.calibrated(scores, right, precision=0.9)
+    rule = ReASC.calibrate(scores, right, precision=0.9)
     assert (rule.mean, rule.spread) == pytest.approx((3.0, math.sqrt(2)))
     assert rule.gate == 4.0  # above the mean of the right ones, 11 / 3
     # the lowest score is precise, but below the mean of the right ones
-    assert ReASC.calibrated(scores, [True] * 5).gate == 3.0
-    assert ReASC.calibrated(scores, [False] * 5).gate is None
+    assert ReASC.calibrate(scores, [True] * 5).gate == 3.0
+    assert ReASC.calibrate(scores, [False] * 5).gate is None
     with pytest.raises(ConfigError, match="scores"):
-        ReASC.calibrated([1.0, math.nan], [True, False])
+        ReASC.calibrate([1.0, math.nan], [True, False])
 
 
 # In searches ----------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.search.stop_rules.entropy import Entropy, answer_entropy
 from tts.search.stop_rules.in_a_row import InARow
-from tts.search.stop_rules.posterior import Posterior, overtaken
+from tts.search.stop_rules.posterior import Posterior, overtaking_probability
 from tts.types import Problem, Solution
 from tts.verifiers.function import FunctionVerifier
 from tts.verifiers.toy import ToyVerifier
@@ -48,15 +48,15 @@ def test_the_counts_at_which_the_leader_is_safe(counts: tuple[int, int]) -> None
 @pytest.mark.parametrize(("counts", "chance"), [((3, 0), 0.9375), ((5, 1), 0.9375), ((7, 2), 0.9453), ((8, 3), 0.927)])
 def test_the_counts_at_which_it_is_not(counts: tuple[int, int], chance: float) -> None:
     assert Posterior().should_stop(candidates(votes(*counts))) is None
-    assert 1 - overtaken(*counts) == pytest.approx(chance, abs=5e-5)
-    assert Posterior(threshold=1 - overtaken(*counts)).should_stop(candidates(votes(*counts)))  # inclusive
+    assert 1 - overtaking_probability(*counts) == pytest.approx(chance, abs=5e-5)
+    assert Posterior(threshold=1 - overtaking_probability(*counts)).should_stop(candidates(votes(*counts)))  # inclusive
 
 
 @given(a=st.integers(0, 300), b=st.integers(0, 300))
 @settings(deadline=None)
 def test_the_chance_to_be_overtaken_is_the_beta_law_and_falls_with_every_vote(a: int, b: int) -> None:
-    assert overtaken(a, b) == pytest.approx(betainc(a + 1, b + 1, 0.5), rel=1e-9)
-    assert overtaken(a + 1, b) <= overtaken(a, b)
+    assert overtaking_probability(a, b) == pytest.approx(betainc(a + 1, b + 1, 0.5), rel=1e-9)
+    assert overtaking_probability(a + 1, b) <= overtaking_probability(a, b)
 
 
 def test_a_threshold_of_one_is_self_consistency() -> None:

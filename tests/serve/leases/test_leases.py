@@ -186,7 +186,7 @@ def test_no_limit_is_passed(repo, tmp_path, limits, script, jobs):
     with tts.Workspace(repo, agent=talker(tmp_path), model=model, jobs=jobs) as workspace:
         found = tts.solve("Fix it.", account, backend=workspace, strategy="best_of_n | majority")
     assert all(account.spent[unit] <= limit for unit, limit in limits.items())
-    assert not any(account.reserved(unit) for unit in account.units)
+    assert not any(account.reservation(unit) for unit in account.units)
     check_ledger(found, model)
 
 

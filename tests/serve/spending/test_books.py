@@ -31,7 +31,7 @@ def reserve(books: SharedBooks, account: str, tokens: int) -> Part:
 
 
 def spent(books: SharedBooks, account: str) -> int:
-    return books.spent(HUNDRED[account]).get("tokens", 0)
+    return books.spending(HUNDRED[account]).get("tokens", 0)
 
 
 class Clock:
@@ -162,7 +162,7 @@ def test_no_limit_is_ever_passed(tmp_path, seed):
     booked: Counter[str] = Counter()
 
     def check() -> None:
-        spent, holds = workers[0].spent(account), workers[0].held_of(account)
+        spent, holds = workers[0].spending(account), workers[0].held_of(account)
         assert {unit: spent.get(unit, 0) for unit in account.limits} == {unit: booked[unit] for unit in account.limits}
         assert all(spent.get(unit, 0) + holds.get(unit, 0) <= limit for unit, limit in account.limits.items())
 

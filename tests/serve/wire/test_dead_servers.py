@@ -24,7 +24,7 @@ def test_a_server_that_fails_rests_longer_each_time_and_one_that_works_at_once_n
     servers = ModelServers([{"policy": name} for name in "ab"], lambda: now)  # pyright: ignore[reportArgumentType]
 
     def chosen() -> int:
-        with servers.borrowed() as loan:
+        with servers.borrow() as loan:
             return loan.place
 
     assert (chosen(), servers.awake) == (0, 2)

@@ -16,7 +16,7 @@ from tests.serve.wire.test_equal_searches import CITY, PIXEL
 from tests.serve.wire.upstream import PICTURE_TOKENS, Upstream, call, serving_script
 from tts.backends.openai.backend import OpenAIBackend
 from tts.backends.openai.capabilities import Capabilities
-from tts.serve.offers import by_chats
+from tts.serve.offers import chat_records
 
 TOOL = {"type": "function", "function": {"name": "weather", "parameters": CITY}}
 URL = f"data:image/png;base64,{PIXEL}"
@@ -146,4 +146,4 @@ def test_a_server_that_continues_tokens_is_called_by_chats_for_tools(gateway: An
     assert not chats()
     assert not chats(tools=[TOOL], tts={"strategy": "beam(n=2)"})
     (record,) = offers.servers["scripted"].records
-    assert dict(by_chats(record)["policy"].options)["mode"] == "chat"
+    assert dict(chat_records(record)["policy"].options)["mode"] == "chat"

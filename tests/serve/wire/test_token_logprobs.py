@@ -53,7 +53,7 @@ def path(tokenizer: Any, *texts: str, logprobs: bool = True) -> Trajectory:
 def test_texts_of_tokens_join_to_the_text(tokenizer: Any) -> None:
     for text in ("12 + 7 = 19\n", "7 * 3 = 21\n12 + 21 = 33\nA: 33"):
         ids = tokenizer.text(text)
-        assert "".join(token_texts(ids, tokenizer)) == tokenizer.written(ids)
+        assert "".join(token_texts(ids, tokenizer)) == tokenizer.write(ids)
         assert len(token_texts(ids, tokenizer)) == len(ids)
     assert token_texts((), tokenizer) == []
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tts.errors import ConfigError
-from tts.tasks.arithmetic.countdown import CountdownProblem, composed, draw, may_have, read, split_of
+from tts.tasks.arithmetic.countdown import CountdownProblem, compose, draw, may_have, read, split_of
 from tts.tasks.arithmetic.expression import Step, numbers, parse, steps, text, value
 from tts.tasks.arithmetic.generator import Split
 from tts.tasks.arithmetic.lines import read_step
@@ -16,7 +16,7 @@ def stepped(*lines: str) -> list[Step]:
 
 
 def composed_text(*lines: str) -> str | None:
-    found = composed(stepped(*lines))
+    found = compose(stepped(*lines))
     return None if found is None else text(found)
 
 
@@ -117,7 +117,7 @@ def test_steps_compose_to_the_expression_that_they_work_out():
     for count in (2, 4, 6):
         for index in range(30):
             problem = draw(count, "train", 8, index)
-            found = composed(problem.steps)
+            found = compose(problem.steps)
             assert found is not None
             assert value(found) == problem.target
             assert sorted(numbers(found)) == sorted(problem.numbers)
@@ -137,13 +137,13 @@ def test_equal_results_are_each_used_once():
 
 
 def test_a_result_that_is_left_over_composes_nothing():
-    assert composed([]) is None
+    assert compose([]) is None
     assert composed_text("1 + 2 = 3", "4 + 5 = 9") is None
     assert composed_text("1 + 2 = 3", "4 + 5 = 9", "9 + 6 = 15") is None
 
 
 def test_a_wrong_result_composes_to_what_the_numbers_really_come_to():
-    found = composed(stepped("3 + 5 = 9", "9 * 4 = 36"))
+    found = compose(stepped("3 + 5 = 9", "9 * 4 = 36"))
     assert found == parse("(3 + 5) * 4")
     assert value(found) == 32
 

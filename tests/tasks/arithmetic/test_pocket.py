@@ -279,7 +279,7 @@ def test_four_attempts_and_a_fifth_fit_the_context_in_the_worst_case(count: Any)
     longest = "".join([f"{low} - {low} = {low}\n"] * MOST_OPERATIONS + [f"{ANSWER}{low}\n"])
     templates = [(kind, i) for kind, templates in EVENTS.items() for i in range(len(templates))]
     per_operation = {
-        one: count(StoryEvent(*one, 99, 99).told(Story("Anna", "apples", 1, ()))) / len(one[0]) for one in templates
+        one: count(StoryEvent(*one, 99, 99).tell(Story("Anna", "apples", 1, ()))) / len(one[0]) for one in templates
     }
     event = StoryEvent(*max(per_operation, key=lambda one: per_operation[one]), 99, 99)
     story = str(Story("Anna", "apples", 99, (event,) * (MOST_OPERATIONS // len(event.kind))))

@@ -14,7 +14,7 @@ import pytest
 
 from tts.errors import CapabilityError
 from tts.verifiers.code import bounds, cgroup, sandbox, seccomp
-from tts.verifiers.code.process_tree import descendants, held_in, memory_of
+from tts.verifiers.code.process_tree import descendants, folder_bytes, memory_of
 from tts.verifiers.code.sandbox import ProgramOutcome, ProgramResult, SandboxLimits, run
 from tts.verifiers.code.view import may_enter
 
@@ -179,10 +179,10 @@ class TestControlGroups:
             )
             with subprocess.Popen([sys.executable, "-c", wait], stdin=subprocess.PIPE) as process:
                 assert group.add(process.pid)
-                assert not group.killed()
+                assert not group.has_killed()
                 process.communicate(b"")
             assert process.returncode == -9
-            assert group.killed()
+            assert group.has_killed()
         finally:
             group.remove()
         assert not group.path.exists()
@@ -210,11 +210,11 @@ class TestControlGroups:
         assert (group.path / "memory.max").read_text() == "5"
         assert group.add(7)
         assert (group.path / "cgroup.procs").read_text() == "7"
-        assert not group.killed(), "where the kernel tells nothing"
+        assert not group.has_killed(), "where the kernel tells nothing"
         (group.path / "memory.events").write_text("low 0\noom 1\noom_kill 0\n")
-        assert not group.killed()
+        assert not group.has_killed()
         (group.path / "memory.events").write_text("low 0\noom 1\noom_kill 2\n")
-        assert group.killed()
+        assert group.has_killed()
 
     def test_version_one_is_bounded_by_its_files(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(cgroup, "place", lambda: (tmp_path, 1))
@@ -222,7 +222,7 @@ class TestControlGroups:
         assert group is not None
         assert (group.path / "memory.limit_in_bytes").read_text() == "5"
         (group.path / "memory.oom_control").write_text("under_oom 0\noom_kill 1\n")
-        assert group.killed()
+        assert group.has_killed()
 
     def test_where_none_can_be_made_there_is_none(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(cgroup, "place", lambda: None)
@@ -247,10 +247,10 @@ class TestControlGroups:
 def test_files_of_a_folder_count_with_those_below_it(tmp_path: Path) -> None:
     (tmp_path / "below").mkdir()
     (tmp_path / "below" / "file").write_bytes(b"x" * 10_000)
-    assert 10_000 <= (held_in(str(tmp_path)) or 0) < MIB
-    assert held_in(str(tmp_path / "nowhere")) == 0
+    assert 10_000 <= (folder_bytes(str(tmp_path)) or 0) < MIB
+    assert folder_bytes(str(tmp_path / "nowhere")) == 0
     tmp_path.joinpath(*"d" * 50).mkdir(parents=True)
-    assert held_in(str(tmp_path)) is None, "folders are nested too deeply"
+    assert folder_bytes(str(tmp_path)) is None, "folders are nested too deeply"
 
 
 def test_every_folder_above_must_let_a_user_without_rights_pass(
@@ -290,11 +290,15 @@ class TestWhatIsTold:
 
     def test_a_machine_without_a_filter_says_so(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(platform, "machine", lambda: "sparc")
-        assert seccomp.known() == bounds.no_filter.__wrapped__() == "no filter of system calls is written for sparc"
+        assert (
+            seccomp.missing_reason()
+            == bounds.no_filter.__wrapped__()
+            == "no filter of system calls is written for sparc"
+        )
         with pytest.raises(OSError, match="no filter of system calls is written for sparc"):
             seccomp.refuse_calls()
         monkeypatch.setattr(platform, "system", lambda: "Darwin")
-        assert seccomp.known() == "seccomp takes Linux, and this is Darwin"
+        assert seccomp.missing_reason() == "seccomp takes Linux, and this is Darwin"
 
     @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
     def test_a_filter_is_whole(self, machine: str) -> None:

@@ -23,7 +23,7 @@ FLOPS = 2 * 3_212_352  # of a token, to both models of the pair
 
 @pytest.fixture(scope="module")
 def verifier() -> Reward:
-    return Reward(record="pocket-process").opened()  # kept, so that it is loaded once
+    return Reward(record="pocket-process").open()  # kept, so that it is loaded once
 
 
 def test_its_tokens_are_verifier_tokens_at_its_own_flops_and_its_prompt_is_read_once(verifier: Reward) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tts.errors import ConfigError
-from tts.verifiers.reward.head import activated, among, read_head, weight_files
+from tts.verifiers.reward.head import activate, first_label_probability, read_head, weight_files
 from tts.verifiers.reward.record import Head, RewardRecord
 
 pytest.importorskip("torch")
@@ -74,7 +74,7 @@ def test_the_files_are_those_of_the_index(tmp_path: Path) -> None:
 def test_outputs_that_are_no_numbers_have_no_score() -> None:
     head = record().readout
     assert isinstance(head, Head)
-    assert math.isnan(activated([math.nan], head))
-    assert math.isnan(among([0.0, math.nan]))
-    assert math.isnan(among([-math.inf, -math.inf]))
-    assert among([0.0, -math.inf]) == 1.0
+    assert math.isnan(activate([math.nan], head))
+    assert math.isnan(first_label_probability([0.0, math.nan]))
+    assert math.isnan(first_label_probability([-math.inf, -math.inf]))
+    assert first_label_probability([0.0, -math.inf]) == 1.0

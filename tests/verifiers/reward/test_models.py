@@ -27,7 +27,7 @@ from tests.verifiers.reward.published import (
 from tts.backends.toy.backend import ToyBackend
 from tts.errors import CapabilityError, ConfigError
 from tts.verifiers.reward import record as reward_record
-from tts.verifiers.reward.loading import served
+from tts.verifiers.reward.loading import reward_model
 from tts.verifiers.reward.model import HandleModel
 from tts.verifiers.reward.renderer import SolutionRenderer
 from tts.verifiers.reward.verifier import Reward
@@ -65,7 +65,7 @@ def held(folders: dict[str, tuple[Path, Any]]) -> list[Any]:
 
 
 def loaded(name: str, held: list[Any], folders: dict[str, Any], **settings: Any) -> Reward:
-    verifier = Reward(record=name, weights=str(folders[name][0]), **settings).opened()
+    verifier = Reward(record=name, weights=str(folders[name][0]), **settings).open()
     held.append(verifier.asked)
     return verifier
 
@@ -171,8 +171,8 @@ def test_a_head_may_lie_in_a_file_of_its_own_and_ours_is_what_the_engine_serves_
 
 def test_a_loaded_model_is_shared_while_somebody_holds_it(folders: dict[str, Any]) -> None:
     folder, _ = folders["math-shepherd"]
-    held = served("math-shepherd", str(folder), "engine")
-    assert served("math-shepherd", weights=str(folder), backend="engine") is held
+    held = reward_model("math-shepherd", str(folder), "engine")
+    assert reward_model("math-shepherd", weights=str(folder), backend="engine") is held
 
 
 def test_a_verifier_that_was_not_opened_scores_alike(folders: dict[str, Any], held: list[Any]) -> None:
@@ -221,4 +221,4 @@ def test_a_model_that_does_not_fit_its_record_is_refused(
 ) -> None:
     settings = {"record": "math-shepherd", "weights": str(folders["math-shepherd"][0])} | changes
     with pytest.raises(ConfigError, match=message + "|is of the architecture"):
-        Reward(**settings).opened()  # type: ignore[arg-type]
+        Reward(**settings).open()  # type: ignore[arg-type]

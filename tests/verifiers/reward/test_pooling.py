@@ -68,7 +68,7 @@ def expected(name: str, model: Any, steps: list[str]) -> list[float]:
 
 
 def made(url: str, models: dict[str, tuple[Path, Any]], name: str = "qwen2.5-math-prm-7b", **settings: Any) -> Reward:
-    return Reward(record=name, weights=str(models[name][0]), url=url, served_as="prm", **settings).opened()
+    return Reward(record=name, weights=str(models[name][0]), url=url, served_as="prm", **settings).open()
 
 
 @pytest.mark.parametrize("name", NAMES)

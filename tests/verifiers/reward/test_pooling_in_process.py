@@ -18,7 +18,7 @@ from tests.verifiers.reward.official import CODE
 from tests.verifiers.reward.published import PROBLEM, STEPS, TOKENIZERS, saved
 from tts.errors import ConfigError, EngineError, VerifierError
 from tts.verifiers.reward import record as reward_record
-from tts.verifiers.reward.pooling_vllm import VLLMPooled, started
+from tts.verifiers.reward.pooling_vllm import VLLMPooled, start_engine
 from tts.verifiers.reward.renderer import SolutionRenderer
 from tts.verifiers.reward.verifier import Reward
 
@@ -70,7 +70,7 @@ def known(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def verifier(name: str, folder: Path, engine: FakePooling) -> Reward:
     record = reward_record.load(name)
     served = VLLMPooled(SolutionRenderer(record, TOKENIZERS[name]()), engine)  # type: ignore[arg-type]
-    return Reward(record=name, weights=str(folder), backend="vllm")._replace_parts(asked=served).opened()
+    return Reward(record=name, weights=str(folder), backend="vllm")._replace_parts(asked=served).open()
 
 
 @pytest.mark.slow
@@ -113,6 +113,6 @@ def test_a_device_is_not_vllms_to_choose(tmp_path: Path) -> None:
     from tts.models import registry
 
     with pytest.raises(ConfigError, match="device is 'cuda'"):
-        started(reward_record.load(NAMES[0]), registry.get("pocket"), "cuda")
+        start_engine(reward_record.load(NAMES[0]), registry.get("pocket"), "cuda")
     with pytest.raises(ConfigError, match="device is 'cpu', but vLLM chooses the device itself"):
-        Reward(backend="vllm", device="cpu").opened()
+        Reward(backend="vllm", device="cpu").open()

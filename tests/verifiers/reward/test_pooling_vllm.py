@@ -38,7 +38,7 @@ def check(name: str, model: Any, folder: Path, problems: Sequence[str] = (PROBLE
     """Compare the scores of some paths with those of the authors' own code."""
     record = reward_record.load(name)
     head = head_tensors(record, HIDDEN) if record.readout.kind == "head" else None
-    verifier = Reward(record=name, weights=str(folder), **where).opened()
+    verifier = Reward(record=name, weights=str(folder), **where).open()
     for problem in problems:
         calls = Counting()
         paths = [STEPS, STEPS[:1], [*STEPS[:2], "No."]]

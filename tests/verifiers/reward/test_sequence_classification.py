@@ -66,7 +66,7 @@ def classified(model: Any, tokenizer: Any, solution: list[str]) -> Any:
 @pytest.mark.parametrize("kind", ["llama", "qwen2"])
 def test_a_reward_is_the_classifiers_logit(kind: str, backend: str, tmp_path: Path) -> None:
     model, tokenizer = saved(kind, tmp_path, 1)
-    verifier = Reward(record=record(tmp_path, kind), weights=str(tmp_path), backend=backend).opened()
+    verifier = Reward(record=record(tmp_path, kind), weights=str(tmp_path), backend=backend).open()
     calls = Counting()
     found = ask(verifier, [path(solution, node=i + 1) for i, solution in enumerate(SOLUTIONS)], calls, PROBLEM)
     expected = [classified(model, tokenizer, solution) for solution in SOLUTIONS]
@@ -75,14 +75,14 @@ def test_a_reward_is_the_classifiers_logit(kind: str, backend: str, tmp_path: Pa
     assert len({score.whole for score in found}) == len(SOLUTIONS)
     assert verifier.range == (float("-inf"), float("inf"))
     alone = Counting()
-    ask(verifier.opened(), [path(SOLUTIONS[0])], alone, PROBLEM)
+    ask(verifier.open(), [path(SOLUTIONS[0])], alone, PROBLEM)
     assert alone.prompt + alone.computed == expected[0][1]
 
 
 def test_of_two_classes_it_is_the_probability_of_the_good_one(tmp_path: Path) -> None:
     model, tokenizer = saved("llama", tmp_path, 2)
     text = record(tmp_path, "llama", outputs=2, activation="softmax", good=1)
-    verifier = Reward(record=text, weights=str(tmp_path), backend="engine").opened()
+    verifier = Reward(record=text, weights=str(tmp_path), backend="engine").open()
     [score] = ask(verifier, [path(STEPS)], Counting(), PROBLEM)
     logits, _ = classified(model, tokenizer, STEPS)
     assert score.whole == pytest.approx(float(logits.softmax(dim=-1)[1]), abs=1e-4)
@@ -92,7 +92,7 @@ def test_of_two_classes_it_is_the_probability_of_the_good_one(tmp_path: Path) ->
 def test_a_head_of_another_number_of_classes_is_refused(tmp_path: Path) -> None:
     saved("llama", tmp_path, 2)
     with pytest.raises(ConfigError, match=r"has a head of 1 outputs, but score\.weight gives 2"):
-        Reward(record=record(tmp_path, "llama"), weights=str(tmp_path), backend="engine").opened()
+        Reward(record=record(tmp_path, "llama"), weights=str(tmp_path), backend="engine").open()
 
 
 def test_a_model_without_an_output_layer_is_read_and_writes_nothing(tmp_path: Path) -> None:

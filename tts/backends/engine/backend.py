@@ -33,9 +33,9 @@ from tts.backends.text.row_state import PathText
 from tts.budget.budget import Rates
 from tts.errors import CapabilityError
 from tts.models.registry import ModelRecord, thought_marks
-from tts.tasks.base import split_at
+from tts.tasks.base import split_after
 from tts.thoughts import ThoughtMarks
-from tts.threads import apart_if_forked
+from tts.threads import run_after_fork
 from tts.types import Prompt
 
 Ids = tuple[int, ...]
@@ -142,7 +142,7 @@ class EngineBackend(StateBackend[PathState]):
             ConfigError: a model or head cannot be had, is of a kind that the engine does not run, or does not fit the
                 others; an option is not valid; or the record has a url. Nothing stays loaded.
         """
-        parts = apart_if_forked(
+        parts = run_after_fork(
             load_parts, record, heads=heads, reward_models=reward_models, output_layer=output_layer, **options
         )
         return cls(
@@ -184,7 +184,7 @@ class EngineBackend(StateBackend[PathState]):
                 node = tree.retain(self._prompts[ids])
             else:
                 node = self._prompts[ids] = tree.add(None, ids)
-            at, gone = PathText.behind(ids), self._service.gone
+            at, gone = PathText.skip(ids), self._service.gone
             state = PathState(gone, tree, node, at, "", len(ids), Views(gone, views[index]))
             logits = self.runner.decoder.has_output_layer
             self._prefill(
@@ -228,7 +228,7 @@ class EngineBackend(StateBackend[PathState]):
         else:
             sample = end.state.sample(end.finish, error=end.error)
             if end.node is not None:
-                after = state.after(end.node, end.state.path_text(), sample.text)
+                after = state.append(end.node, end.state.path_text(), sample.text)
         deliver(self._resolve, end.job.rows, end.index, sample, after, state.node.end if end.began else 0)
 
     def _resolve(self, rows: RowSet, index: int, sample: Sample, after: PathState | None, reused: int) -> None:
@@ -252,7 +252,7 @@ class EngineBackend(StateBackend[PathState]):
                 return future.set_result(lambda: Extension(self._keep(state), ids))
             node = self.runner.tree.add(state.node, ids)
             node.pieces = self._renderer.pieces(state.at.tail, ids)
-            longer = state.after(node, PathText.behind((*state.at.tail, *ids), state.at.carry), text)
+            longer = state.append(node, PathText.skip((*state.at.tail, *ids), state.at.carry), text)
             made = lambda: Extension(self._keep(longer), ids)  # noqa: E731
             return self._prefill(node, len(ids) - 1, len(ids) - 1, lambda job: future.set_prefilled(job, made))
 
@@ -445,7 +445,7 @@ class EngineBackend(StateBackend[PathState]):
 def _score_steps(state: PathState, name: str, template: StepTemplate, eos: frozenset[int], future: CallFuture) -> None:
     """Set the result to a process model's readings, in the engine's thread."""
     pieces, rest = (
-        (split_at(state.written, template.step), ()) if template.encode else step_ids(state, template.step, eos)
+        (split_after(state.written, template.step), ()) if template.encode else step_ids(state, template.step, eos)
     )
     # the rest is read too, or the next call would be charged for it
     shown = [piece for piece in (*pieces, rest) if piece]

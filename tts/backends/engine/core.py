@@ -21,7 +21,7 @@ from tts.backends.engine.decoder import Decoder
 from tts.backends.engine.device.graphs import FixedSteps
 from tts.backends.engine.heads import ValueHead
 from tts.backends.engine.planning import StepRows, make_plan
-from tts.backends.engine.scheduler import Feed, Scheduler, SchedulerLimits, wanted_of
+from tts.backends.engine.scheduler import Feed, Scheduler, SchedulerLimits, output_indices
 from tts.backends.engine.stats import EngineStats, StepReport
 from tts.backends.engine.tree import KVNode, KVTree
 from tts.backends.engine.work import (
@@ -191,12 +191,12 @@ class Runner:
             waiting.append(job)
             if len(waiting) == 1:
                 size = len(job.node.tokens)
-                prefill = PrefillJob(self.tree.retain(job.node), size, size - 1, self._logits_read)
+                prefill = PrefillJob(self.tree.retain(job.node), size, size - 1, self._deliver_logits)
                 prefill.order = job.order
                 self._scheduler.add(prefill)
         return job.logits
 
-    def _logits_read(self, prefill: PrefillJob) -> None:
+    def _deliver_logits(self, prefill: PrefillJob) -> None:
         """Give a node's logits to the jobs that wait for them."""
         for job in self._waiting_for.pop(prefill.node):
             job.pending = False
@@ -218,7 +218,7 @@ class Runner:
             state = RowState(
                 job.rows, index, job.text, node.end, decode=self._decode, eos=self._eos, context=self.context
             )
-            finish = state.at_once()
+            finish = state.early_finish()
         except Exception as failure:  # noqa: BLE001 - its predicate raised, which fails this row only
             job.ended(RowEnd(job, index, None, "error", None, error_line(failure)))
             return None
@@ -250,7 +250,7 @@ class Runner:
             if apart
             else [token for feed in ordered for token in feed.ids]
         )
-        wanted, with_logits = wanted_of(ordered, every=bool(self.heads))
+        wanted, with_logits = output_indices(ordered, every=bool(self.heads))
         planned_at = time.perf_counter()
         tokens = np.array(ids, np.int64)
         with torch.inference_mode():

@@ -48,7 +48,7 @@ class FbgemmLinear:
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
         self.out_features, self.in_features = weight.shape
         self.weight_bytes = weight.numel() + 4 * self.out_features
-        self._kernel = fbgemm(*quantised(weight))
+        self._kernel = fbgemm(*quantise_weight(weight))
         self._bias = None if bias is None else bias.detach().float()
 
     def __call__(self, x: torch.Tensor, /) -> torch.Tensor:
@@ -77,7 +77,7 @@ class HostInt8Linear:
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, team: Team) -> None:
         self.out_features, self.in_features = weight.shape
         self.weight_bytes = weight.numel() + 4 * self.out_features
-        levels, scales = quantised(weight)
+        levels, scales = quantise_weight(weight)
         self.panels = gemm_int8.pack(levels.numpy())
         self.outputs = np.zeros((2, self.panels.shape[0] * self.panels.shape[2]), np.float32)
         self.outputs[0, : len(scales)] = scales.numpy()
@@ -93,7 +93,7 @@ class HostInt8Linear:
         return filled[:, : self.out_features].contiguous().to(x.dtype)
 
 
-def quantised(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def quantise_weight(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return levels `[N, K]`, int8 in ±127, and scales `[N]` of a weight."""
     weight = weight.detach().float()
     scales = (weight.abs().amax(1) / LEVELS).clamp_min(LEAST)
@@ -146,7 +146,7 @@ def check_int8() -> None:
     Raises:
         ConfigError: it has none.
     """
-    if not (fbgemm_is_exact() or gemm_int8.supported()):
+    if not (fbgemm_is_exact() or gemm_int8.has_instructions()):
         raise ConfigError(
             "precision is 'int8', but this CPU has no int8 product that is exact and faster than float32 (AVX2, or "
             "VNNI)",

@@ -109,7 +109,7 @@ class TiledLinear(PlainLinear):
         """Return x · weightᵀ + bias, `[M, N]`, of x's dtype."""
         out = x.new_empty((len(x), self.out_features))
         for start in range(0, len(x), self.tile_rows):
-            tile = _at_least(x[start : start + self.tile_rows].to(self._weight.dtype), self.tile_rows)
+            tile = _pad_rows(x[start : start + self.tile_rows].to(self._weight.dtype), self.tile_rows)
             out[start : start + self.tile_rows] = functional.linear(tile, self._weight, self._bias)[: len(x) - start]
         return out
 
@@ -153,7 +153,7 @@ class PackedLinear:
             return torch.cat([self(part) for part in x.split(MOST_ROWS)])
         if rows == 0:
             return x.new_empty((0, self.out_features))
-        filled = _at_least(x.to(self._dtype).contiguous(), self._least_rows)
+        filled = _pad_rows(x.to(self._dtype).contiguous(), self._least_rows)
         return self._product(filled, self._packed, self._bias, "none", [], "")[:rows].to(x.dtype)
 
 
@@ -338,5 +338,5 @@ def torch_threads(threads: int) -> Generator[None]:
         torch.set_num_threads(before)
 
 
-def _at_least(x: torch.Tensor, rows: int) -> torch.Tensor:
+def _pad_rows(x: torch.Tensor, rows: int) -> torch.Tensor:
     return functional.pad(x, (0, 0, 0, rows - len(x))) if len(x) < rows else x

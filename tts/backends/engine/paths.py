@@ -14,7 +14,7 @@ from itertools import accumulate, pairwise
 from tts.backends.engine.tree import KVNode, KVTree
 from tts.backends.engine.views import View
 from tts.backends.text.row_state import PathText
-from tts.tasks.base import split_at
+from tts.tasks.base import split_after
 
 Gone = deque[Callable[[], None]]
 
@@ -59,7 +59,7 @@ class PathState:
     def __del__(self) -> None:
         self.gone.append(partial(self.tree.release, self.node))
 
-    def after(self, node: KVNode, at: PathText, text: str) -> PathState:
+    def append(self, node: KVNode, at: PathText, text: str) -> PathState:
         """Return the state of a continuation that ends in `node` and added `text`."""
         return PathState(self.gone, self.tree, node, at, self.written + text, self.num_prompt, self.views)
 
@@ -102,7 +102,7 @@ def _complete(state: PathState, step: Sequence[str]) -> tuple[list[Token], list[
     tokens = [(node, index) for node in nodes for index in range(len(node.pieces))]
     ends = list(accumulate(len(piece) for node in nodes for piece in node.pieces))
     at, found = 0, list[int]()
-    for end in accumulate(len(text) for text in split_at(state.written, tuple(step))):
+    for end in accumulate(len(text) for text in split_after(state.written, tuple(step))):
         while ends[at] < end:
             at += 1
         found.append(at)

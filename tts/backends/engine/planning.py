@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.backends.kernels.host import compiled
+from tts.backends.kernels.host import compile_function
 from tts.backends.kernels.plan import BLOCK, AttentionPlan
 
 Ints = NDArray[np.int64]
@@ -85,7 +85,7 @@ def make_plan(rows: StepRows, table: NodeTable, following: Ints, *, share: bool 
     return StepPlan(AttentionPlan(positions, items, blocks), *rest)
 
 
-@compiled
+@compile_function
 def _plan(
     nodes: Any, first: Any, count: Any, parent: Any, start: Any, length: Any, head: Any, following: Any, share: bool
 ) -> Any:
@@ -115,7 +115,7 @@ def _plan(
     return positions, items, blocks, order, places, read, (positions + 1).sum()
 
 
-@compiled
+@compile_function
 def _plan_shared_items(
     nodes: Any, count: Any, parent: Any, start: Any, length: Any, head: Any, following: Any, order: Any
 ) -> Any:
@@ -165,7 +165,7 @@ def _plan_shared_items(
     return items[:num_items], blocks
 
 
-@compiled
+@compile_function
 def _plan_row_items(
     nodes: Any, count: Any, parent: Any, start: Any, length: Any, head: Any, following: Any, order: Any
 ) -> Any:
@@ -203,7 +203,7 @@ def _plan_row_items(
     return items, blocks
 
 
-@compiled
+@compile_function
 def _write_blocks(node: int, start: Any, length: Any, head: Any, following: Any, blocks: Any, at: int) -> int:
     """Write the blocks of a node's tokens; return the place after them."""
     block = head[node]

@@ -58,7 +58,7 @@ class Feed(NamedTuple):
         return isinstance(self.work, DecodeSequence) or (self.work is not None and self.work.logits)
 
 
-def wanted_of(feeds: Sequence[Feed], *, every: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def output_indices(feeds: Sequence[Feed], *, every: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the tokens of a step whose hidden states are wanted, and which of those need logits.
 
     With `every` the hidden states of all tokens are wanted.

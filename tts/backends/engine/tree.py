@@ -151,14 +151,14 @@ class KVTree:
 
     def pin(self, node: KVNode) -> None:
         """Keep a node and its ancestors from being evicted, while a job needs them."""
-        for each in _upwards(node):
+        for each in _ancestors(node):
             each.pins += 1
             if each.pins == 1:
                 self._pinned_blocks += each.num_blocks
 
     def unpin(self, node: KVNode) -> None:
         """Undo one `pin`."""
-        for each in _upwards(node):
+        for each in _ancestors(node):
             each.pins -= 1
             if each.pins == 0:
                 self._pinned_blocks -= each.num_blocks
@@ -257,7 +257,7 @@ class KVTree:
         self._places = list(range(2 * size - 1, size - 1, -1))
 
 
-def _upwards(node: KVNode | None) -> Iterator[KVNode]:
+def _ancestors(node: KVNode | None) -> Iterator[KVNode]:
     while node is not None:
         yield node
         node = node.parent

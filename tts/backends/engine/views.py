@@ -139,10 +139,10 @@ class View:
             chain.append(step)
             self._read(above, begun, step, piece)
 
-        def ended(readings: Readings, seconds: float, failure: Failed) -> None:
+        def finish(readings: Readings, seconds: float, failure: Failed) -> None:
             done(ViewReadings(readings, computed, prompt_tokens, reused, seconds, failure))
 
-        _when_read(chain, ended)
+        _call_after_reading(chain, finish)
 
     def _check(self, before: int, fresh: Sequence[Sequence[int]]) -> None:
         total = before + sum(map(len, fresh))
@@ -193,7 +193,7 @@ class View:
             else:
                 step.reading = float(readout(found[-1:])[0])
 
-        def done(job: PrefillJob) -> None:
+        def finish(job: PrefillJob) -> None:
             if self._by_likelihood and job.failure is None and begun.logprob is None:
                 # jobs end in their order, so what stands above the step was read before, or failed
                 job.failure = begun.failure
@@ -207,7 +207,7 @@ class View:
 
         node, size = self._runner.tree.retain(step.node), len(step.node.tokens)
         self._runner.add_prefill(
-            PrefillJob(node, size, 0 if self._by_likelihood else size - 1, done, logits=readout.logits)
+            PrefillJob(node, size, 0 if self._by_likelihood else size - 1, finish, logits=readout.logits)
         )
 
 
@@ -222,7 +222,7 @@ def _find_beginning(above: _StepNode, piece: Piece, ids: tuple[int, ...]) -> tup
     return above, ids
 
 
-def _when_read(chain: Sequence[_StepNode], done: Callable[[Readings, float, Failed], None]) -> None:
+def _call_after_reading(chain: Sequence[_StepNode], done: Callable[[Readings, float, Failed], None]) -> None:
     """Call `done` once all steps of a path are read: with their readings, the seconds that they took, and the first
     failure.
     """

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.backends.kernels.host import Team, compiled, exponential, f32
+from tts.backends.kernels.host import Team, compile_function, exponential, f32
 from tts.backends.kernels.plan import BLOCK, AttentionPlan
 from tts.backends.kernels.products import LANES, add_values, dot_keys
 
@@ -61,7 +61,7 @@ def attend(plan: AttentionPlan, queries: Floats, keys: Floats, values: Floats, o
     team.run(attend_part, [(*part, *plan, queries, keys, values, out) for part in parts])
 
 
-@compiled
+@compile_function
 def attend_part(
     head_begin: int,
     head_end: int,
@@ -112,7 +112,7 @@ def attend_part(
                 to[column] = folded[row, column] / total
 
 
-@compiled
+@compile_function
 def _fold(
     queries: Any,
     positions: Any,
@@ -153,7 +153,7 @@ def _fold(
                 add_values(to, size, weights, _TILE, rows, place, size, values.itemsize, depth, size // LANES)
 
 
-@compiled
+@compile_function
 def _weigh(scores: Any, used: int, visible: int, best: Any, weight: Any, folded: Any) -> None:
     """Turn the `used` scores of one query in a tile into weights, and rescale its sums to the new best score."""
     for key in range(max(visible, 0), used):
@@ -175,7 +175,7 @@ def _weigh(scores: Any, used: int, visible: int, best: Any, weight: Any, folded:
             folded[column] *= factor
 
 
-@compiled(fastmath={"nnan", "nsz"})
+@compile_function(fastmath={"nnan", "nsz"})
 def _largest(scores: Any, used: int) -> Any:
     top = _HIDDEN
     for key in range(used):

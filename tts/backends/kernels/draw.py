@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts.backends.base import Sampling
-from tts.backends.kernels.host import Team, compiled, exponential, f32
+from tts.backends.kernels.host import Team, compile_function, exponential, f32
 from tts.randomness import uniforms
 
 _STRIDE = 1024  # probabilities that are summed before a sum is looked at
@@ -86,7 +86,7 @@ def draw_at(
     return found
 
 
-@compiled
+@compile_function
 def _draws(
     logits: Any, rows: Any, settings: Any, uniforms: Any, tokens: Any, logprobs: Any, begin: int, end: int
 ) -> None:
@@ -115,7 +115,7 @@ def _draws(
         logprobs[r] = (np.float64(row[token]) - np.float64(top)) - math.log(total)
 
 
-@compiled
+@compile_function
 def _best(row: Any) -> int:
     """Return the index of the largest logit, the first among equals; -1 where the logits are not valid."""
     best, top = -1, f32(-np.inf)
@@ -129,7 +129,7 @@ def _best(row: Any) -> int:
     return best if bad == 0 else -1
 
 
-@compiled
+@compile_function
 def _weights(row: Any, top: float, scale: float, weights: Any, sums: Any) -> float:
     """Write e**((logit - top) * scale) to `weights`, 0 below e**-87, its sums by stretches to `sums`, and return the
     whole sum.
@@ -140,7 +140,7 @@ def _weights(row: Any, top: float, scale: float, weights: Any, sums: Any) -> flo
     return _sum(weights, sums)
 
 
-@compiled
+@compile_function
 def _sum(weights: Any, sums: Any) -> float:
     lanes = np.empty(_LANES, np.float64)
     whole = 0.0
@@ -161,7 +161,7 @@ def _sum(weights: Any, sums: Any) -> float:
     return whole
 
 
-@compiled
+@compile_function
 def _keep_above(weights: Any, sums: Any, least: float) -> None:
     """Drop what is less likely than `least` times the most likely token (min-p)."""
     top = f32(0)
@@ -173,7 +173,7 @@ def _keep_above(weights: Any, sums: Any, least: float) -> None:
     _sum(weights, sums)
 
 
-@compiled
+@compile_function
 def _keep_most_likely(weights: Any, sums: Any, top_k: int, top_p: float) -> None:
     """Keep the `top_k` most likely tokens (0: all), then the fewest whose mass is at least `top_p` of theirs; lower ids
     win ties.
@@ -201,7 +201,7 @@ def _keep_most_likely(weights: Any, sums: Any, top_k: int, top_p: float) -> None
     _sum(weights, sums)
 
 
-@compiled
+@compile_function
 def _threshold(weights: Any, top_k: int, mass: float) -> Any:
     """Return a weight, and how many tokens have at least that, such that they hold all that may be kept.
 
@@ -220,7 +220,7 @@ def _threshold(weights: Any, top_k: int, mass: float) -> Any:
         least = least * f32(1e-3) if least > f32(1e-30) else f32(0)
 
 
-@compiled
+@compile_function
 def _count_for_mass(likely: Any, ranked: Any, mass: float) -> int:
     """Return how many of the ranked tokens hold a mass."""
     held = 0.0
@@ -231,7 +231,7 @@ def _count_for_mass(likely: Any, ranked: Any, mass: float) -> int:
     return ranked.shape[0]
 
 
-@compiled
+@compile_function
 def _inverse(weights: Any, sums: Any, u: float) -> int:
     """Return the first token whose cumulated weight is above u times the whole; never one of weight 0."""
     whole = 0.0

@@ -23,8 +23,8 @@ from numba import types
 from numba.core import cgutils
 from numpy.typing import NDArray
 
-from tts.backends.kernels.host import Team, compiled, intrinsic
-from tts.backends.kernels.products import ADDRESS, COUNT, INT, LANES, at, switch, write_loop
+from tts.backends.kernels.host import Team, compile_function, intrinsic
+from tts.backends.kernels.products import ADDRESS, COUNT, INT, LANES, offset_pointer, switch, write_loop
 from tts.backends.kernels.target import TILES
 
 PANEL = LANES * TILES.panel  # outputs of a panel
@@ -72,7 +72,7 @@ def _group(
         byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
         fetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        starts = [at(builder, b, INT(LANES * vector)) for vector in range(PANEL // LANES)]
+        starts = [offset_pointer(builder, b, INT(LANES * vector)) for vector in range(PANEL // LANES)]
 
         def write(case: int) -> None:
             lines, rows = divmod(case, _ROWS + 1)
@@ -80,7 +80,7 @@ def _group(
             def fetch_ahead(step: Any) -> None:
                 for line in range(lines):
                     offset = builder.add(builder.mul(step, INT(lines * _LINE)), INT(line * _LINE))
-                    place = builder.bitcast(at(builder, ahead, offset), byte)
+                    place = builder.bitcast(offset_pointer(builder, ahead, offset), byte)
                     builder.call(fetch, [place, number(_READ), number(_SECOND_LEVEL), number(_DATA)])
 
             write_loop(
@@ -96,7 +96,7 @@ def _group(
     return signature, emit
 
 
-@compiled
+@compile_function
 def multiply_panels(x: Any, panels: Any, out: Any, begin: int, end: int) -> None:
     """Compute the panels from `begin` to before `end`, in blocks of rows.
 
@@ -123,7 +123,7 @@ def multiply_panels(x: Any, panels: Any, out: Any, begin: int, end: int) -> None
                 fetched += lines
 
 
-@compiled(inline="always")
+@compile_function(inline="always")
 def _share(group: int, groups: int) -> int:
     """Return how many of the cache lines of each depth of the next panel a group of rows fetches."""
     if _LINES == 1:

@@ -22,8 +22,8 @@ from numba import types
 from numba.core import cgutils
 from numpy.typing import NDArray
 
-from tts.backends.kernels.host import Team, compiled, f32, intrinsic
-from tts.backends.kernels.products import ADDRESS, COUNT, INT, at, broadcast, switch
+from tts.backends.kernels.host import Team, compile_function, f32, intrinsic
+from tts.backends.kernels.products import ADDRESS, COUNT, INT, broadcast, offset_pointer, switch
 from tts.backends.kernels.target import INSTRUCTIONS
 
 LEVELS = 127  # of magnitude: -128 is not used, so that both signs round alike
@@ -41,7 +41,7 @@ _SUMS = ir.VectorType(ir.IntType(32), 8)
 _FLOATS = ir.VectorType(ir.FloatType(), 8)
 
 
-def supported() -> bool:
+def has_instructions() -> bool:
     """Whether this CPU has the instructions that the kernel is written for."""
     return INSTRUCTIONS in ("AVX2", "AVX-512")
 
@@ -76,7 +76,7 @@ def multiply(
     team.run(multiply_panels, [(levels, steps, panels, outputs, out, begin, end) for begin, end in cuts])
 
 
-@compiled
+@compile_function
 def round_rows(x: Any, levels: Any, steps: Any, begin: int, end: int) -> None:
     """Write rows of x as levels [M, 2 D], and the size of a level of each row.
 
@@ -153,21 +153,21 @@ def _write(
     fma = cgutils.get_or_insert_function(builder.module, ir.FunctionType(_FLOATS, [_FLOATS] * 3), "llvm.fma.v8f32")
     factors, terms = (
         [
-            builder.load(builder.bitcast(at(builder, each, INT(8 * half)), _FLOATS.as_pointer()), align=4)
+            builder.load(builder.bitcast(offset_pointer(builder, each, INT(8 * half)), _FLOATS.as_pointer()), align=4)
             for half in range(2)
         ]
         for each in (scales, biases)
     )
     for row, half in cells:
-        size = broadcast(builder, builder.load(at(builder, steps, INT(row))), _FLOATS)
+        size = broadcast(builder, builder.load(offset_pointer(builder, steps, INT(row))), _FLOATS)
         scaled = builder.fmul(builder.sitofp(totals[row, half], _FLOATS), factors[half])
-        place = at(builder, c, builder.add(builder.mul(c_stride, INT(row)), INT(8 * half)))
+        place = offset_pointer(builder, c, builder.add(builder.mul(c_stride, INT(row)), INT(8 * half)))
         builder.store(
             builder.call(fma, [scaled, size, terms[half]]), builder.bitcast(place, _FLOATS.as_pointer()), align=4
         )
 
 
-@compiled
+@compile_function
 def multiply_panels(levels: Any, steps: Any, panels: Any, outputs: Any, out: Any, begin: int, end: int) -> None:
     """Compute the panels from `begin` to before `end`, in blocks of rows.
 

@@ -22,13 +22,13 @@ f32 = np.float32
 intrinsic: Callable[[Callable[..., Any]], Any] = extending.intrinsic
 
 
-def compiled(function: Callable[..., Any] | None = None, **options: Any) -> Any:
+def compile_function(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     """Compile a function to machine code that runs without the interpreter's lock.
 
     The code is kept on disk where a folder can be written.
     """
     if function is None:
-        return lambda fn: compiled(fn, **options)
+        return lambda fn: compile_function(fn, **options)
     settings: dict[str, Any] = {"nogil": True, "error_model": "numpy", **options}
     try:
         return numba.njit(cache=True, **settings)(function)
@@ -36,7 +36,7 @@ def compiled(function: Callable[..., Any] | None = None, **options: Any) -> Any:
         return numba.njit(**settings)(function)
 
 
-@compiled(inline="always")
+@compile_function(inline="always")
 def exponential(x: Any) -> Any:
     """Return e**x in float32 for x <= 0, within 1e-7 relative.
 

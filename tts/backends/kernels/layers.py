@@ -16,12 +16,12 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
-from tts.backends.kernels.host import compiled, exponential, f32, intrinsic
+from tts.backends.kernels.host import compile_function, exponential, f32, intrinsic
 
 _MOST_HALF = 65504.0  # the largest half
 
 
-@compiled(fastmath={"reassoc", "contract", "nsz"})
+@compile_function(fastmath={"reassoc", "contract", "nsz"})
 def _squares(row: Any) -> Any:
     total = f32(0)
     for k in range(row.shape[0]):
@@ -29,7 +29,7 @@ def _squares(row: Any) -> Any:
     return total
 
 
-@compiled
+@compile_function
 def add_norm(hidden: Any, change: Any, weight: Any, eps: float, out: Any, begin: int, end: int) -> None:
     """Add `change` to `hidden`, in place, and write its RMS norm times `weight` to `out`.
 
@@ -48,7 +48,7 @@ def add_norm(hidden: Any, change: Any, weight: Any, eps: float, out: Any, begin:
             to[k] = row[k] * scale * weight[k]
 
 
-@compiled
+@compile_function
 def gate(both: Any, out: Any, begin: int, end: int) -> None:
     """Write silu(gate) * up for rows from `begin` to before `end`.
 
@@ -64,7 +64,7 @@ def gate(both: Any, out: Any, begin: int, end: int) -> None:
             to[k] = x * sigmoid * row[size + k]
 
 
-@compiled
+@compile_function
 def rotate_write(
     qkv: Any,
     positions: Any,
@@ -135,7 +135,7 @@ def _store(context: Any, x: Any, like: Any) -> Any:
     return like.dtype(types.float32, like), emit
 
 
-@compiled
+@compile_function
 def _turn(x: Any, cos: Any, sin: Any, norm: Any, eps: float, out: Any) -> None:
     """Write one head, normed where `norm` has a row, and rotated by its position."""
     half = x.shape[0] // 2

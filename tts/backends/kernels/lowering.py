@@ -159,7 +159,7 @@ def lower(
     return KernelWork(group, split, narrow, wide, len(few), *arrays)
 
 
-def padded(work: KernelWork, shape: WorkShape) -> KernelWork:
+def pad_work(work: KernelWork, shape: WorkShape) -> KernelWork:
     """Return the same work in at least its own shape.
 
     Added items have no blocks and no queries, and added queries no slots.

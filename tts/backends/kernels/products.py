@@ -16,7 +16,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from tts.backends.kernels.host import compiled
+from tts.backends.kernels.host import compile_function
 from tts.backends.kernels.target import FUSED, TILES, WIDENS_HALVES
 
 LANES = 16  # floats of a vector; a CPU with smaller registers takes several for it
@@ -52,7 +52,7 @@ def _product(vectors: int, most: int) -> Any:
             rows, c, c_stride, a, a_stride, b, b_stride, width, depth = args
 
             def write(rows: int, kind: Any) -> None:
-                starts = [at(builder, b, INT(LANES * vector), kind) for vector in range(vectors)]
+                starts = [offset_pointer(builder, b, INT(LANES * vector), kind) for vector in range(vectors)]
                 write_loop(builder, (c, c_stride), (a, a_stride), (starts, b_stride), rows, depth, add=True)
 
             _switch_of_both(builder, rows, width, most, write)
@@ -92,7 +92,7 @@ def _scores(blocks: int, most: int) -> Any:
             chosen = [builder.load(builder.gep(table, [builder.mul(apart, INT(block))])) for block in range(blocks)]
 
             def write(rows: int, kind: Any) -> None:
-                starts = [at(builder, b, builder.mul(step, number), kind) for number in chosen]
+                starts = [offset_pointer(builder, b, builder.mul(step, number), kind) for number in chosen]
                 write_loop(builder, (c, c_stride), (a, a_stride), (starts, INT(LANES)), rows, depth, add=False)
 
             _switch_of_both(builder, rows, width, most, write)
@@ -103,7 +103,7 @@ def _scores(blocks: int, most: int) -> Any:
     return product
 
 
-def at(builder: Any, address: Any, numbers: Any, kind: Any = _FLOAT) -> Any:
+def offset_pointer(builder: Any, address: Any, numbers: Any, kind: Any = _FLOAT) -> Any:
     """Return a pointer so many numbers of a kind after an address."""
     return builder.gep(builder.inttoptr(address, kind.as_pointer()), [numbers])
 
@@ -156,7 +156,7 @@ def write_loop(
     cells = [(row, vector) for row in range(rows) for vector in range(len(starts))]
     places = {
         (row, vector): builder.bitcast(
-            at(builder, to, builder.add(builder.mul(to_stride, INT(row)), INT(LANES * vector))), pointer
+            offset_pointer(builder, to, builder.add(builder.mul(to_stride, INT(row)), INT(LANES * vector))), pointer
         )
         for row, vector in cells
     }
@@ -175,7 +175,9 @@ def write_loop(
     totals: dict[tuple[int, int], Any] = {}
     for row in range(rows):
         left = broadcast(
-            builder, builder.load(at(builder, of, builder.add(builder.mul(of_stride, INT(row)), step))), VECTOR
+            builder,
+            builder.load(offset_pointer(builder, of, builder.add(builder.mul(of_stride, INT(row)), step))),
+            VECTOR,
         )
         for vector, value in enumerate(right):
             totals[row, vector] = _multiply_add(builder, left, value, sums[row, vector])
@@ -218,7 +220,7 @@ _add_1, _add_2, _add_4 = _product(1, _NARROW), _product(2, _PAIR), _product(4, _
 _dot_1, _dot_2, _dot_4 = _scores(1, _NARROW), _scores(2, _PAIR), _scores(4, _WIDE)
 
 
-@compiled
+@compile_function
 def dot_keys(
     c: int,
     c_stride: int,
@@ -266,7 +268,7 @@ def dot_keys(
         done += width
 
 
-@compiled
+@compile_function
 def add_values(
     c: int,
     c_stride: int,
@@ -313,7 +315,7 @@ def add_values(
         done += width
 
 
-@compiled(inline="always")
+@compile_function(inline="always")
 def _tile(rows: int, vectors: int) -> Any:
     """Return how many of the vectors to take at once, and most rows with so many: as many sums as the registers
     hold.

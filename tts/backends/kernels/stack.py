@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from tts.backends.kernels import gemm, gemm_int8, layers
 from tts.backends.kernels.attention_strict import attend_part
-from tts.backends.kernels.host import compiled, intrinsic
+from tts.backends.kernels.host import compile_function, intrinsic
 from tts.backends.kernels.products import INT
 from tts.backends.kernels.target import INSTRUCTIONS
 
@@ -109,13 +109,13 @@ def _linear_of(x: Any, panels: Any, outputs: Any, out: Any) -> Any:
     return float32
 
 
-@compiled(inline="always")
+@compile_function(inline="always")
 def _outputs(panels: Any) -> int:
     """Return the outputs of all panels of a layer."""
     return panels.shape[1] * panels.shape[3]
 
 
-@compiled
+@compile_function
 def pass_layers(
     hidden: Any,
     positions: Any,
@@ -184,7 +184,7 @@ def pass_layers(
             hidden[row, k] += change[row, k]
 
 
-@compiled(inline="always")
+@compile_function(inline="always")
 def _count(ticks: Any, part: int, since: int) -> int:
     now = _read_ticks()
     ticks[part] += now - since

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from tts.backends.loading.hub import one_error
-from tts.errors import ConfigError, missing_extra, shown
+from tts.errors import ConfigError, missing_extra, quote
 
 _DAMAGED = "the GGUF file is damaged"
 _MOST_ENTRIES = 65_536  # of metadata, and tensors
@@ -217,7 +217,7 @@ class _LlamaShape:
             f"blk.{layer}.{part}.weight": shape for layer in range(self.layers) for part, shape in of_layer.items()
         }
         for name in shapes.keys() ^ tensors.keys():
-            raise ValueError(f"the tensor {shown(name)} is {'missing' if name in shapes else 'none of a Llama'}")
+            raise ValueError(f"the tensor {quote(name)} is {'missing' if name in shapes else 'none of a Llama'}")
         for name, shape in shapes.items():
             if tensors[name].shape != shape:
                 raise ValueError(
@@ -228,14 +228,14 @@ class _LlamaShape:
 def _whole(metadata: Mapping[str, Any], key: str, most: int = 1 << 31) -> int:
     value = metadata[key]
     if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= most:
-        raise ValueError(f"{key} is {shown(value)}, but must be a whole number from 1 to {most}")
+        raise ValueError(f"{key} is {quote(value)}, but must be a whole number from 1 to {most}")
     return value
 
 
 def _positive(metadata: Mapping[str, Any], key: str) -> float:
     value = metadata[key]
     if not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise ValueError(f"{key} is {shown(value)}, but must be a number above 0")
+        raise ValueError(f"{key} is {quote(value)}, but must be a number above 0")
     return value
 
 
@@ -288,7 +288,7 @@ def _tokenizer(metadata: Mapping[str, Any]) -> Any:
     tokenizer.decoder = decoders.ByteLevel()
     for key in ("tokenizer.ggml.bos_token_id", "tokenizer.ggml.eos_token_id"):
         if not 0 <= metadata[key] < len(tokens):
-            raise ValueError(f"{key} is {shown(metadata[key])}, but there are {len(tokens)} tokens")
+            raise ValueError(f"{key} is {quote(metadata[key])}, but there are {len(tokens)} tokens")
     if len(set(tokens)) < len(tokens):
         raise ValueError("a token comes twice")
     control = [

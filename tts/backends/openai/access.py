@@ -18,7 +18,7 @@ from tts.backends.openai.http import Timeouts, check_positive, roots
 from tts.backends.openai.kept_capabilities import LOG, KeptCapabilities, declared_capabilities
 from tts.backends.openai.probe import ProbeCost, probe_server
 from tts.backends.openai.prompt import extra_members
-from tts.backends.openai.reaching import PROBE_TIMEOUT_S, check_reachable, reached
+from tts.backends.openai.reaching import PROBE_TIMEOUT_S, check_reachable, reach_model
 from tts.errors import ConfigError, EngineError, TTSError
 from tts.models.registry import ModelRecord
 
@@ -81,7 +81,7 @@ class ServerAccess:
         return cls(
             url=record.url.strip(),
             model=str(options.get("served_as") or record.name),
-            key=Key.find(options.get("key_variable", ""), options.get("key_file", "")).beside(
+            key=Key.find(options.get("key_variable", ""), options.get("key_file", "")).with_parameters(
                 record.headers, record.query
             ),
             mode=mode,
@@ -103,11 +103,11 @@ class ServerAccess:
         """Return the name of the model; where there is none, of the only one that is served.
 
         Raises:
-            ConfigError: as `tts.backends.openai.reaching.reached`.
+            ConfigError: as `tts.backends.openai.reaching.reach_model`.
         """
         if self.model:
             return self.model
-        client, entry, _ = reached(self.url, "", self.key, self.timeout_s)
+        client, entry, _ = reach_model(self.url, "", self.key, self.timeout_s)
         client.close()
         return entry["id"]
 
@@ -147,7 +147,7 @@ class ServerAccess:
             if check_reachable(known, self.url, self.key, min(self.timeout_s, max(0.5, self.probe_s))):
                 return known
             self.kept.drop(f"{self.url} has another version, list of models or context than when it was probed")
-        return self.probed(self.probe_s)
+        return self.probe_anew(self.probe_s)
 
     def _keep_capabilities(self) -> Capabilities | None:
         """Return what is kept of the model; for the only one of a server also what is kept under its name."""
@@ -159,7 +159,7 @@ class ServerAccess:
     def _note_probe(self) -> None:
         LOG.info("probing %s: what it can do is asked once, and kept for a week", self.url)
 
-    def probed(self, most_s: float = math.inf) -> Capabilities:
+    def probe_anew(self, most_s: float = math.inf) -> Capabilities:
         """Return the capabilities that a new probe finds.
 
         They are kept on disk where the probe was not stopped by its time limit.

@@ -22,9 +22,9 @@ from tts.backends.metadata import BackendMetadata
 from tts.backends.openai.access import MOST_PROBE_S, Probe, ServerAccess
 from tts.backends.openai.batch_book import BatchBook, BatchClient
 from tts.backends.openai.batches import BatchApi
-from tts.backends.openai.call import CONTRADICTIONS, ServerCall, explained
+from tts.backends.openai.call import CONTRADICTIONS, ServerCall, explain_error
 from tts.backends.openai.capabilities import Capabilities, Mode
-from tts.backends.openai.echo import echo_members, echoed
+from tts.backends.openai.echo import echo_members, read_echo
 from tts.backends.openai.errors import Key, ServerError, no_room
 from tts.backends.openai.http import HttpClient, Timeouts
 from tts.backends.openai.kept_capabilities import KeptCapabilities
@@ -216,7 +216,7 @@ class OpenAIBackend(Backend):
             rates=rates(record, batch=batch),
             context=record.context,
             kept=access.kept if probed else None,
-            probe=partial(access.probed, MOST_PROBE_S) if probed else None,
+            probe=partial(access.probe_anew, MOST_PROBE_S) if probed else None,
             thoughts=thought_marks(record),
             others=access.other_roots(capabilities.root),
             prices_writes=record.usd_cache_write is not None,
@@ -294,7 +294,7 @@ class OpenAIBackend(Backend):
             spelled = prompt.ids if isinstance(prompt, TokenizedText) else None
             chat = self.capabilities.template and not isinstance(prompt, str)
             bodies.append(spelled or ({"messages": messages(prompt)} if chat else {"prompt": prompt_text(prompt)}))
-        return await self._in_order([self._tokens(body) for body in bodies])
+        return await self._gather([self._tokens(body) for body in bodies])
 
     async def prompt_logprobs(self, prompts: Sequence[Prompt], top: int = 0) -> list[Reply[PromptLogprobs]]:
         """Return the log-probabilities of all tokens of prompts.
@@ -317,7 +317,7 @@ class OpenAIBackend(Backend):
             asked = [prompt_text(prompt) for prompt in prompts]
             for text in asked:
                 check_some(text)
-        replies = await self._in_order([self._echo(one, top) for one in asked])
+        replies = await self._gather([self._echo(one, top) for one in asked])
         for reply in replies:
             self.counters.prompt_tokens += reply.computed
             self.counters.reused_tokens += reply.reused or 0
@@ -328,13 +328,13 @@ class OpenAIBackend(Backend):
         http, began = self._open_client(), asyncio.get_running_loop().time()
         try:
             async with http.gate:
-                told = await http.told("/completions", body, tokens=len(prompt))
-            reply = echoed(told, () if isinstance(prompt, str) else prompt, top)
+                told = await http.post_json("/completions", body, tokens=len(prompt))
+            reply = read_echo(told, () if isinstance(prompt, str) else prompt, top)
         except ServerError as error:
             if error.status in (400, 422) and no_room(error.cause):
                 raise PromptTooLong(f"the server {self.capabilities.root} refuses the prompt: {error.cause}") from None
             if error.status in CONTRADICTIONS or error.kind == "BadReply":
-                await self._renewal.ended(error.cause)
+                await self._renewal.wait_for_end(error.cause)
             raise self._server_failure("does not read a prompt", error) from None
         return dataclasses.replace(reply, seconds=asyncio.get_running_loop().time() - began)
 
@@ -360,7 +360,7 @@ class OpenAIBackend(Backend):
             else ()
             for text in texts
         ]
-        all_ids = await self._in_order([self._tokens(one) for one in asked])
+        all_ids = await self._gather([self._tokens(one) for one in asked])
         replies: list[Reply[Extension]] = []
         for handle, ids in zip(handles, all_ids, strict=True):
             if self._limit is not None:
@@ -385,11 +385,11 @@ class OpenAIBackend(Backend):
                 if isinstance(ids, list) and all(type(one) is int for one in ids):
                     return tuple(ids)
         if why.status in CONTRADICTIONS:
-            await self._renewal.ended(why.cause)
+            await self._renewal.wait_for_end(why.cause)
         raise self._server_failure("does not give the tokens of a text", why)
 
     def _server_failure(self, what: str, error: ServerError) -> EngineError:
-        told = explained(error)
+        told = explain_error(error)
         return EngineError(
             f"the server {self.capabilities.root} {what}: {told}", kind=told.partition(": ")[0], retry_s=error.after_s
         )
@@ -403,11 +403,11 @@ class OpenAIBackend(Backend):
         http = self._open_client()
         try:
             async with http.gate, asyncio.timeout(self._timeouts.connect_s):
-                return await http.told(f"{self.capabilities.site}/tokenize", body, len(str(body))) or {}
+                return await http.post_json(f"{self.capabilities.site}/tokenize", body, len(str(body))) or {}
         except TimeoutError:
             raise ServerError("TimedOut", f"no word within {self._timeouts.connect_s:g} s") from None
 
-    async def _in_order(self, calls: Sequence[Awaitable[T]]) -> list[T]:
+    async def _gather(self, calls: Sequence[Awaitable[T]]) -> list[T]:
         """Return the results of calls that run at once, in order. The first failure is raised when all have ended."""
         ends = await asyncio.gather(*calls, return_exceptions=True)
         for end in ends:
@@ -499,7 +499,7 @@ class OpenAIBackend(Backend):
         not.
         """
         before = self.capabilities
-        await self._renewal.ended(why)
+        await self._renewal.wait_for_end(why)
         try:
             return None if self.capabilities == before else (self._check(request), self.capabilities)
         except CapabilityError:

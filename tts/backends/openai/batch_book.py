@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tts.backends.openai.errors import Key, ServerError, event_error, status_error
-from tts.backends.openai.http import HttpClient, Take, Timeouts, encoded, event_of
+from tts.backends.openai.http import HttpClient, Take, Timeouts, encode_body, event_of
 from tts.errors import ConfigError, TTSError
 
 MOST_REQUESTS: Final = 50_000  # of a file, as the API allows
@@ -60,7 +60,7 @@ class BatchRequest:
             stream: The stream of the call's first row.
             position: The position of that row's first token.
         """
-        sent, endpoint = _canonical(json.loads(encoded(body))), f"/v1{path}"
+        sent, endpoint = _canonical(json.loads(encode_body(body))), f"/v1{path}"
         key = hashlib.sha256(json.dumps([root, endpoint, stream, position, sent], sort_keys=True).encode()).hexdigest()[
             :32
         ]
@@ -103,7 +103,7 @@ class BatchBook:
     def __contains__(self, key: str) -> bool:
         return key in self._places
 
-    def take_wanted(self) -> dict[str, BatchRequest]:
+    def take_requests(self) -> dict[str, BatchRequest]:
         """Return the requests without a reply that calls have asked for, and forget them."""
         wanted, self.wanted = self.wanted, {}
         return {key: request for key, request in wanted.items() if key not in self}
@@ -142,7 +142,7 @@ class BatchBook:
 
         The files keep the limits of the API.
         """
-        parts = split_requests(self.take_wanted().values())
+        parts = split_requests(self.take_requests().values())
         return [(self.write_file(part, digest_of(part)[:16]), part[0].model) for part in parts]
 
     def write_file(self, requests: Iterable[BatchRequest], name: str) -> Path:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote
+from urllib import parse
 
 import httpx
 
@@ -31,11 +31,11 @@ from tts.backends.openai.batch_book import (
     keys_of,
     split_requests,
 )
-from tts.backends.openai.errors import Key, ServerError, call_error, decoded, retry_after, status_error
+from tts.backends.openai.errors import Key, ServerError, call_error, decode_json, retry_after, status_error
 from tts.backends.openai.http import checks
-from tts.backends.openai.reaching import refused
-from tts.errors import ConfigError, EngineError, TTSError, shown
-from tts.files import replaced
+from tts.backends.openai.reaching import refusal
+from tts.errors import ConfigError, EngineError, TTSError, quote
+from tts.files import replace_file
 from tts.models.user_files import write_whole
 
 KEY: Final = "tts_key"  # names in the metadata of a batch
@@ -159,7 +159,7 @@ class BatchApi:
                 return self._send_once(lambda: self._client.post(f"{self.root}/batches", json=body))
             except ServerError as error:
                 self._check_again(error, tried)
-            if (found := self.listed().get(record.key)) is not None:
+            if (found := self.list_batches().get(record.key)) is not None:
                 return found
         raise AssertionError("the last try raises")
 
@@ -182,7 +182,7 @@ class BatchApi:
         """
         return self._try(lambda: self._client.post(f"{self.root}/batches/{_quote(batch)}/cancel"))
 
-    def listed(self) -> dict[str, dict[str, Any]]:
+    def list_batches(self) -> dict[str, dict[str, Any]]:
         """Return the batches of this package on the server, by key, those of the last thirty days.
 
         Raises:
@@ -231,7 +231,7 @@ class BatchApi:
                 if reply.status_code != 200:
                     reply.read()
                     return reply
-                with replaced(target) as part, part.open("wb") as written:
+                with replace_file(target) as part, part.open("wb") as written:
                     for some in reply.iter_bytes():
                         written.write(some)
             return httpx.Response(200, content=b"{}")
@@ -244,7 +244,7 @@ class BatchApi:
 
     def _id_in(self, told: Mapping[str, Any]) -> str:
         if not isinstance(found := told.get("id"), str) or not found:
-            raise EngineError(f"{self.root} gave {shown(told)}, which has no id")
+            raise EngineError(f"{self.root} gave {quote(told)}, which has no id")
         return found
 
     def _try(self, send: Callable[[], httpx.Response]) -> dict[str, Any]:
@@ -270,11 +270,11 @@ class BatchApi:
             reply = send()
             if reply.status_code not in (200, 201):
                 raise status_error(reply.status_code, reply.content, retry_after(reply.headers), self._key)
-            told = decoded(reply.content, self._key)
+            told = decode_json(reply.content, self._key)
         except (ServerError, httpx.TransportError, httpx.DecodingError) as failure:
             raise call_error(failure, self._key, began=False) from None
         if not isinstance(told, dict):
-            raise ServerError("BadReply", f"{shown(told)} where an object must be")
+            raise ServerError("BadReply", f"{quote(told)} where an object must be")
         return told
 
     def _check_again(self, error: ServerError, tried: int) -> None:
@@ -285,7 +285,7 @@ class BatchApi:
             TTSError: It would be refused again, or this was the last try.
         """
         if error.status in (401, 403):
-            raise refused(self.root, error, self._key)
+            raise refusal(self.root, error, self._key)
         if not error.again or tried + 1 == _TRIES:
             kind = _Missing if error.status in (404, 405) else EngineError
             raise kind(
@@ -343,7 +343,7 @@ class Batches:
             self._book.refresh()  # behind it: another process may have fetched replies
             covered = {key for _, keys in under_way for key in keys}
             new = [request for key, request in requests.items() if key not in covered and key not in self._book]
-            known = self._api.listed() if new else {}
+            known = self._api.list_batches() if new else {}
             sent = [self._create(part, known) for part in split_requests(new, self._most_requests, self._most_bytes)]
         return [record for record, keys in under_way if keys & requests.keys()] + sent
 
@@ -387,7 +387,7 @@ class Batches:
         created is dropped.
         """
         records = [record for record in self._records() if not record.fetched]
-        known = self._api.listed() if any(not record.id for record in records) else {}
+        known = self._api.list_batches() if any(not record.id for record in records) else {}
         found: list[tuple[BatchRecord, set[str]]] = []
         for record in records:
             created = record
@@ -426,7 +426,7 @@ class Batches:
             or not found
             or not isinstance(status := told.get("status"), str)
         ):
-            raise EngineError(f"{self._api.root} gave {shown(told)} where a batch must be")
+            raise EngineError(f"{self._api.root} gave {quote(told)} where a batch must be")
         counts: Any = told.get("request_counts")
         counts = counts if isinstance(counts, dict) else {}
         done = sum(count for name in ("completed", "failed") if type(count := counts.get(name)) is int)
@@ -532,7 +532,7 @@ class Batches:
 
 def _quote(name: str) -> str:
     """Return an id of a server as a part of a path."""
-    return quote(name, safe="") if name.strip(".") else name.replace(".", "%2E")
+    return parse.quote(name, safe="") if name.strip(".") else name.replace(".", "%2E")
 
 
 def _failures(told: Mapping[str, Any]) -> str:

@@ -188,7 +188,7 @@ class ServerCall:
         elif not self._smaller(failed) and not await self._renew_request(failed):
             # else it cost nothing
             self._sent = not (failed.again or failed.status or failed.kind == "CertificateError")
-            self._give_up("error", explained(failed), seconds, failed)
+            self._give_up("error", explain_error(failed), seconds, failed)
 
     def _expected_tokens(self) -> int:
         """Return the tokens that the call may take, as servers count them before they write: four bytes a token, and
@@ -526,7 +526,7 @@ class ServerCall:
         if not estimated:
             self._http.longest = max(self._http.longest, num_tokens)
         sample = Sample(
-            self._http.key.hidden_in(choice.thought, choice.thought) + text,
+            self._http.key.hide(choice.thought, choice.thought) + text,
             ids,
             logprobs,
             finish,
@@ -564,7 +564,7 @@ def _thought_members(tokens: int, capabilities: Capabilities) -> dict[str, Any]:
 HOW_CERTIFICATE = "name its authority's file in the environment variable SSL_CERT_FILE"
 
 
-def explained(error: ServerError) -> str:
+def explain_error(error: ServerError) -> str:
     """Return an error as `Sample.error` has it, with a cure where the caller has one."""
     kind, cure = error.kind, ""
     if error.status in (401, 403):

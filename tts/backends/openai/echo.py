@@ -26,7 +26,7 @@ def echo_members(prompt: str | Sequence[int], top: int) -> dict[str, Any]:
     return {"prompt": asked, "echo": True, "logprobs": max(1, top), "max_tokens": 1, "temperature": 0}
 
 
-def echoed(told: Any, ids: Sequence[int] = (), top: int = 0) -> Reply[PromptLogprobs]:
+def read_echo(told: Any, ids: Sequence[int] = (), top: int = 0) -> Reply[PromptLogprobs]:
     """Return what a reply shows of its prompt. The token that the server generated is charged as input.
 
     Args:

@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 
 from tts.checks import read_text
-from tts.errors import ConfigError, shown
+from tts.errors import ConfigError, quote
 
 KEY_VARIABLE, KEY_FILE_VARIABLE = "TTS_API_KEY", "TTS_API_KEY_FILE"
 HOW_KEY = f"put it into the environment variable {KEY_VARIABLE}, or into a file that {KEY_FILE_VARIABLE} names"
@@ -176,7 +176,7 @@ class Key:
         """The headers of a request with it."""
         return {**({"Authorization": f"Bearer {self._value}"} if self._value else {}), **self._headers}
 
-    def beside(self, headers: Sequence[tuple[str, str]], query: Sequence[tuple[str, str]]) -> Key:
+    def with_parameters(self, headers: Sequence[tuple[str, str]], query: Sequence[tuple[str, str]]) -> Key:
         """Return the key with headers and a query of each request.
 
         `${NAME}` stands for a variable of the environment, a secret.
@@ -201,7 +201,7 @@ class Key:
             text = text.replace(form, "***")
         return text
 
-    def hidden_in(self, value: Any, text: str) -> Any:
+    def hide(self, value: Any, text: str) -> Any:
         """Return a value without the key in any of its strings; `text`: the JSON that it is read from."""
         for secret in self._secrets:
             if len(secret) >= _SECRET and (secret in text or "\\" in text):  # without escapes it stands there as it is
@@ -267,7 +267,7 @@ def _fill(what: str, name: str, text: str, secrets: list[str]) -> str:
     """Return a value with variables of the environment in place; `secrets`: receives theirs.
 
     Raises:
-        ConfigError: as `Key.beside`.
+        ConfigError: as `Key.with_parameters`.
     """
     if _SECRET_NAMES.search(name) and not _VARIABLE.search(text):
         raise ConfigError(
@@ -290,7 +290,7 @@ def _fill(what: str, name: str, text: str, secrets: list[str]) -> str:
     return filled
 
 
-def decoded(content: bytes, key: Key) -> Any:
+def decode_json(content: bytes, key: Key) -> Any:
     """Return the JSON that a server sent, its strings without the key.
 
     Raises:
@@ -298,20 +298,20 @@ def decoded(content: bytes, key: Key) -> Any:
     """
     try:
         text = content.decode("utf-8", "surrogatepass")
-        return key.hidden_in(json.loads(text), text)
+        return key.hide(json.loads(text), text)
     except (ValueError, RecursionError):
         raise ServerError(
-            "BadReply", f"what is no JSON: {shown(key.hidden(content.decode(errors='replace'))[:60])}"
+            "BadReply", f"what is no JSON: {quote(key.hidden(content.decode(errors='replace'))[:60])}"
         ) from None
 
 
 def status_error(status: int, content: bytes, after_s: float, key: Key) -> ServerError:
     """Return the error of a reply with another status than 200."""
     try:
-        told = decoded(content, key)
+        told = decode_json(content, key)
     except ServerError:
         told = content.decode(errors="replace")
-    return _by_status(status, f"status {status}: {_message_line(told, key) or 'nothing'}", after_s, began=False)
+    return _status_error(status, f"status {status}: {_message_line(told, key) or 'nothing'}", after_s, began=False)
 
 
 def no_room(cause: str) -> bool:
@@ -364,7 +364,9 @@ def event_error(event: Any, after_s: float, key: Key, *, began: bool) -> ServerE
         error = event
     if error is None:
         return None
-    return _by_status(_status_in(error, event), _message_line(event, key) or "it gives no reason", after_s, began=began)
+    return _status_error(
+        _status_in(error, event), _message_line(event, key) or "it gives no reason", after_s, began=began
+    )
 
 
 def _is_bare_error(event: Mapping[str, Any]) -> bool:
@@ -378,7 +380,7 @@ def _is_bare_error(event: Mapping[str, Any]) -> bool:
     return said and (code is not None or event.get("success") is False)
 
 
-def _by_status(status: int, cause: str, after_s: float, *, began: bool) -> ServerError:
+def _status_error(status: int, cause: str, after_s: float, *, began: bool) -> ServerError:
     """Return the error of a status. Its text tells a quota, which no second try can pass, from a rate, and states when
     to come back.
     """
@@ -415,11 +417,11 @@ def _status_in(*told: Any) -> int:
 def _message(told: Any, depth: int = 0) -> str:
     """Return the message within an error, with the cause that a proxy puts beside or inside of it."""
     if isinstance(told, str) or depth > _DEEPEST:
-        return told if isinstance(told, str) else shown(told)
+        return told if isinstance(told, str) else quote(told)
     if isinstance(told, list):
         return "; ".join(filter(None, (_message(one, depth + 1) for one in told[:_MOST_PARTS])))
     if not isinstance(told, Mapping):
-        return "" if told is None else shown(told)
+        return "" if told is None else quote(told)
     place = told.get("loc")
     parts: list[str] = [".".join(map(str, place))] if isinstance(place, list) else []
     for name in (
@@ -442,7 +444,7 @@ def _message(told: Any, depth: int = 0) -> str:
         try:
             return json.dumps(told)
         except (RecursionError, ValueError, TypeError):
-            return shown(told)
+            return quote(told)
     return ": ".join(parts) or ", ".join(
         f"{name} {value}" for name, value in told.items() if isinstance(value, str | int) and value
     )

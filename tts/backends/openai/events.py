@@ -25,7 +25,7 @@ class Events:
         self._returned = False  # whether the last byte was CR, whose LF may follow
         self._first = True  # whether no line has ended yet
 
-    def fed(self, some: bytes) -> list[bytes]:
+    def feed(self, some: bytes) -> list[bytes]:
         """Return the data of the events that end in these bytes.
 
         Raises:
@@ -70,7 +70,7 @@ class Events:
 
     def rest(self) -> list[bytes]:
         """Return the data after the last empty line of a stream that has ended, if it is a whole event."""
-        ended = self.fed(b"\n\n")
+        ended = self.feed(b"\n\n")
         return [*ended[:-1], *(one for one in ended[-1:] if _whole(one))]
 
 

@@ -29,7 +29,7 @@ from tts.backends.openai.errors import (
     Key,
     ServerError,
     call_error,
-    decoded,
+    decode_json,
     event_error,
     retry_after,
     status_error,
@@ -38,9 +38,9 @@ from tts.backends.openai.events import Events
 from tts.backends.openai.pace import Gate, RateLimits, RequestMeter, Ticket
 from tts.backends.openai.replicas import Replica, Replicas
 from tts.backends.openai.reply import usage_of
-from tts.characters import in_whole_characters
+from tts.characters import join_surrogates
 from tts.checks import check_int
-from tts.errors import ConfigError, shown
+from tts.errors import ConfigError, quote
 from tts.randomness import uniform
 
 _JSON = {"Content-Type": "application/json"}
@@ -129,7 +129,7 @@ def roots(url: str) -> tuple[str, ...]:
             "the url holds a user's name or password, which would be written to results", hint=f"for a key: {HOW_KEY}"
         )
     if not valid:
-        told = shown(re.sub("([?#]).+", r"\1…", url))  # keys are given there
+        told = quote(re.sub("([?#]).+", r"\1…", url))  # keys are given there
         raise ConfigError(
             f"url is {told}, but must be http:// or https:// with a host, and neither query nor fragment",
             hint=f"did you mean http://{url}?"
@@ -171,9 +171,9 @@ def checks(root: str) -> ssl.SSLContext | bool:
         ) from None
 
 
-def encoded(body: Mapping[str, Any]) -> bytes:
+def encode_body(body: Mapping[str, Any]) -> bytes:
     """Return a request's body. Lone surrogates, which cannot be encoded, are joined or replaced."""
-    return in_whole_characters(json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False)).encode()
+    return join_surrogates(json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False)).encode()
 
 
 def event_of(data: bytes, after_s: float, key: Key, *, began: bool) -> dict[str, Any]:
@@ -182,12 +182,12 @@ def event_of(data: bytes, after_s: float, key: Key, *, began: bool) -> dict[str,
     Raises:
         ServerError: it is not valid, or is an error.
     """
-    event = decoded(data, key)
+    event = decode_json(data, key)
     error = event_error(event, after_s, key, began=began)
     if error is not None:
         raise error
     if not isinstance(event, dict):
-        raise ServerError("BadReply", f"{shown(event)} where an object must be")
+        raise ServerError("BadReply", f"{quote(event)} where an object must be")
     return event
 
 
@@ -282,7 +282,7 @@ class HttpClient:
             await asyncio.sleep(wait)
             tried += 1
 
-    async def told(
+    async def post_json(
         self, path: str, body: Mapping[str, Any], position: int = 0, tokens: int = 0
     ) -> dict[str, Any] | None:
         """Send a request as `post` does, and return the first event of its reply; None: it is empty.
@@ -305,7 +305,7 @@ class HttpClient:
         try:
             async with (
                 asyncio.timeout(min(timeouts.first_s, timeouts.call_s)) as alarm,
-                replica.clients[which].stream("POST", url, content=encoded(body), headers=_JSON) as reply,
+                replica.clients[which].stream("POST", url, content=encode_body(body), headers=_JSON) as reply,
             ):
                 self._keep_limits(reply.headers)
                 if reply.status_code != 200:
@@ -404,7 +404,7 @@ async def _pieces(reply: httpx.Response, events: Events) -> AsyncGenerator[list[
     """Yield the data of the events that end in each piece of a stream, and of those left at its end."""
     async with aclosing(cast("AsyncGenerator[bytes]", reply.aiter_bytes())) as pieces:
         async for some in pieces:
-            yield events.fed(some)
+            yield events.feed(some)
     yield events.rest()
 
 

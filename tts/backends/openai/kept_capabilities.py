@@ -19,7 +19,7 @@ from typing import Any
 
 from tts.backends.openai.capabilities import Capabilities
 from tts.backends.openai.http import roots
-from tts.errors import ConfigError, shown, unknown_name
+from tts.errors import ConfigError, quote, unknown_name
 from tts.logs import get_logger
 from tts.models.user_files import cache_file, write_whole
 
@@ -99,7 +99,7 @@ def capabilities_from(given: dict[str, Any]) -> Capabilities:
         fault = failure.errors(include_url=False)[0]
         where = ".".join(map(str, fault["loc"]))
         raise ConfigError(
-            f"the capability {where} is {shown(fault['input'])}, but {fault['msg'][:1].lower()}{fault['msg'][1:]}"
+            f"the capability {where} is {quote(fault['input'])}, but {fault['msg'][:1].lower()}{fault['msg'][1:]}"
         ) from None
 
 

@@ -26,12 +26,12 @@ import numpy as np
 
 from tts.backends.base import TEMPLATE_TOKENS
 from tts.backends.openai.capabilities import MODES, Capabilities, Mode
-from tts.backends.openai.echo import echo_members, echoed
+from tts.backends.openai.echo import echo_members, read_echo
 from tts.backends.openai.errors import Key, ServerError
 from tts.backends.openai.http import roots
 from tts.backends.openai.probe_client import ProbeClient, ProbeEnded
 from tts.backends.openai.prompt import CONTINUE
-from tts.backends.openai.reaching import PROBE_TIMEOUT_S, TURNS, owner_of, reached, refused
+from tts.backends.openai.reaching import PROBE_TIMEOUT_S, TURNS, owner_of, reach_model, refusal
 from tts.backends.openai.reply import ServerReply
 from tts.backends.openai.thinking import LIMITS, SWITCHES, limit_members, switch_members, with_members
 from tts.errors import CapabilityError, ConfigError, EngineError
@@ -118,7 +118,7 @@ def probe_server(  # noqa: PLR0913 - conditions of a probe, by name
         raise ConfigError(f"mode is {mode!r}, but must be auto, {', '.join(MODES)}")
     began = time.monotonic()
     try:
-        client, entry, served = reached(url, model, key, timeout_s, began + most_s)
+        client, entry, served = reach_model(url, model, key, timeout_s, began + most_s)
     except ProbeEnded:
         told(ProbeCost(1, 0, time.monotonic() - began, whole=False))
         return _assume(roots(url)[0], model, (), mode, extra)
@@ -160,12 +160,12 @@ class _Probe:
         self.whole = False
 
     def capabilities(self, asked: Mode | Literal["auto"]) -> Capabilities:
-        version = self._client.found(f"{self._site}/version")
+        version = self._client.request_json(f"{self._site}/version")
         chat, completions = self._endpoints(asked)
         self.whole = True  # until time is missing for something
         if chat is None and completions is None:
             if self._client.denied is not None:  # some servers list their models without a key
-                raise refused(self._client.root, self._client.denied, self._client.key)
+                raise refusal(self._client.root, self._client.denied, self._client.key)
             why = "" if self._chat_refusal is None else f" ({self._chat_refusal.cause})"
             raise ConfigError(
                 f"{self._client.root} lists {self._model!r}, but writes neither by completions nor by chat{why}",
@@ -177,15 +177,15 @@ class _Probe:
         reasoning = _is_reasoning(chat)
         # then only whole solutions can be written, and no other way need be tried
         apart = reasoning and asked == "auto"
-        ids = self._in_time(self._tokenize, {"prompt": _TEXT}) if completions is not None and not apart else None
+        ids = self._call_in_time(self._tokenize, {"prompt": _TEXT}) if completions is not None and not apart else None
         begin = {"prompt": ids, "max_tokens": _TOKENS, "return_token_ids": True}
-        by_ids = self._in_time(self._write, "/completions", begin) if ids else None
+        by_ids = self._call_in_time(self._write, "/completions", begin) if ids else None
         by_tokens = by_ids is not None and bool(by_ids.choices[0].ids)
         decided = apart or (by_tokens and asked in ("auto", "tokens"))
         works: dict[Mode, bool] = {
             "tokens": by_tokens,
             "text": completions is not None,
-            "continued chat": template and not decided and bool(self._in_time(self._continues)),
+            "continued chat": template and not decided and bool(self._call_in_time(self._continues)),
             "chat": template,
         }
         mode = self._mode(asked, works, reasoning=reasoning)
@@ -207,24 +207,24 @@ class _Probe:
             cap_name=self._cap_name,
             usage=bool(common and common.usage),
             reasoning=reasoning,
-            opened=mode == "tokens" and template and bool(self._in_time(self._opens_thought)),
+            opened=mode == "tokens" and template and bool(self._call_in_time(self._opens_thought)),
             extra=self._extra,
         )
         return self._try_settings(base, path, start)
 
     def _try_settings(self, base: Capabilities, path: str, start: Mapping[str, Any]) -> Capabilities:
         """Return capabilities completed by the requests that run at once."""
-        if all_at_once := bool(self._in_time(self._takes_all, path, start, _EFFORT if base.reasoning else {})):
+        if all_at_once := bool(self._call_in_time(self._takes_all, path, start, _EFFORT if base.reasoning else {})):
             neutral, (tempers, cuts, both) = dict(_NEUTRAL), (True, True, True)
         else:
-            neutral = self._in_time(self._neutral, path, start) or {}
+            neutral = self._call_in_time(self._neutral, path, start) or {}
             # also where that was not tried
-            tempers, cuts, both = self._in_time(self._tempering, path, start) or (True, True, True)
+            tempers, cuts, both = self._call_in_time(self._tempering, path, start) or (True, True, True)
         obeys = tempers and {"top_k", "min_p"} <= neutral.keys()
-        metrics = self._in_time(self._client.text, f"{self._site}/metrics") if _may_crash(base.version) else ""
+        metrics = self._call_in_time(self._client.text, f"{self._site}/metrics") if _may_crash(base.version) else ""
         seeds_crash = _seeds_crash(base.version, metrics or "")
         # alone: llama.cpp's Python server ends a stream when another request arrives
-        grows, reports = self._in_time(self._client.grows, path, {**self._always, **start}) or (False, False)
+        grows, reports = self._call_in_time(self._client.grows, path, {**self._always, **start}) or (False, False)
         streams = grows and (reports or not base.usage)  # a whole reply with a report is better than a stream without
         tries: dict[str, Callable[[], Any]] = {
             "logprobs": lambda: self._logprobs(path, start, cuts=cuts and both) if tempers else (False, False),
@@ -240,7 +240,7 @@ class _Probe:
             "thoughts": lambda: self._thought_fields() if base.chats and base.reasoning else None,
         }
         with ThreadPoolExecutor(8) as pool:
-            found = dict(zip(tries, pool.map(self._in_time, tries.values()), strict=True))
+            found = dict(zip(tries, pool.map(self._call_in_time, tries.values()), strict=True))
         found["seeds"], obeyed, unsure = found.pop("draws") or (False, False, "")
         found["logprobs"], found["tops"] = found["logprobs"] or (False, False)
         found["penalties"], found["biases"] = found.pop("changes") or (False, False)
@@ -263,7 +263,7 @@ class _Probe:
             **{name: bool(one) for name, one in found.items()},
         )
 
-    def _in_time(self, fn: Callable[..., T], *args: Any) -> T | None:
+    def _call_in_time(self, fn: Callable[..., T], *args: Any) -> T | None:
         """Return what a function returns, or None where the probe's time ends before."""
         try:
             return fn(*args)
@@ -272,7 +272,7 @@ class _Probe:
             return None
 
     def _write(self, path: str, body: Mapping[str, Any], count: int = 1) -> ServerReply | None:
-        return self._client.written(path, {**self._always, **body}, count)
+        return self._client.generate(path, {**self._always, **body}, count)
 
     def _text(self, path: str, body: Mapping[str, Any]) -> str | None:
         reply = self._write(path, body)
@@ -303,7 +303,7 @@ class _Probe:
         return chat, self._write("/completions", {"prompt": _TEXT, "max_tokens": _TOKENS})
 
     def _tokenize(self, body: Mapping[str, Any]) -> list[int] | None:
-        told = self._client.found(f"{self._site}/tokenize", {"model": self._model, **body})
+        told = self._client.request_json(f"{self._site}/tokenize", {"model": self._model, **body})
         ids = told.get("tokens") if isinstance(told, dict) else None
         return ids if isinstance(ids, list) and ids and all(type(one) is int for one in ids) else None
 
@@ -311,12 +311,12 @@ class _Probe:
         """Whether the prompt that the template makes ends with the mark of a thought."""
         ids = self._tokenize({"messages": list(TURNS)}) or []
         told = (
-            self._client.found(f"{self._site}/detokenize", {"model": self._model, "tokens": ids[-_TOKENS:]})
+            self._client.request_json(f"{self._site}/detokenize", {"model": self._model, "tokens": ids[-_TOKENS:]})
             if ids
             else None
         )
         text = told.get("prompt") if isinstance(told, dict) else None
-        return isinstance(text, str) and THINK.behind(text).opened
+        return isinstance(text, str) and THINK.after_prompt(text).opened
 
     def _continues(self) -> bool:
         """Whether chat continues the assistant's message.
@@ -426,9 +426,9 @@ class _Probe:
     def _echoes(self, start: Mapping[str, Any]) -> bool:
         """Whether a completion shows the log-probabilities of its prompt, and not at temperature 0."""
         asked = echo_members(start["prompt"], 1)
-        told = self._client.found("/completions", {**self._always, **asked})
+        told = self._client.request_json("/completions", {**self._always, **asked})
         try:
-            found = echoed(told, start["prompt"] if isinstance(start["prompt"], list) else (), 1)
+            found = read_echo(told, start["prompt"] if isinstance(start["prompt"], list) else (), 1)
         except ServerError:
             return False
         self._client.tokens += found.computed + (found.reused or 0)
@@ -457,7 +457,7 @@ class _Probe:
         Of a model that writes no text in so few tokens, nothing is known. What was written is added to `texts`.
         """
         for seed in (7, 7, 8, 8, 9):
-            text = self._words(path, {**self._longer(start), "temperature": 1.5, "seed": seed})
+            text = self._words(path, {**self._long_request(start), "temperature": 1.5, "seed": seed})
             if not text or (len(texts) == 1 and text != texts[0]):
                 return False
             texts.append(text)
@@ -465,7 +465,7 @@ class _Probe:
                 return True
         return texts[2] == texts[3] and len(set(texts)) > 1
 
-    def _longer(self, start: Mapping[str, Any]) -> dict[str, Any]:
+    def _long_request(self, start: Mapping[str, Any]) -> dict[str, Any]:
         """Return a request of four times the usual tokens."""
         return {**start, self._cap_name: max(4 * _TOKENS, start[self._cap_name])}
 
@@ -479,7 +479,7 @@ class _Probe:
 
         Rows are longer, so that rows without filters are hardly greedy by chance.
         """
-        warm, start = {"temperature": 2.0}, self._longer(start)
+        warm, start = {"temperature": 2.0}, self._long_request(start)
         texts = set[str]()
         for more in ({**warm, "top_k": 1}, {**warm, "min_p": 0.999}):
             text = self._words(path, {**start, **neutral, **more})

@@ -18,17 +18,17 @@ from tts.backends.openai.errors import (
     Key,
     ServerError,
     call_error,
-    decoded,
+    decode_json,
     event_error,
     retry_after,
     status_error,
     with_strings,
 )
 from tts.backends.openai.events import Events
-from tts.backends.openai.http import checks, encoded, event_of
+from tts.backends.openai.http import checks, encode_body, event_of
 from tts.backends.openai.pace import RateLimits
 from tts.backends.openai.reply import ServerReply
-from tts.characters import in_whole_characters
+from tts.characters import join_surrogates
 from tts.errors import ConfigError, EngineError
 
 T = TypeVar("T")
@@ -95,7 +95,7 @@ class ProbeClient:
         if body is not None:
             self._longest = max(self._longest, time.monotonic() - began)
         try:
-            told = with_strings(decoded(content, self.key), in_whole_characters)
+            told = with_strings(decode_json(content, self.key), join_surrogates)
         except RecursionError:
             raise ServerError("BadReply", "it is nested too deeply") from None
         error = event_error(told, after_s, self.key, began=False)
@@ -113,7 +113,10 @@ class ProbeClient:
         """
         seconds = min(seconds, self._remaining_seconds())
         self.requests += 1
-        url, content = path if path.startswith("http") else self.root + path, None if body is None else encoded(body)
+        url, content = (
+            path if path.startswith("http") else self.root + path,
+            None if body is None else encode_body(body),
+        )
         told, stage, end = Future[T](), ["answers"], time.monotonic() + seconds
 
         def trace(event: str, info: Mapping[str, Any]) -> None:
@@ -156,7 +159,7 @@ class ProbeClient:
             raise ProbeEnded
         return left
 
-    def found(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
+    def request_json(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """Return the JSON of a reply, or None where the server refuses the request.
 
         Raises:
@@ -194,9 +197,9 @@ class ProbeClient:
         except ServerError:
             return ""
 
-    def written(self, path: str, body: Mapping[str, Any], count: int = 1) -> ServerReply | None:
+    def generate(self, path: str, body: Mapping[str, Any], count: int = 1) -> ServerReply | None:
         """Return a whole reply of a model; None where it is not valid."""
-        told = self.found(path, body)
+        told = self.request_json(path, body)
         reply = ServerReply(count)
         try:
             reply.take(told if isinstance(told, dict) else {})
@@ -218,7 +221,7 @@ class ProbeClient:
             events = Events()
             for some in answer.iter_bytes():
                 heard[0] = time.monotonic()
-                self._take(reply, events.fed(some), end)
+                self._take(reply, events.feed(some), end)
             self._take(reply, events.rest(), end)
             return reply.ended
 

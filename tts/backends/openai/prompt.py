@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tts.errors import ConfigError, shown
+from tts.errors import ConfigError, quote
 from tts.types import AnswerForm, Message, Part, Picture, Prompt, ToolCall, ToolOffer, ToolResult, pictures_in
 
 CONTINUE = {"continue_final_message": True, "add_generation_prompt": False}
@@ -74,7 +74,7 @@ def _object(name: str, value: str | Mapping[str, Any]) -> dict[str, Any]:
         read = None
     if not isinstance(read, dict):
         raise ConfigError(
-            f"{name} is {shown(value)}, but must be a JSON object", hint='such as {"enable_thinking": false}'
+            f"{name} is {quote(value)}, but must be a JSON object", hint='such as {"enable_thinking": false}'
         )
     return read
 

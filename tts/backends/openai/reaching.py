@@ -17,7 +17,7 @@ from tts.backends.openai.capabilities import Capabilities
 from tts.backends.openai.errors import Key, ServerError, how_key
 from tts.backends.openai.http import roots
 from tts.backends.openai.probe_client import ProbeClient
-from tts.errors import ConfigError, EngineError, TTSError, shown
+from tts.errors import ConfigError, EngineError, TTSError, quote
 
 _NO_LIST = (404, 405, 500, 501)  # of servers that list no models
 _NAMED = 12  # models in one message
@@ -28,7 +28,7 @@ TURNS = ({"role": "user", "content": "Count from one to twenty in words."},)
 _TOKENS = 8
 
 
-def reached(
+def reach_model(
     url: str, model: str, key: Key, timeout_s: float, ends: float = math.inf
 ) -> tuple[ProbeClient, Mapping[str, Any], tuple[str, ...]]:
     """Return the client, the server's entry of the model, and the names of all models.
@@ -58,7 +58,7 @@ def reached(
             error = found if error is None or (error.status == 404 and found.status != 404) else error
             again = found.status in _NO_LIST or found.kind == "BadReply"
         except (TypeError, KeyError, LookupError):
-            error, again = error or ServerError("BadReply", f"{shown(told)} where a list of models must be"), True
+            error, again = error or ServerError("BadReply", f"{quote(told)} where a list of models must be"), True
         else:
             served = tuple(one["id"] for one in listed)
             name = model or (served[0] if len(served) == 1 else "")
@@ -78,7 +78,7 @@ def reached(
         if not again or time.monotonic() > end:
             break
     else:
-        if model and (client := _by_chat(url, model, key, timeout_s, ends)) is not None:
+        if model and (client := _chat_client(url, model, key, timeout_s, ends)) is not None:
             return client, {"id": model}, ()
     found = _connection_error(url, error or ServerError("BadReply", "nothing"), key)
     if isinstance(found, EngineError) and not model:
@@ -86,7 +86,7 @@ def reached(
     raise found
 
 
-def _by_chat(url: str, model: str, key: Key, timeout_s: float, ends: float) -> ProbeClient | None:
+def _chat_client(url: str, model: str, key: Key, timeout_s: float, ends: float) -> ProbeClient | None:
     """Return the client of a server that answers a request for chat; None where there is none."""
     for root in roots(url):
         client = ProbeClient(root, key, timeout_s, ends)
@@ -95,7 +95,7 @@ def _by_chat(url: str, model: str, key: Key, timeout_s: float, ends: float) -> P
         except ServerError as error:
             if error.status in (401, 403):
                 client.close()
-                raise refused(url, error, key) from None
+                raise refusal(url, error, key) from None
             if error.status in (400, 422):  # of a parameter, which the probe finds out
                 return client
             told = None
@@ -157,7 +157,7 @@ def _nearest(name: str, served: Sequence[str]) -> str:
     return next(iter(difflib.get_close_matches(name, served, n=1)), first)
 
 
-def refused(url: str, error: ServerError, key: Key) -> ConfigError:
+def refusal(url: str, error: ServerError, key: Key) -> ConfigError:
     """Return the error of a server that needs a key, or another one."""
     sent = f"the key in {key.source} was refused" if key else "it requires a key, and none was sent"
     return ConfigError(f"{url} refuses access: {sent} ({error.cause})", hint=how_key())
@@ -165,7 +165,7 @@ def refused(url: str, error: ServerError, key: Key) -> ConfigError:
 
 def _connection_error(url: str, error: ServerError, key: Key) -> TTSError:
     if error.status in (401, 403):
-        return refused(url, error, key)
+        return refusal(url, error, key)
     if error.kind == "CertificateError":
         return ConfigError(f"{url} has a certificate that cannot be trusted: {error.cause}", hint=HOW_CERTIFICATE)
     if error.kind in ("ConnectionFailed", "ConnectionLost"):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from tts.backends.openai.capabilities import Capabilities
 from tts.backends.openai.kept_capabilities import LOG, KeptCapabilities
 from tts.errors import TTSError
-from tts.threads import in_thread
+from tts.threads import run_in_thread
 
 
 class Renewal:
@@ -45,7 +45,7 @@ class Renewal:
         if self._probe is not None and self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run(self._probe))
 
-    async def ended(self, why: str) -> None:
+    async def wait_for_end(self, why: str) -> None:
         """`begin`, and wait for the end of the probe."""
         self.begin(why)
         if self._task is not None:
@@ -53,7 +53,7 @@ class Renewal:
 
     async def _run(self, probe: Callable[[], Capabilities]) -> None:
         try:
-            self._found(await in_thread(probe))
+            self._found(await run_in_thread(probe))
         except TTSError as failure:
             LOG.warning("%s could not be probed again: %s", self._root, failure.cause)
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tts.backends.openai.errors import Key, ServerError, event_error
-from tts.characters import in_whole_characters
-from tts.errors import shown
+from tts.characters import join_surrogates
+from tts.errors import quote
 from tts.thoughts import THINK
 from tts.types import ToolCall
 
@@ -89,7 +89,7 @@ class Choice:
             return ""
         ended = self.pieces or self.finish not in ("", "length")
         # a mark within it would end it there
-        told = in_whole_characters("".join(self.thoughts)).replace(THINK.close, "").strip()
+        told = join_surrogates("".join(self.thoughts)).replace(THINK.close, "").strip()
         return f"{THINK.open}\n{told}" + (f"\n{THINK.close}\n\n" if ended else "")
 
     @property
@@ -157,16 +157,16 @@ class ServerReply:
         if given is None and event.get("usage") is not None:
             return []
         if event and "choices" not in event:  # a keep-alive, unless it is the only event
-            self._other = self._other or shown(event)
+            self._other = self._other or quote(event)
             return []
         if not isinstance(given, list):
-            raise ServerError("BadReply", f"{shown(event)} where choices must be")
+            raise ServerError("BadReply", f"{quote(event)} where choices must be")
         return [self._choice(one) for one in given]
 
     def _choice(self, given: Any) -> tuple[int, str]:
         index: Any = given.get("index", 0) if isinstance(given, dict) else None
         if type(index) is not int:
-            raise ServerError("BadReply", f"{shown(given)} where a choice must be")
+            raise ServerError("BadReply", f"{quote(given)} where a choice must be")
         if not 0 <= index < self.count:
             raise ServerError("WrongCount", f"choice {index} where {self.count} were asked for")
         error = event_error({"error": given.get("error")}, 0.0, Key(), began=True)
@@ -189,7 +189,7 @@ class ServerReply:
         if not choice.finish:
             _take_tokens(choice, given)
             _take_calls(choice, inner.get("tool_calls"))
-        text = _put_together(choice, text or "", last=bool(finish))
+        text = _join_surrogates(choice, text or "", last=bool(finish))
         if finish and not choice.finish:
             text += _text_of_calls(choice)
         choice.finish = choice.finish or finish
@@ -247,7 +247,7 @@ def _parts(content: Any) -> _Parts:
     for part in content if isinstance(content, list) else [content]:
         kind = part.get("type", "text") if isinstance(part, dict) else "text" if isinstance(part, str) else None
         if not isinstance(kind, str):
-            raise ServerError("BadReply", f"{shown(part)} where a text or a part of a content must be")
+            raise ServerError("BadReply", f"{quote(part)} where a text or a part of a content must be")
         if any(word in kind for word in ("think", "reason", "thought")):
             found.thought += _text_of(part)
             found.reasoned = True
@@ -256,7 +256,7 @@ def _parts(content: Any) -> _Parts:
         elif "text" in kind:
             found.text = (found.text or "") + _text_of(part)
         else:
-            raise ServerError("BadReply", f"a part of the kind {shown(kind)}, which is no text, in {shown(content)}")
+            raise ServerError("BadReply", f"a part of the kind {quote(kind)}, which is no text, in {quote(content)}")
     return found
 
 
@@ -274,17 +274,17 @@ def _end(told: Any) -> str:
     """Return why a choice ended; "" where it has not."""
     if told is None or told in ("", "null"):
         return ""
-    return _END_OF.get(told.lower(), shown(told)) if isinstance(told, str) else shown(told)
+    return _END_OF.get(told.lower(), quote(told)) if isinstance(told, str) else quote(told)
 
 
-def _put_together(choice: Choice, text: str, *, last: bool) -> str:
+def _join_surrogates(choice: Choice, text: str, *, last: bool) -> str:
     """Return new text in whole characters; a lone first surrogate waits for the second, or is replaced where none
     follows.
     """
     text, choice.half = choice.half + text, ""
     if not last and "\ud800" <= text[-1:] <= "\udbff":
         text, choice.half = text[:-1], text[-1]
-    return in_whole_characters(text)
+    return join_surrogates(text)
 
 
 def _take_calls(choice: Choice, given: Any) -> None:
@@ -293,7 +293,7 @@ def _take_calls(choice: Choice, given: Any) -> None:
     for place, one in enumerate(calls):
         function: Any = one.get("function") if isinstance(one, dict) else None
         if not isinstance(function, dict):
-            raise ServerError("BadReply", f"{shown(one)} where a call of a tool must be")
+            raise ServerError("BadReply", f"{quote(one)} where a call of a tool must be")
         index = one.get("index", place)
         call = choice.calls.setdefault(index if type(index) is int else place, [""])
         name, arguments = function.get("name"), function.get("arguments")
@@ -313,7 +313,7 @@ def _text_of_calls(choice: Choice) -> str:
             told = json.dumps(json.loads(told), ensure_ascii=False)
         except (ValueError, RecursionError):  # what is not JSON is no valid call
             told = json.dumps(told)
-        written.append(f"\n{ToolCall(in_whole_characters(name), told.replace('<', _LESS))}")
+        written.append(f"\n{ToolCall(join_surrogates(name), told.replace('<', _LESS))}")
     return "".join(written)
 
 
@@ -338,7 +338,7 @@ def _take_tokens(choice: Choice, given: Mapping[str, Any]) -> None:
             choice.tops += map(_top_logprobs, tops)
             choice.top_texts += map(_top_texts, tops)
         if isinstance(texts, list) and len(texts) == len(values):
-            choice.tokens += [in_whole_characters(one) if isinstance(one, str) else "" for one in texts]
+            choice.tokens += [join_surrogates(one) if isinstance(one, str) else "" for one in texts]
 
 
 def _logprob(told: Any) -> float:
@@ -366,7 +366,7 @@ def _top_texts(told: Any) -> list[str]:
         if isinstance(told, dict)
         else [one.get("token") if isinstance(one, dict) else None for one in (told if isinstance(told, list) else ())]
     )
-    return [in_whole_characters(name) if isinstance(name, str) else "" for name in names]
+    return [join_surrogates(name) if isinstance(name, str) else "" for name in names]
 
 
 def usage_of(told: Any) -> ReportedUsage | None:

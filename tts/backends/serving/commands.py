@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
 
-from tts.errors import ConfigError, missing_extra, shown
+from tts.errors import ConfigError, missing_extra, quote
 from tts.models.registry import ModelRecord, locate
 
 ServerEngine = Literal["vllm", "llama_cpp"]
@@ -155,7 +155,7 @@ def launch(record: ModelRecord, location: str, engine: ServerEngine, python: str
     command += ["--generation-config", "vllm"]  # else the model's own file may change the distribution
     command += [] if record.context is None else ["--max-model-len", str(record.context)]
     environment = {"VLLM_NO_USAGE_STATS": "1"}
-    if _on_cpu(python):
+    if _runs_on_cpu(python):
         command += ["--dtype", "float32", "--enforce-eager", "--block-size", "32"]
         environment["VLLM_CPU_KVCACHE_SPACE"] = os.environ.get("VLLM_CPU_KVCACHE_SPACE", _CPU_KV_GIB)
     return ServerLaunch(command=tuple(command), environment=environment, health=_HEALTH[engine])
@@ -199,7 +199,7 @@ def _has(python: str, *modules: str) -> bool:
         ) from None
 
 
-def _on_cpu(python: str) -> bool:
+def _runs_on_cpu(python: str) -> bool:
     """Whether vLLM computes on the CPU with this interpreter.
 
     Raises:
@@ -209,7 +209,7 @@ def _on_cpu(python: str) -> bool:
     told = subprocess.run([python, "-c", script], capture_output=True, text=True, check=False)
     if told.returncode:
         raise ConfigError(
-            f"vLLM is installed for {python}, but cannot be imported: {shown(told.stderr.strip()[-_TAIL:])}",
+            f"vLLM is installed for {python}, but cannot be imported: {quote(told.stderr.strip()[-_TAIL:])}",
             hint=import_hint(told.stderr),
         )
     return told.stdout.strip().endswith("True")

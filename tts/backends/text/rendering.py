@@ -75,7 +75,7 @@ class Renderer:
         if marks is None or not template:
             return marks
         with suppress(ConfigError):
-            return marks.behind(self.decode(self.prompt((Message("user", "?"),))))
+            return marks.after_prompt(self.decode(self.prompt((Message("user", "?"),))))
         return marks
 
     def text(self, text: str) -> tuple[int, ...]:
@@ -131,7 +131,7 @@ class Renderer:
         """Return the text of one token; of an end of sequence its name."""
         return str(self._tokenizer.convert_ids_to_tokens(token) or "") if token in self.eos else self.decode((token,))
 
-    def written(self, ids: Sequence[int]) -> str:
+    def write(self, ids: Sequence[int]) -> str:
         """Return the text of tokens, with the names of ends of sequence."""
         runs = groupby(ids, lambda token: token in self.eos)
         return "".join("".join(map(self.name, run)) if ends else self.decode(list(run)) for ends, run in runs)

@@ -29,7 +29,7 @@ class PathText(NamedTuple):
     carry: str = ""
 
     @staticmethod
-    def behind(ids: Sequence[int], carry: str = "") -> PathText:
+    def skip(ids: Sequence[int], carry: str = "") -> PathText:
         """Return the state after tokens whose text has been emitted: of a prompt, or a forced text."""
         tail = tuple(ids[context_start(len(ids)) :])
         return PathText(tail, len(tail), carry)
@@ -93,7 +93,7 @@ class RowState:
         """The position of the next token's draw."""
         return self.row.position + len(self.ids)
 
-    def at_once(self) -> Finish | None:
+    def early_finish(self) -> Finish | None:
         """Return how the row ends before its first token, or None."""
         if self.rows.cancelled:
             return "cancelled"

@@ -140,7 +140,7 @@ class ToyBackend(Backend):
         truth = tuple(accumulate(steps, initial=first))[1:]
         handle = ToyHandle(steps, truth, first, 0, 0, True, (), length, 0, first=first)  # noqa: FBT003
         if self.language.thoughts:
-            handle.thought = "open" if THINK.behind(prompt).opened else "ahead"
+            handle.thought = "open" if THINK.after_prompt(prompt).opened else "ahead"
         return handle
 
     def sample(self, request: SampleRequest) -> RowSet:
@@ -188,7 +188,7 @@ class ToyBackend(Backend):
                 scanner.feed("".join(piece))
                 finish = "eos"
                 break
-            token = handle.expected()
+            token = handle.certain_token()
             logprob = 0.0
             if token is None and answers:
                 token = "A: "  # a single outcome needs no draw
@@ -319,7 +319,7 @@ class ToyBackend(Backend):
 
     def _likely(self, handle: ToyHandle) -> tuple[Top, ...]:
         """Return what may come next, with log-probabilities, best first and the lowest id among equals."""
-        expected = handle.expected()
+        expected = handle.certain_token()
         if expected is not None:
             return (Top(expected, 0.0, not expected),)
         base = handle.value + handle.steps[handle.step] if handle.step < len(handle.steps) else 0
@@ -331,7 +331,7 @@ class ToyBackend(Backend):
         return tuple(sorted(found, key=lambda one: (-one.logprob, token_id(one.text))))
 
     def _logprob(self, handle: ToyHandle, token: str) -> float:
-        expected = handle.expected()
+        expected = handle.certain_token()
         if expected is not None:
             return 0.0 if token == expected else -math.inf
         outcomes = self._outcomes(handle)

@@ -179,7 +179,7 @@ class ToyHandle:
             round=self.round,
         )
 
-    def expected(self) -> str | None:
+    def certain_token(self) -> str | None:
         """Return the token that comes next with certainty; None where it is random."""
         if self.thought == "ahead":
             return OPEN
@@ -219,7 +219,7 @@ class ToyHandle:
         if token in (OPEN, CLOSE, WAIT) and self.thought:
             self._turn(token)
             return
-        expected = self.expected()
+        expected = self.certain_token()
         if expected is None:
             self._decide(token)
         elif token == expected and token:
@@ -311,7 +311,7 @@ class ToyTokenizer:
         """Return the tokens of a text."""
         return tuple(map(token_id, tokens_of(text)))
 
-    def written(self, ids: Sequence[int]) -> str:
+    def write(self, ids: Sequence[int]) -> str:
         """Return the text of tokens.
 
         Raises:

@@ -25,7 +25,7 @@ from tts.budget.budget import Rates
 from tts.errors import ConfigError, EngineError, missing_extra
 from tts.models.registry import ModelRecord, rates, refuse_url, thought_marks
 from tts.thoughts import ThoughtMarks
-from tts.threads import apart_if_forked
+from tts.threads import run_after_fork
 from tts.types import Prompt
 
 try:
@@ -169,7 +169,7 @@ class TransformersBackend(StateBackend[CachedPath]):
             backend._model.check()
             return backend
 
-        return apart_if_forked(make)
+        return run_after_fork(make)
 
     async def open(self, prompts: Sequence[Prompt]) -> list[Reply[Any]]:
         """Render and read prompts; the values are handles.
@@ -189,7 +189,7 @@ class TransformersBackend(StateBackend[CachedPath]):
 
     def _open_path(self, ids: tuple[int, ...]) -> CachedPath:
         state = (self._model.read((), ids[:-1])[0],) if len(ids) > 1 else ()
-        return CachedPath(ids, state, PathText.behind(ids))
+        return CachedPath(ids, state, PathText.skip(ids))
 
     def sample(self, request: SampleRequest) -> RowSet:
         """Start the rows of one request.
@@ -220,7 +220,7 @@ class TransformersBackend(StateBackend[CachedPath]):
             return path
         segment, _ = self._model.read(path.state, (path.ids[-1], *ids[:-1]))
         longer = (*path.ids, *ids)
-        return CachedPath(longer, (*path.state, segment), PathText.behind(longer, path.text.carry))
+        return CachedPath(longer, (*path.state, segment), PathText.skip(longer, path.text.carry))
 
     async def score(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[NDArray[np.float64]]]:
         """Score texts.

@@ -93,7 +93,7 @@ class RowDecoder:
             if not waiting and not running:
                 return
             self._admit(waiting, running, ended)
-            running = [row for row in running if self._goes_on(row, ended)]
+            running = [row for row in running if self._draw_token(row, ended)]
             requests = more()
 
     def _admit(
@@ -118,7 +118,7 @@ class RowDecoder:
             state = RowState(
                 rows, index, path.text, len(path.ids), decode=self._decode, eos=self._eos, context=self._model.context
             )
-            finish = state.at_once()
+            finish = state.early_finish()
             if finish is None:
                 running.append(_Running(state, path, self._model.cache(path.state)))
                 return
@@ -128,7 +128,7 @@ class RowDecoder:
         same = None if finish == "cancelled" else CachedPath(path.ids, path.state, state.path_text())
         ended(FinishedRow(rows, index, state.sample(finish), same, 0))
 
-    def _goes_on(self, row: _Running, ended: Callable[[FinishedRow], None]) -> bool:
+    def _draw_token(self, row: _Running, ended: Callable[[FinishedRow], None]) -> bool:
         """Draw one token for a row; return whether it goes on after it."""
         state, path, behind, error = row.state, row.path, None, ""
         try:

@@ -35,12 +35,12 @@ from tts.backends.sampling import top_sampling_logprob, top_spread
 from tts.backends.text.lengths import check_known, check_prompt, check_read, check_text
 from tts.backends.text.row_state import PathText, RowState, error_line, failed_row
 from tts.backends.text.stops import ends_of
-from tts.backends.vllm.engine import imported
+from tts.backends.vllm.engine import import_module
 from tts.budget.budget import Rates
 from tts.errors import EngineError
 from tts.models.registry import ModelRecord, thought_marks
 from tts.thoughts import ThoughtMarks
-from tts.threads import in_thread
+from tts.threads import run_in_thread
 from tts.types import TOP_TOKENS, Prompt
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class VLLMBackend(RenderingBackend):
             ConfigError: the model cannot be had, vLLM does not run it, or an option is not valid.
             MissingDependency: vLLM is not installed.
         """
-        imported("vllm")
+        import_module("vllm")
         from tts.backends.vllm.loading import load_parts
 
         parts = load_parts(record, **options)
@@ -187,7 +187,7 @@ class VLLMBackend(RenderingBackend):
         for ids in rendered:
             check_prompt(len(ids), self._room)
             check_known(ids, self._vocab)
-        return [Reply(VLLMHandle(ids, PathText.behind(ids)), 0) for ids in rendered]
+        return [Reply(VLLMHandle(ids, PathText.skip(ids)), 0) for ids in rendered]
 
     async def extend(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[Extension]]:
         """Append text, which the next row reads.
@@ -200,7 +200,7 @@ class VLLMBackend(RenderingBackend):
         replies: list[Reply[Extension]] = []
         for handle, ids in self._with_text(handles, texts, self._room):
             longer = handle.ids + ids
-            behind = VLLMHandle(longer, PathText.behind(longer, handle.text.carry)) if ids else handle
+            behind = VLLMHandle(longer, PathText.skip(longer, handle.text.carry)) if ids else handle
             replies.append(Reply(Extension(behind, ids), 0))
         return replies
 
@@ -304,9 +304,9 @@ class VLLMBackend(RenderingBackend):
             with suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(fn, *args)
 
-        rows = VLLMRows(request, self.counters, self._engine.soon)
+        rows = VLLMRows(request, self.counters, self._engine.call_in_loop)
         self._live.add(rows)
-        self._engine.soon(self._start, rows, deliver)
+        self._engine.call_in_loop(self._start, rows, deliver)
         return rows
 
     def _start(self, rows: VLLMRows, deliver: Deliver) -> None:
@@ -333,7 +333,7 @@ class VLLMBackend(RenderingBackend):
             )
             began = asyncio.get_running_loop().time()
             try:
-                finish: Finish = state.at_once() or await self._generate_row(state, handle, use)
+                finish: Finish = state.early_finish() or await self._generate_row(state, handle, use)
                 error = ""
             except asyncio.CancelledError:
                 finish, error = "cancelled", ""
@@ -431,7 +431,7 @@ class VLLMBackend(RenderingBackend):
         self._live.clear()
         for read in list(self._reads):
             read.cancel()
-        await in_thread(self._engine.close)
+        await run_in_thread(self._engine.close)
 
 
 @dataclass(slots=True)

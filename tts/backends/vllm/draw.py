@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tts.backends.base import Sampling
 
 
-def drawn(logits: torch.Tensor, samplings: Sequence[Sampling], numbers: NDArray[np.float64]) -> torch.Tensor:
+def draw_tokens(logits: torch.Tensor, samplings: Sequence[Sampling], numbers: NDArray[np.float64]) -> torch.Tensor:
     """Return the tokens [R] that uniform numbers in [0, 1) give.
 
     They are found through the inverse CDF in token-id order.

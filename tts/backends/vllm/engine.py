@@ -32,7 +32,7 @@ _SETTINGS = {
 }
 
 
-def imported(module: str) -> Any:
+def import_module(module: str) -> Any:
     """Return a module of vLLM, with its settings in the environment where the caller has not set them.
 
     Raises:
@@ -71,10 +71,10 @@ class VLLMEngine:
     """
 
     def __init__(self, arguments: Mapping[str, Any], lora: str | None = None) -> None:
-        vllm = imported("vllm")
-        self._tokens = imported("vllm.inputs.engine").tokens_input
-        self._lora = imported("vllm.lora.request").LoRARequest("adapter", 1, lora) if lora else None
-        self._kinds = imported("vllm.sampling_params").RequestOutputKind
+        vllm = import_module("vllm")
+        self._tokens = import_module("vllm.inputs.engine").tokens_input
+        self._lora = import_module("vllm.lora.request").LoRARequest("adapter", 1, lora) if lora else None
+        self._kinds = import_module("vllm.sampling_params").RequestOutputKind
         self._numbers = itertools.count()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="tts-vllm", daemon=True)
@@ -84,7 +84,9 @@ class VLLMEngine:
 
         async def start() -> Any:
             os.environ[STARTER] = str(os.getpid())
-            return imported("vllm.v1.engine.async_llm").AsyncLLM.from_engine_args(vllm.AsyncEngineArgs(**arguments))
+            return import_module("vllm.v1.engine.async_llm").AsyncLLM.from_engine_args(
+                vllm.AsyncEngineArgs(**arguments)
+            )
 
         try:
             self._llm = self.submit(start()).result()
@@ -117,7 +119,7 @@ class VLLMEngine:
         Raises:
             EngineError: vLLM failed, or refused the request.
         """
-        vllm = imported("vllm")
+        vllm = import_module("vllm")
         kind = self._kinds.DELTA if streams else self._kinds.FINAL_ONLY
         try:
             params = vllm.SamplingParams(
@@ -134,7 +136,7 @@ class VLLMEngine:
         except Exception as failure:
             raise _engine_failure(failure) from failure
 
-    async def pooled(self, ids: Sequence[int], task: str) -> NDArray[np.float64]:
+    async def pool(self, ids: Sequence[int], task: str) -> NDArray[np.float64]:
         """Return the outputs of a pooling model for a prompt, before any activation, in the engine's loop.
 
         Args:
@@ -144,7 +146,7 @@ class VLLMEngine:
         Raises:
             EngineError: vLLM failed, or refused the request.
         """
-        vllm = imported("vllm")
+        vllm = import_module("vllm")
         try:
             params = vllm.PoolingParams(task=task, use_activation=False)
             given = self._llm.encode(self._tokens(list(ids)), params, f"tts-{next(self._numbers)}")
@@ -153,7 +155,7 @@ class VLLMEngine:
             raise _engine_failure(failure) from failure
         return np.atleast_2d(output.outputs.data.double().numpy())
 
-    def soon(self, fn: Any, *args: Any) -> None:
+    def call_in_loop(self, fn: Any, *args: Any) -> None:
         """Call a function in the engine's loop, unless that has ended."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(fn, *args)

@@ -10,7 +10,7 @@ from typing import Any
 
 from tts.backends.local import with_flops
 from tts.backends.serving.commands import readable
-from tts.backends.vllm.engine import VLLMEngine, imported
+from tts.backends.vllm.engine import VLLMEngine, import_module
 from tts.budget.budget import Rates
 from tts.checks import check_int
 from tts.errors import ConfigError, missing_extra
@@ -72,7 +72,7 @@ def load_parts(
     refuse_url(record)
     _check(dtype, kv_gib, max_rows, devices)
     adapter = None if lora is None else lora_rank(lora)
-    platform = imported("vllm.platforms").current_platform
+    platform = import_module("vllm.platforms").current_platform
     if platform.is_cpu() and dtype == "bfloat16":
         from tts.backends.loading.cpu import check_bfloat16
 
@@ -103,7 +103,7 @@ def load_parts(
 
 
 def pooling_engine(record: ModelRecord, overrides: dict[str, Any], pooler: dict[str, Any]) -> VLLMEngine:
-    """Return a reward model in vLLM, for `VLLMEngine.pooled`.
+    """Return a reward model in vLLM, for `VLLMEngine.pool`.
 
     Args:
         record: The record of the reward model.
@@ -114,9 +114,9 @@ def pooling_engine(record: ModelRecord, overrides: dict[str, Any], pooler: dict[
         ConfigError, MissingDependency: as `load_parts`.
     """
     refuse_url(record)
-    imported("vllm")
+    import_module("vllm")
     arguments = _arguments(record) | {"runner": "pooling", "hf_overrides": overrides}
-    arguments |= {"pooler_config": imported("vllm.config").PoolerConfig(**pooler)} if pooler else {}
+    arguments |= {"pooler_config": import_module("vllm.config").PoolerConfig(**pooler)} if pooler else {}
     with readable(record, gguf=False) as location:
         return VLLMEngine({"model": location, **arguments})
 
@@ -125,7 +125,7 @@ def _arguments(record: ModelRecord) -> dict[str, Any]:
     """Return vLLM's default arguments for a model."""
     known: dict[str, Any] = {"skip_tokenizer_init": True, "max_model_len": record.context}
     known |= {"disable_log_stats": True, "use_tqdm_on_load": False}
-    if not imported("vllm.platforms").current_platform.is_cpu():
+    if not import_module("vllm.platforms").current_platform.is_cpu():
         return known
     space = int(_CPU_KV_GIB * 2**30)
     return known | {"dtype": "float32", "enforce_eager": True, "block_size": _CPU_BLOCK, "kv_cache_memory_bytes": space}

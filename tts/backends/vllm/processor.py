@@ -23,7 +23,7 @@ from vllm.v1.sample.logits_processor.builtin import process_dict_updates  # pyri
 
 from tts.backends.base import Sampling
 from tts.backends.vllm.backend import DRAWS
-from tts.backends.vllm.draw import drawn
+from tts.backends.vllm.draw import draw_tokens
 from tts.backends.vllm.engine import STARTER
 from tts.randomness import uniforms
 
@@ -55,7 +55,7 @@ class Streams(LogitsProcessor):  # pyright: ignore[reportUntypedBaseClass]
         streams = np.array([where[0] for where, _, _ in told], np.uint64)
         positions = np.array([where[1] + len(written) for where, _, written in told], np.int64)
         words = np.array([where[2] for where, _, _ in told], np.uint64)
-        tokens = drawn(logits[places], [sampling for _, sampling, _ in told], uniforms(streams, positions, words))
+        tokens = draw_tokens(logits[places], [sampling for _, sampling, _ in told], uniforms(streams, positions, words))
         logits[places, tokens] = torch.finfo(logits.dtype).max
         return logits
 

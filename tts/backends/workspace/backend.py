@@ -40,7 +40,7 @@ from tts.checks import check_int
 from tts.errors import ConfigError, EngineError
 from tts.randomness import uniform
 from tts.tasks.patch import format_turn
-from tts.threads import in_thread
+from tts.threads import run_in_thread
 from tts.types import Prompt, Usage, prompt_text
 
 _SEED_BITS = 53
@@ -236,7 +236,7 @@ class AgentRuns(Backend):
             rows.fail(closed_error())
         if self._running:
             await asyncio.wait([*self._running])
-        await in_thread(self._end)
+        await run_in_thread(self._end)
 
     def __enter__(self) -> Self:
         return self
@@ -275,7 +275,7 @@ class AgentRuns(Backend):
 
     async def _row(self, rows: _AgentRows, index: int) -> None:
         """Run the agent for a row, and resolve it."""
-        sample, usage = await in_thread(self._run, rows, index)
+        sample, usage = await run_in_thread(self._run, rows, index)
         if usage is not None and rows.waits(index):
             rows.prompt_tokens += usage.prompt_tokens
             rows.reused_tokens = sum_known([rows.reused_tokens, usage.reused_tokens])

@@ -20,7 +20,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field, field_validator, model_validator
 
-from tts.errors import ConfigError, shown
+from tts.errors import ConfigError, quote
 from tts.sections import Section
 from tts.yaml_text import read_yaml
 
@@ -82,7 +82,7 @@ class HarnessRecord(Section):
     @classmethod
     def _words(cls, given: list[str]) -> list[str]:
         if _FIELD.search(given[0]) or given[0].startswith("-"):
-            raise ConfigError(f"command begins with {shown(given[0])}, but must begin with the name of a program")
+            raise ConfigError(f"command begins with {quote(given[0])}, but must begin with the name of a program")
         if "{prompt}" in given:
             raise ConfigError(
                 "command has the argument {prompt} alone, which a prompt that begins with - would turn into an option",
@@ -95,7 +95,7 @@ class HarnessRecord(Section):
     def _variables(cls, given: dict[str, str]) -> dict[str, str]:
         for name in given:
             if not re.fullmatch(r"[A-Za-z_]\w*", name) or name in _RESERVED or name.startswith("TTS_"):
-                raise ConfigError(f"environment has the variable {shown(name)}, which a record cannot set")
+                raise ConfigError(f"environment has the variable {quote(name)}, which a record cannot set")
         return given
 
     @field_validator("files")
@@ -103,7 +103,7 @@ class HarnessRecord(Section):
     def _paths(cls, given: dict[str, str]) -> dict[str, str]:
         for name in given:
             if Path(name).is_absolute() or ".." in Path(name).parts or not Path(name).parts:
-                raise ConfigError(f"files has {shown(name)}, but must have paths below the home of the agent")
+                raise ConfigError(f"files has {quote(name)}, but must have paths below the home of the agent")
         return given
 
     @model_validator(mode="after")
@@ -174,7 +174,7 @@ def _parse(text: bytes, what: str) -> HarnessRecord:
     except (ConfigError, UnicodeDecodeError) as failure:
         raise ConfigError(f"{what}: {failure.cause if isinstance(failure, ConfigError) else failure}") from None
     if not isinstance(data, dict):
-        raise ConfigError(f"{what} is {shown(data)}, but must be keys with values", hint="name, command, environment")
+        raise ConfigError(f"{what} is {quote(data)}, but must be keys with values", hint="name, command, environment")
     return HarnessRecord.of(data, what)
 
 

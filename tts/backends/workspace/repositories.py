@@ -27,7 +27,7 @@ from tts.backends.metadata import BackendMetadata
 from tts.backends.workspace.agents import find_agent
 from tts.backends.workspace.backend import AgentRuns
 from tts.backends.workspace.suites import RepositorySuites
-from tts.errors import ConfigError, shown, unknown_name
+from tts.errors import ConfigError, quote, unknown_name
 from tts.types import Prompt, prompt_text
 from tts.yaml_text import read_yaml
 
@@ -115,7 +115,7 @@ def _read_task(file: Path) -> RepositoryTask:
         words = shlex.split(texts["tests"])
     except ValueError as failure:
         raise ConfigError(
-            f"{file}: its tests is {shown(texts['tests'])}, but must be words of a command: {failure}"
+            f"{file}: its tests is {quote(texts['tests'])}, but must be words of a command: {failure}"
         ) from None
     if not words:
         raise ConfigError(f"{file}: its tests is empty, but must name a program", hint="for example pytest -q")
@@ -144,7 +144,7 @@ def _read_yaml(file: Path) -> Mapping[str, Any]:
 
 def _text(file: Path, key: str, value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise ConfigError(f"{file}: its {key} is {shown(value)}, but must be a text")
+        raise ConfigError(f"{file}: its {key} is {quote(value)}, but must be a text")
     return value
 
 
@@ -261,7 +261,7 @@ class Repositories(Backend):
         found = [place for place, task in enumerate(self.tasks) if task.prompt in prompt]
         if not found:
             raise ConfigError(
-                f"the prompt {shown(prompt)} is of no task of the data set",
+                f"the prompt {quote(prompt)} is of no task of the data set",
                 hint=f"the prompts are those in {TASK_FILE} of its folders",
             )
         return max(found, key=lambda place: len(self.tasks[place].prompt))

@@ -105,7 +105,7 @@ class StateStore:
                 f"repo is {str(repo)!r}, a plain folder that has the workspaces themselves, in {stores}",
                 hint="name a folder below it, or put it under git",
             )
-        self.folder, self._lock = _begin(stores)
+        self.folder, self._lock = _make_folder(stores)
         try:
             self._git_dir = self.folder / "states.git"
             self._create(source)
@@ -176,7 +176,7 @@ class StateStore:
         options = ("--binary", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color")
         return self._git(*settings, "diff", *options, base.tree, state.tree, "--")
 
-    def patched_root(self, patch: str, is_restored: Callable[[str], bool] | None = None) -> State:
+    def patch_root(self, patch: str, is_restored: Callable[[str], bool] | None = None) -> State:
         """Return the root with a patch as a state, kept until it is released. No file is checked out.
 
         Args:
@@ -450,7 +450,7 @@ def clean(folder: Path | None = None) -> list[Path]:
     return removed
 
 
-def _begin(folder: Path) -> tuple[Path, BinaryIO]:
+def _make_folder(folder: Path) -> tuple[Path, BinaryIO]:
     """Make a store's folder and lock it, so that `clean` never sees it unlocked."""
     folder.mkdir(parents=True, exist_ok=True)
     with _hold(folder / "lock"):

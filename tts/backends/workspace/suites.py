@@ -163,7 +163,7 @@ class SuiteRunner:
     def run(self, suite: Suite, patch: str | None, seconds: float | None = None) -> SuiteOutcome:
         """Run a suite on the root with a patch; see `RunsSuites`."""
         try:
-            state = self._store.patched_root(patch or "", is_protected if suite.restore else None)
+            state = self._store.patch_root(patch or "", is_protected if suite.restore else None)
         except EngineError as failure:
             return SuiteOutcome(refusal=failure.cause)
         try:

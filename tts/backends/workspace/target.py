@@ -52,7 +52,7 @@ class PatchFolder:
                     f"the patch is not applied: HEAD of {self.path} has changed since the start", hint=_BY_HAND
                 )
             touched = self._files_of(change)
-            now = self._files_now(touched)
+            now = self._current_files(touched)
             for name in touched:
                 if now.get(name) != self.files.get(name):
                     raise ConfigError(
@@ -67,7 +67,7 @@ class PatchFolder:
         counts = run_git("apply", "--numstat", "-z", "-", folder=self.path, stdin=change)
         return [os.fsdecode(line.split(b"\t", 2)[2]) for line in counts.split(b"\0") if line]
 
-    def _files_now(self, names: Sequence[str]) -> dict[str, str]:
+    def _current_files(self, names: Sequence[str]) -> dict[str, str]:
         """Return mode and object of those files that are there, as git would write them now."""
         with tempfile.TemporaryDirectory(prefix="tts-apply-") as scratch:
             run_git(

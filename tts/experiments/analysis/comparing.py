@@ -238,13 +238,13 @@ def amount(value: float) -> str:
     return f"{value:.3g}"
 
 
-def in_points(difference: Estimate) -> str:
+def format_points(difference: Estimate) -> str:
     """Return a difference of shares in percentage points, with its interval."""
     value, low, high = (100 * part for part in (difference.value, difference.low, difference.high))
     return f"{value:+.1f} [{low:+.1f}, {high:+.1f}] points"
 
 
-def in_words(what: Gain | CurveDifference | Crossing, axis: str) -> str:
+def describe_result(what: Gain | CurveDifference | Crossing, axis: str) -> str:
     """Return a gain, difference or crossing as a phrase, with its interval."""
     unit = AXES[axis].unit
     if isinstance(what, Crossing):
@@ -257,7 +257,7 @@ def in_words(what: Gain | CurveDifference | Crossing, axis: str) -> str:
         cost, low, high = (f"{1 / each:.2g}" for each in (ratio.value, ratio.high, ratio.low))
         reached = f"{100 * what.accuracy:.{2 if what.accuracy < 0.995 else 3}g} %"  # 100 of two digits is 1e+02
         return f"{most}{cost} times [{low}, {high}] the {unit} for {reached}"
-    return f"{in_points(what.value)} at {amount(what.cost)} {unit}"
+    return f"{format_points(what.value)} at {amount(what.cost)} {unit}"
 
 
 def _pair(curve: Curve, base: Curve, axis: str) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:

@@ -27,13 +27,14 @@ from tts.allocator.auto import Auto
 from tts.allocator.difficulty import RATES, Floats, Population, Whole
 from tts.allocator.performance import MOST, PerformanceCurve, PerformanceModel, costs_by_rate, smooth
 from tts.allocator.performance_file import UNITS, draws_plain, other_models
-from tts.errors import ConfigError, shown
+from tts.errors import ConfigError, quote
 from tts.experiments.analysis.averaging import ReplaySettings, means_of
 from tts.experiments.analysis.pools import ProblemPool, pools_of
 from tts.experiments.analysis.recorded_search import RecordedSearch
 from tts.experiments.study.config import StudyConfig
 from tts.experiments.study.grid import load_problems
 from tts.experiments.study.record import Cell, RecordedSample, Result
+from tts.renamed import refuse_old_members
 from tts.scopes import file_scope
 from tts.search.parts import Plan, Selection
 from tts.search.plan import parse
@@ -84,6 +85,7 @@ class PlainSampling(NamedTuple):
     tokens: Floats
 
 
+@refuse_old_members
 @dataclass(frozen=True, slots=True, eq=False)
 class PerformanceData:
     """What a study shows of each of its problems.
@@ -133,7 +135,7 @@ class PerformanceData:
                 answers; models are to be compared, and a result has no cost in the unit.
         """
         if unit not in UNITS:
-            raise ConfigError(f"unit is {shown(unit)}, but must be {' or '.join(map(repr, UNITS))}")
+            raise ConfigError(f"unit is {quote(unit)}, but must be {' or '.join(map(repr, UNITS))}")
         every = [result for result in results if result.error is None]
         found = (pool for pool in pools_of(every).pools if draws_plain(Plan(pool.law, None, Majority())))
         pools = [pool for pool in found if all(one.right is not None for one in pool.drawn)]
@@ -168,7 +170,7 @@ class PerformanceData:
             own = np.array([costs[pool.cell.key] for pool in chosen])
             plain = float(own.mean())
         others, limits, spent = _others(every, list(by_problem), plain, unit)
-        taken, costs = _by_finish(chosen, best, seed)
+        taken, costs = _replay_finish_order(chosen, best, seed)
         others, spent = {**taken, **others}, {**costs, **spent}
         return cls(
             chosen[0].cell,
@@ -189,7 +191,7 @@ class PerformanceData:
         """The number of problems."""
         return len(self.known)
 
-    def fitted(
+    def fit(
         self, *, model: str, task: str, source: str, models: Mapping[str, str] = MappingProxyType({}), seed: int = 0
     ) -> PerformanceModel:
         """Return the performance model.
@@ -197,7 +199,7 @@ class PerformanceData:
         Strategies that are nowhere significantly better than plain samples are left out.
 
         Args:
-            model: The name of the policy that it describes (`of_what`).
+            model: The name of the policy that it describes (`described_keys`).
             task: The name of the task that it describes.
             models: The names of the models that it describes, by role.
             source: The study's name.
@@ -226,7 +228,7 @@ class PerformanceData:
 
     def _fit_rows(self, rows: Whole, rng: np.random.Generator) -> tuple[Population, dict[str, PerformanceCurve]]:
         """Return the population and the curves of some of the problems."""
-        population = Population.beta().fitted(self.known[rows])
+        population = Population.beta().fit(self.known[rows])
         posterior = _over_rates(population.posterior(self.known[rows]))
         return population, {
             text: PerformanceCurve(
@@ -247,7 +249,9 @@ class PerformanceData:
         for each in range(PARTS):
             rows, others = np.flatnonzero(part == each), np.flatnonzero(part != each)
             population, curves = self._fit_rows(others, rng)
-            chance = _over_rates(population.posterior(population.voted(*(votes[rows] for votes in self.votes))))
+            chance = _over_rates(
+                population.posterior(population.vote_likelihood(*(votes[rows] for votes in self.votes)))
+            )
             for text, curve in curves.items():
                 predicted[text][rows] = chance @ curve.accuracy
         return [_held_out(text, sizes, predicted[text], right) for text, (sizes, right) in self.shares.items()]
@@ -265,7 +269,7 @@ def _pays(curve: PerformanceCurve, plain: PerformanceCurve) -> bool:
     return bool((curve.accuracy - as_good > sure * np.hypot(curve.error, doubt) + 1e-9).any())
 
 
-def of_what(config: StudyConfig, cell: Cell) -> tuple[str, str, dict[str, str]]:
+def described_keys(config: StudyConfig, cell: Cell) -> tuple[str, str, dict[str, str]]:
     """Return the names of what a performance model of a cell describes.
 
     They are those of the policy, of the task, and of the models by role.
@@ -287,8 +291,8 @@ def of_what(config: StudyConfig, cell: Cell) -> tuple[str, str, dict[str, str]]:
     )
 
 
-def of_imported(settings: Mapping[str, Any], cell: Cell) -> tuple[str, str, dict[str, str]]:
-    """Return the same as `of_what` for imported samples, whose study has no models.
+def keys_of_import(settings: Mapping[str, Any], cell: Cell) -> tuple[str, str, dict[str, str]]:
+    """Return the same as `described_keys` for imported samples, whose study has no models.
 
     Args:
         settings: The settings of the import, by the names of `ImportSettings`.
@@ -405,7 +409,7 @@ def _sample(pools: Sequence[ProblemPool], seed: int, *, begun: bool) -> Mapping[
         # [P, B, right and tokens]  # noqa: ERA001
         means = np.array([(_begun_means if begun else _means)(pool, plan, read) for pool in pools])
         found[str(plan)] = PlainSampling(np.array(counts, np.float64), means[:, :, 0], means[:, :, 1].mean(axis=0))
-    return dict(sorted(found.items(), key=lambda each: -_for_its_cost(each[1], list(found.values()))))
+    return dict(sorted(found.items(), key=lambda each: -_mean_accuracy_over_costs(each[1], list(found.values()))))
 
 
 def _means(pool: ProblemPool, plan: Plan, reading: ReplaySettings) -> list[tuple[float, float]]:
@@ -413,7 +417,7 @@ def _means(pool: ProblemPool, plan: Plan, reading: ReplaySettings) -> list[tuple
     return [(one.right, one.generated_tokens + one.verifier_tokens) for one in means_of(pool, plan, reading)]
 
 
-def _by_finish(
+def _replay_finish_order(
     pools: Sequence[ProblemPool], plain: PlainSampling, seed: int
 ) -> tuple[Mapping[str, tuple[Floats, Floats]], Mapping[str, Floats]]:
     """Return size and shares of votes of the first half to finish, replayed from pools, and what they cost; see
@@ -452,7 +456,7 @@ def _begun_means(pool: ProblemPool, plan: Plan, reading: ReplaySettings) -> list
     ]
 
 
-def _for_its_cost(one: PlainSampling, every: Sequence[PlainSampling]) -> float:
+def _mean_accuracy_over_costs(one: PlainSampling, every: Sequence[PlainSampling]) -> float:
     """Return the mean accuracy over the costs that all selections have in common, evenly spaced in their logarithms."""
     low, high = (
         math.log(limit) for limit in (max(each.tokens[0] for each in every), min(each.tokens[-1] for each in every))

@@ -30,7 +30,7 @@ from tts.search.needs import Needs, needs_of
 from tts.search.parts import Plan, StopRule
 from tts.search.recorded import RUN_LIVE, KnownScores, choose_by_scores
 from tts.search.selections.majority import Majority
-from tts.solver.model_cache import made
+from tts.solver.model_cache import make_verifiers
 from tts.types import Candidate, Problem, Status, Trajectory
 from tts.verifiers import VERIFIERS
 from tts.verifiers.base import StepScores, Verifier
@@ -360,7 +360,7 @@ def _make_verifier(verifier: str, scope: Scope) -> Verifier:
     if verifier.startswith("recorded"):
         return parse_call(_IMPORTED, verifier, scope)
     check_calls(VERIFIERS, verifier, scope)
-    return (made(verifier) or {})["main"]  # its text is within the scope
+    return (make_verifiers(verifier) or {})["main"]  # its text is within the scope
 
 
 def imported_scores(*, low: float = -math.inf, high: float = math.inf) -> Verifier:

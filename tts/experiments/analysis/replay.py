@@ -111,7 +111,7 @@ def replay(  # noqa: PLR0913 - the options of a replay
             sampling; a score was not recorded; no problem has a reference answer; a total is requested without `auto`;
             or all pools are too small.
 
-    Problems without a reference answer are left out; see `unanswered`.
+    Problems without a reference answer are left out; see `problems_without_answer`.
     """
     for size in sizes:
         check_int("a size", size, 1, optional=False)
@@ -135,7 +135,7 @@ def replay(  # noqa: PLR0913 - the options of a replay
     for pool in pools:
         cell, group = pool.cell, pool.cell.group if by_group else None
         lines.setdefault((cell.dataset, group, cell.model, cell.setting, pool.law), []).append(pool)
-    asked = [(plan, line) for plan in plans for line in _of_law(list(lines.values()), plan)]
+    asked = [(plan, line) for plan in plans for line in _filter_by_sampling(list(lines.values()), plan)]
     curves = [
         _replay(line, plan, reading, prices, group=line[0].cell.group if by_group else None) for plan, line in asked
     ]
@@ -158,7 +158,7 @@ def sizes_of(pools: Sequence[ProblemPool]) -> list[int]:
     return [2**i for i in range(max(len(pool.drawn) for pool in pools).bit_length())]
 
 
-def unanswered(pools: Sequence[ProblemPool]) -> list[str]:
+def problems_without_answer(pools: Sequence[ProblemPool]) -> list[str]:
     """Return the ids of problems without a reference answer, once for each data set."""
     return [
         problem
@@ -202,7 +202,7 @@ def _plan(strategy: str) -> Plan | str:
     return plan
 
 
-def _of_law(lines: Sequence[list[ProblemPool]], plan: Plan | str) -> list[list[ProblemPool]]:
+def _filter_by_sampling(lines: Sequence[list[ProblemPool]], plan: Plan | str) -> list[list[ProblemPool]]:
     """Return the lines with a plan's sampling: all lines, unless the plan states a temperature."""
     if isinstance(plan, str) or is_auto(plan) or plan.strategy == BestOfN():
         return list(lines)

@@ -15,9 +15,9 @@ from tts.experiments.analysis.replay import (
     Prices,
     ReplayedCurve,
     fitting_strategies,
+    problems_without_answer,
     replay,
     sizes_of,
-    unanswered,
 )
 
 SEED: Final = 0  # of the intervals' resamples: equal results give equal tables
@@ -81,7 +81,7 @@ class Replayable(HintsKeywords, ABC):
             shared=shared,
             prices=prices,
         )
-        if problems := unanswered(pools):
+        if problems := problems_without_answer(pools):
             warnings.warn(
                 PartialResults(
                     f"{len(problems):,} of the problems have no reference answer and are left out, such as "

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from os.path import isdir
 from typing import Any, cast
 
-from tts.errors import ConfigError, TTSError, shown, unknown_name
+from tts.errors import ConfigError, TTSError, quote, unknown_name
 from tts.registry import Registry
 from tts.types import Problem
 
@@ -87,7 +87,7 @@ def get(name: str) -> DataSet:
         MissingDependency: the module of another package cannot be imported.
     """
     if is_file(name):
-        return _of_file(name)
+        return _file_dataset(name)
     found = DATASETS.get(name)
     if isinstance(found, DataSet):
         return found
@@ -98,7 +98,7 @@ def get(name: str) -> DataSet:
     raise ConfigError(f"the data set {name!r} is {kind}, but must be {rule}")
 
 
-def _of_file(path: str) -> DataSet:
+def _file_dataset(path: str) -> DataSet:
     """Return the data set "file" with its path, or that of a folder of repositories."""
     if isdir(path):  # noqa: PTH112 - as above
         folder = DATASETS.get("repositories")
@@ -146,7 +146,7 @@ def load(name: str, **parameters: object) -> list[Problem]:
         raise
     except (Exception, SystemExit) as failure:  # the boundary: other people's functions may raise anything
         raise ConfigError(
-            f"the data set {name!r} cannot be loaded: {shown(failure)}", hint="see its parameters"
+            f"the data set {name!r} cannot be loaded: {quote(failure)}", hint="see its parameters"
         ) from failure
     for problem in problems:
         if not isinstance(problem, Problem):

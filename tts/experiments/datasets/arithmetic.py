@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tts.experiments.datasets import DataSet
-from tts.experiments.datasets.drawing import by_turns, choices
+from tts.experiments.datasets.drawing import choices, draw_in_turn
 from tts.randomness import hash64
 from tts.tasks.arithmetic.expression import text
 from tts.tasks.arithmetic.generator import MOST_OPERATIONS, Difficulty, Split, draw
@@ -68,7 +68,7 @@ def load(
             },
         )
 
-    return by_turns(cells, limit, problem, seed=seed)
+    return draw_in_turn(cells, limit, problem, seed=seed)
 
 
 DATASET = DataSet(load=load, source="generated here, without end", licence="Apache-2.0")

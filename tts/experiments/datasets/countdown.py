@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tts.errors import ConfigError
 from tts.experiments.datasets import DataSet
-from tts.experiments.datasets.drawing import by_turns, choices
+from tts.experiments.datasets.drawing import choices, draw_in_turn
 from tts.randomness import hash64
 from tts.tasks.arithmetic.countdown import FEWEST, MOST, draw
 from tts.tasks.arithmetic.expression import text
@@ -51,7 +51,7 @@ def load(
             metadata={"operations": count - 1, "digits": 2, "worded": False, "numbers": count, "identity": same},
         )
 
-    return by_turns(counts, limit, problem, seed=seed)
+    return draw_in_turn(counts, limit, problem, seed=seed)
 
 
 DATASET = DataSet(load=load, source="generated here, without end", licence="Apache-2.0")

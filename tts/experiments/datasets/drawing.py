@@ -30,7 +30,9 @@ def choices(name: str, given: Value | Sequence[Value]) -> list[Value]:
     return values
 
 
-def by_turns(cells: Sequence[Cell], limit: int, draw: Callable[[Cell, int], Problem], *, seed: int) -> list[Problem]:
+def draw_in_turn(
+    cells: Sequence[Cell], limit: int, draw: Callable[[Cell, int], Problem], *, seed: int
+) -> list[Problem]:
     """Return `limit` different problems, one of each cell in turn.
 
     A smaller limit gives the first of them.

@@ -20,7 +20,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from tts.errors import shown
+from tts.errors import quote
 from tts.experiments.datasets.rows import BadRow, Fields
 from tts.experiments.datasets.unpacking import largest_row
 from tts.types import Problem
@@ -98,12 +98,12 @@ def _tests(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for field in _CASES:
         cases: Any = _json(row, field) if row.get(field) else []
         if not isinstance(cases, list):
-            raise BadRow(f"its {field} is {shown(cases)}, but must be a list of tests")
+            raise BadRow(f"its {field} is {quote(cases)}, but must be a list of tests")
         for case in cases:
             if not (
                 isinstance(case, dict) and isinstance(case.get("input"), str) and isinstance(case.get("output"), str)
             ):
-                raise BadRow(f"its {field} has {shown(case)}, but a test must have the texts input and output")
+                raise BadRow(f"its {field} has {quote(case)}, but a test must have the texts input and output")
             is_call = name is not None if "testtype" not in case else case["testtype"] == "functional"
             yield _call(field, name, case) if is_call else _pipe(case["input"], case["output"])
 
@@ -116,12 +116,12 @@ def _pipe(given: str, expected: str) -> dict[str, Any]:
 def _call(field: str, name: Any, case: Mapping[str, str]) -> dict[str, Any]:
     """Return a test of a call, whose arguments are lines of JSON."""
     if not (isinstance(name, str) and name.isidentifier()):
-        raise BadRow(f"its {field} call a function, but its metadata has func_name {shown(name)}")
+        raise BadRow(f"its {field} call a function, but its metadata has func_name {quote(name)}")
     try:
         arguments = [json.loads(line) for line in case["input"].split("\n")]
         returns = json.loads(case["output"])
     except (ValueError, RecursionError) as failure:
-        raise BadRow(f"its {field} has {shown(case)}, but arguments and result must be JSON: {failure}") from None
+        raise BadRow(f"its {field} has {quote(case)}, but arguments and result must be JSON: {failure}") from None
     return {"function": name, "arguments": arguments, "returns": returns}
 
 
@@ -129,14 +129,14 @@ def _pair(field: str, given: Any) -> Iterator[dict[str, Any]]:
     """Yield the tests of lists of inputs and outputs; with `fn_name` they are calls."""
     inputs, outputs = (given.get(name) if isinstance(given, dict) else None for name in ("inputs", "outputs"))
     if not (isinstance(inputs, list) and isinstance(outputs, list) and len(inputs) == len(outputs)):
-        raise BadRow(f"its {field} is {shown(given)}, but must have as many inputs as outputs")
+        raise BadRow(f"its {field} is {quote(given)}, but must have as many inputs as outputs")
     name = given.get("fn_name")
     for one, other in zip(inputs, outputs, strict=True):
         if name is None:
             yield _pipe(_lines(field, one), _lines(field, other))
         elif not (isinstance(name, str) and name.isidentifier() and isinstance(one, list)):
             raise BadRow(
-                f"its {field} calls {shown(name)} with {shown(one)}, but must name a function and list its arguments"
+                f"its {field} calls {quote(name)} with {quote(one)}, but must name a function and list its arguments"
             )
         else:  # a result is mostly within a list of its own
             yield {
@@ -152,7 +152,7 @@ def _lines(field: str, value: Any) -> str:
         return "\n".join(value)
     if not isinstance(value, str):
         raise BadRow(
-            f"its {field} has {shown(value)} for standard input or output, but must have a text or a list of lines"
+            f"its {field} has {quote(value)} for standard input or output, but must have a text or a list of lines"
         )
     return value
 
@@ -174,7 +174,7 @@ def _json(row: Mapping[str, Any], field: str) -> Any:
         return json.loads(text_of_pickle(_unpack(field, base64.b64decode(value, validate=True))))
     except (ValueError, RecursionError, zlib.error, binascii.Error) as failure:
         raise BadRow(
-            f"its {field} is {shown(value)}, but must be JSON, or base64 of zlib of a pickle of JSON: {failure}"
+            f"its {field} is {quote(value)}, but must be JSON, or base64 of zlib of a pickle of JSON: {failure}"
         ) from None
 
 

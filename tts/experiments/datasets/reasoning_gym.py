@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tts.checks import check_int
-from tts.errors import ConfigError, EngineError, shown, unknown_name
+from tts.errors import ConfigError, EngineError, quote, unknown_name
 from tts.experiments.datasets import DataSet
 from tts.randomness import hash64
 from tts.tasks.reasoning_gym import worker
@@ -42,7 +42,7 @@ def load(
     """
     check_int("limit", limit, 1, optional=False)
     if type(seed) is not int or not 0 <= seed < 2**32:
-        raise ConfigError(f"seed is {shown(seed)}, but must be a whole number from 0 to 2**32 - 1")
+        raise ConfigError(f"seed is {quote(seed)}, but must be a whole number from 0 to 2**32 - 1")
     if not generator:
         raise ConfigError(
             "generator is not given, but the data set 'reasoning_gym' needs one",
@@ -81,7 +81,7 @@ def _generate_problems(request: Mapping[str, Any], generator: str) -> list[dict[
         raise unknown_name(reply["unknown"], reply["name"], reply["known"])
     if "wrong" in reply:
         raise ConfigError(
-            f"config is {shown(request['config'])}, but the generator {generator!r} refuses it: {reply['wrong']}"
+            f"config is {quote(request['config'])}, but the generator {generator!r} refuses it: {reply['wrong']}"
         )
     return reply["entries"]
 

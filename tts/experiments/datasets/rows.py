@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from typing import Any, cast
 
-from tts.errors import ConfigError, shown, unknown_name
+from tts.errors import ConfigError, quote, unknown_name
 from tts.experiments.datasets import identity
 from tts.randomness import hash64
 from tts.types import Message, Problem, Prompt
@@ -62,7 +62,7 @@ class Fields:
             if key not in USUAL:
                 raise unknown_name("key of fields", key, USUAL)
             if not isinstance(name, str):
-                raise ConfigError(f"fields has {shown(name)} for {key!r}, but must have the name of a field")
+                raise ConfigError(f"fields has {quote(name)} for {key!r}, but must have the name of a field")
             self.named[key] = name
         self.task = task
         self._met: set[str] = set()  # names of fields in the rows read so far
@@ -147,7 +147,7 @@ def collect(
             continue
         if problem.id is not None and problem.id in ids:
             raise ConfigError(
-                f"{where}, {place}: the id {shown(problem.id)} is that of {ids[problem.id]} already, but must be "
+                f"{where}, {place}: the id {quote(problem.id)} is that of {ids[problem.id]} already, but must be "
                 "unique",
                 hint="correct the ids, or leave them out: the hash of a problem is then its id",
             )
@@ -185,7 +185,7 @@ def prompt_in(row: Mapping[str, Any], name: str) -> Prompt:
     if not turns or not all(
         isinstance(turn, Mapping) and {"role", "content"} <= cast("Mapping[str, Any]", turn).keys() for turn in turns
     ):
-        raise BadRow(f"its {name} is {shown(turns)}, but messages must have a role and a content")
+        raise BadRow(f"its {name} is {quote(turns)}, but messages must have a role and a content")
     return tuple(Message(text_in(turn, "role"), text_in(turn, "content")) for turn in turns)
 
 
@@ -199,7 +199,7 @@ def text_in(row: Mapping[str, Any], name: str) -> str:
         raise BadRow(f"it has no field {name!r}, only {', '.join(map(repr, row)) or 'none at all'}")
     value = row[name]
     if not isinstance(value, str) or not value.strip():
-        raise BadRow(f"its {name} is {shown(value)}, but must be a text")
+        raise BadRow(f"its {name} is {quote(value)}, but must be a text")
     return _writable(value, name)
 
 
@@ -225,7 +225,7 @@ def answer_in(row: Mapping[str, Any], name: str) -> str | None:
         or not isinstance(value, int | float | Decimal)
         or (isinstance(value, float) and math.isinf(value))
     ):
-        raise BadRow(f"its {name} is {shown(value)}, but must be a text or a number")
+        raise BadRow(f"its {name} is {quote(value)}, but must be a text or a number")
     return str(int(value)) if value == int(value) else str(value)
 
 
@@ -251,9 +251,9 @@ def _name(where: str, left_out: list[str]) -> str:
 
 def _check_choice(limit: int | None, seed: int | None) -> None:
     if limit is not None and (type(limit) is not int or limit < 1):
-        raise ConfigError(f"limit is {shown(limit)}, but must be a whole number of at least 1, or None for all")
+        raise ConfigError(f"limit is {quote(limit)}, but must be a whole number of at least 1, or None for all")
     if seed is not None and (type(seed) is not int or not 0 <= seed < 2**64):
         raise ConfigError(
-            f"seed is {shown(seed)}, but must be a whole number from 0 to 2**64 - 1, or None for the order of the "
+            f"seed is {quote(seed)}, but must be a whole number from 0 to 2**64 - 1, or None for the order of the "
             "source"
         )

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, Final, Protocol
 
-from tts.errors import ConfigError, shown
+from tts.errors import ConfigError, quote
 
 LARGEST_ROW: Final = "TTS_LARGEST_ROW"  # the variable that raises both bounds
 _LARGEST_ROW_MIB: Final = 64.0
@@ -42,7 +42,8 @@ def largest_row() -> int:
         mebibytes = 0.0
     if not 0 < mebibytes < float("inf"):
         raise ConfigError(
-            f"{LARGEST_ROW} is {shown(given)}, but must be MiB above 0", hint="leave it out, or set for example 256"
+            f"{LARGEST_ROW} is {quote(given)}, but must be MiB above 0",
+            hint="leave it out, or set for example 256",
         )
     return int(mebibytes * (1 << 20))
 

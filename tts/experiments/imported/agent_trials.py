@@ -25,8 +25,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
 
-from tts.characters import in_whole_characters
-from tts.errors import ConfigError, shown
+from tts.characters import join_surrogates
+from tts.errors import ConfigError, quote
 from tts.experiments.datasets.rows import BadRow
 from tts.experiments.datasets.unpacking import read_bounded
 from tts.experiments.imported.fields import SampleRow, dollars, whole_number
@@ -126,7 +126,7 @@ def _read(file: Path) -> Mapping[str, Any]:
             raise
         raise ConfigError(f"{file}: it is no JSON: {failure}") from None
     if not isinstance(value, dict):
-        raise ConfigError(f"{file}: it is no JSON object, but {shown(value)}")
+        raise ConfigError(f"{file}: it is no JSON object, but {quote(value)}")
     return cast("dict[str, Any]", value)
 
 
@@ -155,7 +155,7 @@ def _trial(file: Path, result: Mapping[str, Any], facts: SourceFacts) -> SampleR
     with _Placed(log):
         version = trajectory.get("schema_version")
         if not (isinstance(version, str) and version.startswith(_ATIF)):
-            raise BadRow(f"its schema_version is {shown(version)}, but must begin with {_ATIF}")
+            raise BadRow(f"its schema_version is {quote(version)}, but must begin with {_ATIF}")
         steps = _mappings(trajectory, "steps")
         turns = [step for step in steps if step.get("source") == "agent"]
         final, used = _mapping(trajectory, "final_metrics"), _mapping(result, "agent_result")
@@ -187,7 +187,7 @@ def _rewards(told: Mapping[str, Any]) -> dict[str, float]:
     rewards = dict(_mapping(told, "rewards")) or ({"reward": told["reward"]} if told.get("reward") is not None else {})
     for name, reward in rewards.items():
         if type(reward) not in (int, float) or not abs(reward) < float("inf"):
-            raise BadRow(f"its reward {name!r} is {shown(reward)}, but must be a finite number")
+            raise BadRow(f"its reward {name!r} is {quote(reward)}, but must be a finite number")
     first = ["reward"] if "reward" in rewards else []
     return {name: float(rewards[name]) for name in dict.fromkeys([*first, *rewards])}
 
@@ -213,11 +213,11 @@ def _mini_trajectory(file: Path, log: Mapping[str, Any], facts: SourceFacts) -> 
     """Return a trajectory of mini-swe-agent."""
     version = log.get("trajectory_format")
     if not (isinstance(version, str) and version.startswith(_MINI)):
-        raise BadRow(f"its trajectory_format is {shown(version)}, but must begin with {_MINI}")
+        raise BadRow(f"its trajectory_format is {quote(version)}, but must begin with {_MINI}")
     info, messages = _mapping(log, "info"), _mappings(log, "messages")
     submission = info.get("submission") or ""
     if not isinstance(submission, str):
-        raise BadRow(f"its submission is {shown(submission)}, but must be a text")
+        raise BadRow(f"its submission is {quote(submission)}, but must be a text")
     turns = [
         message for message in messages if message.get("role") == "assistant" or message.get("object") == "response"
     ]
@@ -234,7 +234,7 @@ def _mini_trajectory(file: Path, log: Mapping[str, Any], facts: SourceFacts) -> 
     ended = info.get("exit_status")
     return SampleRow(
         place=str(file),
-        problem=None if instance is None else in_whole_characters(str(instance)),
+        problem=None if instance is None else join_surrogates(str(instance)),
         prompt=None if instance is not None else asked,
         text=format_turn(said, submission.lstrip(), is_last=True) if is_patch else submission,
         tokens=_mini_tokens(turns),
@@ -259,7 +259,7 @@ def _mapping(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """Return a member that is an object; an empty one where it is null or missing."""
     found = value.get(name)
     if found is not None and not isinstance(found, dict):
-        raise BadRow(f"its {name} is {shown(found)}, but must be an object")
+        raise BadRow(f"its {name} is {quote(found)}, but must be an object")
     return cast("dict[str, Any]", found or {})
 
 
@@ -267,15 +267,15 @@ def _mappings(value: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
     """Return a member that is a list of objects."""
     found = value.get(name)
     if not isinstance(found, list) or not all(isinstance(one, dict) for one in cast("list[Any]", found)):
-        raise BadRow(f"its {name} is {shown(found)}, but must be a list of objects")
+        raise BadRow(f"its {name} is {quote(found)}, but must be a list of objects")
     return cast("list[Mapping[str, Any]]", found)
 
 
 def _name(value: Mapping[str, Any], name: str) -> str:
     found = value.get(name)
     if not isinstance(found, str) or not found.strip():
-        raise BadRow(f"its {name} is {shown(found)}, but must be a text")
-    return in_whole_characters(found)
+        raise BadRow(f"its {name} is {quote(found)}, but must be a text")
+    return join_surrogates(found)
 
 
 def _plain(content: Any) -> str:

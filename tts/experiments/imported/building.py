@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from tts.characters import in_whole_characters
-from tts.errors import ConfigError, VerifierError, shown
+from tts.characters import join_surrogates
+from tts.errors import ConfigError, VerifierError, quote
 from tts.experiments.imported.fields import SampleRow, is_response
 from tts.experiments.imported.programs import WRITTEN, ProgramVerdicts
 from tts.experiments.imported.source import MOST_REFERENCES, SourceFacts
@@ -95,7 +95,7 @@ class ImportReport:
     thinking: int = 0
     unmarked: Counter[str] = field(default_factory=Counter[str])
 
-    def seen(self, row: SampleRow) -> SampleRow:
+    def note_row(self, row: SampleRow) -> SampleRow:
         """Add what a row has beside its answer, and return it."""
         self.written = self.written or row.written_tests is not None
         if row.reference is not None and row.tests is None and len(self.references) < MOST_REFERENCES:
@@ -219,7 +219,7 @@ class Building:
         """
         rows = [row for row in rows if not row.copy_in or row.copy_in in self.facts.with_repeats]
         check_unique(name, rows)
-        rows = _in_order(rows)
+        rows = _sort_rows(rows)
         prompt, reference, tests, group = (_common(name, rows, x) for x in ("prompt", "reference", "tests", "group"))
         written: tuple[str, ...] | None = _common(name, rows, "written_tests")
         if self.programs is None and (tests or written):
@@ -292,13 +292,13 @@ class Building:
         """
         text = None if row.text is None else self._response(row.text, report)
         if row.answer is not None and (text is None or row.text is None or not is_response(row.answer, row.text)):
-            return in_whole_characters(row.answer) or None
+            return join_surrogates(row.answer) or None
         found = None if text is None else self._extract(text)
         if row.answer is None or found is not None:
             report.unfiltered += row.answer is not None
             return found
         if row.extractor in self.facts.extracting:
-            return in_whole_characters(row.answer) or None
+            return join_surrogates(row.answer) or None
         report.unfiltered += 1
         return None
 
@@ -310,11 +310,11 @@ class Building:
             return None
         if row.answer is not None:
             return self._extract(self._response(row.text, None))
-        return None if not row.compared or is_response(row.compared, row.text) else in_whole_characters(row.compared)
+        return None if not row.compared or is_response(row.compared, row.text) else join_surrogates(row.compared)
 
     def _extract(self, text: str) -> str | None:
         found = self.task.extract(text)
-        return None if found is None else in_whole_characters(found)
+        return None if found is None else join_surrogates(found)
 
     def _response(self, text: str, report: ImportReport | None) -> str:
         """Return what stands after the thought of a text; "" where it ends within its thought."""
@@ -358,7 +358,7 @@ class Building:
                     ours, theirs = (answer, other) if row.answer is None else (other, answer)
                     counts = "the task's" if row.answer is None else "the source's"
                     report.unlikenesses.append(
-                        f"{row.place}: the task extracts {shown(ours)}, the source has {shown(theirs)}; {counts} counts"
+                        f"{row.place}: the task extracts {quote(ours)}, the source has {quote(theirs)}; {counts} counts"
                     )
 
     def _compare(
@@ -382,7 +382,7 @@ class Building:
                 if len(report.differences) < _MOST_NAMED:
                     words = ("wrong", "right")
                     report.differences.append(
-                        f"{row.place}: the answer {shown(answer)} is {words[own]} by the reference {shown(reference)}, "
+                        f"{row.place}: the answer {quote(answer)} is {words[own]} by the reference {quote(reference)}, "
                         f"but {words[row.correct]} by the source"
                     )
         told: dict[str, set[bool]] = {}
@@ -441,7 +441,7 @@ def _places(answers: Sequence[str | None]) -> list[int | None]:
     return [None if answer is None else places.setdefault(answer, len(places)) for answer in answers]
 
 
-def _in_order(rows: Sequence[SampleRow]) -> Sequence[SampleRow]:
+def _sort_rows(rows: Sequence[SampleRow]) -> Sequence[SampleRow]:
     """Return rows by their sample number, where all have one that is a whole number; else in the order of their
     source.
     """
@@ -465,7 +465,7 @@ def _common(name: str, rows: Sequence[SampleRow], what: str) -> Any:
             first = row
         elif value != getattr(first, what):
             raise ConfigError(
-                f"{row.place}: the {what} of problem {name!r} is {shown(value)}, but {shown(getattr(first, what))} in "
+                f"{row.place}: the {what} of problem {name!r} is {quote(value)}, but {quote(getattr(first, what))} in "
                 f"{first.place}",
                 hint="give different problems different ids",
             )

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Final, cast
 
-from tts.characters import in_whole_characters
-from tts.errors import ConfigError, shown, unknown_name
+from tts.characters import join_surrogates
+from tts.errors import ConfigError, quote, unknown_name
 from tts.experiments.datasets.rows import BadRow, answer_in
 from tts.experiments.imported.layouts import Layout, Paths, layout_of
 from tts.experiments.imported.paths import has_path, value_at
@@ -270,7 +270,7 @@ def identity_in(row: Mapping[str, Any], name: str, place: str) -> str:
     except BadRow as bad:
         raise ConfigError(f"{place}: {bad}") from None
     if found is None:
-        raise ConfigError(f"{place}: its {name} is {shown(row.get(name))}, but must be a text or a number")
+        raise ConfigError(f"{place}: its {name} is {quote(row.get(name))}, but must be a text or a number")
     return found
 
 
@@ -279,7 +279,7 @@ def _check(meaning: str, name: Any) -> str | Mapping[str, str]:
         raise unknown_name("key of fields", meaning, USUAL)
     by_role = meaning in ("scores", "steps") and isinstance(name, Mapping) and name
     if not (isinstance(name, str) or (by_role and all(isinstance(each, str) for each in (*name, *name.values())))):
-        raise ConfigError(f"fields has {shown(name)} for {meaning!r}, but must have the name of a field")
+        raise ConfigError(f"fields has {quote(name)} for {meaning!r}, but must have the name of a field")
     return name
 
 
@@ -328,7 +328,7 @@ def _spread(values: Mapping[str, Any], named: Collection[str], facts: SourceFact
             columns[name] = [value]
         elif name in named and value != _UNKNOWN:
             raise BadRow(
-                f"its {name} is {shown(value)}, one value, but it has {count} samples; name a list, or leave it out"
+                f"its {name} is {quote(value)}, one value, but it has {count} samples; name a list, or leave it out"
             )
         elif value != _UNKNOWN:
             facts.notes[f"rows have one value of {name!r} for several samples, which is not read"] += 1
@@ -344,7 +344,7 @@ def _column(value: Any) -> list[Any]:
     if isinstance(value, list):
         return cast("list[Any]", value)
     if not all(isinstance(each, list) for each in value.values()) or len({len(each) for each in value.values()}) != 1:
-        raise BadRow(f"it has {shown(value)} beside lists of samples, but must have a list for each role, equally long")
+        raise BadRow(f"it has {quote(value)} beside lists of samples, but must have a list for each role, equally long")
     return [dict(zip(value, each, strict=True)) for each in zip(*value.values(), strict=True)]
 
 
@@ -352,7 +352,7 @@ def _sample(values: Mapping[str, Any], place: str) -> SampleRow:
     scores, steps, outcomes = (_scores(values.get(name), name) for name in ("scores", "steps", "outcomes"))
     for name, given in (("steps", steps), ("outcomes", outcomes)):
         if single := next((role for role, value in given.items() if not isinstance(value, list)), None):
-            raise BadRow(f"its {name} by {single!r} is {shown(given[single])}, but must be a list of scores")
+            raise BadRow(f"its {name} by {single!r} is {quote(given[single])}, but must be a list of scores")
     stepwise = {role: _numbers(value, role) for role, value in {**scores, **steps}.items() if isinstance(value, list)}
     whole = {role: _number(value, role) for role, value in scores.items() if not isinstance(value, list)}
     return SampleRow(
@@ -386,21 +386,21 @@ def _sample(values: Mapping[str, Any], place: str) -> SampleRow:
 def _text(values: Mapping[str, Any], name: str) -> str | None:
     value = values.get(name)
     if value is not None and not isinstance(value, str):
-        raise BadRow(f"its {name} is {shown(value)}, but must be a text")
+        raise BadRow(f"its {name} is {quote(value)}, but must be a text")
     return value
 
 
 def _tests(value: Any) -> tuple[str, ...] | None:
     """Return the tests that a model wrote: a list of texts, or JSON of it in a cell of CSV."""
-    value = _of_cell(value, ("[",), "written_tests", "a list of texts")
+    value = _read_cell(value, ("[",), "written_tests", "a list of texts")
     if value is None or value == "":
         return None
     if not isinstance(value, list) or not all(isinstance(one, str) for one in cast("list[Any]", value)):
-        raise BadRow(f"its written_tests is {shown(value)}, but must be a list of texts")
+        raise BadRow(f"its written_tests is {quote(value)}, but must be a list of texts")
     return tuple(cast("list[str]", value)) or None
 
 
-def _of_cell(value: Any, marks: tuple[str, ...], name: str, rule: str) -> Any:
+def _read_cell(value: Any, marks: tuple[str, ...], name: str, rule: str) -> Any:
     """Return the value of the JSON in a cell of CSV that begins with one of the marks; other values unchanged.
 
     Raises:
@@ -411,7 +411,7 @@ def _of_cell(value: Any, marks: tuple[str, ...], name: str, rule: str) -> Any:
     try:
         return json.loads(value)
     except ValueError:
-        raise BadRow(f"its {name} is {shown(value)}, but must be {rule}") from None
+        raise BadRow(f"its {name} is {quote(value)}, but must be {rule}") from None
 
 
 def _prompt(value: Any) -> Prompt | None:
@@ -425,7 +425,7 @@ def _verdict(value: Any, name: str) -> bool | None:
     if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
         return None
     if not isinstance(value, bool | int | float) or value not in (0, 1):
-        raise BadRow(f"its {name} is {shown(value)}, but must be true or false")
+        raise BadRow(f"its {name} is {quote(value)}, but must be true or false")
     return bool(value)
 
 
@@ -448,9 +448,9 @@ def whole_number(value: Any, name: str) -> int | None:
     if isinstance(number, float) and number.is_integer():
         number = int(number)
     if type(number) is not int or number < 0:
-        raise BadRow(f"its {name} is {shown(value)}, but must be a whole number of at least 0")
+        raise BadRow(f"its {name} is {quote(value)}, but must be a whole number of at least 0")
     if number > _MOST:
-        raise BadRow(f"its {name} is {shown(value)}, but must be at most {_MOST:,}")
+        raise BadRow(f"its {name} is {quote(value)}, but must be at most {_MOST:,}")
     return number
 
 
@@ -471,20 +471,20 @@ def dollars(value: Any, name: str) -> float | None:
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not 0 <= number <= _MOST:
-        raise BadRow(f"its {name} is {shown(value)}, but must be dollars, a number of at least 0")
+        raise BadRow(f"its {name} is {quote(value)}, but must be dollars, a number of at least 0")
     return number
 
 
 def _scores(value: Any, name: str) -> Mapping[str, Any]:
     """Return scores by role; a value without a role is that of "main"."""
-    value = _of_cell(value, ("{", "["), name, "a number or JSON")
+    value = _read_cell(value, ("{", "["), name, "a number or JSON")
     if value is None or value == "":
         return {}
     by_role = cast("Mapping[Any, Any]", value) if isinstance(value, Mapping) else {"main": value}
     if unnamed := [
-        role for role in by_role if not isinstance(role, str) or not role.strip() or in_whole_characters(role) != role
+        role for role in by_role if not isinstance(role, str) or not role.strip() or join_surrogates(role) != role
     ]:
-        raise BadRow(f"its {name} has the verifier role {shown(unnamed[0])}, but a role must be a text")
+        raise BadRow(f"its {name} has the verifier role {quote(unnamed[0])}, but a role must be a text")
     return {role: each for role, each in by_role.items() if each != ""}
 
 
@@ -510,5 +510,5 @@ def _number(value: Any, role: str) -> float:
             if isinstance(value, bool)
             else "no finite number; write null where it is unknown"
         )
-        raise BadRow(f"its score by {role!r} is {shown(value)}, {kind}")
+        raise BadRow(f"its score by {role!r} is {quote(value)}, {kind}")
     return number

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, cast
 
-from tts.characters import in_whole_characters
+from tts.characters import join_surrogates
 from tts.errors import ConfigError, unknown_name
 from tts.experiments.datasets.files import read_csv
 from tts.experiments.datasets.parquet import read_parquet
@@ -51,16 +51,16 @@ def samples_of(
         given: Any = row
         if not isinstance(given, Mapping):
             raise ConfigError(f"row {number} is a {type(row).__name__}, but must be a mapping from fields to values")
-        yield from meant.read({name: _of_python(value) for name, value in row.items()}, f"row {number}")
+        yield from meant.read({name: _plain_value(value) for name, value in row.items()}, f"row {number}")
 
 
-def _of_python(value: Any) -> Any:
+def _plain_value(value: Any) -> Any:
     """Return a value as JSON would give it: NumPy's as Python's, and tuples as lists, inside lists and mappings too."""
     if hasattr(value, "tolist"):
         return value.tolist()
     if isinstance(value, Mapping):
-        return {name: _of_python(each) for name, each in cast("Mapping[Any, Any]", value).items()}
-    return [_of_python(each) for each in cast("list[Any]", value)] if isinstance(value, list | tuple) else value
+        return {name: _plain_value(each) for name, each in cast("Mapping[Any, Any]", value).items()}
+    return [_plain_value(each) for each in cast("list[Any]", value)] if isinstance(value, list | tuple) else value
 
 
 def check_form(form: str | None) -> None:
@@ -144,7 +144,7 @@ def _whole_csv(file: Path) -> Iterator[PlacedRow]:
     """Yield the rows of a CSV file; one with a byte that is no UTF-8 is bad, whatever its field."""
     for place, row in read_csv(file):
         broken = (
-            [] if isinstance(row, BadRow) else [name for name, cell in row.items() if in_whole_characters(cell) != cell]
+            [] if isinstance(row, BadRow) else [name for name, cell in row.items() if join_surrogates(cell) != cell]
         )
         yield place, BadRow(f"its {broken[0]} is no UTF-8") if broken else row
 

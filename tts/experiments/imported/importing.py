@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from tts import tasks
 from tts.checks import check_text
-from tts.errors import ConfigError, shown, unknown_name
+from tts.errors import ConfigError, quote, unknown_name
 from tts.experiments.analysis.pools import pools_of
 from tts.experiments.analysis.recorded_search import RecordedSearch
 from tts.experiments.datasets.unpacking import pack
@@ -28,7 +28,7 @@ from tts.experiments.imported.programs import WRITTEN, ProgramVerdicts
 from tts.experiments.imported.source import Source, SourceFacts
 from tts.experiments.imported.staging import Staging
 from tts.experiments.imported.thoughts import marks_in
-from tts.experiments.store.rows import packed
+from tts.experiments.store.rows import pack_candidates
 from tts.experiments.store.store import Store
 from tts.experiments.study.grid import digest
 from tts.experiments.study.record import Cell, Result
@@ -163,7 +163,7 @@ class Import:
             raise
 
     def _build(self, rows: Iterable[SampleRow]) -> None:
-        self._staging.add(map(self.report.seen, rows))
+        self._staging.add(map(self.report.note_row, rows))
         if self.settings.task is None:
             self.settings = dataclasses.replace(self.settings, task=self._choose_task())
         building = self.settings.building(self.report.faults.append, self.facts)
@@ -231,7 +231,7 @@ class Import:
         self._staging.close()
 
     def __iter__(self) -> Iterator[ImportedSamples]:
-        return self._staging.kept()
+        return self._staging.read_rows()
 
     def _verifier(self, role: str) -> str:
         """Return the text of the verifier that stands for given scores; its range is [0, 1] if all scores lie there."""
@@ -298,7 +298,7 @@ def _import_problem(
         "prompt": samples.problem.prompt if samples.problem.prompt != samples.problem.id else None,
         "reference": samples.problem.answer, "tests": samples.tests, "texts": samples.texts, "task": settings.task,
     }  # fmt: skip
-    place = f"the samples of the problem {shown(str(samples.problem.id))}"
+    place = f"the samples of the problem {quote(str(samples.problem.id))}"
     body = pack(place, json.dumps(source).encode("ascii"))
     dollars = [one.usd for one in drawn if one.usd is not None]
     usage = Usage(
@@ -322,7 +322,7 @@ def _import_problem(
         budget={"samples": len(drawn)},
         seed=0,
     )
-    key = digest(cell=dataclasses.asdict(cell), drawn=packed(place, drawn).hex(), source=body.hex())
+    key = digest(cell=dataclasses.asdict(cell), drawn=pack_candidates(place, drawn).hex(), source=body.hex())
     result = Result(
         cell=dataclasses.replace(cell, key=key),
         answer=None,

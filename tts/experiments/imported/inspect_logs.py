@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
-from tts.characters import in_whole_characters
-from tts.errors import ConfigError, missing_extra, shown, unknown_name
+from tts.characters import join_surrogates
+from tts.errors import ConfigError, missing_extra, quote, unknown_name
 from tts.experiments.datasets.rows import BadRow
 from tts.experiments.datasets.unpacking import check_row, check_whole, read_bounded
 from tts.experiments.imported.fields import SampleRow, identity_in, whole_number
@@ -72,11 +72,11 @@ class _Header:
             ConfigError: the log is of another version.
         """
         if name == "version" and value != VERSION:
-            raise _of_another_version(self.file, f"its version is {shown(value)}")
+            raise _version_error(self.file, f"its version is {quote(value)}")
         if name == "version":
             self.version = value
         elif name == "status" and value != "success":
-            facts.notes[f"logs have the status {shown(value)}, so that samples may be missing"] += 1
+            facts.notes[f"logs have the status {quote(value)}, so that samples may be missing"] += 1
         elif name == "eval" and isinstance(value, Mapping):
             told = cast("Mapping[str, Any]", value)
             facts.models[str(told.get("model") or "recorded")] = None
@@ -94,7 +94,7 @@ class _Header:
         if not found:
             raise ConfigError(f"{self.file}: it has no samples: it is no log of Inspect, or its evaluation kept none")
         if self.version is None:
-            raise _of_another_version(self.file, "it states no version")
+            raise _version_error(self.file, "it states no version")
         if found < self.completed:
             raise ConfigError(
                 f"{self.file}: it has {found:,} samples, but its results are of {self.completed:,}: it is cut or "
@@ -143,7 +143,7 @@ def read_inspect(file: Path, source: Source, facts: SourceFacts) -> Iterator[Sam
         raise unknown_name(f"scorer of {file.name}", source.scorer, scorers)
 
 
-def _of_another_version(file: str, told: str) -> ConfigError:
+def _version_error(file: str, told: str) -> ConfigError:
     return ConfigError(
         f"{file}: {told}, but logs of version {VERSION} are read",
         hint="convert it with `inspect log convert`, or write it anew with inspect_ai 0.3",
@@ -299,7 +299,7 @@ def _sample(sample: Any, prefix: str, where: str, scorer: str | None, scorers: d
         text=text,
         answer=answer if told else None,
         extractor=OURS,
-        reference=in_whole_characters(str(targets[0])) if len(targets) == 1 and targets[0] else None,
+        reference=join_surrogates(str(targets[0])) if len(targets) == 1 and targets[0] else None,
         correct=bool(value) if value in (0.0, 1.0) else None,
         tokens=_tokens(output, sample),
         scores={name: score for name, score in scores.items() if not math.isnan(score)},
@@ -315,7 +315,7 @@ def _text(output: Mapping[str, Any], choices: Any, attachments: Any) -> str:
         content = "\n".join(_resolve(str(text), attachments) for text in texts)
     text = content or ""
     if not isinstance(text, str):
-        raise TypeError(f"the content is {shown(content)}")
+        raise TypeError(f"the content is {quote(content)}")
     return _resolve(text, attachments)
 
 

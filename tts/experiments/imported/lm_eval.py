@@ -30,8 +30,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
 
-from tts.characters import in_whole_characters
-from tts.errors import ConfigError, shown, unknown_name
+from tts.characters import join_surrogates
+from tts.errors import ConfigError, quote, unknown_name
 from tts.experiments.datasets.rows import BadRow
 from tts.experiments.imported.fields import SampleRow, final_of, identity_in, is_response, whole_number
 from tts.experiments.imported.json_rows import read_json_rows
@@ -215,7 +215,7 @@ class _LogReader:
         metrics = {name: row[name] for name in names if name not in _BOOKKEEPING}
         self._metrics.update(dict.fromkeys(metrics))
         verdicts = {
-            name: found for name, value in metrics.items() if (found := _verdicts_in(value, repeats)) is not None
+            name: found for name, value in metrics.items() if (found := _read_verdicts(value, repeats)) is not None
         }
         known = [
             *(name for name in _VERDICTS if name in verdicts),
@@ -223,7 +223,7 @@ class _LogReader:
         ]
         if self._metric is not None and self._metric in metrics and self._metric not in verdicts and repeats == 1:
             raise BadRow(
-                f"its {self._metric} is {shown(metrics[self._metric])}, but a metric that gives verdicts must be 0 or 1"
+                f"its {self._metric} is {quote(metrics[self._metric])}, but a metric that gives verdicts must be 0 or 1"
             )
         chosen = self._metric or next(iter(known), None)
         if chosen is None or chosen not in verdicts:
@@ -267,7 +267,7 @@ def _texts(row: Mapping[str, Any]) -> list[str]:
         or not all(isinstance(text, str) for text in cast("list[Any]", repeats))
     ):
         raise BadRow(
-            f"its resps are {shown(given)}, but must be the texts of one request; "
+            f"its resps are {quote(given)}, but must be the texts of one request; "
             "log-likelihoods of given choices are no samples, only tasks that generate text are imported"
         )
     return cast("list[str]", repeats)
@@ -289,7 +289,7 @@ def _is_none(value: str | float | None) -> bool:
     return value is None or value == _INVALID or (isinstance(value, float) and math.isnan(value))
 
 
-def _verdicts_in(value: Any, repeats: int) -> list[bool] | None:
+def _read_verdicts(value: Any, repeats: int) -> list[bool] | None:
     """Return the verdicts of a metric: of a single repeat, or a list of them; None: they are none."""
     values: list[Any] = cast("list[Any]", value) if isinstance(value, list) else [value] if repeats == 1 else []
     if len(values) != repeats or not all(isinstance(one, bool | int | float) and one in (0, 1) for one in values):
@@ -307,7 +307,7 @@ def _reference(target: Any) -> str | None:
     target = target[0] if isinstance(target, list) and len(cast("list[Any]", target)) == 1 else target
     if not isinstance(target, str | int | float) or target == "None":
         return None
-    target = final_of(in_whole_characters(str(target)))
+    target = final_of(join_surrogates(str(target)))
     end = last_marker(target)
     return (target if end is None else target[end:]).strip() or None
 

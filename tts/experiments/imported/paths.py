@@ -59,13 +59,13 @@ def roots_of(path: str) -> list[str]:
 
 def _descend(value: Any, rest: str, path: str) -> Any:
     if isinstance(value, Mapping):
-        return _in_mapping(cast("Mapping[str, Any]", value), rest, path)
+        return _descend_mapping(cast("Mapping[str, Any]", value), rest, path)
     if isinstance(value, list):
-        return _in_list(cast("list[Any]", value), rest, path)
+        return _descend_list(cast("list[Any]", value), rest, path)
     raise BadRow(f"it has no field {path!r}: what {rest!r} would be of is one value")
 
 
-def _in_mapping(value: Mapping[str, Any], rest: str, path: str) -> Any:
+def _descend_mapping(value: Mapping[str, Any], rest: str, path: str) -> Any:
     if rest in value:
         return value[rest]
     first, _, after = rest.partition(".")
@@ -74,7 +74,7 @@ def _in_mapping(value: Mapping[str, Any], rest: str, path: str) -> Any:
     raise BadRow(f"it has no field {path!r}; {unknown_name('field', first if after else rest, map(str, value)).hint}")
 
 
-def _in_list(value: Sequence[Any], rest: str, path: str) -> Any:
+def _descend_list(value: Sequence[Any], rest: str, path: str) -> Any:
     first, _, after = rest.partition(".")
     if first == ALL:
         return [_item(one, after, path) for one in value]

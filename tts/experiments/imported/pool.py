@@ -17,7 +17,7 @@ from tts.experiments.imported.fields import Names, SampleRow
 from tts.experiments.imported.files import samples_of
 from tts.experiments.imported.importing import Import, ImportSettings, rows_of
 from tts.experiments.imported.source import Source, SourceFacts
-from tts.experiments.output.tables import Form, written
+from tts.experiments.output.tables import Form, format_rows
 from tts.experiments.store.store import Store, default_store
 
 
@@ -156,7 +156,7 @@ class Pool(Replayable):
 
     def table(self, replayed: Sequence[ReplayedCurve], form: Form = "text") -> str:
         """Return the points of replayed curves as text, CSV or JSON."""
-        return written(points_of(replayed), form)
+        return format_rows(points_of(replayed), form)
 
     def save(self, store: str | Path | None = None) -> Study:
         """Add the pool to a store, in one transaction, and return its study, which `tts replay` reads.
@@ -173,4 +173,4 @@ class Pool(Replayable):
         path = default_store() if store is None else Path(store)
         with Store(path) as opened:
             study = self._import.save(opened)
-        return Study.stored(str(study), store=path)
+        return Study.from_store(str(study), store=path)

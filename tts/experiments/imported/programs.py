@@ -15,7 +15,7 @@ from typing import Final
 from tts.errors import ConfigError
 from tts.verifiers.code.sandbox import ProgramOutcome
 from tts.verifiers.code.verifier import Code
-from tts.verifiers.code.written import HARNESS, SECONDS, passed_in, with_tests
+from tts.verifiers.code.written import HARNESS, SECONDS, read_outcomes, with_tests
 
 WRITTEN: Final = "tests"  # the verifier role of tests that a model wrote
 _OF_PROGRAM: Final = "assert True"  # the tests of a program that prints the outcomes of its own tests
@@ -70,7 +70,7 @@ class ProgramVerdicts:
         known = self._db.execute("SELECT passed FROM outcomes WHERE program = ?", (key,)).fetchone()
         if known is None:
             result = self._code.outcome(with_tests(program, different), _OF_PROGRAM, SECONDS)
-            known = (passed_in(result.output, len(different)),)
+            known = (read_outcomes(result.output, len(different)),)
             self._db.execute("INSERT OR REPLACE INTO outcomes VALUES (?, ?)", (key, *known))
         passed = dict(zip(different, known[0], strict=False))
         return tuple(float(passed.get(test) == "1") for test in written)

@@ -62,7 +62,7 @@ class Staging:
         self._db.executemany("INSERT INTO kept (body) VALUES (?)", ((pickle.dumps(one),) for one in made))
         self._db.execute("COMMIT")
 
-    def kept(self) -> Iterator[Any]:
+    def read_rows(self) -> Iterator[Any]:
         """Yield what was kept, in order."""
         yield from (pickle.loads(body) for (body,) in self._db.execute("SELECT body FROM kept ORDER BY number"))
 

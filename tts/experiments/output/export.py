@@ -13,7 +13,7 @@ from typing import Any, Final, get_type_hints
 from tts.errors import ConfigError, TTSError, missing_extra
 from tts.experiments.output.tables import inert
 from tts.experiments.study.record import Cell, Result
-from tts.files import replaced, write_json_lines
+from tts.files import replace_file, write_json_lines
 from tts.trace.trace import plain_values
 from tts.types import Usage
 
@@ -47,7 +47,7 @@ def export(results: Iterable[Result], path: str | Path) -> int:
         raise ConfigError(
             f"path is {str(path)!r}, but must end in {', '.join(_WRITERS)}", hint="for example results.parquet"
         )
-    with replaced(target) as part:
+    with replace_file(target) as part:
         return write(map(record, results), part)
 
 

@@ -17,11 +17,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
-from tts.characters import in_whole_characters
+from tts.characters import join_surrogates
 from tts.errors import ConfigError, missing_extra, unknown_name
 from tts.experiments.output.tables import inert
 from tts.experiments.study.record import Result
-from tts.files import replaced, write_json_lines
+from tts.files import replace_file, write_json_lines
 from tts.trace.trace import plain_values
 
 # A result with candidates, and what they were imported from, as `store.bodies.source_in` gives it; {}: they were not
@@ -75,7 +75,7 @@ def export_samples(pool: Iterable[Sampled], path: str | Path, form: str, study: 
             f"no result of the study {study!r} has recorded samples, but these are exported",
             hint="draw a pool (tts sample), export results, or name another study of tts runs",
         )
-    with replaced(target) as part:
+    with replace_file(target) as part:
         write(drawn, part)
     return len(drawn)
 
@@ -154,7 +154,7 @@ def _write_each(pool: list[Sampled], path: Path) -> int:
         except ImportError as missing:
             raise missing_extra("pyarrow", "experiments", "a Parquet file") from missing
         whole = {
-            name: [in_whole_characters(one) if isinstance(one := row.get(name), str) else one for row in rows]
+            name: [join_surrogates(one) if isinstance(one := row.get(name), str) else one for row in rows]
             for name in names
         }
         parquet.write_table(pa.table(whole), path)
@@ -164,7 +164,7 @@ def _write_each(pool: list[Sampled], path: Path) -> int:
         writer.writeheader()
         for row in rows:
             writer.writerow(
-                {name: inert(in_whole_characters(one) if isinstance(one, str) else one) for name, one in row.items()}
+                {name: inert(join_surrogates(one) if isinstance(one, str) else one) for name, one in row.items()}
             )
     return len(rows)
 
@@ -291,7 +291,7 @@ def _write_log(pool: list[Sampled], path: Path) -> None:
             "_journal/start.json", json.dumps({name: header[name] for name in ("version", "eval", "plan")})
         )
         for one in _epochs(pool):
-            name = in_whole_characters(f"{one['id']}_epoch_{one['epoch']}")
+            name = join_surrogates(f"{one['id']}_epoch_{one['epoch']}")
             archive.writestr(f"samples/{name}.json", json.dumps(one, allow_nan=False))
             kept = {key: one[key] for key in ("id", "epoch", "input", "target", "metadata", "scores", "model_usage")}
             summaries.append({**kept, "completed": True})

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
-from tts.errors import ConfigError, shown
+from tts.errors import ConfigError, quote
 
 Legend = Literal["auto", "beside", "above", "below", "inside", "ends", "none"]
 
@@ -62,7 +62,7 @@ class Look:
         for name in ("xlim", "ylim"):
             _check_pair(name, getattr(self, name), "two numbers, the smaller first", lambda low, high: low < high)
         if self.legend not in get_args(Legend):
-            raise ConfigError(f"legend is {shown(self.legend)}, but must be one of {', '.join(get_args(Legend))}")
+            raise ConfigError(f"legend is {quote(self.legend)}, but must be one of {', '.join(get_args(Legend))}")
 
     @property
     def small_type(self) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def _check_pair(name: str, pair: Any, rule: str, valid: Callable[[float, float],
         and all(isinstance(n, int | float) and abs(n) < 1e300 for n in pair)
     )
     if pair is not None and not (numbers and valid(*pair)):
-        raise ConfigError(f"{name} is {shown(pair)}, but must be {rule}")
+        raise ConfigError(f"{name} is {quote(pair)}, but must be {rule}")
 
 
 class Palette:
@@ -117,7 +117,7 @@ class Palette:
         self._numbers: dict[str, int] = {} if path is None else _read(path)
 
     @classmethod
-    def beside(cls, store: Path) -> Palette:
+    def from_project(cls, store: Path) -> Palette:
         """Return the palette of a project: the file `styles.json` beside its store."""
         return cls(store.parent / _FILE)
 

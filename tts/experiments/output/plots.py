@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 import numpy as np
 
 from tts.errors import ConfigError, missing_extra, unknown_name
-from tts.experiments.analysis.comparing import Gain, amount, in_words, pareto_front
+from tts.experiments.analysis.comparing import Gain, amount, describe_result, pareto_front
 from tts.experiments.analysis.curves import AXES, Curve
 from tts.experiments.output.look import COLOURS, COLUMN, DASHES, MARKERS, Look, Palette
 from tts.experiments.output.naming import NamedLine, caption, height_of_names, most_in_one_panel, name_lines
@@ -106,7 +106,7 @@ def draw(  # noqa: PLR0913 - the options of a figure
             panels.
         MissingDependency: matplotlib is not installed.
     """
-    context = styled()
+    context = style_context()
     shown, unknown = _with_axis(curves, x)
     logarithmic = _is_log(shown, x, scale)
     panels = _curves_by_panel(shown)
@@ -165,7 +165,7 @@ def save(figure: Figure, path: str | Path) -> None:
     """
     path = check_path(path)
     try:
-        path.write_bytes(rendered(figure, path.suffix[1:]))
+        path.write_bytes(render(figure, path.suffix[1:]))
     except OSError as failure:
         raise ConfigError(
             f"the figure {str(path)!r} cannot be written: {failure.strerror}", hint="name a folder that exists"
@@ -186,7 +186,7 @@ def check_path(path: str | Path) -> Path:
     return path
 
 
-def styled() -> AbstractContextManager[None]:
+def style_context() -> AbstractContextManager[None]:
     """Return a context that draws figures in this package's style.
 
     Raises:
@@ -195,7 +195,7 @@ def styled() -> AbstractContextManager[None]:
     return _matplotlib().rc_context(_RC)
 
 
-def rendered(figure: Figure, form: str) -> bytes:
+def render(figure: Figure, form: str) -> bytes:
     """Return a figure as the bytes of a png, svg or pdf file, without a date."""
     metadata: dict[str, dict[str, Any]] = {
         "png": {"Software": None},
@@ -203,7 +203,7 @@ def rendered(figure: Figure, form: str) -> bytes:
         "pdf": {"CreationDate": None},
     }
     out = BytesIO()
-    with styled():
+    with style_context():
         figure.savefig(out, format=form, dpi=200, bbox_inches="tight", pad_inches=_PAD, metadata=metadata[form])
     return out.getvalue()
 
@@ -342,7 +342,7 @@ def _draw_gain(panel: Axes, gained: Gain, x: str) -> None:
         "color": _INK,
         "zorder": 6,
     }
-    panel.annotate(f"\u2190 {in_words(gained, x)}", (0.99, 0.03), **words)
+    panel.annotate(f"\u2190 {describe_result(gained, x)}", (0.99, 0.03), **words)
 
 
 # ---- how it looks ----

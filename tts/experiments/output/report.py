@@ -18,7 +18,7 @@ import numpy as np
 
 from tts.budget.budget import Budget
 from tts.errors import ConfigError, unknown_name
-from tts.experiments.analysis.comparing import bases_of, compare, in_words
+from tts.experiments.analysis.comparing import bases_of, compare, describe_result
 from tts.experiments.analysis.curves import AXES, Curve, curves_of
 from tts.experiments.analysis.table import table
 from tts.experiments.output import plots
@@ -26,7 +26,7 @@ from tts.experiments.output.look import Palette
 from tts.experiments.output.tables import columns
 from tts.experiments.store.bodies import search_in
 from tts.experiments.study.record import Result, StoredStudy
-from tts.trace.html import SLOT, embedded, script_hash, sealed, viewer
+from tts.trace.html import SLOT, embed_record, script_hash, seal_page, viewer
 from tts.trace.trace import winning_node
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def report(
         "VIEWER_HASH": script_hash(viewer()),
         "DATA": json.dumps(data, allow_nan=False).replace("<", "\\u003c"),
     }
-    page = sealed(resources.files("tts.experiments.output").joinpath("report_page.html").read_text(encoding="utf-8"))
+    page = seal_page(resources.files("tts.experiments.output").joinpath("report_page.html").read_text(encoding="utf-8"))
     return re.sub("{{([A-Z_]+)}}", lambda slot: parts[slot[1]], page)
 
 
@@ -84,7 +84,7 @@ def report(
 
 def _trace(store: Store, study: StoredStudy) -> list[Result]:
     """Return the results with a recorded search."""
-    traced = store.traced(study.id)
+    traced = store.cells_with_trace(study.id)
     return [result for result in store.results(study.id, drawn=False) if result.cell.key in traced] if traced else []
 
 
@@ -113,7 +113,7 @@ def _show(store: Store, result: Result) -> dict[str, Any]:
         "right": result.right,
         "answer": result.answer,
         "tokens": result.usage.tokens,
-        "trace": embedded(trace.to_dict(), winning_node(trace)),
+        "trace": embed_record(trace.to_dict(), winning_node(trace)),
     }
 
 
@@ -172,7 +172,7 @@ def _figures(store: Store, study: StoredStudy, x: str, baseline: str | None, rng
     by_group = curves_of(store.results(study.id, drawn=False), rng=rng, by_group=True)
     known = [name for name in AXES if any(name in curve.costs and curve.costs[name].max() > 0 for curve in curves)]
     axes = sorted(known, key=lambda name: name != x)
-    palette = Palette.beside(store.path)
+    palette = Palette.from_project(store.path)
     compared = _comparisons(curves, baseline, axes[0], rng)
     figures = "".join(_figure(name, AXES[name].unit, plots.draw(curves, name, palette=palette)) for name in axes)
     if len({curve.group for curve in by_group}) > 1:
@@ -182,7 +182,7 @@ def _figures(store: Store, study: StoredStudy, x: str, baseline: str | None, rng
 
 def _figure(name: str, title: str, figure: Any) -> str:
     """Return a figure as part of the page, with ids and styles of its own."""
-    drawing = plots.rendered(figure, "svg").decode("utf-8")
+    drawing = plots.render(figure, "svg").decode("utf-8")
     drawing = drawing[drawing.index("<svg") :].replace(
         '<style type="text/css">*{', f'<style type="text/css">#figure-{name} *{{'
     )
@@ -206,11 +206,13 @@ def _comparisons(curves: Sequence[Curve], baseline: str | None, x: str, rng: np.
     cells = {
         "strategy": [f"{one.dataset}: {one.label}" if several else one.label for one in compared],
         **({"compared with": [one.base for one in compared]} if any(one.base != base for one in compared) else {}),
-        "at equal accuracy": [in_words(one.gain, x) if one.gain else "no common accuracy" for one in compared],
+        "at equal accuracy": [describe_result(one.gain, x) if one.gain else "no common accuracy" for one in compared],
         "at equal cost": [
-            in_words(one.differences[-1], x) if one.differences else "no common cost" for one in compared
+            describe_result(one.differences[-1], x) if one.differences else "no common cost" for one in compared
         ],
-        "crossings": ["; ".join(in_words(crossing, x) for crossing in one.crossings) or "none" for one in compared],
+        "crossings": [
+            "; ".join(describe_result(crossing, x) for crossing in one.crossings) or "none" for one in compared
+        ],
     }
     return f"<h3>Compared with {_text(base)}</h3>{_grid(cells)}"
 

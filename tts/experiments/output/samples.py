@@ -17,7 +17,7 @@ from tts.budget.budget import Budget
 from tts.display import one_visible_line
 from tts.errors import ConfigError
 from tts.experiments.output.logs import Sampled
-from tts.trace.html import sealed
+from tts.trace.html import seal_page
 from tts.trace.trace import plain_values
 
 
@@ -84,5 +84,7 @@ def samples_page(name: str, pool: Iterable[Sampled]) -> tuple[str, int]:
             hint="run the study with record: {texts: true}, which is the default",
         )
     data = json.dumps({"problems": texts, "runs": runs}, allow_nan=False).replace("<", "\\u003c")
-    page = sealed(resources.files("tts.experiments.output").joinpath("samples_page.html").read_text(encoding="utf-8"))
+    page = seal_page(
+        resources.files("tts.experiments.output").joinpath("samples_page.html").read_text(encoding="utf-8")
+    )
     return page.replace("{{TITLE}}", html.escape(one_visible_line(name))).replace("{{DATA}}", data), count

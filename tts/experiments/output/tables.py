@@ -19,13 +19,13 @@ from typing import Any, Final, Literal
 from tts.budget.budget import Budget
 from tts.display import grid
 from tts.errors import ConfigError, MissingDependency, unknown_name
-from tts.experiments.analysis.comparing import in_points
+from tts.experiments.analysis.comparing import format_points
 from tts.experiments.analysis.curves import AXES
 from tts.experiments.analysis.names import strategy_of
 from tts.experiments.analysis.pairs import PairedRow
 from tts.experiments.analysis.points import Point
 from tts.experiments.analysis.table import TableRow
-from tts.experiments.output.words import in_percent, listed, percent_with_interval
+from tts.experiments.output.words import format_percent, list_facts, percent_with_interval
 
 Rows = Sequence[TableRow] | Sequence[Point] | Sequence[PairedRow]
 Form = Literal["text", "csv", "json", "markdown", "latex"]
@@ -118,7 +118,7 @@ def as_text(rows: Rows, width: int = WIDTH, titles: Sequence[str] = ()) -> str:
     Args:
         rows: The rows.
         width: The characters of a line; see `text_of`.
-        titles: The columns; see `written`.
+        titles: The columns; see `format_rows`.
     """
     return text_of(columns(rows, titles), width) if rows else "no results yet"
 
@@ -156,7 +156,7 @@ def as_latex(rows: Rows, titles: Sequence[str] = ()) -> str:
 
     Args:
         rows: The rows.
-        titles: The columns; see `written`. None: those that a paper prints, and a comment names the others.
+        titles: The columns; see `format_rows`. None: those that a paper prints, and a comment names the others.
     """
     if not rows:
         return "% no results yet\n"
@@ -233,7 +233,7 @@ def as_html(rows: Rows, titles: Sequence[str] = ()) -> str:
     return grid(list(cells), zip(*cells.values(), strict=True))
 
 
-def written(rows: Rows, form: Form, width: int = WIDTH, titles: Sequence[str] = ()) -> str:
+def format_rows(rows: Rows, form: Form, width: int = WIDTH, titles: Sequence[str] = ()) -> str:
     """Return rows of a table as text, CSV, JSON, Markdown or LaTeX.
 
     Args:
@@ -263,7 +263,7 @@ def columns(rows: Rows, titles: Sequence[str] = ()) -> dict[str, list[str]]:
 
     Args:
         rows: The rows.
-        titles: The columns, as `written` takes them; none: all.
+        titles: The columns, as `format_rows` takes them; none: all.
 
     Raises:
         ConfigError: A column is unknown.
@@ -292,7 +292,7 @@ def text_of(columns: Mapping[str, Sequence[str]], width: int = WIDTH) -> str:
     """
     same, varied = _divide(columns)
     parts = [
-        *([listed(same)] if same else []),
+        *([list_facts(same)] if same else []),
         *(["\n".join(lines) for lines in _blocks(varied, width)] if varied else []),
     ]
     return "\n\n".join(parts)
@@ -372,7 +372,7 @@ def _origin(point: Point) -> str:
         return "live"
     if point.order == "recorded" and not point.drawing_error:
         return "replayed, recorded order"
-    return f"replayed, ± {in_percent(point.drawing_error)} by drawing" if point.drawing_error else "replayed, exact"
+    return f"replayed, ± {format_percent(point.drawing_error)} by drawing" if point.drawing_error else "replayed, exact"
 
 
 _LEFT: Final = frozenset(
@@ -475,7 +475,7 @@ _PAIR: Final[Mapping[str, Callable[[PairedRow], str]]] = {
     "problems": lambda row: f"{row.problems:,}",
     "A right": lambda row: f"{row.first_accuracy:.1%}",
     "B right": lambda row: f"{row.second_accuracy:.1%}",
-    "A - B, points [95 %]": lambda row: in_points(row.difference).removesuffix(" points"),
+    "A - B, points [95 %]": lambda row: format_points(row.difference).removesuffix(" points"),
     "p": lambda row: f"{row.p:.3g}",
     "p (Holm)": lambda row: f"{row.p_holm:.3g}",
     "A better": lambda row: f"{row.first_better:,}",

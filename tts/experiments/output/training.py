@@ -79,7 +79,7 @@ class RecordedSearches:
         if self._config is None or problem is None:
             return self._task(self._imported), source.get("prompt") or cell.problem
         task = self._task(problem.task or self._config.task or self._own_task(cell.model) or "text")
-        return task, task.prompt(problem.stripped())
+        return task, task.prompt(problem.without_answer())
 
     def _own_task(self, model: str) -> str | None:
         assert self._config is not None, "imported samples have no models"

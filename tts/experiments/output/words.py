@@ -15,19 +15,19 @@ def with_interval(each: Estimate, form: str = ".3f") -> str:
     return f"{each.value:{form}}" + ("" if math.isnan(each.low) else f" [{each.low:{form}}, {each.high:{form}}]")
 
 
-def in_percent(share: float) -> str:
+def format_percent(share: float) -> str:
     """Return a share as a percentage, where it is known."""
     return "unknown" if math.isnan(share) else f"{100 * share:.1f} %"
 
 
 def percent_with_interval(share: Estimate) -> str:
     """Return a share as a percentage with its interval, where they are known."""
-    return in_percent(share.value) + (
+    return format_percent(share.value) + (
         "" if math.isnan(share.low) else f" [{100 * share.low:.1f}, {100 * share.high:.1f}]"
     )
 
 
-def listed(facts: Mapping[str, str]) -> str:
+def list_facts(facts: Mapping[str, str]) -> str:
     """Return facts below each other, after their titles."""
     margin = max(map(len, facts), default=0)
     return "\n".join(f"{title:<{margin}}  {fact}" for title, fact in facts.items())

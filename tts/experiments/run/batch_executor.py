@@ -80,7 +80,7 @@ class BatchExecutor(LocalExecutor):
         """
         ends = BatchEnds()
         with self._batches(report) as each:
-            wanted = [book.take_wanted() for book, _ in each]
+            wanted = [book.take_requests() for book, _ in each]
             sent = [batches.send(requests) for (_, batches), requests in zip(each, wanted, strict=True)]
             for (_, batches), records, requests in zip(each, sent, wanted, strict=True):
                 ends.add(batches.receive(records, requests))

@@ -68,7 +68,7 @@ class CellPayer:
 
     def _has_room(self, cell: Cell, cost: Mapping[str, float]) -> bool:
         """Whether shared limits pay a cell beside those that run; alone, one that may just be paid."""
-        left = self._account.unspent()
+        left = self._account.remainder()
         for unit in left.keys() - cell.budget.keys() - {"seconds"}:
             together = cost.get(unit, 0) + sum(one.get(unit, 0) for one in self._running.values())
             if left[unit] < (_ROOM * together if self._running else together) or not left[unit]:
@@ -79,7 +79,7 @@ class CellPayer:
         """Whether the account, and not the budget of a cell, may have ended its search or made it smaller."""
         if part.is_closed or (part.seconds_left == 0 and "seconds" not in cell.budget):
             return True
-        left, samples = part.unspent(), max(1, solution.usage.samples)
+        left, samples = part.remainder(), max(1, solution.usage.samples)
         shared = [unit for unit in part.units if unit not in cell.budget]
         return any(
             solution.stopped_by == f"budget: {unit}" or left[unit] * samples < part.spent[unit] for unit in shared

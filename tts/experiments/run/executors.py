@@ -75,11 +75,11 @@ class Executor(Protocol):
             WorkerLost: its worker died.
             Unpaid: the account of the run cannot pay it, or ran out before it had ended.
             NotReached: The server of its model took no request.
-            CancelledError: the call was cancelled; `spent` has its cost.
+            CancelledError: the call was cancelled; `tokens_spent_by_key` has its cost.
         """
         ...
 
-    async def spent(self) -> Mapping[str, int]:
+    async def tokens_spent_by_key(self) -> Mapping[str, int]:
         """Return the tokens spent so far on running cells, by key."""
         ...
 

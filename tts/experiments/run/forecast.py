@@ -134,7 +134,10 @@ def _forecast_row(
     if known is not None and known.count >= _FEWEST:
         one, like = _One(known.tokens / known.count, "measured"), known
     else:
-        one, like = _by_budget(cell.budget, setting, setting.scoring[cell.strategy]), earlier.settings.get(cell.setting)
+        one, like = (
+            _forecast_budget(cell.budget, setting, setting.scoring[cell.strategy]),
+            earlier.settings.get(cell.setting),
+        )
     seconds, usd = None, one.usd
     if one.tokens is not None and one.whole and like is not None and like.tokens:
         seconds = one.tokens * like.seconds / like.tokens / min(slots, max(1, left))
@@ -152,7 +155,7 @@ def _forecast_row(
         basis=one.basis,
         tokens=_times(left, one.tokens),
         whole=one.whole or not left,
-        at_most=_times(left, _at_most(cell.budget, setting)),
+        at_most=_times(left, _most_tokens(cell.budget, setting)),
         usd=_times(left, usd),
         seconds=_times(left, seconds),
     )
@@ -167,7 +170,7 @@ class _One(NamedTuple):
     whole: bool = True
 
 
-def _by_budget(budget: Mapping[str, float], setting: Setting, scoring: ScoringCost | None) -> _One:
+def _forecast_budget(budget: Mapping[str, float], setting: Setting, scoring: ScoringCost | None) -> _One:
     """Return the expected cost of a cell without earlier results like it."""
     length = typical_length(setting)
     limit, typical = budget.get("tokens", math.inf), budget.get("samples", math.inf) * length
@@ -199,11 +202,11 @@ def cost_by_budget(budget: Mapping[str, float], setting: Setting, scoring: Scori
 
     They are returned as far as they are known without results like it.
     """
-    one = _by_budget(budget, setting, scoring)
+    one = _forecast_budget(budget, setting, scoring)
     return {unit: amount for unit, amount in (("tokens", one.tokens), ("usd", one.usd)) if amount is not None}
 
 
-def _at_most(budget: Mapping[str, float], setting: Setting) -> float | None:
+def _most_tokens(budget: Mapping[str, float], setting: Setting) -> float | None:
     """Return the most tokens of a cell: by its limits, and by the most of one row where samples are limited."""
     rows = budget.get("samples", math.inf) * (setting.sampling.get("max_tokens") or math.inf)
     generated = min(budget.get("generated_tokens", math.inf), rows)

@@ -34,7 +34,7 @@ from tts.solver.problem_run import ProblemRun
 from tts.solver.solver import Solver
 from tts.tasks.base import Task
 from tts.tasks.isolation import isolate
-from tts.threads import in_thread
+from tts.threads import run_in_thread
 from tts.trace.trace import plain_values
 from tts.types import Problem, Solution, Usage
 
@@ -121,7 +121,7 @@ class LocalExecutor:
         run = None
         for text in self._config.strategies:
             for budget in self._config.budgets:
-                run = self._score(solver.prepared(problem, _budget(budget), strategy=text))
+                run = self._score(solver.prepare(problem, _budget(budget), strategy=text))
                 self._check(name, run)
                 for line in run.forewarnings():
                     self._forewarned.setdefault(line, f"{text} under {format_limits(budget)}")
@@ -185,7 +185,7 @@ class LocalExecutor:
         server.busy += 1
         self._spent[cell.key], spent = 0, Usage()
         try:
-            run = server.solver.prepared(problem, payer, strategy=self._plan(cell.strategy), seed=cell.seed)
+            run = server.solver.prepare(problem, payer, strategy=self._plan(cell.strategy), seed=cell.seed)
             run = dataclasses.replace(
                 self._score(run), on_event=lambda event: self._spent.update({cell.key: event.tokens})
             )
@@ -208,11 +208,11 @@ class LocalExecutor:
             notes: list[str] = []
             task = isolate(run.task, notes.append)
             judge = functools.partial(self._result_of_cell, cell, solution, task, notes)
-            done = await in_thread(judge) if self._takes_long(solution, task) else judge()
+            done = await run_in_thread(judge) if self._takes_long(solution, task) else judge()
         except (Unpaid, NotReached):
             raise
         except Exception as failure:  # noqa: BLE001 - the boundary: one cell's failure is its result
-            done = CellResult(failed(cell, failure, self._clock(), spent))
+            done = CellResult(failed_result(cell, failure, self._clock(), spent))
         finally:
             server.busy -= 1
         del self._spent[cell.key]  # its result has it now; that of a cancelled cell stays
@@ -225,7 +225,7 @@ class LocalExecutor:
         """
         solver = self._solvers[cell.model][0].solver
         problem = self._problems[cell.dataset][cell.problem]
-        run = solver.prepared(problem, _budget(cell.budget), strategy=self._plan(cell.strategy), seed=cell.seed)
+        run = solver.prepare(problem, _budget(cell.budget), strategy=self._plan(cell.strategy), seed=cell.seed)
         return await dataclasses.replace(self._score(run), sampling_logprobs=True).solve(), run.task
 
     def _waits(self, solution: Solution) -> bool:
@@ -271,7 +271,7 @@ class LocalExecutor:
             texts = to_json(plain_values(candidate_texts(solution, task, drawn, right=result.right))).encode("ascii")
         return CellResult(result, solution.trace.to_json().encode() if kept else None, texts)
 
-    async def spent(self) -> Mapping[str, int]:
+    async def tokens_spent_by_key(self) -> Mapping[str, int]:
         """Return tokens by key; see `Executor`."""
         return self._spent
 
@@ -288,7 +288,7 @@ class _Server:
     busy: int = 0
 
 
-def failed(cell: Cell, failure: Exception, now: float, spent: Usage = _NOTHING) -> Result:
+def failed_result(cell: Cell, failure: Exception, now: float, spent: Usage = _NOTHING) -> Result:
     """Return the result of a cell that failed.
 
     A cell also fails where its answer could not be judged after tokens were spent.

@@ -85,7 +85,7 @@ class Progress:
     def _seconds_left(self, seconds: float) -> float:
         """Return the expected time of the cells that are left, from the seconds that the finished ones took."""
         cells = self.total - self.done
-        tokens = None if self._left is None else self._left.expected(cells)
+        tokens = None if self._left is None else self._left.expectation(cells)
         return seconds * (cells / self.finished if tokens is None else tokens / self._tokens)
 
 

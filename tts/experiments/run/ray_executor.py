@@ -47,9 +47,9 @@ class RayWorker:
         """Run a cell."""
         return await LOOP.wait(self._executor.run(cell))
 
-    async def spent(self) -> Mapping[str, int]:
+    async def tokens_spent_by_key(self) -> Mapping[str, int]:
         """Return the tokens spent so far by key."""
-        return dict(await self._executor.spent())
+        return dict(await self._executor.tokens_spent_by_key())
 
 
 class RayExecutor:
@@ -113,7 +113,7 @@ class RayExecutor:
             self._busy[index] -= 1
             del self._worker_of[cell.key]
 
-    async def spent(self) -> Mapping[str, int]:
+    async def tokens_spent_by_key(self) -> Mapping[str, int]:
         """Return tokens by key, of the workers that answer in time; see `Executor`."""
         asked = [_answer(self._workers[index].spent.remote()) for index in {*self._worker_of.values()}]
         told = await asyncio.gather(*(asyncio.wait_for(one, _TIMEOUT_S) for one in asked), return_exceptions=True)

@@ -25,7 +25,7 @@ from tts.errors import ConfigError, EngineError, TTSError
 from tts.experiments.run.batch_executor import BatchExecutor
 from tts.experiments.run.executors import EXECUTORS, CellResult, Executor, NotReached, Unpaid, WorkerLost
 from tts.experiments.run.forecast import RowKey, cost_by_budget, row_key
-from tts.experiments.run.local_executor import LocalExecutor, failed
+from tts.experiments.run.local_executor import LocalExecutor, failed_result
 from tts.experiments.run.progress import Progress, show_progress
 from tts.experiments.run.tokens_left import RowLeft, TokensLeft
 from tts.experiments.store.store import CellCounts, Store
@@ -154,7 +154,7 @@ def run(
     study = store.begin(prepared.config.name, snapshot(prepared.config, prepared.problems, prepared.executor.settings))
     store.add(study, prepared.cells(part))
     if retry_failed:
-        store.forget_failed(study)
+        store.forget_failures(study)
     counts = store.counts(study)
     left = TokensLeft(_rows_left(store.unfinished_rows(study), prepared.executor.settings))
     progress = Progress(
@@ -304,7 +304,7 @@ class _Runner:
 
     async def _run_all(self) -> None:
         self._report(self._progress)
-        beating = asyncio.create_task(self._beat_on())
+        beating = asyncio.create_task(self._keep_beating())
         try:
             while await self._fill():
                 await self._keep(await self._next())
@@ -356,7 +356,7 @@ class _Runner:
                 self._ended.put_nowait(cell)
             else:
                 failure = EngineError(f"{_MOST_DEATHS} workers were lost at this cell: {lost}")
-                self._ended.put_nowait(CellResult(failed(cell, failure, time.time())))
+                self._ended.put_nowait(CellResult(failed_result(cell, failure, time.time())))
 
     async def _next(self) -> list[CellResult | Cell]:
         """Return finished cells, at least one."""
@@ -392,10 +392,10 @@ class _Runner:
                 hint="remove the cause, then run the study again with --retry-failed",
             )
 
-    async def _beat_on(self) -> None:
+    async def _keep_beating(self) -> None:
         while True:
             await asyncio.sleep(self._lease_s / _BEATS_PER_LEASE)
-            await self._call_store(self._beat, await self._executor.spent())
+            await self._call_store(self._beat, await self._executor.tokens_spent_by_key())
 
     async def _stop(self) -> None:
         """Cancel running cells, write finished ones, book the cost of the others, and return their leases."""
@@ -407,7 +407,7 @@ class _Runner:
             if not self._ended.empty():
                 await self._keep(await self._next())
         with suppress(TTSError):
-            await self._call_store(self._give_back, await self._executor.spent())
+            await self._call_store(self._give_back, await self._executor.tokens_spent_by_key())
 
     async def _call_store(self, call: Callable[..., T], *arguments: Any) -> T:
         """Call the store in its thread."""

@@ -49,7 +49,7 @@ class TokensLeft:
         row.finished += 1
         row.tokens += result.usage.tokens
 
-    def expected(self, cells: int) -> float | None:
+    def expectation(self, cells: int) -> float | None:
         """Return the expected tokens of the cells that are left; None before the first result with tokens.
 
         Args:

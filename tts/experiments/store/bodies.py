@@ -16,7 +16,7 @@ from dataclasses import fields
 from functools import cache
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
-from tts.errors import ConfigError, TTSError, shown
+from tts.errors import ConfigError, TTSError, quote
 from tts.experiments.datasets.unpacking import unpack
 from tts.trace.trace import Trace
 
@@ -44,7 +44,7 @@ def damage_error(table: str, row: object, why: str) -> ConfigError:
         why: What is wrong with it.
     """
     return ConfigError(
-        f"the row {shown(row)} of the table {table} of the store is damaged: {why}",
+        f"the row {quote(row)} of the table {table} of the store is damaged: {why}",
         hint="list what is damaged with tts runs --check, and put back a copy of the file",
     )
 
@@ -65,7 +65,7 @@ def reading(table: str, row: object) -> Generator[None]:
     except TTSError:
         raise
     except _FAULTS as failure:
-        raise damage_error(table, row, f"{type(failure).__name__}: {shown(str(failure))}") from failure
+        raise damage_error(table, row, f"{type(failure).__name__}: {quote(str(failure))}") from failure
 
 
 def value_in(body: Any, kind: type[_T]) -> _T:
@@ -79,10 +79,10 @@ def value_in(body: Any, kind: type[_T]) -> _T:
         TypeError: It is another. ValueError, RecursionError: The text is no JSON.
     """
     if not isinstance(body, str):
-        raise TypeError(f"it is {shown(body)}, but must be a text")
+        raise TypeError(f"it is {quote(body)}, but must be a text")
     found = json.loads(body)
     if not isinstance(found, kind):
-        raise TypeError(f"it is {shown(found)}, but must be a {kind.__name__}")
+        raise TypeError(f"it is {quote(found)}, but must be a {kind.__name__}")
     return found
 
 
@@ -99,7 +99,7 @@ def packed_value(place: str, body: Any, kind: type[_T]) -> _T:
         TypeError, ValueError, RecursionError, zlib.error: It is damaged.
     """
     if not isinstance(body, bytes):
-        raise TypeError(f"it is {shown(body)}, but must be bytes")
+        raise TypeError(f"it is {quote(body)}, but must be bytes")
     return value_in(unpack(place, body).decode("utf-8"), kind)
 
 
@@ -178,9 +178,9 @@ def _kind(hint: Any) -> _Kind:
 
 def _check(name: str, value: Any, kind: _Kind) -> None:
     if type(value) not in kind.types:
-        raise TypeError(f"{name} is {shown(value)}")
+        raise TypeError(f"{name} is {quote(value)}")
     if type(value) is int and name not in _UNBOUNDED and not -_MOST <= value < _MOST:
-        raise ValueError(f"{name} is {shown(value)}")
+        raise ValueError(f"{name} is {quote(value)}")
     if kind.within is not None and value:
         for one in cast("Iterable[Any]", value.values() if isinstance(value, dict) else value):
             _check(name, one, kind.within)

@@ -57,7 +57,7 @@ def checksum(key: str, failed: bool | int, body: str, drawn: bytes | None, trace
     return found.digest()
 
 
-def checked(db: sqlite3.Connection) -> StoreCheck:
+def check_store(db: sqlite3.Connection) -> StoreCheck:
     """Check every result of a store."""
     told = [row[0] for row in db.execute(f"PRAGMA integrity_check({_MOST_FAULTS})")]
     if told != ["ok"]:

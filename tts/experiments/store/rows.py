@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from tts.errors import shown
+from tts.errors import quote
 from tts.experiments.datasets.unpacking import LARGEST_ROW, largest_row, pack
 from tts.experiments.store.bodies import damage_error, packed_value, reading, source_in, value_in, whole_record
 from tts.experiments.study.record import Cell, RecordedSample, Result, StoredRun
@@ -77,7 +77,7 @@ def runs_of(study: int, name: Any, rows: Sequence[tuple[int, float, str]]) -> tu
         ConfigError: One is damaged, or there is none.
     """
     if not rows or not isinstance(name, str):
-        raise damage_error("studies", study, f"its name is {shown(name)}, and it has {len(rows)} runs")
+        raise damage_error("studies", study, f"its name is {quote(name)}, and it has {len(rows)} runs")
     found = list[StoredRun]()
     for number, begun_at, snapshot in rows:
         with reading("runs", number):
@@ -208,7 +208,7 @@ def row_of(result: Result, trace: bytes | None, texts: bytes | None = None) -> R
             rule = f"more than the {largest_row() >> 20:,} MiB that one row may have"
             cure = f"before a run, {LARGEST_ROW}=256 in the environment (MiB) raises that"
             lines.append(
-                f"{what} of the problem {shown(result.cell.problem)} was not stored: {size:,} bytes are {rule}; {cure}"
+                f"{what} of the problem {quote(result.cell.problem)} was not stored: {size:,} bytes are {rule}; {cure}"
             )
         return size <= most
 
@@ -234,7 +234,7 @@ def row_of(result: Result, trace: bytes | None, texts: bytes | None = None) -> R
     )
 
 
-def packed(place: str, drawn: Sequence[RecordedSample]) -> bytes:
+def pack_candidates(place: str, drawn: Sequence[RecordedSample]) -> bytes:
     """Return candidates as compressed bytes.
 
     Args:

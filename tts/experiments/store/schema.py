@@ -82,7 +82,7 @@ def connect(path: Path) -> sqlite3.Connection:
     except (OSError, sqlite3.Error) as failure:
         raise ConfigError(f"store {path} cannot be opened ({failure})", hint=_ANOTHER) from failure
     try:
-        with explained(path):
+        with explain_errors(path):
             if not _is_store(connection, path):
                 _make(connection, path)
             connection.execute("PRAGMA synchronous = NORMAL")  # commits survive the process, but not always a power cut
@@ -149,7 +149,7 @@ def _switch_to_wal(connection: sqlite3.Connection) -> None:
 
 
 @contextmanager
-def explained(path: Path) -> Generator[None]:
+def explain_errors(path: Path) -> Generator[None]:
     """Turn errors of SQLite into one line with a hint.
 
     Raises:

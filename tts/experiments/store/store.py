@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from tts.errors import ConfigError, unknown_name
-from tts.experiments.store.checking import StoreCheck, checked, checksum
+from tts.experiments.store.checking import StoreCheck, check_store, checksum
 from tts.experiments.store.merging import carry_over
 from tts.experiments.store.rows import (
     cell_body,
@@ -35,8 +35,9 @@ from tts.experiments.store.rows import (
     to_json,
     tokens_of,
 )
-from tts.experiments.store.schema import CHECKSUMS, SOURCES, connect, explained
+from tts.experiments.store.schema import CHECKSUMS, SOURCES, connect, explain_errors
 from tts.experiments.study.record import RESULT_VERSION, Cell, CellCounts, Result, StoredStudy
+from tts.renamed import refuse_old_members
 
 _PAGE: Final = 1000  # results read in one query
 _BATCH: Final = 10_000  # cells added in one transaction
@@ -54,6 +55,7 @@ def default_store() -> Path:
     return Path(".tts", "store.sqlite")
 
 
+@refuse_old_members
 class Store:
     """Cells and results in a file. Threads may share an object; each process opens its own.
 
@@ -95,7 +97,7 @@ class Store:
 
     def close(self) -> None:
         """Close the file. Leases stay until they expire; see `release`."""
-        with self._lock, explained(self.path):
+        with self._lock, explain_errors(self.path):
             self._connection.close()
 
     # studies
@@ -346,7 +348,7 @@ class Store:
             for key in keys:
                 db.execute("UPDATE attempts SET ends = 0 WHERE id = ?", (_attempt(db, worker, key),))
 
-    def forget_failed(self, study: int) -> int:
+    def forget_failures(self, study: int) -> int:
         """Make the failed cells of a study pending again, in every study that has them. Their tokens are lost.
 
         Returns:
@@ -384,7 +386,7 @@ class Store:
         Store.existing(path).close()
         if Path(path).samefile(self.path):
             raise ConfigError(f"store {path} is to be merged with itself", hint="name another file")
-        with self._lock, explained(self.path):
+        with self._lock, explain_errors(self.path):
             self._connection.execute("ATTACH ? AS other", (str(path),))
             try:
                 with self._writing() as db:
@@ -420,15 +422,15 @@ class Store:
 
         The checksums were written with them.
         """
-        with self._lock, explained(self.path):
-            return checked(self._connection)
+        with self._lock, explain_errors(self.path):
+            return check_store(self._connection)
 
     def trace(self, key: str) -> bytes | None:
         """Return the search of a cell as `finish` got it; None: it was not recorded."""
         rows = self._read("SELECT trace FROM traces WHERE cell = (SELECT id FROM cells WHERE key = ?)", (key,))
         return rows[0][0] if rows else None
 
-    def traced(self, study: int) -> set[str]:
+    def cells_with_trace(self, study: int) -> set[str]:
         """Return the keys of a study's cells with a recorded search, without reading the searches."""
         query = (
             "SELECT key FROM traces JOIN cells ON id = traces.cell WHERE traces.cell IN (SELECT cell FROM members "
@@ -466,13 +468,13 @@ class Store:
         return self._conditions[number]
 
     def _read(self, query: str, values: Any = ()) -> list[Any]:
-        with self._lock, explained(self.path):
+        with self._lock, explain_errors(self.path):
             return self._connection.execute(query, values).fetchall()
 
     @contextmanager
     def _writing(self) -> Generator[sqlite3.Connection]:
         """Run a block as one transaction, or as a part of the one that is open."""
-        with self._lock, explained(self.path):
+        with self._lock, explain_errors(self.path):
             if self._connection.in_transaction:
                 yield self._connection
                 return

@@ -26,7 +26,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from tts.backends.base import Sampling
 from tts.budget.budget import Budget, check_units
 from tts.checks import without_duplicates
-from tts.errors import ConfigError, shown, unknown_name
+from tts.errors import ConfigError, quote, unknown_name
 from tts.experiments import datasets
 from tts.models import registry
 from tts.models.registry import ModelRecord
@@ -50,7 +50,7 @@ def as_list(given: Any) -> list[Any]:
     return given if isinstance(given, list) else [given]
 
 
-def _by_role(given: Any) -> Any:
+def _parse_roles(given: Any) -> Any:
     if isinstance(given, str):
         return {} if given == NO_VERIFIERS else {"main": given}
     return given
@@ -65,7 +65,7 @@ def _check_sampling(given: dict[str, Any]) -> dict[str, Any]:
     return given
 
 
-Verifiers = Annotated[dict[str, str] | None, BeforeValidator(_by_role)]
+Verifiers = Annotated[dict[str, str] | None, BeforeValidator(_parse_roles)]
 SamplingParameters = Annotated[dict[str, Any], AfterValidator(_check_sampling)]
 
 
@@ -103,7 +103,7 @@ class ModelConfig(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _of_backend(cls, given: Any) -> Any:
+    def _parse_backend(cls, given: Any) -> Any:
         if not isinstance(given, dict):
             return given
         told = cast("dict[str, Any]", given)
@@ -235,7 +235,7 @@ class StudyConfig(Section):
         if isinstance(given, list):
             if not all(isinstance(name, str) for name in given):
                 raise ConfigError(
-                    f"models is {shown(given)}, but must be a name, names, or settings by name",
+                    f"models is {quote(given)}, but must be a name, names, or settings by name",
                     hint="for example {small: {model: pocket}}",
                 )
             without_duplicates("models", given)
@@ -265,14 +265,14 @@ class StudyConfig(Section):
     @field_validator("budgets", mode="before")
     @classmethod
     def _budgets(cls, given: Any) -> Any:
-        return without_duplicates("budgets", [limits for one in as_list(given) for limits in _swept(one)])
+        return without_duplicates("budgets", [limits for one in as_list(given) for limits in _budget_grid(one)])
 
     @field_validator("seeds", mode="before")
     @classmethod
     def _seeds(cls, given: Any) -> Any:
         if type(given) is int and not 1 <= given <= _MOST:
             raise ConfigError(
-                f"seeds is {shown(given)}, but must be from 1 to {_MOST:,}",
+                f"seeds is {quote(given)}, but must be from 1 to {_MOST:,}",
                 hint="give how many, from 0, or a list of them",
             )
         return (
@@ -329,7 +329,7 @@ class StudyConfig(Section):
         own = self.models[model].verifiers
         return self.verifiers if own is None else own
 
-    def resolved(self) -> dict[str, Any]:
+    def plain_settings(self) -> dict[str, Any]:
         """Return all settings that results depend on as plain values, defaults included."""
         plain = self.model_dump(mode="json", exclude={"concurrency": True, "record": {"texts"}})
         for model in plain["models"].values():
@@ -354,7 +354,7 @@ def _strategy(given: Any) -> str:
     return stored_text(parse(given)) if isinstance(given, str) else stored_text(Plan.of(given), equal=True)
 
 
-def _swept(budget: Any) -> list[dict[str, float]]:
+def _budget_grid(budget: Any) -> list[dict[str, float]]:
     """Return the limits of a number of tokens, or every combination of limits by unit."""
     if not isinstance(budget, dict):
         return [Budget.of(budget).limits]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tts.checks import read_text
-from tts.errors import ConfigError, shown
+from tts.errors import ConfigError, quote
 from tts.experiments.study.config import StudyConfig, as_list, study_config
 from tts.yaml_text import read_yaml
 
@@ -37,7 +37,7 @@ def read_study(
         for override in overrides:
             put(data, override)
         for key, value in (settings or {}).items():
-            _set(data, key, value, f"the setting {key!r} is {shown(value)}")
+            _set(data, key, value, f"the setting {key!r} is {quote(value)}")
         return study_config(data)
     except ConfigError as failure:
         raise ConfigError(f"{'the study' if is_text else source}: {failure.cause}", hint=failure.hint) from None

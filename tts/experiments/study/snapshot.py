@@ -44,7 +44,7 @@ def snapshot(config: StudyConfig, problems: Problems, settings: Settings) -> dic
         settings: The settings of the study's models, for their checksums.
     """
     return {
-        "configuration": config.resolved(),
+        "configuration": config.plain_settings(),
         "concurrency": config.concurrency,
         "result_version": RESULT_VERSION,
         "versions": versions(),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from tts.backends import BACKENDS
-from tts.errors import ConfigError, shown
+from tts.errors import ConfigError, quote
 from tts.experiments import datasets
 from tts.experiments.datasets import DATASETS
 from tts.experiments.study.config import StudyConfig, as_list, study_config
@@ -88,7 +88,8 @@ def _configuration(snapshot: Mapping[str, Any]) -> dict[str, Any]:
     found = snapshot.get("configuration")
     if not isinstance(found, dict):
         raise ConfigError(
-            f"the configuration of the study is {shown(found)}, but must be settings by name", hint="tts runs --check"
+            f"the configuration of the study is {quote(found)}, but must be settings by name",
+            hint="tts runs --check",
         )
     for fault in configuration_faults(found, file_scope()):
         raise fault
@@ -181,7 +182,7 @@ def _check_settings(settings: Mapping[str, Any]) -> None:
     for name, value in settings.items():
         if name not in _SETTINGS:
             raise ConfigError(
-                f"the setting {name} of a model is {shown(value)}, but a store may not choose it",
+                f"the setting {name} of a model is {quote(value)}, but a store may not choose it",
                 hint=RegisteredNames().cure,
             )
 

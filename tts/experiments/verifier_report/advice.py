@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from tts.experiments.analysis.comparing import in_points
+from tts.experiments.analysis.comparing import format_points
 from tts.experiments.output.words import with_interval
 from tts.experiments.verifier_report.measures import VerifierMeasures
 from tts.experiments.verifier_report.scores import VerifierScores
@@ -60,16 +60,16 @@ def _choice(chosen: SelectionEffect) -> str:
     }
     what, gain = max(gains.items(), key=lambda pair: pair[1].value)
     if gain.low > 0:
-        return f"{what}: {in_points(gain)} over the majority of {most}"
+        return f"{what}: {format_points(gain)} over the majority of {most}"
     if best.high < 0:
-        worse = in_points(best)
+        worse = format_points(best)
         return (
             f"vote (best_of_n | majority) rather than choose by its highest score, which is {worse} against the "
             f"majority of {most}"
         )
     instead = what.partition(" (")[0]
     return (
-        f"nothing is clearly gained over the majority of {most} ({instead}: {in_points(gain)}), so vote, which "
+        f"nothing is clearly gained over the majority of {most} ({instead}: {format_points(gain)}), so vote, which "
         "costs no scores"
     )
 
@@ -77,7 +77,8 @@ def _choice(chosen: SelectionEffect) -> str:
 def _warnings(of: VerifierMeasures, chosen: SelectionEffect | str) -> Iterator[str]:
     if not isinstance(chosen, str) and chosen.fall.high < 0:
         yield (
-            f"its highest score misleads beyond {chosen.peak} samples ({in_points(chosen.fall)} at {chosen.sizes[-1]})"
+            f"its highest score misleads beyond {chosen.peak} samples ({format_points(chosen.fall)} at "
+            f"{chosen.sizes[-1]})"
         )
     if of.quality.error.low > _FAR_OFF:
         off = f"{of.quality.error.value:.2f}"

@@ -29,7 +29,7 @@ def draw(report: VerifierReport) -> Figure:
     Raises:
         MissingDependency: matplotlib is not installed.
     """
-    with plots.styled():
+    with plots.style_context():
         from matplotlib.figure import Figure
 
         rows = len(report.verdicts)

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tts.errors import ConfigError
-from tts.experiments.analysis.comparing import in_points
+from tts.experiments.analysis.comparing import format_points
 from tts.experiments.output.tables import text_of
-from tts.experiments.output.words import in_percent, listed, percent_with_interval, with_interval
+from tts.experiments.output.words import format_percent, list_facts, percent_with_interval, with_interval
 from tts.experiments.study.record import Result
 from tts.experiments.verifier_report.advice import advice
 from tts.experiments.verifier_report.measures import MOST_TRIES, Ceiling, Position, VerifierMeasures, measure_verifier
@@ -124,7 +124,7 @@ def _blocks(verdict: Verdict) -> list[str]:
     blocks = [_head(verdict)]
     for gold, title in _GOLD.items():
         if positions := [position for position in of.positions if position.gold == gold]:
-            blocks.append(f"{title}\n{text_of(_by_position(positions))}")
+            blocks.append(f"{title}\n{text_of(_position_columns(positions))}")
     if of.aggregations:
         rows = {
             "steps made one by": list(of.aggregations),
@@ -132,12 +132,12 @@ def _blocks(verdict: Verdict) -> list[str]:
         }
         blocks.append(text_of(rows))
     if chosen is not None:
-        blocks.append(f"best of N, averaged over subsets of the samples\n{text_of(_by_size(chosen))}")
+        blocks.append(f"best of N, averaged over subsets of the samples\n{text_of(_size_columns(chosen))}")
     wrong = "a wrong answer's cost where a right one is worth 1"
     title = (
         f"sampling until a score is high enough: no number of tries passes `reaches`; best number of tries by {wrong}"
     )
-    blocks.append(f"{title}\n{text_of(_by_threshold(of.ceilings))}")
+    blocks.append(f"{title}\n{text_of(_threshold_columns(of.ceilings))}")
     if of.unknown:
         blocks.append("\n".join(f"{name} is unknown: {why}" for name, why in of.unknown.items()))
     return blocks
@@ -154,8 +154,8 @@ def _head(verdict: Verdict) -> str:
     rows = {
         "verifier": f"{scored.role}: {scored.verifier}{' (oracle)' if scored.oracle else ''}",
         "scored": f"{scored.strategy} of {scored.model} on {scored.dataset}",
-        "candidates": f"{len(scored.scores):,} of {len(scored.problems):,} problems, {in_percent(of.quality.share)} "
-        "right",
+        "candidates": f"{len(scored.scores):,} of {len(scored.problems):,} problems, "
+        f"{format_percent(of.quality.share)} right",
         "left out": ", ".join(f"{count:,} {what}" for what, count in left_out.items() if count),
         "AUC": with_interval(of.quality.auc),
         "AUC within problems": with_interval(of.quality.within),
@@ -170,27 +170,27 @@ def _head(verdict: Verdict) -> str:
             "agrees with the vote": f"{percent_with_interval(apart.same)}; of {apart.num:,} pools where not it is "
             "right in "
             f"{apart.by_score:,}, the vote in {apart.by_vote:,}",
-            f"gain at {most}": f"{in_points(chosen.over_majority)} over the vote; "
-            f"as weights of votes {in_points(chosen.weighted_over_majority)}",
-            "peak": f"{chosen.peak} samples; {in_points(chosen.fall)} from there to {most}",
+            f"gain at {most}": f"{format_points(chosen.over_majority)} over the vote; "
+            f"as weights of votes {format_points(chosen.weighted_over_majority)}",
+            "peak": f"{chosen.peak} samples; {format_points(chosen.fall)} from there to {most}",
         }
     rows["advice"] = verdict.advice
-    return listed({title: text for title, text in rows.items() if text})
+    return list_facts({title: text for title, text in rows.items() if text})
 
 
-def _by_position(positions: Sequence[Position]) -> dict[str, list[str]]:
+def _position_columns(positions: Sequence[Position]) -> dict[str, list[str]]:
     of = [position.quality for position in positions]
     return {
         "step": [f"{p.first}" if p.first == p.last else f"{p.first} to {p.last}" for p in positions],
         "scores": [f"{each.num:,}" for each in of],
-        "right": [in_percent(each.share) for each in of],
+        "right": [format_percent(each.share) for each in of],
         "AUC": [with_interval(each.auc) for each in of],
         "AUC within problems": [with_interval(each.within) for each in of],
         "calibration error": [with_interval(each.error) for each in of],
     }
 
 
-def _by_size(chosen: SelectionEffect) -> dict[str, list[str]]:
+def _size_columns(chosen: SelectionEffect) -> dict[str, list[str]]:
     return {
         "samples": [f"{size:,}" for size in chosen.sizes],
         "score of the best": [with_interval(each) for each in chosen.proxy],
@@ -202,13 +202,13 @@ def _by_size(chosen: SelectionEffect) -> dict[str, list[str]]:
     }
 
 
-def _by_threshold(ceilings: Sequence[Ceiling]) -> dict[str, list[str]]:
+def _threshold_columns(ceilings: Sequence[Ceiling]) -> dict[str, list[str]]:
     columns = {
         "score from": [f"{each.threshold:.4g}" for each in ceilings],
-        "accepts": [in_percent(each.accepted) for each in ceilings],
-        "of right": [in_percent(each.completeness) for each in ceilings],
-        "of wrong": [in_percent(1 - each.soundness) for each in ceilings],
-        "right of those": [in_percent(each.precision) for each in ceilings],
+        "accepts": [format_percent(each.accepted) for each in ceilings],
+        "of right": [format_percent(each.completeness) for each in ceilings],
+        "of wrong": [format_percent(1 - each.soundness) for each in ceilings],
+        "right of those": [format_percent(each.precision) for each in ceilings],
         "reaches": [percent_with_interval(each.accuracy) for each in ceilings],
     }
     costs = list(ceilings[0].tries)

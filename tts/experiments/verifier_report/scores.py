@@ -22,7 +22,7 @@ from tts.experiments.analysis.pools import ProblemPool, pools_of
 from tts.experiments.analysis.recorded_search import score_of
 from tts.experiments.study.record import Cell, RecordedSample, Result
 from tts.scopes import check_calls, file_scope
-from tts.solver.model_cache import made
+from tts.solver.model_cache import make_verifiers
 from tts.verifiers import VERIFIERS
 from tts.verifiers.ranges import range_of
 
@@ -234,7 +234,7 @@ def _range_and_oracle(verifier: str, scores: Floats) -> tuple[tuple[float, float
     if verifier:
         check_calls(VERIFIERS, verifier, file_scope())
     try:
-        one = (made(verifier) or {})["main"]  # its text is within the scope
+        one = (make_verifiers(verifier) or {})["main"]  # its text is within the scope
         return range_of(one, scores), one.oracle
     except TTSError:
         return None, False

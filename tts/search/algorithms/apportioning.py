@@ -33,7 +33,7 @@ def apportion(scores: NDArray[np.float64], total: int, temperature: float) -> ND
         Counts [N] that sum to `total`, where there is a node.
     """
     counts = np.zeros(len(scores), dtype=np.int64)
-    order = np.argsort(-known(scores), kind="stable")
+    order = np.argsort(-replace_nan(scores), kind="stable")
     weights = softmax_weights(scores, temperature)[order]
     # summed from the smallest on: the last one that is left has exactly its own weight
     remaining = np.cumsum(weights[::-1])[::-1]
@@ -51,13 +51,13 @@ def softmax_weights(scores: NDArray[np.float64], temperature: float) -> NDArray[
 
     Unknown scores weigh nothing, or all the same.
     """
-    ranked = known(scores)
+    ranked = replace_nan(scores)
     if not len(ranked) or np.isneginf(ranked).all():
         return np.ones(len(ranked))
     with np.errstate(over="ignore"):  # a difference that a small temperature makes infinite weighs nothing
         return np.exp((ranked - ranked.max()) / temperature)
 
 
-def known(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+def replace_nan(scores: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return scores with -inf for NaN."""
     return np.where(np.isnan(scores), -np.inf, scores)

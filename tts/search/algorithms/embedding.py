@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tts.checks import check_int, check_text
 from tts.errors import ConfigError, MissingDependency
-from tts.threads import in_thread
+from tts.threads import run_in_thread
 
 
 class Embedder(Protocol):
@@ -30,7 +30,7 @@ class Embedder(Protocol):
 class CountedEmbedder(Protocol):
     """An embedder that reports the tokens that it reads, for what a server computes."""
 
-    async def embed_counted(self, texts: Sequence[str]) -> tuple[NDArray[np.float64], int | None]:
+    async def embed_and_count(self, texts: Sequence[str]) -> tuple[NDArray[np.float64], int | None]:
         """Return what `Embedder.embed` does, and the tokens that were read.
 
         None stands for a server that does not report them.
@@ -99,7 +99,7 @@ class Sentences:
 
     async def embed(self, texts: Sequence[str]) -> NDArray[np.float64]:
         """See `Embedder.embed`."""
-        return await in_thread(
+        return await run_in_thread(
             lambda: np.array(_sentences(self.model).encode(list(texts), normalize_embeddings=True), dtype=np.float64)
         )
 

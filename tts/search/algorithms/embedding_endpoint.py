@@ -50,10 +50,10 @@ class Endpoint:
 
     async def embed(self, texts: Sequence[str]) -> NDArray[np.float64]:
         """See `Embedder.embed`."""
-        return (await self.embed_counted(texts))[0]
+        return (await self.embed_and_count(texts))[0]
 
-    async def embed_counted(self, texts: Sequence[str]) -> tuple[NDArray[np.float64], int | None]:
-        """See `CountedEmbedder.embed_counted`.
+    async def embed_and_count(self, texts: Sequence[str]) -> tuple[NDArray[np.float64], int | None]:
+        """See `CountedEmbedder.embed_and_count`.
 
         Raises:
             EngineError: the server cannot be reached, refuses the request, or sends no vectors.

@@ -112,13 +112,13 @@ def with_weights(
     ]
 
 
-def by_class(
+def select_class(
     candidates: Sequence[Candidate], weights: NDArray[np.float64], voters: Sequence[int], scores: Scores | None = None
 ) -> Selected:
     """Return the class with the largest sum of weights; candidates are ranked by class, then by weight."""
     members, listed = members_of(candidates, voters), weights.tolist()
     totals = {kind: math.fsum(listed[i] for i in of_kind) for kind, of_kind in members.items()}
-    ranked = ranked_by(with_weights(candidates, weights, scores), voters, totals)
+    ranked = rank_by_class(with_weights(candidates, weights, scores), voters, totals)
     if not totals:
         return Selected((), ranked, no_answer(candidates))
     winner = min(totals, key=lambda kind: (-totals[kind], kind))
@@ -127,7 +127,7 @@ def by_class(
     return Selected((answer,), ranked, totals[winner] / everything if everything > 0 else 0.0)
 
 
-def ranked_by(
+def rank_by_class(
     judged: Sequence[Candidate], voters: Sequence[int], totals: Mapping[int, float] | None = None
 ) -> tuple[Candidate, ...]:
     """Return the candidates by their class's total, then by weight; those that may not win come last."""
@@ -142,7 +142,7 @@ def ranked_by(
     return tuple(judged[i] for i in np.lexsort((weight, kind, total, loses)).tolist())
 
 
-def in_order(judged: Sequence[Candidate], order: Sequence[int]) -> tuple[Candidate, ...]:
+def order_candidates(judged: Sequence[Candidate], order: Sequence[int]) -> tuple[Candidate, ...]:
     """Return candidates in the order of the given indices, followed by all others in their order."""
     rest = sorted(set(range(len(judged))) - set(order))
     return tuple(judged[i] for i in [*order, *rest])
@@ -160,7 +160,7 @@ def share_of(ranked: Sequence[Candidate], weights: NDArray[np.float64]) -> float
     return mine / everything if everything > 0 else 0.0
 
 
-def led_by(selected: Selected, answer: str) -> Selected:
+def put_first(selected: Selected, answer: str) -> Selected:
     """Return a selection with another answer in front.
 
     The candidates of that answer come first, and the confidence is theirs.

@@ -18,7 +18,7 @@ from tts.search.needs import Needs
 from tts.search.parameters import Truncated
 from tts.search.parts import Selected, Selection
 from tts.search.search import Search
-from tts.search.selections._common import by_class, first_writing, in_order, share_of, with_weights
+from tts.search.selections._common import first_writing, order_candidates, select_class, share_of, with_weights
 from tts.types import Candidate
 
 
@@ -96,7 +96,7 @@ def order_of(candidates: Sequence[Candidate], means: Mapping[int, float]) -> lis
     return sorted(means, key=lambda i: (-means[i], -votes[candidates[i].answer_class], i))
 
 
-def by_mean_win(
+def select_mean_win(
     candidates: Sequence[Candidate], voters: Sequence[int], said: Mapping[tuple[int, int], float]
 ) -> Selected:
     """Return the candidate with the highest mean win; without one known match, the majority.
@@ -107,9 +107,9 @@ def by_mean_win(
         said: How far the first of each pair is preferred; NaN where it is unknown.
     """
     if all(map(math.isnan, said.values())):
-        return by_class(candidates, np.ones(len(candidates)), voters)
+        return select_class(candidates, np.ones(len(candidates)), voters)
     wins, means = mean_wins(voters, said), np.zeros(len(candidates))
     means[voters] = [wins[i] for i in voters]
     judged = with_weights(candidates, means)
-    ranked = in_order(judged, order_of(candidates, wins))
+    ranked = order_candidates(judged, order_of(candidates, wins))
     return Selected((first_writing(ranked[0], judged),), ranked, share_of(ranked, means))

@@ -13,8 +13,8 @@ from tts.search.search import Search
 from tts.search.selections._common import (
     ByScore,
     first_writing,
-    in_order,
     no_answer,
+    order_candidates,
     scores_of,
     share_of,
     units_of,
@@ -58,13 +58,13 @@ class Best(ByScore):
         if np.isnan(scores).all():
             answers = tuple(candidates[i].answer or "" for i in voters[:1])
             return Selected(
-                answers, in_order(with_weights(candidates, np.full(len(scores), math.nan)), voters), math.nan
+                answers, order_candidates(with_weights(candidates, np.full(len(scores), math.nan)), voters), math.nan
             )
         weights = np.nan_to_num(units_of(scores, search, self.verifier), nan=0.0)
         order = sorted((i for i in voters if not math.isnan(scores[i])), key=lambda i: (-scores[i], i))
         order += [i for i in voters if math.isnan(scores[i])]
         judged = with_weights(candidates, weights, (self.verifier, scores))
-        ranked = in_order(judged, order)
+        ranked = order_candidates(judged, order)
         if not order:
             return Selected((), ranked, no_answer(candidates))
         return Selected((first_writing(ranked[0], judged),), ranked, share_of(ranked, weights))

@@ -15,11 +15,11 @@ from tts.search.search import Search
 from tts.search.selections._common import (
     ByScore,
     Scores,
-    in_order,
     low,
     mean_of,
     members_of,
     no_answer,
+    order_candidates,
     scores_of,
     voters_of,
     with_weights,
@@ -117,7 +117,7 @@ class BestOfMajority(ByScore):
         first = [i for kind in order for i in members[kind]]
         answers = tuple(candidates[members[kind][0]].answer or "" for kind in chosen)
         share = len(members[chosen[0]]) / len(candidates) if chosen else no_answer(candidates)
-        return Selected(answers, in_order(judged, first), share)
+        return Selected(answers, order_candidates(judged, first), share)
 
 
 def least_share(total: int) -> float:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tts.checks import number
 from tts.search.parts import Selected
 from tts.search.search import Search
-from tts.search.selections._common import ByScore, by_class, scores_of, voters_of, warn_of_scores
+from tts.search.selections._common import ByScore, scores_of, select_class, voters_of, warn_of_scores
 from tts.types import Candidate
 
 
@@ -67,10 +67,10 @@ class Borda(ByScore):
         scores = np.full(len(candidates), math.nan)
         scores[voters] = await scores_of([candidates[i] for i in voters], search, self.verifier, self.aggregate)
         if np.isnan(scores).all():
-            return by_class(candidates, np.ones(len(candidates)), voters)
+            return select_class(candidates, np.ones(len(candidates)), voters)
         ranked = np.full(len(candidates), -math.inf)  # behind all others
         ranked[voters] = scores[voters]
-        return by_class(candidates, ballots(ranked, self.exponent), voters, (self.verifier, scores))
+        return select_class(candidates, ballots(ranked, self.exponent), voters, (self.verifier, scores))
 
 
 def ballots(scores: NDArray[np.float64], exponent: float) -> NDArray[np.float64]:

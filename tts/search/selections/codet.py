@@ -17,8 +17,8 @@ from tts.search.parts import Selected, Selection
 from tts.search.search import Search
 from tts.search.selections._common import (
     first_writing,
-    in_order,
     no_answer,
+    order_candidates,
     scores_of,
     units_of,
     voters_of,
@@ -89,7 +89,7 @@ class CodeT(Selection):
         order = [voters[i] for group in groups for i in group.members]
         everything = math.fsum(group.score for group in groups)
         share = groups[0].score / everything if everything > 0 else 0.0
-        return Selected((first_writing(judged[order[0]], judged),), in_order(judged, order), share)
+        return Selected((first_writing(judged[order[0]], judged),), order_candidates(judged, order), share)
 
     def _outcomes(
         self, candidates: Sequence[Candidate], scores: NDArray[np.float64], search: Search

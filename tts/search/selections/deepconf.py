@@ -14,7 +14,7 @@ import numpy as np
 from tts.checks import Count, number
 from tts.search.parts import Selected
 from tts.search.search import Search
-from tts.search.selections._common import ByScore, by_class, scores_of, voters_of, warn_of_scores
+from tts.search.selections._common import ByScore, scores_of, select_class, voters_of, warn_of_scores
 from tts.types import Candidate
 from tts.verifiers.base import to_unit
 from tts.verifiers.ranges import range_of
@@ -72,7 +72,7 @@ class DeepConfidence(ByScore):
         voters = voters_of(candidates, self.truncated)
         known = ~np.isnan(scores)
         if not known[voters].any():
-            return by_class(candidates, np.ones(len(candidates)), voters)
+            return select_class(candidates, np.ones(len(candidates)), voters)
         bounds = range_of(search.scoring.get(self.verifier), scores)
         units = scores if bounds[0] >= 0 else to_unit(scores, bounds)
         measured = [i for i in voters if known[i]]
@@ -80,4 +80,4 @@ class DeepConfidence(ByScore):
         keep = self.keep or max(10.0, 100 * min(1.0, _LEAST_KEPT / len(first or measured)))
         least = np.percentile(scores[first or measured], 100 - keep)
         weights = np.where(scores >= least, np.nan_to_num(units, nan=0.0), 0.0)
-        return by_class(candidates, weights, voters, (self.verifier, scores))
+        return select_class(candidates, weights, voters, (self.verifier, scores))

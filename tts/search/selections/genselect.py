@@ -16,7 +16,7 @@ from tts.checks import choice, whole
 from tts.search.needs import Needs
 from tts.search.parts import Selected
 from tts.search.search import Search
-from tts.search.selections._common import by_class, voters_of
+from tts.search.selections._common import select_class, voters_of
 from tts.search.selections._pairs import Tournament
 from tts.types import Candidate
 
@@ -78,12 +78,12 @@ class GenSelect(Tournament):
         voters = voters_of(candidates, self.truncated)
         shown = voters[: self.most]
         if len({candidates[i].answer_class for i in shown}) < 2:
-            return by_class(candidates, np.ones(len(candidates)), voters)
+            return select_class(candidates, np.ones(len(candidates)), voters)
         named = await search.scoring.choose(
             [candidates[i].trajectory for i in shown], self.verifier, search.problem, self.by
         )
         if any(map(math.isnan, named)):
-            return by_class(candidates, np.ones(len(candidates)), voters)
+            return select_class(candidates, np.ones(len(candidates)), voters)
         weights = np.zeros(len(candidates))
         weights[shown] = named
-        return by_class(candidates, weights, voters)
+        return select_class(candidates, weights, voters)

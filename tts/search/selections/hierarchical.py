@@ -10,7 +10,7 @@ import numpy as np
 
 from tts.search.parts import Selected
 from tts.search.search import Search
-from tts.search.selections._common import ByScore, by_class, scores_of, units_of, voters_of
+from tts.search.selections._common import ByScore, scores_of, select_class, units_of, voters_of
 from tts.types import Candidate
 
 
@@ -49,7 +49,7 @@ class Hierarchical(ByScore):
         scores = await scores_of(candidates, search, self.verifier, self.aggregate)
         voters = voters_of(candidates, self.truncated)
         if np.isnan(scores).all():
-            return by_class(candidates, np.ones(len(candidates)), voters)
+            return select_class(candidates, np.ones(len(candidates)), voters)
         units = np.nan_to_num(units_of(scores, search, self.verifier), nan=0.0)
         groups: dict[int, dict[int, list[int]]] = {}
         for i in voters:
@@ -60,4 +60,4 @@ class Hierarchical(ByScore):
             winners.append(max(ahead, key=lambda i: units[i]))
         weights = np.zeros(len(candidates))
         weights[winners] = units[winners]
-        return by_class(candidates, weights, sorted(winners), (self.verifier, scores))
+        return select_class(candidates, weights, sorted(winners), (self.verifier, scores))

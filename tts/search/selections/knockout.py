@@ -11,7 +11,7 @@ import numpy as np
 
 from tts.search.parts import Selected
 from tts.search.search import Search
-from tts.search.selections._common import by_class, first_writing, in_order, voters_of, with_weights
+from tts.search.selections._common import first_writing, order_candidates, select_class, voters_of, with_weights
 from tts.search.selections._pairs import Tournament, preferences
 from tts.types import Candidate
 
@@ -79,10 +79,10 @@ class Knockout(Tournament):
             going = [*winners, *going[2 * len(matches) :]]
             survived[going] += 1
         if not known:
-            return by_class(candidates, np.ones(len(candidates)), voters)
+            return select_class(candidates, np.ones(len(candidates)), voters)
         judged = with_weights(candidates, survived)
         order = sorted(voters, key=lambda i: (-survived[i], i))
-        return Selected((first_writing(judged[order[0]], judged),), in_order(judged, order), faith[order[0]])
+        return Selected((first_writing(judged[order[0]], judged),), order_candidates(judged, order), faith[order[0]])
 
 
 def _winner(match: tuple[int, int], preference: float, votes: Sequence[int]) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tts.search.parameters import Truncated
 from tts.search.parts import Selected, Selection
 from tts.search.search import Search
-from tts.search.selections._common import by_class, voters_of
+from tts.search.selections._common import select_class, voters_of
 from tts.search.selections.shortest import places
 from tts.types import Candidate
 
@@ -40,7 +40,7 @@ class LastFinish(Selection):
         """Choose the longest."""
         del search
         voters = voters_of(candidates, self.truncated)
-        return by_class(
+        return select_class(
             candidates,
             places([-candidates[i].trajectory.num_tokens for i in voters], voters, len(candidates), 1),
             voters,

@@ -10,7 +10,7 @@ from tts.search.needs import Needs
 from tts.search.parts import Selected
 from tts.search.search import Search
 from tts.search.selections._common import voters_of
-from tts.search.selections._pairs import Tournament, by_mean_win, preferences
+from tts.search.selections._pairs import Tournament, preferences, select_mean_win
 from tts.types import Candidate
 
 
@@ -71,7 +71,7 @@ class League(Tournament):
             for a, b in fixtures(voters, self.opponents)
             if candidates[a].answer_class != candidates[b].answer_class
         )
-        return by_mean_win(candidates, voters, await preferences(candidates, matches, self.verifier, search))
+        return select_mean_win(candidates, voters, await preferences(candidates, matches, self.verifier, search))
 
 
 def fixtures(entrants: Sequence[int], opponents: int) -> Iterator[tuple[int, int]]:

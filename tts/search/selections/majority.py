@@ -11,7 +11,7 @@ import numpy as np
 from tts.search.parameters import Truncated
 from tts.search.parts import Selected, Selection
 from tts.search.search import Search
-from tts.search.selections._common import by_class, voters_of
+from tts.search.selections._common import select_class, voters_of
 from tts.types import Candidate
 
 
@@ -42,4 +42,4 @@ class Majority(Selection):
         """Choose by count, or by the weights that the strategy gave."""
         del search
         weights = np.array([1.0 if math.isnan(c.weight) else c.weight for c in candidates])
-        return by_class(candidates, weights, voters_of(candidates, self.truncated))
+        return select_class(candidates, weights, voters_of(candidates, self.truncated))

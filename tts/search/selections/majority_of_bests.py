@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tts.checks import Count
 from tts.search.parts import Selected
 from tts.search.search import Search
-from tts.search.selections._common import ByScore, by_class, scores_of, voters_of
+from tts.search.selections._common import ByScore, scores_of, select_class, voters_of
 from tts.types import Candidate
 
 
@@ -71,9 +71,9 @@ class MajorityOfBests(ByScore):
         scores[voters] = await scores_of([candidates[i] for i in voters], search, self.verifier, self.aggregate)
         known = int((~np.isnan(scores)).sum())
         if not known:
-            return by_class(candidates, np.ones(len(candidates)), voters)
+            return select_class(candidates, np.ones(len(candidates)), voters)
         chances = best_of_chances(scores, self.subset or math.isqrt(known - 1) + 1)
-        return by_class(candidates, chances, voters, (self.verifier, scores))
+        return select_class(candidates, chances, voters, (self.verifier, scores))
 
 
 def best_of_chances(scores: NDArray[np.float64], m: int) -> NDArray[np.float64]:

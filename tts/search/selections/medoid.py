@@ -95,7 +95,9 @@ class Medoid(Selection):
         kinds = np.zeros(len(places), np.int64)
         kinds[of] = [candidates[i].answer_class or 0 for i in voters]
         sums = (
-            summed(vectors, kinds, counts) if len(places) <= _FEW else await search.run(summed, vectors, kinds, counts)
+            sum_similarities(vectors, kinds, counts)
+            if len(places) <= _FEW
+            else await search.run(sum_similarities, vectors, kinds, counts)
         )
         worth = np.zeros(len(voters))
         worth[members] = np.round(sums / len(candidates), _EQUAL)[of[members]]
@@ -128,7 +130,9 @@ class Medoid(Selection):
         return vectors
 
 
-def summed(vectors: NDArray[np.float64], kinds: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.float64]:
+def sum_similarities(
+    vectors: NDArray[np.float64], kinds: NDArray[np.int64], counts: NDArray[np.int64]
+) -> NDArray[np.float64]:
     """Return the summed similarity of each text to all answers: 1 to those of its class.
 
     Args:

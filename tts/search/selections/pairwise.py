@@ -16,7 +16,7 @@ import numpy as np
 from tts.checks import whole
 from tts.search.parts import Selected
 from tts.search.search import Search
-from tts.search.selections._common import by_class, members_of, voters_of
+from tts.search.selections._common import members_of, select_class, voters_of
 from tts.search.selections._pairs import ByPairs, preferences
 from tts.types import Candidate
 
@@ -77,7 +77,7 @@ class Pairwise(ByPairs):
         pairs = ((members[a][0], members[b][0]) for a, b in combinations(kinds, 2))
         said = await preferences(candidates, pairs, self.verifier, search)
         if all(map(math.isnan, said.values())):
-            return by_class(candidates, np.ones(len(candidates)), voters)
+            return select_class(candidates, np.ones(len(candidates)), voters)
         won: dict[int, list[float]] = {members[kind][0]: [] for kind in kinds}
         for (a, b), share in said.items():
             if not math.isnan(share):
@@ -97,7 +97,7 @@ class Pairwise(ByPairs):
         weights = np.zeros(len(candidates))
         for kind in order:
             weights[members[kind][0]] = wins[kind]
-        ranked = by_class(candidates, weights, sorted(i for kind in order for i in members[kind])).ranked
+        ranked = select_class(candidates, weights, sorted(i for kind in order for i in members[kind])).ranked
         first = [c for c in ranked if c.answer_class == order[0]]
         rest = [c for c in ranked if c.answer_class != order[0]]
         answer = candidates[members[order[0]][0]].answer or ""

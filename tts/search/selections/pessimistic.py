@@ -9,10 +9,10 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.checks import above, choice
+from tts.checks import choice, number_above
 from tts.search.parts import Selected
 from tts.search.search import Search
-from tts.search.selections._common import ByScore, by_class, scores_of, units_of, voters_of, with_weights
+from tts.search.selections._common import ByScore, scores_of, select_class, units_of, voters_of, with_weights
 from tts.types import Candidate
 
 
@@ -55,7 +55,7 @@ class Pessimistic(ByScore):
     """
 
     registered_as = "pessimistic"
-    beta: Annotated[float, above(0)] = 0.1
+    beta: Annotated[float, number_above(0)] = 0.1
     by: Annotated[str, choice("mass", "draw")] = "mass"
 
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
@@ -64,10 +64,10 @@ class Pessimistic(ByScore):
         scores = await scores_of(candidates, search, self.verifier, self.aggregate)
         counted = [i for i in voters if not np.isnan(scores[i])]
         if not counted:
-            return by_class(candidates, np.ones(len(candidates)), voters)
+            return select_class(candidates, np.ones(len(candidates)), voters)
         law = np.zeros(len(candidates))
         law[counted] = pessimistic_law(units_of(scores, search, self.verifier)[counted], self.beta)
-        chosen = by_class(candidates, law, voters, (self.verifier, scores))
+        chosen = select_class(candidates, law, voters, (self.verifier, scores))
         if self.by == "mass":
             return chosen
         drawn = int(search.rng("pessimistic").choice(len(candidates), p=law / law.sum()))

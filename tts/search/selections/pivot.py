@@ -14,7 +14,7 @@ from tts.search.needs import Needs
 from tts.search.parts import Selected
 from tts.search.search import Search
 from tts.search.selections._common import voters_of
-from tts.search.selections._pairs import Tournament, by_mean_win, mean_wins, order_of, preferences
+from tts.search.selections._pairs import Tournament, mean_wins, order_of, preferences, select_mean_win
 from tts.search.selections.league import fixtures
 from tts.types import Candidate
 
@@ -85,7 +85,7 @@ class Pivot(Tournament):
         pivots = order_of(candidates, mean_wins(voters, said))[: self.k]
         matches = pivot_pairs(pivots, kinds, {frozenset(pair) for pair in ring})
         said |= await preferences(candidates, matches, self.verifier, search)
-        found = by_mean_win(candidates, voters, said)
+        found = select_mean_win(candidates, voters, said)
         return (
             found
             if all(map(math.isnan, said.values()))

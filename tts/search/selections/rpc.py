@@ -18,7 +18,7 @@ from scipy.special import gamma
 from tts.checks import whole
 from tts.search.parts import Selected
 from tts.search.search import Search
-from tts.search.selections._common import ByScore, by_class, scores_of, units_of, voters_of, warn_of_scores
+from tts.search.selections._common import ByScore, scores_of, select_class, units_of, voters_of, warn_of_scores
 from tts.types import Candidate
 
 _LEAST = 1e-12  # of a probability: the law has no density at 0
@@ -66,7 +66,7 @@ class Rpc(ByScore):
         scores = await scores_of(candidates, search, self.verifier, self.aggregate)
         voters = voters_of(candidates, self.truncated)
         if np.isnan(scores).all():
-            return by_class(candidates, np.ones(len(candidates)), voters)
+            return select_class(candidates, np.ones(len(candidates)), voters)
         likely = units_of(scores, search, self.verifier)
         known = np.flatnonzero(~np.isnan(likely))
         weights = np.zeros(len(candidates))
@@ -79,7 +79,7 @@ class Rpc(ByScore):
             if text in seen:
                 weights[i] = 0.0
             seen.add(text)
-        return by_class(candidates, weights, voters, (self.verifier, scores))
+        return select_class(candidates, weights, voters, (self.verifier, scores))
 
 
 class Mixture(NamedTuple):

@@ -14,7 +14,7 @@ from typing import Annotated
 import numpy as np
 
 from tts.checks import Amount, Text, check_parameters, choice
-from tts.errors import ConfigError, shown
+from tts.errors import ConfigError, quote
 from tts.search.needs import Needs, needs_of
 from tts.search.parameters import Aggregate, Truncated
 from tts.search.parts import SELECTIONS, Selected, Selection
@@ -82,7 +82,7 @@ class Selective(Selection):
         if self.by == self.registered_as or self.by not in SELECTIONS:
             known = ", ".join(name for name in SELECTIONS.names() if name != self.registered_as)
             raise ConfigError(
-                f"by is {shown(self.by)}, but must be the name of another selection", hint=f"known: {known}"
+                f"by is {quote(self.by)}, but must be the name of another selection", hint=f"known: {known}"
             )
         made = SELECTIONS.get(self.by)()
         mine = {name: getattr(self, name) for name in ("verifier", "aggregate", "truncated")}

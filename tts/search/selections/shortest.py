@@ -12,7 +12,7 @@ from tts.checks import Count
 from tts.search.parameters import Truncated
 from tts.search.parts import Selected, Selection
 from tts.search.search import Search
-from tts.search.selections._common import by_class, voters_of
+from tts.search.selections._common import select_class, voters_of
 from tts.types import Candidate
 
 
@@ -47,7 +47,7 @@ class Shortest(Selection):
         """Choose by the vote of the shortest."""
         del search
         voters = voters_of(candidates, self.truncated)
-        return by_class(
+        return select_class(
             candidates,
             places([candidates[i].trajectory.num_tokens for i in voters], voters, len(candidates), self.k),
             voters,

@@ -17,7 +17,7 @@ from tts.checks import Count, number
 from tts.search.needs import Needs
 from tts.search.parts import Selected
 from tts.search.search import Search
-from tts.search.selections._common import by_class, first_writing, in_order, voters_of, with_weights
+from tts.search.selections._common import first_writing, order_candidates, select_class, voters_of, with_weights
 from tts.search.selections._pairs import Tournament, preferences
 from tts.types import Candidate
 
@@ -101,12 +101,12 @@ class Swiss(Tournament):
                 break
             pairs = near_pairs(self._shares(voters, said), kinds, said, self.window)[:left]
         if all(map(math.isnan, said.values())):
-            return by_class(candidates, np.ones(len(candidates)), voters)
+            return select_class(candidates, np.ones(len(candidates)), voters)
         shares, votes, weights = self._shares(voters, said), Counter(kinds.values()), np.zeros(len(candidates))
         weights[voters] = [shares[i] for i in voters]
         order = sorted(voters, key=lambda i: (-shares[i], -votes[kinds[i]], i))
         judged = with_weights(candidates, weights)
-        return Selected((first_writing(judged[order[0]], judged),), in_order(judged, order), shares[order[0]])
+        return Selected((first_writing(judged[order[0]], judged),), order_candidates(judged, order), shares[order[0]])
 
     def _shares(self, entrants: Sequence[int], said: Mapping[Pair, float]) -> dict[int, float]:
         """Return the weighted share of wins of each entrant; one without a known match has a half."""

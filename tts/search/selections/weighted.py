@@ -9,10 +9,10 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.checks import above
+from tts.checks import number_above
 from tts.search.parts import Selected
 from tts.search.search import Search
-from tts.search.selections._common import ByScore, by_class, scores_of, units_of, voters_of
+from tts.search.selections._common import ByScore, scores_of, select_class, units_of, voters_of
 from tts.types import Candidate
 
 
@@ -48,7 +48,7 @@ class Weighted(ByScore):
     """
 
     registered_as = "weighted"
-    temperature: Annotated[float, above(0)] | None = None
+    temperature: Annotated[float, number_above(0)] | None = None
 
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
         """Choose the answer with the largest sum of scores."""
@@ -61,7 +61,7 @@ class Weighted(ByScore):
                 else exponentials(scores, self.temperature)
             )
             weights = np.nan_to_num(sure, nan=0.0)
-        return by_class(candidates, weights, voters_of(candidates, self.truncated), (self.verifier, scores))
+        return select_class(candidates, weights, voters_of(candidates, self.truncated), (self.verifier, scores))
 
 
 def exponentials(scores: NDArray[np.float64], temperature: float) -> NDArray[np.float64]:

@@ -14,7 +14,7 @@ from tts.checks import check_parameters, number
 from tts.search.answers import votes_of
 from tts.search.ends import StopDecision
 from tts.search.parts import StopRule
-from tts.search.stop_rules.sprt import ErrorRate, Preset, check_error_rates, decided_by
+from tts.search.stop_rules.sprt import ErrorRate, Preset, check_error_rates, decision
 from tts.types import Candidate
 
 _PRESETS = {"bounded": (1.0, 0.05), "consol": (1e6, 0.94994)}  # prior and beta
@@ -70,7 +70,7 @@ class MixtureSPRT(StopRule):
         votes, (prior, beta) = votes_of(candidates), self._settings
         if not votes.total:
             return None
-        return decided_by(log_mixture_ratio(votes.first, votes.second, prior), self.alpha, beta, "mixture_sprt")
+        return decision(log_mixture_ratio(votes.first, votes.second, prior), self.alpha, beta, "mixture_sprt")
 
 
 @lru_cache(maxsize=10_000)

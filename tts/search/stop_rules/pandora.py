@@ -11,7 +11,7 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.checks import Text, above, number, whole
+from tts.checks import Text, number, number_above, whole
 from tts.search.ends import StopDecision
 from tts.search.needs import Needs
 from tts.search.parameters import Aggregate
@@ -67,7 +67,7 @@ class Pandora(StopRule):
     """
 
     registered_as = "pandora"
-    price: Annotated[float, above(0)] = 0.001
+    price: Annotated[float, number_above(0)] = 0.001
     least: Annotated[int, whole(2)] = 20
     horizon: Annotated[int, whole(6)] = 100
     delta: Annotated[float, number(1e-12, 1 - 1e-12)] = 0.05

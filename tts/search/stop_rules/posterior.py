@@ -43,13 +43,17 @@ class Posterior(StopRule):
     def should_stop(self, candidates: Sequence[Candidate]) -> StopDecision | None:
         """Return a stop when the leader is safe."""
         votes = votes_of(candidates)
-        if not votes.total or self.threshold == 1 or overtaken(votes.first, votes.second) > 1 - self.threshold:
+        if (
+            not votes.total
+            or self.threshold == 1
+            or overtaking_probability(votes.first, votes.second) > 1 - self.threshold
+        ):
             return None
         return StopDecision("posterior")
 
 
 @lru_cache(maxsize=1 << 16)
-def overtaken(first: int, second: int) -> float:
+def overtaking_probability(first: int, second: int) -> float:
     """Return Pr[X < 1/2], X ~ Beta(first + 1, second + 1).
 
     It is the chance that the second answer is the likelier one.

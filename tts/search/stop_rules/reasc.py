@@ -13,6 +13,7 @@ from scipy.special import betainc
 
 from tts.checks import Amount, Proportion, Text, check_number, number
 from tts.errors import ConfigError
+from tts.renamed import refuse_old_members
 from tts.search.ends import StopDecision
 from tts.search.needs import Needs
 from tts.search.parameters import Aggregate
@@ -22,6 +23,7 @@ from tts.types import Candidate
 _LARGEST = 700.0  # exponent of a weight
 
 
+@refuse_old_members
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReASC(StopRule):
     """Stops when the leading answer is unlikely to be overtaken, and returns it.
@@ -34,7 +36,7 @@ class ReASC(StopRule):
 
     Guarantee: none. Weights above 1 count one candidate for several, and the test is repeated, so that the threshold is
     no error rate. With the defaults and scores in [0, 1] every weight is 1, which is the rule `posterior`.
-    `ReASC.calibrated` sets mean, spread and gate.
+    `ReASC.calibrate` sets mean, spread and gate.
 
     Source: ReASC, Kim et al. (2601.02970): the abstract, and the authors' code, whose pull is 0.7. Their score is
     `confidence(measure='certainty', over='bottom', window=128)`. Their online form sets the gate by two normal laws
@@ -78,7 +80,7 @@ class ReASC(StopRule):
         return Needs(verifiers=(self.verifier,), aggregate=self.aggregate)
 
     @classmethod
-    def calibrated(cls, scores: ArrayLike, right: ArrayLike, *, precision: float = 0.9) -> ReASC:
+    def calibrate(cls, scores: ArrayLike, right: ArrayLike, *, precision: float = 0.9) -> ReASC:
         """Return the rule for the scores and verdicts of one candidate a problem.
 
         It is set as the authors' offline code sets it.

@@ -75,7 +75,7 @@ class SPRT(StopRule):
         """Return a stop when the test is decided."""
         votes, (share, beta) = votes_of(candidates), self._settings
         ratio = votes.first * math.log(2 * share) + votes.second * math.log(2 * (1 - share))
-        return decided_by(ratio, self.alpha, beta, "sprt") if votes.total else None
+        return decision(ratio, self.alpha, beta, "sprt") if votes.total else None
 
 
 def check_error_rates(alpha: float, beta: float) -> None:
@@ -87,7 +87,7 @@ def check_error_rates(alpha: float, beta: float) -> None:
         )
 
 
-def decided_by(ratio: float, alpha: float, beta: float, name: str) -> StopDecision | None:
+def decision(ratio: float, alpha: float, beta: float, name: str) -> StopDecision | None:
     """Return what Wald's test decides at a log-likelihood ratio; None: it goes on."""
     if ratio >= math.log((1 - beta) / alpha):
         return StopDecision(name)

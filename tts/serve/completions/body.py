@@ -8,9 +8,9 @@ from pydantic import Field
 
 from tts.backends.prompt_logprobs import MOST_TOPS
 from tts.backends.text.tokenized_text import TokenizedText
-from tts.errors import shown
+from tts.errors import quote
 from tts.serve.config import GatewayLimits
-from tts.serve.failures import refused, too_long
+from tts.serve.failures import refuse_field, too_long
 from tts.serve.wire.chat import RequestBody
 
 
@@ -39,7 +39,7 @@ class CompletionBody(RequestBody):
         """
         self.check_choices(limits)
         if self.suffix:
-            raise refused(
+            raise refuse_field(
                 "suffix", "suffix is given, but models here only continue a prompt; leave it out", "unsupported"
             )
         if self.best_of not in (None, self.choices):
@@ -47,7 +47,7 @@ class CompletionBody(RequestBody):
                 f"best_of is {self.best_of} and n is {self.choices}, but they must be equal; a preset chooses the "
                 "best of several"
             )
-            raise refused("best_of", cause, "unsupported")
+            raise refuse_field("best_of", cause, "unsupported")
 
 
 def prompts_of(given: Any, limits: GatewayLimits) -> tuple[str, ...]:
@@ -75,4 +75,4 @@ def _prompt(given: Any, where: str) -> str:
         return given
     if isinstance(given, list) and given and all(type(one) is int for one in given):
         return TokenizedText.of(given)
-    raise refused(where, f"{where} is {shown(given)}, but must be a text or a list of token ids, not empty")
+    raise refuse_field(where, f"{where} is {quote(given)}, but must be a text or a list of token ids, not empty")

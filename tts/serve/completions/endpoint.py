@@ -27,17 +27,17 @@ from tts.serve.access import Client
 from tts.serve.bodies import read_body
 from tts.serve.completions.body import CompletionBody, prompts_of
 from tts.serve.completions.replies import choice_of, report_of, usage_of
-from tts.serve.completions.searches import heading, search_response, unless
+from tts.serve.completions.searches import heading, search_response, wait_for_disconnect
 from tts.serve.completions.work import CompletionCost, CompletionOrder, Told, Written, complete
 from tts.serve.failures import ApiError, JsonReply, api_error
 from tts.serve.gateway import Gateway
 from tts.serve.offers import Offer
-from tts.serve.orders import check_draws, of_field
+from tts.serve.orders import check_draws, read_field
 from tts.serve.searches import Job
 from tts.serve.server_events import PING, EventsReply, event, leaving
 from tts.serve.spending.accounts import SECONDS_UNIT, SharedAccount
 from tts.serve.wire.fields import COMPLETIONS
-from tts.serve.wire.request import checked, parsed
+from tts.serve.wire.request import parse_json, validate_body
 from tts.solver.model_cache import LOOP
 from tts.verifiers.compatibility import check_rates
 
@@ -50,8 +50,8 @@ _TOKENS = 16  # of a choice, where the request names no number
 async def completions(request: Request) -> Response:
     """Reply to a completion request."""
     gateway: Gateway = request.app.state.gateway
-    value = parsed(await read_body(request))
-    body = checked(CompletionBody, value)
+    value = parse_json(await read_body(request))
+    body = validate_body(CompletionBody, value)
     body.check(gateway.config.limits)
     offer, notes = gateway.offers.get(body.model), COMPLETIONS.check(value)
     prompts = prompts_of(body.prompt, gateway.config.limits)
@@ -63,7 +63,7 @@ async def completions(request: Request) -> Response:
     if body.stream:
         return CompletionStream(call, usage=body.streams_usage)
     async with leaving(request.receive) as gone:
-        written = await unless(gone, call.run(None))
+        written = await wait_for_disconnect(gone, call.run(None))
     return JsonReply(call.reply(written), headers={"x-request-id": call.number})
 
 
@@ -77,7 +77,7 @@ def _order(body: CompletionBody, gateway: Gateway, offer: Offer, prompts: tuple[
         prompts=prompts,
         choices=body.choices,
         max_tokens=most,
-        sampling=of_field("max_tokens", lambda: Sampling(**given)),
+        sampling=read_field("max_tokens", lambda: Sampling(**given)),
         seed=gateway.seeds() if body.seed is None else body.seed,
         stops=body.stops(_MOST_STOPS),
         echo=bool(body.echo),
@@ -117,8 +117,8 @@ class ModelCall:
         gateway.refuse_if_closing()
         gateway.refuse_if_full(self._client)
         try:
-            async with gateway.ended_with_it(), gateway.admission.place(self._client.owner):
-                with gateway.offers.servers[self._offer.model].borrowed() as loan:
+            async with gateway.cancel_on_shutdown(), gateway.admission.place(self._client.owner):
+                with gateway.offers.servers[self._offer.model].borrow() as loan:
                     self._backend = await asyncio.to_thread(gateway.cache.backend, loan.records["policy"])
                     payer = gateway.accounts.of(self._client.name)
                     bound = await asyncio.to_thread(self._booking_bounds, self._backend, payer)
@@ -128,7 +128,7 @@ class ModelCall:
                         if not part.is_held:  # waiting here would keep a place from those that hold the amounts
                             raise gateway.books.busy(payer)
                         async with asyncio.timeout(bound["seconds"] / SECONDS_UNIT if "seconds" in bound else None):
-                            return await _to_the_end(partial(complete, self._backend, order, self.cost, told))
+                            return await _finish_work(partial(complete, self._backend, order, self.cost, told))
                     except TimeoutError:
                         if "seconds" not in bound:
                             raise
@@ -226,7 +226,7 @@ class ModelCall:
         return {**self.heading(), "choices": self.choices(written), "usage": usage_of(self.cost), "tts": self.report()}
 
 
-async def _to_the_end(work: Callable[[], Awaitable[T]]) -> T:
+async def _finish_work(work: Callable[[], Awaitable[T]]) -> T:
     """Do work in the library's loop. On cancellation, cancel it there, and wait until all that it cost is counted."""
     job = Job(work)
     waiting = asyncio.ensure_future(LOOP.wait(job.run()))
@@ -270,7 +270,7 @@ class CompletionStream(EventsReply):
             work = asyncio.ensure_future(call.run(None if whole else send_text))
             work.add_done_callback(lambda _: pieces.put_nowait(None))
             try:
-                first = await unless(gone, pieces.get())
+                first = await wait_for_disconnect(gone, pieces.get())
                 if first is None:
                     work.result()
                 await self.write(send, self._chunks(gone, first, pieces, lambda: self._last(work, whole=whole)), gone)
@@ -288,7 +288,7 @@ class CompletionStream(EventsReply):
                 choice = {"index": piece[0], "text": piece[1], "logprobs": None, "finish_reason": None}
                 yield self.chunk(self._call.heading(), choice)
             try:
-                piece = await asyncio.wait_for(unless(gone, pieces.get()), self._call.config.ping_s)
+                piece = await asyncio.wait_for(wait_for_disconnect(gone, pieces.get()), self._call.config.ping_s)
             except TimeoutError:
                 piece = PING
         yield b"".join(last())

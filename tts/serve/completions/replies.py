@@ -35,7 +35,7 @@ def prompt_text(prompt: str, found: PromptLogprobs | None, tokenizer: Tokenizer 
     if not isinstance(prompt, TokenizedText):
         return prompt
     if tokenizer is not None:
-        return tokenizer.written(prompt.ids)
+        return tokenizer.write(prompt.ids)
     return "" if found is None else "".join(found.texts[: len(prompt.ids)])
 
 

@@ -17,14 +17,14 @@ from starlette.types import Receive, Scope, Send
 from tts.backends.text.tokenized_text import TokenizedText
 from tts.serve.access import Client
 from tts.serve.completions.body import CompletionBody
-from tts.serve.failures import JsonReply, api_error, refused
+from tts.serve.failures import JsonReply, api_error, refuse_field
 from tts.serve.gateway import Gateway
 from tts.serve.orders import order_of
 from tts.serve.replies import choices_of, counts_of, report_of
 from tts.serve.searches import Order, RunningSearch
 from tts.serve.server_events import PING, EventsReply, event, leaving
 from tts.serve.wire.chat import ChatBody, request_of, usage_of
-from tts.serve.wire.request import checked
+from tts.serve.wire.request import validate_body
 
 T = TypeVar("T")
 # fields that chats lack, or are handled here
@@ -55,7 +55,7 @@ def search_response(
             f"the budgets of {len(orders)} prompts are {tokens} tokens, but limits.tokens is {most}; send fewer "
             "prompts at once"
         )
-        raise refused("prompt", cause, "too_long")
+        raise refuse_field("prompt", cause, "too_long")
     return SearchCompletion(gateway, request.state.client, orders, stream=bool(body.stream), usage=body.streams_usage)
 
 
@@ -69,13 +69,13 @@ def _refuse_fields_of_models(body: CompletionBody, prompts: Sequence[str]) -> No
         cause = (
             f"{what} can be had of a model alone, but this request is a search; name {alone!r}, without preset and tts"
         )
-        raise refused(wrong, cause, "unsupported")
+        raise refuse_field(wrong, cause, "unsupported")
 
 
 def _chat(body: CompletionBody, prompt: str) -> ChatBody:
     given = body.model_dump(exclude_none=True, exclude=_OWN, by_alias=True)
     options = {} if body.tts is None else {"tts": body.tts.model_dump(exclude_unset=True)}
-    return checked(ChatBody, {**given, **options, "messages": [{"role": "user", "content": prompt}]})
+    return validate_body(ChatBody, {**given, **options, "messages": [{"role": "user", "content": prompt}]})
 
 
 class SearchCompletion(EventsReply):
@@ -103,12 +103,12 @@ class SearchCompletion(EventsReply):
             searches: list[RunningSearch] = []
             for order in self._orders:
                 searches.append(self._gateway.begin(self._client, order))
-                held.enter_context(self._gateway.attached(searches[-1]))
+                held.enter_context(self._gateway.attach(searches[-1]))
             async with leaving(receive) as gone:
                 if not self._stream:
                     for search in searches:
                         while not search.over:
-                            await unless(gone, search.signal.wait())
+                            await wait_for_disconnect(gone, search.signal.wait())
                     await JsonReply(_reply(searches), headers={"x-request-id": searches[0].number})(
                         scope, receive, send
                     )
@@ -123,7 +123,7 @@ class SearchCompletion(EventsReply):
         for search in searches:
             while not search.over:
                 try:
-                    await asyncio.wait_for(unless(gone, search.signal.wait()), self._gateway.config.ping_s)
+                    await asyncio.wait_for(wait_for_disconnect(gone, search.signal.wait()), self._gateway.config.ping_s)
                 except TimeoutError:
                     yield PING
         try:
@@ -177,7 +177,7 @@ def heading(number: str, begun_at: float, model: str) -> dict[str, Any]:
     return {"id": f"cmpl-{number}", "object": "text_completion", "created": int(begun_at), "model": model}
 
 
-async def unless(gone: asyncio.Event, work: Awaitable[T]) -> T:
+async def wait_for_disconnect(gone: asyncio.Event, work: Awaitable[T]) -> T:
     """Await `work` and return its result.
 
     If the client leaves first, `work` is cancelled, and its end awaited.

@@ -62,7 +62,7 @@ class RowKey:
     @property
     def is_used_up(self) -> bool:
         """Whether nothing is left, or a call was refused or cut."""
-        return self.is_cut or self._refused > 0 or any(amount <= 0 for amount in self._account.unspent().values())
+        return self.is_cut or self._refused > 0 or any(amount <= 0 for amount in self._account.remainder().values())
 
     def pay(self, order: Order) -> tuple[Order, Account]:
         """Return the order of a call with a seed of its own, and its part of the lease.
@@ -95,7 +95,7 @@ class RowKey:
     def end(self) -> Usage:
         """Let the key be of no use any more, end its calls, and return what they have spent."""
         self._door.take_back(self._name)
-        held = self._account.reserved("generated_tokens")  # by calls that a model does not let go
+        held = self._account.reservation("generated_tokens")  # by calls that a model does not let go
         return sum_usage([self._account.ledger.total(), Usage(generated_tokens=held, estimated=held > 0)])
 
 

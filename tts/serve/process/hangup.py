@@ -20,14 +20,14 @@ def keys_read_at_hangup(gateway: Gateway) -> Generator[None]:
     if sys.platform == "win32":
         yield
         return
-    with at_hangup(gateway.read_keys_again):
+    with call_at_hangup(gateway.read_keys_again):
         # a supervisor starts its workers with the signal blocked
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGHUP])
         yield
 
 
 @contextmanager
-def at_hangup(function: Callable[[], None]) -> Generator[None]:
+def call_at_hangup(function: Callable[[], None]) -> Generator[None]:
     """Call a function at each SIGHUP, for the block, in the main thread.
 
     A process whose terminal was closed gets SIGTERM instead.

@@ -23,7 +23,7 @@ from typing import Any
 from tts.errors import TTSError
 from tts.serve.config import GatewayConfig
 from tts.serve.gateway import LOG
-from tts.serve.process.hangup import at_hangup
+from tts.serve.process.hangup import call_at_hangup
 from tts.serve.spending.books import SharedBooks
 
 _ENDS_S = 30  # for a worker, after which it is killed
@@ -84,7 +84,7 @@ def supervise(
                 os.kill(worker.process.pid, signal.SIGHUP)
 
     try:
-        with at_hangup(hang_up) if has_hangup else nullcontext():
+        with call_at_hangup(hang_up) if has_hangup else nullcontext():
             for url in (shown, *[""] * (workers - 1)):
                 running.append(start(url))
             while not asked:

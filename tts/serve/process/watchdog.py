@@ -30,7 +30,7 @@ _SECONDS = 128  # added to seconds in the pipe; the numbers of signals are below
 
 
 @contextmanager
-def kill_if_blocked(supervisor: int | None = None) -> Generator[Callable[[int], None]]:
+def watch_process(supervisor: int | None = None) -> Generator[Callable[[int], None]]:
     """Watch over this process for the block: SIGINT and SIGTERM end it, by force if they have to.
 
     On Windows they end it only in order.

@@ -15,7 +15,7 @@ from tts.randomness import hash64
 from tts.serve.config import GatewayConfig
 from tts.serve.gateway import Gateway
 from tts.serve.orders import order_of
-from tts.serve.risk.chains import prepared_run
+from tts.serve.risk.chains import prepare_run
 from tts.serve.searches import Order
 from tts.serve.wire.request import SearchRequest
 from tts.solver.model_cache import LOOP
@@ -84,13 +84,13 @@ async def _outcomes(gateway: Gateway, link: str, problems: Sequence[Problem]) ->
     async def outcome(problem: Problem) -> tuple[float, bool]:
         async with gate:
             asked = order(problem)
-            solution = await LOOP.wait(prepared_run(asked, asked.budget, records, gateway.cache).solve())
+            solution = await LOOP.wait(prepare_run(asked, asked.budget, records, gateway.cache).solve())
         if solution.error is not None:
             raise solution.error
         right = await asyncio.to_thread(judge_answer, solution.answer, task, problem)
         return (math.nan if solution.answer is None else solution.confidence), bool(right)
 
     first = order(problems[0])
-    use = prepared_run(first, first.budget, records, gateway.cache).use
+    use = prepare_run(first, first.budget, records, gateway.cache).use
     found = await asyncio.gather(*map(outcome, problems))
     return ProblemOutcomes(use=use, confidences=[one[0] for one in found], right=[one[1] for one in found])

@@ -28,7 +28,7 @@ from tts.types import Solution
 _OWN: Mapping[str, Any] = {"temperature": None, "draws": {}, "max_tokens": None, "thinking_tokens": None, "effort": ""}
 
 
-def prepared_run(
+def prepare_run(
     order: Order, budget: Budget | Account, records: Mapping[str, ModelRecord], cache: ModelCache
 ) -> ProblemRun:
     """Return the run of an order, not begun.
@@ -49,10 +49,10 @@ def prepared_run(
         on_error="keep",
         keep=cache,
     )
-    return solver.prepared(order.problem, budget, strategy=order.strategy, seed=order.seed)
+    return solver.prepare(order.problem, budget, strategy=order.strategy, seed=order.seed)
 
 
-def as_calibrated(request: SearchRequest) -> SearchRequest:
+def calibrated_request(request: SearchRequest) -> SearchRequest:
     """Return a request for a preset with a risk, without what would change its sampling or its budget.
 
     Such fields have no effect, and are reported.
@@ -96,7 +96,7 @@ class CalibratedChains:
             records = self._offers.servers[link.offer.model].records[0]
             try:
                 self.limit(
-                    order.offer, place, prepared_run(link, link.budget, records, self._cache), of=len(order.links)
+                    order.offer, place, prepare_run(link, link.budget, records, self._cache), of=len(order.links)
                 )
             except TTSError as failure:
                 raise api_error(failure, "model") from None

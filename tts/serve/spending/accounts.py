@@ -11,7 +11,7 @@ from tts.budget.budget import USD_UNIT, Budget
 from tts.budget.ledger import UNITS, Amounts
 from tts.errors import ConfigError, unknown_name
 from tts.serve.config import GatewayConfig, budget_of
-from tts.serve.failures import refused
+from tts.serve.failures import refuse_field
 
 ANYONE: Final = "anyone"  # the client of a gateway without keys
 SECONDS_UNIT: Final = 10**6  # whole units of a second
@@ -48,7 +48,7 @@ class SharedAccount:
         """Return when the current period ends; None: it does not."""
         return None if self.hours is None else self.begin_of_period(now) + self.hours * 3600
 
-    def completed(self, budget: Budget, *, named: bool) -> Budget:
+    def complete(self, budget: Budget, *, named: bool) -> Budget:
         """Return a request's budget with a limit in each unit that this account limits.
 
         Args:
@@ -59,7 +59,7 @@ class SharedAccount:
         limits = {**self.request, **given}
         if not named:
             for unit, limit in self.limits.items():
-                limits[unit] = min(limits[unit], given_of(unit, limit))
+                limits[unit] = min(limits[unit], to_budget_unit(unit, limit))
         return budget if limits == given else Budget(**limits)  # pyright: ignore[reportArgumentType]
 
 
@@ -111,10 +111,10 @@ class Accounts:
             return self._by_name.get(client) or SharedAccount(client, {})  # its key was taken away since it was checked
         allowed = self._allowed.get(client, set())
         if name not in allowed:
-            raise refused("tts.account", str(unknown_name("account", name, sorted(allowed))))
+            raise refuse_field("tts.account", str(unknown_name("account", name, sorted(allowed))))
         return self._by_name[name]
 
-    def for_client(self, client: str, *, operator: bool = False) -> list[SharedAccount]:
+    def visible_accounts(self, client: str, *, operator: bool = False) -> list[SharedAccount]:
         """Return the accounts that a client may name; those of all clients for an operator."""
         names = self._by_name.keys() if operator else self._allowed.get(client, ())
         return [self._by_name[name] for name in sorted(names)]
@@ -126,16 +126,16 @@ def amounts_of(budget: Budget) -> dict[str, int]:
     return {**budget.whole_units(), **seconds}
 
 
-def given_of(unit: str, amount: int) -> float:
+def to_budget_unit(unit: str, amount: int) -> float:
     """Return an amount in whole units in the unit of `Budget`."""
     return amount / {"usd": USD_UNIT, "seconds": SECONDS_UNIT}.get(unit, 1) if unit in ("usd", "seconds") else amount
 
 
-def spent_of(part: Account) -> dict[str, int]:
+def part_spending(part: Account) -> dict[str, int]:
     """Return what a request has spent of its part, in whole units, with the seconds since its first call."""
-    return {**{unit: part.paid(unit) for unit in UNITS}, "seconds": int(part.elapsed * SECONDS_UNIT)}
+    return {**{unit: part.spending(unit) for unit in UNITS}, "seconds": int(part.elapsed * SECONDS_UNIT)}
 
 
-def written(unit: str, amount: int) -> str:
+def format_amount(unit: str, amount: int) -> str:
     """Return an amount in whole units for messages, such as "0.05 usd"."""
-    return f"{given_of(unit, amount):.12g} {unit}"
+    return f"{to_budget_unit(unit, amount):.12g} {unit}"

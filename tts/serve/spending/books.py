@@ -21,7 +21,7 @@ from tts.budget.ledger import Amounts
 from tts.errors import ConfigError
 from tts.serve.archive import share_file
 from tts.serve.failures import ApiError
-from tts.serve.spending.accounts import SharedAccount, given_of, written
+from tts.serve.spending.accounts import SharedAccount, format_amount, to_budget_unit
 
 DEAD_S: Final = 30.0  # seconds without a sign of life, after which what a worker held counts as spent
 LOOK_S: Final = 0.1  # between two looks at what other workers do
@@ -238,7 +238,7 @@ class SharedBooks:
 
     # Accounts ---------------------------------------------------------------------------------------------------------
 
-    def spent(self, account: SharedAccount) -> dict[str, int]:
+    def spending(self, account: SharedAccount) -> dict[str, int]:
         """Return what was spent of an account in this period, in whole units, by unit."""
         query = "SELECT amounts FROM spends WHERE account = ? AND begins >= ?"
         return self._sum(query, account.name, account.begin_of_period(self._now()))
@@ -247,9 +247,9 @@ class SharedBooks:
         """Return what requests hold of an account, those of all workers, in whole units, by unit."""
         return self._sum("SELECT amounts FROM requests WHERE account = ? AND amounts IS NOT NULL", account.name)
 
-    def left(self, account: SharedAccount) -> dict[str, int]:
+    def remainder(self, account: SharedAccount) -> dict[str, int]:
         """Return what is neither spent nor held of each limit of an account, in whole units."""
-        spent, held = self.spent(account), self.held_of(account)
+        spent, held = self.spending(account), self.held_of(account)
         return {unit: max(0, limit - spent.get(unit, 0) - held.get(unit, 0)) for unit, limit in account.limits.items()}
 
     def history(self, account: SharedAccount, client: str | None = None) -> list[tuple[str, float, dict[str, int]]]:
@@ -291,7 +291,7 @@ class SharedBooks:
 
     def busy(self, account: SharedAccount) -> ApiError:
         """Return the refusal of a request that cannot wait for what others hold."""
-        limits = ", ".join(written(unit, amount) for unit, amount in account.limits.items())
+        limits = ", ".join(format_amount(unit, amount) for unit, amount in account.limits.items())
         cause = f"other requests hold what is left of {account.label}, {limits}; try again in a moment"
         return ApiError(429, cause, kind="rate_limit_error", param="tts.budget", code="tokens_held", retry_s=1.0)
 
@@ -348,7 +348,7 @@ class SharedBooks:
     def _hold(self, part: Part) -> bool:
         """Hold the amounts if they are free; return whether they are held."""
         account = part.entry.account
-        left = self.left(account) if account.limits else {}
+        left = self.remainder(account) if account.limits else {}
         if any(part.amounts.get(unit, 0) > amount for unit, amount in left.items()):
             return False
         self._put_request(part.entry, json.dumps(part.amounts))
@@ -373,7 +373,7 @@ class SharedBooks:
 
     def _refuse_if_spent(self, part: Part) -> None:
         account = part.entry.account
-        spent = self.spent(account) if account.limits else {}
+        spent = self.spending(account) if account.limits else {}
         for unit, limit in account.limits.items():
             amount, left = part.amounts.get(unit, 0), max(0, limit - spent.get(unit, 0))
             if amount > left:
@@ -381,8 +381,9 @@ class SharedBooks:
                 later = "" if end is None else f", or wait {end - self._now():.0f} seconds"
                 raise ApiError(
                     429,
-                    f"the budget is {written(unit, amount)}, but of {account.label}, {given_of(unit, limit):.12g}, "
-                    f"{given_of(unit, left):.12g} are left to this key; ask for less{later}",
+                    f"the budget is {format_amount(unit, amount)}, but of {account.label}, "
+                    f"{to_budget_unit(unit, limit):.12g}, "
+                    f"{to_budget_unit(unit, left):.12g} are left to this key; ask for less{later}",
                     kind="insufficient_quota",
                     param=f"tts.budget.{unit}",
                     code="insufficient_quota",

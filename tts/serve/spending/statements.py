@@ -15,20 +15,20 @@ from starlette.routing import Route
 from tts.serve.access import Client
 from tts.serve.failures import ApiError, JsonReply
 from tts.serve.gateway import Gateway
-from tts.serve.spending.accounts import SharedAccount, given_of
+from tts.serve.spending.accounts import SharedAccount, to_budget_unit
 
 
 async def accounts(request: Request) -> Response:
     """List the accounts that a key may name; those of all keys for an operator."""
     gateway, client = _gateway(request), request.state.client
-    found = gateway.accounts.for_client(client.name, operator=client.operator)
+    found = gateway.accounts.visible_accounts(client.name, operator=client.operator)
     return JsonReply({"object": "list", "data": [_statement(gateway, client, account) for account in found]})
 
 
 async def account(request: Request) -> Response:
     """Describe one account."""
     gateway, client, name = _gateway(request), request.state.client, request.path_params["name"]
-    for found in gateway.accounts.for_client(client.name, operator=client.operator):
+    for found in gateway.accounts.visible_accounts(client.name, operator=client.operator):
         if found.name == name:
             return JsonReply(_statement(gateway, client, found))
     raise ApiError(404, f"there is no account {name[:80]!r} for this key", code="account_not_found")
@@ -40,19 +40,19 @@ def _statement(gateway: Gateway, client: Client, account: SharedAccount) -> dict
     return {
         "id": account.name,
         "object": "account",
-        "limits": _in_units(account.limits),
+        "limits": _to_budget_units(account.limits),
         "hours": account.hours,
         "begins": account.begin_of_period(now),
         "ends": account.end_of_period(now),
-        "spent": _in_units(books.spent(account)),
-        "held": _in_units(books.held_of(account)),
-        "left": _in_units(books.left(account)),
-        "spends": [{"key": key, "begins": begins, "spent": _in_units(spent)} for key, begins, spent in rows],
+        "spent": _to_budget_units(books.spending(account)),
+        "held": _to_budget_units(books.held_of(account)),
+        "left": _to_budget_units(books.remainder(account)),
+        "spends": [{"key": key, "begins": begins, "spent": _to_budget_units(spent)} for key, begins, spent in rows],
     }
 
 
-def _in_units(amounts: Mapping[str, int]) -> dict[str, float]:
-    return {unit: given_of(unit, amount) for unit, amount in amounts.items()}
+def _to_budget_units(amounts: Mapping[str, int]) -> dict[str, float]:
+    return {unit: to_budget_unit(unit, amount) for unit, amount in amounts.items()}
 
 
 def _gateway(request: Request) -> Gateway:

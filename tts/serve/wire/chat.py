@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from tts.errors import shown
+from tts.errors import quote
 from tts.serve.config import GatewayLimits
-from tts.serve.failures import ApiError, refused
+from tts.serve.failures import ApiError, refuse_field
 from tts.serve.server_events import DONE, PING, event
 from tts.serve.wire.fields import CHAT
 from tts.serve.wire.request import (
@@ -23,10 +23,10 @@ from tts.serve.wire.request import (
     SearchRequest,
     SharedFields,
     TtsOptions,
-    checked,
     picture_of,
     stop_texts,
     tool_call,
+    validate_body,
 )
 from tts.types import Message, Part, ToolResult
 
@@ -105,7 +105,7 @@ class RequestBody(SharedFields):
             ApiError: 400, with the field.
         """
         if self.choices > limits.n:
-            raise refused("n", f"n is {self.n}, but this server gives at most {limits.n} choices; ask for fewer")
+            raise refuse_field("n", f"n is {self.n}, but this server gives at most {limits.n} choices; ask for fewer")
 
 
 class ChatBody(RequestBody):
@@ -127,7 +127,7 @@ def read(value: Any, limits: GatewayLimits) -> SearchRequest:
     Raises:
         ApiError: 400, a field is not valid or cannot be honoured.
     """
-    return request_of(checked(ChatBody, value), limits, CHAT.check(value))
+    return request_of(validate_body(ChatBody, value), limits, CHAT.check(value))
 
 
 def request_of(body: ChatBody, limits: GatewayLimits, notes: tuple[str, ...]) -> SearchRequest:
@@ -173,7 +173,7 @@ def messages_of(turns: list[ChatMessage], limits: GatewayLimits) -> tuple[Messag
     for place, one in enumerate(turns):
         where = f"messages[{place}]"
         if one.content is None and not (one.tool_calls or one.refusal or one.reasoning_content or one.reasoning):
-            raise refused(f"{where}.content", f"{where}.content is missing, but must be text")
+            raise refuse_field(f"{where}.content", f"{where}.content is missing, but must be text")
         parts = _parts(one.content or one.refusal or "", f"{where}.content", limits)
         if one.role == "tool":
             text = "".join(part for part in parts if isinstance(part, str))
@@ -204,12 +204,14 @@ def _parts(content: str | list[dict[str, Any]], where: str, limits: GatewayLimit
         if kind in _THOUGHTS:
             continue
         if kind not in ("text", "refusal"):
-            raise refused(
-                place, f"{place} is of type {shown(kind)}, but this server reads text and pictures alone", "unsupported"
+            raise refuse_field(
+                place,
+                f"{place} is of type {quote(kind)}, but this server reads text and pictures alone",
+                "unsupported",
             )
         text = part.get(kind)
         if not isinstance(text, str):
-            raise refused(f"{place}.{kind}", f"{place}.{kind} is {shown(text)}, but must be text")
+            raise refuse_field(f"{place}.{kind}", f"{place}.{kind} is {quote(text)}, but must be text")
         found.append(text)
     return found or [""]
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tts.errors import shown
-from tts.serve.failures import refused
+from tts.errors import quote
+from tts.serve.failures import refuse_field
 
 ANY: Final = None  # in place of a shape: the value is read as it is, or has no effect on an answer
 _MOST_REPORTS = 20
@@ -74,8 +74,8 @@ class FieldRules:
             key = inner or outer
             if name not in self.known and isinstance(part, dict) and key in part and part[key] not in idle:
                 cure = _CURES.get(name, "leave it out")
-                raise refused(
-                    name, f"{name} is {shown(part[key])}, but searches cannot honour it; {cure}", "unsupported"
+                raise refuse_field(
+                    name, f"{name} is {quote(part[key])}, but searches cannot honour it; {cure}", "unsupported"
                 )
         places: dict[str, list[str]] = {}
         for place in _unknown_keys(body, {**changes, **self.known}, ""):
@@ -96,7 +96,7 @@ def _unknown_keys(value: Any, shape: Shape, place: str) -> Iterator[str]:
         if not isinstance(one, dict) or not isinstance(keys, Mapping):
             continue
         for name, inner in one.items():
-            named = name if _PLAIN.fullmatch(name) else shown(name)
+            named = name if _PLAIN.fullmatch(name) else quote(name)
             path = f"{where}.{named}" if where else named
             if name not in keys or (isinstance(keys[name], tuple) and inner not in keys[name]):
                 yield path

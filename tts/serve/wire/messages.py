@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from tts.errors import shown
+from tts.errors import quote
 from tts.serve.config import GatewayLimits
-from tts.serve.failures import ApiError, refused
+from tts.serve.failures import ApiError, refuse_field
 from tts.serve.server_events import named_event
 from tts.serve.wire.fields import MESSAGES
 from tts.serve.wire.request import (
@@ -27,11 +27,11 @@ from tts.serve.wire.request import (
     SearchRequest,
     SharedFields,
     TtsOptions,
-    checked,
     picture_of,
     report_with_answers,
     stop_texts,
     tool_call,
+    validate_body,
 )
 from tts.types import Message, Part, Picture, ToolResult
 
@@ -100,9 +100,9 @@ def read(value: Any, limits: GatewayLimits) -> SearchRequest:
     Raises:
         ApiError: 400, a field is not valid or cannot be honoured.
     """
-    body = checked(MessagesBody, value)
+    body = validate_body(MessagesBody, value)
     if body.max_tokens is None:
-        raise refused("max_tokens", "max_tokens is missing, but must be given", "missing")
+        raise refuse_field("max_tokens", "max_tokens is missing, but must be given", "missing")
     return request_of(body, limits, MESSAGES.check(value))
 
 
@@ -112,7 +112,7 @@ def read_count(value: Any, limits: GatewayLimits) -> SearchRequest:
     Raises:
         ApiError: 400, a field is not valid.
     """
-    return request_of(checked(MessagesBody, value), limits, MESSAGES.check(value))
+    return request_of(validate_body(MessagesBody, value), limits, MESSAGES.check(value))
 
 
 def request_of(body: MessagesBody, limits: GatewayLimits, reports: tuple[str, ...]) -> SearchRequest:
@@ -135,7 +135,7 @@ def request_of(body: MessagesBody, limits: GatewayLimits, reports: tuple[str, ..
     thinking, output = body.thinking, body.output_config or OutputConfig()
     is_enabled = thinking is not None and thinking.type == "enabled"
     if thinking is not None and is_enabled and thinking.budget_tokens is None:
-        raise refused(
+        raise refuse_field(
             "thinking.budget_tokens",
             "thinking.budget_tokens is missing, but must be given where thinking is enabled",
             "missing",
@@ -164,8 +164,9 @@ def _form(given: dict[str, Any] | None) -> dict[str, Any] | None:
     if given is None:
         return None
     if given.get("type") != "json_schema" or not isinstance(given.get("schema"), dict):
-        raise refused(
-            "output_config.format", f"output_config.format is {shown(given)}, but must be json_schema with a schema"
+        raise refuse_field(
+            "output_config.format",
+            f"output_config.format is {quote(given)}, but must be json_schema with a schema",
         )
     return {"type": "json_schema", "json_schema": {"name": "answer", "schema": given["schema"]}}
 
@@ -183,9 +184,9 @@ def _tools(body: MessagesBody, notes: list[str]) -> tuple[tuple[Mapping[str, Any
             continue
         schema = one.get("input_schema")
         if not isinstance(schema, dict):
-            raise refused(
+            raise refuse_field(
                 f"tools[{place}].input_schema",
-                f"tools[{place}].input_schema is {shown(schema)}, but must be a JSON schema",
+                f"tools[{place}].input_schema is {quote(schema)}, but must be a JSON schema",
             )
         described = {"description": one["description"]} if isinstance(one.get("description"), str) else {}
         found.append({"type": "function", "function": {"name": name, **described, "parameters": schema}})
@@ -196,12 +197,16 @@ def _tools(body: MessagesBody, notes: list[str]) -> tuple[tuple[Mapping[str, Any
     given = body.tool_choice or {"type": "auto"}
     kind = given.get("type")
     if kind not in ("auto", "any", "tool", "none"):
-        raise refused("tool_choice", f"tool_choice is {shown(given)}, but its type must be auto, any, tool or none")
+        raise refuse_field(
+            "tool_choice", f"tool_choice is {quote(given)}, but its type must be auto, any, tool or none"
+        )
     choice: str | Mapping[str, Any] = {"auto": "auto", "any": "required", "none": "none"}.get(kind, "")
     if kind == "tool":
         if given.get("name") in left_out:
-            raise refused(
-                "tool_choice", f"tool_choice asks for {shown(given['name'])}, which only its vendor runs", "unsupported"
+            raise refuse_field(
+                "tool_choice",
+                f"tool_choice asks for {quote(given['name'])}, which only its vendor runs",
+                "unsupported",
             )
         choice = {"type": "function", "function": {"name": given.get("name")}}
     return tuple(found), choice, given.get("disable_parallel_tool_use") is not True
@@ -231,7 +236,7 @@ def _parts(content: str | Sequence[Mapping[str, Any]], where: str, limits: Gatew
         elif kind == "tool_use":
             arguments = block.get("input")
             if not isinstance(arguments, dict):
-                raise refused(f"{place}.input", f"{place}.input is {shown(arguments)}, but must be an object")
+                raise refuse_field(f"{place}.input", f"{place}.input is {quote(arguments)}, but must be an object")
             found.append(tool_call(_text(block, "name", place), arguments, _text(block, "id", place), f"{place}.input"))
         elif kind == "tool_result":
             inner = _parts(block.get("content") or "", f"{place}.content", limits)
@@ -241,15 +246,15 @@ def _parts(content: str | Sequence[Mapping[str, Any]], where: str, limits: Gatew
                 *(part for part in inner if isinstance(part, Picture)),
             ]
         elif kind not in ("thinking", "redacted_thinking", "tool_reference"):
-            cause = f"{place} is of type {shown(kind)}, but this server reads text, pictures and calls of tools alone"
-            raise refused(place, cause, "unsupported")
+            cause = f"{place} is of type {quote(kind)}, but this server reads text, pictures and calls of tools alone"
+            raise refuse_field(place, cause, "unsupported")
     return found or [""]
 
 
 def _text(block: Mapping[str, Any], name: str, place: str) -> str:
     text = block.get(name)
     if not isinstance(text, str):
-        raise refused(f"{place}.{name}", f"{place}.{name} is {shown(text)}, but must be text")
+        raise refuse_field(f"{place}.{name}", f"{place}.{name} is {quote(text)}, but must be text")
     return text
 
 
@@ -262,8 +267,8 @@ def _picture(block: Mapping[str, Any], place: str, limits: GatewayLimits) -> Pic
         )
     if source.get("type") == "url":
         return picture_of(source.get("url"), None, f"{place}.source.url", limits)
-    raise refused(
-        f"{place}.source", f"{place}.source is {shown(source)}, but must be of type base64 or url", "unsupported"
+    raise refuse_field(
+        f"{place}.source", f"{place}.source is {quote(source)}, but must be of type base64 or url", "unsupported"
     )
 
 

@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from tts.errors import shown
+from tts.errors import quote
 from tts.sections import field_path, main_fault, refusal
 from tts.serve.config import BudgetGiven, GatewayLimits
-from tts.serve.failures import ApiError, refused, too_long
+from tts.serve.failures import ApiError, refuse_field, too_long
 from tts.types import Message, Part, Picture, ToolCall, ToolResult
 
 Body = TypeVar("Body", bound=BaseModel)
@@ -121,7 +121,9 @@ class SharedFields(BaseModel):
         forms = {field: given, "guided_json": self.guided_json, "structured_outputs.json": structure}
         named = [name for name, one in forms.items() if one is not None]
         if len(named) > 1:
-            raise refused(named[1], f"{named[1]} is given beside {named[0]}, but an answer has one form; leave one out")
+            raise refuse_field(
+                named[1], f"{named[1]} is given beside {named[0]}, but an answer has one form; leave one out"
+            )
         if not named or named[0] == field:
             return given
         schema = forms[named[0]]
@@ -130,7 +132,7 @@ class SharedFields(BaseModel):
         except (ValueError, RecursionError):
             schema = None
         if not isinstance(schema, dict):
-            raise refused(named[0], f"{named[0]} is {shown(forms[named[0]])}, but must be a JSON schema")
+            raise refuse_field(named[0], f"{named[0]} is {quote(forms[named[0]])}, but must be a JSON schema")
         return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
 
 
@@ -141,7 +143,9 @@ def _token(name: str) -> int:
         ApiError: 400, it is none.
     """
     if not name.isdecimal() or len(name) > _DIGITS:
-        raise refused("logit_bias", f"a key of logit_bias is {shown(name)}, but must be a token id", "invalid_value")
+        raise refuse_field(
+            "logit_bias", f"a key of logit_bias is {quote(name)}, but must be a token id", "invalid_value"
+        )
     return int(name)
 
 
@@ -385,7 +389,7 @@ class Wire(Protocol):
 # Bodies ---------------------------------------------------------------------------------------------------------------
 
 
-def parsed(raw: bytes) -> Any:
+def parse_json(raw: bytes) -> Any:
     """Return the value of a body in JSON.
 
     Raises:
@@ -411,7 +415,7 @@ def parsed(raw: bytes) -> Any:
         why = "it is nested too deeply" if isinstance(failure, RecursionError) else str(failure)
         raise ApiError(400, f"the body is not JSON: {why}", code="invalid_json") from None
     if not isinstance(value, dict):
-        raise ApiError(400, f"the body is {shown(value)}, but must be a JSON object", code="invalid_json")
+        raise ApiError(400, f"the body is {quote(value)}, but must be a JSON object", code="invalid_json")
     return value
 
 
@@ -419,7 +423,7 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON number")
 
 
-def checked(kind: type[Body], value: Any) -> Body:
+def validate_body(kind: type[Body], value: Any) -> Body:
     """Return a body's value as its schema.
 
     Raises:
@@ -429,7 +433,7 @@ def checked(kind: type[Body], value: Any) -> Body:
         return kind.model_validate(value)
     except ValidationError as failure:
         fault = main_fault(failure)
-        raise refused(field_path(fault["loc"]) or None, str(refusal(fault, kind))) from None
+        raise refuse_field(field_path(fault["loc"]) or None, str(refusal(fault, kind))) from None
 
 
 def stop_texts(given: str | Sequence[str] | None, field: str, most: int) -> tuple[str, ...]:
@@ -440,7 +444,7 @@ def stop_texts(given: str | Sequence[str] | None, field: str, most: int) -> tupl
     """
     found = (given,) if isinstance(given, str) else tuple(given or ())
     if not all(found) or len(found) > most:
-        raise refused(field, f"{field} is {shown(given)}, but must be at most {most} texts, none empty")
+        raise refuse_field(field, f"{field} is {quote(given)}, but must be at most {most} texts, none empty")
     return found
 
 
@@ -482,8 +486,9 @@ class History:
             if isinstance(part, ToolCall):
                 self._calls.add(part.id)
             elif isinstance(part, ToolResult) and part.id not in self._calls:
-                raise refused(
-                    where, f"{where} is the result of the call {shown(part.id)}, but no earlier turn makes that call"
+                raise refuse_field(
+                    where,
+                    f"{where} is the result of the call {quote(part.id)}, but no earlier turn makes that call",
                 )
         if self._turns and self._turns[-1][0] == role:
             before = self._turns[-1][1]
@@ -500,7 +505,7 @@ class History:
             ApiError: 400, there is none, or they are too long.
         """
         if not self._turns:
-            raise refused(self._field, f"{self._field} has no turn, but must have one at least")
+            raise refuse_field(self._field, f"{self._field} has no turn, but must have one at least")
         found = tuple(Message.of(role, _merge(parts)) for role, parts in self._turns)
         if (size := sum(len(one.content) for one in found)) > self._limits.characters:
             raise too_long(self._field, f"{size} characters", self._limits.characters, "shorten the history")
@@ -537,7 +542,7 @@ def tool_call(name: str, arguments: Any, number: str, where: str) -> ToolCall:
         )
         return ToolCall(name, json.dumps(value, ensure_ascii=False), number)
     except (ValueError, RecursionError):
-        raise refused(where, f"{where} is {shown(arguments)}, but must be JSON") from None
+        raise refuse_field(where, f"{where} is {quote(arguments)}, but must be JSON") from None
 
 
 def picture_of(url: Any, detail: Any, where: str, limits: GatewayLimits) -> Picture:
@@ -553,9 +558,9 @@ def picture_of(url: Any, detail: Any, where: str, limits: GatewayLimits) -> Pict
         ApiError: 400, it is neither, or too large.
     """
     if not isinstance(url, str) or not url:
-        raise refused(where, f"{where} is {shown(url)}, but must be a url")
+        raise refuse_field(where, f"{where} is {quote(url)}, but must be a url")
     if (size := len(url)) > (most := limits.image_bytes * 4 // 3 + 100):
-        raise refused(
+        raise refuse_field(
             where,
             f"{where} has {size} characters, but limits.image_bytes is {limits.image_bytes}, {most} characters",
             "too_long",
@@ -564,12 +569,13 @@ def picture_of(url: Any, detail: Any, where: str, limits: GatewayLimits) -> Pict
         try:
             base64.b64decode(url[found.end() :], validate=True)
         except binascii.Error:
-            raise refused(where, f"{where} is {shown(url)}, but its data is not valid base64") from None
+            raise refuse_field(where, f"{where} is {quote(url)}, but its data is not valid base64") from None
         return Picture(url, detail if isinstance(detail, str) else "")
     address = _scheme_and_host(url)
     if address is None or address[0] != "https" or address[1] not in limits.image_hosts:
-        raise refused(
-            where, f"{where} is {shown(url)}, but this server takes pictures as data urls (png, jpeg, gif, webp) alone"
+        raise refuse_field(
+            where,
+            f"{where} is {quote(url)}, but this server takes pictures as data urls (png, jpeg, gif, webp) alone",
         )
     return Picture(url, detail if isinstance(detail, str) else "")
 

@@ -8,9 +8,9 @@ from typing import Any, Final, Literal
 
 from pydantic import Field
 
-from tts.errors import shown
+from tts.errors import quote
 from tts.serve.config import GatewayLimits
-from tts.serve.failures import ApiError, refused
+from tts.serve.failures import ApiError, refuse_field
 from tts.serve.server_events import PING, named_event
 from tts.serve.wire.fields import RESPONSES
 from tts.serve.wire.request import (
@@ -24,11 +24,11 @@ from tts.serve.wire.request import (
     SearchRequest,
     SharedFields,
     TtsOptions,
-    checked,
     picture_of,
     report_with_answers,
     stop_texts,
     tool_call,
+    validate_body,
 )
 from tts.types import Message, Part, ToolResult
 
@@ -84,7 +84,7 @@ def read(value: Any, limits: GatewayLimits) -> SearchRequest:
     Raises:
         ApiError: 400, a field is not valid or cannot be honoured.
     """
-    body = checked(ResponsesBody, value)
+    body = validate_body(ResponsesBody, value)
     notes = [*RESPONSES.check(value)]
     tools, namespaces = _tools(body.tools or (), notes)
     tools, choice = _choice(body, tools, namespaces)
@@ -176,8 +176,8 @@ def _tools(
                     left_out.append(_name(inner))
         elif one.get("type") == "function":
             if not isinstance(one.get("name"), str):
-                raise refused(
-                    f"tools[{place}].name", f"tools[{place}].name is {shown(one.get('name'))}, but must be text"
+                raise refuse_field(
+                    f"tools[{place}].name", f"tools[{place}].name is {quote(one.get('name'))}, but must be text"
                 )
             listed.append(("", one))
         else:
@@ -225,10 +225,10 @@ def _choice(
         name: Any = one.get("name") if isinstance(one, dict) and one.get("type") == "function" else None
         if not isinstance(name, str):
             cause = (
-                f"tool_choice asks for {shown(one)}, but this server calls functions alone; their vendor runs "
+                f"tool_choice asks for {quote(one)}, but this server calls functions alone; their vendor runs "
                 "other tools"
             )
-            raise refused("tool_choice", cause, "unsupported")
+            raise refuse_field("tool_choice", cause, "unsupported")
         return inside.get(name, name)
 
     if given.get("type") == "allowed_tools":
@@ -253,8 +253,8 @@ def _messages(
         if kind == "message":
             role = _ROLES.get(str(item.get("role")))
             if role is None:
-                raise refused(
-                    f"{where}.role", f"{where}.role is {shown(item.get('role'))}, but must be {', '.join(_ROLES)}"
+                raise refuse_field(
+                    f"{where}.role", f"{where}.role is {quote(item.get('role'))}, but must be {', '.join(_ROLES)}"
                 )
             history.add(role, _parts(item.get("content"), f"{where}.content", limits), where)
         elif kind == "function_call":
@@ -268,10 +268,10 @@ def _messages(
             history.add("user", [result, *(part for part in parts if not isinstance(part, str))], f"{where}.call_id")
         elif kind != "reasoning":
             cause = (
-                f"{where} is of type {shown(kind)}, but this server reads messages, function calls and their "
+                f"{where} is of type {quote(kind)}, but this server reads messages, function calls and their "
                 "outputs alone"
             )
-            raise refused(where, cause, "unsupported")
+            raise refuse_field(where, cause, "unsupported")
     return history.messages()
 
 
@@ -279,7 +279,7 @@ def _parts(content: Any, where: str, limits: GatewayLimits) -> list[Part]:
     if isinstance(content, str):
         return [content]
     if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
-        raise refused(where, f"{where} is {shown(content)}, but must be text or a list of parts")
+        raise refuse_field(where, f"{where} is {quote(content)}, but must be text or a list of parts")
     found: list[Part] = []
     for number, part in enumerate(content):
         place, kind = f"{where}[{number}]", part.get("type")
@@ -287,12 +287,14 @@ def _parts(content: Any, where: str, limits: GatewayLimits) -> list[Part]:
             found.append(picture_of(part.get("image_url"), part.get("detail"), f"{place}.image_url", limits))
             continue
         if kind not in ("input_text", "output_text", "text", "refusal"):
-            raise refused(
-                place, f"{place} is of type {shown(kind)}, but this server reads text and pictures alone", "unsupported"
+            raise refuse_field(
+                place,
+                f"{place} is of type {quote(kind)}, but this server reads text and pictures alone",
+                "unsupported",
             )
         text = part.get("refusal" if kind == "refusal" else "text")
         if not isinstance(text, str):
-            raise refused(f"{place}.text", f"{place}.text is {shown(text)}, but must be text")
+            raise refuse_field(f"{place}.text", f"{place}.text is {quote(text)}, but must be text")
         found.append(text)
     return found or [""]
 

@@ -56,8 +56,8 @@ def token_texts(ids: Sequence[int], tokenizer: Tokenizer) -> list[str]:
     begin = 0  # of the tokens that have no text yet
     for end in range(1, len(ids) + 1):
         before = ids[max(0, begin - _CONTEXT) : begin]
-        known = tokenizer.written(before) if before else ""
-        written = tokenizer.written(ids[begin - len(before) : end])
+        known = tokenizer.write(before) if before else ""
+        written = tokenizer.write(ids[begin - len(before) : end])
         if not written.startswith(known) or written.endswith(_HALF):
             texts.append("")
             continue

@@ -38,7 +38,7 @@ def tidy(value: Value) -> Value:
     return value
 
 
-def hashed(text: str) -> Value:
+def hash_text(text: str) -> Value:
     """Return a number between 1/2 and 3 that stands for a text."""
     seed = int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:16], "big")
     return CONTEXT.mpf(5 * seed) / 2**129 + CONTEXT.mpf(1) / 2
@@ -49,7 +49,7 @@ def variable(name: str, point: int) -> Value:
 
     At point 0 all values are positive, and at point 1 negative. At later points the bits of the name decide.
     """
-    value = hashed(f"{name} at {point}")
+    value = hash_text(f"{name} at {point}")
     code = (
         ord(name) - 64
         if len(name) == 1 and name.isascii()

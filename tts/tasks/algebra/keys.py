@@ -17,13 +17,13 @@ from collections.abc import Sequence
 
 from tts.tasks.algebra import relations
 from tts.tasks.algebra.matrices import LINE_BREAK, MATRIX, cells_of, evaluate
-from tts.tasks.algebra.quick import BARE, LIST, as_written, collection, quick_key
+from tts.tasks.algebra.quick import BARE, LIST, collection, quick_key, unread_key
 from tts.tasks.algebra.relations import Interval
 from tts.tasks.algebra.syntax import Node, has, parse, symbols_of
 from tts.tasks.algebra.tokens import UndecidedError, WordsError
 from tts.tasks.algebra.values import Evaluator, bounded_work
 from tts.tasks.forms.normal_form import is_derivative, is_name
-from tts.tasks.forms.structure import Parts, split_outside, top_level_parts, unwrapped
+from tts.tasks.forms.structure import Parts, split_outside, top_level_parts, unwrap
 
 _CASES = re.compile(r"(?:[^=\\{}]+=)?\\begin\{cases\}(.*)\\end\{cases\}", re.DOTALL)
 _NESTED = re.compile(r"(?:Matrix\(|)\[(\[[^\[\]]*\](?:,\[[^\[\]]*\])*)\]\)?")
@@ -45,16 +45,16 @@ def key_of(form: str) -> str:
         with bounded_work():
             return _key(form, 0)
     except WordsError:
-        return as_written(form.casefold())
+        return unread_key(form.casefold())
     except UndecidedError:
-        return as_written(form)
+        return unread_key(form)
 
 
 def _key(text: str, depth: int, *, inner: bool = False) -> str:
     """Return the key of a text; `inner`: it is an item of a collection, where a set of one thing is not that thing."""
     if depth > _MOST_DEPTH:
         raise UndecidedError("too deep")
-    text = unwrapped(text, "({")
+    text = unwrap(text, "({")
     if text.lstrip("+-") == r"\infty":
         return text.lstrip("+")
     if text == r"\emptyset":
@@ -101,7 +101,7 @@ def _items(parts: Parts, depth: int, *, inner: bool = False) -> str:
         try:
             keys += _both(item, depth) if parts.unordered else [_key(item, depth + 1, inner=True)]
         except WordsError:
-            keys.append(as_written(item.casefold()))
+            keys.append(unread_key(item.casefold()))
     return collection(parts, keys, inner=inner)
 
 
@@ -251,9 +251,9 @@ def _combine(pieces: Sequence[str], signs: Sequence[str]) -> list[Interval]:
     for piece, sign in zip(pieces[1:], signs, strict=True):
         other = _set_of(piece)
         if sign == r"\cup":
-            found = relations.united([*found, *other])
+            found = relations.unite([*found, *other])
         else:
-            found = relations.common(found, other) if sign == r"\cap" else relations.without(found, other)
+            found = relations.common(found, other) if sign == r"\cap" else relations.remove_points(found, other)
     return found
 
 
@@ -264,11 +264,11 @@ def _set_of(text: str) -> list[Interval]:
     parts = top_level_parts(text)
     if parts.brackets == _SET:
         points = [relations.end_of(item, closed=True) for item in parts.items]
-        return relations.united((point, point) for point in points)
+        return relations.unite((point, point) for point in points)
     if parts.bracketed and len(parts.items) == 2 and parts.brackets[0] in "([" and parts.brackets[1] in ")]":
         low = relations.end_of(parts.items[0], closed=parts.brackets[0] == "[")
         high = relations.end_of(parts.items[1], closed=parts.brackets[1] == "]")
-        return relations.united([(low, high)])
+        return relations.unite([(low, high)])
     if parts.bracketed and parts.brackets == ("(", ")") and len(parts.items) == 1:
         text = parts.items[0]
     sides, signs = relations.split_relation(text)

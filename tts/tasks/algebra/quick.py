@@ -16,7 +16,7 @@ LIST = ("[", "]")
 def quick_key(form: str) -> str | None:
     """Return the key of a normal form that is words, a rational, or a collection of rationals, else None."""
     if is_words(form) or kind_form(form) == form:
-        return as_written(form)
+        return unread_key(form)
     parts = top_level_parts(form)
     values = [rational(item) for item in parts.items]
     keys = [rational_key(value) for value in values if value is not None]
@@ -25,7 +25,7 @@ def quick_key(form: str) -> str | None:
     return keys[0] if len(keys) == 1 and parts.brackets != LIST else collection(parts, keys)
 
 
-def as_written(form: str) -> str:
+def unread_key(form: str) -> str:
     """Return the key of a normal form that is not understood: it is equal only to itself."""
     return f"text {form}"
 

@@ -76,7 +76,7 @@ def _solve(difference: Node, name: str, point: int) -> tuple[Value, Value] | Non
     on_line = (arithmetic.plus(at_0, arithmetic.times(value, slope)) for value in _ON_THE_LINE)
     if slope == 0 or any(arithmetic.plus(one, -other) != 0 for one, other in zip(values, on_line, strict=True)):
         return None
-    return arithmetic.over(-at_0, slope), slope
+    return arithmetic.quotient(-at_0, slope), slope
 
 
 def equation(sides: Sequence[str]) -> str:
@@ -102,7 +102,7 @@ def equation(sides: Sequence[str]) -> str:
     if len(unknown) + bool(known) != 2:
         raise UndecidedError("a chain of expressions")
     left, right = [*unknown, *known][:2]
-    return _of_two(left, right)
+    return _equation_key(left, right)
 
 
 def _defines(side: str, names: frozenset[str]) -> bool:
@@ -111,7 +111,7 @@ def _defines(side: str, names: frozenset[str]) -> bool:
     return match is not None and match[1] not in names and match[2] in names
 
 
-def _of_two(left: Node, right: Node) -> str:
+def _equation_key(left: Node, right: Node) -> str:
     names = symbols_of(left) | symbols_of(right)
     difference = _difference(left, right)
     plane = names == _PLANE
@@ -157,7 +157,7 @@ def _proportions(difference: Node, *, signed: bool = False) -> str:
         raise UndecidedError("an equation that always holds")
     maker = Evaluator()
     scale = abs(first) if signed else first
-    return _join("multiple", [digest(maker.over(value, scale)) for value in values])
+    return _join("multiple", [digest(maker.quotient(value, scale)) for value in values])
 
 
 def assigned_name(text: str) -> str | None:
@@ -231,7 +231,7 @@ def _compare(a: End, b: End) -> int:
     return -1 if _less(a.value, b.value) else 1
 
 
-def united(parts: Iterable[Interval]) -> list[Interval]:
+def unite(parts: Iterable[Interval]) -> list[Interval]:
     """Return the disjoint intervals whose union these intervals have, in order; empty ones are left out."""
     real = [
         (low, high)
@@ -263,10 +263,10 @@ def common(a: Iterable[Interval], b: Sequence[Interval]) -> list[Interval]:
             first = low if begin > 0 or (begin == 0 and not low.closed) else other_low
             last = high if end < 0 or (end == 0 and not high.closed) else other_high
             found.append((first, last))
-    return united(found)
+    return unite(found)
 
 
-def without(parts: Iterable[Interval], removed: Sequence[Interval]) -> list[Interval]:
+def remove_points(parts: Iterable[Interval], removed: Sequence[Interval]) -> list[Interval]:
     """Return a union of intervals without the points of others."""
     rest = list(parts)
     for low, high in removed:
@@ -348,7 +348,7 @@ def _solution(left: Node, right: Node, sign: str, name: str) -> list[Interval] |
             below = _half_line(_difference(Node("-", (one.args[0],)), other), turned, name)
             if above is None or below is None:
                 return None
-            return common(above, below) if turned[0] in "<!" else united([*above, *below])
+            return common(above, below) if turned[0] in "<!" else unite([*above, *below])
     return _half_line(_difference(left, right), sign, name)
 
 

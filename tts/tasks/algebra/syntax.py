@@ -97,7 +97,7 @@ class _Parser:
             raise UndecidedError(f"{token} is missing")
 
     @contextmanager
-    def _deeper(self) -> Generator[None]:
+    def _descend(self) -> Generator[None]:
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise UndecidedError("too deep")
@@ -105,7 +105,7 @@ class _Parser:
         self._depth -= 1
 
     def _sum(self) -> Node:
-        with self._deeper():
+        with self._descend():
             terms = [self._sign(self._take()) if self._next in ("+", "-", r"\pm", r"\mp") else self._product()]
             while self._next in ("+", "-", r"\pm", r"\mp"):
                 terms.append(self._sign(self._take()))
@@ -133,7 +133,7 @@ class _Parser:
     def _factor(self, *, implicit: bool = False) -> Node:
         if self._next in ("-", "+"):
             sign = self._take()
-            with self._deeper():
+            with self._descend():
                 inner = self._factor()
             return Node("-", (inner,)) if sign == "-" else inner
         if implicit and self._next[:1].isdigit() and self._tokens[self._at - 1][:1].isdigit():
@@ -169,7 +169,7 @@ class _Parser:
         return False
 
     def _exponent(self) -> Node:
-        with self._deeper():
+        with self._descend():
             if self._next in ("-", "+"):
                 sign = self._take()
                 inner = self._exponent()
@@ -189,7 +189,7 @@ class _Parser:
         return self._primary()
 
     def _primary(self) -> Node:
-        with self._deeper():
+        with self._descend():
             return self._one()
 
     def _one(self) -> Node:

@@ -19,7 +19,7 @@ from fractions import Fraction
 
 from mpmath.libmp import mpf_cos_sin
 
-from tts.tasks.algebra.digests import CONTEXT, NOTHING, PRECISION, Value, digest, hashed, is_real, tidy, variable
+from tts.tasks.algebra.digests import CONTEXT, NOTHING, PRECISION, Value, digest, hash_text, is_real, tidy, variable
 from tts.tasks.algebra.syntax import Node
 from tts.tasks.algebra.tokens import ANGLES, UndecidedError
 from tts.tasks.forms.rational import length_of
@@ -86,11 +86,11 @@ class Evaluator:
             return self._exp(self._value(node.args[1], angle=angle))
         values = [self._value(each, angle=angle) for each in node.args]
         if node.op == "degree":
-            return self.times(values[0], self.over(self._constant("pi"), Fraction(180))) if angle else values[0]
+            return self.times(values[0], self.quotient(self._constant("pi"), Fraction(180))) if angle else values[0]
         if node.op in ("-", "pm", "mp"):
             return -values[0] if {"-": -1, "pm": self._signs, "mp": -self._signs}[node.op] < 0 else values[0]
         if node.op == "unknown":
-            return hashed(f"{node.name} of {'; '.join(digest(each) for each in values)}")
+            return hash_text(f"{node.name} of {'; '.join(digest(each) for each in values)}")
         if node.op in ("!", "!!"):
             return self._factorial(values[0], step=len(node.op))
         return self._combine(node.op, values)
@@ -100,7 +100,7 @@ class Evaluator:
             return functools.reduce(self.plus if op == "+" else self.times, values)
         if op not in ("/", "^"):
             raise UndecidedError("a matrix within a number")
-        return (self.over if op == "/" else self._power)(*values)
+        return (self.quotient if op == "/" else self._power)(*values)
 
     def _constant(self, name: str) -> Value:
         if name == "pi":
@@ -149,7 +149,7 @@ class Evaluator:
             return Fraction(0)
         return tidy(self.real(a) * self.real(b))
 
-    def over(self, a: Value, b: Value) -> Value:
+    def quotient(self, a: Value, b: Value) -> Value:
         """Return a quotient.
 
         Raises:
@@ -249,18 +249,18 @@ class Evaluator:
         if name in ANGLES:
             return self._angle(name, values[0])
         if name in ("root", "ln", "lg", "log", "exp", "cis"):
-            return self._by_powers(name, values)
+            return self._power_or_log(name, values)
         if name in ("floor", "ceil"):
             return self._round(values[0], up=name == "ceil")
         if name in ("gcd", "lcm", "binom"):
-            return _of_whole(name, [_whole(each) for each in values])
+            return _whole_function(name, [_whole(each) for each in values])
         if name in ("max", "min"):
             if not all(is_real(each) for each in values):
                 raise UndecidedError("an extremum of complex numbers")
             return (max if name == "max" else min)(values, key=self.real)
         return abs(values[0]) if name == "abs" else self._other(name, values[0])
 
-    def _by_powers(self, name: str, values: list[Value]) -> Value:
+    def _power_or_log(self, name: str, values: list[Value]) -> Value:
         if name == "exp":
             return self._exp(values[0])
         if name == "cis":
@@ -271,10 +271,10 @@ class Evaluator:
             return (
                 self._root(values[0], degree.numerator)
                 if whole
-                else self._power(values[0], self.over(Fraction(1), degree))
+                else self._power(values[0], self.quotient(Fraction(1), degree))
             )
         above = self._log(values[0])
-        return above if name == "ln" else self.over(above, self._log(values[1] if name == "log" else Fraction(10)))
+        return above if name == "ln" else self.quotient(above, self._log(values[1] if name == "log" else Fraction(10)))
 
     def _angle(self, name: str, value: Value) -> Value:
         """Return a trigonometric function, from the sine and the cosine."""
@@ -293,7 +293,7 @@ class Evaluator:
             "csc": (Fraction(1), sine),
         }
         if name in quotients:
-            return self.over(*quotients[name])
+            return self.quotient(*quotients[name])
         return sine if name == "sin" else cosine
 
     def _other(self, name: str, value: Value) -> Value:
@@ -315,7 +315,7 @@ class Evaluator:
 
     def _factorial(self, value: Value, *, step: int) -> Value:
         if not isinstance(value, Fraction):
-            return hashed(f"{step} factorial of {digest(value)}")
+            return hash_text(f"{step} factorial of {digest(value)}")
         n = _whole(value)
         if not 0 <= n <= 5000:
             raise UndecidedError("a factorial")
@@ -346,7 +346,7 @@ def _whole(value: Value) -> int:
     return value.numerator
 
 
-def _of_whole(name: str, values: list[int]) -> Fraction:
+def _whole_function(name: str, values: list[int]) -> Fraction:
     if name != "binom":
         return Fraction({"gcd": math.gcd, "lcm": math.lcm}[name](*values))
     n, k = values

@@ -112,7 +112,7 @@ def may_have(step: Step) -> bool:
     )
 
 
-def composed(found: list[Step]) -> Expression | None:
+def compose(found: list[Step]) -> Expression | None:
     """Return the expression that steps make of their first operands.
 
     It is None where the steps do not come down to one expression.

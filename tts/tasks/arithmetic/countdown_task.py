@@ -11,12 +11,12 @@ from types import MappingProxyType
 
 from tts.errors import ConfigError
 from tts.tasks.arithmetic import countdown
-from tts.tasks.arithmetic.countdown import FEWEST, LARGEST_NUMBER, LARGEST_RESULT, MOST, CountdownProblem, composed
-from tts.tasks.arithmetic.expression import Expression, numbers, parsed, value
+from tts.tasks.arithmetic.countdown import FEWEST, LARGEST_NUMBER, LARGEST_RESULT, MOST, CountdownProblem, compose
+from tts.tasks.arithmetic.expression import Expression, numbers, parse_expression, value
 from tts.tasks.arithmetic.expression import text as expression_text
 from tts.tasks.arithmetic.lines import LinesTask, read_step
-from tts.tasks.arithmetic.reading import ELSEWHERE, asked_text, quoted
-from tts.tasks.base import folded
+from tts.tasks.arithmetic.reading import ELSEWHERE, asked_text, quote_problem
+from tts.tasks.base import fold_text
 from tts.tasks.framing import unknown_kind
 from tts.types import Problem
 
@@ -28,7 +28,7 @@ class CountdownTask(LinesTask):
     r"""Problems such as "Reach 39 with 17 22.", worked out in lines: "17 + 22 = 39\nA: 39\n".
 
     The answer is an expression: that of the answer line ("A: 17 + 22"), or, where that has a number only, what the
-    steps before it compose (`tts.tasks.arithmetic.countdown.composed`). Two answers are the same where they use the
+    steps before it compose (`tts.tasks.arithmetic.countdown.compose`). Two answers are the same where they use the
     same numbers, each as often, and come to the same value, worked out exactly; so a reference answer is any expression
     that solves the problem. An answer that misses the target, or uses a number twice, is of another class.
     """
@@ -75,9 +75,9 @@ class CountdownTask(LinesTask):
 
         Any other text is returned with its spaces and case folded.
         """
-        expression = parsed(answer)
+        expression = parse_expression(answer)
         if expression is None:
-            return folded(answer)
+            return fold_text(answer)
         # two spaces: no folded text has them
         return f"{value(expression)}  {' '.join(map(str, sorted(numbers(expression))))}"
 
@@ -87,20 +87,20 @@ def _compose(written: Sequence[str]) -> Expression | None:
     are very many.
     """
     steps = [step for line in written if (step := read_step(line)) is not None]
-    return composed(steps) if len(steps) <= _MOST_STEPS else None
+    return compose(steps) if len(steps) <= _MOST_STEPS else None
 
 
 def _parse_answer_line(line: str) -> Expression | None:
     found = _ANSWER_LINE.fullmatch(line)
-    return None if found is None else parsed(found[1])
+    return None if found is None else parse_expression(found[1])
 
 
 def _read(written: str) -> CountdownProblem:
     problem = countdown.read(written)
     if problem is None:
         raise ConfigError(
-            f"the problem is {quoted(written)}, but the task 'countdown' reads only problems such as 'Reach 39 with "
-            "17 22.'",
+            f"the problem is {quote_problem(written)}, but the task 'countdown' reads only problems such as "
+            "'Reach 39 with 17 22.'",
             hint=f"other arithmetic has --task pocket; for anything else, {ELSEWHERE}",
         )
     if not FEWEST <= len(problem.numbers) <= MOST:
@@ -115,5 +115,5 @@ def _read(written: str) -> CountdownProblem:
 
 def _outside(written: str, has: str, rule: str) -> ConfigError:
     return ConfigError(
-        f"the countdown {quoted(written)} has {has}, but {rule}", hint=f"stay within that; or {ELSEWHERE}"
+        f"the countdown {quote_problem(written)} has {has}, but {rule}", hint=f"stay within that; or {ELSEWHERE}"
     )

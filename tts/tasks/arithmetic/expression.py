@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tts.errors import ConfigError, shown
+from tts.errors import ConfigError, quote
 
 OPERATORS = ("+", "-", "*")
 _PRECEDENCE = {"+": 1, "-": 1, "*": 2}
@@ -105,7 +105,7 @@ def parse(written: str) -> Expression:
     return _ExpressionReader(" ".join(written.translate(_SIGNS).split())).read()
 
 
-def parsed(written: str) -> Expression | None:
+def parse_expression(written: str) -> Expression | None:
     """Return the expression that a text writes; None where it writes none."""
     try:
         return parse(written)
@@ -145,12 +145,12 @@ class _ExpressionReader:
             return self._number()
         if lexeme == "(":
             self._next()
-            self._deeper(1)
+            self._change_depth(1)
             found = self._chain(1)
             if self._peek() != ")":
                 raise self._refuse("a closing parenthesis belongs here")
             self._next()
-            self._deeper(-1)
+            self._change_depth(-1)
             return found
         if lexeme == "-":
             self._next()
@@ -163,7 +163,7 @@ class _ExpressionReader:
             raise self._refuse(f"the number has more than {_WIDEST} digits")
         return int(self._next())
 
-    def _deeper(self, change: int) -> None:
+    def _change_depth(self, change: int) -> None:
         self._depth += change
         if self._depth > _DEEPEST:
             raise self._refuse(f"there are more than {_DEEPEST} parentheses within each other")
@@ -179,4 +179,4 @@ class _ExpressionReader:
         return found[1] or found[2]
 
     def _refuse(self, why: str) -> ConfigError:
-        return ConfigError(f"the expression {shown(self._written)} cannot be read at character {self._at + 1}: {why}")
+        return ConfigError(f"the expression {quote(self._written)} cannot be read at character {self._at + 1}: {why}")

@@ -182,7 +182,7 @@ def _plain(difficulty: Difficulty, rng: np.random.Generator) -> Drawn | None:
     weights = np.array([_WEIGHTS[operator] for operator in difficulty.operators])
     shape = _tree if difficulty.parentheses else _flat
     made = shape(difficulty, rng, weights / weights.sum(), difficulty.operations)
-    if made is None or not _within(steps(made), difficulty.digits):
+    if made is None or not _is_within_bounds(steps(made), difficulty.digits):
         return None
     return Drawn(text(made), made, difficulty)
 
@@ -198,7 +198,7 @@ def _tree(difficulty: Difficulty, rng: np.random.Generator, weights: np.ndarray,
     if left is None or right is None:
         return None
     made = Operation(operator, left, right)
-    return made if _within(steps(made)[-1:], difficulty.digits) else None
+    return made if _is_within_bounds(steps(made)[-1:], difficulty.digits) else None
 
 
 def _flat(difficulty: Difficulty, rng: np.random.Generator, weights: np.ndarray, count: int) -> Expression:
@@ -236,10 +236,10 @@ def _story(difficulty: Difficulty, rng: np.random.Generator) -> Drawn | None:
         left -= len(kind)
     story = tell(tuple(chain), start, rng)
     made = story.expression()
-    return Drawn(str(story), made, difficulty) if _within(steps(made), difficulty.digits) else None
+    return Drawn(str(story), made, difficulty) if _is_within_bounds(steps(made), difficulty.digits) else None
 
 
-def _within(found: Sequence[Step], digits: int) -> bool:
+def _is_within_bounds(found: Sequence[Step], digits: int) -> bool:
     """Whether steps are within the bounds of all problems."""
     return all(
         abs(step.result) <= LARGEST_RESULT[digits]

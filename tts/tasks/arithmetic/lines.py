@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final
 
 from tts.tasks.arithmetic.expression import OPERATORS, Step
-from tts.tasks.base import Task, folded
+from tts.tasks.base import Task, fold_text
 from tts.tasks.extraction import final_answer
 from tts.tasks.forms.rational import rational
 from tts.tasks.framing import unknown_kind
@@ -45,7 +45,7 @@ def read_answer(line: str) -> int | None:
 
 def number_form(answer: str) -> str:
     """Return a number in lowest terms, and any other text with its spaces and case folded."""
-    text = folded(answer)
+    text = fold_text(answer)
     value = rational(_GROUPS.sub("", text.replace("−", "-")))
     return text if value is None else str(value)
 

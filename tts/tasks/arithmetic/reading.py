@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from tts.errors import ConfigError, shown
+from tts.errors import ConfigError, quote
 from tts.tasks.arithmetic import countdown, worded
 from tts.tasks.arithmetic.expression import Expression, numbers, parse, steps, text, value
 from tts.tasks.arithmetic.generator import LARGEST_OPERAND, LARGEST_RESULT, MOST_OPERATIONS
@@ -78,32 +78,32 @@ def read(written: str) -> Asked:
     """
     if countdown.read(written) is not None:
         rule = "is a countdown, but the task 'pocket' reads expressions and stories"
-        raise ConfigError(f"the problem {quoted(written)} {rule}", hint="name its task: --task countdown")
+        raise ConfigError(f"the problem {quote_problem(written)} {rule}", hint="name its task: --task countdown")
     if worded.is_meant(written):
         return _story(written)
     expression = _expression(written)
-    _check(expression, quoted(written))
+    _check(expression, quote_problem(written))
     return Asked(text(expression), expression)
 
 
-def quoted(written: str) -> str:
+def quote_problem(written: str) -> str:
     """Return a problem for a message: on one line, without spaces around it, and cut where it is long."""
-    return shown(" ".join(written.split()))
+    return quote(" ".join(written.split()))
 
 
 def _story(written: str) -> Asked:
     story = worded.read(written)
     if story is None:
         hint = f"its stories are made of a few fixed sentences, such as 'She buys 7 more.'; for others, {ELSEWHERE}"
-        raise ConfigError(f"the story {quoted(written)} cannot be read: {worded.fault(written)}", hint=hint)
+        raise ConfigError(f"the story {quote_problem(written)} cannot be read: {worded.fault(written)}", hint=hint)
     expression = story.expression()
-    _check(expression, quoted(written))
+    _check(expression, quote_problem(written))
     there = story.start
     for event in story.events:
-        there = value(event.after(there))
+        there = value(event.apply(there))
         if there < 0:
-            has = f"comes to {there} after {event.told(story)!r}"
-            raise _outside(quoted(written), has, "stories in which nothing is ever less than none")
+            has = f"comes to {there} after {event.tell(story)!r}"
+            raise _outside(quote_problem(written), has, "stories in which nothing is ever less than none")
     return Asked(str(story), expression)
 
 
@@ -114,13 +114,13 @@ def _expression(written: str) -> Expression:
         body = word.sub(sign, body)
     if not (_ARITHMETIC.fullmatch(body) and _DIGIT.search(body)):
         raise ConfigError(
-            f"the problem is {quoted(written)}, but the model pocket was trained on arithmetic only: "
+            f"the problem is {quote_problem(written)}, but the model pocket was trained on arithmetic only: "
             "an expression such as '12 + 7 * (3 - 5)', or one of its stories",
             hint=ELSEWHERE,
         )
     for sign, what in _STRANGE:
         if sign.search(body):
-            raise _outside(quoted(written), f"has {what}", "whole numbers with +, - and * only")
+            raise _outside(quote_problem(written), f"has {what}", "whole numbers with +, - and * only")
     try:
         return parse(body)
     except ConfigError as failure:

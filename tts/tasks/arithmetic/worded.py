@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tts.errors import shown
+from tts.errors import quote
 from tts.tasks.arithmetic.expression import Expression, Operation
 
 if TYPE_CHECKING:
@@ -49,13 +49,13 @@ class StoryEvent:
     first: int
     second: int = 0
 
-    def after(self, before: Expression) -> Expression:
+    def apply(self, before: Expression) -> Expression:
         """Return the expression of the number of things after the event."""
         if len(self.kind) == 1:
             return Operation(self.kind, before, self.first)
         return Operation(self.kind[0], before, Operation("*", self.first, self.second))
 
-    def told(self, story: Story) -> str:
+    def tell(self, story: Story) -> str:
         """Return the event's sentence in a story."""
         return _render_story(EVENTS[self.kind][self.template], story, self.first, self.second)
 
@@ -73,14 +73,14 @@ class Story:
         """Return what is asked for."""
         found: Expression = self.start
         for event in self.events:
-            found = event.after(found)
+            found = event.apply(found)
         return found
 
     def __str__(self) -> str:
         return " ".join(
             [
                 _render_story(_START, self, self.start),
-                *(event.told(self) for event in self.events),
+                *(event.tell(self) for event in self.events),
                 _render_story(_QUESTION, self),
             ]
         )
@@ -161,15 +161,15 @@ def _reading(written: str) -> Story | str:
     first, *told = _sentences(written)
     opened = _READ_START.fullmatch(first)
     if opened is None:
-        return f"it begins with {shown(first)}, not with a sentence such as 'Anna has 12 apples.'"
+        return f"it begins with {quote(first)}, not with a sentence such as 'Anna has 12 apples.'"
     if opened["name"] not in NAMES:
         return (
-            f"nobody in its stories is called {shown(opened['name'])}, as in {shown(first)}; there are "
+            f"nobody in its stories is called {quote(opened['name'])}, as in {quote(first)}; there are "
             f"{', '.join(NAMES)}"
         )
     if opened["items"] not in ITEMS:
         return (
-            f"nothing in its stories is called {shown(opened['items'])}, as in {shown(first)}; there are "
+            f"nothing in its stories is called {quote(opened['items'])}, as in {quote(first)}; there are "
             f"{', '.join(ITEMS)}"
         )
     story = Story(opened["name"], opened["items"], int(opened["N"]), ())
@@ -177,13 +177,13 @@ def _reading(written: str) -> Story | str:
         return f"{first!r} would be {_render_story(_START, story, story.start)!r}"
     question = _render_story(_QUESTION, story)
     if not told or told[-1] != question:
-        return f"it ends with {shown((told or [first])[-1])}, not with {question!r}"
+        return f"it ends with {quote((told or [first])[-1])}, not with {question!r}"
     events: list[StoryEvent] = []
     for sentence in told[:-1]:
         event = _event(sentence)
         if event is None:
-            return f"the sentence {shown(sentence)} is not in its stories"
-        if (expected := event.told(story)) != sentence:
+            return f"the sentence {quote(sentence)} is not in its stories"
+        if (expected := event.tell(story)) != sentence:
             return f"the sentence {sentence!r} would be {expected!r} in this story"
         events.append(event)
     return Story(story.name, story.items, story.start, tuple(events))

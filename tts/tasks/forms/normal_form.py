@@ -20,8 +20,8 @@ from fractions import Fraction
 from tts.tasks.forms.characters import as_latex
 from tts.tasks.forms.kinds import kind_form
 from tts.tasks.forms.rational import rational
-from tts.tasks.forms.spoken import counted, spoken
-from tts.tasks.forms.structure import Parts, top_level_parts, unwrapped
+from tts.tasks.forms.spoken import read_quantity, spoken_words
+from tts.tasks.forms.structure import Parts, top_level_parts, unwrap
 from tts.tasks.forms.units import is_unit_text, strip_unit
 
 # Longer answers are left as they are, and only their spaces are folded.
@@ -186,18 +186,18 @@ def normal_form(answer: str) -> str:
         text = pattern.sub(replacement, text)
     if _OVER in text:
         text = _OVER_ALL.sub(_fraction, _OVER_IN_BRACES.sub(_fraction, text))
-    text = unwrapped(_exact_side(_without_lead(text.strip().rstrip(_END))), "{")
+    text = unwrap(_exact_side(_without_lead(text.strip().rstrip(_END))), "{")
     if (kind := _kind_of(text, dash=_DASH.search(answer) is not None)) is not None:
         return kind
     text = strip_unit(_without_variable(text))
     text = " ".join(_TEXT.sub(r" \1 ", text).split())
     if _INEQUALITY.search(text) is not None:
         text = _BOTH.sub(r"\\cap ", _OR.sub(r"\\cup ", text))
-    text = counted((text if r"\begin" in text else _LISTED.sub(",", _AND.sub(",", text))).rstrip(_END))
+    text = read_quantity((text if r"\begin" in text else _LISTED.sub(",", _AND.sub(",", text))).rstrip(_END))
     if is_words(text):
-        return spoken(text)
+        return spoken_words(text)
     text = _GROUPED_MIXED.sub(lambda match: match[0].replace(" ", "").replace(",", ""), text)
-    text = _without_groups(_usual_brackets(unwrapped(text, "({")))
+    text = _without_groups(_usual_brackets(unwrap(text, "({")))
     text = _KEPT_SPACE.sub("\0", text).replace(" ", "").replace("\0", " ")
     return _exact(_without_units(text))
 

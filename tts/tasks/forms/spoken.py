@@ -40,7 +40,7 @@ _SAME = {
 }
 
 
-def counted(text: str) -> str:
+def read_quantity(text: str) -> str:
     """Return a quantity without a word of scale ("3 million"), and without a unit after it.
 
     Any other text is returned as it is.
@@ -55,7 +55,7 @@ def counted(text: str) -> str:
     return text if value is None else str(value * _SCALES[match[2].casefold()])
 
 
-def spoken(text: str) -> str:
+def spoken_words(text: str) -> str:
     """Return words in folded case.
 
     A number is returned in digits, and a statement that there is no solution as the empty set.

@@ -69,7 +69,7 @@ def _cut(text: str, begin: int, end: int, separators: list[int]) -> tuple[str, .
     return tuple(text[left + 1 : right].strip() for left, right in itertools.pairwise(edges))
 
 
-def unwrapped(text: str, opening: str) -> str:
+def unwrap(text: str, opening: str) -> str:
     """Return a text without the pairs of brackets around all of it.
 
     Only brackets in `opening` are removed.

@@ -48,7 +48,7 @@ class StepMeter:
         """Whether a value is valid.
 
         Args:
-            validator: A validator of a class from `metered_class`.
+            validator: A validator of a class from `metering_class`.
             text: The JSON text of the value.
             value: The value.
 
@@ -73,7 +73,7 @@ _METER: ContextVar[StepMeter] = ContextVar("meter")
 
 
 @lru_cache(maxsize=16)
-def metered_class(validator: Any) -> Any:
+def metering_class(validator: Any) -> Any:
     """Return a class of jsonschema whose keywords pay steps to the meter of `StepMeter.validate`.
 
     Args:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
 
-from tts.errors import ConfigError, shown
+from tts.errors import ConfigError, quote
 
 codes: Any = importlib.import_module("re._constants")  # without types
 parser: Any = importlib.import_module("re._parser")
@@ -74,18 +74,18 @@ class Pattern:
                 warnings.simplefilter("ignore")
                 tree = parser.parse(text)
             if tree.state.flags != re.UNICODE.value:
-                raise ConfigError(f"pattern {shown(text)} has flags, but must have none", hint="write [aA] for (?i:a)")
+                raise ConfigError(f"pattern {quote(text)} has flags, but must have none", hint="write [aA] for (?i:a)")
             self._start = self._state()
             self._end = self._sequence(tree, self._start)
         except (re.error, OverflowError) as failure:
-            raise ConfigError(f"pattern {shown(text)} is no regular expression: {failure}") from None
+            raise ConfigError(f"pattern {quote(text)} is no regular expression: {failure}") from None
         except RecursionError:
             raise ConfigError(
-                f"pattern {shown(text)} is nested too deeply", hint="write it without groups in groups"
+                f"pattern {quote(text)} is nested too deeply", hint="write it without groups in groups"
             ) from None
         except _Refusal as refusal:
             raise ConfigError(
-                f"pattern {shown(text)} {refusal}", hint="state it with sets, alternatives and repetitions"
+                f"pattern {quote(text)} {refusal}", hint="state it with sets, alternatives and repetitions"
             ) from None
         self._next: dict[_Key, frozenset[int] | None] = {}
         self._kept = 0

@@ -20,13 +20,13 @@ from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any
 
-from tts.errors import ConfigError, MissingDependency, shown
+from tts.errors import ConfigError, MissingDependency, quote
 from tts.tasks.bounded_cache import BoundedCache
-from tts.tasks.schemas.metering import OutOfStepsError, StepMeter, metered_class
+from tts.tasks.schemas.metering import OutOfStepsError, StepMeter, metering_class
 from tts.tasks.schemas.patterns import compile_pattern
 from tts.tasks.schemas.walk import OWN_PART, SchemaGraph, schema_graph
 from tts.tasks.worker import WorkerDiedError, WorkerPool, python_command
-from tts.threads import postpone_if_asked
+from tts.threads import postpone
 
 QUICK_STEPS = 20_000  # in this process, for one text of a model
 MAX_STEPS = 1_000_000  # in a worker, for one text of a model
@@ -64,7 +64,7 @@ class Schema:
         except RecursionError:
             raise ConfigError("schema is nested too deeply to be read", hint="name its parts under $defs") from None
         except (TypeError, ValueError) as failure:
-            raise ConfigError(f"schema is {shown(schema)}, but must be JSON: {failure}") from None
+            raise ConfigError(f"schema is {quote(schema)}, but must be JSON: {failure}") from None
         self.schema: dict[str, Any] = json.loads(self.text)
         self._validator, self.facts = compile_schema(self.text)
         self._verdicts: BoundedCache[str, bool | str] = BoundedCache(1_024)  # those of workers, by text
@@ -88,7 +88,7 @@ class Schema:
                 allowance.meter = StepMeter(0)
         verdict = self._verdicts.get(text)
         if verdict is None:
-            postpone_if_asked()
+            postpone()
             is_whole = allowance.steps == MAX_STEPS
             verdict = self._ask(text, allowance)
             if is_whole or not isinstance(verdict, str):
@@ -175,8 +175,8 @@ def compile_schema(text: str) -> tuple[Any, SchemaFacts]:
     except RecursionError:
         raise ConfigError("schema is nested too deeply to be read", hint="name its parts under $defs") from None
     except referencing.exceptions.Unresolvable as failure:
-        raise ConfigError(f"schema refers to {shown(failure.ref)}, but has no such part", hint=OWN_PART) from None
-    return metered_class(validator)(schema, registry=referencing.Registry()), facts
+        raise ConfigError(f"schema refers to {quote(failure.ref)}, but has no such part", hint=OWN_PART) from None
+    return metering_class(validator)(schema, registry=referencing.Registry()), facts
 
 
 def _facts(graph: SchemaGraph) -> SchemaFacts:
@@ -195,4 +195,4 @@ def _check_expression(pattern: str) -> None:
     try:
         re.compile(pattern)
     except (re.error, OverflowError) as failure:
-        raise ConfigError(f"pattern {shown(pattern)} of the schema is no regular expression: {failure}") from None
+        raise ConfigError(f"pattern {quote(pattern)} of the schema is no regular expression: {failure}") from None

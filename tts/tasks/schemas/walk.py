@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tts.errors import ConfigError, shown
+from tts.errors import ConfigError, quote
 
 OWN_PART = 'write {"$ref": "#/$defs/…"}'
 _IN_PLACE = {
@@ -120,7 +120,7 @@ def schema_graph(schema: Mapping[str, Any], kind: Any, resolver: Any) -> SchemaG
             if isinstance(reference := part.get(name), str):
                 if name == "$ref" and not reference.startswith("#"):
                     raise ConfigError(
-                        f"schema refers to {shown(reference)}, but only its own parts are read", hint=OWN_PART
+                        f"schema refers to {quote(reference)}, but only its own parts are read", hint=OWN_PART
                     )
                 target = resolver.lookup(reference)
                 graph.references += 1

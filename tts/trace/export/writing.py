@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tts.characters import in_whole_characters
+from tts.characters import join_surrogates
 from tts.errors import ConfigError, missing_extra
-from tts.files import replaced, write_json_lines
+from tts.files import replace_file, write_json_lines
 from tts.trace.export.filters import Filters, Sieve
 from tts.trace.export.forms import FORMS, Form, Kind, Row, check_one_model, form_of
 from tts.trace.export.records import SearchRows
@@ -89,10 +89,10 @@ def export_searches(
     target, chosen = check_target(path), form_of(form, filters)
     sieve, card = Sieve(filters, chosen.keep), _Card(form, filters, facts or {})
     rows = itertools.chain.from_iterable(
-        chosen.rows(record, sieve) for record in card.seen(check_one_model(iter(records)))
+        chosen.rows(record, sieve) for record in card.note_searches(check_one_model(iter(records)))
     )
     plain = map(_plain, rows)
-    with replaced(target) as part:
+    with replace_file(target) as part:
         count = (
             write_json_lines(plain, part) if target.suffix.lower() == ".jsonl" else _write_parquet(plain, part, chosen)
         )
@@ -105,7 +105,7 @@ def export_searches(
     exported = Exported(
         target, count, card.searches, {reason: number for reason, number in sieve.left_out.items() if number}
     )
-    with replaced(target.with_suffix(".md")) as part:
+    with replace_file(target.with_suffix(".md")) as part:
         part.write_text(card.text(exported), encoding="utf-8")
     return exported
 
@@ -122,7 +122,7 @@ def _cure(form: str) -> str:
 def _plain(value: Any) -> Any:
     """Return a value with texts in whole characters, which JSON readers and Parquet need."""
     if isinstance(value, str):
-        return in_whole_characters(value)
+        return join_surrogates(value)
     if isinstance(value, dict):
         return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, list) and value and isinstance(value[0], str | dict):
@@ -141,7 +141,7 @@ class _Card:
         }
         self._problems: set[str] = set()
 
-    def seen(self, records: Iterator[SearchRows]) -> Iterator[SearchRows]:
+    def note_searches(self, records: Iterator[SearchRows]) -> Iterator[SearchRows]:
         """Yield searches unchanged, and note what they are of."""
         for record in records:
             self.searches += 1
@@ -155,7 +155,7 @@ class _Card:
         chosen = {
             name: value for name, value in asdict(self._filters).items() if value is not None and value is not False
         }
-        licence = in_whole_characters(str(self._facts.get("licence") or "unknown"))
+        licence = join_surrogates(str(self._facts.get("licence") or "unknown"))
         lines = [
             "---",
             f"license: {json.dumps(licence)}",
@@ -182,7 +182,7 @@ class _Card:
 
 
 def _line(name: str, value: Any) -> str:
-    text = " ".join(in_whole_characters(str(value)).split()).replace("|", "\\|")
+    text = " ".join(join_surrogates(str(value)).split()).replace("|", "\\|")
     return f"| {name} | {text} |"
 
 

@@ -50,7 +50,7 @@ class NotWrittenOutError(Exception):
     """A test case has more than methods of assertions."""
 
 
-def spliced(body: Iterable[ast.stmt]) -> list[ast.stmt]:
+def splice_main_block(body: Iterable[ast.stmt]) -> list[ast.stmt]:
     """Return statements with those below `if __name__ == "__main__"` in its place.
 
     The statement `a, b = x, y` is returned as two.
@@ -61,7 +61,7 @@ def spliced(body: Iterable[ast.stmt]) -> list[ast.stmt]:
             "__name__ == '__main__'",
             "'__main__' == __name__",
         ):
-            found += spliced(statement.body)
+            found += splice_main_block(statement.body)
         else:
             found.append(statement)
     return found
@@ -280,7 +280,7 @@ class Definitions:
             text for node in nodes if (text := ast.get_docstring(node)) and doctest.DocTestParser().get_examples(text)
         ]
 
-    def uncalled(self) -> list[ast.stmt]:
+    def test_calls(self) -> list[ast.stmt]:
         """Return calls of test functions and test cases, for tests that call nothing.
 
         The functions are those named `test_…` without parameters.

@@ -66,7 +66,7 @@ def _off_linux() -> str:
 @cache
 def no_filter() -> str:
     """Return why there is no filter of system calls here; "" if there is."""
-    if reason := seccomp.known():
+    if reason := seccomp.missing_reason():
         return reason
     tried = subprocess.run([sys.executable, "-I", seccomp.__file__], capture_output=True, check=False, timeout=60)
     return "" if tried.returncode == 0 else "the kernel has no seccomp"

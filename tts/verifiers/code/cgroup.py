@@ -40,7 +40,7 @@ class ControlGroup:
             return False
         return True
 
-    def killed(self) -> bool:
+    def has_killed(self) -> bool:
         """Whether the kernel has killed a process of the group for its memory."""
         try:
             text = (self.path / ("memory.events" if self.version == 2 else "memory.oom_control")).read_text(

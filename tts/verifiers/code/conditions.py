@@ -62,7 +62,7 @@ class AskedParts:
         return len(self.values) - 1
 
 
-def said_of(values: Sequence[Wire], index: int) -> Wire:
+def read_value(values: Sequence[Wire], index: int) -> Wire:
     """Return a value that the program's process sent.
 
     Raises:
@@ -93,7 +93,7 @@ def condition_of(node: ast.expr, parts: AskedParts) -> Condition:
         case ast.Call(
             func=ast.Name(id="isclose") | ast.Attribute(attr="isclose", value=ast.Name(id="math")), args=[left, right]
         ):
-            if (near := _near([left, right], _tolerances(node), parts)) is not None:
+            if (near := _near_condition([left, right], _tolerances(node), parts)) is not None:
                 return near
         case _:
             pass
@@ -101,7 +101,7 @@ def condition_of(node: ast.expr, parts: AskedParts) -> Condition:
         constant = bool(data_of(node))
     except NotDataError:
         index = parts.ask(node, truth=True)
-        return lambda values: said_of(values, index) is True
+        return lambda values: read_value(values, index) is True
     return lambda _: constant
 
 
@@ -110,7 +110,7 @@ def _comparison(node: ast.Compare, parts: AskedParts) -> Condition | None:
     operands = [node.left, *node.comparators]
     if len(operands) == 2 and isinstance(node.ops[0], ast.Eq) and (approximate := _approximate(operands)) is not None:
         other, value, tolerances = approximate
-        return _near([other, value], tolerances, parts)
+        return _near_condition([other, value], tolerances, parts)
     known = [is_data(operand) for operand in operands]
     for i, op in enumerate(node.ops):
         pair = [operands[j] for j in (i, i + 1) if known[j]]
@@ -144,7 +144,7 @@ def _operand(node: ast.expr, parts: AskedParts) -> Callable[[Sequence[Wire]], Wi
             left, right = _operand(inner.left, parts), _operand(inner.right, parts)
             return lambda values: _distance(left(values), right(values))
     index = parts.ask(node)
-    return lambda values: said_of(values, index)
+    return lambda values: read_value(values, index)
 
 
 def _distance(left: Wire, right: Wire) -> Wire:
@@ -170,7 +170,7 @@ def _approximate(operands: list[ast.expr]) -> tuple[ast.expr, ast.expr, dict[str
     return None
 
 
-def _near(pair: list[ast.expr], tolerances: dict[str, float], parts: AskedParts) -> Condition | None:
+def _near_condition(pair: list[ast.expr], tolerances: dict[str, float], parts: AskedParts) -> Condition | None:
     """Return the condition that two numbers are near, one of which is data; None for others."""
     if not (tolerances.keys() <= {"rel_tol", "abs_tol"} and is_data(pair[0]) is not is_data(pair[1])):
         return None

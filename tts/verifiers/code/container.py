@@ -11,7 +11,7 @@ from typing import Any
 
 from tts.errors import CapabilityError, VerifierError, missing_extra
 from tts.verifiers.code import program as runner
-from tts.verifiers.code.sandbox import ProgramOutcome, ProgramResult, SandboxLimits, judged, steps_of
+from tts.verifiers.code.sandbox import ProgramOutcome, ProgramResult, SandboxLimits, judge_report, steps_of
 from tts.verifiers.code.steps import CodeTests
 
 _KEPT = 4096  # characters of output
@@ -86,7 +86,7 @@ def _read(stdout: str, mark: str, tests: CodeTests, seconds: float, *, flooded: 
     """Return the outcome from standard output: the program's own, then the mark, then the report of the script."""
     before, found, last = stdout.rpartition(mark)
     if flooded:
-        return judged({"flood": True}, tests, stdout[:_KEPT], seconds)
+        return judge_report({"flood": True}, tests, stdout[:_KEPT], seconds)
     if not found:
         return ProgramResult(
             ProgramOutcome.CRASHED, "it ended by itself, before its tests", output=stdout[:_KEPT], seconds=seconds
@@ -99,7 +99,7 @@ def _read(stdout: str, mark: str, tests: CodeTests, seconds: float, *, flooded: 
         return ProgramResult(
             ProgramOutcome.CRASHED, "it wrote a report that cannot be read", output=before[:_KEPT], seconds=seconds
         )
-    return judged(verdict, tests, (before + printed)[:_KEPT], seconds)
+    return judge_report(verdict, tests, (before + printed)[:_KEPT], seconds)
 
 
 def _packages() -> tuple[Any, Any]:

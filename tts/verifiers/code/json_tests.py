@@ -24,8 +24,8 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
-from tts.errors import shown
-from tts.verifiers.code.conditions import Clause, said_of
+from tts.errors import quote
+from tts.verifiers.code.conditions import Clause, read_value
 from tts.verifiers.code.program import Wire
 from tts.verifiers.code.values import equal, wire
 
@@ -69,35 +69,37 @@ def step_of(test: Mapping[str, Any]) -> tuple[dict[str, Any], Clause]:
             expected, by_line=test.get("compare") == "lines", tolerance=float(test.get("tolerance", TOLERANCE))
         )
         asked = {"stdin": test["stdin"], "most": 4 * len(expected.encode()) + _SPARE, "test": True}
-        return asked, Clause(lambda values: same(said_of(values, 0)), f"the output is not {shown(expected)}", of=(0,))
+        return asked, Clause(
+            lambda values: same(read_value(values, 0)), f"the output is not {quote(expected)}", of=(0,)
+        )
     name, returns = test["function"], wire(test["returns"])
     call = f"(Solution().{name} if 'Solution' in globals() else {name})({', '.join(map(repr, test['arguments']))})"
-    condition: Callable[[Sequence[Wire]], bool] = lambda values: equal(_as_lists(said_of(values, 0)), returns)  # noqa: E731 - of this type
+    condition: Callable[[Sequence[Wire]], bool] = lambda values: equal(_as_lists(read_value(values, 0)), returns)  # noqa: E731 - of this type
     return {"values": [[call, None, False]], "test": True}, Clause(
-        condition, f"{name} does not return {shown(test['returns'])}", of=(0,)
+        condition, f"{name} does not return {quote(test['returns'])}", of=(0,)
     )
 
 
 def _check_test(number: int, test: Any) -> None:
     keys = frozenset(test) if isinstance(test, dict) else frozenset[str]()
     if not (_INPUT <= keys <= _INPUT | _OPTIONS or keys == _CALL):
-        raise BadTestError(f"test {number} is {shown(test)}, but must be as in {HOW}")
+        raise BadTestError(f"test {number} is {quote(test)}, but must be as in {HOW}")
     if "stdin" in keys:
         if not (isinstance(test["stdin"], str) and isinstance(test["stdout"], str)):
-            raise BadTestError(f"test {number} has {shown(test)}, but stdin and stdout must be texts")
+            raise BadTestError(f"test {number} has {quote(test)}, but stdin and stdout must be texts")
         if test.get("compare", "tokens") not in ("tokens", "lines"):
             raise BadTestError(
-                f"test {number} has compare {shown(test['compare'])}, but it must be 'tokens' or 'lines'"
+                f"test {number} has compare {quote(test['compare'])}, but it must be 'tokens' or 'lines'"
             )
         tolerance = test.get("tolerance", TOLERANCE)
         if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 <= tolerance < 1:
             raise BadTestError(
-                f"test {number} has tolerance {shown(tolerance)}, but it must be a number from 0 to below 1"
+                f"test {number} has tolerance {quote(tolerance)}, but it must be a number from 0 to below 1"
             )
     elif not (
         isinstance(test["function"], str) and test["function"].isidentifier() and isinstance(test["arguments"], list)
     ):
-        raise BadTestError(f"test {number} is {shown(test)}, but function must be a name, and arguments a list")
+        raise BadTestError(f"test {number} is {quote(test)}, but function must be a name, and arguments a list")
 
 
 def _refuse_constant(name: str) -> Any:

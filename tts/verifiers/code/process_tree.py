@@ -52,7 +52,7 @@ def _memory_of(pid: int, resident: int) -> int:
         return resident if os.path.exists(f"/proc/{pid}") else 0  # noqa: PTH110 - beside the open above
 
 
-def unlinked(processes: Iterable[int]) -> int:
+def unlinked_bytes(processes: Iterable[int]) -> int:
     """Return the bytes of the open files of processes that have no name any more, each file once."""
     files: dict[tuple[int, int], int] = {}
     for pid in processes:
@@ -65,7 +65,7 @@ def unlinked(processes: Iterable[int]) -> int:
     return sum(files.values())
 
 
-def held_in(folder: str) -> int | None:
+def folder_bytes(folder: str) -> int | None:
     """Return the bytes of the files in a folder.
 
     It is None if there are too many, or they are nested too deeply.

@@ -37,7 +37,7 @@ from tts.errors import CapabilityError, VerifierError
 from tts.verifiers.code import cgroup, sandbox_child, seccomp
 from tts.verifiers.code import program as runner
 from tts.verifiers.code.json_tests import HOW, BadTestError
-from tts.verifiers.code.process_tree import MOST_FILES, descendants, held_in, memory_of, unlinked
+from tts.verifiers.code.process_tree import MOST_FILES, descendants, folder_bytes, memory_of, unlinked_bytes
 from tts.verifiers.code.steps import CodeTests, NothingTestedError, NotTestsError, read_tests
 from tts.verifiers.code.view import may_enter, view
 
@@ -310,8 +310,8 @@ class _Program:
                 )
         if self._isolated:
             return None  # its folder is bounded by its size
-        held = held_in(self._folder)
-        if held is None or held + unlinked(pid for pid, _ in running) > self._limits.disk:
+        held = folder_bytes(self._folder)
+        if held is None or held + unlinked_bytes(pid for pid, _ in running) > self._limits.disk:
             return self._end_result(
                 ProgramOutcome.DISK, f"its folder held more than {self._limits.disk} bytes or {MOST_FILES} files"
             )
@@ -324,8 +324,8 @@ class _Program:
                 str(said["refused"]), hint="give code(sandbox='docker'), or sandbox='none' to run programs without it"
             )
         if {"error", "steps"} & said.keys():
-            return judged(said, self._tests, self._text)
-        if self._group is not None and self._group.killed():
+            return judge_report(said, self._tests, self._text)
+        if self._group is not None and self._group.has_killed():
             return self._end_result(
                 ProgramOutcome.MEMORY, f"the kernel ended it for more than {self._limits.memory} bytes"
             )
@@ -370,7 +370,7 @@ def steps_of(tests: str) -> CodeTests:
         raise VerifierError(f"the tests of the problem are no Python: {kind}: {failure}") from None
 
 
-def judged(said: Mapping[str, Any], tests: CodeTests, output: str, seconds: float = 0.0) -> ProgramResult:
+def judge_report(said: Mapping[str, Any], tests: CodeTests, output: str, seconds: float = 0.0) -> ProgramResult:
     """Return the outcome of a program from its report (see `program.run_program`).
 
     The program may have written the report itself.

@@ -301,7 +301,7 @@ def _run(config: dict[str, Any], ends: tuple[int, int], runner: Any, refuse_call
     os._exit(0)
 
 
-def _below(work: Any) -> int:
+def _call_in_child(work: Any) -> int:
     """Call `work` in a child process that dies with this one; return the child's exit status."""
     child = os.fork()
     if not child:
@@ -350,10 +350,10 @@ def main() -> int:
             return 3
 
     def first() -> None:
-        status = _below(lambda: _run(config, (report, control), runner, seccomp.refuse_calls))
+        status = _call_in_child(lambda: _run(config, (report, control), runner, seccomp.refuse_calls))
         os.write(control, json.dumps({"status": status, "mark": config["mark"]}).encode() + b"\n")
 
-    _below(first)
+    _call_in_child(first)
     _sweep()
     return 0
 

@@ -80,7 +80,7 @@ def filter_of(machine: str) -> bytes:
     return b"".join(steps)
 
 
-def known() -> str:
+def missing_reason() -> str:
     """Return why no filter is known here; "" if one is."""
     machine = platform.machine()
     if platform.system() != "Linux":
@@ -94,7 +94,7 @@ def refuse_calls() -> None:
     Raises:
         OSError: no filter is known for this machine, or its kernel has no seccomp.
     """
-    if reason := known():
+    if reason := missing_reason():
         raise OSError(errno.ENOSYS, reason)
     code = ctypes.create_string_buffer(filter_of(platform.machine()))
     program = struct.pack("HxxxxxxP", (len(code) - 1) // 8, ctypes.addressof(code))

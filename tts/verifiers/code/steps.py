@@ -24,10 +24,10 @@ from tts.verifiers.code.assertions import (
     as_assertions,
     is_idle,
     is_runner,
-    spliced,
+    splice_main_block,
     test_methods,
 )
-from tts.verifiers.code.conditions import MOST_PARTS, AskedParts, Clause, NotPlainError, condition_of, said_of
+from tts.verifiers.code.conditions import MOST_PARTS, AskedParts, Clause, NotPlainError, condition_of, read_value
 from tts.verifiers.code.json_tests import parse_json_tests, step_of
 from tts.verifiers.code.values import NotDataError, data_of
 
@@ -122,7 +122,7 @@ def read_tests(tests: str) -> CodeTests:
             return _json_steps(given, tests)
         with warnings.catch_warnings(action="ignore"):  # for example of invalid escapes in strings
             tree = ast.parse(tests, "tests")
-            reading = _Reading(tree, as_assertions(spliced(tree.body)))
+            reading = _Reading(tree, as_assertions(splice_main_block(tree.body)))
             steps = reading.steps()
     except NothingTestedError:
         raise
@@ -166,7 +166,7 @@ class _Reading:
         for statement in self._body:
             self._read(statement)
         if not any(step.is_test for step, _ in self._steps):
-            for statement in self._defined.uncalled():
+            for statement in self._defined.test_calls():
                 self._read(statement)
         return self._mentioned_steps()
 
@@ -196,7 +196,7 @@ class _Reading:
             if isinstance(stored, ast.Name) and isinstance(stored.ctx, ast.Store):
                 self._known.pop(stored.id, None)
         if name is None and (runner := is_runner(statement)):
-            self._steps += [(step, None) for step in self._run_by(runner)]
+            self._steps += [(step, None) for step in self._runner_steps(runner)]
             return
         if name is not None:
             if (data := self._defined.constant(statement)) is not None:
@@ -213,7 +213,7 @@ class _Reading:
         asked = {"do": ast.unparse(statement), "test": name is None and self._defined.tests(statement)}
         self._steps.append((CodeStep(asked), name))
 
-    def _run_by(self, runner: str) -> Iterator[CodeStep]:
+    def _runner_steps(self, runner: str) -> Iterator[CodeStep]:
         """Yield the steps of a call of unittest or doctest."""
         if runner == "doctest":
             yield CodeStep(
@@ -317,7 +317,7 @@ def _loop(every: ast.GeneratorExp | ast.ListComp) -> ast.stmt:
 
 def _ask_expression(node: ast.expr, parts: AskedParts, name: str | None = None) -> None:
     index = parts.ask(node, name=name, truth=name is None)
-    parts.clauses.append(Clause(lambda values: said_of(values, index) is not Ellipsis, ""))  # it must not raise
+    parts.clauses.append(Clause(lambda values: read_value(values, index) is not Ellipsis, ""))  # it must not raise
 
 
 def _plain_step(parts: AskedParts) -> CodeStep:

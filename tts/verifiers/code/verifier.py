@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from tts.backends.base import Backend
-from tts.checks import Rule, above, check_parameters, check_text, choice, whole
-from tts.errors import CapabilityError, ConfigError, shown
+from tts.checks import Rule, check_parameters, check_text, choice, number_above, whole
+from tts.errors import CapabilityError, ConfigError, quote
 from tts.models.registry import ModelRecord
-from tts.threads import in_thread
+from tts.threads import run_in_thread
 from tts.types import Problem, Trajectory
 from tts.verifiers.base import Calls, StepScores, Traits, Verifier
 from tts.verifiers.code.blocks import choose_block
@@ -129,7 +129,7 @@ class Code(Verifier):
     sandbox: Annotated[str, choice("landlock", "docker", "none")] = "landlock"
     credit: Annotated[str, choice("all", "share")] = "all"
     prelude: Annotated[str, choice("solution", "always", "never")] = "solution"
-    seconds: Annotated[float, above(0, 2**31, "2**31")] = 10.0
+    seconds: Annotated[float, number_above(0, 2**31, "2**31")] = 10.0
     memory_mb: Annotated[int, whole(1, 2**31 - 1)] = 1024
     processes: Annotated[int, whole(1, 2**31 - 1)] = 32
     output_kb: Annotated[int, whole(1, 2**31 - 1)] = 1024
@@ -143,9 +143,9 @@ class Code(Verifier):
     @property
     def traits(self) -> Traits:
         """Checks of the sandbox and of the problem's tests."""
-        return Traits(filled=self.filled, check=self.check)
+        return Traits(filled=self.fill, check=self.check)
 
-    def filled(self, record: ModelRecord | None, backend: Backend) -> Code:
+    def fill(self, record: ModelRecord | None, backend: Backend) -> Code:
         """Return the verifier unchanged.
 
         Raises:
@@ -194,7 +194,7 @@ class Code(Verifier):
         return [scores[program] for program in programs]
 
     async def _score(self, program: str, tests: str, left: float | None) -> StepScores:
-        result = await in_thread(self.outcome, program, tests, None, left)
+        result = await run_in_thread(self.outcome, program, tests, None, left)
         if (
             left is not None
             and left < self.seconds * steps_of(tests).limits
@@ -260,11 +260,11 @@ def _check_tests(name: str, tests: str) -> None:
     try:
         read_tests(tests)
     except NothingTestedError:
-        raise ConfigError(f"{name} is {shown(tests)}, but must test something", hint=TEST_SOMETHING) from None
+        raise ConfigError(f"{name} is {quote(tests)}, but must test something", hint=TEST_SOMETHING) from None
     except NotTestsError as failure:
         if isinstance(failure.__cause__, BadTestError):
-            raise ConfigError(f"{name} is {shown(tests)}, but must be tests in JSON: {failure}", hint=HOW) from None
-        raise ConfigError(f"{name} is {shown(tests)}, but must be Python that tests programs: {failure}") from None
+            raise ConfigError(f"{name} is {quote(tests)}, but must be tests in JSON: {failure}", hint=HOW) from None
+        raise ConfigError(f"{name} is {quote(tests)}, but must be Python that tests programs: {failure}") from None
 
 
 def program_in(text: str, tests: str = "") -> str:

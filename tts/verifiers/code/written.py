@@ -47,7 +47,7 @@ def with_tests(program: str, tests: Sequence[str]) -> str:
     return f"{program}\n{HARNESS}\n_run_written_tests({list(tests)!r}, {_MARK!r})\n"
 
 
-def passed_in(output: str, count: int) -> str:
+def read_outcomes(output: str, count: int) -> str:
     """Return the outcome of each test from the output, "1" where it passed.
 
     It is "" where the program did not end all tests.

@@ -32,18 +32,18 @@ class HeadWeights:
         return found
 
 
-def activated(outputs: Sequence[float] | Floats, head: Head) -> float:
+def activate(outputs: Sequence[float] | Floats, head: Head) -> float:
     """Return the score of a head's outputs after its activation; NaN if an output is not finite."""
     found = np.asarray(outputs, np.float64)
     if not np.isfinite(found).all():
         return math.nan
     if head.activation == "softmax":
-        return among(np.roll(found, -head.good))
+        return first_label_probability(np.roll(found, -head.good))
     value = float(found[head.good])
     return value if head.activation == "none" else float(logistic(value))
 
 
-def among(logits: Sequence[float] | Floats) -> float:
+def first_label_probability(logits: Sequence[float] | Floats) -> float:
     """Return the softmax probability of the first label, from logits or log-probabilities of all labels.
 
     It is NaN if none is finite.

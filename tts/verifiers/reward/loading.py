@@ -17,7 +17,7 @@ from tts.verifiers.reward import record as reward_record
 from tts.verifiers.reward.head import read_head, weight_files
 from tts.verifiers.reward.model import HandleModel, ServedModel
 from tts.verifiers.reward.pooling import PoolingModel, PoolingServer
-from tts.verifiers.reward.pooling_vllm import started
+from tts.verifiers.reward.pooling_vllm import start_engine
 from tts.verifiers.reward.pretrained import config_of, tokenizer_of
 from tts.verifiers.reward.record import Head
 from tts.verifiers.reward.renderer import SolutionRenderer
@@ -26,7 +26,7 @@ _KEPT: weakref.WeakValueDictionary[tuple[str | None, ...], Any] = weakref.WeakVa
 _LOCK = threading.Lock()
 
 
-def served(
+def reward_model(
     record: str,
     weights: str | None = None,
     backend: str | None = None,
@@ -67,7 +67,7 @@ def _make_model(
         )
     backend = backend or "engine"
     if backend == "vllm":
-        return started(record, registry.get(record.model), device)
+        return start_engine(record, registry.get(record.model), device)
     if backend not in ("engine", "transformers"):
         raise ConfigError(
             f"backend is {backend!r}, but a reward model runs on engine, transformers or vllm", hint="leave it out"

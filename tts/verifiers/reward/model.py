@@ -20,7 +20,7 @@ from tts.backends.text.tokenized_text import TokenizedText
 from tts.budget.budget import Rates
 from tts.errors import CapabilityError
 from tts.verifiers.base import Calls
-from tts.verifiers.reward.head import HeadWeights, activated, among
+from tts.verifiers.reward.head import HeadWeights, activate, first_label_probability
 from tts.verifiers.reward.record import Head
 from tts.verifiers.reward.renderer import Ids, RenderedSolution, SolutionRenderer
 
@@ -103,10 +103,10 @@ class HandleModel:
         if isinstance(readout, Head):
             assert self.head is not None, "a record with a head is served with its weights"
             states = await self.backend.hidden(handles)
-            return [dataclasses.replace(reply, value=activated(self.head(reply.value), readout)) for reply in states]
+            return [dataclasses.replace(reply, value=activate(self.head(reply.value), readout)) for reply in states]
         labels = [TokenizedText.of((label,)) for label in self.renderer.labels]
         laws = await self.backend.next_logprobs(handles, [""] * len(handles), labels)
-        return [dataclasses.replace(reply, value=among(reply.value)) for reply in laws]
+        return [dataclasses.replace(reply, value=first_label_probability(reply.value)) for reply in laws]
 
 
 @dataclasses.dataclass(slots=True, eq=False)

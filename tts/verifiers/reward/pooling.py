@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from tts.backends.base import Counters, Reply
 from tts.backends.openai.errors import Key, ServerError, connection_error, status_error
 from tts.backends.openai.http import checks
-from tts.errors import ConfigError, VerifierError, shown
+from tts.errors import ConfigError, VerifierError, quote
 from tts.verifiers.base import Calls
-from tts.verifiers.reward.head import activated, among
+from tts.verifiers.reward.head import activate, first_label_probability
 from tts.verifiers.reward.record import Head, RewardRecord
 from tts.verifiers.reward.renderer import RenderedSolution, SolutionRenderer
 
@@ -69,7 +69,7 @@ class PoolingServer:
     def __post_init__(self) -> None:
         if not self.url.startswith(("http://", "https://")):
             raise ConfigError(
-                f"url is {shown(self.url)}, but must begin with http:// or https://",
+                f"url is {quote(self.url)}, but must begin with http:// or https://",
                 hint="for example http://localhost:8000",
             )
         if not (math.isfinite(self.timeout_s) and self.timeout_s > 0):
@@ -144,11 +144,14 @@ class Pooled(ABC):
                 )
             wanted = [tags.index(at) for at in positions]
         readout = self.renderer.record.readout
-        return tuple(activated(rows[at], readout) if isinstance(readout, Head) else among(rows[at]) for at in wanted)
+        return tuple(
+            activate(rows[at], readout) if isinstance(readout, Head) else first_label_probability(rows[at])
+            for at in wanted
+        )
 
     def other(self, what: str) -> VerifierError:
         """Return the error for a reply in an unexpected form."""
-        return VerifierError(f"{self.where} answered {what}", hint=how_served(self.renderer.record))
+        return VerifierError(f"{self.where} answered {what}", hint=server_command(self.renderer.record))
 
 
 class PoolingModel(Pooled):
@@ -198,11 +201,11 @@ class PoolingModel(Pooled):
             if fault.kind == "Refused":
                 raise VerifierError(
                     f"{self.where} refused a request for {body['model']!r} with {fault.cause}",
-                    hint=_HOW_KEY if fault.status in (401, 403) else how_served(self.renderer.record),
+                    hint=_HOW_KEY if fault.status in (401, 403) else server_command(self.renderer.record),
                 ) from None
             if fault.kind == "CertificateError" or (fault.kind == "ConnectionFailed" and not self._answered):
                 raise VerifierError(
-                    f"{self.where} cannot be reached: {fault.cause}", hint=how_served(self.renderer.record)
+                    f"{self.where} cannot be reached: {fault.cause}", hint=server_command(self.renderer.record)
                 ) from None
             raise
         return self._read(reply, solutions)
@@ -267,7 +270,7 @@ class PoolingModel(Pooled):
         return [self.scores(found, solution) for found, solution in zip(rows, solutions, strict=True)]
 
 
-def how_served(record: RewardRecord) -> str:
+def server_command(record: RewardRecord) -> str:
     """Return the command that starts a server of a reward model."""
     overrides, pooler = pooling_settings(record)
     command = f"vllm serve {record.model} --runner pooling"
@@ -329,7 +332,7 @@ class PoolingSession:
             found = await self._model.ask(solutions, left)
         except ServerError as failed:
             fault = failed
-            calls.failed(str(fault), len(solutions))
+            calls.note_failures(str(fault), len(solutions))
         if fault is None or not fault.again:
             seconds = (time.perf_counter() - began) / len(solutions)
             self._model.counters.prompt_tokens += sum(len(solution.ids) for solution in solutions)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _BATCH = 256  # trajectories at once; vLLM divides them into its own batches
 
 
-def started(record: RewardRecord, model: ModelRecord, device: str | None) -> VLLMPooled:
+def start_engine(record: RewardRecord, model: ModelRecord, device: str | None) -> VLLMPooled:
     """Return a reward model in a new vLLM engine.
 
     The engine is closed when the last reference to the model is gone.
@@ -58,7 +58,7 @@ class VLLMPooled(Pooled):
         """Return the scores of solutions; see `Pooled.ask`."""
         task = pooling_task(self.renderer.record)
         asked = [
-            asyncio.wrap_future(self._engine.submit(self._engine.pooled(solution.ids, task))) for solution in solutions
+            asyncio.wrap_future(self._engine.submit(self._engine.pool(solution.ids, task))) for solution in solutions
         ]
         try:
             async with asyncio.timeout(seconds):

@@ -28,7 +28,7 @@ def tokenizer_of(model: ModelRecord) -> Any:
     except (OSError, ValueError, KeyError) as failure:
         if model.source != "hub":
             raise _unavailable(model, "tokenizer", failure) from failure
-        tokenizer = _from_hub(model, AutoTokenizer)
+        tokenizer = _download_tokenizer(model, AutoTokenizer)
     if not tokenizer.is_fast:
         raise ConfigError(
             f"the tokenizer of {model.name!r} is {type(tokenizer).__name__}, but must be a fast one (tokenizer.json)"
@@ -36,7 +36,7 @@ def tokenizer_of(model: ModelRecord) -> Any:
     return tokenizer
 
 
-def _from_hub(model: ModelRecord, kind: Any) -> Any:
+def _download_tokenizer(model: ModelRecord, kind: Any) -> Any:
     """Download a tokenizer from the Hub."""
     from huggingface_hub import constants
 

@@ -45,7 +45,7 @@ class RenderedSolution:
     why: tuple[str, ...]
 
     @classmethod
-    def unknown(cls, why: Sequence[str]) -> RenderedSolution:
+    def unreadable(cls, why: Sequence[str]) -> RenderedSolution:
         """Return a solution of which nothing is shown, for the reasons `why`, one for each step."""
         return cls((), (None,) * len(why), 0, tuple(why))
 
@@ -107,15 +107,15 @@ class SolutionRenderer:
             prompt: The task's prompt for the policy, for records whose template has `{prompt}`.
         """
         texts = [step.strip() for step in steps]
-        held = self._forbidden_in(problem)
+        held = self._find_forbidden(problem)
         if held is not None:
-            return RenderedSolution.unknown([PROBLEM_HOLDS.format(text=held)] * len(steps))
+            return RenderedSolution.unreadable([PROBLEM_HOLDS.format(text=held)] * len(steps))
         why = [""] * len(steps)
         shown: list[int] = []
         for i, text in enumerate(texts):
             if not text:
                 why[i] = EMPTY
-            elif (held := self._forbidden_in(text)) is not None:
+            elif (held := self._find_forbidden(text)) is not None:
                 why[i] = HOLDS.format(text=held)
                 why[i + 1 :] = [BEHIND] * (len(steps) - i - 1)
                 break
@@ -128,7 +128,7 @@ class SolutionRenderer:
     ) -> RenderedSolution:
         """Return the tokens of the steps that are shown, and their positions."""
         if not shown:
-            return RenderedSolution.unknown(why)
+            return RenderedSolution.unreadable(why)
         head, prefixes = self._layout(problem, prompt, [texts[i] for i in shown])
         ids = prefixes[-1]
         at: list[int | None] = [None] * len(why)
@@ -259,7 +259,7 @@ class SolutionRenderer:
         if separator is None:
             return None
         apart = self.record.template.layout == "parts"
-        ids = self._encode(separator.text, special=False) if apart else self._behind(separator.text)
+        ids = self._encode(separator.text, special=False) if apart else self._tokens_after(separator.text)
         if len(ids) != separator.tokens:
             raise self._unfit(
                 f"has the separator {separator.text!r} of {separator.tokens} tokens, but it is {len(ids)} to the "
@@ -267,7 +267,7 @@ class SolutionRenderer:
             )
         return ids[-1]
 
-    def _behind(self, text: str) -> Ids:
+    def _tokens_after(self, text: str) -> Ids:
         """Return the tokens of a text after another text."""
         without, whole = self._encode("1", special=False), self._encode("1" + text, special=False)
         return whole[len(without) :] if whole[: len(without)] == without else whole
@@ -278,7 +278,7 @@ class SolutionRenderer:
         control = [token.content for token in self._tokenizer.added_tokens_decoder.values() if token.special]
         return tuple(dict.fromkeys([*between, *control, *self._tokenizer.all_special_tokens]))
 
-    def _forbidden_in(self, text: str) -> str | None:
+    def _find_forbidden(self, text: str) -> str | None:
         return next((one for one in self._forbidden if one in text), None)
 
     def _overhead(self) -> tuple[int, int]:

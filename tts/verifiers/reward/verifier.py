@@ -11,13 +11,13 @@ from typing import Annotated, Any
 
 from tts.backends.base import Backend
 from tts.budget.budget import Rates
-from tts.checks import Text, above, check_parameters, whole
+from tts.checks import Text, check_parameters, number_above, whole
 from tts.errors import ConfigError
 from tts.models.registry import ModelRecord
 from tts.types import Problem, Prompt, Trajectory
 from tts.verifiers.base import Calls, OwnModel, StepScores, Traits, Verifier
 from tts.verifiers.reward import record as reward_record
-from tts.verifiers.reward.loading import served
+from tts.verifiers.reward.loading import reward_model
 from tts.verifiers.reward.model import ServedModel, Session
 from tts.verifiers.reward.record import RewardRecord
 from tts.verifiers.reward.renderer import EMPTY, RenderedSolution
@@ -79,7 +79,7 @@ class Reward(Verifier):
     device: Text | None = None
     url: Text | None = None
     served_as: Text | None = None
-    ratio: Annotated[float, above(0, 2**31, "2**31")] = 3.0
+    ratio: Annotated[float, number_above(0, 2**31, "2**31")] = 3.0
     slack: Annotated[int, whole(0, 2**31 - 1)] = 32
     name = "reward"
     known: RewardRecord = field(init=False, repr=False, compare=False)
@@ -114,9 +114,9 @@ class Reward(Verifier):
     @property
     def traits(self) -> Traits:
         """A model of its own, loaded by a solver and opened for each search."""
-        return Traits(prompt_bound=self.prompt_bound, filled=self.filled, own_model=OwnModel(self.rates, self.opened))
+        return Traits(prompt_bound=self.prompt_bound, filled=self.fill, own_model=OwnModel(self.rates, self.open))
 
-    def filled(self, record: ModelRecord | None, backend: Backend) -> Reward:
+    def fill(self, record: ModelRecord | None, backend: Backend) -> Reward:
         """Return the verifier with its model loaded, and with the policy's count of tokens.
 
         Raises:
@@ -125,13 +125,15 @@ class Reward(Verifier):
         del record
         return self._replace_parts(asked=self._load_model(), count=backend.count)
 
-    def opened(self) -> Reward:
+    def open(self) -> Reward:
         """Return the verifier with a new session, for the search of one problem."""
         asked = self._load_model()
         return self._replace_parts(asked=asked, count=self.count, session=asked.session())
 
     def _load_model(self) -> ServedModel:
-        return self.asked or served(self.record, self.weights, self.backend, self.device, self.url, self.served_as)
+        return self.asked or reward_model(
+            self.record, self.weights, self.backend, self.device, self.url, self.served_as
+        )
 
     def _replace_parts(self, **parts: Any) -> Reward:
         made = dataclasses.replace(self)
@@ -150,7 +152,7 @@ class Reward(Verifier):
         Scores of texts that the model was not shown are NaN.
         """
         if self.session is None:
-            return await self.opened().score(problem, trajectories, calls)
+            return await self.open().score(problem, trajectories, calls)
         assert self.asked is not None, "a session has its model"
         prompt = calls.task.prompt(problem)
         prompt_text = prompt if isinstance(prompt, str) else "\n\n".join(message.content for message in prompt)
@@ -162,10 +164,10 @@ class Reward(Verifier):
             solution = self.asked.renderer.render(problem.text, steps, prompt=prompt_text)
             affordable = self._is_within_bound(t, self.session.cost(solution), num_prompt)
             solutions.append(
-                solution if affordable else RenderedSolution.unknown(["it passes the verifier's bound"] * len(steps))
+                solution if affordable else RenderedSolution.unreadable(["it passes the verifier's bound"] * len(steps))
             )
         hidden = sum(why not in ("", EMPTY) for solution in solutions for why in solution.why)
-        calls.unread(
+        calls.note_unread(
             "steps that a reward model was not shown", hidden, sum(len(solution.why) for solution in solutions)
         )
         found = await self.session.scores(solutions, calls)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from tts.errors import ConfigError
 from tts.tasks.arithmetic import countdown
-from tts.tasks.arithmetic.expression import numbers, parsed, value
+from tts.tasks.arithmetic.expression import numbers, parse_expression, value
 from tts.tasks.arithmetic.lines import number_form
 from tts.tasks.arithmetic.reading import read
 
@@ -22,7 +22,7 @@ def countdown_rule(text: str) -> Callable[[str], bool] | None:
     wanted = sorted(problem.numbers)
 
     def accepts(answer: str) -> bool:
-        found = parsed(answer.partition("=")[0])  # of "3 * 4 = 12" what is before the sign
+        found = parse_expression(answer.partition("=")[0])  # of "3 * 4 = 12" what is before the sign
         return found is not None and sorted(numbers(found)) == wanted and value(found) == problem.target
 
     return accepts

@@ -14,11 +14,11 @@ def asserted_examples(text: str) -> str | None:
     compared with the `repr` of the value. Doctests that are no expression, or show nothing, run before those after
     them.
     """
-    lines = [line for line in _of_doctests(text) or _of_asserts(text) if _parses(line)]
+    lines = [line for line in _doctest_examples(text) or _assert_examples(text) if _parses(line)]
     return "\n".join(lines) if any(line.startswith("assert ") for line in lines) else None
 
 
-def _of_doctests(text: str) -> list[str]:
+def _doctest_examples(text: str) -> list[str]:
     try:
         examples = doctest.DocTestParser().get_examples(text)
     except ValueError:  # its indentation is broken
@@ -40,7 +40,7 @@ def _assert(source: str, want: str) -> str:
     return f"assert ({source}) == ({want})"
 
 
-def _of_asserts(text: str) -> list[str]:
+def _assert_examples(text: str) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.strip().startswith("assert ")]
 
 

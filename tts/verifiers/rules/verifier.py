@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tts.errors import ConfigError, shown
+from tts.errors import ConfigError, quote
 from tts.tasks.base import Task
 from tts.threads import call_or_postpone
 from tts.types import Problem, Trajectory
@@ -86,7 +86,7 @@ class Rules(Verifier):
             self._code(tests).check_sandbox()
         elif rule_of(problem) is None:
             raise ConfigError(
-                f"the problem {shown(problem.text)} has no rule, but the verifier 'rules' needs one",
+                f"the problem {quote(problem.text)} has no rule, but the verifier 'rules' needs one",
                 hint="it checks countdowns, arithmetic, equations, programs with examples and JSON with a schema; "
                 "name another verifier",
             )

@@ -20,7 +20,7 @@ from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.search.strategies.guided.guided_by_gut import confidence, new_words
 from tts.search.strategies.guided.mur import running_mean
-from tts.search.strategies.guided.phi_decoding import continued, wide_enough
+from tts.search.strategies.guided.phi_decoding import mean_continuation_logprob, wide_enough
 from tts.types import Problem, Trajectory
 from tts.verifiers.toy import ToyVerifier
 
@@ -166,8 +166,8 @@ def test_a_continuation_is_worth_its_mean_log_probability() -> None:
     step = Trajectory(root, "ab", (1, 2), (-3.0, -1.0), "active", 0, 1, 2, 1)
     more = Trajectory(step, "c", (3,), (-0.5,), "active", 0, 2, 3, 2)
     end = Trajectory(more, "de", (4, 5), (-1.0, -1.5), "finished", 0, 3, 5, 3)
-    assert continued(step, end) == pytest.approx(-1.0)
-    assert continued(step, step) == pytest.approx(-2.0)
+    assert mean_continuation_logprob(step, end) == pytest.approx(-1.0)
+    assert mean_continuation_logprob(step, step) == pytest.approx(-2.0)
 
 
 # Guided by Gut --------------------------------------------------------------------------------------------------------

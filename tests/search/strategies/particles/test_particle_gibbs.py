@@ -18,7 +18,7 @@ from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.search.algorithms.resampling import effective_sample_size, softmax
 from tts.search.search import to_log_odds
-from tts.search.strategies.particles.entropic_particle_filter import ANNEALINGS, annealed
+from tts.search.strategies.particles.entropic_particle_filter import ANNEALINGS, annealing_temperature
 from tts.search.strategies.particles.parallel_tempering import ParallelTempering, swap_chance
 from tts.types import Problem
 from tts.verifiers.toy import ToyVerifier
@@ -181,9 +181,9 @@ VECTOR = to_log_odds(np.array([0.9, 0.6, 0.3, 0.1]), (0.0, 1.0))
 
 def test_the_temperatures_of_the_vector() -> None:
     assert effective_sample_size(softmax(VECTOR)) == pytest.approx(1.4605, abs=5e-5)
-    assert annealed(VECTOR, 0.25, "ess") == pytest.approx(2.054, abs=5e-4)
-    assert annealed(VECTOR, 0.25, "entropy") == pytest.approx(1.724, abs=5e-4)
-    assert annealed(VECTOR, 0.25, "base") == 1.75
+    assert annealing_temperature(VECTOR, 0.25, "ess") == pytest.approx(2.054, abs=5e-4)
+    assert annealing_temperature(VECTOR, 0.25, "entropy") == pytest.approx(1.724, abs=5e-4)
+    assert annealing_temperature(VECTOR, 0.25, "base") == 1.75
 
 
 @example(weights=[0.0] * 5, progress=2.0, annealing="entropy")
@@ -194,7 +194,7 @@ def test_the_temperatures_of_the_vector() -> None:
 )
 @settings(deadline=None)
 def test_a_temperature_is_never_below_one(weights: list[float], progress: float, annealing: str) -> None:
-    temperature = annealed(np.array(weights), progress, annealing)
+    temperature = annealing_temperature(np.array(weights), progress, annealing)
     assert 1.0 <= temperature < math.inf
     if progress >= 1:
         assert temperature == 1.0

@@ -21,7 +21,7 @@ from tests.support.repeats import repeats
 from tests.support.runs import check_books, make_run, solve_and_show, solve_runs
 from tts.backends.toy.backend import ToyBackend
 from tts.budget.budget import Budget
-from tts.search.strategies._common.particles import Particles, drawn
+from tts.search.strategies._common.particles import Particles, draw_reference
 from tts.types import Problem, Trajectory
 from tts.verifiers.function import FunctionVerifier
 
@@ -133,11 +133,11 @@ def references(plan: str, count: int, last: int, monkeypatch: pytest.MonkeyPatch
     seen: Counter[State] = Counter()
 
     def recording(search: Any, particles: Particles, temperature: float, address: tuple[int, int]) -> int:
-        at = drawn(search, particles, temperature, address)
+        at = draw_reference(search, particles, temperature, address)
         seen[state_of(particles.paths[at])] += address[1] == last
         return at
 
-    monkeypatch.setattr(tts.search.strategies.particles.particle_gibbs, "drawn", recording)
+    monkeypatch.setattr(tts.search.strategies.particles.particle_gibbs, "draw_reference", recording)
     backend = ToyBackend(LANGUAGE)
     runs = [
         make_run(Problem(PROBLEM, id=f"p{i}"), Budget(samples=99), plan, backend, verifiers=VERIFIED)

@@ -15,7 +15,7 @@ from tts.budget.budget import Budget
 from tts.errors import ConfigError
 from tts.search.algorithms.thompson import beta_draw, mixed_draws, normal_draw, normal_posterior
 from tts.search.plan import parse
-from tts.search.strategies.revision.ab_mcts import AbMcts, AnswerNode, _alike, _grow
+from tts.search.strategies.revision.ab_mcts import AbMcts, AnswerNode, _are_alike, _grow
 from tts.verifiers.function import FunctionVerifier
 from tts.verifiers.toy import ToyVerifier
 
@@ -203,9 +203,9 @@ def test_equal_scores_and_unknown_scores_break_nothing(posterior: str) -> None:
 
 
 def test_a_subtree_of_equal_scores_is_left_alone() -> None:
-    assert _alike([0.5, 0.501, 0.499, 0.9])
-    assert not _alike([0.5, 0.5, 0.5])
-    assert not _alike([0.5, 0.5, 0.6, 0.9])
+    assert _are_alike([0.5, 0.501, 0.499, 0.9])
+    assert not _are_alike([0.5, 0.5, 0.5])
+    assert not _are_alike([0.5, 0.5, 0.6, 0.9])
 
 
 def root_of(*arms: list[float]) -> AnswerNode:

@@ -154,7 +154,7 @@ def test_by_default_it_ends_at_the_first_solution_and_says_what_is_left() -> Non
     )
     end = solve_and_show(run)
     assert str(end.solution.strategy) == "a_star(branching=2) | best"
-    left = {unit: f"{amount:,.0f}" for unit, amount in end.search.account.unspent().items()}
+    left = {unit: f"{amount:,.0f}" for unit, amount in end.search.account.remainder().items()}
     rest = f"{left['tokens']} tokens and {left['verifier_calls']} verifier_calls"
     assert end.solution.warnings == (f"a_star ended at its first solution with {rest} left; goals=None goes on",)
     unlimited = solve_and_show(

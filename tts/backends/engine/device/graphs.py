@@ -16,7 +16,7 @@ from tts.backends.engine.config import DecoderConfig
 from tts.backends.engine.device.operations import DeviceOperations
 from tts.backends.engine.planning import StepPlan
 from tts.backends.engine.pool import BlockPool
-from tts.backends.kernels.lowering import KernelWork, WorkShape, padded
+from tts.backends.kernels.lowering import KernelWork, WorkShape, pad_work
 from tts.logs import get_logger
 
 Capture = Callable[[Callable[[], None]], Callable[[], None]]  # of what runs on a device: what does the same at once
@@ -117,11 +117,11 @@ class FixedSteps:
         count = len(ids)
         if not 0 < count <= self._room.tokens:
             return None
-        work = self._operations.lowered(planned.plan)
+        work = self._operations.lower_plan(planned.plan)
         tokens = next(size for size in _TOKENS if size >= count)
         wide = len(work.items) - work.num_narrow
         shape = WorkShape(tokens, _power(work.num_narrow, _NARROW), _power(wide, _WIDE) if wide else 0)
-        work, starts = padded(work, shape), self._starts(shape)
+        work, starts = pad_work(work, shape), self._starts(shape)
         if len(work.slots) > self._room.slots or starts[-1] + work.blocks.size > self._room.numbers:
             return None
         host, blocks = self._host, planned.places[:, 0]
@@ -160,7 +160,7 @@ class FixedSteps:
             hidden = self._hidden[: shape.queries]
 
             def run() -> None:
-                self._operations.begin_fixed(positions, (blocks, offsets), launch)
+                self._operations.begin_on_device(positions, (blocks, offsets), launch)
                 self._feed(ids, hidden, self.pool)
 
             self._shapes[shape] = _Shape(run)

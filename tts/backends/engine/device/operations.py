@@ -58,14 +58,14 @@ class DeviceOperations:
         places = torch.from_numpy(planned.places).to(self.device)
         self._places = (places[:, 0].contiguous(), places[:, 1].contiguous())
         self._work: Any = self.kernels.upload(
-            self.lowered(plan), num_heads=config.kv_heads, size=config.head_size, device=self.device
+            self.lower_plan(plan), num_heads=config.kv_heads, size=config.head_size, device=self.device
         )
 
-    def lowered(self, plan: AttentionPlan) -> KernelWork:
+    def lower_plan(self, plan: AttentionPlan) -> KernelWork:
         """Return the Triton kernels' work for a plan."""
         return lower(plan, group=self.config.group, element_bytes=self.dtype.itemsize, strict=self.strict)
 
-    def begin_fixed(self, positions: Tensor, places: tuple[Tensor, Tensor], launch: Any) -> None:
+    def begin_on_device(self, positions: Tensor, places: tuple[Tensor, Tensor], launch: Any) -> None:
         """Prepare a step whose arrays are on the device.
 
         The arrays are as `begin` makes them. The blocks of tokens that write nothing are -1.

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from tts.display import one_line
-from tts.errors import ConfigError, shown
+from tts.errors import ConfigError, quote
 from tts.experiments.datasets.parquet import LENGTH_BYTES
 from tts.experiments.datasets.parquet.pages import BY_PREFIXES, pages_of
 from tts.experiments.datasets.rows import BadRow, PlacedRow
@@ -79,7 +79,7 @@ def rows_of(file: Path) -> Iterator[PlacedRow]:
     except (pyarrow.ArrowException, OSError, *_FAULTS) as failure:
         if isinstance(failure, OSError) and failure.errno is not None:  # of the system, not of pyarrow
             raise
-        raise ConfigError(f"{file.name} is no Parquet file that can be read: {shown(str(failure))}") from failure
+        raise ConfigError(f"{file.name} is no Parquet file that can be read: {quote(str(failure))}") from failure
 
 
 def _plain_row(batch: Any, i: int) -> dict[str, object] | BadRow:
@@ -87,7 +87,7 @@ def _plain_row(batch: Any, i: int) -> dict[str, object] | BadRow:
     try:
         return {name: _plain(column[i].as_py()) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
     except _FAULTS as failure:  # no UTF-8, or a date that Python does not have
-        return BadRow(f"it has a value that cannot be read: {shown(str(failure))}")
+        return BadRow(f"it has a value that cannot be read: {quote(str(failure))}")
 
 
 def _plain(value: Any) -> Any:

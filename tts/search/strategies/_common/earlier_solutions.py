@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tts.characters import in_whole_characters
+from tts.characters import join_surrogates
 from tts.errors import ConfigError
 from tts.search.search import Search
 from tts.types import Candidate, Trajectory
@@ -12,7 +12,7 @@ from tts.types import Candidate, Trajectory
 _LONGEST_NOTE = 2000  # characters of a verifier's note that a prompt shows
 
 
-async def opened(search: Search, kind: str, texts: Sequence[str], group: int | None = None) -> Trajectory | None:
+async def open_prompt(search: Search, kind: str, texts: Sequence[str], group: int | None = None) -> Trajectory | None:
     """Return the root of a prompt that shows earlier solutions, or None.
 
     It is None where the task refuses the solutions, or they fill the context.
@@ -29,7 +29,7 @@ async def opened(search: Search, kind: str, texts: Sequence[str], group: int | N
 def with_note(search: Search, t: Trajectory, role: str | None) -> str:
     """Return the response of a solution, with what a role's verifier said of it in words, if it did."""
     scores = None if role is None else search.scoring.scores_of(t, role)
-    note = "" if scores is None else in_whole_characters(scores.note.strip())[:_LONGEST_NOTE]
+    note = "" if scores is None else join_surrogates(scores.note.strip())[:_LONGEST_NOTE]
     return f"{t.response.rstrip()}\n\nFeedback on it:\n{note}" if note else t.response
 
 
@@ -44,7 +44,7 @@ async def root_showing(search: Search, prompt: str, texts: Sequence[str]) -> Tra
     Raises:
         SearchEnded: the budget cannot pay it.
     """
-    root = await opened(search, prompt if len(texts) > 1 else "revise", texts) if texts else None
+    root = await open_prompt(search, prompt if len(texts) > 1 else "revise", texts) if texts else None
     return root or search.root
 
 

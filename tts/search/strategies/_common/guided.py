@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts.checks import Count, Natural, Text
-from tts.search.algorithms.apportioning import known
+from tts.search.algorithms.apportioning import replace_nan
 from tts.search.needs import Needs
 from tts.search.parameters import Aggregate, Temperature
 from tts.search.parts import Selection, Strategy
@@ -84,11 +84,11 @@ class Wide(Guided):
                 n = max(
                     1, min(MOST_WIDTH, await affordable_width(search, self.temperature) // self.written_per_token())
                 )
-            found += await self.explored(search, n)
+            found += await self.explore(search, n)
         return found
 
     @abstractmethod
-    async def explored(self, search: Search, n: int) -> Sequence[Candidate]:
+    async def explore(self, search: Search, n: int) -> Sequence[Candidate]:
         """Return the candidates of one search with n paths."""
         ...
 
@@ -119,7 +119,7 @@ async def promises(search: Search, method: Guided, ts: Sequence[Trajectory], loo
         SearchEnded: the budget cannot pay for a single score.
     """
     ends = await search.rollout(ts, lookahead, temperature=0.0) if lookahead else ts
-    return known(await search.score(ends, method.verifier, method.aggregate))
+    return replace_nan(await search.score(ends, method.verifier, method.aggregate))
 
 
 def split(children: Sequence[Sequence[Trajectory]]) -> tuple[list[Trajectory], list[Trajectory]]:

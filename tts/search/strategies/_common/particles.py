@@ -36,7 +36,7 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.checks import Amount, Count, Natural, Proportion, choice, known, number
+from tts.checks import Amount, Count, Natural, Proportion, choice, member, number
 from tts.search.algorithms.resampling import SCHEMES, effective_sample_size, softmax
 from tts.search.ends import Level
 from tts.search.lengths import MOST_ROWS
@@ -97,7 +97,7 @@ class ParticleMethod(Guided):
     """
 
     n: Count | None = None
-    resampling: Annotated[str, known(SCHEMES)] = "multinomial"
+    resampling: Annotated[str, member(SCHEMES)] = "multinomial"
     resample_below: Proportion = 1.0
     target: Annotated[str, choice("levels", "last")] = "levels"
     twist: Amount = 1.0
@@ -128,12 +128,12 @@ class ParticleMethod(Guided):
             if n is None:
                 units = max(1, await affordable_width(search, self.temperature) // (1 + self.lookahead))
                 n = min(MOST_WIDTH, max(min(2, units), units // self.sweeps_in_all))
-            found += await self.swept(search, n, r * self.sweeps_in_all)
+            found += await self.sweep(search, n, r * self.sweeps_in_all)
         distinct = {t.node: t for t in found}.values()
         return [candidate for t in distinct if (candidate := search.finish(t)) is not None]
 
     @abstractmethod
-    async def swept(self, search: Search, n: int, first: int) -> Sequence[Trajectory]:
+    async def sweep(self, search: Search, n: int, first: int) -> Sequence[Trajectory]:
         """Return the particles of one search with n of them; `first`: the number of its first sweep."""
         ...
 
@@ -144,7 +144,7 @@ def known_weights(log_odds: LogWeights) -> LogWeights:
     return np.where(known, log_odds, log_odds[known].mean() if known.any() else 0.0)
 
 
-async def weighed(search: Search, particles: Sequence[Particle], method: ParticleMethod) -> list[Particle]:
+async def weigh(search: Search, particles: Sequence[Particle], method: ParticleMethod) -> list[Particle]:
     """Score the whole prefix of each particle, and add what the level weighs."""
     paths = [one.path for one in particles]
     ends = await search.rollout(paths, method.lookahead, temperature=0.0) if method.lookahead else paths
@@ -188,7 +188,7 @@ async def sweep(
     held, t = Particle(search.root), 1
     while True:
         everyone = [*particles, *([] if reference is None else [replace(held, path=_cut(reference, t))])]
-        everyone = await weighed(search, everyone, method)
+        everyone = await weigh(search, everyone, method)
         log_weights = np.array([one.carried for one in everyone])
         nodes = tuple(one.path.node for one in everyone)
         going = sum(one.path.status == "active" for one in everyone)
@@ -241,7 +241,7 @@ async def _step(search: Search, particles: Sequence[Particle], method: ParticleM
     return [replace(one, path=t) for one, of in zip(particles, after, strict=True) for t in of]
 
 
-def drawn(search: Search, particles: Particles, temperature: float, address: tuple[int, int]) -> int:
+def draw_reference(search: Search, particles: Particles, temperature: float, address: tuple[int, int]) -> int:
     """Return the place of one particle, drawn by weight: the next sweep's reference."""
     p = softmax(particles.log_weights, temperature)
     return int(SCHEMES["multinomial"](p, 1, search.rng("reference", *address))[0])

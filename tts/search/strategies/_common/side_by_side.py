@@ -43,7 +43,9 @@ class SideBySide(Strategy):
         """Steps."""
         return Needs(capabilities=("steps",))
 
-    async def written(self, search: Search, ts: Sequence[Trajectory], model: str = "policy") -> list[Trajectory | None]:
+    async def write_step(
+        self, search: Search, ts: Sequence[Trajectory], model: str = "policy"
+    ) -> list[Trajectory | None]:
         """Return each path one step longer, by the model of a role.
 
         It is None where the path's row failed or could not start.

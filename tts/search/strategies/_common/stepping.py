@@ -23,7 +23,7 @@ _IDLE = 64  # rounds in a row that may spend nothing that is limited: a path of 
 _TRIES = 3  # of a call of which every row fails: each has draws of its own
 
 
-def counted_spend(search: Search) -> dict[str, float]:
+def spent_amounts(search: Search) -> dict[str, float]:
     """Return the amounts spent in tokens, calls and samples.
 
     FLOPs and dollars follow from them, and input costs those alone.
@@ -38,19 +38,19 @@ def rounds(search: Search, n: int | None) -> Iterator[int]:
         SearchEnded: n is None, and a round has spent nothing, or many in a row have spent nothing that is limited.
             Where time is limited, these are rounds without a token.
     """
-    spent, left, idle = counted_spend(search), search.left, 0
+    spent, left, idle = spent_amounts(search), search.left, 0
     timed = "seconds" in left
     for k in itertools.count() if n is None else range(n):
         yield k
         if n is not None:
             continue
         if timed:  # a clock that is read again costs a system call, and does not measure a round
-            idle = idle + 1 if _tokens(spent) == _tokens(counted_spend(search)) else 0
+            idle = idle + 1 if _tokens(spent) == _tokens(spent_amounts(search)) else 0
         else:
             idle, left = (idle + 1 if left == search.left else 0), search.left
-        if spent == counted_spend(search) or idle > _IDLE:
+        if spent == spent_amounts(search) or idle > _IDLE:
             raise SearchEnded("nothing is spent any more")
-        spent = counted_spend(search)
+        spent = spent_amounts(search)
 
 
 def _tokens(spent: Mapping[str, float]) -> float:
@@ -97,7 +97,7 @@ async def draw(search: Search, ts: Iterable[Trajectory], temperature: float | No
     return drawn
 
 
-def stalled(t: Trajectory) -> bool:
+def is_stalled(t: Trajectory) -> bool:
     """Whether the last step of a path added no token."""
     return t.parent is not None and t.num_tokens == t.parent.num_tokens
 
@@ -208,7 +208,7 @@ async def one_step(
         SearchEnded: not one row can start.
     """
     children: list[list[Trajectory]] = [[] for _ in ts]
-    last = {i for i, t in enumerate(ts) if t.depth + 1 >= max_steps or stalled(t)}
+    last = {i for i, t in enumerate(ts) if t.depth + 1 >= max_steps or is_stalled(t)}
     endless = {i for i in last if ts[i].depth >= max_steps + _TRIES}  # written to the end several times, and still open
     for to, chosen in ((until, [i for i in range(len(ts)) if i not in last]), (END, sorted(last - endless))):
         made = await search.expand([ts[i] for i in chosen], n, to, temperature=temperature, model=model)

@@ -33,8 +33,8 @@ class TwoModels(SideBySide):
 
     def needs(self) -> Needs:
         """Steps of both models, each of which goes on behind the other's."""
-        return Needs(capabilities=("steps", "extend"), models=self.of_draft("steps", "extend"))
+        return Needs(capabilities=("steps", "extend"), models=self.draft_needs("steps", "extend"))
 
-    def of_draft(self, *capabilities: str) -> dict[str, tuple[str, ...]]:
+    def draft_needs(self, *capabilities: str) -> dict[str, tuple[str, ...]]:
         """Return capabilities of the draft's model by its role; none, where the policy drafts."""
         return {} if self.draft == "policy" else {self.draft: capabilities}

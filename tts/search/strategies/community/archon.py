@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from tts.checks import Count, Rule, Text
-from tts.errors import ConfigError, shown
+from tts.errors import ConfigError, quote
 from tts.search.needs import Needs, writers
 from tts.search.parameters import Temperature, Writers
 from tts.search.parts import Strategy
@@ -38,7 +38,7 @@ from tts.search.strategies._common.asking import replies_to
 from tts.search.strategies._common.earlier_solutions import root_showing
 from tts.search.strategies._common.stepping import affordable_width, rounds
 from tts.types import Candidate, Message
-from tts.verifiers.genrm import QUESTION, in_words, verdict_of
+from tts.verifiers.genrm import QUESTION, reasoning_request, verdict_of
 from tts.verifiers.replying import asking
 
 CRITIQUE = "Below are a problem and a solution. Name the strengths and the weaknesses of the solution, briefly."
@@ -76,13 +76,13 @@ def _check(name: str, layers: Any) -> tuple[str, ...]:
         or not layers
         or not all(isinstance(one, str) and one in _LAYERS for one in layers)
     ):
-        raise ConfigError(f"{name} is {shown(layers)}, but must be a list of {', '.join(_LAYERS)}")
+        raise ConfigError(f"{name} is {quote(layers)}, but must be a list of {', '.join(_LAYERS)}")
     if layers[0] != "generate" or "generate" in layers[1:]:
-        raise ConfigError(f"{name} is {shown(layers)}, but must begin with 'generate', and have it nowhere else")
+        raise ConfigError(f"{name} is {quote(layers)}, but must begin with 'generate', and have it nowhere else")
     for place, layer in enumerate(layers):
         if layer == "critique" and not {"rank", "fuse"} & {*layers[place:]}:
             raise ConfigError(
-                f"{name} is {shown(layers)}, but a critique must be followed by 'rank' or 'fuse', which reads it"
+                f"{name} is {quote(layers)}, but a critique must be followed by 'rank' or 'fuse', which reads it"
             )
     return tuple(layers)
 
@@ -167,7 +167,7 @@ class Archon(Strategy):
             (reply,) = await self._replies(search, [asking(RANK, search.problem, *titles)]) if len(whole) > 1 else ("",)
             return [whole[i] for i in order_of(reply, len(whole))][: self.keep]
         solutions = [("Solution", one.made.trajectory.response) for one in whole]
-        question = CRITIQUE if layer == "critique" else f"{QUESTION} {in_words('Yes', 'No')}"
+        question = CRITIQUE if layer == "critique" else f"{QUESTION} {reasoning_request('Yes', 'No')}"
         replies = await self._replies(search, [asking(question, search.problem, each) for each in solutions])
         if layer == "critique":
             return [replace(one, critique=reply.strip()) for one, reply in zip(whole, replies, strict=True)]

@@ -88,7 +88,7 @@ class BudgetForcing(Strategy):
                 [start], width, Thought(self.thought_tokens), temperature=self.temperature
             )
             thoughts = [await self._prolong(search, start, t) for t in thoughts]
-            await search.complete(await ended(search, thoughts, self.cue or ""), temperature=self.temperature)
+            await search.complete(await open_responses(search, thoughts, self.cue or ""), temperature=self.temperature)
         return search.candidates
 
     async def _prolong(self, search: Search, start: Trajectory, t: Trajectory) -> Trajectory:
@@ -122,7 +122,7 @@ async def _without_end(search: Search, t: Trajectory) -> Trajectory | None:
     return await search.fork(t, close) if t.num_tokens - t.parent.num_tokens > 1 else None
 
 
-async def ended(search: Search, ts: Sequence[Trajectory], cue: str) -> list[Trajectory]:
+async def open_responses(search: Search, ts: Sequence[Trajectory], cue: str) -> list[Trajectory]:
     """Return paths that can respond: those after the end of their thoughts, and a cue.
 
     The end is forced where it did not come.

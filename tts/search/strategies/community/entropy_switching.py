@@ -59,7 +59,7 @@ class EntropySwitching(TwoModels):
     def needs(self) -> Needs:
         """Steps with log-probabilities, of both models."""
         used = ("steps", "extend", "logprobs")
-        return Needs(capabilities=used, models=self.of_draft(*used))
+        return Needs(capabilities=used, models=self.draft_needs(*used))
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Write each step with the model that the step before calls for."""
@@ -70,7 +70,7 @@ class EntropySwitching(TwoModels):
             unsure = [entropy(t, self.window, drawn_at) > self.threshold for t in going]
             for model, turn in ((self.draft, False), ("policy", True)):
                 rows = [i for i, one in enumerate(unsure) if one is turn]
-                for i, t in zip(rows, await self.written(search, [going[i] for i in rows], model), strict=True):
+                for i, t in zip(rows, await self.write_step(search, [going[i] for i in rows], model), strict=True):
                     made[i] = t
             return made
 

@@ -153,7 +153,7 @@ class ForestOfThought(Strategy):
         titles = [(f"Solution [{i}]", c.trajectory.response) for i, c in enumerate(theirs, 1)]
         prompt = asking(EXPERT, search.problem, *titles)
         (replies,) = await replies_to(search, [prompt], 1, temperature=self.temperature, max_tokens=self.max_tokens)
-        chosen = chosen_by(replies[0], len(theirs)) if replies else None
+        chosen = read_choice(replies[0], len(theirs)) if replies else None
         if chosen is not None:
             search.finish(theirs[chosen].trajectory, weight=float(len(votes)))
 
@@ -163,7 +163,7 @@ def _most(votes: Sequence[Candidate]) -> int:
     return max(Counter(c.answer_class for c in votes).values(), default=0)
 
 
-def chosen_by(reply: Trajectory, count: int) -> int | None:
+def read_choice(reply: Trajectory, count: int) -> int | None:
     """Return the solution, from 0, whose number is the last in brackets of a reply.
 
     It is None where there is no such number.

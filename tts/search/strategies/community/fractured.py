@@ -27,7 +27,7 @@ from tts.search.parameters import Temperature
 from tts.search.parts import Strategy
 from tts.search.search import Search
 from tts.search.strategies._common.stepping import rounds
-from tts.search.strategies.community.budget_forcing import ended
+from tts.search.strategies.community.budget_forcing import open_responses
 from tts.types import Candidate, Trajectory
 
 
@@ -115,4 +115,4 @@ class Fractured(Strategy):
     async def _answering(self, search: Search, prefix: Trajectory, cue: str) -> list[Trajectory]:
         """Return a path that is to answer, after the end of its thought and the cue."""
         own_line = "" if prefix.is_thinking or not cue or prefix.full_text.endswith("\n") else "\n"
-        return await ended(search, [prefix], own_line + cue)
+        return await open_responses(search, [prefix], own_line + cue)

@@ -34,7 +34,7 @@ from tts.errors import ConfigError
 from tts.search.ends import END, SearchEnded
 from tts.search.needs import Needs
 from tts.search.search import Search
-from tts.search.strategies._common.earlier_solutions import opened, root_showing
+from tts.search.strategies._common.earlier_solutions import open_prompt, root_showing
 from tts.search.strategies._common.judged import Judged
 from tts.search.strategies._common.stepping import affordable_width, draw, rounds
 from tts.types import Candidate, Trajectory
@@ -154,7 +154,7 @@ class MindEvolution(Judged):
         texts = [[c.trajectory.response.rstrip() for c in parents if not c.truncated] for parents in couples]
         asked: dict[int, Trajectory] = {}
         for i, shown in enumerate(texts):
-            if shown and (root := await opened(search, "critique", [shown[0]])):
+            if shown and (root := await open_prompt(search, "critique", [shown[0]])):
                 asked[i] = root
         said = await search.expand([*asked.values()], 1, END, temperature=self.temperature)
         for i, made in zip(asked, said, strict=True):

@@ -98,7 +98,7 @@ class MixtureOfAgents(Strategy):
             )
         except SearchEnded as end:
             start = before if any(c.answer is not None for c in search.candidates[before:]) else 0
-            raise end.chosen_from(slice(start, None)) from None
+            raise end.restrict_candidates(slice(start, None)) from None
         return search.candidates[first:]
 
     async def _affordable(self, search: Search) -> int:

@@ -28,7 +28,7 @@ from itertools import repeat
 from typing import Annotated
 
 from tts.checks import Rule, choice
-from tts.errors import ConfigError, shown
+from tts.errors import ConfigError, quote
 from tts.search.ends import SearchEnded
 from tts.search.needs import Needs
 from tts.search.parameters import Shown, Temperature
@@ -45,7 +45,7 @@ def _check(name: str, widths: object) -> tuple[int, ...]:
     counts = widths if isinstance(widths, list | tuple) else ()
     if not counts or not all(isinstance(one, int) and not isinstance(one, bool) and 1 <= one < 2**63 for one in counts):
         rule = "a list of whole numbers of at least 1"
-        raise ConfigError(f"{name} is {shown(widths)}, but must be {rule}", hint="for example widths=[16, 4]")
+        raise ConfigError(f"{name} is {quote(widths)}, but must be {rule}", hint="for example widths=[16, 4]")
     return tuple(counts)
 
 
@@ -98,7 +98,7 @@ class PaCoRe(Strategy):
                 before = first
                 await search.complete([root], None, temperature=self.temperature)
         except SearchEnded as end:
-            raise end.chosen_from(slice(before, None)) from None
+            raise end.restrict_candidates(slice(before, None)) from None
         return search.candidates[first:]
 
     async def _affordable(self, search: Search) -> int:

@@ -29,7 +29,7 @@ from tts.search.ends import END, Stops
 from tts.search.needs import Needs
 from tts.search.search import Search
 from tts.search.strategies._common.side_by_side import SideBySide
-from tts.threads import in_thread
+from tts.threads import run_in_thread
 from tts.types import Candidate, Trajectory
 from tts.verifiers.code.sandbox import ProgramOutcome
 from tts.verifiers.code.verifier import Code
@@ -114,7 +114,9 @@ class ProgramAided(SideBySide):
                 await self._run(search, programs, shown)
                 for i, of, program in zip(chosen, rows, programs, strict=True):
                     made[i] = (
-                        await _behind(search, of[0], None if program is None else shown.get(program)) if of else None
+                        await _append_output(search, of[0], None if program is None else shown.get(program))
+                        if of
+                        else None
                     )
             return made
 
@@ -138,7 +140,7 @@ class ProgramAided(SideBySide):
                 left = search.left.get("seconds", self.seconds)
                 if left <= 0:
                     return
-                result = await in_thread(self._code(min(self.seconds, left)).outcome, program, _NOTHING)
+                result = await run_in_thread(self._code(min(self.seconds, left)).outcome, program, _NOTHING)
             failed = "" if result.outcome is ProgramOutcome.PASSED else result.detail or result.outcome.value
             told = (part.strip()[: self.characters].replace("```", "'''") for part in (result.output, failed))
             shown[program] = "\n".join(filter(None, told))
@@ -155,7 +157,7 @@ def _most_at_once(code: Code) -> int:
     return min(os.cpu_count() or 1, code.processes)
 
 
-async def _behind(search: Search, t: Trajectory, told: str | None) -> Trajectory:
+async def _append_output(search: Search, t: Trajectory, told: str | None) -> Trajectory:
     """Return a path after the output of its program; as it is where that was not run."""
     if told is None:
         return t

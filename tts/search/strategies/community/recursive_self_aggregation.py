@@ -98,7 +98,7 @@ class RecursiveSelfAggregation(Strategy):
                 for wave in waves_of(range(n if k else n - len(search.candidates))):
                     await draw(search, [await self._root(search, k, j, texts) for j in wave], self.temperature)
         except SearchEnded as end:
-            raise end.chosen_from(slice(before, None)) from None
+            raise end.restrict_candidates(slice(before, None)) from None
         return search.candidates[first:]
 
     async def _size(self, search: Search, k: int, n: int | None) -> int:

@@ -32,7 +32,7 @@ from tts.search.needs import Needs
 from tts.search.parameters import Temperature
 from tts.search.parts import Strategy
 from tts.search.search import Search
-from tts.search.strategies._common.earlier_solutions import opened
+from tts.search.strategies._common.earlier_solutions import open_prompt
 from tts.search.strategies._common.stepping import affordable_width, draw, rounds
 from tts.types import Candidate, Trajectory
 from tts.verifiers.genrm import verdict_of
@@ -109,7 +109,7 @@ class SelfRefine(Strategy):
             (c, root)
             for c in chains
             if not c.truncated
-            if (root := await opened(search, "critique", [c.trajectory.response], c.group))
+            if (root := await open_prompt(search, "critique", [c.trajectory.response], c.group))
         ]
         said = await search.expand([root for _, root in shown], 1, END, temperature=self.temperature)
         going: list[tuple[Candidate, Trajectory]] = []
@@ -117,7 +117,7 @@ class SelfRefine(Strategy):
             if not made or made[0].status != "finished" or self._accepts(made[0].response):
                 continue
             criticized = f"{c.trajectory.response.rstrip()}\n\nCritique of it:\n{made[0].response.strip()}"
-            if root := await opened(search, "revise", [criticized], c.group):
+            if root := await open_prompt(search, "revise", [criticized], c.group):
                 going.append((c, root))
         search.drop([*(root for _, root in shown), *(t for made in said for t in made)])
         better = await draw(search, [root for _, root in going], self.temperature)

@@ -85,7 +85,7 @@ class SpecReason(TwoModels):
 
     def needs(self) -> Needs:
         """Steps of both models, and grades by the policy."""
-        return Needs(capabilities=("steps", "extend", "next_logprobs"), models=self.of_draft("steps", "extend"))
+        return Needs(capabilities=("steps", "extend", "next_logprobs"), models=self.draft_needs("steps", "extend"))
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Draft, grade, and rewrite."""
@@ -95,7 +95,9 @@ class SpecReason(TwoModels):
         """Take paths one step further; the numbers are the lines of algorithm B11."""
         made: list[Trajectory | None] = [None] * len(going)
         drafted = [i for i, t in enumerate(going) if t.depth >= self.first]
-        for i, t in zip(drafted, await self.written(search, [going[i] for i in drafted], self.draft), strict=True):  # 2
+        for i, t in zip(
+            drafted, await self.write_step(search, [going[i] for i in drafted], self.draft), strict=True
+        ):  # 2
             made[i] = t
         graded = [(i, t) for i, t in enumerate(made) if t is not None]
         if graded and self._affords_grades(search, len(graded)):
@@ -105,7 +107,9 @@ class SpecReason(TwoModels):
             for i, _ in poor:
                 made[i] = None
         missing = [i for i, t in enumerate(made) if t is None]
-        for i, t in zip(missing, await self.written(search, [going[i] for i in missing], "policy"), strict=True):  # 4
+        for i, t in zip(
+            missing, await self.write_step(search, [going[i] for i in missing], "policy"), strict=True
+        ):  # 4
             made[i] = t
         return made
 

@@ -73,7 +73,7 @@ class Mur(SideBySide):
         """Write steps, and those that are uncertain several times."""
 
         async def step(going: Sequence[Trajectory]) -> list[Trajectory | None]:
-            made = await self.written(search, going)
+            made = await self.write_step(search, going)
             rows = [i for i, t in enumerate(made) if t is not None and self._is_uncertain(going[i], t)]
             if not rows or self.branching == 1:
                 return made

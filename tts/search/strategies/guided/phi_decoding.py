@@ -118,7 +118,7 @@ class PhiDecoding(Strategy):
             ahead = self.temperature if self.foresight_temperature is None else self.foresight_temperature
             ends = await search.rollout([t for t, _ in pool], foresight, temperature=ahead)  # 2
             texts = [end.full_text[len(t.full_text) :] or t.text for (t, _), end in zip(pool, ends, strict=True)]
-            foreseen = [continued(t, end) for (t, _), end in zip(pool, ends, strict=True)]
+            foreseen = [mean_continuation_logprob(t, end) for (t, _), end in zip(pool, ends, strict=True)]
             advantages = np.array([value - before for value, (_, before) in zip(foreseen, pool, strict=True)])
             groups = most_clusters(await search.embed(texts), min(self.clusters, len(texts)))  # 3
             shares = np.bincount(groups)[groups] / len(pool)
@@ -136,7 +136,7 @@ class PhiDecoding(Strategy):
         await draw(search, paths, self.temperature)  # 6
 
 
-def continued(t: Trajectory, end: Trajectory) -> float:
+def mean_continuation_logprob(t: Trajectory, end: Trajectory) -> float:
     """Return the mean log-probability of the tokens of a path's continuation.
 
     Where there are none, it is that of the path's last step.

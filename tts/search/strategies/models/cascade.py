@@ -29,7 +29,7 @@ import numpy as np
 
 from tts.backends.base import Sampling
 from tts.checks import Rule, Text, check_parameters
-from tts.errors import ConfigError, shown
+from tts.errors import ConfigError, quote
 from tts.search.ends import SearchEnded
 from tts.search.needs import Needs, writers
 from tts.search.parameters import Aggregate, Temperature, check_roles
@@ -104,7 +104,7 @@ class Cascade(Strategy):
                 or not all(isinstance(one, str) for one in given)
             ):
                 raise ConfigError(
-                    f"efforts is {shown(given)}, but must be a list of {count} words, one a model",
+                    f"efforts is {quote(given)}, but must be a list of {count} words, one a model",
                     hint="'' for the run's effort",
                 )
             object.__setattr__(self, "efforts", tuple(given))
@@ -116,14 +116,14 @@ class Cascade(Strategy):
                 or not all(one is None or _is_limit(one) for one in limits)
             ):
                 raise ConfigError(
-                    f"thought_tokens is {shown(limits)}, but must be a list of {count} whole numbers of at least 0, "
+                    f"thought_tokens is {quote(limits)}, but must be a list of {count} whole numbers of at least 0, "
                     "one a model",
                     hint="0 for no thought, None for the run's limit",
                 )
             object.__setattr__(self, "thought_tokens", tuple(limits))
         if self.verifier is None and any(self._count(i) == 1 and self._threshold(i) > 0 for i in range(count - 1)):
             raise ConfigError(
-                f"samples is {shown(self.samples)}, but one sample always agrees with itself",
+                f"samples is {quote(self.samples)}, but one sample always agrees with itself",
                 hint="give two samples or more of each model but the last, or a verifier",
             )
 
@@ -168,12 +168,12 @@ class Cascade(Strategy):
                 score = await self._score(search, search.candidates[first:]) if i + 1 < len(self.models) else math.nan
             except SearchEnded as end:
                 start = first if any(c.answer is not None for c in search.candidates[first:]) else before
-                raise end.chosen_from(slice(start, None)) from None
+                raise end.restrict_candidates(slice(start, None)) from None
             if i + 1 < len(self.models) and score >= self._threshold(i):
                 reason = (
                     f"the model {role!r} has the score {score:.2f}, which reaches its threshold {self._threshold(i):g}"
                 )
-                raise SearchEnded(reason).chosen_from(slice(first, None))
+                raise SearchEnded(reason).restrict_candidates(slice(first, None))
         return search.candidates[first:]
 
     async def _score(self, search: Search, made: Sequence[Candidate]) -> float:
@@ -211,5 +211,5 @@ def _numbers(
         or len(numbers) != count
         or not all(type(one) in kinds and between[0] <= one <= between[1] for one in numbers)
     ):
-        raise ConfigError(f"{name} is {shown(given)}, but must be {rule}")
+        raise ConfigError(f"{name} is {quote(given)}, but must be {rule}")
     return tuple(kind(one) for one in numbers)

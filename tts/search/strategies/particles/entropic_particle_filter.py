@@ -19,7 +19,7 @@ from typing import Annotated
 
 import numpy as np
 
-from tts.checks import Count, Proportion, choice, known
+from tts.checks import Count, Proportion, choice, member
 from tts.search.algorithms.resampling import SCHEMES, effective_sample_size, softmax
 from tts.search.search import Search
 from tts.search.strategies._common.particles import LogWeights, ParticleMethod, sweep
@@ -59,7 +59,7 @@ class EntropicParticleFilter(ParticleMethod):
     """
 
     registered_as = "entropic_particle_filter"
-    resampling: Annotated[str, known(SCHEMES)] = "systematic"
+    resampling: Annotated[str, member(SCHEMES)] = "systematic"
     annealing: Annotated[str, choice(*ANNEALINGS)] = "ess"
     least_ess: Proportion = 0.5
     early: Proportion = 0.5
@@ -70,17 +70,17 @@ class EntropicParticleFilter(ParticleMethod):
         """Whether the temperature of weights does not depend on the weights: it does."""
         return False
 
-    async def swept(self, search: Search, n: int, first: int) -> Sequence[Trajectory]:
+    async def sweep(self, search: Search, n: int, first: int) -> Sequence[Trajectory]:
         """Sweep once; the final choice is by weights that are not flattened."""
 
-        def flattened(log_weights: LogWeights, t: int) -> float:
+        def temperature(log_weights: LogWeights, t: int) -> float:
             progress = t / (self.horizon or self._steps(search))
             p = softmax(log_weights)
             if progress >= self.early or effective_sample_size(p) >= self.least_ess * len(p):
                 return 1.0
-            return annealed(log_weights, progress, self.annealing)
+            return annealing_temperature(log_weights, progress, self.annealing)
 
-        return (await sweep(search, self, n, flattened, address=(0, first))).paths
+        return (await sweep(search, self, n, temperature, address=(0, first))).paths
 
     @staticmethod
     def _steps(search: Search) -> float:
@@ -94,7 +94,7 @@ class EntropicParticleFilter(ParticleMethod):
         return max(1, -(-typical("solve") // typical("step")))
 
 
-def annealed(log_weights: LogWeights, progress: float, annealing: str) -> float:
+def annealing_temperature(log_weights: LogWeights, progress: float, annealing: str) -> float:
     """Return the temperature, at least 1, of log-weights [N] after a share `progress` of the steps."""
     if progress >= 1:
         return 1.0

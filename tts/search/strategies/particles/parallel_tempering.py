@@ -19,8 +19,8 @@ from typing import Annotated
 
 from tts.checks import Count, number
 from tts.search.search import Search
-from tts.search.strategies._common.particles import ParticleMethod, WeightTemperature, drawn, sweep
-from tts.search.strategies._common.stepping import counted_spend
+from tts.search.strategies._common.particles import ParticleMethod, WeightTemperature, draw_reference, sweep
+from tts.search.strategies._common.stepping import spent_amounts
 from tts.types import Trajectory
 
 
@@ -67,18 +67,18 @@ class ParallelTempering(ParticleMethod):
     def _temperature(self, chain: int) -> float:
         return self.weight_temperature * self.hottest ** ((self.chains - 1 - chain) / max(1, self.chains - 1))
 
-    async def swept(self, search: Search, n: int, first: int) -> Sequence[Trajectory]:
+    async def sweep(self, search: Search, n: int, first: int) -> Sequence[Trajectory]:
         """Sweep every chain, then swap references between neighbours, again and again."""
         found: list[Trajectory] = []
         chains: list[_Chain] = []  # each is made when its first sweep begins: the budget may not pay all
         for s in range(first, first + self.sweeps):
-            spent = counted_spend(search)
+            spent = spent_amounts(search)
             for k in range(self.chains):
                 if s == first:
                     chains.append(_Chain(self._temperature(k)))
                 beside = [one.reference for one in chains if one.reference is not None]
-                found += await chains[k].swept(search, self, n, (k, s), beside)
-            if spent == counted_spend(search):  # each chain's only particle is its reference
+                found += await chains[k].sweep(search, self, n, (k, s), beside)
+            if spent == spent_amounts(search):  # each chain's only particle is its reference
                 break
             for k, (hot, cold) in enumerate(pairwise(chains)):
                 if search.rng("swap", k, s).random() < swap_chance(
@@ -97,14 +97,14 @@ class _Chain:
     reference: Trajectory | None = None
     weight: float = 0.0
 
-    async def swept(
+    async def sweep(
         self, search: Search, method: ParallelTempering, n: int, address: tuple[int, int], beside: Sequence[Trajectory]
     ) -> Sequence[Trajectory]:
         """Sweep once, draw the next reference, and return the particles; `beside`: references to keep alive."""
         particles = await sweep(
             search, method, n, lambda _w, _t: self.temperature, address=address, reference=self.reference, beside=beside
         )
-        at = drawn(search, particles, self.temperature, address)
+        at = draw_reference(search, particles, self.temperature, address)
         self.reference, self.weight = particles.paths[at], float(particles.potentials[at])
         return particles.paths
 

@@ -56,7 +56,7 @@ class ParticleFilter(ParticleMethod):
     registered_as = "particle_filter"
     weight_temperature: WeightTemperature = 1.0
 
-    async def swept(self, search: Search, n: int, first: int) -> Sequence[Trajectory]:
+    async def sweep(self, search: Search, n: int, first: int) -> Sequence[Trajectory]:
         """Sweep once; the heaviest particle is the selection's to find."""
         return (
             await sweep(search, self, n, lambda _log_weights, _t: self.weight_temperature, address=(0, first))

@@ -19,8 +19,8 @@ from typing import Annotated
 
 from tts.checks import Count, choice
 from tts.search.search import Search
-from tts.search.strategies._common.particles import ParticleMethod, WeightTemperature, drawn, sweep
-from tts.search.strategies._common.stepping import counted_spend
+from tts.search.strategies._common.particles import ParticleMethod, WeightTemperature, draw_reference, sweep
+from tts.search.strategies._common.stepping import spent_amounts
 from tts.types import Trajectory
 
 
@@ -56,17 +56,17 @@ class ParticleGibbs(ParticleMethod):
         """The sweeps that share the budget."""
         return self.sweeps
 
-    async def swept(self, search: Search, n: int, first: int) -> Sequence[Trajectory]:
+    async def sweep(self, search: Search, n: int, first: int) -> Sequence[Trajectory]:
         """Sweep, draw a reference, and sweep again."""
         found: list[Trajectory] = []
         reference: Trajectory | None = None
         for s in range(first, first + self.sweeps):
-            spent = counted_spend(search)
+            spent = spent_amounts(search)
             particles = await sweep(
                 search, self, n, lambda _log_weights, _t: self.weight_temperature, address=(0, s), reference=reference
             )
             found = [*particles.paths] if self.returned == "last" else [*found, *particles.paths]
-            if spent == counted_spend(search):  # the only particle is the reference
+            if spent == spent_amounts(search):  # the only particle is the reference
                 break
-            reference = particles.paths[drawn(search, particles, self.weight_temperature, (0, s))]
+            reference = particles.paths[draw_reference(search, particles, self.weight_temperature, (0, s))]
         return found

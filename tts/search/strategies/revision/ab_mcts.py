@@ -33,7 +33,7 @@ from tts.search.algorithms.thompson import beta_draw, mixed_draws, normal_draw
 from tts.search.needs import Needs, writers
 from tts.search.parameters import Writers
 from tts.search.search import Search
-from tts.search.strategies._common.earlier_solutions import opened
+from tts.search.strategies._common.earlier_solutions import open_prompt
 from tts.search.strategies._common.judged import Judged
 from tts.search.strategies._common.stepping import rounds
 from tts.types import Candidate
@@ -108,7 +108,7 @@ class AbMcts(Judged):
             node = await search.run(self._select, root, rng) if aside else self._select(root, rng)
             shown = node.made
             texts = [] if shown is None or shown.truncated else [shown.trajectory.response]
-            prompt = await opened(search, "revise", texts, shown.group) if shown is not None and texts else None
+            prompt = await open_prompt(search, "revise", texts, shown.group) if shown is not None and texts else None
             parent = node if prompt is not None else root
             [made] = await search.complete([prompt or search.root], 1, temperature=self.temperature, model=writer)
             [score] = (await search.score([made.trajectory], self.verifier, self.aggregate, scale="unit")).tolist()
@@ -124,7 +124,7 @@ class AbMcts(Judged):
             if self.posterior == "mixed":
                 *drawn, fresh = mixed_draws([child.all for child in node.children], rng)[0].tolist()
                 ranked = [node.children[i] for i in np.argsort(-np.array(drawn), kind="stable")]
-                going = [child for child in ranked if not _alike(child.all)]
+                going = [child for child in ranked if not _are_alike(child.all)]
                 if fresh >= max(drawn) or not going:  # a subtree that is skipped gives way to the next child
                     return node
                 node = going[0]
@@ -159,7 +159,7 @@ def _grow(parent: AnswerNode, made: Candidate, score: float) -> None:
         node = node.parent
 
 
-def _alike(scores: Sequence[float]) -> bool:
+def _are_alike(scores: Sequence[float]) -> bool:
     """Whether most scores of a subtree are the same to two digits, so that it has nothing new to teach."""
     least, share = _ALIKE
     rounded = [round(score, 2) for score in scores]

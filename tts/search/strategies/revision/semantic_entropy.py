@@ -25,7 +25,7 @@ from tts.search.parameters import Shown, Temperature
 from tts.search.parts import Strategy
 from tts.search.search import Search
 from tts.search.stop_rules.entropy import answer_entropy
-from tts.search.strategies._common.earlier_solutions import opened
+from tts.search.strategies._common.earlier_solutions import open_prompt
 from tts.search.strategies._common.stepping import affordable_width, draw
 from tts.types import Candidate, Trajectory
 
@@ -84,13 +84,15 @@ class SemanticEntropy(Strategy):
         made: list[Candidate] = []
         for k in range(self.rounds):
             texts = self._digest(made)
-            root = (await opened(search, self.prompt, texts) if texts else None) or search.root
+            root = (await open_prompt(search, self.prompt, texts) if texts else None) or search.root
             # a solution that was drawn to learn its length is one of the first round
             first = len(search.candidates) if k else 0
             made = await self._round(search, root, first, self.rounds - k)
             entropies.append(entropy_of(made))
             if self._stops(entropies):
-                raise SearchEnded(f"entropy {entropies[-1]:.2g} in round {k + 1}").chosen_from(slice(first, None))
+                raise SearchEnded(f"entropy {entropies[-1]:.2g} in round {k + 1}").restrict_candidates(
+                    slice(first, None)
+                )
         return made
 
     async def _round(self, search: Search, root: Trajectory, first: int, left: int) -> list[Candidate]:
@@ -110,7 +112,7 @@ class SemanticEntropy(Strategy):
         except SearchEnded as end:
             if not any(c.answer is not None for c in search.candidates[first:]):
                 raise
-            raise end.chosen_from(slice(first, None)) from None
+            raise end.restrict_candidates(slice(first, None)) from None
         return list(search.candidates[first:])
 
     def _digest(self, made: Sequence[Candidate]) -> list[str]:

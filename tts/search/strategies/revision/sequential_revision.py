@@ -33,7 +33,7 @@ from tts.search.parts import Selection, Strategy
 from tts.search.search import Search
 from tts.search.selections.hierarchical import Hierarchical
 from tts.search.selections.majority import Majority
-from tts.search.strategies._common.earlier_solutions import opened, with_note
+from tts.search.strategies._common.earlier_solutions import open_prompt, with_note
 from tts.search.strategies._common.stepping import affordable_width, draw, rounds
 from tts.types import Candidate, Trajectory
 
@@ -128,7 +128,7 @@ class SequentialRevision(Strategy):
     async def _root(self, search: Search, chain: list[Candidate]) -> Trajectory:
         """Return the prompt of a chain's next attempt; a chain of which nothing can be shown is emptied."""
         texts = [with_note(search, c.trajectory, self.feedback) for c in chain if not c.truncated][-self.shown :]
-        root = await opened(search, "revise", texts, chain[0].group) if texts else None
+        root = await open_prompt(search, "revise", texts, chain[0].group) if texts else None
         if root is None:
             chain.clear()
         return root or search.root

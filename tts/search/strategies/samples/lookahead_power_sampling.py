@@ -100,7 +100,7 @@ class LookaheadPowerSampling(Strategy):
             t = search.root
             try:
                 for place in itertools.count():
-                    t = await self._longer(search, t, (text, place))
+                    t = await self._add_block(search, t, (text, place))
                     if t.status != "active":
                         break
             finally:
@@ -111,7 +111,7 @@ class LookaheadPowerSampling(Strategy):
                 search.finish(c.trajectory, weight=0.0)
         return search.candidates
 
-    async def _longer(self, search: Search, t: Trajectory, address: tuple[int, int]) -> Trajectory:
+    async def _add_block(self, search: Search, t: Trajectory, address: tuple[int, int]) -> Trajectory:
         """Return a text with one more block.
 
         Raises:

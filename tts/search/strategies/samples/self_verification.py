@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from tts.checks import Count, Natural, Rule, Text, check_parameters
-from tts.errors import ConfigError, shown
+from tts.errors import ConfigError, quote
 from tts.search.ends import SearchEnded
 from tts.search.needs import Needs, writers
 from tts.search.parameters import Temperature
@@ -36,7 +36,7 @@ from tts.search.search import Search
 from tts.search.strategies._common.asking import replies_to
 from tts.search.strategies._common.stepping import affordable_width, rounds
 from tts.types import Candidate
-from tts.verifiers.genrm import QUESTION, in_words, verdict_of
+from tts.verifiers.genrm import QUESTION, reasoning_request, verdict_of
 from tts.verifiers.replying import asking
 
 _ROLE = "verified"
@@ -57,7 +57,7 @@ def _check(name: str, law: object) -> tuple[float, float]:
         or numbers[1] > 1
     ):
         raise ConfigError(
-            f"{name} is {shown(law)}, but must be a scale of at least 0 and an exponent between 0 and 1",
+            f"{name} is {quote(law)}, but must be a scale of at least 0 and an exponent between 0 and 1",
             hint="for example law=[1.0, 0.39]",
         )
     return float(numbers[0]), float(numbers[1])
@@ -110,7 +110,7 @@ class SelfVerification(Strategy):
         check_parameters(self)
         if self.law is not None and self.verifications is not None:
             raise ConfigError(
-                f"law is {shown(self.law)}, but verifications is {self.verifications}", hint="give one of them"
+                f"law is {quote(self.law)}, but verifications is {self.verifications}", hint="give one of them"
             )
 
     def needs(self) -> Needs:
@@ -146,12 +146,12 @@ class SelfVerification(Strategy):
         except SearchEnded as end:
             if not done:
                 raise
-            raise end.chosen_from(slice(0, done)) from None
+            raise end.restrict_candidates(slice(0, done)) from None
         return search.candidates
 
     async def _verify(self, search: Search, made: Sequence[Candidate], votes: int) -> None:
         """Give candidates their scores."""
-        question = f"{self.question} {in_words('Yes', 'No')}"
+        question = f"{self.question} {reasoning_request('Yes', 'No')}"
         prompts = [asking(question, search.problem, ("Solution", c.trajectory.response)) for c in made]
         told = await replies_to(
             search, prompts, votes, temperature=self.temperature, max_tokens=self.max_tokens, model=self.checker

@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
-from tts.checks import Count, known
+from tts.checks import Count, member
 from tts.search.ends import SearchEnded
 from tts.search.parts import Selection
 from tts.search.search import Search
@@ -113,8 +113,8 @@ class AStar(Guided):
     registered_as = "a_star"
     sized_by_budget = ("expansions",)
     branching: Count = 4
-    edge_cost: Annotated[str, known(EDGE_COSTS)] = "drop"
-    frontier: Annotated[str, known(FRONTIERS)] = "global"
+    edge_cost: Annotated[str, member(EDGE_COSTS)] = "drop"
+    frontier: Annotated[str, member(FRONTIERS)] = "global"
     width: Count = 1
     goals: Count | None = 1
     expansions: Count | None = None
@@ -158,7 +158,7 @@ class AStar(Guided):
             if end.stop is not None or goal is None or self.goals != 1:
                 raise
             index = self._candidate(search, goal).index
-            raise end.chosen_from(slice(index, index + 1)) from None
+            raise end.restrict_candidates(slice(index, index + 1)) from None
         raise AssertionError("the rounds end by themselves")
 
     def _pop(self, frontier: list[OpenPath], expanded: int) -> list[OpenPath]:
@@ -200,7 +200,7 @@ class AStar(Guided):
         """Say what is left of each limit where the search ends at its goal."""
         rest = [
             f"{amount:,.0f} {unit}"
-            for unit, amount in search.account.unspent().items()
+            for unit, amount in search.account.remainder().items()
             if unit in _COUNTED and amount >= 1
         ]
         if rest:

@@ -28,7 +28,7 @@ from typing import Annotated
 import numpy as np
 
 from tts.checks import choice
-from tts.search.algorithms.apportioning import known
+from tts.search.algorithms.apportioning import replace_nan
 from tts.search.search import Search
 from tts.search.strategies._common.guided import WideAhead, distinct, promises, split
 from tts.search.strategies._common.stepping import advance
@@ -71,7 +71,7 @@ class Beam(WideAhead):
     registered_as = "beam"
     duplicates: Annotated[str, choice("drop", "keep")] = "drop"
 
-    async def explored(self, search: Search, n: int) -> Sequence[Candidate]:
+    async def explore(self, search: Search, n: int) -> Sequence[Candidate]:
         """Step, score and keep until no path is live. The lines are those of algorithm A4."""
         kept: list[Trajectory] = [search.root]
         done: list[Trajectory] = []
@@ -101,6 +101,6 @@ class Beam(WideAhead):
     async def _first(self, search: Search, done: Sequence[Trajectory], n: int) -> list[Candidate]:
         """Return the candidates of the n best of the finished paths (line 10)."""
         if len(done) > n:
-            scores = known(await search.score(done, self.verifier, self.aggregate, required=False))
+            scores = replace_nan(await search.score(done, self.verifier, self.aggregate, required=False))
             done = [done[i] for i in np.argsort(-scores, kind="stable")[:n]]
         return [candidate for t in done if (candidate := search.finish(t)) is not None]

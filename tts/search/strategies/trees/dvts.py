@@ -56,7 +56,7 @@ class Dvts(WideAhead):
 
     registered_as = "dvts"
 
-    async def explored(self, search: Search, n: int) -> Sequence[Candidate]:
+    async def explore(self, search: Search, n: int) -> Sequence[Candidate]:
         """Step, score and choose in every subtree that is open. The lines are those of algorithm A5."""
         prefixes: dict[int, Trajectory] | None = None  # line 1: all begin at the root
         last: dict[int, list[Trajectory]] = {}

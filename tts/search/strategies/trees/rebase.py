@@ -54,7 +54,7 @@ class RewardBalanced(Wide):
         """Return `weighted` by the score that guided the search; `majority` where there is no verifier."""
         return Weighted(verifier=self.verifier, aggregate=self.aggregate) if verified else Majority()
 
-    async def explored(self, search: Search, n: int) -> Sequence[Candidate]:
+    async def explore(self, search: Search, n: int) -> Sequence[Candidate]:
         """Search level by level until n paths have ended or none is live. The lines are those of algorithm A6."""
         left, live = n, [search.root]  # line 1
         counts = np.array([left])
