@@ -177,17 +177,17 @@ class Session:
         code = code.replace("https://", "http://")
         try:
             wrong = (
-                self._in_python(code)
+                self._run_python(code)
                 if command.python
-                else self._in_background(code[:-1])
+                else self._start_background(code[:-1])
                 if code.endswith("&")
-                else self._in_shell(code)
+                else self._run_shell(code)
             )
         except subprocess.TimeoutExpired:
             return f"no end within {_SECONDS} s"
         return wrong or _difference(command.shown, self.printed.replace(self.port, _PORT))
 
-    def _in_shell(self, code: str) -> str:
+    def _run_shell(self, code: str) -> str:
         done = subprocess.run(
             ["bash", "-c", code],
             cwd=self.folder,
@@ -204,7 +204,7 @@ class Session:
             else f"exit code {done.returncode}: {(done.stderr or done.stdout).strip()[-600:]}"
         )
 
-    def _in_python(self, code: str) -> str:
+    def _run_python(self, code: str) -> str:
         if self._python is None:
             self._python = self._start_process(
                 [sys.executable, "-c", _SESSION], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -217,7 +217,7 @@ class Session:
         self.printed, wrong = json.loads(answer) if answer else ("", "the process ended")
         return str(wrong)
 
-    def _in_background(self, code: str) -> str:
+    def _start_background(self, code: str) -> str:
         began, started = time.monotonic(), self._start_process(["bash", "-c", f"exec {code}"])
         named = re.search(r"--port (\d+)", code)
         port = int(named[1] if named else self.port)

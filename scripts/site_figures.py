@@ -172,18 +172,18 @@ def figure(name: str, *, fresh: bool = False) -> Figure:
 def setting_of(name: str) -> Setting:
     """Return what is run for a part."""
     if name in STRATEGIES.names():
-        return _of_strategy(name)
+        return _strategy_setting(name)
     if name in STOP_RULES.names():
         rule = _RULES.get(name, name)
         return _add_verifier(Setting(f"best_of_n(n=16) | {rule} | majority"), parse(f"single | {rule}").stopping)
     if name in SELECTIONS.names():
-        return _of_selection(name)
-    return _of_verifier(name)
+        return _selection_setting(name)
+    return _verifier_setting(name)
 
 
-def _of_strategy(name: str) -> Setting:
+def _strategy_setting(name: str) -> Setting:
     if name == "program_aided":
-        return _by_function(Setting(_PLANS[name]), _programs, "a function that writes programs")
+        return _function_setting(Setting(_PLANS[name]), _programs, "a function that writes programs")
     roles = {"cascade": "large", "entropy_switching": "draft", "spec_reason": "draft"}
     models: Any = (
         "toy-thinking"
@@ -199,18 +199,20 @@ def _of_strategy(name: str) -> Setting:
     return _add_verifier(made, parse(made.plan).strategy)
 
 
-def _of_selection(name: str) -> Setting:
+def _selection_setting(name: str) -> Setting:
     made = Setting(f"best_of_n(n=8) | {_SELECTIONS.get(name, name)}")
     if name in ("genselect", "knockout", "league", "pairwise", "pivot", "swiss"):
-        return _by_function(replace(made, verifier="judge(votes=1)"), _compares, "a function that compares")
+        return _function_setting(replace(made, verifier="judge(votes=1)"), _compares, "a function that compares")
     if name == "codet":
-        return _by_function(replace(made, verifier=_VERIFIERS["code"]), _doubles, "a function that writes programs")
+        return _function_setting(
+            replace(made, verifier=_VERIFIERS["code"]), _doubles, "a function that writes programs"
+        )
     if name in ("deepconf", "rpc"):
         return replace(made, verifier="confidence")
     return _add_verifier(made, SELECTIONS.get(name)())
 
 
-def _of_verifier(name: str) -> Setting:
+def _verifier_setting(name: str) -> Setting:
     made = Setting("best_of_n(n=8) | weighted", verifier=_VERIFIERS.get(name, name))
     if name in EMBEDDED:
         return replace(
@@ -221,9 +223,9 @@ def _of_verifier(name: str) -> Setting:
             told="the embedded model",
         )
     if name in ("judge", "genrm", "multi_aspect"):
-        return _by_function(made, _judges, "a function that answers and judges")
+        return _function_setting(made, _judges, "a function that answers and judges")
     if name == "code":
-        return _by_function(made, _doubles, "a function that writes programs")
+        return _function_setting(made, _doubles, "a function that writes programs")
     if name == "tests":
         task = tts.Problem("Fix add.py")
         return replace(
@@ -257,7 +259,7 @@ def _add_verifier(made: Setting, part: Any) -> Setting:
     return replace(made, verifier=_VERIFIERS["toy"]) if scores else made
 
 
-def _by_function(made: Setting, model: Callable[[tts.Ask], str], told: str) -> Setting:
+def _function_setting(made: Setting, model: Callable[[tts.Ask], str], told: str) -> Setting:
     """Return a setting with a function in the place of the model."""
     problem = tts.Problem("What is 3 + 4?", "7") if model is not _doubles else tts.Problem("Double a number.")
     return replace(

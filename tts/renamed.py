@@ -125,7 +125,7 @@ MEMBERS: dict[str, dict[str, str]] = {
     "tts.allocator.gauges.PromptProbe": {"fitted": "fit"},
     "tts.allocator.length_forecast.LengthForecast": {"fitted": "fit"},
     "tts.budget.account.Account": {"paid": "spending", "reserved": "reservation", "unspent": "remainder"},
-    "tts.budget.budget.RowCost": {"of_each": "bounds"},
+    "tts.budget.budget.RowCost": {"of": "bound", "of_each": "bounds"},
     "tts.experiments.analysis.performance_fit.PerformanceData": {"fitted": "fit"},
     "tts.experiments.api.Study": {"stored": "from_store"},
     "tts.experiments.store.store.Store": {"forget_failed": "forget_failures", "traced": "cells_with_trace"},
@@ -134,7 +134,7 @@ MEMBERS: dict[str, dict[str, str]] = {
     "tts.solver.solver.Solver": {"prepared": "prepare"},
     "tts.statistics.scaling.CoverageLaw": {"at": "predict"},
     "tts.statistics.scaling.Saturation": {"at": "predict"},
-    "tts.thoughts.ThoughtMarks": {"behind": "after_prompt", "settled": "split_settled_text"},
+    "tts.thoughts.ThoughtMarks": {"behind": "continue_prompt", "settled": "split_settled_text"},
     "tts.types.Message": {"and_then": "append"},
     "tts.types.Problem": {"stripped": "without_answer"},
 }

@@ -76,7 +76,7 @@ class ThoughtMarks:
         begin = self.split(text)[1]
         return text[begin:].lstrip() if begin else text
 
-    def after_prompt(self, prompt: object) -> ThoughtMarks:
+    def continue_prompt(self, prompt: object) -> ThoughtMarks:
         """Return these marks for the paths after a prompt.
 
         A text prompt is not rendered, so its end decides whether a thought is open.

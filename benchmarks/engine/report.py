@@ -50,11 +50,13 @@ def summary(
     if stats:
         found["stats"] = stats
     if per_step and step_s:
-        found["floor_fraction_by_rows"] = by_rows(per_step, step_s)
+        found["floor_fraction_by_rows"] = group_by_rows(per_step, step_s)
     return found
 
 
-def by_rows(per_step: Sequence[Mapping[str, Any]], step_s: Callable[[int, int], float]) -> dict[str, dict[str, float]]:
+def group_by_rows(
+    per_step: Sequence[Mapping[str, Any]], step_s: Callable[[int, int], float]
+) -> dict[str, dict[str, float]]:
     """Return the fraction of the floor of steps by their width: the median and the tenth percentile of each bucket of
     rows.
     """

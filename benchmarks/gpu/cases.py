@@ -181,11 +181,11 @@ def agreement(name: str, settings: Settings) -> dict[str, Any]:
         if op["op"] == "score":
             op["ids"] = asked
     ours = replay(_ours(both, tree, settings, precision), tree)["readings"]
-    theirs = _by_transformers(both, tree)
+    theirs = _replay_transformers(both, tree)
     if precision == "float32":
         return compare(ours, theirs)
     both.model.float()  # the weights as bfloat16 has rounded them
-    return compare(ours, _by_transformers(both, tree), theirs)
+    return compare(ours, _replay_transformers(both, tree), theirs)
 
 
 def compare(
@@ -214,7 +214,7 @@ def _differences(some: Sequence[Sequence[float]], others: Sequence[Sequence[floa
     return [abs(math.log(p / q)) if p > 0 and q > 0 else math.inf for p, q in pairs]
 
 
-def _by_transformers(both: Loaded, tree: dict[str, Any]) -> list[list[float]]:
+def _replay_transformers(both: Loaded, tree: dict[str, Any]) -> list[list[float]]:
     with torch.inference_mode():
         return replay(Generate(both.model, _ROWS), tree)["readings"]
 

@@ -93,7 +93,7 @@ def samples(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
         }
 
 
-def of_harness(row: dict[str, Any]) -> str:
+def format_harness_line(row: dict[str, Any]) -> str:
     """Return a line of lm-evaluation-harness."""
     answer = row["text"].rpartition(" ")[2]
     return json.dumps(
@@ -111,7 +111,7 @@ def of_harness(row: dict[str, Any]) -> str:
     )
 
 
-def of_inspect(row: dict[str, Any], problems: int) -> str:
+def format_inspect_sample(row: dict[str, Any], problems: int) -> str:
     """Return a sample of an Inspect log."""
     message = {"role": "assistant", "content": row["text"]}
     return json.dumps(
@@ -147,7 +147,7 @@ def write_archive(path: Path, given: argparse.Namespace) -> int:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         archive.writestr("header.json", f"{{{HEADER}}}")
         for row in samples(given):
-            line, number = of_inspect(row, given.problems), number + 1
+            line, number = format_inspect_sample(row, given.problems), number + 1
             archive.writestr(f"samples/{row['problem']}_epoch_{row['number'] // given.problems + 1}.json", line)
             if (written := written + len(line)) >= given.megabytes << 20:
                 break
@@ -179,10 +179,15 @@ def write_text(form: str, path: Path, given: argparse.Namespace) -> int:
             if form == "csv":
                 cells.writerow([row[name] for name in COLUMNS])
             elif form == "json":
-                text.write((", " if number > 1 else "") + of_inspect(row, given.problems))
+                text.write((", " if number > 1 else "") + format_inspect_sample(row, given.problems))
             else:
                 text.write(
-                    (of_harness(row) if form == "lm-eval" else json.dumps({name: row[name] for name in COLUMNS})) + "\n"
+                    (
+                        format_harness_line(row)
+                        if form == "lm-eval"
+                        else json.dumps({name: row[name] for name in COLUMNS})
+                    )
+                    + "\n"
                 )
             written += file.write(text.getvalue())
             text.seek(0)

@@ -48,7 +48,7 @@ def test_answers_with_keys_are_compared_with_no_other(monkeypatch: pytest.Monkey
     monkeypatch.setattr(MathTask, "equivalent", refuse)
     found = classes(MathTask(), [rf"\boxed{{{number % 1500}}}" for number in range(3000)])
     assert found.count() == 1500
-    assert found.of(path("", 2999))[1] == 1499
+    assert found.answer_of(path("", 2999))[1] == 1499
 
 
 def test_what_a_class_overrides_is_asked() -> None:
@@ -93,7 +93,7 @@ def test_a_guard_that_ends_a_comparison_is_told_and_the_answer_stands_alone() ->
     hanging = [sys.executable, "-c", "import time\nprint('{\"ready\": true}', flush=True)\ninput()\ntime.sleep(60)"]
     task = MathTask(checker=SymbolicChecker(command=hanging, time_limit_s=0.2, num_workers=1))
     found = classes(task, [r"\boxed{x+x}", r"\boxed{2x}", r"\boxed{x+x}", r"\boxed{5}"])
-    assert [found.of(path("", node))[1] for node in range(4)] == [0, 1, 0, 2]
+    assert [found.answer_of(path("", node))[1] for node in range(4)] == [0, 1, 0, 2]
     assert found.timed_out
 
 
@@ -115,14 +115,14 @@ def test_a_long_text_is_read_off_the_loop_and_given_up_when_the_time_is_over() -
     task = Slow()
     found = classes(task, ["a", "b" * 30_000, "c"], lambda: 0.2)
     task.going.set()
-    assert [found.of(path("", node)) for node in range(3)] == [("a", 0), (None, None), ("c", 1)]
+    assert [found.answer_of(path("", node)) for node in range(3)] == [("a", 0), (None, None), ("c", 1)]
     assert found.timed_out
     assert [thread is threading.main_thread() for thread in task.threads] == [True, False, True]
 
 
 def test_after_the_time_only_what_was_on_its_way_is_read() -> None:
     found = classes(TextTask(), ["word " * 2000] * 100, lambda: 0.0)
-    read = [found.of(path("", node))[0] is not None for node in range(100)]
+    read = [found.answer_of(path("", node))[0] is not None for node in range(100)]
     assert read == [True] * 50 + [False] * 50
     assert found.timed_out
 

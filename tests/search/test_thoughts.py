@@ -67,15 +67,15 @@ def test_a_path_is_a_thought_and_a_response(
 def test_without_a_first_mark_every_path_begins_inside_of_its_thought() -> None:
     marks = ThoughtMarks("", "</think>")
     for prompt in ("1 + 1", (tts.Message("user", "1 + 1"),)):
-        assert marks.after_prompt(prompt).opened
+        assert marks.continue_prompt(prompt).opened
     assert (path("A: 5", marks).is_thinking, path("A: 5", marks).response) == (True, "")
     assert (path("1 + 1</think>A: 5", marks).thought, path("1 + 1</think>A: 5", marks).response) == ("1 + 1", "A: 5")
 
 
 def test_marks_follow_from_the_end_of_a_prompt_of_ones_own() -> None:
-    assert ThoughtMarks(opened=True).after_prompt("1 + 1").opened is False
-    assert THINK.after_prompt("1 + 1 <think>\n").opened is True
-    assert ThoughtMarks(opened=True).after_prompt((tts.Message("user", "1 + 1"),)).opened is True
+    assert ThoughtMarks(opened=True).continue_prompt("1 + 1").opened is False
+    assert THINK.continue_prompt("1 + 1 <think>\n").opened is True
+    assert ThoughtMarks(opened=True).continue_prompt((tts.Message("user", "1 + 1"),)).opened is True
 
 
 def test_answers_come_from_the_response_alone() -> None:

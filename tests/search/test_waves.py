@@ -234,7 +234,7 @@ def test_a_wave_reserves_no_more_than_is_left_in_any_unit(request: WaveRequest, 
         return
     assert 1 <= wave.rows <= len(request.branches)
     assert 1 <= wave.cap <= min(request.cap, request.portion)
-    held = {unit: request.cost.bare().of(unit, request.held) if request.held else 0 for unit in left}
+    held = {unit: request.cost.bare().bound(unit, request.held) if request.held else 0 for unit in left}
     for unit, amount in wave.reserve.items():
         assert 0 <= amount <= left[unit] - held[unit]
         assert amount >= wave.rows * request.cost.generation(unit, wave.cap)
@@ -328,5 +328,5 @@ def test_a_share_is_never_above_what_is_left_and_pays_a_row_wherever_that_does(
     assert shared["flops"] == left  # no other search shares it
     for unit in ("tokens", "samples"):
         assert min(left, share) <= shared[unit] <= left
-        assert shared[unit] >= min(left, cost.of(unit, held + needed), 1 if unit == "samples" else left)
+        assert shared[unit] >= min(left, cost.bound(unit, held + needed), 1 if unit == "samples" else left)
     assert (shared["samples"] >= 1) == (left >= 1)

@@ -83,4 +83,4 @@ def scored(choice: Any, skipped: int) -> tuple[float, bool]:
 
 def spent_tokens(gateway: Gateway, client: str = "anyone") -> int:
     """Return the tokens that a client has spent of its own account in this period."""
-    return gateway.books.spending(gateway.accounts.of(client)).get("tokens", 0)
+    return gateway.books.spending(gateway.accounts.paying_account(client)).get("tokens", 0)

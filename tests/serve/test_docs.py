@@ -34,8 +34,8 @@ def test_the_accounts_are_valid():
     )
     accounts = Accounts(config, ["anna", "bert", "olga"])
     assert [one.name for one in accounts.visible_accounts("bert")] == ["bert", "project"]
-    assert accounts.of("anna").limits == {"tokens": 5_000_000, "usd": 10 * USD_UNIT}
-    assert accounts.of("bert").limits == {"tokens": 1_000_000}
+    assert accounts.paying_account("anna").limits == {"tokens": 5_000_000, "usd": 10 * USD_UNIT}
+    assert accounts.paying_account("bert").limits == {"tokens": 1_000_000}
 
 
 def test_usage_on_the_page_is_that_of_a_reply(client):

@@ -71,7 +71,7 @@ def classes_of(task: MathTask, answers: Sequence[str]) -> set[frozenset[str]]:
             for node, answer in enumerate(answers)
         ]
         await sorting.add(paths)
-        return [sorting.of(path)[1] for path in paths]
+        return [sorting.answer_of(path)[1] for path in paths]
 
     members: dict[int | None, set[str]] = {}
     for answer, kind in zip(answers, asyncio.run(sorted_into()), strict=True):

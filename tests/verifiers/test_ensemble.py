@@ -97,7 +97,7 @@ def test_it_says_what_its_members_say() -> None:
     ensemble = Ensemble(members=("process", "self_evaluation", Confidence(measure="top"), "checker"))
     assert ensemble.needs == ("value", "next_logprobs", "tops")
     assert ensemble.oracle
-    filled = ensemble.of([SelfEvaluation(question="s?", yes="y", no="n"), ProcessVerifier()])
+    filled = ensemble.with_members([SelfEvaluation(question="s?", yes="y", no="n"), ProcessVerifier()])
     assert filled.bound(100, 7) == 2 + 7
     assert filled.prompt_bound(11) == 11
 

@@ -165,13 +165,13 @@ class RowCost:
         """Return the cost without verification."""
         return RowCost(self.rates, self.computed, self.reused)
 
-    def of(self, unit: str, generated: int) -> int:
+    def bound(self, unit: str, generated: int) -> int:
         """Return the bound in one unit for a row of `generated` tokens."""
         return self.generation(unit, generated) + self.reserve(unit, generated)
 
     def bounds(self, units: Iterable[str], generated: int) -> dict[str, int]:
         """Return the bound in each of some units for a row of `generated` tokens."""
-        return {unit: self.of(unit, generated) for unit in units}
+        return {unit: self.bound(unit, generated) for unit in units}
 
     def reserves(self, units: Iterable[str], generated: int) -> dict[str, int]:
         """Return the part of the bound, in each of some units, that is kept for scoring the row."""

@@ -51,7 +51,7 @@ class Answers:
         self._by_form: dict[str, int] = {}  # canonical form, or key -> class
         self._of: dict[int, tuple[str | None, int | None]] = {}
 
-    def of(self, t: Trajectory) -> tuple[str | None, int | None]:
+    def answer_of(self, t: Trajectory) -> tuple[str | None, int | None]:
         """Return the answer and the class of a trajectory that was classified."""
         return self._of[t.node]
 

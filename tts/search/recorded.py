@@ -49,7 +49,7 @@ class KnownScores(ABC):
         """
 
     @abstractmethod
-    def of(self, nodes: Sequence[int], role: str, aggregate: str) -> NDArray[np.float64]:
+    def aggregates_of(self, nodes: Sequence[int], role: str, aggregate: str) -> NDArray[np.float64]:
         """Return a role's score of each node.
 
         Raises:
@@ -65,7 +65,7 @@ class KnownScores(ABC):
         required: bool = True,  # noqa: ARG002 - as in `Search.score`; known scores cost nothing
     ) -> NDArray[np.float64]:
         """Return known scores, as `Search.score` would."""
-        return self.of([t.node for t in ts], verifier, aggregate)
+        return self.aggregates_of([t.node for t in ts], verifier, aggregate)
 
     async def embed(self, texts: Sequence[str], embedder: Embedder | None = None) -> NDArray[np.float64]:
         """Return vectors, as `Search.embed` would."""

@@ -248,7 +248,7 @@ class Search:
             again = self._opened[address]
             self._opened[address] += 1
             stream = randomness.root_stream(self._seed, self._key, *address, *([str(again)] if again else []))
-            marks = (metadata_of(self._backends["policy"]).thoughts or THINK).after_prompt(asked)
+            marks = (metadata_of(self._backends["policy"]).thoughts or THINK).continue_prompt(asked)
             root = Trajectory(
                 None,
                 "",
@@ -533,7 +533,7 @@ class Search:
         self, t: Trajectory, given: Mapping[str, float] | None = None, weight: float | None = None
     ) -> Candidate:
         self._note_given(given or {})
-        answer, kind = self._answers.of(t)
+        answer, kind = self._answers.answer_of(t)
         place, scores = len(self.candidates), {**self._judged_by.get(t.node, {}), **(given or {})}
         candidate = self._finished[t.node] = Candidate(
             t, answer, kind, place, self.tree.group_of(t), scores, math.nan if weight is None else weight

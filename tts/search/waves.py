@@ -148,10 +148,12 @@ def plan_rows(request: WaveRequest, left: Amounts) -> Wave:
         return _plan_programs(request, payable, left)
     size = _size(request, payable, left)
     cost, cap = request.cost, min(size.cap, request.portion)
-    free = {unit: amount - (cost.bare().of(unit, request.held) if request.held else 0) for unit, amount in left.items()}
+    free = {
+        unit: amount - (cost.bare().bound(unit, request.held) if request.held else 0) for unit, amount in left.items()
+    }
     if size.is_whole:  # a first row, which comes before its score
         rows, cap = _fit(cost.bare(), 1, cap, 1, free)
-        is_verified = all(cost.of(unit, cap) <= free[unit] for unit in free)
+        is_verified = all(cost.bound(unit, cap) <= free[unit] for unit in free)
     else:
         rows, cap = _fit(cost, size.rows, cap, size.typical, free)
         is_verified = True
@@ -182,7 +184,7 @@ def _plan_programs(request: WaveRequest, payable: int, left: Amounts) -> Wave:
     is_open = math.isinf(later)
     sharers = count if is_open else count + int(later) if request.goes_on else max(count, int(later))
     for unit, amount in left.items():
-        need = max(request.cost.of(unit, 1), request.spent.get(unit, 0) if is_open else 0)
+        need = max(request.cost.bound(unit, 1), request.spent.get(unit, 0) if is_open else 0)
         sharers = min(sharers, amount // need) if need and unit != "samples" else sharers
         if sharers < 1:
             raise Exhausted(unit)
@@ -213,7 +215,7 @@ def limit_to_share(cost: RowCost, needed: int, held: int, left: Amounts, shares:
         left: What is neither spent nor held of each limit, in whole units.
         shares: The equal part of one search, by shared limit.
     """
-    rows = {unit: 1 if unit == "samples" else cost.of(unit, held + _PATIENCE * needed) for unit in shares}
+    rows = {unit: 1 if unit == "samples" else cost.bound(unit, held + _PATIENCE * needed) for unit in shares}
     return {
         unit: min(amount, max(shares[unit], rows[unit])) if unit in shares else amount for unit, amount in left.items()
     }
@@ -346,11 +348,11 @@ def _fit(cost: RowCost, rows: int, cap: int, typical: int, left: Amounts) -> tup
 def _largest(cost: RowCost, unit: str, cap: int, each: int) -> int:
     """Return the largest k <= cap with cost(k) <= each, by bisection: the cost never decreases in k. 0: none."""
     low, high = 0, min(cap, each) if unit in ("tokens", "generated_tokens") else cap
-    if cost.of(unit, high) <= each:
+    if cost.bound(unit, high) <= each:
         return high
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if cost.of(unit, middle) <= each else (low, middle - 1)
+        low, high = (middle, high) if cost.bound(unit, middle) <= each else (low, middle - 1)
     return low
 
 
@@ -483,7 +485,7 @@ class RowSizes:
         step = min(whole, self.expected_step) if stepwise else whole
         rows = -(-whole // step)
         account = self._costs.account
-        each = {unit: 1 if unit == "samples" else rows * cost.of(unit, step) for unit in account.units}
+        each = {unit: 1 if unit == "samples" else rows * cost.bound(unit, step) for unit in account.units}
         units = [account.available(unit) // amount for unit, amount in each.items() if amount > 0]
         if units:
             return max(1, min(units))
@@ -497,14 +499,14 @@ class RowSizes:
         """
         account, rates = self._costs.account, RowCost(self._backends["policy"].rates)
         left = {unit: account.limit(unit) - account.spending(unit) for unit in account.units}
-        paid = [amount // each for unit, amount in left.items() if (each := rates.of(unit, 1)) > 0]
+        paid = [amount // each for unit, amount in left.items() if (each := rates.bound(unit, 1)) > 0]
         if "samples" in left:
             paid.append(left["samples"] + live)
         return 1 + min(paid, default=NO_CAP)
 
     def sample_cost(self, model: str, unit: str) -> int:
         """Return what a plain sample of expected length by a model costs, in whole units."""
-        return self.sample_bound(model).of(unit, self.lengths("solve").expected_length())
+        return self.sample_bound(model).bound(unit, self.lengths("solve").expected_length())
 
     def _double(self) -> int:
         """Return the rows of a wave towards a deadline, which cuts it: as many again as there were."""
@@ -642,7 +644,7 @@ class RowSizes:
             return left
         needed = self.next_row_tokens(queue, upcoming)
         for unit in shares if is_patient else ():
-            if bound.of(unit, held + needed) > left[unit]:
+            if bound.bound(unit, held + needed) > left[unit]:
                 raise Exhausted(unit)
         return limit_to_share(bound, needed, held, left, shares)
 

@@ -193,7 +193,7 @@ class Gateway:
             return found
         self.refuse_if_full(client)
         options = order.request.options
-        payer = self.accounts.of(client.name, options.account)
+        payer = self.accounts.paying_account(client.name, options.account)
         order = dataclasses.replace(order, budget=payer.complete(order.budget, named=options.budget is not None))
         order, account = self.pay(client, order)
         search = RunningSearch(self._names(), client, order, self.now())
@@ -230,7 +230,7 @@ class Gateway:
             client: The client.
             account: The name of the account in its request; None: the client's own.
         """
-        payer = self.accounts.of(client.name, account)
+        payer = self.accounts.paying_account(client.name, account)
         if "tokens" not in payer.limits:
             return {}
         end = payer.end_of_period(self.now())

@@ -250,7 +250,7 @@ def _left_over(search: Search, outcome: SearchOutcome, *, explained: bool) -> li
     cost = search.rows.sizes.sample_bound()
     tokens = search.rows.sizes.lengths("solve").expected_length()
     told = f"{left:,} {unit}" if unit != "usd" else f"{left / account.limit(unit):.0%} of the usd"
-    if (needed := cost.of(unit, tokens)) <= left:
+    if (needed := cost.bound(unit, tokens)) <= left:
         return [] if explained else [f"{told} are left, but what the strategy would do next may take more"]
     scored = f", {cost.reserve(unit, tokens):,} of them for its score" if cost.reserve(unit, tokens) else ""
     return [f"{told} are left, but one more solution may take {'more' if unit == 'usd' else f'{needed:,}{scored}'}"]

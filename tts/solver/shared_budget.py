@@ -357,7 +357,7 @@ class SharedBudget:
     def _typical(self, search: Search, length: int) -> Mapping[str, float]:
         """Return what one sample of so many tokens costs in each unit, in whole units."""
         cost = search.rows.sizes.sample_bound()
-        return {unit: 1.0 if unit == "samples" else float(cost.of(unit, length)) for unit in self._total}
+        return {unit: 1.0 if unit == "samples" else float(cost.bound(unit, length)) for unit in self._total}
 
     def _reach(self, waiting: Whole) -> Floats:
         """Return how often the typical cost the first sample of each may need; no more than the run's own cap of a

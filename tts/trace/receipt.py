@@ -232,7 +232,7 @@ class TreeScores(KnownScores):
         """Return what a role's verifier said of a trajectory."""
         return self._known_scores(t.node, role)
 
-    def of(self, nodes: Sequence[int], role: str, aggregate: str) -> NDArray[np.float64]:
+    def aggregates_of(self, nodes: Sequence[int], role: str, aggregate: str) -> NDArray[np.float64]:
         """Return a role's score of each node."""
         return np.array([aggregate_scores(self._known_scores(node, role), aggregate) for node in nodes], np.float64)
 

@@ -115,16 +115,18 @@ class Ensemble(Verifier):
     @property
     def traits(self) -> Traits:
         """Its members, their prompt bounds, and their parameters that depend on the model."""
-        return Traits(composition=Composition(self.members, self.of), prompt_bound=self.prompt_bound, filled=self.fill)
+        return Traits(
+            composition=Composition(self.members, self.with_members), prompt_bound=self.prompt_bound, filled=self.fill
+        )
 
-    def of(self, members: Sequence[Verifier]) -> Ensemble:
+    def with_members(self, members: Sequence[Verifier]) -> Ensemble:
         """Return the same ensemble with other members in their places."""
         return dataclasses.replace(self, members=tuple(members))
 
     def fill(self, record: ModelRecord | None, backend: Backend) -> Ensemble:
         """Return the ensemble with all parameters of its members set; see `Traits.filled`."""
         fill = [(one, traits_of(one).filled) for one in self.members]
-        return self.of([one if filled is None else filled(record, backend) for one, filled in fill])
+        return self.with_members([one if filled is None else filled(record, backend) for one, filled in fill])
 
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         """Return one score for each step if all members score steps, else one of the whole."""

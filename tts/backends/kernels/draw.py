@@ -51,7 +51,7 @@ class DrawRequest(NamedTuple):
     positions: NDArray[np.int64]
     words: NDArray[np.uint64]
 
-    def of(self, some: NDArray[np.intp]) -> DrawRequest:
+    def take_rows(self, some: NDArray[np.intp]) -> DrawRequest:
         """Return some of the rows."""
         samplings = [self.samplings[index] for index in some.tolist()]
         return DrawRequest(self.rows[some], samplings, self.streams[some], self.positions[some], self.words[some])

@@ -316,7 +316,7 @@ class _Probe:
             else None
         )
         text = told.get("prompt") if isinstance(told, dict) else None
-        return isinstance(text, str) and THINK.after_prompt(text).opened
+        return isinstance(text, str) and THINK.continue_prompt(text).opened
 
     def _continues(self) -> bool:
         """Whether chat continues the assistant's message.

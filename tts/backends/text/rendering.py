@@ -75,7 +75,7 @@ class Renderer:
         if marks is None or not template:
             return marks
         with suppress(ConfigError):
-            return marks.after_prompt(self.decode(self.prompt((Message("user", "?"),))))
+            return marks.continue_prompt(self.decode(self.prompt((Message("user", "?"),))))
         return marks
 
     def text(self, text: str) -> tuple[int, ...]:

@@ -140,7 +140,7 @@ class ToyBackend(Backend):
         truth = tuple(accumulate(steps, initial=first))[1:]
         handle = ToyHandle(steps, truth, first, 0, 0, True, (), length, 0, first=first)  # noqa: FBT003
         if self.language.thoughts:
-            handle.thought = "open" if THINK.after_prompt(prompt).opened else "ahead"
+            handle.thought = "open" if THINK.continue_prompt(prompt).opened else "ahead"
         return handle
 
     def sample(self, request: SampleRequest) -> RowSet:

@@ -235,14 +235,14 @@ def _majority(pool: ProblemPool, selection: Majority, reading: ReplaySettings) -
 
 def _best(pool: ProblemPool, selection: Best, reading: ReplaySettings) -> Averaged:
     kinds, right = _answers(pool, selection.truncated)
-    scores = RecordedScores(pool).of(range(len(pool.drawn)), selection.verifier, selection.aggregate)
+    scores = RecordedScores(pool).aggregates_of(range(len(pool.drawn)), selection.verifier, selection.aggregate)
     return _exact(best_at_k(kinds, scores, right, reading.sizes))
 
 
 def _weigh(pool: ProblemPool, selection: Weighted, reading: ReplaySettings) -> Averaged:
     kinds, right = _answers(pool, selection.truncated)
     recorded = RecordedScores(pool)
-    scores = recorded.of(range(len(pool.drawn)), selection.verifier, selection.aggregate)
+    scores = recorded.aggregates_of(range(len(pool.drawn)), selection.verifier, selection.aggregate)
     weights = to_unit(scores, range_of(recorded.get(selection.verifier), scores))
     return weighted_at_k(kinds, weights, right, reading.sizes, rng=reading.rng(pool), draws=reading.draws)
 

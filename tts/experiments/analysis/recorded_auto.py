@@ -181,7 +181,9 @@ def _verifiers(pools: Mapping[str, ProblemPool], plan: Plan) -> dict[str, Functi
 
         def score(problem: Problem, text: str) -> float:
             return (
-                float(scores[problem.text].of([int(text.split(maxsplit=1)[0])], role, "last")[0]) if text else math.nan
+                float(scores[problem.text].aggregates_of([int(text.split(maxsplit=1)[0])], role, "last")[0])
+                if text
+                else math.nan
             )
 
         stated = next(iter(scores.values())).get(role)

@@ -285,7 +285,10 @@ def _rule_scores(pool: ProblemPool, rule: StopRule | None) -> list[dict[str, flo
     if not needs.verifiers:
         return []
     role = needs.verifiers[0]
-    return [{role: score} for score in RecordedScores(pool).of(range(len(pool.drawn)), role, needs.aggregate).tolist()]
+    return [
+        {role: score}
+        for score in RecordedScores(pool).aggregates_of(range(len(pool.drawn)), role, needs.aggregate).tolist()
+    ]
 
 
 class RecordedScores(KnownScores):
@@ -328,7 +331,7 @@ class RecordedScores(KnownScores):
         drawn = self._pool.drawn[t.node]
         return StepScores(whole=drawn.scores.get(role, math.nan), tests=drawn.outcomes.get(role, drawn.steps.get(role)))
 
-    def of(self, nodes: Sequence[int], role: str, aggregate: str) -> NDArray[np.float64]:
+    def aggregates_of(self, nodes: Sequence[int], role: str, aggregate: str) -> NDArray[np.float64]:
         """Return the scores of samples.
 
         Raises:

@@ -120,7 +120,7 @@ class ModelCall:
             async with gateway.cancel_on_shutdown(), gateway.admission.place(self._client.owner):
                 with gateway.offers.servers[self._offer.model].borrow() as loan:
                     self._backend = await asyncio.to_thread(gateway.cache.backend, loan.records["policy"])
-                    payer = gateway.accounts.of(self._client.name)
+                    payer = gateway.accounts.paying_account(self._client.name)
                     bound = await asyncio.to_thread(self._booking_bounds, self._backend, payer)
                     part = gateway.books.reserve(gateway.entry(self.number, self._client, payer, {}), bound)
                     begun = time.monotonic()

@@ -97,7 +97,7 @@ class Accounts:
                     hint="list names of keys under its keys",
                 )
 
-    def of(self, client: str, name: str | None = None) -> SharedAccount:
+    def paying_account(self, client: str, name: str | None = None) -> SharedAccount:
         """Return the account that pays for a client's request.
 
         Args:

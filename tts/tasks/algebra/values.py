@@ -218,9 +218,9 @@ class Evaluator:
             raise UndecidedError("the logarithm of zero")
         self._count(value)
         found = CONTEXT.log(self.real(value))
-        return self._unless_nothing(found, lose=True)
+        return self._round_to_zero(found, lose=True)
 
-    def _unless_nothing(self, value: Value, *, lose: bool = False) -> Value:
+    def _round_to_zero(self, value: Value, *, lose: bool = False) -> Value:
         """Return a function's value, zero where only rounding keeps it from zero."""
         if value == 0 or CONTEXT.mag(value) < -NOTHING:
             return Fraction(0)
@@ -285,7 +285,7 @@ class Evaluator:
             raise UndecidedError("an angle too large")
         tiny = value != 0 and CONTEXT.mag(value) < -1000
         sine, cosine = _sine_and_cosine(value)
-        sine, cosine = (tidy(sine) if tiny else self._unless_nothing(sine)), self._unless_nothing(cosine)
+        sine, cosine = (tidy(sine) if tiny else self._round_to_zero(sine)), self._round_to_zero(cosine)
         quotients = {
             "tan": (sine, cosine),
             "cot": (cosine, sine),
@@ -301,7 +301,7 @@ class Evaluator:
         value = self.real(value)
         if name in ("sinh", "cosh", "tanh") and abs(value) > 1000:
             raise UndecidedError("an argument too large")
-        return self._unless_nothing(getattr(CONTEXT, name.replace("arc", "a", 1))(value))
+        return self._round_to_zero(getattr(CONTEXT, name.replace("arc", "a", 1))(value))
 
     def _round(self, value: Value, *, up: bool) -> Value:
         if isinstance(value, Fraction):

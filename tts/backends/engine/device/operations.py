@@ -105,7 +105,7 @@ class DeviceOperations:
         tokens, logprobs = np.empty(len(request.rows), np.int64), np.empty(len(request.rows), np.float64)
         for word in np.unique(request.words):
             some = np.flatnonzero(request.words == word)
-            drawn = self._draw_rows(logits, request.of(some), int(word))
+            drawn = self._draw_rows(logits, request.take_rows(some), int(word))
             tokens[some], logprobs[some] = drawn.tokens, drawn.logprobs
         return HostDraws(tokens, logprobs)
 
