@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import tomllib
 from pathlib import Path
 
 import pytest
 
 from tests.documents.foreign import foreign_names
-from tests.documents.names import Index, Page, docstring_pages, repository_index
+from tests.documents.names import Index, Page, docstring_pages, repository_index, rows_of_tables
 
 ROOT = Path(__file__).parents[2]
 FOREIGN = foreign_names()
@@ -119,3 +120,15 @@ def test_the_floors_are_those_that_are_enforced() -> None:
     ]
     layers = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
     assert "\n```text\n" + "\n".join(layers) + "\n```\n" in page
+
+
+def test_the_checks_of_the_code_are_those_that_run() -> None:
+    page = (ROOT / "docs" / "explanation" / "architecture.md").read_text(encoding="utf-8")
+    tree = ast.parse((ROOT / "scripts" / "check_architecture.py").read_text(encoding="utf-8"))
+    faults = next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "faults")
+    run = [
+        ast.unparse(node.value.func)
+        for node in ast.walk(faults)
+        if isinstance(node, ast.Starred) and isinstance(node.value, ast.Call)
+    ]
+    assert [row["check"].strip("`") for row in rows_of_tables(page) if "check" in row] == run
