@@ -236,7 +236,7 @@ def test_the_command_prints_the_faults_and_the_count(tree: Tree, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    "name", ["measured", "_shared", "left_padded", "told", "_known", "aside", "_apart", "of", "_within"]
+    "name", ["measured", "_shared", "left_padded", "told", "_known", "aside", "_apart", "of", "_within", "by_class"]
 )
 def test_a_function_is_named_by_no_participle_adverb_or_preposition(tree: Tree, name: str) -> None:
     files = tree({"scripts/a.py": f"class A:\n    def {name}(self):\n        pass\n"})
@@ -259,6 +259,7 @@ def test_names_of_the_tests_support_are_checked_and_those_of_other_tests_are_not
         "def shared_lines(): pass\n",
         "class A:\n    @property\n    def measured(self): pass\n",
         "class A:\n    @classmethod\n    def of(cls): pass\n",
+        "async def wait_closed(): pass\n",
         "measured = 1\n",
     ],
 )

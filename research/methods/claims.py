@@ -11,7 +11,7 @@ import numpy as np
 
 from research.methods import plans
 from research.methods.measuring import LIVE_BASELINE, Measured, Row, point_difference
-from tts.experiments.analysis.comparing import Gain, gain, in_words
+from tts.experiments.analysis.comparing import Gain, describe_result, gain
 from tts.statistics import Estimate, bootstrap
 
 A_STAR_SAVES, PARTICLES_SAVE, ETS_SAVES = 3.0, 4.0, 1.8  # times less, as claimed
@@ -46,7 +46,7 @@ def judge_factor(wanted: float, found: Estimate | None) -> str:
 
 def _describe_gain(measured: Measured, name: str, base: str, axis: str) -> tuple[Gain | None, str]:
     found = gain(measured.curves[name], measured.curves[base], axis, rng=np.random.default_rng(0))
-    words = "one of the two never reaches what the other does" if found is None else in_words(found, axis)
+    words = "one of the two never reaches what the other does" if found is None else describe_result(found, axis)
     return found, f"{name} against {base}: {words}"
 
 

@@ -16,7 +16,7 @@ from research.methods import measuring, plans, running
 from research.methods.choosing import Choices
 from research.methods.writing import code, share
 from research.stamps import stamp_line
-from tts.experiments.analysis.comparing import gain, in_words
+from tts.experiments.analysis.comparing import describe_result, gain
 from tts.experiments.analysis.curves import Curve, curves_of
 from tts.experiments.store.store import Store
 from tts.experiments.study import config
@@ -113,7 +113,7 @@ def _curves(study: StudyConfig, path: Path, jobs: int) -> list[Curve]:
 def _describe_gain(curves: Mapping[str, Curve], name: str, base: str, axis: str) -> str:
     found = gain(curves[name], curves[base], axis, rng=np.random.default_rng(0))
     return f"`{name}` against `{base}`: " + (
-        "one never reaches what the other does" if found is None else in_words(found, axis)
+        "one never reaches what the other does" if found is None else describe_result(found, axis)
     )
 
 

@@ -48,7 +48,7 @@ class Recorded:
     tokens: tuple[Floats, ...]
 
     @classmethod
-    def of_pair(cls, reward: str, prompts: int, samples: int) -> Recorded:
+    def from_pair(cls, reward: str, prompts: int, samples: int) -> Recorded:
         """Draw samples of the embedded pair on countdowns of the train split.
 
         Args:
@@ -203,7 +203,11 @@ def page(times: int, prompts: int, samples: int) -> Iterator[str]:
     )
     yield "| :-- | --: | --: | --: | :-- | :-- | --: | --: | --: |"
     for name in (*POOLS, *(f"pair, {reward}" for reward in REWARDS)):
-        of = Recorded.of_pair(name.removeprefix("pair, "), prompts, samples) if name not in POOLS else Recorded.of(name)
+        of = (
+            Recorded.from_pair(name.removeprefix("pair, "), prompts, samples)
+            if name not in POOLS
+            else Recorded.of(name)
+        )
         for first in FIRSTS:
             yield row(name, of, first, times)
     yield ""

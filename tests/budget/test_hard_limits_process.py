@@ -155,7 +155,7 @@ def test_dollars_pay_the_prompts_pass_and_what_is_reused(usd: float) -> None:
     spent = PRICES.cost(
         "usd", computed=counters.prompt_tokens, reused=counters.reused_tokens, generated=counters.generated_tokens
     )
-    assert spent == end.search.account.paid("usd") <= usd * USD_UNIT
+    assert spent == end.search.account.spending("usd") <= usd * USD_UNIT
 
 
 def test_a_prompt_is_read_once_each_time_it_is_opened_and_no_limit_on_tokens_counts_it() -> None:
@@ -275,7 +275,7 @@ def test_flops_pay_a_sample_as_far_as_without_a_verifier(step: int) -> None:
 def test_most_of_a_budget_of_flops_is_spent(plan: str, amount: int) -> None:
     made = Pair()
     end = done(made, solve_and_show(run_of(made, budget_of("flops", amount), plan)))
-    share = end.search.account.paid("flops") / end.search.account.limit("flops")
+    share = end.search.account.spending("flops") / end.search.account.limit("flops")
     assert share >= 0.8 or any("were held" in note for note in end.solution.warnings), (share, end.solution.warnings)
     assert not any(np.isnan(c.scores["main"]) for c in end.solution.candidates)
 
@@ -310,7 +310,7 @@ def test_a_probe_computes_nothing_and_its_calls_are_counted() -> None:
 @pytest.mark.parametrize("budget", [Budget(tokens=150), Budget(verifier_tokens=5, samples=9), Budget(flops=5 * 10**7)])
 def test_self_evaluation_costs_its_question_and_never_more(budget: Budget) -> None:
     made = Pair()
-    verifier = SelfEvaluation().filled(pair.record(), made.backend)
+    verifier = SelfEvaluation().fill(pair.record(), made.backend)
     short = dataclasses.replace(
         run_of(made, budget, "best_of_n | weighted", verifier), sampling=Sampling(max_tokens=20)
     )
@@ -321,7 +321,7 @@ def test_self_evaluation_costs_its_question_and_never_more(budget: Budget) -> No
 
 def test_a_path_that_leaves_no_room_for_the_question_stays_unknown_and_the_others_do_not() -> None:
     made = Pair()
-    verifier = SelfEvaluation().filled(pair.record(), made.backend)
+    verifier = SelfEvaluation().fill(pair.record(), made.backend)
 
     async def check(search: Search) -> None:
         [full] = await search.expand([search.root], 2, END)
@@ -335,7 +335,7 @@ def test_a_path_that_leaves_no_room_for_the_question_stays_unknown_and_the_other
 
 def test_its_score_is_the_share_of_no() -> None:
     made = Pair()
-    verifier = SelfEvaluation().filled(pair.record(), made.backend)
+    verifier = SelfEvaluation().fill(pair.record(), made.backend)
 
     async def check(search: Search) -> None:
         [ts] = await search.expand([search.root], 3, Tokens(5))

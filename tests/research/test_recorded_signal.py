@@ -62,7 +62,7 @@ def test_a_share_that_is_never_reached_is_called_so() -> None:
 
 def test_the_pair_is_drawn_with_verdicts_and_scores() -> None:
     pytest.importorskip("torch")
-    verdicts, scores = (Recorded.of_pair(reward, 6, 5) for reward in signal.REWARDS)
+    verdicts, scores = (Recorded.from_pair(reward, 6, 5) for reward in signal.REWARDS)
     assert [len(one) for one in verdicts.right] == [5] * 6
     assert {value for one in verdicts.right for value in one.tolist()} <= {0.0, 1.0}
     assert all(0 < value < 1 for one in scores.right for value in one.tolist())

@@ -257,7 +257,7 @@ def test_the_embedded_pair_writes_and_scores_the_same_rows_however_they_are_cut(
     ends = []
     for portion in (1, 4, None):
         with tts.Solver("pocket", "process") as solver:
-            run = solver.prepared("What is 12 + 7 * 3?", Budget(samples=8), strategy=plan, seed=1)
+            run = solver.prepare("What is 12 + 7 * 3?", Budget(samples=8), strategy=plan, seed=1)
             ends.append(solve_and_show(run, portion))
     for end in ends:
         check_books(end.search)

@@ -15,7 +15,7 @@ from tts.allocator.allocate import Allocator
 from tts.allocator.difficulty import Population
 from tts.allocator.values import Checked, Values, Voted
 from tts.allocator.votes import Votes
-from tts.search.stop_rules.posterior import overtaken
+from tts.search.stop_rules.posterior import overtaking_probability
 
 Counts = NDArray[np.int64]
 
@@ -26,7 +26,7 @@ def allocate(world: World, allocator: Allocator, total: int, *, checked: bool, l
     while True:
         state = world.state(samples, total - float(samples.sum()), checked=checked)
         if learn and samples.sum() >= seen * world.problems:  # after 1, 2, 4, … samples a problem
-            allocator, seen = allocator.adapted(state), seen * 2
+            allocator, seen = allocator.adapt(state), seen * 2
         grant = allocator.next(state)
         if grant.reason:
             return samples
@@ -68,7 +68,7 @@ def stop_rule(world: World, total: int) -> Counts:
     """The best threshold in hindsight of ASC's rule (algorithm B1), the same for all problems: those that spend the
     total at most.
     """
-    tables = np.array([[overtaken(a, b) for b in range(129)] for a in range(MOST + 1)])
+    tables = np.array([[overtaking_probability(a, b) for b in range(129)] for a in range(MOST + 1)])
     best = np.full(world.problems, total // world.problems)
     for threshold in (0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 0.999):
         stopped, counts = np.zeros(world.problems, np.bool_), np.full(world.problems, MOST)
@@ -122,7 +122,7 @@ def divide_after_pilots(world: World, gains: NDArray[np.float64], total: int, *,
     population = world.population
     right = world.right[np.arange(world.problems), samples].astype(np.int64)
     votes = world.state(samples, 1.0, checked=checked).votes()
-    known = population.checked(right, samples - right) if checked else population.voted(*votes)
+    known = population.verdict_likelihood(right, samples - right) if checked else population.vote_likelihood(*votes)
     return greedy_counts(population.posterior(known) @ gains, total)
 
 
@@ -139,7 +139,11 @@ def divide_by_bins(
         samples = np.full(world.problems, pilots)
         state = world.state(samples, 1.0, checked=checked)
         right = world.right[np.arange(world.problems), samples].astype(np.int64)
-        known = population.checked(right, samples - right) if checked else population.voted(*state.votes())
+        known = (
+            population.verdict_likelihood(right, samples - right)
+            if checked
+            else population.vote_likelihood(*state.votes())
+        )
         difficulty = population.mean_rate(population.posterior(known))
     return binned_counts(difficulty, gains[world.kind], total)
 

@@ -17,7 +17,7 @@ from tts.tasks.arithmetic.expression import Expression, Step, apply, numbers
 from tts.tasks.arithmetic.generator import held_out
 from tts.tasks.arithmetic.lines import STEP_STOP, read_step, solution
 from tts.tasks.arithmetic.reading import read
-from tts.tasks.base import split_at
+from tts.tasks.base import split_after
 
 _STRAY = 0.25  # share of slips that are a wrong operand; the others are a wrong result
 
@@ -73,7 +73,7 @@ def solution_pieces(problem: Asked, text: str) -> Example:
     """
     if problem.task != "pocket":
         return Piece(problem.prompt), Piece(text)
-    return Piece(problem.prompt), *pieces(follow_lines(read(problem.prompt).expression, split_at(text, STEP_STOP)))
+    return Piece(problem.prompt), *pieces(follow_lines(read(problem.prompt).expression, split_after(text, STEP_STOP)))
 
 
 def follow_lines(expression: Expression, written: Sequence[str]) -> list[Line]:
