@@ -1,8 +1,8 @@
-"""What a page of results was made by: the command, the result version, and the commit of the package; and the refusal
-to mix two of them.
+"""The line on each page of results that says what made it, and the refusal to mix two versions.
 
-Results depend on the package alone, and cells name their plans. So the commit is the last one that changed `tts/`: a
-page may be written again, with other words or baselines, from a store that was filled before.
+A stamp names the command, the result version and the commit of the package. Results depend on the package alone, and
+cells name their plans. So the commit is the last one that changed `tts/`. A page may be written again with other words
+or baselines, from a store that was filled before.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _ROOT, _PACKAGE = Path(__file__).parents[1], "tts"
 
 
 def stamp_line(command: str, more: str = "") -> str:
-    """Return the first line of a page of results.
+    """Return the line of a page that says what made its results.
 
     Args:
         command: The command that makes the page.
-        more: What else is said of the command, behind it.
+        more: Words that follow the command.
     """
     changed = _CHANGED if _git("status", "--porcelain", "--untracked-files=no", "--", _PACKAGE) else ""
     return (
@@ -34,8 +34,9 @@ def stamp_line(command: str, more: str = "") -> str:
 
 
 def refuse_mixture(path: Path) -> None:
-    """Refuse a store with runs of another commit of the package, or of another result version, so that no page mixes
-    two.
+    """Refuse a store with runs of another commit of the package, or of another result version.
+
+    No page may mix results of two versions.
 
     Args:
         path: The store, which may not exist yet.
@@ -63,8 +64,9 @@ def refuse_mixture(path: Path) -> None:
 
 @functools.lru_cache
 def last_package_commit(found: str | None) -> str | None:
-    """Return the last commit up to the one that is given which changed the package; other files may have changed, as
-    pages do.
+    """Return the last commit, up to a given one, that changed the package.
+
+    Other files, such as pages, may have changed since.
     """
     if found is None:
         return None

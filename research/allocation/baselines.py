@@ -1,4 +1,4 @@
-"""What an allocation is measured against: divisions of one total that know less, or more, than it does.
+"""Divisions of one total that know less, or more, than the allocator: the baselines of an allocation.
 
 Shapes: P problems, B units that each may get at most.
 """
@@ -14,15 +14,21 @@ from tts.errors import ConfigError
 
 
 def random_counts(problems: int, total: int, rng: np.random.Generator, *, least: int = 1) -> Whole:
-    """Return counts [P] by throwing each unit at a problem drawn at random, after `least` for each."""
+    """Return counts [P] of a random division.
+
+    Each problem gets `least` units. Each further unit goes to a problem drawn at random.
+    """
     return least + rng.multinomial(total - least * problems, np.full(problems, 1 / problems)).astype(np.int64)
 
 
 def bins(difficulty: Floats, num: int = 5) -> Whole:
-    """Return the quantile bin [P] of each problem, 0 the easiest; sizes differ by at most one (algorithm A14, line 2).
+    """Return the quantile bin [P] of each problem, 0 the easiest (algorithm A14, line 2).
+
+    Sizes of bins differ by at most one.
 
     Args:
-        difficulty: [P], success rates or scores, higher is easier. Equal ones are told apart by their order.
+        difficulty: Success rates or scores [P]; higher is easier. Equal values are ordered by their places.
+        num: The number of bins.
     """
     if num < 1:
         raise ConfigError(f"num is {num}, but must be at least 1 bin")
@@ -33,17 +39,17 @@ def bins(difficulty: Floats, num: int = 5) -> Whole:
 
 
 def binned_counts(difficulty: ArrayLike, gains: Floats, total: int, num: int = 5) -> Whole:
-    """Return counts [P] that are equal within bins of difficulty, best for the bins' mean gains.
+    """Return counts [P] that are equal within bins of difficulty, and best for the mean gains of the bins.
 
-    Source: algorithm A14 (Snell et al. 2408.03314): quantile bins by difficulty; with true success rates they are
-    oracle bins, with
-        estimates predicted ones. Differs: what is chosen for a bin is its number of samples, among strategies of one
-        kind.
+    Source: algorithm A14 (Snell et al. 2408.03314): quantile bins by difficulty. Bins by true success rates are oracle
+    bins, and bins by estimates are predicted ones. Differs: the choice for a bin is its number of samples, among
+    strategies of one kind.
 
     Args:
-        difficulty: [P], higher is easier.
-        gains: [P, B], of problems that the choice is fitted to
-        total: over all.
+        difficulty: Success rates or scores [P]; higher is easier.
+        gains: The gains [P, B] of the problems that the choice is fitted to.
+        total: The units for all problems.
+        num: The number of bins.
     """
     of = bins(np.asarray(difficulty, np.float64), num)
     share = np.bincount(of, minlength=num)
@@ -55,5 +61,8 @@ def binned_counts(difficulty: ArrayLike, gains: Floats, total: int, num: int = 5
 
 
 def oracle_counts(gains: Floats, total: int, *, least: int = 0) -> Whole:
-    """Return the best counts [P] for true expected gains [P, B], known before anything is drawn: the static oracle."""
+    """Return the best counts [P] for true expected gains [P, B], which are known before anything is drawn.
+
+    This division is the static oracle.
+    """
     return greedy_counts(gains, total, least=least)

@@ -1,12 +1,14 @@
-"""Cascades, and `auto`, over priced models, beside each model alone and the best router in hindsight.
+"""Cascades and `auto` over priced models, beside each model alone and the best router in hindsight.
 
     python -m research.allocation.cascades [--problems 400] [--samples 3] [--out docs/results/cascades.md]
 
-The models are three toy languages of rising accuracy and price, which see the same sums of rising length; so all is
-known, and nothing is said of real models. Every model is sampled on all problems. For each limit on the mean cost of a
-problem, the thresholds of the greatest accuracy on the validation half are taken. The strategy `cascade` is run with
-them on the test half, in dollars. `auto` is run under as many dollars for the whole test half, by a performance model
-that is fitted to runs on the validation half.
+The models are three toy languages of rising accuracy and price. All three see the same sums of rising length. So all
+is known, and nothing is said of real models.
+
+Every model is sampled on all problems. For each limit on the mean cost of a problem, the validation half of the
+problems decides the thresholds: those of the greatest accuracy. The strategy `cascade` runs with these thresholds on
+the test half, in dollars. `auto` runs under as many dollars for the whole test half. Its performance model is fitted
+to runs on the validation half.
 """
 
 from __future__ import annotations
@@ -44,8 +46,12 @@ MODELS = {"policy": (0.75, 1), "middle": (0.9, 5), "large": (0.98, 25)}
 
 @dataclass(frozen=True)
 class Asked:
-    """What a model made of some problems: whether it is right [N], how sure it is [N], in [0, 1], and what it cost
-    [N].
+    """The answers of one model to N problems.
+
+    Args:
+        right: Whether each answer is right [N].
+        score: The confidence in each answer [N], in [0, 1].
+        cost: The cost of each answer [N], in dollars.
     """
 
     right: NDArray[np.bool_]
@@ -53,15 +59,16 @@ class Asked:
     cost: NDArray[np.float64]
 
     def select(self, chosen: slice) -> Asked:
-        """Return that of some of the problems."""
+        """Return the answers to some of the problems."""
         return Asked(self.right[chosen], self.score[chosen], self.cost[chosen])
 
 
 def replay_cascade(
     models: Sequence[Asked], thresholds: Sequence[float]
 ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-    """Return whether a cascade is right [N] and what it costs [N]: a model ends it where its score reaches its
-    threshold.
+    """Return whether a cascade is right [N] and what it costs [N].
+
+    A model ends the cascade on a problem where its score reaches its threshold.
     """
     right, cost, going = models[0].right.copy(), np.zeros(len(models[0].right)), np.ones(len(models[0].right), bool)
     for i, model in enumerate(models):
@@ -74,17 +81,17 @@ def replay_cascade(
 
 @dataclass(frozen=True)
 class Chosen:
-    """The models of a cascade, in order, by place, and the thresholds of all but the last."""
+    """The models of a cascade, by place and in order, and the thresholds of all but the last."""
 
     models: tuple[int, ...]
     thresholds: tuple[float, ...]
 
 
 def choose(models: Sequence[Asked], limit: float) -> Chosen | None:
-    """Return the cascade of the greatest accuracy whose mean cost is within a limit, of equal ones the cheapest; None:
-    there is none.
+    """Return the cascade of the greatest accuracy whose mean cost is within a limit; None: there is none.
 
-    Cascades have any of the models, in their order. Thresholds are the scores that occur.
+    Among cascades of equal accuracy, the cheapest is taken. Cascades have any of the models, in their order. Thresholds
+    are the scores that occur.
     """
     found: list[tuple[float, float, int, Chosen]] = []
     for length in range(1, len(models) + 1):
@@ -98,11 +105,12 @@ def choose(models: Sequence[Asked], limit: float) -> Chosen | None:
 
 
 def hindsight_accuracy(models: Sequence[Asked], limit: float) -> float:
-    """Return the accuracy of the router that knows which models are right: within a mean cost, the cheapest right model
-    of a problem.
+    """Return the accuracy of the router that knows which models are right, within a mean cost.
 
-    Every problem is asked of its cheapest model at least. What is left goes to problems that another model alone
-    solves, the cheapest step up first: no router of single models is better.
+    The router asks for each problem the cheapest model that is right. Every problem is asked of its cheapest model at
+    least. The rest of the cost goes to problems that another model alone solves, the cheapest step up first. No router
+    of
+    single models is better.
     """
     cost, right = np.stack([model.cost for model in models]), np.stack([model.right for model in models])
     base = cost.argmin(axis=0)
@@ -138,7 +146,7 @@ def backends() -> dict[str, ToyBackend]:
 
 
 def ask_model(given: Sequence[Problem], backend: ToyBackend, samples: int) -> Asked:
-    """Ask one model about problems: its vote, and how large it is."""
+    """Return what one model answers to problems: its vote, and the share of samples that agree with it."""
     with tts.Solver(backend, task="arithmetic", strategy=f"best_of_n(n={samples}) | majority") as solver:
         solutions = solver.solve_many(given, each=tts.Budget(samples=samples), seed=0)
     score = [
@@ -186,8 +194,9 @@ def result(problem: Problem, solution: Solution) -> Result:
 
 
 def fit_model(given: Sequence[Problem], sizes: Sequence[int] = (1, 3)) -> PerformanceModel:
-    """Return the performance model of all models, from runs on problems: a pool of the policy, and samples of the
-    others.
+    """Return the performance model of all models, from runs on problems.
+
+    The runs are a pool of samples of the policy, and single samples of the other models.
     """
     results: list[Result] = []
     made = backends()
@@ -206,8 +215,12 @@ def fit_model(given: Sequence[Problem], sizes: Sequence[int] = (1, 3)) -> Perfor
 def run_auto(
     given: Sequence[Problem], known: PerformanceModel, limit: float
 ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-    """Run `auto` on problems under a total of so many dollars a problem; return whether it is right [N] and what it
-    costs [N].
+    """Run `auto` on problems, and return whether it is right [N] and what it costs [N].
+
+    Args:
+        given: The problems.
+        known: The performance model.
+        limit: The dollars for each problem; their sum is one total for all problems.
     """
     with tempfile.TemporaryDirectory() as folder:
         file = str(Path(folder) / "prices.json")

@@ -1,15 +1,13 @@
-"""`auto` on countdowns under a budget of each problem, beside every method that it may choose: what it chooses well,
-and what it costs.
+"""`auto` on countdowns under a budget of each problem, beside every method that `auto` may choose.
 
     python -m research.allocation.countdown [--problems 300] [--seeds 1] [--budgets 124 248 500 1000] [--jobs 1]
-    [--store FILE]
-        [--choose 100] [--pilots] [--out FILE]
+        [--store FILE] [--choose 100] [--pilots] [--out FILE]
 
-Budgets are hard limits on all tokens of a problem, those of the verifier included. Of each budget, the best single
-method is the one with the highest accuracy on countdowns of the validation split, as many as `--choose`. All others are
-counted on fresh problems of the test split. Random choice is the mean of the single methods. Hindsight takes for each
-problem the method that was right most often: with one seed it is the share of problems that any method solves.
-`--pilots` adds `auto` with four pilots in place of one. Stopped, the command goes on where it was.
+Budgets are hard limits on all tokens of a problem, those of the verifier included. At each budget, the best single
+method is the one with the highest accuracy on `--choose` countdowns of the validation split. All other figures are of
+fresh problems of the test split. Random choice is the mean of the single methods. Hindsight takes for each problem the
+method that was right most often: with one seed, the share of problems that any method solves. `--pilots` adds `auto`
+with four pilots in place of one. A command that was stopped goes on where it ended.
 """
 
 from __future__ import annotations
@@ -62,7 +60,7 @@ class Row:
         name: The method.
         right: The share of seeds that were right, by budget, of each problem [P].
         tokens: The mean tokens of a problem, by budget; empty: the row is computed from others.
-        chosen: What the row is at each budget, where it is one of several methods.
+        chosen: The method that the row takes at each budget; empty: the row is one method.
     """
 
     name: str
@@ -107,7 +105,7 @@ def measure(
 
 
 def rows(test: Measured, validation: Measured) -> list[Row]:
-    """Return every method, and what choosing among the single ones comes to."""
+    """Return a row for every method, and rows for choosing among the single ones."""
     found = [
         Row(
             name,

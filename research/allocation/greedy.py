@@ -1,14 +1,13 @@
-"""Dividing a total by marginal gains: whom the next unit helps most gets it.
+"""Division of a total by marginal gains: the next unit goes to the problem that it helps most.
 
 Idea: where a problem's gains fall from unit to unit, taking the greatest gain of all, again and again, is optimal.
-Where they do
-    not (a second vote alone never changes a majority), they are replaced by their isotonic regression, which is the
-    slopes of the least concave curve above what they sum to; then greedy is optimal but for the one block of units that
-    the total may cut.
-Source: algorithm A16, Damani et al., "Learning How Hard to Think" (2410.04707): the greedy rule, its optimality for
-falling gains
-    and isotonic regression are as there; the table for problems served one at a time ("offline") is unverified (from
-    memory). Differs: no heap, all units of all problems at once, by a threshold.
+Where gains do not fall (a second vote alone never changes a majority), their isotonic regression replaces them. The
+regression has the slopes of the least concave curve above the sums of the gains. Then greedy is optimal but for the
+one block of units that the total may cut.
+
+Source: algorithm A16, Damani et al., "Learning How Hard to Think" (2410.04707). The greedy rule, its optimality for
+falling gains and the isotonic regression are as there. The table for problems served one at a time ("offline") is
+unverified (from memory). Differs: no heap, all units of all problems at once, by a threshold.
 
 Shapes: P problems, B units that each may get at most, U bins.
 """
@@ -24,8 +23,11 @@ from tts.errors import ConfigError, quote
 
 
 def coverage_gains(rate: ArrayLike = RATES, most: int = 128) -> Floats:
-    """Return the gains [.., B] of sampling problems of known success rates until one sample is right: rate (1 -
-    rate)^b.
+    """Return the gains [.., B] of sampling until one sample is right: rate (1 - rate)^b.
+
+    Args:
+        rate: The known success rates of the problems.
+        most: The units B.
     """
     known = np.asarray(rate, np.float64)[..., None]
     return known * (1 - known) ** np.arange(most)
@@ -36,18 +38,20 @@ def greedy_counts(
 ) -> Whole:
     """Return how many units [P] each problem gets.
 
-    Among equal gains per cost, earlier units come first, then earlier problems; a block of pooled units is not left for
-    another.
+    Among equal gains per cost, earlier units come first, then earlier problems. A block of pooled units is finished
+    before
+    another problem gets units of the same gain.
 
     Args:
-        gains: [P, B], of each problem's units in order, in right answers.
-        total: units to divide, or what they may cost.
-        cost: [P], of one unit of each problem, above 0; None: 1.
-        least: units that every problem gets first (b_min).
-        price: gain a cost that a unit must exceed.
+        gains: The gains [P, B] of each problem's units in order, in right answers.
+        total: The units to divide, or what the units may cost.
+        cost: The cost [P] of one unit of each problem, above 0; None: 1.
+        least: The units that every problem gets first (b_min).
+        price: The gain per cost that a unit must exceed.
 
     Raises:
-        ConfigError: gains are no table of numbers, a cost is not above 0, or the total does not pay `least` for all.
+        ConfigError: The gains are no table of numbers, a cost is not above 0, or the total does not pay `least` for
+            all.
     """
     if gains.ndim != 2 or np.isnan(gains).any():
         raise ConfigError(f"gains is of shape {gains.shape}, but must be a table [problems, units] without NaN")
@@ -81,8 +85,9 @@ def greedy_counts(
 
 
 def _remnant(value: Floats, taken: Whole, cost: Floats, left: float, price: float) -> Whole:
-    """Return what more is paid by a rest that is too small for the next unit in order: the best of those that it
-    pays.
+    """Return the units that a rest pays where it is too small for the next unit in order.
+
+    The best units that it can pay are taken.
     """
     more = np.zeros_like(taken)
     padded = np.concatenate([value, np.full((len(value), 1), -np.inf)], axis=1)
@@ -97,7 +102,7 @@ def _remnant(value: Floats, taken: Whole, cost: Floats, left: float, price: floa
 
 
 def _threshold(value: Floats, cost: Floats, left: float) -> float:
-    """Return the greatest value so that all above it can be paid, and all at least as great cannot."""
+    """Return the value above which all units can be paid, while all at least as great cannot."""
     if (cost == 1).all():
         place = min(len(value) - 1, int(left))  # from 0: the first that does not fit any more
         return float(-np.partition(-value, place)[place])
@@ -107,17 +112,15 @@ def _threshold(value: Floats, cost: Floats, left: float) -> float:
 
 
 def offline_counts(gains: Floats, share: ArrayLike, mean: float) -> Whole:
-    """Return how many units [U] a problem of each bin gets, for problems that are served one at a time, knowing no
-    others.
+    """Return how many units [U] a problem of each bin gets, where problems are served one at a time.
 
-    Idea: the table is made beforehand from the bins of problems like those to come: greedy over bins, where a unit for
-    a bin costs
-        as many units as it has problems.
+    Idea: the table is made beforehand, from the bins of problems like those to come. Greedy divides over bins, where a
+    unit for a bin costs as many units as the bin has problems.
 
     Args:
-        gains: [U, B], of a problem of each bin.
-        share: [U], how many problems are in each bin, above 0; in any unit.
-        mean: units a problem, on average over problems.
+        gains: The gains [U, B] of a problem of each bin.
+        share: The number of problems in each bin [U], above 0, in any unit.
+        mean: The units of a problem, on average over problems.
     """
     size = np.asarray(share, np.float64)
     return greedy_counts(gains * size[:, None], mean * float(size.sum()), cost=size)

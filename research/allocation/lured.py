@@ -1,12 +1,11 @@
-"""One total divided by votes alone where wrong answers agree: `auto` beside uniform, and with a checker beside those
-that know more.
+"""One total divided by votes alone where wrong answers agree: `auto` beside uniform.
 
     python -m research.allocation.lured [--seeds 40] [--problems 200] [--totals 2 8] [--out FILE]
 
-Problems have success rates of three laws. The lure is the share of wrong samples that give the same wrong answer. With
-0.6 of them it has more votes than the right answer wherever the success rate is below 0.375, and then votes are surely
-wrong if there are enough of them. Every seed is a world of its own; all policies see the same draws. The defaults of
-`auto` divide, wave by wave, with its cap for a problem.
+With a checker, `auto` stands beside policies that know more. Problems have success rates of three laws. The lure is
+the share of wrong samples that give the same wrong answer. With a lure of 0.6, the wrong answer has more votes than
+the right one wherever the success rate is below 0.375. Then enough votes are surely wrong. Every seed is a world of
+its own, and all policies see the same draws. The defaults of `auto` divide, wave by wave, with its cap for a problem.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ class Line(NamedTuple):
     Args:
         law: The law of success rates.
         lure: The share of wrong samples with the same answer.
-        total: Samples a problem.
+        total: The samples of a problem, on average.
         uniform: The accuracy of as many samples of each problem.
-        auto: That of `auto`.
-        gain: The difference of the two.
-        error: Its standard error, by worlds.
+        auto: The accuracy of `auto`.
+        gain: The difference of the two accuracies.
+        error: The standard error of the difference, by worlds.
         checked: The accuracy of `auto` with a checker.
-        oracle: That of the adaptive oracle with a checker.
+        oracle: The accuracy of the adaptive oracle with a checker.
     """
 
     law: str
@@ -75,8 +74,9 @@ def draw_world(rates: Floats, lure: float, problems: int, seed: int) -> World:
 
 
 def divide(world: World, total: int, *, checked: bool) -> Whole:
-    """Return the samples of each problem, as `solve_many` divides them: learning when samples have doubled, with a cap
-    for a problem.
+    """Return the samples of each problem, as `solve_many` divides them.
+
+    The allocator learns when the number of samples has doubled, and has a cap for each problem.
     """
     allocator = Auto().allocator(alone=False, checked=checked, each=float(total))
     samples, seen, most = np.zeros(world.problems, np.int64), 0, max(16, 8 * total)
@@ -92,8 +92,9 @@ def divide(world: World, total: int, *, checked: bool) -> Whole:
 
 
 def oracle_accuracy(world: World, total: int) -> float:
-    """Return the share of problems that a checker lets the adaptive oracle solve: the likeliest first, each until it is
-    solved.
+    """Return the share of problems that the adaptive oracle solves with a checker.
+
+    The oracle takes the likeliest problem first, and samples it until it is solved.
     """
     order = np.argsort(-world.population.rate[world.kind], kind="stable")
     spent = np.cumsum(np.minimum(world.first[order] + 1, MOST))

@@ -1,14 +1,13 @@
-"""Modes of a model that thinks: little thought first, or full thought at once, on simulated thinkers whose law is
-known.
+"""Modes of a model that thinks: little thought first, or full thought at once, on simulated thinkers.
 
     python -m research.allocation.modes [--problems 300] [--seeds 20] [--out docs/results/modes.md]
 
-A thinker has a short mode and a full one. Each problem has a chance of a right answer and a mean length in either, and
-both are known, so that the least expected tokens for any accuracy can be computed. Nothing is said of real models.
+A thinker has a short mode and a full one. In either mode, each problem has a chance of a right answer and a mean
+length. Both are known, so the least expected tokens for any accuracy can be computed. Nothing is said of real models.
 
 `cascade` draws two short samples, and asks for full thought where they disagree. `auto` divides one total by a
-performance model, which is fitted to other problems of the same law. Plain votes in either mode, and the cascade, are
-what it chooses from.
+performance model, which is fitted to other problems of the same law. It chooses from plain votes in either mode and
+the cascade.
 """
 
 from __future__ import annotations
@@ -47,7 +46,12 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Kind:
-    """Problems of one kind: chance of a right answer and mean tokens of the short mode and of the full one."""
+    """The problems of one kind.
+
+    Args:
+        chances: The chance of a right answer in the short mode and in the full one.
+        tokens: The mean tokens in the short mode and in the full one.
+    """
 
     chances: tuple[float, float]
     tokens: tuple[int, int]
@@ -60,7 +64,14 @@ def _kind(prompt: str) -> int:
 
 @dataclass(frozen=True)
 class World:
-    """A thinker: its kinds of problems, the share of each, and how many wrong answers are equally likely."""
+    """A thinker.
+
+    Args:
+        name: The name of the thinker.
+        kinds: The kinds of its problems.
+        shares: The share of each kind.
+        wrong: The number of wrong answers, which are equally likely.
+    """
 
     name: str
     kinds: tuple[Kind, ...]
@@ -68,7 +79,7 @@ class World:
     wrong: int = 8
 
     def problems(self, count: int, seed: int) -> list[Problem]:
-        """Return problems; the metadata of each has its kind."""
+        """Return problems; the text of each states its kind."""
         kinds = np.random.default_rng([11, seed]).choice(len(self.kinds), count, p=self.shares)
         return [
             Problem(f"problem {seed} {i} of kind {kind}", answer="0", id=f"{seed}-{i}") for i, kind in enumerate(kinds)
@@ -92,7 +103,7 @@ class World:
 
         Args:
             kind: The place of the kind.
-            prompt: Tokens of the prompt, which each sample reads.
+            prompt: The tokens of the prompt, which each sample reads.
         """
         of = self.kinds[kind]
         return [
@@ -104,8 +115,9 @@ class World:
 
 @lru_cache
 def vote_accuracy(chance: float, size: int, wrong: int) -> float:
-    """Return how often a vote of samples is right, where all wrong answers are equally likely; ties are broken at
-    random.
+    """Return how often a vote of samples is right, where all wrong answers are equally likely.
+
+    Ties are broken at random.
     """
     rng = np.random.default_rng(5)
     answers = np.where(rng.random((DRAWS, size)) < chance, 0, 1 + rng.integers(wrong, size=(DRAWS, size)))
@@ -115,14 +127,14 @@ def vote_accuracy(chance: float, size: int, wrong: int) -> float:
 
 
 def least_tokens(options: Sequence[Sequence[tuple[float, float]]], shares: Sequence[float], accuracy: float) -> float:
-    """Return the least expected tokens of a problem whose mean accuracy is at least so great, where the kind of each is
-    known.
+    """Return the least expected tokens of a problem for a mean accuracy, where the kind of each is known.
 
     An option may be taken for a part of the problems of a kind. The steps along the upper hull of each kind are taken
-    in order of their gain for a token, which is exact.
+    in
+    order of their gain for a token, which is exact.
 
     Args:
-        options: Expected tokens and accuracy of what may be done, by kind.
+        options: The expected tokens and the accuracy of each option, by kind.
         shares: The share of each kind.
         accuracy: The accuracy; NaN is returned where no option reaches it.
     """
@@ -148,8 +160,13 @@ def least_tokens(options: Sequence[Sequence[tuple[float, float]]], shares: Seque
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a method did with the problems of one seed: accuracy, mean tokens of a problem, and the share of each
-    kind.
+    """What a method did with the problems of one seed.
+
+    Args:
+        accuracy: The share of right answers.
+        tokens: The mean tokens of a problem.
+        shares: The share of each kind among the problems.
+        prompt: The mean tokens of a prompt.
     """
 
     accuracy: float
@@ -167,8 +184,9 @@ def outcome(world: World, given: Sequence[Problem], solutions: Sequence[Solution
 
 
 def ratio(world: World, each: Sequence[Outcome]) -> tuple[float, float]:
-    """Return the tokens of runs as a multiple of the least tokens for their accuracy, and the jackknife's standard
-    error over seeds.
+    """Return the tokens of runs as a multiple of the least tokens for their accuracy, and its error.
+
+    The error is the standard error of the jackknife over seeds.
     """
 
     def multiple(some: Sequence[Outcome]) -> float:
@@ -184,8 +202,9 @@ def ratio(world: World, each: Sequence[Outcome]) -> tuple[float, float]:
 
 
 def fit_modes(world: World, given: Sequence[Problem], seed: int) -> PerformanceModel:
-    """Return the performance model of both modes, from runs on problems: a pool of short samples, votes of full ones,
-    and the cascade.
+    """Return the performance model of both modes, from runs on problems.
+
+    The runs are a pool of short samples, votes of full ones, and the cascade.
     """
     made = {"policy": world.backend(0), "full": world.backend(1)}
     results = []

@@ -1,11 +1,14 @@
 """Claims about search methods, tested on countdowns of four numbers with tuned parameters.
 
-    python -m research.claims --choose [--problems 60]             on the validation split: parameters, best methods,
-    alpha python -m research.claims --self-evaluation [--problems 100]   pools of expressions for claim (g)
-    python -m research.claims --auto [--problems 300] [--seeds 3]  claim (f) alone, which a new performance model
-    changes python -m research.claims [--problems 300] [--seeds 3] [--verifiers learnt exact 'flipped 15 %' ...]
+    python -m research.claims --choose [--problems 60]
+        on the validation split: parameters, best methods, alpha
+    python -m research.claims --self-evaluation [--problems 100]
+        pools of expressions for claim (g)
+    python -m research.claims --auto [--problems 300] [--seeds 3]
+        claim (f) alone, which a new performance model changes
+    python -m research.claims [--problems 300] [--seeds 3] [--verifiers learnt exact 'flipped 15 %' ...]
 
-Stopped, each goes on where it was; more problems or seeds use the runs that are there.
+A command that was stopped goes on where it ended. More problems or seeds use the runs that are there.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""The claims (a) to (g), each as tests of what was measured by the learnt verifier, and the same with exact verdicts to
-explain them.
+"""The claims (a) to (g), each as tests of what was measured by the learnt verifier.
+
+The same tests with exact verdicts explain the claims that do not hold.
 """
 
 from __future__ import annotations
@@ -23,8 +24,16 @@ POINTS, A_STAR_SAVES, PARTICLES_SAVE, ETS_SAVES, AUTO_SAVES, GAIN_KEPT = 10.0, 2
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim. tests: by the learnt verifier. every: whether all of them are asked for, or one is enough. beside: the
-    same tests with exact verdicts, uncorrected; unseen: why the claim has nothing to be tested on, if so."""
+    """A claim.
+
+    Args:
+        letter: The letter of the claim.
+        text: The sentence that is tested.
+        tests: The tests by the learnt verifier.
+        every: Whether all tests must hold; otherwise one is enough.
+        beside: The same tests with exact verdicts, uncorrected.
+        unseen: Why nothing can be tested; "": the claim is tested.
+    """
 
     letter: str
     text: str
@@ -35,8 +44,9 @@ class Claim:
 
     @property
     def verdict(self) -> str:
-        """Return "holds", "does not hold", with the verifier as the reason where exact verdicts show it, or that it
-        cannot be seen.
+        """The verdict: "holds", "does not hold", or that the claim cannot be seen.
+
+        A claim that exact verdicts show fails by its verifier, and the verdict says so.
         """
         if self.unseen:
             return f"{UNSEEN}: {self.unseen}"
@@ -51,7 +61,13 @@ class Claim:
 
 
 def claims(measured: Measured, choices: Choices, recorded: Path) -> list[Claim]:
-    """Return every claim, with p-values corrected over all of them. recorded: the folder of pages, for (g)."""
+    """Return every claim, with p-values corrected over all of them.
+
+    Args:
+        measured: The comparison on the test split.
+        choices: What the validation split decided.
+        recorded: The folder of pages, which has the figures of claim (g).
+    """
     made = [
         _stepwise_claim(measured, choices),
         _a_star(measured),
@@ -77,9 +93,7 @@ def _correct(made: Sequence[Claim]) -> list[Claim]:
 
 
 def _shares(measured: Measured, verifier: str, method: str) -> Floats:
-    """Return the share of each problem's seeds that are right, [budgets, problems], problems in the order of their
-    names.
-    """
+    """Return the share of each problem's seeds that are right, [budgets, problems], ordered by name."""
     curve = measured.curves[verifier, method]
     return curve.shares[:, np.argsort(curve.problems)]
 
@@ -119,8 +133,11 @@ def _ratio(where: str, mine: Curve, base: Curve, axis: str, bound: float) -> Fig
 
 
 def _times(costs: tuple[Floats, Floats], shares: tuple[Floats, Floats]) -> Callable[[Floats], Floats]:
-    """Return the statistic of `gain` at the highest accuracy that both curves reach in a resample. Of a curve and its
-    base each.
+    """Return the statistic of `gain` at the highest accuracy that both curves reach in a resample.
+
+    Args:
+        costs: The costs of the curve and of its base.
+        shares: The shares of right seeds of the curve and of its base.
     """
     (cost, base), (mine, theirs) = costs, shares
 
@@ -134,8 +151,9 @@ def _times(costs: tuple[Floats, Floats], shares: tuple[Floats, Floats]) -> Calla
 
 
 def _log_cost_at(means: Floats, logs: Floats, level: Floats) -> Floats:
-    """Return, of each resample, the logarithm of the cost at which the line through its points first reaches a
-    level.
+    """Return the logarithm of the cost at which each resample first reaches a level.
+
+    Costs between points are on the line through the points.
     """
     order = np.argsort(logs)
     means, logs = means[:, order], logs[order]

@@ -1,4 +1,4 @@
-"""What the claims are computed from: curves of every method by every verifier, live tokens, and pools of samples."""
+"""The figures behind the claims: curves of every method by every verifier, live tokens, and pools."""
 
 from __future__ import annotations
 
@@ -28,10 +28,16 @@ Curves = Mapping[tuple[str, str], Curve]  # by verifier and method
 
 @dataclass(frozen=True, kw_only=True)
 class Choices:
-    """What the validation split decided. plans: of each method; stepwise, single: names of methods; alpha: of
-    best-of-majority.
+    """What the validation split decided.
 
-    tried: of each plan its accuracy in percent, and of those of ETS the live tokens.
+    Args:
+        problems: The number of problems.
+        seeds: The number of seeds.
+        plans: The plan of each method.
+        stepwise: The name of the best stepwise method.
+        single: The name of the best single method.
+        alpha: The alpha of best-of-majority.
+        tried: The accuracy of each plan in percent, and for plans of ETS the live tokens too.
     """
 
     problems: int
@@ -43,15 +49,15 @@ class Choices:
     tried: Mapping[str, Sequence[float]] = field(default_factory=dict[str, Sequence[float]])
 
     def save(self, folder: Path) -> None:
-        """Write it as JSON."""
+        """Write the choices as JSON."""
         (folder / FILE).write_text(json.dumps(dataclasses.asdict(self), indent=1) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, folder: Path) -> Choices:
-        """Return what was saved.
+        """Return the choices of a folder.
 
         Raises:
-            ConfigError: nothing was.
+            ConfigError: The folder has none.
         """
         try:
             return cls(**json.loads((folder / FILE).read_text(encoding="utf-8")))
@@ -63,8 +69,13 @@ class Choices:
 class Measured:
     """The comparison on the test split.
 
-    curves: live ones. ruled: the same, where every method has the rules too. kept: live tokens of each problem by
-    verifier, method and budget. pools: of best-of-N and best-of-majority by the learnt verifier, at `POOL_SIZES`.
+    Args:
+        curves: The curves of live runs.
+        ruled: The curves of the same methods where each has the rules too.
+        kept: The live tokens of each problem, by verifier, method and budget.
+        pools: The curves of best-of-N and best-of-majority by the learnt verifier, at `POOL_SIZES`.
+        problems: The number of problems.
+        seeds: The number of seeds.
     """
 
     curves: Curves
@@ -77,7 +88,14 @@ class Measured:
 
 @dataclass(frozen=True)
 class Lab:
-    """Runs studies. store: of their results; jobs: processes; problems, seeds: of each study."""
+    """What runs studies.
+
+    Args:
+        store: The store of their results.
+        jobs: The number of processes.
+        problems: The number of problems of each study.
+        seeds: The number of seeds of each study.
+    """
 
     store: Path
     jobs: int
@@ -92,7 +110,15 @@ class Lab:
         budgets: Any,
         **more: Any,
     ) -> StudyConfig:
-        """Return a study of countdowns. more: its split, and how many traces are recorded."""
+        """Return a study of countdowns.
+
+        Args:
+            name: The name of the study.
+            verifiers: The verifiers of each model, by the name of the model.
+            strategies: The plans.
+            budgets: The limits.
+            more: The split, and the number of traces that are recorded.
+        """
         asked = {
             "dataset": "countdown",
             "split": more["split"],
@@ -114,14 +140,19 @@ class Lab:
         )
 
     def curves(self, study: StudyConfig, names: Mapping[str, str]) -> Curves:
-        """Run what a study lacks, and return its curves. names: of methods by their plans."""
+        """Run what a study lacks, and return its curves.
+
+        Args:
+            study: The study.
+            names: The names of methods by their plans.
+        """
         number, known = running.run(study, self.store, self.jobs), Names(names)
         with Store(self.store) as store:
             found = curves_of(store.results(number, drawn=False), rng=np.random.default_rng(0))
         return {(one.model, known[one.strategy]): dataclasses.replace(one, label=known[one.strategy]) for one in found}
 
     def live_tokens(self, study: StudyConfig, names: Mapping[str, str]) -> dict[tuple[str, str, int], dict[str, float]]:
-        """Return the mean live tokens over the levels of each search of a study that has been run."""
+        """Return the mean live tokens over the levels of each search, for a study that has been run."""
         number, known = running.run(study, self.store, 1), Names(names)
         grouped: dict[tuple[str, str, int], list[Any]] = {}
         with Store(self.store) as store:
@@ -131,7 +162,7 @@ class Lab:
             return {place: kept_tokens(store, of) for place, of in grouped.items()}
 
     def pools(self, split: str, alphas: Sequence[float]) -> dict[str, Curve]:
-        """Return best-of-N and best-of-majority at each share, replayed from one pool of samples a problem."""
+        """Return best-of-N and best-of-majority at each alpha, replayed from one pool of samples a problem."""
         asked = self.study(
             f"pool-{split}",
             _select_verifiers(plans.LEARNT),
@@ -161,8 +192,8 @@ def _value(curve: Curve, point: int = -1) -> float:
 def choose(lab: Lab) -> Choices:
     """Choose parameters by the learnt verifier on the validation split; the first among equals.
 
-    Of the charges of ETS the one with fewest live tokens is taken, of those whose accuracy is at most two points below
-    the best.
+    For ETS, the charge with the fewest live tokens is taken, among those whose accuracy is at most two points below the
+    best.
     """
 
     def try_grid(name: str, grid: Sequence[str], traces: int = 0) -> tuple[dict[str, float], StudyConfig]:
@@ -208,8 +239,9 @@ def _auto_study(lab: Lab) -> StudyConfig:
 
 
 def measure_auto(lab: Lab, choices: Choices) -> Measured:
-    """Run what is missing of `auto` and of the two methods that it is held against, on the test split, and return what
-    it comes to.
+    """Run what is missing of `auto` and of two other methods on the test split, and return the comparison.
+
+    The other two are best-of-N and the best single method.
     """
     names = {choices.plans[name]: name for name in (plans.BEST_OF_N, choices.single)}
     study = lab.study(
@@ -224,7 +256,7 @@ def measure_auto(lab: Lab, choices: Choices) -> Measured:
 
 
 def measure(lab: Lab, choices: Choices, verifiers: Sequence[str]) -> Measured:
-    """Run what is missing on the test split, and return what it comes to."""
+    """Run what is missing on the test split, and return the comparison."""
     limits = {"generated_tokens": list(plans.BUDGETS)}
     names = {plan: name for name, plan in choices.plans.items()}
     traced = {plan: name for plan, name in names.items() if name in ("rebase", "ets")}

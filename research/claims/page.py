@@ -19,7 +19,15 @@ from tts.statistics import clustered_mean
 
 
 def page(found: list[Claim], measured: Measured, choices: Choices, command: str, folder: Path) -> Iterator[str]:
-    """Yield the lines of the page. folder: of pages."""
+    """Yield the lines of the page.
+
+    Args:
+        found: The claims.
+        measured: The comparison on the test split.
+        choices: What the validation split decided.
+        command: The command that makes the page.
+        folder: The folder of pages.
+    """
     yield from _head("Claims about search methods, tested on countdowns", measured, command)
     yield from (
         f"- Parameters, the best methods and alpha were chosen on {choices.problems} problems of the validation split,",

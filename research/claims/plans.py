@@ -41,12 +41,10 @@ ALPHAS = (0.05, 0.1, 0.2, 0.3)
 
 
 def ets_grid(rebase: str) -> tuple[str, ...]:
-    """Return the plans of ETS with the balance of the plan that was chosen for REBASE, so that the charge alone
-    differs.
-    """
+    """Return the plans of ETS with the balance of a plan of REBASE, so that the charge alone differs."""
     return tuple(rebase.replace("rebase(", "ets(").replace(")", f", charge={charge:g})", 1) for charge in CHARGES)
 
 
 def add_rules(plan: str) -> str:
-    """Return a plan that ends at the first answer that the rules accept, and returns it."""
+    """Return a plan that ends at the first answer that the rules accept, and returns that answer."""
     return f"{plan.partition(' | ')[0]} | score_threshold(threshold=1, verifier='{RULES}') | best(verifier='{RULES}')"

@@ -1,4 +1,4 @@
-"""Why claims do not hold: figures that say what stands in their way."""
+"""Why claims do not hold: the figures that show the cause."""
 
 from __future__ import annotations
 
@@ -18,7 +18,13 @@ ERRORS = {plans.EXACT: 0.0, **plans.FLIPPED}  # share of verdicts that are flipp
 
 
 def reasons(measured: Measured, choices: Choices, folder: Path) -> Iterator[str]:
-    """Yield the lines of the section. folder: of pages, for (g)."""
+    """Yield the lines of the section.
+
+    Args:
+        measured: The comparison on the test split.
+        choices: What the validation split decided.
+        folder: The folder of pages, which has the figures of claim (g).
+    """
     errors = {name: share for name, share in ERRORS.items() if (name, plans.BEST_OF_N) in measured.curves}
     if len(errors) > 1:
         yield (

@@ -1,9 +1,9 @@
-"""What self-evaluation keeps of best-of-16 where it stops early: pools of samples of expressions with the policy's own
-verdicts.
+"""The gain over one sample that self-evaluation keeps where it stops early, beside best-of-16.
 
-A run draws samples until the score of one reaches a threshold, or all are drawn. It returns the one with the greatest
-score. The threshold is the least on the validation split at which runs draw `WANTED` samples or more on average. A
-problem's figures are means over all starts in its pool, taken as a ring.
+The pools have samples of expressions, with the policy's own verdicts. A run draws samples until the score of one
+reaches a threshold, or all are drawn. It returns the sample with the greatest score. The threshold is the least one on
+the validation split at which runs draw `WANTED` samples or more on average. A problem's figures are means over all
+starts in its pool, taken as a ring.
 
 Source: Manvi, Singh, Ermon, "Adaptive Inference-Time Compute" (2410.02725).
 """
@@ -27,8 +27,9 @@ Floats = NDArray[np.float64]
 
 
 def measure(store: Path, folder: Path, jobs: int, limit: int) -> None:
-    """Draw what pools are missing, and write each problem's figures: one sample, stopped runs and their samples, all
-    samples.
+    """Draw what pools are missing, and write the figures of each problem.
+
+    The figures are those of one sample, of runs that stop early with their samples, and of all samples.
     """
     found = {split: [_columns(pool) for pool in _pools(store, jobs, split, limit)] for split in ("validation", "test")}
     threshold = choose_threshold(found["validation"])
@@ -59,15 +60,19 @@ def _pools(store: Path, jobs: int, split: str, limit: int) -> Sequence[ProblemPo
 
 
 def _columns(pool: ProblemPool) -> tuple[Floats, Floats]:
-    """Return the scores of a pool's samples, the least possible for one without an answer, and whether each is
-    right.
+    """Return the scores of a pool's samples, and whether each is right.
+
+    A sample without an answer has the least possible score.
     """
     scores = [one.scores.get("main", 0.0) if one.answer is not None else -1.0 for one in pool.drawn]
     return np.array(scores), np.array([float(bool(one.right)) for one in pool.drawn])
 
 
 def replay_stops(scores: Floats, right: Floats, threshold: float) -> tuple[float, float]:
-    """Return the share of stopped runs that are right, and the samples that they draw, over all starts in a ring."""
+    """Return the share of right answers of runs that stop early, and their samples, over all starts.
+
+    The samples of a pool are taken as a ring.
+    """
     n, found = len(scores), []
     for start in range(n):
         order = np.roll(np.arange(n), -start)

@@ -24,14 +24,14 @@ class Figure:
     """One figure of a claim.
 
     Args:
-        where: budget, verifier or method that it is of.
-        found: with its interval.
-        bound: that the claim states.
-        unit: "points": a difference of accuracies, in points. "times": a ratio.
-        opposite: the value at which, and below which, the figure says the opposite: no difference, or the loss that the
+        where: The budget, verifier or method of the figure.
+        found: The estimate with its interval.
+        bound: The bound that the claim states.
+        unit: The unit. "points": a difference of accuracies, in points. "times": a ratio.
+        opposite: The value at which, and below which, the figure says the opposite: no difference, or the loss that the
             claim allows.
-        p: share of resamples at the opposite or below
-        corrected: by Holm over all figures of all claims.
+        p: The share of resamples at the opposite or below.
+        corrected: The p-value that Holm's method corrected over all figures of all claims.
     """
 
     where: str
@@ -48,7 +48,7 @@ class Figure:
         return self.found.value >= self.bound and self.corrected < LEVEL
 
     def __str__(self) -> str:
-        """Return it as words."""
+        """Return the figure in words."""
         if math.isnan(self.found.value):
             return f"{self.where}: not reached by one of the two"
         bound = f"{self.bound:+g}" if self.unit == "points" else f"{self.bound:g}"
@@ -74,9 +74,12 @@ def figure_of(
     """Return a test of a statistic of problems.
 
     Args:
-        statistic: counts [R, P] to values [R], in the unit.
-        num: P.
-        opposite: None: no difference.
+        where: The budget, verifier or method of the figure.
+        statistic: The function from counts [R, P] to values [R], in the unit.
+        num: The number of problems P.
+        bound: The bound that the claim states.
+        unit: The unit of the values.
+        opposite: The value at which the figure says the opposite; None: no difference.
     """
     least, drawn = _NOTHING[unit] if opposite is None else opposite, list[Floats]()
 
@@ -93,7 +96,7 @@ def figure_of(
 
 
 def unknown_figure(where: str, bound: float, unit: Unit) -> Figure:
-    """Return the test of a figure that is unknown, because one of two methods never reaches what the other does."""
+    """Return the test of a figure that is unknown, because one method never reaches what the other does."""
     nothing = Estimate(math.nan, math.nan, math.nan, 0.95, 0)
     return Figure(where=where, found=nothing, bound=bound, unit=unit, opposite=_NOTHING[unit], p=1.0)
 

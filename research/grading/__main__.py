@@ -1,11 +1,11 @@
-"""Compares the graders `math` and `math_verify` on public cases and on recorded samples of real models.
+"""Compares the graders `math` and `math_verify` on public cases and on recorded samples of models.
 
     TTS_DATA_DIR=… python -m research.grading [--pairs FILE] [--no-pools] [--disagreements]
 
-Reads TTS_DATA_DIR/cases (`answer_pairs.jsonl`: a, b, equal, source; `outputs.jsonl`: text, task, answer, source), the
-samples of mathematics in TTS_DATA_DIR/pools, and FILE: lines of JSON with gold, pred, expected and file. A text of FILE
-is read as the answer that it states, else, where it is a sentence, as its last expression between delimiters of
-mathematics. Prints tables in Markdown. Needs the extras `math` and `math-verify`.
+The command reads TTS_DATA_DIR/cases (`answer_pairs.jsonl`: a, b, equal, source; `outputs.jsonl`: text, task, answer,
+source), the samples of mathematics in TTS_DATA_DIR/pools, and FILE: lines of JSON with gold, pred, expected and file.
+A text of FILE is read as the answer that it states. A sentence without one is read as its last expression between
+delimiters of mathematics. The command prints tables in Markdown. It needs the extras `math` and `math-verify`.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
     python -m research.lengths --out docs/results/lengths.md [--before before.json]
     python research/lengths/__main__.py --json before.json      # in a checkout of an earlier revision
 
-Two parts. A function model whose lengths are lognormal (median 600 tokens, 95th percentile 4,000), under a task whose
-constant is 256. The embedded policy on problems whose solutions are longer than the constant of its task says: six
-operations, and countdown with four numbers. The script uses the public interface alone, so that earlier revisions run
-it.
+There are two parts. The first is a function model under a task whose constant is 256. Its lengths are lognormal, with
+a median of 600 tokens and a 95th percentile of 4,000. The second is the embedded policy on problems whose solutions
+are longer than the constant of its task: six operations, and countdown with four numbers. The script uses the public
+interface alone, so that earlier revisions run it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ VOTES = ("best_of_n | majority", "best_of_n | weighted")
 
 
 def write_lognormal(ask: Any) -> Any:
-    """Continue a solution: its length and its answer are functions of the row's seed."""
+    """Continue a solution; the row's seed decides its length and its answer."""
     rng = np.random.default_rng(ask.seed)
     length = max(1, int(MEDIAN * math.exp(SPREAD * rng.standard_normal())))
     answer = "7" if rng.random() < 0.5 else str(rng.integers(100))
@@ -57,7 +57,7 @@ def _answer(text: str, **more: Any) -> Any:
 
 
 def measure_lengths(seeds: int) -> list[dict[str, Any]]:
-    """Return one row a plan and budget: what was spent on solutions that ended, over seeds."""
+    """Return a row for each plan and budget: the tokens spent on solutions that ended, over seeds."""
     rows: list[dict[str, Any]] = []
     for plan in PLANS:
         for medians in MEDIANS:
@@ -97,8 +97,9 @@ def _interval(answered: Any, spent: Any) -> tuple[float, float]:
 
 
 def measure_policy(problems: int, seeds: int) -> list[dict[str, Any]]:
-    """Return one row a data set, plan and budget: the share of right answers, with each problem's for paired
-    comparisons.
+    """Return a row for each data set, plan and budget: the share of right answers.
+
+    Each row has the share of each problem too, for paired comparisons.
     """
     rows: list[dict[str, Any]] = []
     for name, (dataset, parameters) in DATA.items():

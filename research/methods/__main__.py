@@ -1,16 +1,17 @@
-"""Every search method on the embedded pair, on equal terms: a table and two figures, with what is claimed of them
-checked.
+"""Every search method on the embedded pair, on equal terms: a table, two figures and checked claims.
 
-    python -m research.methods --choose-range           on the validation split: how many operations, and what a sample
-    costs python -m research.methods --choose-parameters      on the validation split: the parameters of every method,
-    from small grids python -m research.methods --reasons                the same searches by how often a verifier errs,
-    on the toy; what ETS's charge buys python -m research.methods [--limit 200] [--seeds 3] [--jobs 2] [--store FILE]
-    [--out docs/results]
+    python -m research.methods --choose-range
+        on the validation split: the numbers of operations, and the cost of a sample
+    python -m research.methods --choose-parameters
+        on the validation split: the parameters of every method, from small grids
+    python -m research.methods --reasons
+        the same searches by how often a verifier errs, on the toy; what ETS's charge buys
+    python -m research.methods [--limit 200] [--seeds 3] [--jobs 2] [--store FILE] [--out docs/results]
 
-The last takes about 45 minutes of two cores; stopped, each goes on where it was. All methods have the same hard budget,
-in generated tokens: so many plain samples' worth. What the verifier computes is counted beside it, and has a figure of
-its own. A budget in all tokens would not be fair to best-of-N: it holds what scores may cost at most until they are
-made, and methods that score every step get that back sooner.
+The last command takes about 45 minutes of two cores. A command that was stopped goes on where it ended. All methods
+have the same hard budget in generated tokens, as many as some plain samples have. The verifier's tokens are counted
+beside the budget, and have a figure of their own. A budget in all tokens would not be fair to best-of-N: it reserves
+the greatest cost of scores until the scores are made. Methods that score every step get that reserve back sooner.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ def main() -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Do what is asked for.
+    """Run what the options ask for.
 
     Raises:
-        ConfigError: the folder has no choices yet.
+        ConfigError: The folder has no choices yet.
     """
     folder, store = options.out, options.store or default_store()
     folder.mkdir(parents=True, exist_ok=True)

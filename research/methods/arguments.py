@@ -1,4 +1,4 @@
-"""What commands of this folder share: their arguments, and how they write a page."""
+"""The arguments that commands of this folder share, and how the commands write a page."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ def parser(doc: str | None, *, limit: int, jobs: int = 1, **counts: int) -> argp
     """Return a parser with the arguments of a study of the embedded pair.
 
     Args:
-        doc: docstring of the command.
-        limit, jobs: defaults.
-        counts: defaults of what else is counted: seeds, samples or draws.
+        doc: The docstring of the command.
+        limit: The default number of problems.
+        jobs: The default number of processes.
+        counts: The defaults of other numbers: seeds, samples or draws.
     """
     told = {"samples": "of a problem", "draws": "subsets of a pool"}
     made = argparse.ArgumentParser(description=(doc or "").split("\n")[0])

@@ -1,6 +1,4 @@
-"""What the validation split decides: how hard the problems are, what a plain sample costs, and the parameters of every
-method.
-"""
+"""The decisions of the validation split: difficulty, the cost of a plain sample, and parameters."""
 
 from __future__ import annotations
 
@@ -32,8 +30,16 @@ TRIED_AT = 8  # samples' worth, at which parameters are tried
 
 @dataclass(frozen=True, kw_only=True)
 class Level:
-    """What the validation split says of one number of operations: shares of right answers, and the mean tokens of a
-    sample.
+    """The figures of one number of operations on the validation split.
+
+    Args:
+        operations: The number of operations.
+        problems: The number of problems.
+        one: The share of right single samples.
+        vote: The share of right votes.
+        coverage: The share of problems with any right sample.
+        generated: The mean generated tokens of a sample.
+        total: The mean tokens of a sample, the verifier's included.
     """
 
     operations: int
@@ -46,13 +52,20 @@ class Level:
 
     @property
     def is_in_range(self) -> bool:
-        """Whether it is neither too easy nor too hard, and a search has something to find."""
+        """Whether the problems are neither too easy nor too hard, and a search has something to find."""
         return HARDEST <= self.one <= EASIEST and self.coverage - self.vote >= ROOM
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tried:
-    """A plan, and its accuracy on the validation split; tokens of a problem, in the mean."""
+    """A plan and its figures on the validation split.
+
+    Args:
+        plan: The plan.
+        accuracy: The share of right answers.
+        generated: The mean generated tokens of a problem.
+        total: The mean tokens of a problem.
+    """
 
     plan: str
     accuracy: Estimate
@@ -62,7 +75,14 @@ class Tried:
 
 @dataclass(frozen=True, kw_only=True)
 class Choices:
-    """All that was chosen. sample: generated tokens of a plain sample in the range, in the mean, rounded up."""
+    """All that was chosen.
+
+    Args:
+        levels: The figures of each number of operations.
+        problems: The number of problems on which parameters were tried.
+        seeds: The number of seeds.
+        tried: The plans of each method, with their figures.
+    """
 
     levels: Sequence[Level]
     problems: int = 0
@@ -96,15 +116,15 @@ class Choices:
         return {"generated_tokens": [size * self.sample for size in sizes]}
 
     def save(self, folder: Path) -> None:
-        """Write it as JSON."""
+        """Write the choices as JSON."""
         (folder / FILE).write_text(json.dumps(dataclasses.asdict(self), indent=1) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, folder: Path) -> Choices:
-        """Return what was saved.
+        """Return the choices of a folder.
 
         Raises:
-            ConfigError: nothing was.
+            ConfigError: The folder has none.
         """
         try:
             data: dict[str, Any] = json.loads((folder / FILE).read_text(encoding="utf-8"))
@@ -123,7 +143,7 @@ def _read_result(one: dict[str, Any]) -> Tried:
 
 
 def choose_range(store: Path, jobs: int, limit: int) -> Choices:
-    """Draw samples of problems of every number of operations, and return what they say."""
+    """Draw samples of problems of every number of operations, and return their levels."""
     problems = {"split": "validation", "operations": list(OPERATIONS), "limit": limit, "group_by": "operations"}
     study = running.make_study(
         "methods-range", problems, [plans.BASELINE], {"samples": SAMPLES}, seeds=1, verifier=plans.GUIDE
@@ -182,11 +202,11 @@ def _plan_result(curves: Mapping[str, Curve], plan: str) -> Tried:
 
 
 def canonical_name(plan: str, known: Iterable[str]) -> str:
-    """Return the name, of those known, that a study gives a plan."""
+    """Return the known name that a study gives a plan."""
     return next(name for name in known if is_named(plan, name))
 
 
 def is_named(plan: str, name: str) -> bool:
-    """Return whether a study gives a plan this name: its canonical text, in which the selection stands."""
+    """Return whether a study gives a plan a name: its canonical text, which includes the selection."""
     text = str(parse(plan))
     return name == text or name.startswith(f"{text} | ")

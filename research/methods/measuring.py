@@ -1,4 +1,4 @@
-"""The comparison on the test split: what every method reached and spent, and how far it is from the baseline."""
+"""The comparison on the test split: accuracy and spend of every method beside the baseline."""
 
 from __future__ import annotations
 
@@ -32,18 +32,23 @@ LIVE_BASELINES = (LIVE_BASELINE, "best_of_n, best")
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A method at a budget; tokens, calls and live tokens of a problem, in the mean.
+    """A method at a budget.
 
     Args:
-        name: of the method.
-        size: the budget, in plain samples' worth.
-        kind: live or replayed.
-        peak: most distinct tokens that were live at once.
-        kept: distinct tokens of the live set, over the levels of a search.
-        limit: the budget in generated tokens.
-        stops: runs by why they stopped.
-        difference: to the baseline, paired by problem.
-        p: of it, corrected over all methods and budgets.
+        name: The name of the method.
+        size: The budget, in plain samples' worth.
+        kind: "live" or "replayed".
+        accuracy: The share of right answers.
+        generated: The generated tokens of a problem, in the mean.
+        verifier: The verifier tokens of a problem, in the mean.
+        total: The tokens of a problem, in the mean.
+        calls: The verifier calls of a problem, in the mean; None: replayed.
+        peak: The most distinct tokens that were live at once; None: replayed.
+        kept: The distinct tokens of the live set, over the levels of a search; None: unknown.
+        limit: The budget in generated tokens; None: replayed.
+        stops: The number of runs, by why they stopped.
+        difference: The difference to the baseline, paired by problem; None: the row has none.
+        p: The p-value, corrected over all methods and budgets.
     """
 
     name: str
@@ -64,8 +69,14 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """The comparison. curves: by name. kept: by name and size, the mean live tokens of each problem whose searches were
-    recorded.
+    """The comparison.
+
+    Args:
+        rows: The rows of all methods and budgets.
+        curves: The curves, by name.
+        kept: The mean live tokens of each problem whose searches were recorded, by name and size.
+        problems: The number of problems.
+        seeds: The number of seeds.
     """
 
     rows: Sequence[Row]
@@ -80,7 +91,7 @@ class Measured:
 
 
 def measure(choices: Choices, path: Path, jobs: int, limit: int, seeds: int) -> Measured:
-    """Run what is missing, and return what it comes to."""
+    """Run what is missing, and return the comparison."""
     problems = {"split": "test", "operations": choices.operations, "limit": limit}
     pool = pool_study(
         running.make_study(
@@ -149,7 +160,7 @@ def _names(choices: Choices, study: str) -> Names:
 
 
 class Names(dict[str, str]):
-    """Names of methods by their plans, whichever way these are written."""
+    """Names of methods by their plans, whichever way a plan is written."""
 
     def __missing__(self, strategy: str) -> str:
         name = next(name for plan, name in list(self.items()) if is_named(plan, strategy))
@@ -165,8 +176,9 @@ def group_results(results: Sequence[Result]) -> dict[tuple[str, int], list[Resul
 
 
 def kept_tokens(store: Store, results: Sequence[Result]) -> dict[str, float]:
-    """Return the mean live tokens over the levels of each search that was recorded and said what it keeps, by
-    problem.
+    """Return the mean live tokens over the levels of each recorded search, by problem.
+
+    Searches that do not say what they keep are left out.
     """
     found: dict[str, float] = {}
     for result in results:
@@ -223,10 +235,11 @@ def _replay(store: Store, number: int) -> Iterator[tuple[Row, Curve]]:
 
 
 def _add_differences(rows: Sequence[Row], curves: Mapping[str, Curve]) -> list[Row]:
-    """Return rows with their differences to the baseline of their kind at the same budget, corrected over all rows.
+    """Return rows with their differences to the baseline of their kind at the same budget.
 
-    Live methods are held against the more accurate of the live baselines, and these and what is replayed against the
-    replayed one.
+    Live methods are held against the more accurate of the live baselines. The live baselines and replayed methods are
+    held
+    against the replayed baseline. The p-values are corrected over all rows.
     """
     places = {
         (row.name, row.size): point

@@ -1,11 +1,10 @@
-"""Later selections, stop rules and strategies beside their baselines: recorded pools, judges of a known law, and the
-toy.
+"""Later selections, stop rules and strategies beside their baselines.
 
     TTS_DATA_DIR=… python -m research.methods.new_methods [--problems 120] [--draws 60] [--out FOLDER]
 
-Replays selections by score and by length and the stop rule `pandora` on two recorded pools, holds tournaments with a
-judge whose errors are known, and runs `parallel_probe` and `diverse_beam` on the toy at equal tokens. Writes
-`new_methods.md`. It takes ten minutes of one core.
+The command replays selections by score and by length, and the stop rule `pandora`, on two recorded pools. It holds
+tournaments with a judge whose errors are known. It runs `parallel_probe` and `diverse_beam` on the toy at equal
+tokens. It writes `new_methods.md`, and takes ten minutes of one core.
 """
 
 from __future__ import annotations
@@ -53,10 +52,11 @@ TOY = {
 
 
 def judged_accuracy(selection: str, chance: float, problems: int, seed: int = 0) -> tuple[list[float], float]:
-    """Return whether each problem is solved, and the mean number of verifier calls, with a judge of a known law.
+    """Return whether each problem is solved with a judge of a known law, and the mean verifier calls.
 
-    Samples of a problem are right with a chance of its own, from .1 to .6, and wrong ones give one of four answers.
-    Shown several solutions the judge names a right one with the odds chance / (1 - chance) over each wrong one,
+    Samples of a problem are right with a chance of its own, from .1 to .6, and wrong samples give one of four answers.
+    A
+    judge that is shown several solutions names a right one with the odds chance / (1 - chance) over each wrong one,
     whatever their order.
     """
     odds, solved, calls = chance / (1 - chance), list[float](), list[int]()
@@ -89,7 +89,7 @@ def judged_accuracy(selection: str, chance: float, problems: int, seed: int = 0)
 
 
 def toy_accuracy(plan: str, tokens: int, problems: int) -> list[float]:
-    """Return whether each of some sums is solved by the toy within so many tokens each."""
+    """Return whether the toy solves each of some sums within so many tokens each."""
     rng = np.random.default_rng(1)
     sums = [rng.integers(1, 20, 10).tolist() for _ in range(problems)]
     asked = [tts.Problem(" + ".join(map(str, of)), answer=f"{sum(of)}", id=f"{i}") for i, of in enumerate(sums)]

@@ -41,7 +41,7 @@ _BOTH = ("best", "weighted")
 
 
 def first_grids() -> dict[str, list[str]]:
-    """Return the plans that are tried of each method whose parameters depend on no other's."""
+    """Return the plans to try of each method whose parameters depend on no other method's."""
     return {
         "beam": [f"beam(branching={m}) | {chosen}" for m in (2, 4) for chosen in _BOTH],
         "dvts": [f"dvts(branching={m}) | {chosen}" for m in (2, 4) for chosen in _BOTH],
@@ -67,7 +67,7 @@ def first_grids() -> dict[str, list[str]]:
 
 
 def second_grids(chosen: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the plans that are tried of each method that shares a parameter with one that has been chosen."""
+    """Return the plans to try of each method that shares a parameter with a method already chosen."""
     balance, weight = (
         _parse_strategy(chosen["rebase"]).balance_temperature,
         _parse_strategy(chosen["particle_filter"]).weight_temperature,
@@ -83,7 +83,7 @@ def second_grids(chosen: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def self_evaluated_grids() -> dict[str, list[str]]:
-    """Return the plans that are tried where the policy's own judgement guides."""
+    """Return the plans to try where the policy's own judgement guides."""
     return {
         f"adaptive{SELF_EVALUATED}": [f"adaptive(threshold={t})" for t in (0.9, 0.99, 0.999)],
         f"early_pruning{SELF_EVALUATED}": [f"early_pruning(pruned={share}) | weighted" for share in (0.5, 0.75)],

@@ -1,5 +1,6 @@
-"""Why the methods do as they do: on the toy language, where how often the verifier errs is set; and what ETS's charge
-buys.
+"""Why the methods do as they do, and what ETS's charge buys.
+
+The searches run on the toy language, where the errors of the verifier are set.
 """
 
 from __future__ import annotations
@@ -118,7 +119,7 @@ def _describe_gain(curves: Mapping[str, Curve], name: str, base: str, axis: str)
 
 
 def _charge_section(choices: Choices, path: Path, limit: int, jobs: int) -> Iterator[str]:
-    """Yield what ETS keeps, and how often it is right, by its charge, on the embedded pair."""
+    """Yield the live tokens and the accuracy of ETS by its charge, on the embedded pair."""
     rebase = choices.chosen["rebase"]
     balance = rebase.partition("balance_temperature=")[2].partition(")")[0]
     tried = {

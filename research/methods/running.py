@@ -1,4 +1,7 @@
-"""A study of the embedded pair, run in one process or several that share a store; stopped, it goes on where it was."""
+"""A study of the embedded pair, run in one process or in several that share a store.
+
+A study that was stopped goes on where it ended.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ def run(study: StudyConfig, path: Path, jobs: int) -> int:
     """Run what a study lacks, in so many processes, and return its number in the store.
 
     Raises:
-        SystemExit: it was interrupted, cells failed, or the store has results of another commit or result version.
+        SystemExit: The study was interrupted, cells failed, or the store has results of another version.
     """
     refuse_mixture(path)
     helpers = [multiprocessing.get_context("spawn").Process(target=_run, args=(study, path)) for _ in range(jobs - 1)]

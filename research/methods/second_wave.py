@@ -1,10 +1,11 @@
-"""Methods of the second wave on the embedded pair, under equal totals of tokens, what verifiers read included.
+"""Methods of the second wave on the embedded pair, under equal totals of tokens.
 
     python -m research.methods.second_wave [--limit 100] [--seeds 2] [--budgets 204 816] [--jobs 1] [--store FILE]
-    [--out FOLDER]
+        [--out FOLDER]
 
-Writes `second_wave.md`. Parameters are the defaults, but for sizes that fit these budgets; none was chosen here. It
-takes half an hour of one core; stopped, it goes on where it was.
+Totals include what verifiers read. The command writes `second_wave.md`. Parameters are the defaults, but for sizes
+that fit these budgets; none was chosen here. The command takes half an hour of one core. If it was stopped, it goes on
+where it ended.
 """
 
 from __future__ import annotations
@@ -60,8 +61,15 @@ _POWER = (1.96 + 0.84) / (2 * 1.96)
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A plan at a budget. tokens: spent, in the mean. difference: to the first plan of its group; p: corrected over the
-    group.
+    """A plan at a budget.
+
+    Args:
+        plan: The plan.
+        budget: The limit on all tokens.
+        accuracy: The accuracy with its interval, as a text.
+        tokens: The tokens spent on a problem, in the mean.
+        difference: The difference to the first plan of its group; None: the plan is the first.
+        p: The p-value, corrected over the group.
     """
 
     plan: str

@@ -1,13 +1,12 @@
-"""Selections by score on the embedded pair: which score, which selection, and how rare an answer best-of-majority may
-keep.
+"""Selections by score on the embedded pair: scores, selections, and the threshold of best-of-majority.
 
-    python -m research.methods.selections [--limit 200] [--samples 64] [--draws 12] [--jobs 1] [--store FILE] [--out
-    FOLDER]
+    python -m research.methods.selections [--limit 200] [--samples 64] [--draws 12] [--jobs 1] [--store FILE]
+        [--out FOLDER]
 
-Draws one pool of samples a problem on the validation and on the test split, with four scores of each sample, and
-replays all selections on subsets of it. Writes `selections.md`. The default share of best-of-majority is chosen on the
-validation split, by half as many problems (`thresholds.py`). It takes half an hour of one core; stopped, it goes on
-where it was.
+The command draws one pool of samples a problem on the validation split and one on the test split, with four scores of
+each sample. All selections are replayed on subsets of the pools. The command writes `selections.md`. The default share
+of best-of-majority is chosen on the validation split, by half as many problems (`thresholds.py`). The command takes
+half an hour of one core. If it was stopped, it goes on where it ended.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ BASE = "majority"
 
 @dataclass(frozen=True, kw_only=True)
 class AllScores(tts.Selection):
-    """A majority vote that has all candidates scored by every role, so that a pool has all scores.
+    """A majority vote after every role has scored all candidates, so that a pool has all scores.
 
     Args:
         roles: The roles that score.
@@ -96,7 +95,7 @@ def study(choices: Choices, split: str, limit: int, samples: int) -> StudyConfig
 
 
 def plans(size: int) -> dict[str, str]:
-    """Return what is compared at a size, by name."""
+    """Return the selections that are compared at a size, by name."""
     made = {BASE: "majority"}
     for selection in ("best", "weighted"):
         made |= {f"{selection}, {NAMES[role]}": f"{selection}(verifier={role!r})" for role in ROLES}
@@ -125,7 +124,12 @@ def measure(pools: Sequence[ProblemPool], sizes: Sequence[int], draws: int) -> d
 
 
 def aucs(pools: Sequence[ProblemPool], names: Mapping[str, str]) -> Iterator[tuple[str, Estimate]]:
-    """Yield each score's AUC among the samples of one problem; `names`: by role."""
+    """Yield each score's AUC among the samples of one problem.
+
+    Args:
+        pools: The pools.
+        names: The names of the scores, by role.
+    """
     for role, name in names.items():
         rows = [
             (i, d.scores[role], d.right is True)
@@ -144,7 +148,15 @@ def page(
     chosen: Sequence[str],
     asked: str,
 ) -> Iterator[str]:
-    """Yield the lines of the page; `chosen`: those of how rare an answer best-of-majority may keep."""
+    """Yield the lines of the page.
+
+    Args:
+        pools: The pools of the test split.
+        found: The curves of each selection.
+        sizes: The numbers of samples.
+        chosen: The lines on how rare an answer best-of-majority may keep.
+        asked: The options of the command.
+    """
     num = len(pools[0].drawn)
     yield from (
         "# Selections by score, on the embedded pair",

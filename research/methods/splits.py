@@ -1,14 +1,16 @@
-"""How to split a total between solving and verifying: accuracy over a grid of S solutions with V sampled verdicts each,
-at equal totals.
+"""How to split a total between solutions and verdicts: accuracy over a grid at equal totals.
 
     python -m research.methods.splits [--limit 150] [--samples 32] [--draws 50] [--price X] [--run N] [--verdicts M]
-    [--out FOLDER]
+        [--out FOLDER]
 
-Draws one pool of samples a problem on the validation split of the embedded pair, with P(right) by the policy's own
-judgement, from which verdicts are sampled. Or reads the pools of a stored study whose verifier has a role:
-`--run N --role main`; `--verdicts M` where its scores are shares of M verdicts, such as those of
-`genrm(votes=M, verdict='words')`. Writes `splits.md`, with the law that the strategy `self_verification` takes. It
-takes a few minutes of one core; stopped, it goes on where it was.
+The grid has S solutions with V sampled verdicts each. The command draws one pool of samples a problem on the
+validation split of the embedded pair. Verdicts are sampled from P(right) by the policy's own judgement.
+
+With `--run N --role main`, the command reads the pools of a stored study whose verifier has that role. `--verdicts M`
+says that its scores are shares of M verdicts, such as those of `genrm(votes=M, verdict='words')`.
+
+The command writes `splits.md`, with the law that the strategy `self_verification` takes. It takes a few minutes of one
+core. If it was stopped, it goes on where it ended.
 """
 
 from __future__ import annotations
@@ -44,9 +46,9 @@ class Solved:
     """The pool of one problem.
 
     Args:
-        kinds: class of each sample's answer [N]; -1 without one.
-        right: whether each is right [N].
-        yes: the chance of "yes" to each, or its share of known verdicts [N]; NaN: unknown.
+        kinds: The class of each sample's answer [N]; -1: it has none.
+        right: Whether each sample is right [N].
+        yes: The chance of "yes" to each sample, or its share of known verdicts [N]; NaN: unknown.
     """
 
     kinds: NDArray[np.int64]
@@ -64,14 +66,19 @@ def pool_arrays(pool: ProblemPool, role: str) -> Solved:
 def accuracy(
     problem: Solved, n: int, votes: int, draws: int, rng: np.random.Generator, verdicts: int | None = None
 ) -> float:
-    """Return how often n samples of a pool with `votes` verdicts each choose a right answer, over random subsets and
-    verdicts.
+    """Return how often n samples of a pool with some verdicts each choose a right answer.
 
-    Answers are weighed as in `self_verification`: by (yes + 1/2) / (votes + 1). Of equal weights the first answer wins.
+    The mean is over random subsets and verdicts. Answers are weighed as in `self_verification`, by
+    (yes + 1/2) / (votes + 1). Of equal weights, the first answer wins.
 
     Args:
-        verdicts: those that a share is of, among which `votes` are drawn without replacement; None: they are drawn from
-            a chance.
+        problem: The pool.
+        n: The number of samples.
+        votes: The number of verdicts of each sample.
+        draws: The number of subsets.
+        rng: The generator.
+        verdicts: The number of verdicts that a share is of, from which `votes` are drawn without replacement; None:
+            verdicts are drawn from a chance.
     """
     hits = 0
     for _ in range(draws):
@@ -110,7 +117,12 @@ def grid(
     """Return the accuracy of each problem at each total and number of verdicts that pool and total pay.
 
     Args:
-        price: of a verdict, in solutions.
+        problems: The pools.
+        totals: The totals, in solutions.
+        votes: The numbers of verdicts.
+        price: The price of a verdict, in solutions.
+        draws: The number of subsets.
+        verdicts: The number of verdicts that a share is of; None: verdicts are drawn from a chance.
     """
     most = min(len(problem.kinds) for problem in problems)
     found: dict[tuple[int, int], NDArray[np.float64]] = {}
@@ -135,10 +147,11 @@ def best_votes(found: Grid, total: int) -> int:
 
 
 def law(found: Grid) -> tuple[float, float]:
-    """Return scale and exponent of V = scale C^exponent through the best splits, by least squares of logarithms.
+    """Return scale and exponent of V = scale C^exponent through the best splits.
 
-    The exponent is kept in [0, 1]. Totals at which no verdicts are best are left out; (0, 0) where they are none at
-    half of the totals.
+    The fit is by least squares of logarithms, and the exponent is kept in [0, 1]. Totals at which no verdicts are best
+    are
+    left out. (0, 0) is returned if no verdicts are best at half of the totals.
     """
     totals = sorted({total for total, _ in found if total > 1})
     points = [(total, v) for total in totals if (v := best_votes(found, total))]
@@ -157,7 +170,15 @@ def format_mean(values: NDArray[np.float64]) -> str:
 
 
 def page(found: Grid, price: float, asked: str, about: str, *, measured: bool = True) -> Iterator[str]:
-    """Yield the lines of the page; `measured`: whether the price is that of the pool."""
+    """Yield the lines of the page.
+
+    Args:
+        found: The accuracies.
+        price: The price of a verdict, in solutions.
+        asked: The options of the command.
+        about: The sentence on the problems.
+        measured: Whether the price is that of the pool.
+    """
     source = ", measured on the pool: the tokens of a verdict over those of a solution" if measured else ", as given"
     scale, exponent = law(found)
     totals, votes = sorted({total for total, _ in found}), sorted({v for _, v in found})

@@ -1,11 +1,11 @@
-"""Labels of steps by rollouts beside exact verdicts, on countdowns: how well they agree, and what they cost.
+"""Labels of steps by rollouts beside exact verdicts, on countdowns: agreement and cost.
 
     python -m research.methods.step_labels [--problems 60] [--samples 4] [--k 1 4 8] [--out FOLDER]
 
 An exact verdict of a line says whether the line is right and the target can still be reached. The last line of a path
 is left out: its label is the path's own verdict. `step_labels.md` has for each k the AUC of soft labels with its 95 %
-interval over problems, the share of hard labels that agree, and the tokens of rollouts for each labelled step. The same
-stands there for the binary search for the first error.
+interval over problems, the share of hard labels that agree, and the tokens of rollouts for each labelled step. The
+page has the same figures for the binary search for the first error.
 """
 
 from __future__ import annotations

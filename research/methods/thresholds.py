@@ -1,8 +1,8 @@
-"""How rare an answer best-of-majority may keep: chosen on validation data of several verifiers.
+"""How rare an answer best-of-majority may keep, chosen on validation data of several verifiers.
 
-The verifiers: four scores of the embedded pair on the validation split, rewards of published models on recorded samples
-where they are present, and a law whose rare answers are right, with wrong solutions that score high in a share of 0, 2
-and 10 percent.
+The verifiers are four scores of the embedded pair on the validation split, rewards of published models on recorded
+samples where these are present, and a law. In the law, rare answers are right, and a share of 0, 2 or 10 percent of
+wrong solutions scores high.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ def alpha_of(name: str, size: int) -> float:
 
 
 def chances(problem: int) -> NDArray[np.float64]:
-    """Return the chances of a problem's answers, the right one first: by turns two lures and 40 rare answers, or one
-    and 60.
+    """Return the chances of a problem's answers, the right answer first.
+
+    Problems have by turns two lures and 40 rare answers, or one lure and 60.
     """
     right = _RARE[problem % len(_RARE)]
     lures, rare = ((0.3, 0.15), 40) if problem // len(_RARE) % 2 == 0 else ((0.2,), 60)
@@ -69,7 +70,7 @@ def draw_samples(
 
 
 def law(size: int, lure: float, problems: int = 60) -> tts.Pool:
-    """Return samples of that law as a pool."""
+    """Return samples of the law as a pool."""
     rows: list[dict[str, object]] = []
     for problem in range(problems):
         answers, scores = draw_samples(problem, size, lure, np.random.default_rng([problem, size, round(1000 * lure)]))
@@ -137,7 +138,7 @@ def columns(pools: Sequence[ProblemPool], roles: Mapping[str, str], draws: int) 
 
 
 def table(found: Sequence[tuple[str, Sequence[float]]]) -> Iterator[str]:
-    """Yield the lines of the table: each threshold's accuracy, and by how much it is below the best one of a column."""
+    """Yield the lines of the table: the accuracy of each threshold, and its loss to the best of a column."""
     names = list(THRESHOLDS)
     losses = np.array([[max(column) - value for value in column] for _, column in found])
     yield f"| verifier | {' | '.join(f'`{name}`' for name in names)} |"

@@ -1,15 +1,16 @@
-"""Verifiers: how long the cheap ones take for 10,000 finished candidates, and how well each guides a search on the
-embedded pair.
+"""Verifiers: the time of the cheap ones for 10,000 finished candidates, and their worth as guides.
 
-    python -m research.methods.verifiers [--candidates 10000]            processor seconds, one line a verifier; fails
-    above 10 together python -m research.methods.verifiers --compare [--limit 200] [--seeds 3] [--jobs 2] [--store FILE]
-    [--out FOLDER] [--choices FOLDER]
+    python -m research.methods.verifiers [--candidates 10000]
+        processor seconds, one line a verifier; the command fails above 10 seconds together
+    python -m research.methods.verifiers --compare [--limit 200] [--seeds 3] [--jobs 2] [--store FILE] [--out FOLDER]
+        [--choices FOLDER]
 
-The second asks the process model, the probe, self-evaluation, confidence and their ensemble to guide beam search and A*
-and to choose among samples, all within the same hard limit on all tokens, those of the verifier included, and writes
-`verifiers.md` with two figures. It takes about an hour of two cores; stopped, it goes on where it was. It goes by what
-`python -m research.methods --choose-parameters` chose on the validation split, with the process model as the guide, and
-saved in the folder of `--choices`.
+The second command compares the process model, the probe, self-evaluation, confidence and their ensemble on the
+embedded pair. Each guides beam search and A*, and chooses among samples. All have the same hard limit on all tokens,
+those of the verifier included. The command writes `verifiers.md` with two figures. It takes about an hour of two
+cores. If it was stopped, it goes on where it ended. The parameters are those that
+`python -m research.methods --choose-parameters` chose on the validation split, with the process model as the guide.
+They are read from the folder of `--choices`.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ class Scored(tts.Strategy):
     """Draws candidates, then has each verifier score all of them.
 
     Args:
-        count: of candidates.
-        seconds: filled with the processor's seconds of each verifier.
+        count: The number of candidates.
+        seconds: The processor's seconds of each verifier, which a run fills in.
     """
 
     registered_as = "scored"
@@ -75,8 +76,9 @@ class Scored(tts.Strategy):
 
 
 def speed(count: int) -> float:
-    """Print the processor seconds that each cheap verifier takes for so many candidates, booking included, and return
-    their sum.
+    """Print the processor seconds of each cheap verifier for so many candidates, and return their sum.
+
+    Booking is included.
     """
     terms = " + ".join(str(3 + i % 7) for i in range(OPERATIONS + 1))
     answer = str(sum(3 + i % 7 for i in range(OPERATIONS + 1)))
@@ -95,7 +97,7 @@ def speed(count: int) -> float:
 
 
 def main() -> None:
-    """Measure what is asked for."""
+    """Measure what the options ask for."""
     options = arguments()
     if not options.compare:
         if speed(options.candidates) > LIMIT_S * options.candidates / 10_000:

@@ -49,7 +49,7 @@ def _panels(curves: Mapping[str, Curve]) -> list[Curve]:
 
 
 def _cut_to_size(curve: Curve) -> Curve:
-    """Return a replayed curve up to the largest budget of the others."""
+    """Return a replayed curve up to the largest budget of the live curves."""
     if curve.kind == "live":
         return curve
     at = [i for i, samples in enumerate(curve.costs["samples"]) if samples <= plans.BUDGETS[-1]]

@@ -2,13 +2,14 @@
 
     python -m research.patches [--runs 48] [--seeds 3] [--sizes 4 8] [--limit 6] [--store FILE] [--out FOLDER]
 
-Independent runs are drawn once for each repository. What `best_of_n | best` solves with k of them is the exact mean
+Independent runs are drawn once for each repository. The result of `best_of_n | best` with k runs is the exact mean
 over all k of these runs. Beam search runs at each size with each seed. Both choose by the share of visible tests that
 pass. A repository is solved if all of its tests pass, hidden ones included.
 
-The cost is the words that the agent says, about ten a turn. At each size of beam search, the cost of as many solved
-repositories by independent runs is interpolated between whole numbers of runs. Intervals are bootstrapped over seeds
-and over runs, the repositories held fixed. It takes about half an hour of two cores; stopped, it goes on where it was.
+The cost is the words that the agent says, about ten a turn. At each size of beam search, the cost of independent runs
+that solve as many repositories is interpolated between whole numbers of runs. Intervals are bootstrapped over seeds
+and over runs, and the repositories are held fixed. The command takes about half an hour of two cores. If it was
+stopped, it goes on where it ended.
 """
 
 from __future__ import annotations
@@ -35,7 +36,13 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Runs:
-    """Independent runs in one repository. right, scores, tokens: of each run."""
+    """Independent runs in one repository.
+
+    Args:
+        right: Whether each run is right.
+        scores: The score of each run.
+        tokens: The tokens of each run.
+    """
 
     right: Floats
     scores: Floats
@@ -49,8 +56,16 @@ class Runs:
 
 @dataclass(frozen=True)
 class Row:
-    """A size of beam search. solved, tokens: in the mean; ratio: the tokens of independent runs that solve as much, to
-    its own.
+    """A size of beam search.
+
+    Args:
+        size: The size.
+        solved: The share of solved repositories, in the mean.
+        tokens: The tokens of a repository, in the mean.
+        runs: The number of independent runs that solve as many repositories.
+        ratio: The tokens of these runs over those of beam search.
+        low: The lower end of the ratio's 95 % interval.
+        high: The upper end of that interval.
     """
 
     size: int
@@ -123,7 +138,7 @@ def compare(size: int, right: Floats, tokens: Floats, runs: Sequence[Runs]) -> R
     Args:
         size: The size.
         right: Whether each repository was solved with each seed.
-        tokens: Its tokens, in the same way.
+        tokens: The tokens of each repository with each seed.
         runs: The independent runs.
     """
     curve, cost = share_by_runs(runs)

@@ -25,10 +25,11 @@ def fill(measured: Path, root: Path = ROOT) -> None:
     """Write the tables of an evaluation into the model card of a checkout.
 
     Args:
-        measured: what the evaluation printed with `--json`. root: of the checkout.
+        measured: The output of the evaluation with `--json`.
+        root: The checkout.
 
     Raises:
-        SystemExit: the file is no evaluation; the card has no place for the tables, or more than one.
+        SystemExit: The file is no evaluation; or the card has no place for the tables, or more than one.
     """
     try:
         found = json.loads(measured.read_text())

@@ -1,13 +1,13 @@
-"""A small process model from exported rows: trained on a file of `tts export --form trl-prm`, and measured beside the
-shipped one.
+"""A small process model from exported rows, measured beside the shipped one.
 
     python -m research.pocket.exported FILE --out FOLDER [--minutes 1] [--seed 0] [--problems 100] [--samples 4]
 
-The model begins as `pocket` with a head of zeros, and learns the soft labels at the ends of steps by cross-entropy. The
-prompts of one row in ten are held out, and the model ends as it was where their loss was lowest. It is written to
-FOLDER. Both models then score the steps of samples of the validation split. An exact verdict says whether a line is
-right and the target can still be reached. The last line of a sample is left out. Prints the AUC of each with its 95 %
-interval over problems. A minute is a fixed number of steps, about a minute of two free cores.
+FILE has rows of `tts export --form trl-prm`. The model begins as `pocket` with a head of zeros, and learns the soft
+labels at the ends of steps by cross-entropy. The prompts of one row in ten are held out. The model ends as it was
+where the held-out loss was lowest, and is written to FOLDER. Both models then score the steps of samples of the
+validation split. An exact verdict says whether a line is right and the target can still be reached. The last line of a
+sample is left out. The command prints the AUC of each model with its 95 % interval over problems. A minute is a fixed
+number of steps, about a minute of two free cores.
 """
 
 from __future__ import annotations
@@ -68,7 +68,10 @@ def read_rows(path: Path) -> list[Labelled]:
 
 
 def batch_of(tokenizer: Any, rows: Sequence[Labelled]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the ids of rows, [rows, tokens], the places (row, column) where their steps end, and the labels there."""
+    """Return the ids of rows [rows, tokens], the places where steps end, and the labels there.
+
+    A place is (row, column).
+    """
     ids, places, labels = list[list[int]](), list[tuple[int, int]](), list[float]()
     for number, row in enumerate(rows):
         tokens = list(tokenizer(row.prompt)["input_ids"])
@@ -96,7 +99,7 @@ def loss_of(model: Reader, tokenizer: Any, rows: Sequence[Labelled]) -> torch.Te
 
 
 def fit(path: Path, out: Path, minutes: float, seed: int) -> tuple[Reader, Any]:
-    """Return a process model that was trained on a file, and its tokenizer; they are written to a folder."""
+    """Train a process model on a file, write it to a folder, and return it with its tokenizer."""
     source = registry.locate(registry.resolve("pocket"))
     assert source is not None, "pocket is in the package"
     tokenizer, rows = PreTrainedTokenizerFast.from_pretrained(source), read_rows(path)
@@ -129,7 +132,7 @@ def fit(path: Path, out: Path, minutes: float, seed: int) -> tuple[Reader, Any]:
 
 @torch.no_grad()
 def measure(model: Reader, tokenizer: Any, problems: int, samples: int) -> Iterator[str]:
-    """Yield the rows of both models: what they tell right steps from wrong ones by."""
+    """Yield the rows of both models: how well each tells right steps from wrong ones."""
     asked = countdown.load(limit=problems, split="validation", numbers=(3, 4))
     ours, shipped, truth, clusters = list[float](), list[float](), list[bool](), list[int]()
     with tts.Solver("pocket", task="countdown", temperature=1.0) as solver:

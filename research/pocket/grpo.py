@@ -1,13 +1,12 @@
-"""Reinforcement learning of `pocket` on countdowns: GRPO with equal groups, and with groups where rewards differ, at
-equal rollout tokens.
+"""Reinforcement learning of `pocket` on countdowns: GRPO with equal groups and with others.
 
     python -m research.pocket.grpo [--steps 30] [--prompts 32] [--seeds 3] [--out docs/results/grpo.md]
 
 Each step draws rollouts of some prompts by `tts.rollouts`, and takes one step of AdamW on them. Equal groups come
-first: what they cost in a step is the total of that step for groups of other sizes, which may spend less of it but
-never more. The copy of the model is written to a folder, from which the next rollouts are drawn. Accuracy is that of
-one sample at temperature 1 on prompts of the validation split, which no step sees. It takes some minutes a run on one
-core.
+first. Their cost in a step is the total of that step for groups of other sizes, which are larger where rewards differ.
+These may spend less of the total but never more. The copy of the model is written to a folder, from which the next
+rollouts are drawn. Accuracy is that of one sample at temperature 1 on prompts of the validation split, which no step
+sees. A run takes some minutes of one core.
 """
 
 from __future__ import annotations
@@ -48,10 +47,10 @@ BATCH = 64  # rollouts in one forward pass
 
 
 def batch_of(found: Rollouts, pad: int) -> dict[str, torch.Tensor]:
-    """Return the rollouts of groups with a difference as tensors: ids, mask, log-probabilities, advantages and shares.
+    """Return the rollouts of groups with a difference as tensors.
 
-    A share is one over the number of all rollouts. Rollouts of other groups have no gradient, but they count in the
-    mean, as in TRL.
+    The tensors are ids, mask, log-probabilities, advantages and shares. A share is one over the number of all rollouts.
+    Rollouts of other groups have no gradient, but they count in the mean, as in TRL.
     """
     count = sum(len(group.rollouts) for group in found.groups)
     rows: list[tuple[tuple[int, ...], Any, float]] = []
@@ -110,13 +109,14 @@ def solver_of(folder: Path) -> tts.Solver:
 
 
 def train(objective: str, totals: Sequence[int], prompts: int, seed: int) -> Iterator[dict[str, float]]:
-    """Train a copy, and yield what was measured before each step: step, rollout tokens so far, accuracy, and shares of
-    silent groups.
+    """Train a copy, and yield the measurements before each step.
+
+    A measurement has the step, the rollout tokens so far, the accuracy, and the share of silent groups.
 
     Args:
-        objective: As in `tts.rollouts`.
+        objective: The objective, as in `tts.rollouts`.
         totals: The most rollout tokens of each step.
-        prompts: The prompts of a step.
+        prompts: The number of prompts of a step.
         seed: The seed of prompts and samples.
     """
     from transformers import AutoModelForCausalLM

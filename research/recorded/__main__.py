@@ -1,10 +1,11 @@
-"""Recorded samples of real models: what selections, stop rules and `auto` reach on them, without a new token.
+"""Recorded samples of real models: what selections, stop rules and `auto` reach on them.
 
     TTS_DATA_DIR=… python -m research.recorded [--draws 20] [--every 4] [--only POOL …] [--kept FILE] [--out FOLDER]
 
-Reads the pools in TTS_DATA_DIR/pools (`research/README.md` names them) and writes `recorded.md` with a figure for each.
-The programs of HumanEval run in the sandbox once; verdicts are kept in a file, to which a run that was interrupted
-adds. It takes a quarter of an hour of one core, and the programs half a second each, or a minute where they do not end.
+No new token is drawn. The command reads the pools in TTS_DATA_DIR/pools, which `research/README.md` names. It writes
+`recorded.md` with a figure for each pool. The programs of HumanEval run in the sandbox once. Their verdicts are kept
+in a file, and a run after an interruption adds to it. The command takes a quarter of an hour of one core. A program
+takes half a second more, or a minute if it does not end.
 """
 
 from __future__ import annotations

@@ -46,7 +46,13 @@ _OF_A_TREE = (
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """What a stop rule or `auto` reached on a pool. samples, tokens: of a problem, in the mean."""
+    """The result of a stop rule or `auto` on a pool.
+
+    Args:
+        accuracy: The share of right answers.
+        samples: The mean samples of a problem.
+        tokens: The mean tokens of a problem.
+    """
 
     accuracy: Estimate
     samples: float
@@ -55,13 +61,13 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What was replayed on a pool.
+    """The replays on a pool.
 
     Args:
-        pool: recorded.
-        curves: of coverage and selections, over sizes.
-        stops: by stop rule, in recorded order and averaged over orders.
-        notes: what must be known to read them.
+        pool: The recorded pool.
+        curves: The curves of coverage and selections, over sizes.
+        stops: The results of each stop rule, in recorded order and averaged over orders.
+        notes: The notes that readers need.
     """
 
     pool: tts.Pool
@@ -74,8 +80,9 @@ def replay_pool(pool: tts.Pool, draws: int, totals: Sequence[int]) -> Replayed:
     """Replay everything on a pool whose problems have equally many samples.
 
     Args:
-        draws: random orders.
-        totals: mean samples of a problem in the totals that `auto` divides.
+        pool: The pool.
+        draws: The number of random orders.
+        totals: The mean samples of a problem in the totals that `auto` divides.
     """
     most = len(pool.problems[0].drawn)
     if pool.name == TREE:
@@ -110,7 +117,7 @@ def replay_pool(pool: tts.Pool, draws: int, totals: Sequence[int]) -> Replayed:
 
 
 def replay_auto(pool: tts.Pool, size: int, draws: int, *, shared: bool = False) -> tuple[Stopped, Stopped]:
-    """Return what `auto` with a majority vote reaches in recorded order, and in the mean over orders."""
+    """Return the results of `auto` with a majority vote in recorded order, and in the mean over orders."""
     found = [
         pool.replay(["auto | majority"], [size], first=first, draws=draws, shared=shared)[0].curve
         for first in (True, False)
@@ -123,7 +130,7 @@ def replay_auto(pool: tts.Pool, size: int, draws: int, *, shared: bool = False) 
 
 
 def replay_rule(problems: Sequence[ProblemPool], rule: str, orders: Sequence[Sequence[int]]) -> Stopped:
-    """Return what a stop rule with a majority vote reaches in the mean over orders of all samples."""
+    """Return the result of a stop rule with a majority vote, in the mean over orders of all samples."""
     plan = parse(f"best_of_n | {rule} | majority")
     found = np.array(
         [

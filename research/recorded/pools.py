@@ -1,4 +1,4 @@
-"""The recorded pools: their files as rows, and the figures that can be read off without chance."""
+"""The recorded pools: their files as rows, and the figures that involve no chance."""
 
 from __future__ import annotations
 
@@ -79,10 +79,11 @@ def pool(name: str) -> tts.Pool:
 
 
 def figures(of: tts.Pool) -> Mapping[str, float]:
-    """Return what can be read off a pool without chance: the shares of right first samples, of all, and of problems
-    with any right one.
+    """Return the figures of a pool that involve no chance.
 
-    And the accuracy of the majority, and of the best by score, of all samples in recorded order.
+    They are the share of right first samples, of all right samples, and of problems with any right one. Two more are
+    the
+    accuracy of the majority and that of the best by score, of all samples in recorded order.
     """
     right = [[drawn.right is True for drawn in one.drawn] for one in of.problems]
     n, c = [len(one) for one in right], [sum(one) for one in right]
@@ -182,7 +183,7 @@ def _bestofn(path: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def equal_numbers(answer: str, gold: str) -> bool:
-    """Whether two texts are equal, or are equal as numbers: "6.00" is "6"."""
+    """Return whether two texts are equal, or are equal as numbers: "6.00" is "6"."""
     try:
         return answer.strip() == gold.strip() or math.isclose(*(float(one.replace(",", "")) for one in (answer, gold)))
     except ValueError:
@@ -190,7 +191,7 @@ def equal_numbers(answer: str, gold: str) -> bool:
 
 
 def boxed_answer(text: str) -> str:
-    """Return what stands in the last box of a text, without white space; "" without one."""
+    """Return the content of the last box of a text, without white space; "": there is no box."""
     start, depth = text.rfind("\\boxed{"), 0
     for i in range(start + 6, len(text)) if start >= 0 else ():
         depth += (text[i] == "{") - (text[i] == "}")
@@ -200,7 +201,7 @@ def boxed_answer(text: str) -> str:
 
 
 def _expression(text: str) -> str:
-    """Return the expression that a text answers with, left of its equals sign; "" where it has none."""
+    """Return the expression of a text's answer, left of its equals sign; "": there is none."""
     found = re.findall(r"Answer:(.*)", text)
     expression = found[-1].split("=")[0].strip() if found else ""
     return expression if re.search(r"\d", expression) else ""  # "not possible", "none"

@@ -32,11 +32,11 @@ class ProgramProblem:
     """A problem with programs and tests that a model wrote.
 
     Args:
-        name: of the problem.
-        prompt: begins every program.
-        check: the data set's tests.
-        programs: completions, in order of drawing.
-        tests: that were written, each with how often.
+        name: The name of the problem.
+        prompt: The beginning of every program.
+        check: The data set's tests.
+        programs: The completions, in order of drawing.
+        tests: The tests that the model wrote, with how often it wrote each.
     """
 
     name: str
@@ -48,8 +48,11 @@ class ProgramProblem:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a program does: whether it passes the data set's tests, and which of the written ones, a character each; "":
-    it did not end.
+    """What a program does.
+
+    Args:
+        right: Whether the program passes the data set's tests.
+        passed: Whether it passes each of the written tests, a character each; "": the program did not end.
     """
 
     right: bool
@@ -57,7 +60,7 @@ class Verdict:
 
 
 def problems(folder: Path, every: int) -> list[ProgramProblem]:
-    """Return every so many-th problem of the folder `codet`."""
+    """Return the problems of the folder `codet`, one of every `every`."""
     known = {row["prompt"]: row for row in _rows(folder / "HumanEval_for_code_generation.jsonl")}
     programs = {row["prompt"]: row["samples"] for row in _rows(folder / "humaneval_codegen16b_n100_solutions.jsonl")}
     # the prompt of tests is the problem's, and a sentence more
@@ -76,7 +79,10 @@ def problems(folder: Path, every: int) -> list[ProgramProblem]:
 
 
 def verdicts(problem: ProgramProblem, kept: Path) -> list[Verdict]:
-    """Return the verdict of each program, from a file of those that ran before, to which new ones are added."""
+    """Return the verdict of each program.
+
+    Verdicts of programs that ran before are read from a file, and new verdicts are added to the file.
+    """
     known = {row["key"]: Verdict(row["right"], row["passed"]) for row in (_rows(kept) if kept.exists() else ())}
     found: list[Verdict] = []
     for program in problem.programs:
@@ -96,13 +102,14 @@ def _verdict(problem: ProgramProblem, program: str) -> Verdict:
 
 
 def agreement(weights: Sequence[int], told: Sequence[Verdict], order: Sequence[int]) -> dict[str, float]:
-    """Return the chance that each way of choosing among the drawn programs is right; a group's program is drawn evenly
-    from it.
+    """Return the chance that each way of choosing among the drawn programs is right.
+
+    The program of a group is drawn evenly from the group.
 
     Args:
-        weights: how often each test was written.
-        told: of all programs.
-        order: those that are drawn.
+        weights: How often each test was written.
+        told: The verdicts of all programs.
+        order: The places of the programs that are drawn.
     """
     passed = [sum(w for w, one in zip(weights, told[i].passed, strict=False) if one == "1") for i in order]
     sets = consensus_sets([told[i].passed for i in order], passed)

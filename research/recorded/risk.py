@@ -1,10 +1,10 @@
-"""Calibrated risks on recorded pools: how often calibrated thresholds exceed their level, beside `selective` and random
-answers.
+"""Calibrated risks on recorded pools: how often calibrated thresholds exceed their level.
 
     TTS_DATA_DIR=… python -m research.recorded.risk [--times 1000] [--problems 300] [--only POOL …] [--out FOLDER]
 
-The problems of a pool, each with 20 random sets of its samples, are the population, whose error at each threshold is
-known. Calibration problems are drawn from it independently. It takes a minute of one core.
+The rule `selective` and random answers stand beside them. The problems of a pool, each with 20 random sets of its
+samples, are the population. So the error at each threshold is known. Calibration problems are drawn from the
+population independently. The command takes a minute of one core.
 """
 
 from __future__ import annotations
@@ -129,16 +129,15 @@ def rows(confidence: Floats, right: Bools, level: float, times: int, problems: i
 
 
 def outcome(confidence: Floats, right: Bools, threshold: float) -> tuple[float, float]:
-    """Return the share of the population that is answered from a threshold on, and the share of wrong ones among
-    these.
-    """
+    """Return the share of the population that is answered from a threshold on, and the share of errors."""
     answers = np.nan_to_num(confidence, nan=-math.inf) >= threshold
     return (float(answers.mean()), float((~right[answers]).mean())) if answers.any() else (0.0, 0.0)
 
 
 def plain_threshold(confidence: Floats, right: Bools, level: float) -> float:
-    """Return the least confidence from which on the share of wrong answers is within the level; infinite where there is
-    none.
+    """Return the least confidence from which on the share of wrong answers is within the level.
+
+    Without such a confidence, infinity is returned.
     """
     order = np.argsort(-np.nan_to_num(confidence, nan=-math.inf), kind="stable")
     sure = confidence[order]

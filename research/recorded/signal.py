@@ -1,13 +1,14 @@
-"""Rollouts where rewards differ: tokens for an equal signal, by expected variance and by equal groups, on recorded
-pools and the pair.
+"""Rollouts where rewards differ: tokens for an equal signal, by expected variance and by equal groups.
 
     TTS_DATA_DIR=… python -m research.recorded.signal [--times 200] [--prompts 200] [--samples 40] [--out FOLDER]
 
-Each run orders the samples of every problem at random. Equal groups take the first eight.
-`tts.solver.rollouts.SignalAllocator` draws from the same orders, wave by wave, until its groups have as much as the
-equal ones. It ends without that where it draws no more, or a problem has no further recorded sample. Two quantities are
-compared: the signal, which is size times variance summed over groups, and the sum of the groups' variances alone. The
-pair is `pocket` on countdowns. Its rewards are verdicts, or the scores of its own verifier.
+The samples are those of recorded pools and of the pair. Each run orders the samples of every problem at random. Equal
+groups take the first eight. `tts.solver.rollouts.SignalAllocator` draws from the same orders, wave by wave, until its
+groups have as much as the equal ones. It ends early if it draws no more, or if a problem has no further recorded
+sample.
+
+Two quantities are compared: the signal, which is size times variance summed over groups, and the sum of the groups'
+variances alone. The pair is `pocket` on countdowns. Its rewards are verdicts, or the scores of its own verifier.
 """
 
 from __future__ import annotations
@@ -42,7 +43,12 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Recorded:
-    """The samples of a pool by problem: the reward of each in [0, 1], mostly whether it is right, and its tokens."""
+    """The samples of a pool by problem.
+
+    Args:
+        right: The reward of each sample in [0, 1], mostly whether it is right.
+        tokens: The tokens of each sample.
+    """
 
     right: tuple[Floats, ...]
     tokens: tuple[Floats, ...]
@@ -87,8 +93,13 @@ class Recorded:
 
 @dataclass(frozen=True)
 class Groups:
-    """What groups of some sizes have: tokens, signal, the sum of their variances, and the share without a
-    difference.
+    """The figures of groups of some sizes.
+
+    Args:
+        tokens: The tokens of all groups.
+        signal: The sum of size times variance.
+        variances: The sum of the variances.
+        silent: The share of groups without a difference.
     """
 
     tokens: float
@@ -98,7 +109,12 @@ class Groups:
 
     @classmethod
     def of(cls, of: Recorded, sizes: NDArray[np.int64]) -> Groups:
-        """Return that of the first samples of each problem."""
+        """Return the groups of the first samples of each problem.
+
+        Args:
+            of: The samples.
+            sizes: The number of samples of each problem.
+        """
         variances = np.array(
             [one[:size].var() if size else 0.0 for one, size in zip(of.right, sizes.tolist(), strict=True)]
         )
@@ -109,8 +125,8 @@ class Groups:
 def divide(of: Recorded, wanted: float, first: int, quantity: str = "signal") -> Groups | None:
     """Return the groups of the allocator once they have so much of a quantity; None: they never have.
 
-    Costs are those of the samples seen so far. What is left is taken as a quarter of the tokens of equal groups, so
-    that waves are small.
+    Costs are those of the samples seen so far. The tokens left are taken as a quarter of those of equal groups, so that
+    waves are small.
     """
     most = min(len(one) for one in of.right)
     allocator, sizes = SignalAllocator(first=first, most=most), np.zeros(len(of.right), np.int64)
@@ -128,10 +144,11 @@ def divide(of: Recorded, wanted: float, first: int, quantity: str = "signal") ->
 
 
 def measure(of: Recorded, times: int, first: int, quantity: str) -> tuple[Floats, list[Groups], list[Groups]]:
-    """Return the tokens by expected variance as a share of those of equal groups, [times], and the groups of runs that
-    ended.
+    """Return the tokens by expected variance as a share of those of equal groups, [times], and the groups.
 
-    A run whose groups never have as much of the quantity as equal ones has a share of infinity.
+    The groups are those of the runs that ended. A run whose groups never have as much of the quantity as equal ones has
+    a
+    share of infinity.
     """
     rng, equal, divided = np.random.default_rng(0), list[Groups](), list[Groups]()
     ratios = np.full(times, np.inf)

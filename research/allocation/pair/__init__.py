@@ -1,3 +1,4 @@
-"""The allocator on the embedded pair: what it goes by is fitted on the validation split, what it reaches is measured on
-the test split.
+"""The allocator on the embedded pair.
+
+What the allocator goes by is fitted on the validation split. What it reaches is measured on the test split.
 """

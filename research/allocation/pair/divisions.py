@@ -1,11 +1,10 @@
-"""What divisions of one total come to that know less, or more, than the allocator: in expectation over recorded
-samples.
+"""The accuracy of divisions that know less, or more, than the allocator, over recorded samples.
 
-A problem's samples are a greedy one, where that is what the allocator begins with, and those of its pools. Half of them
-decide, the other half are what counts, and the other way round: so nothing is chosen by the luck that it is then
-measured with.
+The samples of a problem are those of its pools, and a greedy one where the allocator begins with that. One half of the
+samples decides, and the other half counts, both ways round. So nothing is chosen by the luck that it is then measured
+with.
 
-Shapes: P problems, N samples of a half, R orders of them.
+Shapes: P problems, N samples of a half, R orders of the samples.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ class Half:
     """What half of the samples of every problem say.
 
     Args:
-        right: [P, N], the chance that the vote of the first n samples is right.
-        cost: [P, N], tokens of these.
-        rate: [P], share of right samples.
-        predicted: [P], the same as the votes of the first samples have it, under the population of all problems.
+        right: The chance [P, N] that the vote of the first n samples is right.
+        cost: The tokens [P, N] of the first n samples.
+        rate: The share [P] of right samples.
+        predicted: The success rate [P] that the first votes predict, under the population of all problems.
     """
 
     right: Floats
@@ -47,14 +46,14 @@ class Half:
 
     @property
     def gains(self) -> Floats:
-        """What each further sample adds, [P, N]."""
+        """The gain [P, N] of each further sample."""
         return np.diff(self.right, axis=1, prepend=0.0)
 
 
 def halves(
     pools: Sequence[ProblemPool], greedy_first: Mapping[str, RecordedSample] | None
 ) -> tuple[list[str], Half, Half]:
-    """Return the problems, and both halves of their samples; a greedy one is the first of either half."""
+    """Return the problems, and both halves of their samples; a greedy sample is the first of each half."""
     of: dict[str, list[RecordedSample]] = {}
     for pool in pools:
         of.setdefault(pool.cell.problem, []).extend(pool.drawn)
@@ -87,10 +86,11 @@ def _half(samples: Sequence[Sequence[RecordedSample]], firsts: Sequence[Recorded
 def _votes(
     samples: list[RecordedSample], first: RecordedSample | None, rng: np.random.Generator
 ) -> tuple[Floats, int, int]:
-    """Return the chance [N] that the vote of the first n is right, over random orders, and the two greatest counts of
-    early votes.
+    """Return the chance [N] that the vote of the first n samples is right, and two counts of early votes.
 
-    Early votes are those of the first `PILOTS` samples of the first order.
+    The chance is a mean over random orders. The counts are the two greatest among the first `PILOTS` samples of the
+    first
+    order.
     """
     every = samples if first is None else [first, *samples]
     kinds = {answer: i for i, answer in enumerate(dict.fromkeys(one.answer for one in every if one.answer is not None))}
@@ -113,8 +113,9 @@ def _votes(
 
 
 def measure_division(halves: tuple[Half, Half], divide: Division) -> tuple[Floats, float]:
-    """Return the chance [P] that each problem is right under a division, and its mean tokens: by one half, on the
-    other.
+    """Return the chance [P] that each problem is right under a division, and the mean tokens of a problem.
+
+    One half of the samples decides, and the other one counts.
     """
     shares, cost = [], []
     for known, counted in (halves, halves[::-1]):
@@ -143,8 +144,13 @@ def oracle_division(mean: float) -> Division:
 
 
 def binned_division(mean: float, *, predicted: bool) -> Division:
-    """Return A14's division: equal within five bins by difficulty, true or predicted; bins of one fold decide for the
-    other.
+    """Return the division of algorithm A14: equal counts within five bins by difficulty.
+
+    The problems are in two folds. The bins of one fold decide for the other.
+
+    Args:
+        mean: The samples of a problem, on average.
+        predicted: Whether the difficulty is predicted from pilots; otherwise it is the true one.
     """
 
     def divide(half: Half, rng: np.random.Generator) -> Whole:

@@ -1,6 +1,6 @@
-"""The performance models that ship for the embedded pair, from the validation split.
+"""The performance models that ship for the embedded pair, fitted on the validation split.
 
-Where a model has searches under budgets of whole problems, `auto` is run with its pilots on the same problems and under
+Where a model has searches under budgets of whole problems, `auto` runs with its pilots on the same problems and under
 the same budgets. So the model can tell where a search is better from the start.
 """
 
@@ -43,7 +43,7 @@ KINDS: Mapping[str, studies.Kind] = MappingProxyType(
 
 
 def fit(store: Path, jobs: int, limit: int, names: Iterable[str] = tuple(KINDS)) -> None:
-    """Run what the store lacks, write the models to where shipped ones lie, and print how well they predict."""
+    """Run what the store lacks, write the models where shipped ones lie, and print how well they predict."""
     shipped.FOLDER.mkdir(exist_ok=True)
     for name in names:
         kind = KINDS[name]
@@ -69,7 +69,10 @@ def fit(store: Path, jobs: int, limit: int, names: Iterable[str] = tuple(KINDS))
 def add_piloted_curve(
     store: Path, jobs: int, limit: int, name: str, kind: studies.Kind, known: PerformanceModel
 ) -> PerformanceModel:
-    """Return a model with what `auto` reaches with a pilot on the problems of its fit, which the store may lack."""
+    """Return a model with the accuracy that `auto` reaches with a pilot on the problems of its fit.
+
+    Runs that the store lacks are run first.
+    """
     plan = f"auto(model={name!r}, pilots=1) | weighted"
     asked = running.make_study(
         kind.study("auto", studies.VALIDATION),

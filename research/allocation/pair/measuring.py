@@ -1,4 +1,4 @@
-"""The comparison on the test split: the allocator against everything that it is held against, problem by problem."""
+"""The comparison on the test split: the allocator against each baseline, problem by problem."""
 
 from __future__ import annotations
 
@@ -38,10 +38,17 @@ def totals() -> list[int]:
 
 @dataclass(frozen=True, kw_only=True)
 class Against:
-    """The allocator at one of its totals, against a curve at the same tokens. p: corrected over the totals.
+    """The allocator at one of its totals, against a curve at the same tokens.
 
     Args:
-        detectable: the least difference that as many problems would show four times of five.
+        share: The total, in plain samples' worth of a problem.
+        tokens: The tokens that the allocator spent on a problem, on average.
+        mine: The accuracy of the allocator.
+        theirs: The accuracy of the curve.
+        name: The label of the curve.
+        difference: The difference of the two, paired by problem.
+        p: The p-value, corrected over the totals.
+        detectable: The least difference that as many problems would show four times of five.
     """
 
     share: float
@@ -56,8 +63,20 @@ class Against:
 
 @dataclass(frozen=True, kw_only=True)
 class Compared:
-    """All that was measured. curves: by name, on tokens. live: by plan, on every axis. gains: in tokens, by name of the
-    base.
+    """All that was measured.
+
+    Args:
+        curves: The curves on tokens, by name.
+        live: The curves of live runs on every axis, by plan.
+        uniform: The allocator against uniform best-of-N.
+        single: The allocator against the best single strategy at each total.
+        others: The allocator against divisions that know less, or more, by name.
+        gains: The gains in tokens, by the name of the base.
+        deciding: The seconds of decisions and other figures of each run, by its name.
+        unanswered: The share of the allocator's runs without an answer, by total.
+        problems: The number of problems.
+        seeds: The number of seeds.
+        singles: The names of the single strategies.
     """
 
     curves: Mapping[str, Curve]
@@ -74,7 +93,7 @@ class Compared:
 
 
 def measure(store: Path, jobs: int, limit: int, seeds: int) -> Compared:
-    """Run what the store lacks, and return what it comes to."""
+    """Run what the store lacks, and return the comparison."""
     drawn = studies.results(store, [studies.pools(studies.TEST, limit, seeds)], jobs)
     pools = pools_of(drawn).pools
     other = studies.results(store, studies.alternatives(studies.TEST, limit), jobs)
@@ -114,7 +133,7 @@ def measure(store: Path, jobs: int, limit: int, seeds: int) -> Compared:
 
 
 def _price(result: Result) -> Result:
-    """Return a result with what it would have cost."""
+    """Return a result with the dollars that it would have cost."""
     usage = result.usage
     usd = (
         USD_IN * (usage.prompt_tokens + usage.verifier_tokens + 0.1 * (usage.reused_tokens or 0))
@@ -128,7 +147,7 @@ def _name(label: str) -> str:
 
 
 def greedy_samples(pools: Sequence[ProblemPool], other: Sequence[Result]) -> Mapping[str, RecordedSample] | None:
-    """Return the greedy sample of each problem, if that is what the allocator begins with."""
+    """Return the greedy sample of each problem; None: the allocator does not begin with one."""
     name = shipped.fitting("pocket", "pocket", pools[0].cell.verifiers)
     if name is None or shipped.load(name).first is None:
         return None
@@ -163,8 +182,9 @@ def _divide(pools: Sequence[ProblemPool], other: Sequence[Result], like: Curve) 
 
 
 def interpolate_shares(curve: Curve, tokens: float) -> Floats:
-    """Return the share of each problem [P] at a cost, between its points as figures draw it; beyond them, that of the
-    nearest.
+    """Return the share of each problem [P] at a cost, between the points of a curve as figures draw it.
+
+    Beyond the points, the share of the nearest one is returned.
     """
     cost = np.log(curve.cost("tokens"))
     order = np.argsort(cost)

@@ -1,8 +1,9 @@
-"""The policy's own judgement of whether a fresh start would do better: how much of the gain of 16 samples it reaches,
-and with how few.
+"""The policy's own judgement of whether a fresh start would do better.
 
-Source: algorithm A13 (Manvi, Singh and Ermon 2410.02725). It reports 74 % of that gain with 1.2 samples on average. Its
-policy has 8 billion parameters and chooses among its samples by the same judgement.
+The page shows how much of the gain of 16 samples this judgement reaches, and with how few samples.
+
+Source: algorithm A13 (Manvi, Singh and Ermon 2410.02725). The paper reports 74 % of that gain with 1.2 samples on
+average. Its policy has 8 billion parameters and chooses among its samples by the same judgement.
 """
 
 from __future__ import annotations
@@ -26,8 +27,14 @@ ONE, ALL = "single | majority", f"best_of_n(n={MOST}) | best"
 
 @dataclass(frozen=True, kw_only=True)
 class Restarts:
-    """A strategy that goes by the word. samples, accuracy: of a problem, in the mean. share: of the gain of 16 samples
-    over one.
+    """A strategy that goes by the judgement.
+
+    Args:
+        strategy: The plan.
+        samples: The mean samples of a problem.
+        tokens: The mean tokens of a problem.
+        accuracy: The share of right answers.
+        share: The share of the gain of 16 samples over one.
     """
 
     strategy: str
@@ -38,7 +45,7 @@ class Restarts:
 
 
 def measure(store: Path, jobs: int, limit: int) -> list[Restarts]:
-    """Run what the store lacks, and return one sample, several thresholds, and all samples."""
+    """Run what the store lacks, and return a row for one sample, several thresholds and all samples."""
     adaptive = [
         f"adaptive(n={MOST}, threshold={theta}{start})" for start in ("", ", start=0.0") for theta in THRESHOLDS
     ]

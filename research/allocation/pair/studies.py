@@ -1,4 +1,4 @@
-"""What is run: pools of plain samples, and the strategies that could be chosen in their place."""
+"""The studies that are run: pools of plain samples, and the strategies that could replace them."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ TREE_SIZES = (2, 4, 8)  # their budgets, in plain samples' worth of generated to
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """Problems of the pair with what scores their solutions.
+    """Problems of the pair, and the verifier that scores their solutions.
 
     Args:
         name: The part of the names of studies that is its own; "": none.
         verifier: The verifier of all results.
-        trees: Searches that could be done in place of plain samples.
+        trees: The searches that could replace plain samples.
         unit: The unit of the searches' budgets.
-        budgets: Their budgets.
+        budgets: The budgets of the searches.
         seeds: The number of seeds of the searches.
         dataset: The data set of the problems; None: plain expressions of 1 to 10 operations, as many of each.
     """
@@ -78,7 +78,7 @@ def pools(split: str, limit: int, seeds: int, kind: Kind = EXPRESSIONS) -> Study
 
 
 def alternatives(split: str, limit: int, kind: Kind = EXPRESSIONS) -> Iterator[StudyConfig]:
-    """Yield the studies of what could be done in place of plain samples: answer greedily, or search a tree."""
+    """Yield the studies of what could replace plain samples: a greedy answer, or a tree search."""
     plans, asked = GREEDY if split == VALIDATION else GREEDY[:1], kind.problems(split, limit)
     greedy = running.make_study(
         kind.study("greedy", split), asked, plans, {"samples": 1}, seeds=1, verifier=kind.verifier

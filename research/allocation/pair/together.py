@@ -1,5 +1,6 @@
-"""Problems that share one total, by `solve_many`: run once for each total and seed, and kept in the store like any
-other results.
+"""Problems that share one total, by `solve_many`.
+
+Each total and seed is run once, and stored like any other results.
 """
 
 from __future__ import annotations
@@ -29,8 +30,15 @@ from tts.types import Problem, Solution
 
 
 def results(path: Path, plan: str, totals: Sequence[int], limit: int, seeds: int, jobs: int) -> list[Result]:
-    """Return the results of test problems under totals of so many tokens a problem, running those that the store
-    lacks.
+    """Return the results of test problems under totals; runs that the store lacks are run first.
+
+    Args:
+        path: The store.
+        plan: The strategy.
+        totals: The totals, in tokens of a problem.
+        limit: The number of problems.
+        seeds: The number of seeds.
+        jobs: The number of processes.
     """
     asked = [(seed, each) for seed in range(seeds) for each in totals]
     helpers = [
@@ -46,7 +54,7 @@ def results(path: Path, plan: str, totals: Sequence[int], limit: int, seeds: int
 
 
 def read_timings(path: Path) -> dict[str, dict[str, float]]:
-    """Return how long deciding took, and what else is known of each run, by its name."""
+    """Return the seconds of decisions, and the other figures of each run, by its name."""
     files = sorted(path.parent.glob(f"{path.name}.together-*.json"))
     return dict(
         sorted(
@@ -78,7 +86,7 @@ def _run_all(path: Path, plan: str, asked: Sequence[tuple[int, int]], limit: int
 
 
 def _shared_cell(cell: Cell) -> Cell:
-    """Return the cell of a problem that shares the total with the others: another than that of the problem alone."""
+    """Return the cell of a problem that shares the total; its key differs from that of the problem alone."""
     return dataclasses.replace(cell, key=grid.key(cell.key, "together"))
 
 
@@ -123,7 +131,7 @@ def _result(cell: Cell, problem: Problem, solution: Solution) -> Result:
 
 
 class _Deciding:
-    """Counts the waves of every allocator, and the seconds they take, while it is entered."""
+    """A context manager that counts the waves of every allocator, and the seconds that they take."""
 
     def __init__(self) -> None:
         self.seconds, self.waves = 0.0, 0

@@ -223,7 +223,7 @@ def _resources(compared: Compared) -> Iterator[str]:
 
 
 def _best_point(curves: Sequence[Curve], axis: str, most: float) -> tuple[str, str]:
-    """Return the label of the most accurate point that costs at most so much, and what it comes to."""
+    """Return the label of the most accurate point that costs at most so much, and its text."""
     reached = [
         (found.value, -cost, curve.label)
         for curve in curves

@@ -1,14 +1,16 @@
-"""The allocator on a toy world of known truth, against the best policy with the same information and against those that
-know more.
+"""The allocator on a toy world of known truth, against policies with the same information or more.
 
     python -m research.allocation.toy [--problems 10000] [--seeds 0,1,2] [--budgets 2,4,8,16,32,64,128] [--out PAGE]
 
-Two settings: a perfect checker, and votes without a verifier. For each budget, in samples a problem, the page gives
-each policy's accuracy, and its gain over uniform best-of-N as a share of the reference's. The 95 % intervals are from
-problems drawn again (all policies see the same draws, so differences are paired). The reference draws one sample at a
-time, by the exact index under the true population: the best policy with the allocator's information. Each seed is a
-world of its own; problems of all are counted together. Then: what pilots are worth to a division made once, whether
-difficulty is told rightly, and how long deciding takes.
+There are two settings: a perfect checker, and votes without a verifier. For each budget, in samples a problem, the
+page gives each policy's accuracy, and its gain over uniform best-of-N as a share of the reference's gain. The 95 %
+intervals are from problems drawn again. All policies see the same draws, so differences are paired.
+
+The reference draws one sample at a time, by the exact index under the true population. It is the best policy with the
+allocator's information. Each seed is a world of its own, and the problems of all worlds are counted together.
+
+The page also shows what pilots are worth to a division made once, whether difficulty is estimated rightly, and how
+long decisions take.
 """
 
 from __future__ import annotations
@@ -73,7 +75,7 @@ def arguments() -> argparse.Namespace:
 
 
 def compare(worlds: list[World], budget: int, most: int, *, checked: bool) -> report.Row:
-    """Every policy at one budget, over all worlds."""
+    """Return the row of every policy at one budget, over all worlds."""
     right: dict[str, list[Scores]] = {}
     spent: dict[str, list[float]] = {}
     for i, world in enumerate(worlds):
@@ -106,14 +108,15 @@ def compare(worlds: list[World], budget: int, most: int, *, checked: bool) -> re
 
 @cache
 def sample_values(population: Population, most: int, *, checked: bool) -> Values:
-    """What samples are worth under a population."""
+    """Return the values of samples under a population."""
     return policies.values_of(population, most, checked=checked)
 
 
 @cache
 def orders(world: World, most: int, *, checked: bool) -> tuple[policies.Counts, policies.Counts]:
-    """The samples of the reference, and of the policy that knows every problem's kind, in the order in which they draw
-    them.
+    """Return the samples of two policies in the order in which the policies draw them.
+
+    The first policy is the reference. The second one knows every problem's kind.
     """
     best = policies.index_order(
         world, sample_values(world.population, most, checked=checked), checked=checked, pilots=1
@@ -124,7 +127,7 @@ def orders(world: World, most: int, *, checked: bool) -> tuple[policies.Counts, 
 def allocations(
     world: World, budget: int, most: int, rng: np.random.Generator, *, checked: bool
 ) -> dict[str, policies.Counts]:
-    """Samples of each problem, by policy."""
+    """Return the samples of each problem, by policy."""
     total, everyone = budget * world.problems, world.problems
     gains, (best, oracle) = gains_of(world.population, most, checked=checked), orders(world, most, checked=checked)
     broad = sample_values(_BROAD, min(most, _ROOM), checked=checked)
@@ -151,8 +154,9 @@ def allocations(
 
 @cache
 def gains_of(population: Population, most: int, *, checked: bool) -> Scores:
-    """What further samples bring for each kind, were it known: of the checker in closed form, of votes from the
-    states.
+    """Return the gains of further samples for each kind, if the kind were known.
+
+    Gains of the checker are in closed form, and gains of votes are summed over the states.
     """
     if checked:
         return policies.checked_gains(population, most)
@@ -160,8 +164,9 @@ def gains_of(population: Population, most: int, *, checked: bool) -> Scores:
 
 
 def pilot_regret(world: World, most: int, *, checked: bool, budget: int = 8) -> report.Pilots:
-    """Expected accuracy of a division made once behind pilots, and its regret to the one that knows every problem's
-    kind.
+    """Return the expected accuracy of a division made once after pilots, and its regret.
+
+    The regret is the distance to the division that knows every problem's kind.
     """
     gains, total = gains_of(world.population, most, checked=checked), budget * world.problems
     expected = np.concatenate([np.zeros((len(gains), 1)), np.cumsum(gains, axis=1)], axis=1)[world.kind]

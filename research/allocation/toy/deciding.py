@@ -1,4 +1,4 @@
-"""Time that decisions take."""
+"""How long decisions take."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from tts.allocator.values import Checked, Voted
 
 
 def time_decisions(problems: int) -> dict[str, str]:
-    """Return how long deciding takes: one wave, a whole division in waves, the table of votes, ten times as many
-    problems at once.
+    """Return how long decisions take, by their names.
+
+    Timed are one wave, a whole division in waves, the table of votes, and ten times as many problems at once.
     """
     rng, found = np.random.default_rng(0), dict[str, str]()
     world = World.draw(population(), problems, rng)

@@ -1,4 +1,4 @@
-"""Policies on a toy world: the best with the same information, the allocator, and everything that it is compared with.
+"""Policies on a toy world: the best with the same information, the allocator, and its baselines.
 
 Each returns how many samples it drew of each problem, [P].
 """
@@ -21,7 +21,15 @@ Counts = NDArray[np.int64]
 
 
 def allocate(world: World, allocator: Allocator, total: int, *, checked: bool, learn: bool = False) -> Counts:
-    """The allocator itself, wave by wave; `learn`: it fits its population to the problems as their samples come."""
+    """Return the counts of the allocator itself, wave by wave.
+
+    Args:
+        world: The problems.
+        allocator: The allocator.
+        total: The samples of all problems.
+        checked: Whether a checker is there.
+        learn: Whether the allocator fits its population to the problems as their samples come.
+    """
     samples, seen = np.zeros(world.problems, np.int64), 1
     while True:
         state = world.state(samples, total - float(samples.sum()), checked=checked)
@@ -34,8 +42,9 @@ def allocate(world: World, allocator: Allocator, total: int, *, checked: bool, l
 
 
 def draw_sequentially(world: World, values: Values, total: int, *, checked: bool, pilots: int) -> Counts:
-    """One sample at a time, the greatest index first: with the true population, the best policy with the same
-    information.
+    """Return the counts of drawing one sample at a time, the greatest index first.
+
+    With the true population, this is the best policy with the same information.
     """
     return count_first(index_order(world, values, checked=checked, pilots=pilots), world.problems, total)
 
@@ -43,7 +52,7 @@ def draw_sequentially(world: World, values: Values, total: int, *, checked: bool
 def index_order(world: World, values: Values, *, checked: bool, pilots: int) -> Counts:
     """Return samples, as problem x MOST + place, in the order in which the greatest index draws them.
 
-    A problem is served up to where its index falls below the price: so the least index so far decides.
+    A problem is served up to where its index falls below the price. So the least index so far decides.
     """
     lowest, gone = np.full(world.problems, np.inf), np.zeros((world.problems, MOST))
     for n in range(MOST):
@@ -65,8 +74,9 @@ def _sort(gone: NDArray[np.float64]) -> Counts:
 
 
 def stop_rule(world: World, total: int) -> Counts:
-    """The best threshold in hindsight of ASC's rule (algorithm B1), the same for all problems: those that spend the
-    total at most.
+    """Return the counts of the best threshold in hindsight of ASC's rule (algorithm B1).
+
+    The threshold is the same for all problems. Only thresholds that spend at most the total are tried.
     """
     tables = np.array([[overtaking_probability(a, b) for b in range(129)] for a in range(MOST + 1)])
     best = np.full(world.problems, total // world.problems)
@@ -87,7 +97,7 @@ def stop_rule(world: World, total: int) -> Counts:
 
 
 def vote_gains(population: Population, most: int) -> NDArray[np.float64]:
-    """The gains [Z, most] of each further vote for every kind, were it known."""
+    """Return the gains [Z, most] of each further vote for every kind, if the kind were known."""
     kinds = len(population.weight)
     found = np.zeros((kinds, most))
     for z in range(kinds):
@@ -97,7 +107,7 @@ def vote_gains(population: Population, most: int) -> NDArray[np.float64]:
 
 
 def accuracies(population: Population, most: int) -> NDArray[np.float64]:
-    """The accuracy of a majority of 0 to `most` votes under a population."""
+    """Return the accuracy of a majority of 0 to `most` votes under a population."""
     from tts.allocator.votes import _marginals  # pyright: ignore[reportPrivateUsage] - the sums over states, which only this needs
 
     good = _marginals(population, most)[1]
@@ -115,8 +125,9 @@ def _sum_states(good: NDArray[np.float64], n: int) -> float:
 
 
 def divide_after_pilots(world: World, gains: NDArray[np.float64], total: int, *, checked: bool, pilots: int) -> Counts:
-    """A total divided in one wave by the posterior mean gains behind pilots that only inform (algorithm A16,
-    online).
+    """Return the counts of a total divided in one wave after pilots (algorithm A16, online).
+
+    The wave goes by the posterior mean gains. The pilots only inform, and are not counted.
     """
     samples = np.full(world.problems, pilots)
     population = world.population
@@ -129,8 +140,14 @@ def divide_after_pilots(world: World, gains: NDArray[np.float64], total: int, *,
 def divide_by_bins(
     world: World, gains: NDArray[np.float64], total: int, *, checked: bool, pilots: int | None
 ) -> Counts:
-    """A14 with five bins: by true success rates (pilots None), or by those expected after pilots, which are not
-    charged.
+    """Return the counts of algorithm A14 with five bins.
+
+    Args:
+        world: The problems.
+        gains: The gains of further samples, by kind.
+        total: The samples of all problems.
+        checked: Whether a checker is there.
+        pilots: The pilots that predict the success rates, which are not charged; None: the true rates are known.
     """
     population = world.population
     if pilots is None:
@@ -149,13 +166,19 @@ def divide_by_bins(
 
 
 def static_oracle(world: World, gains: NDArray[np.float64], total: int) -> Counts:
-    """Greedy on the true gains of every problem's kind, decided before anything is drawn."""
+    """Return the counts of greedy on the true gains of every problem's kind, before anything is drawn."""
     return oracle_counts(gains[world.kind], total)
 
 
 def oracle_order(world: World, *, checked: bool, most: int) -> Counts:
-    """As `index_order`, by the best policy that knows every problem's kind (never its answer), `most` votes of each at
-    most.
+    """Return samples in order as `index_order` does, for the best policy that knows every problem's kind.
+
+    The policy never knows the answer of a problem.
+
+    Args:
+        world: The problems.
+        checked: Whether a checker is there.
+        most: The most votes of a problem.
     """
     gone = np.zeros((world.problems, MOST))
     for z in np.unique(world.kind):
@@ -171,10 +194,10 @@ def oracle_order(world: World, *, checked: bool, most: int) -> Counts:
 
 
 def values_of(population: Population, most: int, *, checked: bool) -> Values:
-    """What the allocator goes by in either setting."""
+    """Return the values that the allocator goes by in either setting."""
     return Checked(population) if checked else Voted(population, most)
 
 
 def checked_gains(population: Population, most: int) -> NDArray[np.float64]:
-    """The gains [Z, most] of further samples for every kind where a checker is there."""
+    """Return the gains [Z, most] of further samples for every kind where a checker is there."""
     return coverage_gains(population.rate, most)

@@ -1,4 +1,4 @@
-"""Whether difficulty is told rightly: expected success rates behind pilots against true ones, group by group."""
+"""Whether difficulty is estimated rightly: expected success rates after pilots against true ones."""
 
 from __future__ import annotations
 
@@ -15,8 +15,12 @@ GROUPS = 10
 
 
 class Told(NamedTuple):
-    """Ten groups of equally many problems, by expected success rate. expected, true: means [10]. error: mean difference
-    of the two.
+    """Ten groups of equally many problems, by expected success rate.
+
+    Args:
+        expected: The mean expected rate of each group [10].
+        true: The mean true rate of each group [10].
+        error: The mean difference of the two.
     """
 
     expected: NDArray[np.float64]
@@ -25,8 +29,9 @@ class Told(NamedTuple):
 
 
 def reliability(world: World, *, checked: bool) -> dict[str, Told]:
-    """Expected success rates behind 1 to 16 pilots of each problem, under the true population, and under one learnt
-    from the pilots.
+    """Return expected and true success rates after 1 to 16 pilots of each problem.
+
+    Rates are expected under the true population, and under one that is learnt from the pilots.
     """
     found: dict[str, Told] = {}
     for pilots in (1, 4, 16):

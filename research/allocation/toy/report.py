@@ -27,8 +27,14 @@ _DRAWN = {
 
 
 class Line(NamedTuple):
-    """A policy at one budget. share: of the reference's gain over uniform, low to high with 95 %. spent: of the
-    total.
+    """A policy at one budget.
+
+    Args:
+        accuracy: The share of right answers.
+        share: The share of the reference's gain over uniform.
+        low: The lower end of the 95 % interval of the share.
+        high: The upper end of that interval.
+        spent: The share of the total that the policy spent.
     """
 
     accuracy: float
@@ -42,7 +48,14 @@ Row = Mapping[str, Line]
 
 
 class Pilots(NamedTuple):
-    """A division made once behind pilots. uniform, oracle: expected accuracies. regret: to that oracle, by pilots."""
+    """A division made once after pilots.
+
+    Args:
+        budget: The samples of a problem, on average.
+        uniform: The expected accuracy of equal counts.
+        oracle: The expected accuracy where success rates are known.
+        regret: The distance to the oracle, by pilots.
+    """
 
     budget: int
     uniform: float
@@ -107,7 +120,7 @@ class Page:
                 )
 
     def add_pilots(self, name: str, found: Pilots) -> None:
-        """Add what pilots are worth to a division made once."""
+        """Add the worth of pilots to a division made once."""
         self._lines += [
             "",
             f"### Regret falls with pilots: {name}",
@@ -141,7 +154,7 @@ class Page:
         ]
 
     def add_timings(self, found: Mapping[str, str]) -> None:
-        """Add how long deciding takes."""
+        """Add how long decisions take."""
         self._lines += [
             "",
             "## Deciding",

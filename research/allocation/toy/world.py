@@ -1,5 +1,6 @@
-"""A toy world of problems with known truth: kinds, draws, and what any policy's counts come to. Every policy sees the
-same draws.
+"""A toy world of problems with known truth: kinds, draws, and the score of any policy's counts.
+
+Every policy sees the same draws.
 """
 
 from __future__ import annotations
@@ -17,7 +18,12 @@ RIGHT, LURE = 0, 1
 
 
 def population() -> Population:
-    """A tenth is never solved, most are hard or easy, and wrong answers agree a little, a lot, or hardly at all."""
+    """Return a population of mixed difficulty.
+
+    A tenth of the problems is never solved, most are hard or easy, and wrong answers agree a little, a lot, or hardly
+    at
+    all.
+    """
     bell = np.exp(-(((RATES - 0.25) / 0.25) ** 2)) + 0.7 * np.exp(-(((RATES - 0.85) / 0.12) ** 2))
     share = bell / bell.sum() * 0.9
     share[0] += 0.1
@@ -29,10 +35,12 @@ class World:
     """P problems with all the samples that they will ever give.
 
     Attributes:
-        kind: [P], of the population.
-        right, lure: [P, MOST + 1], how many of the first n samples.
-        first: [P], the first right sample, MOST if there is none.
-        leads: [P, MOST + 1], whether the leading answer of the first n is right.
+        population: The population that the problems are drawn from.
+        kind: The kind of each problem in the population [P].
+        right: The number of right ones among the first n samples [P, MOST + 1].
+        lure: The number of lures among the first n samples [P, MOST + 1].
+        first: The place of the first right sample [P]; MOST: there is none.
+        leads: Whether the leading answer of the first n samples is right [P, MOST + 1].
     """
 
     population: Population
@@ -65,7 +73,14 @@ class World:
     def state(
         self, samples: NDArray[np.int64], left: float, *, checked: bool, of: NDArray[np.int64] | None = None
     ) -> ProblemStates:
-        """What an allocator may know after so many samples of each problem, or of some of them."""
+        """Return what an allocator may know after some samples of each problem.
+
+        Args:
+            samples: The samples of each problem.
+            left: The cost that is left.
+            checked: Whether a checker is there.
+            of: The problems; None: all of them.
+        """
         which = np.arange(self.problems) if of is None else of
         right, lure = self.right[which, samples].astype(np.int64), self.lure[which, samples].astype(np.int64)
         leader = np.where(samples > 0, np.maximum(np.maximum(right, lure), 1), 0)
@@ -83,7 +98,7 @@ class World:
         )
 
     def score(self, samples: NDArray[np.int64], *, checked: bool) -> NDArray[np.float64]:
-        """Whether each problem is answered rightly after so many samples, [P]."""
+        """Return whether each problem is answered rightly after some samples, [P]."""
         if checked:
             return (self.first < samples).astype(np.float64)
         return self.leads[np.arange(self.problems), samples].astype(np.float64)

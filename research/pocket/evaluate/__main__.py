@@ -23,7 +23,7 @@ The same options give the same numbers. All of it takes a few minutes on two cor
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; return its exit code: 0, 1 for a failure, 2 for a mistake of the caller's."""
+    """Run the command, and return its exit code: 0, 1 for a failure, 2 for a mistake of the caller's."""
     options = _parser().parse_args(arguments)
     try:
         _run(options)
@@ -127,7 +127,7 @@ def _sizes(options: argparse.Namespace) -> Any:
 
 
 def _progress(began: float) -> Any:
-    """Return what tells on standard error how far it is; None where that is no terminal."""
+    """Return the function that prints progress on standard error; None: standard error is no terminal."""
     if not sys.stderr.isatty():
         return None
 

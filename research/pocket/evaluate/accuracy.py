@@ -1,4 +1,4 @@
-"""How often the policy is right, by difficulty: one sample, the best of several, and what several agree on."""
+"""The accuracy of the policy by difficulty: one sample, the best of several, and the majority."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _KS = (1, 4, 16, 64)
 
 
 def accuracy_tables(main: Sequence[Pool], others: Sequence[Pool], intervals: Intervals) -> list[Table]:
-    """Return accuracy on the main difficulties and on the others, and what was drawn in all."""
+    """Return the tables of accuracy on the main difficulties and on the others."""
     note = (
         "Temperature 0.8; means over problems with 95 % intervals, resampled by problem. pass@k is unbiased, from all "
         "samples of the "
@@ -47,7 +47,7 @@ def accuracy_tables(main: Sequence[Pool], others: Sequence[Pool], intervals: Int
 
 
 def drawn_table(parts: Mapping[str, Sequence[Pool]]) -> Table:
-    """Return how much was drawn, and what of it ended without an answer."""
+    """Return the table of what was drawn, and of samples that ended without an answer."""
     rows: list[list[Entry]] = []
     for name, pools in parts.items():
         drawn = [attempt for pool in pools for attempt in pool.everything]
@@ -66,12 +66,15 @@ def drawn_table(parts: Mapping[str, Sequence[Pool]]) -> Table:
 
 
 def group_by_cell(pools: Sequence[Pool]) -> list[tuple[Cell, list[Pool]]]:
-    """Return the pools of each difficulty, in the order they come in."""
+    """Return the pools of each difficulty, in their order."""
     return [(cell, list(found)) for cell, found in groupby(pools, key=lambda pool: pool.item.cell)]
 
 
 def vote(attempts: Sequence[Attempt], weight: Callable[[Attempt], float] = lambda _: 1.0) -> bool:
-    """Return whether the answer of most weight is right; the first of equals. Without any answer it is not."""
+    """Return whether the answer of most weight is right; of equal answers the first counts.
+
+    Without any answer, False is returned.
+    """
     totals: dict[str, float] = {}
     for attempt in attempts:
         if attempt.answer is not None:

@@ -1,8 +1,8 @@
-"""What the policy writes, and what its verifiers say of it: many problems in flight, so that the engine's rows are
-busy.
+"""The samples of the policy and the readings of its verifiers, for many problems at once.
 
-Sample number j of a problem is what sample number j of a search with the same seed would be: streams are addressed
-alike. So results depend on nothing but models, problems and seed, and fewer samples are the beginning of more.
+Many problems are in flight, so that the engine's rows are busy. Sample number j of a problem is what sample number j
+of a search with the same seed would be: streams are addressed alike. So results depend on nothing but models,
+problems and seed, and fewer samples are the beginning of more.
 """
 
 from __future__ import annotations
@@ -32,9 +32,11 @@ class Plan:
     """What is drawn of a problem.
 
     Args:
-        samples: at the temperature, in all. greedy: whether to draw one without chance. read: how many of the first
-            samples the verifiers read. cut: of how many of those self-evaluation is asked at a random token as well.
-        revised: revisions of each kind.
+        samples: The number of samples at the temperature.
+        greedy: Whether a sample at temperature 0 is drawn too.
+        read: The number of first samples that the verifiers read.
+        cut: The number of first samples that are judged at a random token as well.
+        revised: The number of revisions of each kind.
     """
 
     samples: int
@@ -49,10 +51,12 @@ class Drawing:
     """Draws pools.
 
     Args:
-        backend: of the policy. verifiers: the value heads that read its samples. self_evaluates: whether it is asked
-            "Restart?".
-        seed: of the samples' streams. max_tokens: of one sample; a longer one is unfinished.
-        done: called after each problem.
+        backend: The backend of the policy.
+        verifiers: The value heads that read the samples.
+        self_evaluates: Whether the policy is asked "Restart?".
+        seed: The seed of the samples' streams.
+        max_tokens: The most tokens of a sample; a longer one is unfinished.
+        done: The function that is called after each problem.
     """
 
     backend: Backend
@@ -66,7 +70,7 @@ class Drawing:
         """Return the pool of each problem, in order.
 
         Raises:
-            EngineError: the backend failed.
+            EngineError: The backend failed.
         """
         gate = asyncio.Semaphore(_AT_ONCE)
 
@@ -121,8 +125,9 @@ class _Drawn:
         return samples
 
     async def _cuts(self, handle: Any, streams: Sequence[int], samples: Sequence[Sample]) -> list[float]:
-        """Return what the policy says of samples that are drawn again, up to a random token: one stream gives the same
-        tokens.
+        """Return the policy's judgement of samples that are drawn again, up to a random token.
+
+        The same stream gives the same tokens.
         """
         if not self._on.self_evaluates or not samples:
             return []
@@ -140,7 +145,7 @@ class _Drawn:
         return [float(1 / (1 + np.exp(np.clip(reply.value[0] - reply.value[1], -700, 700)))) for reply in replies]
 
     async def _read(self, samples: Sequence[Sample], cuts: Sequence[float]) -> list[Attempt]:
-        """Return samples with what the verifiers say of them."""
+        """Return samples with the readings of the verifiers."""
         handles = [sample.handle for sample in samples]
         read = {
             name: [reply.value for reply in await self._backend.value(handles, name)] for name in self._on.verifiers
@@ -171,7 +176,7 @@ class _Drawn:
         )
 
     async def _revisions(self, attempts: Sequence[Attempt], count: int) -> dict[Revision, tuple[Attempt, ...]]:
-        """Return what is written behind attempts of the first half: one wrong, up to four wrong, one right."""
+        """Return the texts written after attempts of the first half: one wrong, up to four wrong, one right."""
         whole = (attempt for attempt in attempts[: len(attempts) // 2] if attempt.text.endswith("\n"))
         shown = [attempt for attempt in whole if attempt.answer is not None]
         wrong, right = ([attempt.text for attempt in shown if attempt.right is good] for good in (False, True))

@@ -1,9 +1,9 @@
-"""Calculated or looked up? Steps whose pair of operands was held out of training, beside steps of the same sizes whose
-was not.
+"""Calculated or looked up? Steps on pairs of operands that were held out of training, beside others.
 
-A step is counted where the sample's lines before it are right, with its operands as written; right is what it makes of
-them. A pair counts once for each problem, with the share of samples that got it right. A countdown is never counted,
-nor a pair that a countdown of the training split may have had: those hold nothing out.
+The others are steps of the same sizes whose pair was not held out. A step is counted where the sample's lines before
+it are right, with its operands as written. The step is right if its result is that of its operands. A pair counts once
+for each problem, with the share of samples that got it right. A countdown is never counted, nor a pair that a
+countdown of the training split may have had: those hold nothing out.
 """
 
 from __future__ import annotations
@@ -35,8 +35,14 @@ _NOTE = (
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A pair of operands in a problem. size: digits of the larger and the smaller one. share: of the times it was
-    right.
+    """A pair of operands in a problem.
+
+    Args:
+        problem: The number of the problem.
+        operator: The operator.
+        size: The digits of the larger and of the smaller operand.
+        unseen: Whether the pair was held out of training.
+        share: The share of samples that got the step right.
     """
 
     problem: int
@@ -47,7 +53,7 @@ class Pair:
 
 
 def held_out_tables(pools: Sequence[Pool], intervals: Intervals) -> list[Table]:
-    """Return accuracy on held-out pairs and on others, by operator."""
+    """Return the table of accuracy on held-out pairs and on others, by operator."""
     pairs = list(pairs_of(pools))
     rows: list[list[Entry]] = []
     for name, operators in (*((operator, operator) for operator in OPERATORS), ("all", "".join(OPERATORS))):
@@ -79,8 +85,9 @@ def pairs_of(pools: Sequence[Pool]) -> Iterator[Pair]:
 
 
 def _count(item: Item, attempt: Attempt) -> Iterator[Step]:
-    """Yield the steps of a sample that stand behind right lines only and are of the kind that tells; the first wrong
-    one is the last.
+    """Yield the steps of a sample that count: they follow right lines alone, and may be held out.
+
+    The first wrong step is the last one.
     """
     for line, right in zip(attempt.lines, item.judge(attempt.lines), strict=True):
         step = read_step(line) if line.endswith("\n") else None
@@ -103,7 +110,7 @@ def _row(pairs: Sequence[Pair], intervals: Intervals, name: str) -> list[Entry]:
     sums = sums[..., kept]
 
     def other_accuracy(counts: Floats) -> Floats:
-        """Accuracy on the others with the held-out pairs' sizes."""
+        """Return the accuracy on the others, weighted to the sizes of the held-out pairs."""
         weights = counts @ sums[1, 1]
         share = ratio(counts @ sums[0, 0], counts @ sums[0, 1])
         weights = np.where(np.isnan(share), 0, weights)

@@ -1,4 +1,7 @@
-"""Estimates with their intervals, each from a generator of its own: so no table depends on which others are made."""
+"""Estimates with their intervals, each from a generator of its own.
+
+So no table depends on which other tables are made.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from tts.statistics import Estimate, clustered_auc, clustered_auc_within, cluste
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """A score of something, whether that was so, and which problem it is of (by whatever number)."""
+    """A score, the truth that it predicts, and the number of the problem."""
 
     score: float
     label: bool
@@ -23,7 +26,11 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """Makes estimates. seed: of the resamples."""
+    """Makes estimates.
+
+    Args:
+        seed: The seed of the resamples.
+    """
 
     seed: int = 0
 
@@ -32,12 +39,12 @@ class Intervals:
         return generator(self.seed, 0, "bootstrap", *address)
 
     def share(self, values: Sequence[float], *address: str | int) -> Estimate:
-        """Return the mean of a share over the problems that have one; NaN is a problem that has none."""
+        """Return the mean of a share over the problems; NaN: a problem has no share."""
         known = [value for value in values if not math.isnan(value)]
         return clustered_mean(known, rng=self.rng(*address), bounds=(0, 1))
 
     def difference(self, first: Sequence[float], second: Sequence[float], *address: str | int) -> Estimate:
-        """Return the mean of first - second over the problems that have both: paired."""
+        """Return the mean of first - second over the problems that have both, paired."""
         both = [a - b for a, b in zip(first, second, strict=True) if not math.isnan(a - b)]
         return clustered_mean(both, rng=self.rng(*address), bounds=(-1, 1))
 
@@ -47,8 +54,9 @@ class Intervals:
         return clustered_auc(*_columns(known), rng=self.rng(*address))
 
     def auc_within(self, observed: Sequence[Observed], *address: str | int) -> Estimate:
-        """Return the AUC of scores that are known among those of one problem, averaged over the problems that have both
-        labels.
+        """Return the AUC of known scores among those of one problem.
+
+        The AUC is averaged over the problems that have both labels.
         """
         known = _drop_unknown(observed)
         return clustered_auc_within(*_columns(known), rng=self.rng(*address))
@@ -65,7 +73,7 @@ def base_rate(observed: Sequence[Observed]) -> float:
 
 
 def num_unknown(observed: Sequence[Observed]) -> int:
-    """Return how many scores are unknown; they are left out of everything else."""
+    """Return how many scores are unknown; all other figures leave them out."""
     return sum(math.isnan(each.score) for each in observed)
 
 

@@ -1,5 +1,6 @@
-"""The pair that is measured: the shipped one by its record, or a candidate's folders laid out as the shipped ones
-are.
+"""The pair that is measured: the shipped one by its record, or a candidate's folders.
+
+The folders of a candidate are laid out as the shipped ones.
 """
 
 from __future__ import annotations
@@ -20,13 +21,16 @@ _ROWS = 256  # written at once; more of a small model's rows share one pass over
 def pair_record(policy: Path | None = None, process: Path | None = None, heads: Path | None = None) -> ModelRecord:
     """Return the record of the shipped pair, or of a candidate.
 
+    Tables that a candidate's parts do not allow are left out.
+
     Args:
-        policy: folder of a policy; None: the shipped one, with all that belongs to it. process: folder of its process
-            model. heads: folder of `process.safetensors` and `probe.safetensors`; None: "heads" beside the process
-            model's folder. What a candidate is given without is left out, and so are the tables of it.
+        policy: The folder of a policy; None: the shipped one, with all that belongs to it.
+        process: The folder of its process model; None: the candidate has none.
+        heads: The folder of `process.safetensors` and `probe.safetensors`; None: "heads" beside the process model's
+            folder.
 
     Raises:
-        ConfigError: a folder or a file that is needed is missing.
+        ConfigError: A folder or a file that is needed is missing.
     """
     if policy is None:
         if process is not None or heads is not None:
@@ -64,11 +68,13 @@ def pair_record(policy: Path | None = None, process: Path | None = None, heads: 
 
 
 def load(record: ModelRecord, device: str = "cpu") -> EngineBackend:
-    """Load a pair. On a CPU results are the same bits in whatever batch; other devices may round otherwise.
+    """Load a pair.
+
+    On a CPU, results are the same bits in any batch. Other devices may round otherwise.
 
     Raises:
-        ConfigError: the models cannot be had, or do not fit together.
-        MissingDependency: the engine's libraries are not installed.
+        ConfigError: The models are not there, or do not fit together.
+        MissingDependency: The engine's libraries are not installed.
     """
     from tts.backends.engine import build
 

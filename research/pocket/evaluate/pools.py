@@ -1,6 +1,6 @@
-"""What was drawn and read: pools of samples, one for each problem. Every table is a pure function of them.
+"""Pools of samples, one for each problem; every table is a pure function of them.
 
-Verifiers by name: "process" and "probe" have a reading for each line, "self" one for the whole.
+The verifiers "process" and "probe" have a reading for each line, and "self" has one for the whole.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ class Attempt:
     """One sample of a problem.
 
     Args:
-        lines: of its text, each with its newline (the last one without where it was cut). answer: as extracted; None:
-            none.
-        right: whether that is the problem's. finished: whether it ended by itself, not at the cap. num_tokens: written.
-        readings: by verifier, one for each line. restart: P(a fresh start would not do better), asked at its end; NaN:
-            not asked.
-        cuts: the same, asked where it was cut at random tokens.
+        lines: The lines of its text, each with its newline; a text that was cut ends without one.
+        answer: The extracted answer; None: there is none.
+        right: Whether the answer is the problem's.
+        finished: Whether the sample ended by itself, and not at the cap.
+        num_tokens: The number of tokens that were written.
+        readings: The readings of each verifier, one for each line.
+        restart: The probability that a fresh start would not do better, asked at the end; NaN: not asked.
+        cuts: The same probability, asked where the text was cut at random tokens.
     """
 
     lines: tuple[str, ...]
@@ -40,11 +42,11 @@ class Attempt:
 
     @property
     def text(self) -> str:
-        """All of it."""
+        """The whole text."""
         return "".join(self.lines)
 
     def last_reading(self, verifier: str) -> float:
-        """What a verifier says of the whole: its last reading; NaN where there is none."""
+        """Return the last reading of a verifier, which is of the whole text; NaN: there is none."""
         readings = self.readings.get(verifier, ())
         return readings[-1] if readings else math.nan
 
@@ -54,8 +56,11 @@ class Pool:
     """Everything drawn of one problem.
 
     Args:
-        attempts: samples in the order of their streams. greedy: the one without chance. revisions: by what stood in the
-            prompt, the attempts that were written behind it; empty where no attempt was there to be revised.
+        item: The problem.
+        attempts: The samples, in the order of their streams.
+        greedy: The sample at temperature 0; None: not drawn.
+        revisions: The attempts that were written after earlier ones, by what stood in the prompt; empty: none could be
+            revised.
     """
 
     item: Item
@@ -65,12 +70,12 @@ class Pool:
 
     @property
     def num_right(self) -> int:
-        """How many attempts are right."""
+        """The number of right attempts."""
         return sum(attempt.right for attempt in self.attempts)
 
     @property
     def everything(self) -> Iterator[Attempt]:
-        """All that was written of it."""
+        """All attempts that were written for the problem."""
         yield from self.attempts
         if self.greedy is not None:
             yield self.greedy
@@ -78,11 +83,11 @@ class Pool:
             yield from revised
 
     def halves(self) -> tuple[tuple[Attempt, ...], tuple[Attempt, ...]]:
-        """The attempts that revisions may be chosen by, and those that what is chosen is compared with."""
+        """Return the attempts that revisions are chosen from, and those that they are compared with."""
         middle = len(self.attempts) // 2
         return self.attempts[:middle], self.attempts[middle:]
 
 
 def mean_right(attempts: Sequence[Attempt]) -> float:
-    """Return the share of right ones; NaN without any."""
+    """Return the share of right attempts; NaN: there are none."""
     return sum(attempt.right for attempt in attempts) / len(attempts) if attempts else math.nan

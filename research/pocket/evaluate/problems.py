@@ -1,9 +1,8 @@
-"""The problems that the pair is measured on: drawn from the family's generator with a fixed seed, the same for
-everyone.
+"""The problems that the pair is measured on, drawn from the family's generator with a fixed seed.
 
-Each cell of the sets is an endless series (`tts.tasks.arithmetic.generator.draw`), of which the first so many are
-taken: so a smaller set is the beginning of a larger one. The checksum of the sets is pinned, so that a change of the
-generator is noticed, not measured.
+Everyone measures on the same problems. Each cell of the sets is an endless series
+(`tts.tasks.arithmetic.generator.draw`), of which the first so many are taken. So a smaller set is the beginning of a
+larger one. The checksum of the sets is pinned, so that a change of the generator is noticed, not measured.
 """
 
 from __future__ import annotations
@@ -34,14 +33,19 @@ KIND_NAMES: Final[dict[str, str]] = {
 
 @dataclass(frozen=True, slots=True, order=True)
 class Cell:
-    """One difficulty. size: number of operations, or of a countdown's numbers."""
+    """One difficulty.
+
+    Args:
+        kind: The kind of problems.
+        size: The number of operations, or of a countdown's numbers.
+    """
 
     kind: Kind
     size: int
 
     @property
     def difficulty(self) -> Difficulty:
-        """The generator's name for it; not of a countdown."""
+        """The generator's difficulty of the cell; a countdown has none."""
         return Difficulty(
             operations=self.size, digits=1 if self.kind == "plain-1" else 2, worded=self.kind == "worded-2"
         )
@@ -67,8 +71,13 @@ PINNED: Final[dict[tuple[str, int, int, int], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A problem of the sets. problem: as a search is given it. worked: its worked solution (a countdown's: one of
-    many).
+    """A problem of the sets.
+
+    Args:
+        cell: The difficulty.
+        problem: The problem as a search is given it.
+        asked: The expression or the countdown.
+        worked: The steps of the worked solution; a countdown has many solutions.
     """
 
     cell: Cell
@@ -77,7 +86,7 @@ class Item:
     worked: tuple[Step, ...]
 
     def judge(self, lines: Sequence[str]) -> list[bool]:
-        """Return whether each line of a solution is right, given what stands before it."""
+        """Return whether each line of a solution is right, given the lines before it."""
         return (
             judge_countdown(self.asked, lines) if isinstance(self.asked, CountdownProblem) else judge(self.asked, lines)
         )
@@ -85,8 +94,12 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Sets:
-    """All problems of an evaluation. main, others: by difficulty. pairs: half of them with an unseen pair of operands,
-    half without.
+    """All problems of an evaluation.
+
+    Args:
+        main: The problems of the main difficulties.
+        others: The problems of the other difficulties.
+        pairs: Problems of which half have an unseen pair of operands.
     """
 
     main: tuple[Item, ...]
@@ -101,14 +114,17 @@ class Sets:
 
 
 def draw_sets(split: Split, *, problems: int, others: int, pairs: int, seed: int = SET_SEED) -> Sets:
-    """Return the sets. Those of `SET_SEED` are compared with their checksum, if they are of a size that has one.
+    """Return the sets; those of `SET_SEED` are compared with the checksum of their size, if it has one.
 
     Args:
-        problems: of each main difficulty. others: of each other one. pairs: of two operations, in all. seed: another
-            one than `SET_SEED` draws problems that nobody has seen.
+        split: The split.
+        problems: The number of problems of each main difficulty.
+        others: The number of problems of each other difficulty.
+        pairs: The number of problems that are chosen by their pairs of operands.
+        seed: The seed; another one than `SET_SEED` draws problems that nobody has seen.
 
     Raises:
-        ConfigError: the split is unknown, or the checksum is another: the generator has changed.
+        ConfigError: The split is unknown, or the checksum is another: the generator has changed.
     """
     sets = Sets(
         tuple(draw_item(cell, split, seed, index) for cell in MAIN for index in range(problems)),
@@ -152,7 +168,7 @@ def _name(cell: Cell, split: Split, seed: int, index: int) -> str:
 
 
 def _pairs(split: Split, seed: int, count: int) -> Iterator[Item]:
-    """Yield the first of the series that have an unseen pair, and as many that have none but one of its kind."""
+    """Yield the first problems with an unseen pair, and as many that have only a seen pair of its kind."""
     wanted = {True: count // 2, False: count - count // 2}
     index = _PAIRS_FROM
     while any(wanted.values()):
@@ -165,13 +181,14 @@ def _pairs(split: Split, seed: int, count: int) -> Iterator[Item]:
 
 
 def may_be_held_out(step: Step) -> bool:
-    """Whether a pair of operands is of the kind of which some were held out of training, and that no countdown may have
-    shown.
+    """Return whether a step's pair of operands is of the kind of which some were held out of training.
+
+    A pair that a countdown may have shown is not of that kind.
     """
     asked = replace(step, result=apply(step.operator, step.left, step.right))
     return max(abs(step.left), abs(step.right)) >= 10 and not countdown.may_have(asked)
 
 
 def is_unseen(step: Step) -> bool:
-    """Whether a step's pair of operands was in no worked solution of the training split."""
+    """Return whether a step's pair of operands is in no worked solution of the training split."""
     return may_be_held_out(step) and held_out(step)

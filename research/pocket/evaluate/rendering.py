@@ -1,4 +1,4 @@
-"""Tables as a terminal, a document and a program want them."""
+"""Tables for a terminal, a document and a program."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ _HEADING = 16  # of a line of a heading, so that no column is wider than its num
 
 
 def format_entry(entry: Entry) -> str:
-    """Return an entry as people read it: shares to two digits, an estimate with its interval, what is undefined as a
-    dash.
+    """Return an entry for people.
+
+    Shares have two digits, an estimate has its interval, and an undefined value is a dash.
     """
     if isinstance(entry, Estimate):
         if math.isnan(entry.value):
@@ -64,7 +65,7 @@ def markdown(tables: Sequence[Table]) -> str:
 
 
 def make_json(tables: Sequence[Table]) -> dict[str, object]:
-    """Return tables as JSON has them: by name; what is undefined is null."""
+    """Return tables for JSON, by name; an undefined value is null."""
     return {
         table.name: {
             "title": table.title,

@@ -1,9 +1,10 @@
 """Self-evaluation: does the policy know whether a fresh start would do better?
 
-Its score is P(no), the predicted probability that a solution does at least as well as a fresh one. The label is drawn:
-1 where the solution ended right, or another sample of the same problem, drawn at random, is wrong as well; else 0. So
+Its score is P(no), the predicted probability that a solution does at least as well as a fresh one. The label is drawn.
+It is 1 if the solution ended right, or if another sample of the same problem, drawn at random, is wrong as well. So
 the label of a wrong solution is 1 with the probability that a fresh start fails too.
-    Source: Manvi, Singh, Ermon, "Adaptive inference-time compute" (2024), arXiv:2410.02725.
+
+Source: Manvi, Singh, Ermon, "Adaptive inference-time compute" (2024), arXiv:2410.02725.
 """
 
 from __future__ import annotations
@@ -55,8 +56,9 @@ def restart_tables(main: Sequence[Pool], intervals: Intervals) -> list[Table]:
 
 
 def observations(pools: Sequence[Pool], rng: np.random.Generator) -> tuple[list[Observed], list[Observed]]:
-    """Return scores and drawn labels of whole solutions and of cut ones; a cut of a solution has the solution's
-    label.
+    """Return scores and drawn labels of whole solutions and of cut ones.
+
+    A cut of a solution has the solution's label.
     """
     whole: list[Observed] = []
     cut: list[Observed] = []

@@ -1,8 +1,7 @@
-"""Revision: what the policy writes behind earlier attempts of its own, beside what it writes afresh on the same
-problems.
+"""Revision: solutions written after earlier attempts, beside fresh solutions of the same problems.
 
-Attempts are chosen among the first half of a problem's samples, and fresh accuracy is that of the second half: so that
-a problem's place in the table says nothing about the samples that it is compared with.
+Attempts are chosen among the first half of a problem's samples, and fresh accuracy is that of the second half. So a
+problem's place in the table says nothing about the samples that it is compared with.
 """
 
 from __future__ import annotations

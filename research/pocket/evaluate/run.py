@@ -31,15 +31,19 @@ class Sizes:
     """How much is drawn.
 
     Args:
-        problems: of each main difficulty. samples: of each problem. deep: of how many of a main difficulty's problems
-            `deep_samples` are drawn instead. others: problems of each other difficulty.
-        pairs: problems that are chosen by their pairs of operands, with `pair_samples` each.
-        cut: samples of a main problem that self-evaluation is asked about at a random token too. revised: revisions of
-            each kind.
-        max_tokens: of one sample.
+        problems: The number of problems of each main difficulty.
+        samples: The number of samples of each problem.
+        deep: The number of problems of a main difficulty that get `deep_samples` instead.
+        deep_samples: The number of samples of these.
+        others: The number of problems of each other difficulty.
+        pairs: The number of problems that are chosen by their pairs of operands.
+        pair_samples: The number of samples of each of these.
+        cut: The number of samples of a main problem that self-evaluation judges at a random token too.
+        revised: The number of revisions of each kind.
+        max_tokens: The most tokens of a sample.
 
     Raises:
-        ConfigError: a number is below what it must be.
+        ConfigError: A number is below what it must be.
     """
 
     problems: int = 50
@@ -75,7 +79,7 @@ QUICK: Final = Sizes(problems=8, samples=16, deep=0, others=4, pairs=40, pair_sa
 
 @dataclass(frozen=True, slots=True)
 class Pools:
-    """Everything that was drawn."""
+    """All pools of an evaluation."""
 
     main: Sequence[Pool]
     others: Sequence[Pool]
@@ -96,14 +100,20 @@ def draw_pools(
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Pools:
-    """Draw everything that the tables are made of. It blocks; call it outside of an event loop.
+    """Draw the pools that the tables are made of.
+
+    The call blocks, so it must be made outside of an event loop.
 
     Args:
-        verifiers: the value heads to read. seed: of the samples. progress: told how many problems are done, and of how
-            many.
+        backend: The backend.
+        sets: The problems.
+        sizes: How much is drawn.
+        verifiers: The value heads that read the samples.
+        seed: The seed of the samples.
+        progress: The function that is told how many problems are done, and of how many; None: no function.
 
     Raises:
-        EngineError: the backend failed.
+        EngineError: The backend failed.
     """
     work = [
         *_main(sets.main, sizes),
@@ -134,7 +144,12 @@ def draw_pools(
 
 
 def all_tables(pools: Pools, seed: int = 0) -> list[Table]:
-    """Return every table that the pools have anything for. seed: of the resamples."""
+    """Return every table that the pools have data for.
+
+    Args:
+        pools: The pools.
+        seed: The seed of the resamples.
+    """
     intervals = Intervals(seed)
     return [
         *accuracy_tables(pools.main, pools.others, intervals),

@@ -15,8 +15,11 @@ class Table:
     """A table.
 
     Args:
-        name: of the table in JSON. title: of the table for people. note: what its numbers are, and of what.
-        columns: key in JSON and heading for people. rows: an entry for each column.
+        name: The name of the table in JSON.
+        title: The title of the table for people.
+        note: The sentences on what its numbers are.
+        columns: The heading of each column for people, by its key in JSON.
+        rows: The rows, each with an entry for every column.
     """
 
     name: str

@@ -1,9 +1,11 @@
-"""How well the process model and the probe tell what leads to the right answer, and which steps are right.
+"""How well the process model and the probe tell right from wrong, by line.
 
-A reading stands behind each line of a sample and is held against two labels:
-    leads:  whether this very sample ended right: one Monte Carlo continuation of the prefix, what the models were
-    trained on right:  whether this line is right, given what stands before it (`tts.tasks.arithmetic.judging`), which
-    they were not trained on
+A reading stands after each line of a sample and is held against two labels:
+
+    leads:  whether this very sample ended right: one Monte Carlo continuation of the prefix, which is the training
+            target of the models
+    right:  whether this line is right, given the lines before it (`tts.tasks.arithmetic.judging`), which is no
+            training target
 """
 
 from __future__ import annotations
@@ -48,8 +50,13 @@ class Line:
     """One line of a sample as verifiers read it.
 
     Args:
-        cell: of its problem. problem: which one. number: of the line, from 1. final: whether it is the answer line.
-        readings: by verifier. leads, right: its labels (see above).
+        cell: The difficulty of its problem.
+        problem: The number of its problem.
+        number: The number of the line, from 1.
+        final: Whether the line is the answer line.
+        readings: The reading of each verifier.
+        leads: Whether the sample ended right.
+        right: Whether the line is right.
     """
 
     cell: Cell
@@ -62,9 +69,7 @@ class Line:
 
 
 def verifier_tables(main: Sequence[Pool], others: Sequence[Pool], intervals: Intervals) -> list[Table]:
-    """Return, for each verifier that has read, its quality by position and by difficulty; and all of them on whole
-    solutions.
-    """
+    """Return the quality of each verifier by position and by difficulty, and of all on whole solutions."""
     lines, other_lines = lines_of(main), lines_of(others)
     names = [
         name
@@ -95,8 +100,9 @@ def lines_of(pools: Sequence[Pool]) -> list[Line]:
 
 
 def final_table(pools: Sequence[Pool], names: Sequence[str], intervals: Intervals) -> Table:
-    """Return how well each verifier, and self-evaluation, tell right solutions from wrong ones by their last
-    reading.
+    """Return how well each verifier and self-evaluation tell right solutions from wrong ones.
+
+    The last reading of a solution counts.
     """
     rows: list[list[Entry]] = []
     for name in (*names, "self"):

@@ -48,8 +48,9 @@ def measure(options: argparse.Namespace) -> list[Gate]:
 
 
 def head_of(record: ModelRecord, kind: str) -> str:
-    """Return the value head that a pair scores a kind of problems by where nobody names a verifier; "process" where it
-    names none.
+    """Return the value head that scores a kind of problems where nobody names a verifier.
+
+    A pair that names no verifier has the head "process".
     """
     named = own_verifier(record, {"arithmetic": "pocket"}.get(kind, kind))
     head = traits_of(make_verifier(named)).head if named else "process"

@@ -1,6 +1,4 @@
-"""Samples of problems with their log-probabilities and readings, and the readings of all next steps of a countdown's
-states.
-"""
+"""Samples of problems with log-probabilities and readings, and readings of steps of countdowns."""
 
 from __future__ import annotations
 
@@ -26,7 +24,13 @@ _AT_ONCE = 32  # problems in flight
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """A sample. reading: of the process model, behind its last line; logprob: the sum over its tokens."""
+    """A sample.
+
+    Args:
+        right: Whether its answer is right.
+        reading: The reading of the process model after its last line.
+        logprob: The sum of the log-probabilities of its tokens.
+    """
 
     right: bool
     reading: float
@@ -43,8 +47,14 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class StepRead:
-    """A right next step of a state: what the process model says of it, and whether the target can still be reached
-    behind it.
+    """A right next step of a state.
+
+    Args:
+        state: The number of the state.
+        problem: The number of the problem.
+        depth: The number of steps before it.
+        reading: The reading of the process model.
+        leads: Whether the target can still be reached after the step.
     """
 
     state: int
@@ -62,10 +72,17 @@ def draw_problems(cell: Cell, split: Split, number: int) -> list[Item]:
 def draw_pools(
     backend: Backend, items: Sequence[Item], samples: int, seed: int = 0, head: str = "process"
 ) -> list[Pool]:
-    """Return samples of every problem, read by a process model. head: the value head that it is served as.
+    """Return samples of every problem, read by a process model.
+
+    Args:
+        backend: The backend.
+        items: The problems.
+        samples: The number of samples of each.
+        seed: The seed of the samples.
+        head: The value head of the process model.
 
     Raises:
-        EngineError: the backend failed.
+        EngineError: The backend failed.
     """
 
     async def draw_all() -> list[Pool]:
@@ -101,10 +118,11 @@ async def _pool(backend: Backend, item: Item, count: int, seed: int, head: str) 
 
 
 def read_steps(backend: Backend, items: Sequence[Item], seed: int = 0, head: str = "process") -> list[StepRead]:
-    """Return the readings of all right steps of two states a countdown: of its start, and of one that can still be
-    solved behind that.
+    """Return the readings of all right steps of two states of each countdown.
 
-    Steps with a negative result, which the policy next to never writes, are left out.
+    The states are its start, and one state after it that can still be solved. Steps with a negative result are left
+    out:
+    the policy hardly ever writes them.
     """
 
     async def read_all() -> list[StepRead]:

@@ -1,4 +1,4 @@
-"""What is asked of a pair before it ships, each as an estimate with its interval and a verdict."""
+"""The gates that a pair must pass before it ships, each an estimate with its interval and a verdict."""
 
 from __future__ import annotations
 
@@ -23,7 +23,13 @@ Score = Callable[[Sampled], float]
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """A gate. found: the figures. met: None where it is for information."""
+    """A gate.
+
+    Args:
+        name: The name.
+        found: The figures, as a text.
+        met: Whether the gate is met; None: it is for information.
+    """
 
     name: str
     found: str
@@ -36,13 +42,14 @@ class Gate:
 
 
 def format_estimate(one: Estimate) -> str:
-    """Return an estimate as the tables have it."""
+    """Return an estimate as tables show it."""
     return f"{one.value:.3f} [{one.low:.3f}, {one.high:.3f}]"
 
 
 def auc_of_samples(pools: Sequence[Pool], intervals: Intervals) -> list[Gate]:
-    """Return how well readings, and log-probabilities beside them, rank the samples of one problem. The gate is of the
-    readings.
+    """Return how well readings, and log-probabilities beside them, rank the samples of one problem.
+
+    The gate is on the readings.
     """
     made: list[Gate] = []
     for name, score in _SCORES.items():
@@ -70,8 +77,9 @@ _SCORES: dict[str, Score] = {
 
 
 def auc_of_steps(steps: Sequence[StepRead], intervals: Intervals) -> list[Gate]:
-    """Return how well readings rank the right next steps of one state of a countdown: over all states, first and second
-    steps.
+    """Return how well readings rank the right next steps of one state of a countdown.
+
+    The figures are over all states, over first steps and over second steps.
     """
     made: list[Gate] = []
     for name, depths in (("all", (0, 1)), ("first", (0,)), ("second", (1,))):
@@ -89,10 +97,15 @@ def auc_of_steps(steps: Sequence[StepRead], intervals: Intervals) -> list[Gate]:
 
 
 def best_of_n(pools: Sequence[Pool], what: str, intervals: Intervals, *, wanted: float | None) -> list[Gate]:
-    """Return accuracy of the sample with the greatest reading among the first N, and whether a doubling of N lowers it.
+    """Return the accuracy of the sample with the greatest reading among the first N, for each N.
+
+    One gate says whether a doubling of N lowers the accuracy.
 
     Args:
-        wanted: of the last of them; None: it is for information.
+        pools: The pools.
+        what: The name of the problems.
+        intervals: What makes estimates.
+        wanted: The least accuracy at the largest N; None: it is for information.
     """
     sizes = [2**k for k in range(BEST_AT.bit_length()) if 2**k <= BEST_AT]
     chosen = {n: [float(max(pool.samples[:n], key=_reading).right) for pool in pools] for n in sizes}
@@ -140,7 +153,7 @@ def computing_gate(pools: Sequence[Pool], intervals: Intervals) -> Gate:
 
 
 def ladder(pools: dict[int, Sequence[Pool]]) -> Gate:
-    """Return how many samples are right, and how many problems have a right one, by the number of operations."""
+    """Return the share of right samples, and of problems with a right one, by the number of operations."""
     rungs = []
     for size, of in pools.items():
         right = np.array([np.mean([one.right for one in pool.samples]) for pool in of])

@@ -1,5 +1,6 @@
-"""What a newcomer gets: `solve` and `solve_many` without options, against one sample and a vote at the FLOPs that they
-spent.
+"""What a newcomer gets: `solve` and `solve_many` without options, against one sample and a vote.
+
+The baselines have the FLOPs that the default strategy spent.
 """
 
 from __future__ import annotations
@@ -19,10 +20,18 @@ SAMPLES_WORTH = 8  # of a problem's budget
 
 
 def gates(solver: Solver, items: Sequence[Item], what: str, intervals: Intervals, seed: int = 0) -> list[Gate]:
-    """Return the gates of one task. solver: of the pair, without options.
+    """Return the gates of one task.
 
-    Both baselines are given, problem by problem, at most the mean FLOPs that the default spent. Problems with a budget
-    each are solved in one call, which gives what `solve` gives of each: results do not depend on the batch.
+    Both baselines are given, problem by problem, at most the mean FLOPs that the default strategy spent. Problems with
+    a
+    budget each are solved in one call, which gives what `solve` gives of each: results do not depend on the batch.
+
+    Args:
+        solver: The solver of the pair, without options.
+        items: The problems.
+        what: The name of the problems.
+        intervals: What makes estimates.
+        seed: The seed of the samples.
     """
     problems = [item.problem for item in items]
     single = solver.solve_many(problems, each=Budget(samples=1), strategy="single", seed=seed)

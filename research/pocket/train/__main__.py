@@ -3,20 +3,33 @@
 The stages, in order, each from what the earlier ones left in DIR ("judge" and "calibrate" stand in place of "rollouts"
 and "prm"):
 
-    policy      a Llama learns to write worked solutions                                   -> base/
-    self-eval   it draws samples of its own, learns to judge and to correct them           -> policy/
-    rollouts    its solutions are drawn, and every prefix continued eight times            -> stages/rollouts/
-    prm         a process model, begun from the policy, learns what the prefixes are worth -> process/,
-    heads/process.safetensors probe       a head on the policy's hidden states learns the same                       ->
-    heads/probe.safetensors judge       a process model of its own, from scratch, on exact labels of states     ->
-    judge/, judge-heads/ attempts    the shipped policy's solutions of countdowns are drawn                  ->
-    stages/attempts/ refine      the process model goes on from OUT/judge, or from the shipped one      -> refined/,
-    refined-heads/ settle      the same with rates that fall to nothing                                -> settled/,
-    settled-heads/ calibrate   its head is scaled on samples of the validation split                   -> countdown/,
-    heads/reach.safetensors drill       the shipped policy goes on with short sums of two digits                ->
-    drilled/, mean/ (of both) reader      the shipped policy learns expressions and stories for longer             ->
-    reader/, reader-heads/ odds        the chance that a sample is right by its likelihood under the reader    ->
-    heads/likelihood.safetensors ship        what users need is copied into the package, with its checksums
+    policy      a Llama learns to write worked solutions
+                -> base/
+    self-eval   the policy draws samples of its own, learns to judge and to correct them
+                -> policy/
+    rollouts    the policy's solutions are drawn, and every prefix is continued eight times
+                -> stages/rollouts/
+    prm         a process model, begun from the policy, learns the values of the prefixes
+                -> process/, heads/process.safetensors
+    probe       a head on the policy's hidden states learns the same
+                -> heads/probe.safetensors
+    judge       a process model of its own, from scratch, on exact labels of states
+                -> judge/, judge-heads/
+    attempts    the shipped policy's solutions of countdowns are drawn
+                -> stages/attempts/
+    refine      the process model goes on from OUT/judge, or from the shipped one
+                -> refined/, refined-heads/
+    settle      the same with rates that fall to nothing
+                -> settled/, settled-heads/
+    calibrate   the head of the process model is scaled on samples of the validation split
+                -> countdown/, heads/reach.safetensors
+    drill       the shipped policy goes on with short sums of two digits
+                -> drilled/, mean/ (of both)
+    reader      the shipped policy learns expressions and stories for longer
+                -> reader/, reader-heads/
+    odds        the chance that a sample is right by its likelihood under the reader
+                -> heads/likelihood.safetensors
+    ship        what users need is copied into the package, with its checksums
 """
 
 from __future__ import annotations
@@ -60,8 +73,9 @@ def _stage(name: str) -> Callable[..., dict[str, float]]:
 
 
 def _keep_memory() -> None:
-    """Let glibc keep freed blocks: batches of changing shapes are mapped and zeroed anew otherwise, a quarter of the
-    time on a CPU.
+    """Let glibc keep freed blocks.
+
+    Otherwise batches of changing shapes are mapped and zeroed anew, which takes a quarter of the time on a CPU.
     """
     try:
         tune: Any = ctypes.CDLL("libc.so.6").mallopt

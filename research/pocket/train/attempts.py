@@ -1,8 +1,8 @@
-"""Stage "attempts": the policy's own solutions of countdowns, and what a process model learns from them: which lines
-still lead on.
+"""Stage "attempts": the policy's own solutions of countdowns, with exact verdicts on their lines.
 
-Beside them stand right solutions, and right ones with a slip of the kinds that the policy makes most: an operand that
-is not there, a wrong result, an answer that is not the target, a step too few.
+A process model learns from them which lines still lead to the target. Beside them stand right solutions, and right
+ones with a slip. The slips are of the kinds that the policy makes most: an operand that is not there, a wrong result,
+an answer that is not the target, a step too few.
 """
 
 from __future__ import annotations
@@ -33,15 +33,16 @@ _OF_STATE, _RIGHT, _SLIPS = 6, 2, 2  # branches: attempts, right solutions, slip
 
 @dataclass(frozen=True)
 class Attempted:
-    """A countdown and what the policy wrote."""
+    """A countdown and the solutions that the policy wrote."""
 
     problem: CountdownProblem
     solutions: tuple[str, ...]
 
 
 def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float]:
-    """Draw solutions of the shipped policy for countdowns of three and four numbers of the train split:
-    OUT/stages/attempts/train.jsonl.
+    """Draw solutions of the shipped policy for countdowns of three and four numbers of the train split.
+
+    They are written to OUT/stages/attempts/train.jsonl.
     """
     total = max(1, round(minutes * _PROBLEMS_PER_MINUTE))
     with Writer(SHIPPED / "policy", temperature=TEMPERATURE, seed=seed, device=device) as writer:
@@ -59,18 +60,19 @@ def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float
 
 
 def read_attempts(out: Path) -> list[Attempted]:
-    """Return what the stage drew.
+    """Return the solutions that the stage drew.
 
     Raises:
-        ConfigError: it has not been run, or by another policy than the shipped one.
+        ConfigError: The stage has not been run, or was run with another policy than the shipped one.
     """
     made = read_items(_path(out), policy=weights_checksum(SHIPPED / "policy"))
     return [Attempted(CountdownProblem(target, tuple(numbers)), tuple(texts)) for target, numbers, texts in made]
 
 
 def attempt_state(attempted: Sequence[Attempted], seed: int, index: int) -> State:
-    """Return a countdown with some of the policy's solutions, a right one among them if there is one, right solutions,
-    and slips.
+    """Return a countdown with some of the policy's solutions, right solutions and slips.
+
+    A right solution of the policy is among them if there is one.
     """
     rng = generator(seed, 0, "attempt state", index)
     one = attempted[int(rng.integers(len(attempted)))]
@@ -88,8 +90,9 @@ def attempt_state(attempted: Sequence[Attempted], seed: int, index: int) -> Stat
 
 
 def judge_solution(problem: CountdownProblem, lines: Sequence[str]) -> Branch:
-    """Return a solution with the exact verdict on each of its lines, and what can be reached behind each while its
-    steps are right.
+    """Return a solution with the exact verdict on each of its lines, and the targets that stay in reach.
+
+    Targets are known while the steps are right.
     """
     left: tuple[int, ...] | None = tuple(problem.numbers)
     hints: list[np.ndarray | None] = []
@@ -109,7 +112,7 @@ def _path(out: Path) -> Path:
 
 
 def _solve(problem: CountdownProblem, rng: np.random.Generator) -> list[str]:
-    """Return a right solution, its steps drawn evenly among those behind which the target can be reached."""
+    """Return a right solution; its steps are drawn evenly among those that keep the target in reach."""
     left, lines = tuple(int(n) for n in rng.permutation(problem.numbers)), list[str]()
     while len(left) > 1:
         good = [
@@ -124,7 +127,7 @@ def _solve(problem: CountdownProblem, rng: np.random.Generator) -> list[str]:
 
 
 def _add_slip(problem: CountdownProblem, lines: Sequence[str], rng: np.random.Generator) -> list[str]:
-    """Return a solution with one slip; what follows it goes on from what it states."""
+    """Return a solution with one slip; later lines go on from what the slip states."""
     steps = [step for line in lines if (step := read_step(line)) is not None]
     place, kind = int(rng.integers(len(steps))), rng.random()
     step = steps[place]

@@ -1,11 +1,11 @@
-"""Stages "calibrate" and "odds": what is measured becomes the chance that a sample is right.
+"""Stages "calibrate" and "odds": readings become the chance that a sample is right.
 
-"calibrate" scales and shifts the process model's head, by its last reading, on samples of the policy on countdowns of
-the validation split: one scale and one shift, by logistic regression (Platt 1999), so that the order of readings stays
-as it is.
+"calibrate" scales and shifts the process model's head, by its last reading. It takes samples of the policy on
+countdowns of the validation split. One scale and one shift are fitted by logistic regression (Platt 1999), so that the
+order of readings stays as it is.
 
-"odds" does so for expressions: it fits scale and shift of the likelihood under OUT/reader, and, for comparison, of the
-policy's own summed log-probability, `confidence(measure='logprob', over='sum', odds=(scale, shift))`.
+"odds" does so for expressions: it fits scale and shift of the likelihood under OUT/reader. For comparison it fits
+those of the policy's own summed log-probability, `confidence(measure='logprob', over='sum', odds=(scale, shift))`.
 """
 
 from __future__ import annotations
@@ -35,11 +35,12 @@ _PROBLEMS_PER_MINUTE, _SAMPLES = 10, 16  # of each cell
 
 
 def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float]:
-    """Scale the head of the last of `STAGES` that was run, on samples of the shipped policy: OUT/countdown and
-    OUT/heads/reach.safetensors.
+    """Scale the head of the last of `STAGES` that was run, on samples of the shipped policy.
+
+    The stage writes OUT/countdown and OUT/heads/reach.safetensors.
 
     Raises:
-        ConfigError: none of them was.
+        ConfigError: No stage of `STAGES` was run.
     """
     made = [model_paths(out, name) for name in STAGES if (out / name).is_dir()]
     if not made:
@@ -65,11 +66,12 @@ def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float
 
 
 def run_odds(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float]:
-    """Fit the chance that an expression's solution is right by its likelihood under OUT/reader, and write
-    OUT/heads/likelihood.safetensors.
+    """Fit the chance that an expression's solution is right by its likelihood under OUT/reader.
+
+    The stage writes OUT/heads/likelihood.safetensors.
 
     Raises:
-        ConfigError: there is no reader.
+        ConfigError: There is no reader.
     """
     if not (out / "reader").is_dir():
         raise ConfigError(f"{out} has no reader to calibrate", hint="run the stage reader there first")
@@ -92,10 +94,13 @@ def run_odds(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, 
 
 
 def fit_scale(readings: Sequence[float], labels: Sequence[float]) -> tuple[float, float, float, float]:
-    """Return the scale and the shift of the logits that fit labels best, and the loss before and after, in nats.
+    """Return the scale and the shift of the logits that fit labels best, and the loss before and after.
+
+    Losses are in nats.
 
     Args:
-        readings: in [0, 1]. labels: 0 or 1.
+        readings: The readings, in [0, 1].
+        labels: The labels, 0 or 1.
     """
     clipped = np.clip(np.asarray(readings, np.float64), 1e-7, 1 - 1e-7)
     logits = torch.from_numpy(np.log(clipped) - np.log1p(-clipped))

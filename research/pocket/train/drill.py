@@ -1,9 +1,8 @@
-"""Stage "drill": the policy goes on with short sums, differences and products of two digits, so that it computes
-without error.
+"""Stage "drill": the policy learns short expressions of two digits, so that it computes without error.
 
 Half of the examples are the policy's own mixture (policy.py): solutions, questions, revisions and countdowns stay as
 they were. The others are worked expressions of one to three operations. No pair of operands that is held out is among
-them. A mean of the weights before and behind is saved too: it solves more of the harder problems than either (Wortsman
+them. A mean of the weights before and after is saved too: it solves more of the harder problems than either (Wortsman
 et al. 2022, "Robust fine-tuning of zero-shot models", arXiv 2109.01903).
 """
 
@@ -32,8 +31,9 @@ _SHARE = 0.6  # of the trained weights in the mean with those that it began with
 
 
 def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float]:
-    """Go on from the shipped policy; save the result as OUT/drilled, and the mean of the weights before and behind as
-    OUT/mean.
+    """Train the shipped policy further; save the result as OUT/drilled.
+
+    The mean of the weights before and after is saved as OUT/mean.
     """
     tokenizer = PreTrainedTokenizerFast.from_pretrained(SHIPPED / "policy")
     model, begun = Reader(load(SHIPPED / "policy", device)), load(SHIPPED / "policy", device)
@@ -48,7 +48,7 @@ def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float
 
 
 def example(seed: int, index: int) -> Example:
-    """Return an example of the policy's mixture, or a short expression of two digits with its worked solution."""
+    """Return an example of the policy's mixture, or a short worked expression of two digits."""
     rng = generator(seed, 0, "drill", index)
     if rng.random() < _MIXTURE:
         return mixed_example(seed, FIRST_INDEX + index)

@@ -1,4 +1,4 @@
-"""What the models learn from: problems of the train split with their worked solutions, in pieces, as tokens."""
+"""The examples that the models learn from: problems of the train split with solutions, as tokens."""
 
 from __future__ import annotations
 
@@ -30,10 +30,13 @@ _BLOCK = 16  # batches that are drawn together and cut by length
 
 @dataclass(frozen=True)
 class Asked:
-    """A problem of the mixture. prompt: as the policy is asked. worked: its solution, to which the end of sequence
-    belongs.
+    """A problem of the mixture.
 
-    task, answer: by which an answer is found and checked.
+    Args:
+        prompt: The prompt of the policy.
+        worked: The worked solution, which the end of sequence follows.
+        task: The task that finds and checks an answer.
+        answer: The right answer.
     """
 
     prompt: str
@@ -44,10 +47,12 @@ class Asked:
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a sequence, whole tokens.
+    """A part of a sequence, in whole tokens.
 
-    written: whether the model is to write it. right: whether the solution is right as far as each of its tokens; None:
-    nobody asks.
+    Args:
+        text: The text.
+        written: Whether the model is to write the part.
+        right: Whether the solution is right as far as each token of the part; None: not judged.
     """
 
     text: str
@@ -60,8 +65,12 @@ Example = tuple[Piece, ...]  # a sequence, behind the begin of sequence
 
 @dataclass(frozen=True)
 class Batch:
-    """Sequences of similar length, padded at the end. ids, labels: [rows, tokens]; right: the same, 0 or 1, below 0
-    where nobody asks.
+    """Sequences of similar length, padded at the end.
+
+    Args:
+        ids: The tokens, [rows, tokens].
+        labels: The tokens that the model is to write, [rows, tokens]; `IGNORED` elsewhere.
+        right: Whether the solution is right, 0 or 1, [rows, tokens]; below 0: not judged.
     """
 
     ids: torch.Tensor
@@ -75,7 +84,14 @@ def solution_text(found: Sequence[object], answer: int) -> str:
 
 
 def make_problem(seed: int, index: int, split: Split = "train", shares: NDArray[np.float64] = EVEN_PROBLEMS) -> Asked:
-    """Return problem number `index` of the mixture. shares: of each number of operations."""
+    """Return problem number `index` of the mixture.
+
+    Args:
+        seed: The seed of the mixture.
+        index: The number of the problem.
+        split: The split.
+        shares: The share of each number of operations.
+    """
     rng = generator(seed, 0, "mixture", split, index)
     chosen = rng.random()
     for (worded, digits), share in _KINDS.items():
@@ -104,7 +120,11 @@ class Batches:
     """Batches by number: a block of them is drawn, sorted by length and cut, so that little is padding.
 
     Args:
-        example: makes example number `index`. tokens: of a batch, about. average: tokens of an example, about.
+        tokenizer: The tokenizer.
+        example: The function that makes example number `index`.
+        tokens: The tokens of a batch, about.
+        average: The tokens of an example, about.
+        seed: The seed of the order.
     """
 
     def __init__(
@@ -135,7 +155,7 @@ class Batches:
 
 
 def tokenize(tokenizer: Any, examples: Sequence[Example]) -> list[torch.Tensor]:
-    """Return of each example ids, labels and rights: [3, tokens]."""
+    """Return the ids, labels and rights of each example, [3, tokens]."""
     texts = [piece.text for example in examples for piece in example]
     ids = iter(tokenizer(texts, add_special_tokens=False)["input_ids"])
     rows = []
@@ -149,7 +169,13 @@ def tokenize(tokenizer: Any, examples: Sequence[Example]) -> list[torch.Tensor]:
 
 
 def pad_rows(rows: Sequence[torch.Tensor], pad: int, length: int | None = None) -> Batch:
-    """Return rows of `tokenize` as a batch. length: of its rows; None: the longest one's."""
+    """Return rows of `tokenize` as a batch.
+
+    Args:
+        rows: The rows.
+        pad: The padding token.
+        length: The length of the batch's rows; None: that of the longest row.
+    """
     shape = len(rows), max((row.shape[1] for row in rows), default=0) if length is None else length
     batch = Batch(torch.full(shape, pad), torch.full(shape, IGNORED), torch.full(shape, -1.0))
     for i, row in enumerate(rows):

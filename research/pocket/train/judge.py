@@ -1,10 +1,9 @@
-"""Stage "judge": a process model learns, from exact labels, whether a solution still leads to the right answer behind
-each of its lines.
+"""Stage "judge": a process model learns from exact labels whether a solution still leads on.
 
-It is a trunk of its own, smaller than the policy, trained from scratch on states with many next lines each (states.py):
-of fresh countdowns by a solver, of expressions and stories by working them out. Beside the labels' cross-entropy it
-learns to rank the lines of one state, and, by a second head that no file keeps, what a judge must know there: the
-targets that can still be reached, or the line that should stand there.
+The model is a trunk of its own, smaller than the policy, trained from scratch on states with many next lines each
+(states.py). A solver labels fresh countdowns, and expressions and stories are worked out. The loss is the labels'
+cross-entropy. Beside it, the model learns to rank the lines of one state. By a second head, which no file keeps, it
+learns what a judge must know there: the targets that can still be reached, or the line that should follow.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ class Paced(Recipe):
     """A recipe whose learning rates follow `PACE`."""
 
     def rate_factor(self, step: int) -> float:
-        """Return the factor on the learning rates at a step; the last one's behind it."""
+        """Return the factor on the learning rates at a step; after the last entry, that of the last entry."""
         steps, factors = zip(*PACE, strict=True)
         return float(np.interp(step + (step < steps[1]), steps, factors))
 
 
 class Judge(torch.nn.Module):
-    """A decoder, its head, and two heads that say what it knows: of a countdown and of other arithmetic."""
+    """A decoder, its head, and two heads for hints: of a countdown and of other arithmetic."""
 
     def __init__(self, trunk: LlamaForCausalLM) -> None:
         super().__init__()
@@ -82,7 +81,7 @@ def read_states(model: Judge, batch: Forest) -> torch.Tensor:
 
 
 def losses(model: Judge, batch: Forest) -> dict[str, torch.Tensor]:
-    """Return the mean losses of a batch, in nats: of labels, of rankings, of hints, of what is said."""
+    """Return the mean losses of a batch, in nats: of labels, rankings, hints and next tokens."""
     states = read_states(model, batch)
     read = states[batch.at]
     logits = model.head(read)[:, 0]
@@ -105,8 +104,9 @@ def losses(model: Judge, batch: Forest) -> dict[str, torch.Tensor]:
 
 
 def ranking(logits: torch.Tensor, batch: Forest) -> torch.Tensor:
-    """Return the mean, over groups that have both labels, of the mean loss of their pairs: -ln sigmoid(right one -
-    wrong one).
+    """Return the mean loss of pairs of a right and a wrong line, over groups that have both labels.
+
+    The loss of a pair is -ln sigmoid(right one - wrong one). Each group counts with the mean of its pairs.
     """
     same = batch.group[:, None] == batch.group[None, :]
     pairs = same & (batch.labels[:, None] > batch.labels[None, :])
@@ -120,13 +120,13 @@ def ranking(logits: torch.Tensor, batch: Forest) -> torch.Tensor:
 
 
 def total(found: dict[str, torch.Tensor]) -> torch.Tensor:
-    """Return the loss that is trained on."""
+    """Return the loss that the model is trained on."""
     zero = found["label"] * 0
     return found["label"] + RANK * found["rank"] + HINT * found["hint"] + SPEECH * found.get("speech", zero)
 
 
 def auc_within(model: Judge, batches: list[Forest]) -> dict[str, float]:
-    """Return the mean, over groups that have both labels, of the AUC among their lines, by kind of problem."""
+    """Return the mean AUC among the lines of a group, over groups with both labels, by kind of problem."""
     areas: dict[str, list[float]] = {"pocket": [], "countdown": []}
     model.eval()
     with torch.no_grad():
@@ -143,8 +143,9 @@ def auc_within(model: Judge, batches: list[Forest]) -> dict[str, float]:
 
 
 def number_of(step: int) -> tuple[str, int]:
-    """Return of which kind the batch of a step is, and which of that kind: countdowns at the shares of `SHARES`, evenly
-    spread.
+    """Return the kind of a step's batch, and its number among the batches of that kind.
+
+    Countdowns have the shares of `SHARES`, evenly spread.
     """
     before, now = _countdowns(step), _countdowns(step + 1)
     return ("countdown", before) if now > before else ("pocket", step - before)
@@ -159,8 +160,9 @@ def _countdowns(step: int) -> int:
 
 
 def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float]:
-    """Train a process model from scratch; save OUT/judge and its head, not yet calibrated, as
-    OUT/judge-heads/process.safetensors.
+    """Train a process model from scratch, and save it as OUT/judge.
+
+    Its head, which is not yet calibrated, is saved as OUT/judge-heads/process.safetensors.
     """
     del device
     recipe = Paced(tokens=TOKENS, minutes=minutes, matrix_rate=0.006, rate=3e-3, save_every=50)

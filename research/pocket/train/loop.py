@@ -1,8 +1,8 @@
 """The training loop that every stage shares: optimiser, schedule, progress, checkpoints.
 
-A stage's length is given in minutes and turned into a fixed number of steps, so that a run is a function of its seed
-and device and not of how busy the machine was: a minute is `TOKENS_PER_MINUTE` tokens, about what two cores train of
-these models when nothing else runs.
+A stage's length is given in minutes and turned into a fixed number of steps. So a run is a function of its seed and
+device, and not of how busy the machine was. A minute is `TOKENS_PER_MINUTE` tokens, about what two free cores train of
+these models.
 """
 
 from __future__ import annotations
@@ -31,12 +31,15 @@ class Recipe:
     """How a model is trained.
 
     Args:
-        tokens: of a batch, about. minutes: see above. matrix_rate: learning rate of the layers' matrices (Muon). rate:
-            of all else (AdamW).
-        warmup: share of the steps in which the rate rises. fall: share of the rate that is lost, evenly, from begin to
-            end.
-        decay: share of the steps, at the end, in which it falls to a fiftieth, where that is faster.
-        decay_weights: pull of the layers' matrices to zero. save_every: steps between checkpoints.
+        tokens: The tokens of a batch, about.
+        minutes: The length of the run, in minutes of `TOKENS_PER_MINUTE` tokens.
+        matrix_rate: The learning rate of the layers' matrices (Muon).
+        rate: The learning rate of all other weights (AdamW).
+        warmup: The share of the steps in which the rate rises.
+        fall: The share of the rate that is lost, evenly, from begin to end.
+        decay: The share of the steps, at the end, in which the rate falls to a fiftieth, where that is faster.
+        decay_weights: The pull of the layers' matrices to zero.
+        save_every: The steps between checkpoints.
     """
 
     tokens: int
@@ -89,20 +92,22 @@ def train(
     keep_best: bool = False,
     tools: list[torch.optim.Optimizer] | None = None,
 ) -> dict[str, float]:
-    """Train a model and return the last losses and the seconds it took; go on where an earlier run in the folder
-    stopped.
+    """Train a model, and return the last losses and the seconds of the run.
+
+    A run goes on where an earlier run in the folder stopped.
 
     Args:
-        loss_of: the loss of batch number `step`, with a gradient; a function of the step alone.
-        folder: where `checkpoint.pt` and `loss.csv` (step, loss, validation, seconds) are kept.
-        held_out_loss: on the validation split; shown now and then.
-        identity: what a run is defined by (seed, recipe, …): a checkpoint of another is refused.
-        tools: the optimizers of the matrices and of all else; None: those of `optimizers`.
-        keep_best: whether the model ends as it was where its loss on the validation split was lowest of all that were
-            shown.
+        model: The model.
+        loss_of: The function from a step to the loss of its batch, with a gradient; it depends on the step alone.
+        recipe: How the model is trained.
+        folder: The folder of `checkpoint.pt` and `loss.csv` (step, loss, validation, seconds).
+        held_out_loss: The function that returns the loss on the validation split, which is shown now and then.
+        identity: The definition of the run (seed, recipe, …); a checkpoint of another run is refused.
+        keep_best: Whether the model ends as it was where its shown loss on the validation split was lowest.
+        tools: The optimizers of the matrices and of all other weights; None: those of `optimizers`.
 
     Raises:
-        ConfigError: the folder holds a checkpoint of another run, or one that cannot be read.
+        ConfigError: The folder has a checkpoint of another run, or one that cannot be read.
     """
     folder.mkdir(parents=True, exist_ok=True)
     tools = optimizers(model, recipe) if tools is None else tools

@@ -1,5 +1,6 @@
-"""Muon in float32, for processors whose bfloat16 products are slower than float32 ones: `torch.optim.Muon` takes those
-alone.
+"""Muon in float32, for processors whose bfloat16 products are slower than float32 ones.
+
+`torch.optim.Muon` computes in bfloat16 alone.
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ _STEPS, _A, _B, _C = 5, 3.4445, -4.7750, 2.0315  # Newton-Schulz, as Jordan et a
 
 
 class Muon(torch.optim.Optimizer):
-    """Momentum, orthogonalised: each matrix moves by about the same share whatever its gradient's spectrum.
+    """Momentum, orthogonalised: each matrix moves by about the same share for any gradient's spectrum.
 
     Source: Jordan et al. 2024, "Muon: an optimizer for hidden layers in neural networks". Steps have the root mean
     square of AdamW's.
 
     Args:
-        lr: learning rate. momentum: of the gradients, Nesterov's. weight_decay: pull to zero, times the learning rate.
+        params: The matrices.
+        lr: The learning rate.
+        momentum: The momentum of the gradients, Nesterov's.
+        weight_decay: The pull to zero, times the learning rate.
     """
 
     def __init__(

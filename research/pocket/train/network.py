@@ -1,4 +1,4 @@
-"""The pair's architecture, made, saved and loaded; and how a batch becomes a loss."""
+"""The pair's architecture: made, saved, loaded, and applied to a batch for its loss."""
 
 from __future__ import annotations
 
@@ -82,11 +82,12 @@ def save_tensors(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
 
 
 class Reader(torch.nn.Module):
-    """A decoder and linear heads on its hidden states.
+    """A decoder and two linear heads on its hidden states.
 
-    head: whether a solution is right as far as a token, or, of the process model, still leads to the right answer.
-    fits: whether a token is what should stand there behind those before it, right or wrong; a help in learning, which
-    no file keeps.
+    The head `head` says whether a solution is right as far as a token. In the process model it says whether the
+    solution
+    still leads to the right answer. The head `fits` says whether a token should follow the tokens before it, right or
+    wrong. `fits` helps in learning, and no file keeps it.
     """
 
     def __init__(self, trunk: LlamaForCausalLM) -> None:
@@ -118,29 +119,37 @@ def save_reader(model: Reader, tokenizer: Any, folder: Path, head: Path | None =
 
 
 def save_head(weight: torch.Tensor, bias: torch.Tensor, path: Path) -> None:
-    """Write a linear head. weight: [hidden]; bias: [1]."""
+    """Write a linear head.
+
+    Args:
+        weight: The weights, [hidden].
+        bias: The bias, [1].
+        path: The file.
+    """
     save_tensors(
         {"weight": weight.detach().float().cpu().contiguous(), "bias": bias.detach().float().cpu().contiguous()}, path
     )
 
 
 def save_likelihood(scale: float, shift: float, path: Path) -> None:
-    """Write how the likelihood under a model is read: scale and shift of its log-odds."""
+    """Write how the likelihood under a model is read: the scale and the shift of its log-odds."""
     save_tensors(
         {name: torch.tensor([value], dtype=torch.float64) for name, value in (("scale", scale), ("shift", shift))}, path
     )
 
 
 def mixed_precision(device: torch.device) -> torch.autocast:
-    """Return the context that training computes in: bfloat16 products on a GPU and on a CPU with instructions for them,
-    else float32.
+    """Return the context that training computes in.
+
+    Products are in bfloat16 on a GPU, and on a CPU with instructions for them. Elsewhere they are in float32.
     """
     return torch.autocast(device.type, torch.bfloat16, enabled=device.type != "cpu" or has_bfloat16())
 
 
 def written_loss(model: Reader, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the mean loss of the tokens that a batch labels, in nats, and the hidden states, [rows, tokens,
-    hidden].
+    """Return the mean loss of the tokens that a batch labels, and the hidden states.
+
+    The loss is in nats. The states are [rows, tokens, hidden].
     """
     with mixed_precision(model.trunk.device):
         states = model.trunk.model(input_ids=batch.ids.to(model.trunk.device), use_cache=False).last_hidden_state
@@ -150,14 +159,12 @@ def written_loss(model: Reader, batch: Batch) -> tuple[torch.Tensor, torch.Tenso
 
 
 def right_loss(model: Reader, states: torch.Tensor, batch: Batch) -> torch.Tensor:
-    """Return the mean loss, in nats, of saying of each token that is judged whether the solution is right as far as
-    there.
-    """
+    """Return the mean loss, in nats, of telling at each judged token whether the solution is right so far."""
     return _binary_loss(model.head, states, batch.right >= 0, batch.right)
 
 
 def fits_loss(model: Reader, states: torch.Tensor, batch: Batch) -> torch.Tensor:
-    """Return the mean loss, in nats, of saying of each token that is judged whether it should stand there."""
+    """Return the mean loss, in nats, of telling at each judged token whether the token should stand there."""
     judged, written = batch.right >= 0, batch.labels != IGNORED
     # the other tokens of a slip say nothing
     before = torch.nn.functional.pad(written | ~judged, (1, 0), value=True)[:, :-1]

@@ -1,8 +1,8 @@
-"""Stage "policy": a Llama learns to write worked solutions, to notice slips in them, and to correct them.
+"""Stage "policy": a Llama learns to write worked solutions, and to notice and correct slips in them.
 
-All three are learned together from the beginning, with slips that are made up (slips.py): learned later, behind a
-finished policy, they are learned badly or cost solutions (measured). A linear head on the hidden states, which the
-process model begins with, says of every token whether the solution is still right.
+All three are learned together from the beginning, with slips that are made up (slips.py). Learned later, after a
+finished policy, they are learned badly or cost solutions (measured). A linear head on the hidden states says of every
+token whether the solution is still right. The process model begins with this head.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float
     """Train a policy and save it, with its head, as OUT/base.
 
     Returns:
-        The last losses and the seconds it took.
+        The last losses and the seconds of the run.
     """
     recipe = Recipe(tokens=4096, minutes=minutes, matrix_rate=0.006, rate=2e-3, warmup=0.03, fall=2 / 3)
     tokenizer = build()
@@ -74,8 +74,9 @@ def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float
 
 
 def mixed_example(seed: int, index: int) -> Example:
-    """Return example number `index`: a worked solution, a careless one with a question behind it, or careless attempts
-    and a worked one.
+    """Return example number `index` of the policy's mixture.
+
+    It is a worked solution, a careless one with a question after it, or careless attempts and a worked one.
     """
     problem = make_problem(seed, index, shares=EVEN_TOKENS)
     rng = generator(seed, 0, "slips", index)

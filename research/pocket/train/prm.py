@@ -1,11 +1,13 @@
-"""Stages "prm" and "probe": reading, where a step ends, whether its prefix still leads to the right answer.
+"""Stages "prm" and "probe": reading, where a step ends, whether its prefix still leads to the answer.
 
-The process model is a trunk of its own, begun from the policy and its head, which tell by now whether a solution is
-right. The probe is a linear head on the policy's hidden states, which costs no pass of its own. Both are read at the
-newline that ends a step and learn the soft values of the stage "rollouts" by cross-entropy. Beside the values the
-process model goes on learning which tokens fit, from the same solutions and from made-up slips, of which there is no
-end: without that it learns which problems are hard, and little else (measured). It ends as it was where its loss on the
-validation split was lowest: the solutions are few, and soon it knows them by heart.
+The process model is a trunk of its own. It begins from the policy and the policy's head, which already tell whether a
+solution is right. The probe is a linear head on the policy's hidden states, which costs no pass of its own. Both are
+read at the newline that ends a step, and learn the soft values of the stage "rollouts" by cross-entropy.
+
+Beside the values, the process model goes on learning which tokens fit. It learns this from the same solutions and from
+made-up slips, of which there is no end. Without that it learns which problems are hard, and little else (measured). It
+ends as it was where its loss on the validation split was lowest: the solutions are few, and soon it knows them by
+heart.
 """
 
 from __future__ import annotations
@@ -38,7 +40,13 @@ _READ_AT_ONCE = 64
 
 @dataclass(frozen=True)
 class Readings:
-    """Solutions and where they are read. at: rows and columns; values: in [0, 1], one a place."""
+    """Solutions and the places where they are read.
+
+    Args:
+        solutions: The solutions.
+        at: The rows and the columns of the places.
+        values: The value of each place, in [0, 1].
+    """
 
     solutions: Batch
     at: tuple[torch.Tensor, torch.Tensor]
@@ -46,8 +54,9 @@ class Readings:
 
 
 def run_prm(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float]:
-    """Train a process model on OUT/stages/rollouts, begun from OUT/policy; save OUT/process and
-    OUT/heads/process.safetensors.
+    """Train a process model on OUT/stages/rollouts, begun from OUT/policy.
+
+    The stage saves OUT/process and OUT/heads/process.safetensors.
     """
     recipe = Recipe(tokens=4096, minutes=minutes, matrix_rate=0.002, rate=5e-4, decay=0.9)
     policy = weights_checksum(out / "policy")
@@ -83,10 +92,15 @@ def run_prm(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, f
 
 
 def run_probe(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float]:
-    """Fit the probe on OUT/stages/rollouts and the hidden states of OUT/policy; save OUT/heads/probe.safetensors.
+    """Fit the probe on OUT/stages/rollouts and the hidden states of OUT/policy.
+
+    The stage saves OUT/heads/probe.safetensors.
 
     Args:
-        minutes, seed: of no use: a convex problem, solved to its optimum in seconds.
+        out: The folder of the run.
+        minutes: Not used: the problem is convex, and is solved to its optimum in seconds.
+        seed: Not used, for the same reason.
+        device: The device.
     """
     del minutes, seed
     weights_checksum(out / "policy")

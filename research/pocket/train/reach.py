@@ -1,5 +1,6 @@
-"""Which targets of a countdown can still be reached from what is left, exactly; and whether a solution in lines still
-leads there.
+"""The targets of a countdown that can still be reached from the numbers left, exactly.
+
+The same says whether a solution in lines still leads to its target.
 """
 
 from __future__ import annotations
@@ -15,16 +16,21 @@ from tts.tasks.arithmetic.lines import read_answer, read_step
 
 
 def is_reachable(left: Sequence[int], target: int) -> bool:
-    """Whether a target from 1 to 99 can be reached from all of some numbers, each used once, whatever stands on the
-    way.
+    """Return whether a target from 1 to 99 can be reached from all of some numbers, each used once.
+
+    Results on the way may be any numbers.
     """
     return bool(targets(tuple(sorted(left))) >> target & 1)
 
 
 @lru_cache(maxsize=1 << 18)
 def targets(left: tuple[int, ...]) -> int:
-    """Return the targets that some numbers reach, as bits: bit t is set where t, from 1 to 99, can be reached. left:
-    sorted.
+    """Return the targets that some numbers reach, as bits.
+
+    Bit t is set where t, from 1 to 99, can be reached.
+
+    Args:
+        left: The numbers, sorted.
     """
     if len(left) == 1:
         return 1 << left[0] if 1 <= left[0] <= LARGEST_RESULT else 0
@@ -38,8 +44,9 @@ def targets(left: tuple[int, ...]) -> int:
 
 
 def legal_steps(left: Sequence[int]) -> Iterator[Step]:
-    """Yield each right step that some numbers allow, once; a sum or a product with the larger operand first, a
-    difference both ways.
+    """Yield each right step that some numbers allow, once.
+
+    A sum or a product has the larger operand first, and a difference is there both ways.
     """
     seen = set[tuple[int, str, int]]()
     for a, b in combinations(left, 2):
@@ -51,7 +58,7 @@ def legal_steps(left: Sequence[int]) -> Iterator[Step]:
 
 
 def apply_step(left: Sequence[int], step: Step) -> tuple[int, ...] | None:
-    """Return what a right step leaves, sorted; None where the step is wrong, or its operands are not there."""
+    """Return the numbers that a right step leaves, sorted; None: the step is wrong, or lacks an operand."""
     there = Counter(left)
     there.subtract((step.left, step.right))
     if any(count < 0 for count in there.values()) or step.result != apply(step.operator, step.left, step.right):
@@ -60,10 +67,11 @@ def apply_step(left: Sequence[int], step: Step) -> tuple[int, ...] | None:
 
 
 def judge_prefixes(problem: CountdownProblem, lines: Sequence[str]) -> list[bool]:
-    """Return of each line whether the solution can still be completed to a right one behind it.
+    """Return for each line whether the solution can still be completed to a right one after it.
 
-    A line that is wrong ends that, and so does a step from whose result and the numbers left the target cannot be
-    reached. An answer line is right if one number is left, the target, and it states that.
+    A wrong line ends that. So does a step whose result, with the numbers left, cannot reach the target. An answer line
+    is
+    right if the target is the one number left, and the line states it.
     """
     verdicts: list[bool] = []
     left: tuple[int, ...] | None = tuple(problem.numbers)

@@ -1,9 +1,9 @@
-"""Stage "reader": the policy goes on learning worked expressions and stories, so that it computes better than the
-policy it judges.
+"""Stage "reader": the policy learns expressions and stories for longer, to compute better than before.
 
-It writes nothing for users. The likelihood of a solution under it says how right the solution is: a problem has one
-worked solution, so a model that never errs gives it a probability of 1. Slips, questions and countdowns are left out:
-tokens are few, and it is asked for one thing. Long expressions are rare, since the policy is hardly ever right there.
+The reader writes nothing for users. The likelihood of a solution under the reader says how right the solution is. A
+problem has one worked solution, so a model that never errs gives that solution a probability of 1. Slips, questions
+and countdowns are left out: tokens are few, and the reader is asked for one thing. Long expressions are rare, since
+the policy is hardly ever right on them.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ _AVERAGE = 60  # tokens of an example
 
 
 def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float]:
-    """Go on from the shipped policy; save OUT/reader, and how it is read, not yet calibrated, as
-    OUT/reader-heads/process.safetensors.
+    """Train the shipped policy further, and save OUT/reader.
+
+    How its likelihood is read, not yet calibrated, is saved as OUT/reader-heads/process.safetensors.
     """
     tokenizer = PreTrainedTokenizerFast.from_pretrained(SHIPPED / "policy")
     model = Reader(load(SHIPPED / "policy", device))
@@ -54,11 +55,17 @@ def go_on(
     seed: int,
     average: int,
 ) -> dict[str, float]:
-    """Train a model further on the next token of what is written, with fresh optimizers.
+    """Train a model further on the next token of written texts, with fresh optimizers.
 
     Args:
-        parts: return an example by its index, of training and of the validation split. average: tokens of an example,
-            about.
+        model: The model.
+        tokenizer: The tokenizer.
+        parts: The functions from an index to an example, of training and of the validation split.
+        stage: The name of the stage.
+        out: The folder of the run.
+        minutes: The length of the run.
+        seed: The seed of the batches.
+        average: The tokens of an example, about.
     """
     recipe = Recipe(tokens=4096, minutes=minutes, matrix_rate=0.004, rate=1e-3, warmup=0.02, decay=0.8)
     batches, unseen = (Batches(tokenizer, part, tokens=recipe.tokens, average=average, seed=seed) for part in parts)

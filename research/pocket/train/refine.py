@@ -1,12 +1,12 @@
-"""Stage "refine": the process model of countdowns goes on learning, from next steps of states and from the policy's own
-solutions.
+"""Stage "refine": the process model of countdowns learns from states and the policy's solutions.
 
-It begins with OUT/judge where that is, else with the shipped one, and can be run again on its own result in another
-folder. What can be reached is asked for behind a layer in the middle too, so that the layers above can use it.
+The stage begins with OUT/judge if that is there, and otherwise with the shipped model. It can be run again on its own
+result in another folder. The reachable targets are asked for after a layer in the middle too, so that the layers above
+can use them.
 
-Rates are constant and the result is the moving average of the weights, so that every step is an end: `--minutes` can be
-raised, and the run goes on as if it had been asked for at once. The heads that no file keeps are new, so they learn
-alone at first.
+Rates are constant and the result is the moving average of the weights, so that every step is an end. So `--minutes`
+can be raised, and the run goes on as if it had been asked for at once. The heads that no file keeps are new, so they
+learn alone at first.
 
 Stage "settle" goes on from OUT/refined with rates that fall to nothing.
 """
@@ -59,10 +59,11 @@ class Falling(Steady):
 
 
 class Refined(Judge):
-    """A process model with one more head, behind a layer in the middle, and the average of its weights over the steps.
+    """A process model with one more head after a middle layer, and an average of its weights over steps.
 
     Args:
-        folder: of the trunk that it begins with. head: the file of its head.
+        folder: The folder of the trunk that it begins with.
+        head: The file of its head.
     """
 
     def __init__(self, folder: Path, head: Path) -> None:
@@ -82,14 +83,15 @@ class Refined(Judge):
             value.lerp_(now[name], 1 - KEPT)
 
     def learn(self, step: int) -> None:
-        """Keep all but the new heads as it is in the first steps."""
+        """Let all weights learn from a step on; the new heads alone learn before."""
         for module in (self.trunk, self.head):
             module.requires_grad_(step >= ALONE)
 
 
 def losses(model: Refined, batch: Forest) -> dict[str, torch.Tensor]:
-    """Return the mean losses of a batch of one kind, in nats: of labels, of rankings, of hints at the end and in the
-    middle.
+    """Return the mean losses of a batch of one kind, in nats.
+
+    They are of labels, of rankings, and of hints at the end and in the middle.
     """
     read = model.trunk.model(
         input_ids=batch.ids,
@@ -111,8 +113,13 @@ def losses(model: Refined, batch: Forest) -> dict[str, torch.Tensor]:
 
 @dataclass(frozen=True)
 class Source:
-    """States to learn from. average: their tokens, about. seen: what is learnt from; unseen: what is held out; states
-    by number, both.
+    """States to learn from.
+
+    Args:
+        name: The name of the source.
+        average: The tokens of a state, about.
+        seen: The function from a number to a state to learn from.
+        unseen: The function from a number to a state that is held out.
     """
 
     name: str
@@ -123,9 +130,14 @@ class Source:
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage of training. began: the folder of the trunk that it begins with, and the file of its head.
+    """A stage of training.
 
-    result: the folder of what it makes. sources: of next steps, and of the policy's own solutions.
+    Args:
+        name: The name of the stage.
+        result: The folder of what it makes.
+        began: The folder of the trunk that it begins with, and the file of its head.
+        sources: The sources of next steps and of the policy's own solutions.
+        recipe: The class of the recipe.
     """
 
     name: str
@@ -136,8 +148,9 @@ class Stage:
 
 
 def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float]:
-    """Train on; save OUT/refined and its head, not yet calibrated, as OUT/refined-heads/process.safetensors. Needs the
-    stage "attempts".
+    """Train the process model further, and save OUT/refined; the stage "attempts" must have been run.
+
+    The head, not yet calibrated, is saved as OUT/refined-heads/process.safetensors.
     """
     del device
     began = SHIPPED / "countdown", SHIPPED / "heads" / "reach.safetensors"
@@ -147,7 +160,7 @@ def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float
 
 
 def run_settle(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float]:
-    """Go on from OUT/refined with rates that fall to nothing; save OUT/settled and its head, as `run` does."""
+    """Train OUT/refined further with rates that fall to nothing, and save OUT/settled and its head."""
     del device
     return train_stage(
         out,
@@ -158,7 +171,7 @@ def run_settle(out: Path, *, minutes: float, seed: int, device: str) -> dict[str
 
 
 def model_paths(out: Path, name: str) -> tuple[Path, Path]:
-    """Return where a stage saves a process model, and where its head."""
+    """Return the folder of a stage's process model, and the file of its head."""
     return out / name, out / f"{name}-heads" / "process.safetensors"
 
 
@@ -171,13 +184,13 @@ def _countdowns(out: Path, seed: int) -> tuple[Source, Source]:
 
 
 def split_attempts(attempted: Sequence[_T]) -> tuple[Sequence[_T], Sequence[_T]]:
-    """Return what the policy wrote as what is learnt from and, the last twentieth, what is held out."""
+    """Return the attempts to learn from and, the last twentieth, those that are held out."""
     last = -(len(attempted) // 20) or -1
     return attempted[:last], attempted[last:]
 
 
 def train_stage(out: Path, stage: Stage, *, minutes: float, seed: int) -> dict[str, float]:
-    """Train a process model on; save it and its head, not yet calibrated, where `model_paths` says."""
+    """Train a process model further, and save it and its head, not yet calibrated, at `model_paths`."""
     recipe = stage.recipe(tokens=TOKENS, minutes=minutes, matrix_rate=0.002, rate=1e-3, save_every=10)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(SHIPPED / "policy")
     with torch.random.fork_rng():

@@ -1,12 +1,12 @@
-"""Stage "rollouts": what the step prefixes of the policy's own solutions are worth, by continuing each of them many
-times.
+"""Stage "rollouts": the values of step prefixes of the policy's own solutions, by many continuations.
 
 The value of a prefix is the share of its continuations that end in the right answer. A whole solution is worth 1 or 0
-without any. A prefix more than two steps behind the first wrong one is left out: it is next to never worth anything,
-and says nothing new. More solutions of the same problems are kept whose prefixes have one continuation each, the
-solution itself: a value without bias, which costs nothing, and shows right and wrong ones of one problem side by side.
-    Source: Wang et al. 2024, "Math-Shepherd" (arXiv 2312.08935), section 3.3, soft estimation. Differs: `EACH`
-    continuations, where they draw 8 too; late prefixes are left out; solutions with one continuation beside them.
+without a continuation. A prefix more than two steps after the first wrong one is left out: its value is nearly always
+0. More solutions of the same problems are kept whose prefixes have one continuation each, the solution itself. This is
+a value without bias, which costs nothing, and shows right and wrong solutions of one problem side by side.
+
+Source: Wang et al. 2024, "Math-Shepherd" (arXiv 2312.08935), section 3.3, soft estimation. Differs: `EACH`
+continuations, where they draw 8 too; late prefixes are left out; solutions with one continuation beside them.
 """
 
 from __future__ import annotations
@@ -34,8 +34,12 @@ VALIDATION = 0.1  # share of problems, from the validation split
 
 @dataclass(frozen=True)
 class Valued:
-    """A solution of the policy's and the value of the prefix that ends with each of its lines; None where it was not
-    estimated.
+    """A solution of the policy's and the values of its prefixes.
+
+    Args:
+        problem: The problem.
+        solution: The solution.
+        values: The value of the prefix that ends with each line; None: it was not estimated.
     """
 
     problem: Asked
@@ -72,10 +76,10 @@ def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float
 
 
 def read(out: Path, split: Split) -> list[Valued]:
-    """Return what `run` wrote.
+    """Return the solutions that `run` wrote.
 
     Raises:
-        ConfigError: it has not been run, or by another policy than the one in OUT/policy.
+        ConfigError: The stage has not been run, or was run with another policy than the one in OUT/policy.
     """
     made = read_items(out / "stages" / "rollouts" / f"{split}.jsonl", policy=weights_checksum(out / "policy"))
     found = [valued for of_one in made for valued in of_one]
@@ -115,9 +119,7 @@ def _prefixes(solution: str) -> list[str]:
 
 
 def _open_prefixes(problem: Asked, solution: str) -> list[str]:
-    """Return the prefixes to be continued: all but the whole, up to a little behind where it leaves the worked
-    solution.
-    """
+    """Return the prefixes to be continued: all but the whole, up to a little after the first wrong step."""
     right = split_after(problem.worked, ("\n",))
     prefixes = _prefixes(solution)
     lines = split_after(solution, ("\n",))

@@ -1,5 +1,6 @@
-"""What a policy writes: continuations of prompts by the hundred thousand, drawn by the engine, and whether they are
-right.
+"""Texts of a policy: continuations of prompts by the hundred thousand, and whether they are right.
+
+The engine draws them.
 """
 
 from __future__ import annotations
@@ -28,10 +29,13 @@ _CHUNK = 250
 
 
 class Writer:
-    """A policy at work; a context manager.
+    """A policy that writes; a context manager.
 
     Args:
-        folder: of the policy. temperature, seed: of what it writes. device: of the engine.
+        folder: The folder of the policy.
+        temperature: The temperature of its texts.
+        seed: The seed of its texts.
+        device: The device of the engine.
     """
 
     def __init__(self, folder: Path, *, temperature: float, seed: int, device: str) -> None:
@@ -49,8 +53,9 @@ class Writer:
         self._loop.close()
 
     def continue_prompts(self, prompts: Sequence[str], each: int) -> list[list[str]]:
-        """Return `each` continuations of every prompt, to their end of sequence: a function of prompt and seed
-        alone.
+        """Return `each` continuations of every prompt, to their end of sequence.
+
+        They are a function of prompt and seed alone.
         """
         return self._loop.run(self._continue_all(prompts, each))
 
@@ -76,14 +81,18 @@ class Writer:
 def make_in_chunks(
     path: Path, total: int, make: Callable[[range], list[Any]], identity: Mapping[str, Any]
 ) -> list[Any]:
-    """Return `total` items, kept in a file as they are made, a chunk a line; go on where an earlier run stopped.
+    """Return `total` items, which are kept in a file as they are made, a chunk a line.
+
+    A run goes on where an earlier run stopped.
 
     Args:
-        make: returns the items of a range of numbers, as JSON can hold them.
-        identity: what the items depend on besides their numbers; it is the file's first line.
+        path: The file.
+        total: The number of items.
+        make: The function that returns the items of a range of numbers, as JSON can hold them.
+        identity: What the items depend on besides their numbers; the file's first line.
 
     Raises:
-        ConfigError: the file holds items of another identity.
+        ConfigError: The file has items of another identity.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.is_file():
@@ -106,10 +115,11 @@ def read_items(path: Path, **identity: Any) -> list[Any]:
     """Return the items in the whole lines of a file; a line that was cut when a run was killed is removed.
 
     Args:
-        identity: what the file's first line must say, or a part of it.
+        path: The file.
+        identity: What the file's first line must say, or a part of that.
 
     Raises:
-        ConfigError: there is no such file, it cannot be read, or it holds items of another identity.
+        ConfigError: There is no such file, it cannot be read, or it has items of another identity.
     """
     try:
         lines = path.read_text().splitlines(keepends=True)
@@ -130,7 +140,7 @@ def weights_checksum(folder: Path) -> str:
     """Return a checksum of the weights in a folder.
 
     Raises:
-        ConfigError: there are none.
+        ConfigError: The folder has no weights.
     """
     path = folder / "model.safetensors"
     if not path.is_file():
@@ -145,7 +155,7 @@ class Marker:
         self._tasks = {name: tasks.get(name) for name in ("pocket", "countdown")}
 
     def is_right(self, problem: Asked, solution: str) -> bool:
-        """Whether a solution ends in the right answer."""
+        """Return whether a solution ends in the right answer."""
         task = self._tasks[problem.task]
         found = task.extract(solution)
         return found is not None and bool(task.decide(found, problem.answer))

@@ -1,23 +1,23 @@
-"""Stage "self-eval": the policy learns, from what it writes itself, whether a fresh start would do better, and to
-correct its attempts.
+"""Stage "self-eval": the policy learns from its own texts to judge its solutions and to correct them.
 
-The stage before has taught it all three with made-up slips; here come its own, of several solutions of each of many
-problems that it was not trained on. Worked solutions of new problems stay part of the mixture, so that it forgets
-nothing.
+The stage before has taught it solving, judging and correcting with made-up slips. Here its own slips come, from
+several solutions of each of many problems that it was not trained on. Worked solutions of new problems stay part of
+the mixture, so that it forgets nothing.
 
-Self-evaluation: behind a solution, or a part of it cut at random, stands "Restart?"; the answer is " no" where the
-solution beats or ties another of its siblings, drawn at random, else " yes". Here a solution is right or wrong, so it
-is " yes" only for a wrong one with a right sibling.
-    Source: Manvi, Singh and Ermon 2024 (arXiv 2410.02725). Differs: right or wrong stands for the reward model that
-    compares pairs; one reading of a solution asks at several places at once (see `questions`), which is the same
-    sequences at a fraction of the tokens.
+Self-evaluation: "Restart?" follows a solution, or a part of it cut at random. The answer is " no" if the solution
+beats or ties another of its siblings, drawn at random, and " yes" otherwise. Here a solution is right or wrong, so
+" yes" follows only a wrong solution with a right sibling.
 
-Revision: up to four wrong attempts, then a right solution; the last attempt is the wrong one nearest to it (difflib's
-ratio).
-    Source: Snell et al. 2024 (arXiv 2408.03314), section 6.1 and appendix. Differs: where no sample is right the worked
-    solution stands in, so that hard problems are there too; where no wrong attempt is drawn, and in one example of five
-    of the rest, the last attempt is right already, and to be written again, since at use nobody knows which attempts
-    are wrong.
+Source: Manvi, Singh and Ermon 2024 (arXiv 2410.02725). Differs: right or wrong stands for the reward model that
+compares pairs. One reading of a solution asks at several places at once (see `questions`). The sequences are the
+same, at a fraction of the tokens.
+
+Revision: up to four wrong attempts, then a right solution. The last attempt is the wrong one nearest to the solution
+(difflib's ratio).
+
+Source: Snell et al. 2024 (arXiv 2408.03314), section 6.1 and appendix. Differs: where no sample is right, the worked
+solution stands in, so that hard problems are there too. Where no wrong attempt is drawn, and in one example of five of
+the rest, the last attempt is right already, and is to be written again: at use nobody knows which attempts are wrong.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ _AVERAGE = {"worked": 55, "question": 90, "revise": 260}  # tokens of an example
 
 @dataclass(frozen=True)
 class Solved:
-    """A problem, what the policy wrote, and which of it is right."""
+    """A problem, the solutions that the policy wrote, and which of them are right."""
 
     problem: Asked
     solutions: tuple[str, ...]
@@ -86,10 +86,15 @@ class Solved:
 
 @dataclass(frozen=True)
 class Questions:
-    """Solutions with the question asked at several places of each. ids, positions: [rows, tokens]; mask: [rows, 1,
-    tokens, tokens].
+    """Solutions with the question asked at several places of each.
 
-    at: rows and columns of the questions; wanted: their answers' tokens; judged: the solutions alone, [rows, tokens].
+    Args:
+        ids: The tokens, [rows, tokens].
+        positions: The positions of the tokens, [rows, tokens].
+        mask: The attention mask, [rows, 1, tokens, tokens].
+        at: The rows and the columns of the questions.
+        wanted: The tokens of their answers.
+        judged: The solutions alone, [rows, tokens].
     """
 
     ids: torch.Tensor
@@ -160,8 +165,9 @@ def practice(seed: int, index: int) -> Example:
 
 
 def samples(out: Path, problems: int, seed: int, device: str) -> list[Solved]:
-    """Return what the base policy writes on problems of the train split; drawn once and kept in
-    OUT/stages/self_eval/samples.jsonl.
+    """Return the base policy's solutions of problems of the train split.
+
+    They are drawn once and kept in OUT/stages/self_eval/samples.jsonl.
     """
     marker, identity = (
         Marker(),
@@ -182,11 +188,12 @@ def samples(out: Path, problems: int, seed: int, device: str) -> list[Solved]:
 
 
 def questions(tokenizer: Any, solved: Sequence[Solved], rows: int, seed: int, number: int) -> Questions:
-    """Return batch number `number`: one solution of each of `rows` problems, asked about whole and cut at random
-    places.
+    """Return batch number `number`: one solution of each of `rows` problems, with questions.
 
-    Each question sees the solution up to its place and itself only, and stands at the position behind it: exactly what
-    the policy sees when the solution was cut there.
+    Each solution is asked about as a whole and at random places. Each question sees only itself and the solution up to
+    its
+    place, and stands at the position after that. So it sees exactly what the policy sees when the solution was cut
+    there.
     """
     rng = generator(seed, 0, "questions", number)
     chosen = [solved[i] for i in rng.integers(len(solved), size=rows)]
@@ -224,7 +231,7 @@ def questions(tokenizer: Any, solved: Sequence[Solved], rows: int, seed: int, nu
 
 
 def question_loss(model: Reader, batch: Questions) -> torch.Tensor:
-    """Return the mean loss of the questions' answers, in nats, and a part of that of noticing slips."""
+    """Return the mean loss of the questions' answers, in nats, and a part of the loss of noticing slips."""
     device = model.trunk.device
     with mixed_precision(device):
         exact = not torch.is_autocast_enabled(device.type)

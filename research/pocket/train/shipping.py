@@ -1,4 +1,4 @@
-"""Stage "ship": what users need of a run, copied into the package with its checksums."""
+"""Stage "ship": the files of a run that users need, copied into the package with their checksums."""
 
 from __future__ import annotations
 
@@ -21,12 +21,19 @@ FILES = (
 def run(
     out: Path, *, minutes: float = 0, seed: int = 0, device: str = "cpu", package: Path | None = None
 ) -> dict[str, float]:
-    """Copy a run's models into a package folder (this one, unless another is given) and write their checksums.
+    """Copy a run's models into a package folder and write their checksums.
 
-    What the run has none of stays as the package has it.
+    A file that the run lacks stays as the package has it.
+
+    Args:
+        out: The folder of the run.
+        minutes: Not used.
+        seed: Not used.
+        device: Not used.
+        package: The folder of the package; None: this package.
 
     Raises:
-        ConfigError: a stage has not been run, and the package has none of its files.
+        ConfigError: A stage has not been run, and the package has none of its files.
     """
     del minutes, seed, device
     package = package or Path(tts.models.pocket.__path__[0])

@@ -1,7 +1,7 @@
-"""Solutions with slips in them, made up or the policy's own: from these the models learn to notice errors.
+"""Solutions with slips, made up or the policy's own: examples of errors that models learn to notice.
 
-A slip is a line that is not what it should be behind what stands before it; what later lines carry on faithfully is
-none. Every token says whether it is to be written (a slip is not) and whether the solution is still right there, so a
+A slip is a line that is not what should follow the lines before it. A later line that faithfully carries on a slip is
+none. Every token says whether it is to be written (a slip is not), and whether the solution is still right there. So a
 model can learn both from one reading.
 """
 
@@ -24,18 +24,26 @@ _STRAY = 0.25  # share of slips that are a wrong operand; the others are a wrong
 
 @dataclass(frozen=True)
 class Line:
-    """A line as it was written, and as it should have been written behind what stands before it."""
+    """A line.
+
+    Args:
+        written: The line as it was written.
+        wanted: The line that should follow the lines before it.
+    """
 
     written: str
     wanted: str
 
 
 def careless_lines(problem: Asked, rng: np.random.Generator, slips: float) -> list[Line]:
-    """Return a problem's worked solution as a careless hand writes it; what follows from a slip may leave the family's
-    range.
+    """Return a problem's worked solution with random slips.
+
+    Lines that follow from a slip may leave the family's range.
 
     Args:
-        slips: how many are made, on average.
+        problem: The problem.
+        rng: The generator.
+        slips: The number of slips, on average.
     """
     while True:
         drawn = _write(read(problem.prompt).expression, rng, slips)
@@ -44,7 +52,7 @@ def careless_lines(problem: Asked, rng: np.random.Generator, slips: float) -> li
 
 
 def _write(expression: Expression, rng: np.random.Generator, slips: float) -> list[Line] | None:
-    """Return the lines; None where one of them has a pair of operands that is held out of training."""
+    """Return the lines; None: a line has a pair of operands that is held out of training."""
     given = list(numbers(expression))
     rate = min(0.5, slips / (len(given) - 1))
     lines, last, banned = list[Line](), [0], [False]
@@ -68,8 +76,9 @@ def _write(expression: Expression, rng: np.random.Generator, slips: float) -> li
 
 
 def solution_pieces(problem: Asked, text: str) -> Example:
-    """Return a problem with a solution of the policy's, in pieces; those of a countdown, which has many solutions, are
-    not judged.
+    """Return a problem with a solution of the policy's, in pieces.
+
+    Solutions of a countdown, which has many, are not judged.
     """
     if problem.task != "pocket":
         return Piece(problem.prompt), Piece(text)
@@ -77,7 +86,7 @@ def solution_pieces(problem: Asked, text: str) -> Example:
 
 
 def follow_lines(expression: Expression, written: Sequence[str]) -> list[Line]:
-    """Return the lines of a solution, each with what it should have been behind what was written before it."""
+    """Return the lines of a solution, each with the line that should follow the written lines before it."""
     rest, lines = iter(written), list[Line]()
 
     def follow(part: Expression) -> int:
@@ -97,8 +106,9 @@ def follow_lines(expression: Expression, written: Sequence[str]) -> list[Line]:
 
 
 def pieces(lines: list[Line]) -> Iterator[Piece]:
-    """Return lines as pieces: what is to be written up to where a line goes wrong; right up to the first slip, wrong
-    from there on.
+    """Return lines as pieces.
+
+    A line is to be written up to where it goes wrong. Pieces are right up to the first slip, and wrong from there on.
     """
     right = True
     for line in lines:
@@ -115,8 +125,9 @@ def pieces(lines: list[Line]) -> Iterator[Piece]:
 
 
 def _common_beginning(one: str, other: str) -> str:
-    """Return the longest beginning that two texts share, in whole tokens: the space before an operator is a part of
-    it.
+    """Return the longest beginning that two texts share, in whole tokens.
+
+    The space before an operator belongs to the operator's token.
     """
     same = one[
         : next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
@@ -125,8 +136,9 @@ def _common_beginning(one: str, other: str) -> str:
 
 
 def _stray_step(step: Step, given: list[int], rng: np.random.Generator) -> Step:
-    """Return a step with a number of the problem's in place of an operand; where it draws the one that stood there,
-    nothing slipped.
+    """Return a step with a number of the problem in place of an operand.
+
+    If the number is the operand itself, nothing slipped.
     """
     other = given[int(rng.integers(len(given)))]
     left, right = (other, step.right) if rng.random() < 0.5 else (step.left, other)
@@ -134,8 +146,9 @@ def _stray_step(step: Step, given: list[int], rng: np.random.Generator) -> Step:
 
 
 def _miss_result(step: Step, rng: np.random.Generator) -> Step:
-    """Return a step with a wrong result that looks like the right one: a unit, ten or hundred off, any other digit, or
-    its sign.
+    """Return a step with a wrong result that looks like the right one.
+
+    The result is a unit, ten or hundred off, has another digit, or has the other sign.
     """
     size = len(str(abs(step.result)))
     off = int(rng.integers(1, 10)) if rng.random() < 0.4 else int(rng.choice([1, 2]))

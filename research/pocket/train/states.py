@@ -1,7 +1,7 @@
-"""What a process model learns from: states of a problem with many next lines each, judged exactly.
+"""The states that a process model learns from: prefixes of solutions with many judged next lines.
 
-A row is a prefix and branches behind it. Each branch stands behind the prefix alone, so one reading of the prefix
-serves them all, and each sees exactly what it would see by itself. A branch is read at its newlines.
+A row is a prefix and branches after it. Each branch follows the prefix alone. So one reading of the prefix serves all
+branches, and each sees exactly what it would see by itself. A branch is read at its newlines.
 """
 
 from __future__ import annotations
@@ -34,9 +34,12 @@ _BLOCK = 8  # batches that are drawn together and cut by length
 
 @dataclass(frozen=True)
 class Branch:
-    """Lines behind a prefix. labels: one a line, or None for a line that is not judged.
+    """Lines after a prefix.
 
-    hints: one a line: what a judge has to know there, as entries of 0 and 1; None: nothing is asked.
+    Args:
+        lines: The lines.
+        labels: The label of each line; None: the line is not judged.
+        hints: What a judge has to know at each line, as entries of 0 and 1; None: nothing is asked.
     """
 
     lines: tuple[str, ...]
@@ -46,7 +49,13 @@ class Branch:
 
 @dataclass(frozen=True)
 class State:
-    """A prefix, prompt included, and branches behind it. kind: "countdown" or "pocket"."""
+    """A prefix and branches after it.
+
+    Args:
+        prefix: The prefix, prompt included.
+        branches: The branches.
+        kind: "countdown" or "pocket".
+    """
 
     prefix: str
     branches: tuple[Branch, ...]
@@ -55,11 +64,20 @@ class State:
 
 @dataclass(frozen=True)
 class Forest:
-    """Rows of states. ids, positions: [rows, tokens]; mask: [rows, 1, tokens, tokens], 0 or -inf.
+    """Rows of states.
 
-    at: rows and columns that are read; labels: of these; group: numbers of those that are compared with each other;
-    kind: 1 for countdown. hinted: which of those have a hint; hints: [hinted, HINTS]. spoken: rows and columns whose
-    next token should be `next_tokens`.
+    Args:
+        ids: The tokens, [rows, tokens].
+        positions: The positions of the tokens, [rows, tokens].
+        mask: The attention mask, [rows, 1, tokens, tokens], 0 or -inf.
+        at: The rows and the columns that are read.
+        labels: The labels of these places.
+        group: The number of each place's group; lines of a group are compared with each other.
+        kind: The kind of each place, 1 for countdown.
+        hinted: Whether each place has a hint.
+        hints: The hints, [hinted, HINTS].
+        spoken: The rows and the columns whose next token should be that of `next_tokens`.
+        next_tokens: The next tokens.
     """
 
     ids: torch.Tensor
@@ -104,14 +122,14 @@ def _apply_right_step(left: tuple[int, ...], step: Step) -> tuple[int, ...]:
 
 
 def shuffle_operands(step: Step, rng: np.random.Generator) -> Step:
-    """Return a step with its operands in either order, where that is the same."""
+    """Return a step with its operands in random order, where either order is the same."""
     return (
         step if step.operator == "-" or rng.random() < 0.5 else Step(step.right, step.operator, step.left, step.result)
     )
 
 
 def _next_steps(left: tuple[int, ...], rng: np.random.Generator) -> list[Step]:
-    """Return all right steps, most of those with a negative result left out, and up to two wrong ones."""
+    """Return all right steps and up to two wrong ones; most steps with a negative result are left out."""
     found = [shuffle_operands(step, rng) for step in legal_steps(left) if step.result >= 0 or rng.random() < 0.2]
     for _ in range(int(rng.integers(3))):
         step = found[rng.integers(len(found))]
@@ -138,14 +156,15 @@ def _branch(
 
 
 def bits_of(left: tuple[int, ...]) -> np.ndarray:
-    """Return the targets that what is left reaches, as entries of 0 and 1, from 1 on."""
+    """Return the targets that the numbers left reach, as entries of 0 and 1, from target 1 on."""
     found = targets(left)
     return np.array([found >> t & 1 for t in range(1, HINTS + 1)], np.float32)
 
 
 def pocket_state(seed: int, index: int, split: Split = "train") -> State:
-    """Return a state of an expression or a story with the right next line and wrong ones, or its prompt with careless
-    solutions.
+    """Return a state of an expression or a story.
+
+    The state has the right next line and wrong ones, or the prompt has careless solutions.
     """
     rng = generator(seed, 0, "pocket state", split, index)
     while True:
@@ -174,8 +193,9 @@ def pocket_state(seed: int, index: int, split: Split = "train") -> State:
 
 
 def judge_branch(asked_for: Any, lines: Sequence[str], start: int = 0) -> Branch:
-    """Return the lines of a solution from number `start` on; a label says whether the solution is right as far as the
-    end of its line.
+    """Return the lines of a solution from number `start` on, with labels.
+
+    A label says whether the solution is right as far as the end of its line.
     """
     labels, hints, right = list[bool](), list["np.ndarray | None"](), True
     for line in follow_lines(asked_for, lines):
@@ -186,8 +206,9 @@ def judge_branch(asked_for: Any, lines: Sequence[str], start: int = 0) -> Branch
 
 
 def _line_hint(line: str) -> np.ndarray | None:
-    """Return the operands and the result that a line should have, as entries: of each its sign and its last three
-    digits.
+    """Return the operands and the result that a line should have, as entries.
+
+    Each number has its sign and its last three digits.
     """
     step, stated = read_step(line), read_answer(line)
     found = np.zeros(HINTS, np.float32)
@@ -207,7 +228,7 @@ def _line_hint(line: str) -> np.ndarray | None:
 
 
 def _slip_line(line: str, before: Sequence[str], given: Sequence[int], rng: np.random.Generator) -> str:
-    """Return a line with a slip; "" where it would have a pair of operands that is held out."""
+    """Return a line with a slip; "": it would have a pair of operands that is held out."""
     step = read_step(line)
     if step is None:
         moved = (read_answer(line) or 0) + int(rng.choice([-100, -10, -1, 1, 10, 100]))
@@ -246,8 +267,14 @@ def _compute_step(left: int, operator: str, right: int) -> Step:
 
 
 class Forests:
-    """Batches by number: states are drawn a block at a time, sorted by length and cut into batches of about so many
-    tokens.
+    """Batches by number: states are drawn a block at a time, sorted by length, and cut into batches.
+
+    Args:
+        tokenizer: The tokenizer.
+        state: The function from a number to a state.
+        tokens: The tokens of a batch, about.
+        average: The tokens of a state, about.
+        seed: The seed of the order.
     """
 
     def __init__(self, tokenizer: Any, state: Callable[[int], State], *, tokens: int, average: int, seed: int) -> None:
@@ -273,8 +300,15 @@ class Forests:
 
 @dataclass(frozen=True)
 class Row:
-    """A state as tokens. owner: of each token the number of its branch, -1 for the prefix; reads: (column, label, hint,
-    line) each.
+    """A state as tokens.
+
+    Args:
+        ids: The tokens.
+        positions: The positions of the tokens.
+        owner: The number of each token's branch; -1: the prefix.
+        reads: The places that are read: column, label, hint and line of each.
+        spoken: The columns of the tokens that the model should write.
+        kind: "countdown" or "pocket".
     """
 
     ids: list[int]

@@ -1,5 +1,6 @@
-"""The pair's tokenizer: digits, operators and the words of its problems are a token each; any other text falls back to
-bytes.
+"""The pair's tokenizer: digits, operators and the words of its problems are a token each.
+
+Any other text falls back to bytes.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ _SPLIT = r" [-+*=] |A: |Restart\?| ?[A-Za-z]+|[\s\S]"
 
 
 def build() -> PreTrainedTokenizerFast:
-    """Return the tokenizer. Every word is whole (`ignore_merges`, no merges at all), every other character is its
-    bytes.
+    """Return the tokenizer.
+
+    Every word is whole (`ignore_merges`, no merges at all), and every other character is its bytes.
     """
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     spelled = [*pre_tokenizers.ByteLevel.alphabet()]
