@@ -1,1 +1,4 @@
-"""Speed of the engine, of servers behind the HTTP backend, and of everything besides models; run from a checkout."""
+"""Speed of the engine, of servers behind the HTTP backend, and of the code besides models.
+
+The commands run from a checkout.
+"""

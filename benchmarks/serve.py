@@ -94,7 +94,12 @@ BEFORE = (
 
 @dataclass(frozen=True)
 class Measured:
-    """One round. processor_ms: of the process that is measured, a request. latencies_ms: of each request."""
+    """One round.
+
+    Args:
+        processor_ms: The processor time of the measured process, a request.
+        latencies_ms: The latency of each request.
+    """
 
     processor_ms: float
     latencies_ms: list[float]
@@ -142,7 +147,12 @@ async def time_workers(first: int, count: int, workers: list[Callable[[int], Awa
 
 @contextmanager
 def start_module(*command: str, folder: Path | None = None) -> Iterator[subprocess.Popen[str]]:
-    """Run a module of Python; `folder`: the checkout that it is of, None: this one."""
+    """Run a module of Python.
+
+    Args:
+        command: The module and its arguments.
+        folder: The checkout of the module; None: this one.
+    """
     environment = {**os.environ, **({} if folder is None else {"PYTHONPATH": str(folder)})}
     process = subprocess.Popen(
         [sys.executable, "-m", *command],
@@ -171,7 +181,13 @@ def processor_s(process: subprocess.Popen[str]) -> float:
 
 
 class Connection:
-    """A connection to the gateway. kept: whether it serves more than one request."""
+    """A connection to the gateway.
+
+    Args:
+        port: The port of the gateway.
+        kind: The kind of requests.
+        kept: Whether the connection serves more than one request.
+    """
 
     def __init__(self, port: int, kind: Kind, *, kept: bool) -> None:
         self._port, self._kind, self._kept = port, kind, kept
@@ -294,7 +310,12 @@ def main() -> None:
 
 
 def cells(values: list[Measured], base: list[Measured]) -> list[str]:
-    """Return the cells of a row; `base`: the rounds of its version's `asolve`."""
+    """Return the cells of a row.
+
+    Args:
+        values: The rounds of the row.
+        base: The rounds of its version's `asolve`.
+    """
     pairs = list(zip(values, base, strict=True))
     return [
         spread([one.processor_ms for one in values]),

@@ -1,4 +1,7 @@
-"""`--smoke`: the smallest size of a command, in seconds. It shows that every row appears; its figures mean nothing."""
+"""`--smoke`: the smallest size of a command, in seconds.
+
+The option shows that every row appears. Its figures mean nothing.
+"""
 
 from __future__ import annotations
 

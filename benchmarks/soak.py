@@ -1,12 +1,11 @@
-"""Search for a long time on the engine and through a faulty server, and write `docs/results/soak.md`: nothing may grow
-or be left.
+"""Search for a long time on the engine and through a faulty server: nothing may grow or be left.
 
     python -m benchmarks.soak [--minutes 30] [--out docs/results/soak.md] [--smoke]
 
-Each part runs in a process of its own, both at once. A part runs rounds of random searches: strategies, budgets and
-seeds at random, some cancelled. After each round the books of every search must be equal, and no limit passed. The
-engine has memory for a few paths alone, so that it evicts and computes again. The server is that of the tests, in a
-third process. It breaks three replies of ten.
+The command writes `docs/results/soak.md`. Each part runs in a process of its own, both at once. A part runs rounds of
+random searches: strategies, budgets and seeds at random, some cancelled. After each round the books of every search
+must be equal, and no limit passed. The engine has memory for a few paths alone, so that it evicts and computes again.
+The server is that of the tests, in a third process. It breaks three replies of ten.
 """
 
 from __future__ import annotations
@@ -62,7 +61,15 @@ SHARE, SLOW_SHARE = 300, 2  # of a thousand calls: faulty ones, and those that h
 
 @dataclass(frozen=True)
 class Level:
-    """What a process holds after so many minutes: resident MiB, descriptors, threads of the system and of Python."""
+    """The resources of a process after some minutes.
+
+    Args:
+        minutes: The minutes.
+        mib: The resident MiB.
+        descriptors: The open descriptors.
+        threads: The threads of the system.
+        python_threads: The threads of Python.
+    """
 
     minutes: float
     mib: float
@@ -73,16 +80,18 @@ class Level:
 
 @dataclass
 class Part:
-    """What came of a part.
+    """The results of a part.
 
     Attributes:
-        levels: before the backend was made, then one for each interval.
-        after: once it was closed.
-        counts: of searches, by their ends.
-        causes: of those that failed.
-        tokens: booked.
-        notes: the backend's own counters.
-        failure: what did not hold.
+        name: The name of the part.
+        interval_s: The seconds between two levels.
+        levels: The level before the backend was made, then one for each interval.
+        after: The level once the backend was closed; None: the part has not ended.
+        counts: The number of searches, by their ends.
+        causes: The number of failed searches, by their causes.
+        tokens: The booked tokens.
+        notes: The backend's own counters.
+        failure: The check that did not hold; "": all held.
     """
 
     name: str

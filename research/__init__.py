@@ -1,1 +1,1 @@
-"""How the embedded models are trained and evaluated, and how methods compare. Run from a checkout; not installed."""
+"""Training and evaluation of the embedded pair, and comparisons of methods and allocators."""

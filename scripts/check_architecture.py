@@ -1,10 +1,10 @@
-"""Check the layout of the code: import circles, doubled class names, crowded folders, long files and functions, entries
-of docstrings.
+"""Check the layout of the code, names of functions and docstrings.
 
     python scripts/check_architecture.py [ROOT]
 
-Prints one line a fault, and the number of code lines of tts/. The exit code is 1 if there is a fault. Imports inside
-functions and under TYPE_CHECKING count. A module's implicit import of its parent packages does not.
+Checked are import circles, doubled class names, crowded folders, long files and functions, and entries of docstrings.
+The script prints one line a fault, and the number of code lines of tts/. The exit code is 1 if there is a fault.
+Imports inside functions and under TYPE_CHECKING count. A module's implicit import of its parent packages does not.
 """
 
 from __future__ import annotations
@@ -110,7 +110,10 @@ def arrows(files: Sequence[Source]) -> Arrows:
 
 
 def circles(files: Sequence[Source]) -> Iterator[str]:
-    """Yield the shortest import circle through each arrow that is part of one, each circle once, the shortest first."""
+    """Yield the shortest import circle through each arrow that is part of one.
+
+    Each circle comes once, the shortest first.
+    """
     graph, paths = prune_arrows(arrows(files)), {source.module: source.path for source in files}
     found: dict[tuple[str, ...], None] = {}
     for start, targets in sorted(graph.items()):
@@ -124,8 +127,9 @@ def circles(files: Sequence[Source]) -> Iterator[str]:
 
 
 def prune_arrows(graph: Arrows) -> Arrows:
-    """Return the arrows without those of modules that import nothing or that nothing imports: no circle passes through
-    them.
+    """Return the arrows through which a circle may pass.
+
+    Modules that import nothing, or that nothing imports, have no such arrow.
     """
     while True:
         targets = {target for row in graph.values() for target in row}
@@ -188,7 +192,10 @@ def check_folders(files: Sequence[Source]) -> Iterator[str]:
 
 
 def too_long(files: Sequence[Source]) -> Iterator[str]:
-    """Yield the files and functions with too many lines; a signature and a docstring have one for each parameter."""
+    """Yield the files and functions with too many lines.
+
+    The lines of a signature and of a docstring do not count.
+    """
     for source in files:
         path = source.path
         if (lines := source.text.count("\n")) > FILE_LIMIT and str(path) not in ALLOWED:
@@ -228,8 +235,9 @@ def shared_lines(files: Sequence[Source]) -> Iterator[str]:
 
 
 def prepositions(files: Sequence[Source]) -> Iterator[str]:
-    """Yield the entries of docstrings that begin with a preposition: read alone, such a text does not say what the
-    parameter is.
+    """Yield the entries of docstrings that begin with a preposition.
+
+    Read alone, such a text does not say what the parameter is.
     """
     for source in files:
         lines = source.text.split("\n")
@@ -280,7 +288,7 @@ def _is_property(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 
 def first_lines(files: Sequence[Source]) -> Iterator[str]:
-    """Yield the public docstrings whose first line is too long, or whose first sentence runs over to a second line."""
+    """Yield the public docstrings whose first line is too long, or runs over to a second line."""
     for source in files:
         for node in ast.walk(source.tree):
             if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):

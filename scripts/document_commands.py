@@ -1,15 +1,18 @@
-"""Run the commands of documents as they are written: the README's shell blocks, and the pages of docs/ but results and
-decisions.
-
-Blocks run one after another, in a new folder with `examples` and a `problem.txt`, with a new home. The Python blocks of
-a page share their names, as in one session. A block with a title (```yaml title="study.yaml") is written to that file. A block ```text title="Output" must be
-what the block before it printed, where … stands for any text. A line that ends in & runs on until the page ends; the
-next begins once it answers at its port. Requests to any server reach the tests' own one, by the variable HTTP_PROXY, on
-pages that name one; `https` is written `http` for it. What is not run stands in `LEFT_OUT` with its reason, or below a
-comment: <!-- not run: REASON -->.
+"""Run the commands of documents as they are written.
 
     python scripts/document_commands.py [--slow] [DOCUMENT ...]
-"""  # noqa: E501
+
+The documents are the README, of which the shell blocks run, and the pages of docs/ but results and decisions. Blocks
+run one after another, in a new folder with `examples` and a `problem.txt`, with a new home. The Python blocks of a page
+share their names, as in one session.
+
+- A block with a title (```yaml title="study.yaml") is written to that file.
+- A block ```text title="Output" must be what the block before it printed, where … stands for any text.
+- A line that ends in & runs on until the page ends. The next line begins once the command answers at its port.
+- Requests to any server reach the tests' own one, by the variable HTTP_PROXY, on pages that name a server; there
+  `https` is written `http`.
+- What is not run stands in `LEFT_OUT` with its reason, or below a comment: <!-- not run: REASON -->.
+"""
 
 from __future__ import annotations
 
@@ -73,10 +76,16 @@ for line in sys.stdin:
 
 @dataclass(frozen=True)
 class Command:
-    """A command of a document: `code` is Python where `python` is set, else a shell's.
+    """A command of a document.
 
-    `file`: that the code is written to, and no more. `reason`: why it is not run. `shown`: what its block prints; None:
-    not shown. `first`: of its block.
+    Args:
+        document: The document.
+        code: The code, of Python or of a shell.
+        python: Whether the code is Python.
+        file: The file that the code is written to, without running it; "": the code is run.
+        reason: The reason why it is not run; "": it is run.
+        shown: The output that its block shows; None: not shown.
+        first: Whether it is the first command of its block.
     """
 
     document: str
@@ -126,7 +135,12 @@ def commands(document: str) -> Iterator[Command]:
 
 
 def environment(home: Path, proxy: str) -> dict[str, str]:
-    """Return the environment of commands: a home of their own, and a server at every address where `proxy` is one's."""
+    """Return the environment of commands, with a home of their own.
+
+    Args:
+        home: The home.
+        proxy: The address of a server that answers at every address; "": none.
+    """
     kept = {
         name: value
         for name, value in os.environ.items()

@@ -1,7 +1,8 @@
-"""Print how much each extra of the package adds to the core, in megabytes of installed files, as this environment has
-them.
+"""Print how much each extra of the package adds to the core, in megabytes of installed files.
 
-python scripts/extra_sizes.py
+    python scripts/extra_sizes.py
+
+Sizes are those of this environment.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def installed_bytes(distribution: metadata.Distribution) -> int:
 
 
 def closure(requirements: Iterable[str], sizes: dict[str, int], missing: set[str], extras: Iterable[str] = ()) -> None:
-    """Add to `sizes` the bytes of all that some requirements need, by name, and to `missing` what is not installed."""
+    """Add to `sizes` the bytes of all that some requirements need, and to `missing` what is not installed."""
     for text in requirements:
         requirement = Requirement(text)
         if requirement.marker and not any(requirement.marker.evaluate({"extra": extra}) for extra in ("", *extras)):

@@ -1,9 +1,9 @@
-"""Write llms.txt, the index of the documentation for language models, and llms-full.txt, its pages in one text.
+"""Write llms.txt, the index of the documentation for language models, and llms-full.txt, its pages.
 
     python scripts/llms.py
 
-The pages are those of the site, by the order of mkdocs.yml. Measurements and decisions are in the index alone. Pages
-that the build of the site makes are in neither.
+The pages are those of the site, by the order of mkdocs.yml, in one text. Measurements and decisions are in the index
+alone. Pages that the build of the site makes are in neither.
 """
 
 from __future__ import annotations

@@ -1,11 +1,15 @@
-"""Draw the pictures of the documentation from searches that run now: the same bytes from the same weights and kind of
-processor.
+"""Draw the pictures of the documentation from searches that run now.
 
     python scripts/pictures.py [NAME ...] [--small] [--out docs/pictures]
 
-search.svg: the tree of a beam search as it grows. sharing.svg: keys and values that paths of REBASE share. budget.svg:
-the spend of a tree search, call by call. calibration.svg: scores of two verifiers against how often they are right. All
-are of the embedded models, on test problems; with --small, of the toy.
+The same weights and kind of processor give the same bytes.
+
+- search.svg: the tree of a beam search as it grows.
+- sharing.svg: keys and values that paths of REBASE share.
+- budget.svg: the spend of a tree search, call by call.
+- calibration.svg: scores of two verifiers against how often they are right.
+
+All are of the embedded models, on test problems; with --small, of the toy.
 """
 
 from __future__ import annotations
@@ -38,8 +42,14 @@ _STYLE = ".first{fill:var(--accent)}.second{fill:var(--other)}.diagonal{stroke:v
 
 
 class Setting(NamedTuple):
-    """What is run: a problem of the trees with its task, the problems of the calibration, and verifiers by the name
-    that is shown.
+    """The models and problems of the pictures.
+
+    Args:
+        model: The model.
+        problem: The problem of the trees.
+        task: The task of the problem.
+        judged: The problems of the calibration.
+        verifiers: The verifiers, by the name that is shown.
     """
 
     model: str
@@ -50,7 +60,11 @@ class Setting(NamedTuple):
 
 
 def setting(*, small: bool) -> Setting:
-    """Return what is run; small: on the toy, which takes no time."""
+    """Return the models and problems of the pictures.
+
+    Args:
+        small: Whether the model is the toy, which takes no time.
+    """
     if small:
         sums = load(limit=4, operations=2, digits=1, operators="+-", parentheses=False)
         return Setting("toy", "3 + 4 - 2", "arithmetic", sums, {"toy": "toy(error=0.2)"})

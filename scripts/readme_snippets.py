@@ -1,8 +1,9 @@
-"""Run the README's Python snippets, each in a process of its own, in the current directory and environment.
+"""Run the README's Python snippets, each in a process of its own, in the current directory.
 
-A snippet stands under a comment that names the extra it needs: `<!-- needs: core -->` or `<!-- needs: engine -->`.
-Those of the core must run. The others must run too where their extra is installed; where it is not, with `--bare`, they
-must end in one line that says how to install it. A comment behind a `print` is what it prints, up to a comma.
+A snippet stands under a comment that names the extra that it needs: `<!-- needs: core -->` or
+`<!-- needs: engine -->`. Snippets of the core must run. The others must run too if their extra is installed. If it is
+not, with `--bare`, they must end in one line that says how to install it. A comment after a `print` is what the call
+prints, up to a comma.
 
     python readme_snippets.py README.md [--bare]
 """

@@ -1,5 +1,6 @@
-"""An extension of Griffe, by which the site reads docstrings: labels such as "Cost:" are paragraphs, each argument has
-its entry.
+"""An extension of Griffe, by which the site reads docstrings.
+
+Labels such as "Cost:" are paragraphs, and each argument has its entry.
 """
 
 from __future__ import annotations

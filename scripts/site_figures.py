@@ -1,10 +1,11 @@
-"""The figures of the methods' pages, from searches that run when they are drawn: the same bytes each time.
+"""The figures of the methods' pages, from searches that run when the figures are drawn.
 
     python scripts/site_figures.py NAME [...] [--out FOLDER]
 
-A strategy or a stop rule has the tree of its search. A selection has the candidates and what each weighs, a verifier
-their scores. All are of the toy on one sum, under one budget and seed; of a function in the toy's place where replies
-or programs are wanted. Verifiers of the embedded models are drawn into docs/pictures/ once, since they take a model.
+Each run gives the same bytes. A strategy or a stop rule has the tree of its search. A selection has the candidates and
+their weights, and a verifier has their scores. All searches are of the toy on one sum, under one budget and seed. Where
+replies or programs are wanted, a function stands in the toy's place. Figures of verifiers of the embedded models are in
+docs/pictures/, and are drawn once, since they take a model.
 """
 
 from __future__ import annotations
@@ -97,8 +98,16 @@ _BARS = ".bar{fill:var(--soft);fill-opacity:.45}.good{fill:var(--win)}\n"
 
 @dataclass(frozen=True)
 class Setting:
-    """What is run: a plan on a problem by a model, its verifier ("none": without), the task, and the words for all
-    that.
+    """A search that is drawn.
+
+    Args:
+        plan: The plan.
+        problem: The problem.
+        models: The models.
+        verifier: The verifier; "none": without one.
+        task: The task.
+        told: The words for the model.
+        limits: The budget.
     """
 
     plan: str
@@ -149,8 +158,11 @@ def names() -> list[str]:
 
 
 def figure(name: str, *, fresh: bool = False) -> Figure:
-    """Return the figure of a strategy, stop rule, selection or verifier. fresh: draw those of the embedded models
-    too.
+    """Return the figure of a strategy, stop rule, selection or verifier.
+
+    Args:
+        name: The name of the part.
+        fresh: Whether figures of the embedded models are drawn too.
     """
     setting = setting_of(name)
     called = f"`{setting.plan}`" + ("" if setting.verifier == "none" else f" with the verifier `{setting.verifier}`")
@@ -240,8 +252,9 @@ def _verifier_setting(name: str) -> Setting:
 
 
 def _repository() -> tts.Workspace:
-    """Return forks of a folder with a wrong function and its tests, for the toy agent. They are removed when the
-    interpreter ends.
+    """Return forks of a folder with a wrong function and its tests, for the toy agent.
+
+    They are removed when the interpreter ends.
     """
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "add.py").write_text("def add(a, b):\n    return a - b\n", encoding="utf-8")
@@ -310,7 +323,12 @@ def format_cost(solved: tts.Solution) -> str:
 
 
 def bars(solved: tts.Solution, *, scored: bool) -> str:
-    """Return the candidates, a line each: with its weight in the selection, or with its score where `scored`."""
+    """Return the candidates, a line each.
+
+    Args:
+        solved: The solution.
+        scored: Whether a candidate has its score; otherwise it has its weight in the selection.
+    """
     left, right, top, row = 240.0, 520.0, 74.0, 34.0
     values = [c.scores.get("main", math.nan) if scored else c.weight for c in solved.candidates]
     known = [value for value in values if math.isfinite(value)]

@@ -1,8 +1,7 @@
-"""What the site's build does beside MkDocs (`hooks` of mkdocs.yml): generated pages, lists as GitHub reads them, paths
-as links.
+"""The site's build beside MkDocs (`hooks` of mkdocs.yml): generated pages, lists, and paths as links.
 
-Pages that are generated from the code stand in no folder: `site_reference` has their texts. A path in backticks, such
-as `docs/how-to/studies.md`, becomes a link to that page with its title.
+Pages that are generated from the code stand in no folder: `site_reference` has their texts. Lists are read as GitHub
+reads them. A path in backticks, such as `docs/how-to/studies.md`, becomes a link to that page with its title.
 """
 
 from __future__ import annotations
@@ -57,7 +56,10 @@ def on_page_markdown(markdown: str, *, page: Any, files: Any, **_: Any) -> str:
 
 
 def on_page_content(html: str, *, page: Any, **_: Any) -> str:
-    """Return a page whose figures of measurements have a class, by which the style fits them to dark pages."""
+    """Return a page whose figures of measurements have a class.
+
+    By this class the style fits them to dark pages.
+    """
     folder = posixpath.dirname(page.file.src_uri)
 
     def mark_links(found: re.Match[str]) -> str:
@@ -87,8 +89,9 @@ def _title(path: str) -> str:
 
 
 def _readable(lines: list[str]) -> list[str]:
-    """Return lines with a blank one before each list and table, and with nested items as deep as Python-Markdown wants
-    them.
+    """Return lines with a blank line before each list and table, and with nested items indented.
+
+    The indent is the one that Python-Markdown needs.
     """
     made: list[str] = []
     fenced = False

@@ -97,7 +97,15 @@ def _cells(row: str) -> list[str]:
 
 
 def _method(root: Path, title: str, place: str, begin: Sequence[str], boxes: Mapping[str, str]) -> str:
-    """Return the page of one method; begin: what stands before its parameters."""
+    """Return the page of one method.
+
+    Args:
+        root: The checkout.
+        title: The title of the page.
+        place: The place of the method's class.
+        begin: The lines before its parameters.
+        boxes: The algorithm boxes, by their letters.
+    """
     module, _, attribute = place.partition(":")
     path = root / (module.replace(".", "/") + ".py")
     if not path.exists():

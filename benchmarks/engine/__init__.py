@@ -1,3 +1,4 @@
-"""The engine beside transformers, vLLM and llama.cpp: tree templates, one driver for each system, the machine's floor,
-the report.
+"""The engine beside transformers, vLLM and llama.cpp.
+
+The modules are tree templates, one driver for each system, the machine's floor, and the report.
 """

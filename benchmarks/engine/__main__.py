@@ -1,11 +1,11 @@
-"""Our engine beside transformers, vLLM and llama.cpp on the same trees, token for token, on this machine.
+"""Our engine beside transformers, vLLM and llama.cpp on the same trees, token for token.
 
     python -m benchmarks.engine [--quick | --smoke] [--json] [--peer vllm=PYTHON] [--peer llama_cpp=PYTHON]
 
-Every system replays the same trees (benchmarks/engine/workloads.py) with forced tokens, in a process of its own.
-Systems take turns, A/B/C, A/B/C; the others are stopped meanwhile. A peer without an interpreter or the model in its
-format, or that does not start, is listed as absent with the reason. `--smoke` runs everything once on tiny trees of the
-embedded model, in seconds: its times mean nothing.
+All systems run on this machine. Each replays the same trees (benchmarks/engine/workloads.py) with forced tokens, in a
+process of its own. Systems take turns, A/B/C, A/B/C, and the others are stopped meanwhile. A peer is listed as absent,
+with the reason, if it does not start, or lacks an interpreter or the model in its format. `--smoke` runs everything
+once on tiny trees of the embedded model, in seconds: its times mean nothing.
 
 - seconds: median, with the least and greatest.
 - others: share of the machine that other processes took during the run.
@@ -163,8 +163,9 @@ def start(
 
 
 def run_undisturbed(system: System, workload: str, patience: int) -> dict[str, Any]:
-    """Return a run during which others took little of the machine; after `patience` repetitions, the least disturbed
-    one.
+    """Return a run during which other processes took little of the machine.
+
+    After `patience` repetitions, the least disturbed run is returned.
     """
     runs = [system.run(workload)]
     while runs[-1]["others"] > MOST_OTHERS and len(runs) <= patience:
@@ -175,7 +176,10 @@ def run_undisturbed(system: System, workload: str, patience: int) -> dict[str, A
 def replay(
     workload: str, systems: dict[str, System], absent: dict[str, str], *, repeats: int, warmups: int, patience: int
 ) -> dict[str, list[dict[str, Any]]]:
-    """Return each system's runs; the systems take turns. One that breaks is closed, and absent from here on."""
+    """Return each system's runs.
+
+    The systems take turns. A system that breaks is closed, and is absent from there on.
+    """
     runs: dict[str, list[dict[str, Any]]] = {}
     for repeat in range(warmups + repeats):
         for name, system in list(systems.items()):
@@ -248,7 +252,10 @@ def make_templates(options: argparse.Namespace, vocabulary: int) -> dict[str, di
 
 
 def measure_all(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the report of every workload and system. The machine's limits are measured before and after the runs."""
+    """Return the report of every workload and system.
+
+    The machine's limits are measured before and after the runs.
+    """
     report: dict[str, Any] = {"absent": {}}
     pythons = interpreters(options, report["absent"])
     files = convert_arguments(options, pythons, report["absent"])

@@ -1,9 +1,9 @@
-"""Write a model of the registry as the peers read it, with the same float32 weights: a folder for vLLM, GGUF files for
-llama.cpp.
+"""Write a model of the registry in the formats of the peers, with the same float32 weights.
 
     python -m benchmarks.engine.convert FOLDER [--model smollm2] [--kinds hf f32 q8_0]
 
-Writes FOLDER/hf, FOLDER/f32.gguf and FOLDER/q8_0.gguf where they are missing. GGUF files are made from GGUF files only.
+vLLM reads a folder, and llama.cpp reads GGUF files. The command writes FOLDER/hf, FOLDER/f32.gguf and FOLDER/q8_0.gguf
+where they are missing. GGUF files are made from GGUF files only.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def convert(name: str, folder: Path, kinds: Iterable[str] = KINDS) -> dict[str, 
     """Write the files that are missing, and return the paths by kind.
 
     Args:
-        name: of the model.
-        folder: of its files.
-        kinds: "hf", "f32" or "q8_0".
+        name: The name of the model.
+        folder: The folder of its files.
+        kinds: The kinds of files: "hf", "f32" or "q8_0".
 
     Raises:
-        ConfigError: a GGUF file is asked for of a model that has none.
+        ConfigError: A GGUF file is asked for, but the model has none.
     """
     folder.mkdir(parents=True, exist_ok=True)
     paths = {kind: folder / ("hf" if kind == "hf" else f"{kind}.gguf") for kind in kinds}

@@ -1,5 +1,6 @@
-"""What a template asks for at the least: tokens, rows and keys, whatever system runs it. Needs nothing but Python: the
-peers use it too.
+"""The least work that a template asks of any system: tokens, rows and keys.
+
+The module needs nothing but Python, since the peers use it too.
 """
 
 from __future__ import annotations
@@ -21,18 +22,21 @@ def ids_hash(nodes: Iterable[Sequence[int]]) -> str:
 
 @dataclass(frozen=True)
 class Facts:
-    """Tokens of a template.
+    """Numbers of a template.
 
     Args:
-        unique: of all nodes, each once.
-        logical: of the paths to all leaves, each in full.
-        peak_unique, peak_logical: the most of them at one time; a released node counts while a descendant is held.
-        generated: of all expanded nodes.
-        useful: those among them on paths to the nodes that are held to the end.
-        no_reuse_prefill: that an engine reads anew if each child's path is read again for each child.
-        longest: path, in tokens.
-        width: most children of one operation.
-        rewards: nodes that a process model reads.
+        nodes: The nodes.
+        unique: The tokens of all nodes, each once.
+        logical: The tokens of the paths to all leaves, each path in full.
+        peak_unique: The most unique tokens at one time; a released node counts while a descendant is held.
+        peak_logical: The most logical tokens at one time, counted in the same way.
+        generated: The tokens of all expanded nodes.
+        useful: The generated tokens on paths to the nodes that are held to the end.
+        prompts: The prompts.
+        no_reuse_prefill: The tokens that an engine reads anew if it reads each child's path again for each child.
+        longest: The longest path, in tokens.
+        width: The most children of one operation.
+        rewards: The nodes that a process model reads.
     """
 
     nodes: int
@@ -132,8 +136,7 @@ def facts(template: dict[str, Any]) -> Facts:
 
 
 def steps(template: dict[str, Any]) -> Iterator[tuple[int, int]]:
-    """Yield (rows, tokens whose keys are read) of each forward pass that a perfect engine would make, one level at a
-    time.
+    """Yield (rows, tokens whose keys are read) of each forward pass of a perfect engine, level by level.
 
     The last token of a node is read when the node is first used: by its children, all at once, or by a reading.
     """

@@ -1,10 +1,10 @@
-"""Attention of one step to keys and values in float32 and in float16, in turns within one process, on one thread.
+"""Attention of one step to keys and values in float32 and in float16, in turns, on one thread.
 
     python -m benchmarks.engine.halves [--layers 8] [--repeat 11] [--heads 3] [--group 3] [--size 64] [--smoke]
 
-Rows share a prompt and have keys of their own. Times are the thread's processor time for all layers, whose keys
-together are larger than the caches. The ratio is float32 over float16: above 1, float16 takes less; the median of all
-pairs with their range.
+Both run in one process. Rows share a prompt and have keys of their own. Times are the thread's processor time for all
+layers, whose keys together are larger than the caches. The ratio is float32 over float16: above 1, float16 takes less.
+The figure is the median of all pairs with their range.
 """
 
 from __future__ import annotations

@@ -1,15 +1,17 @@
-"""What fewer bits cost in quality: a model's next-token distributions in float32, and with fewer bits in its linear
-layers or its keys.
+"""The quality that fewer bits cost: next-token distributions in float32 and in lower precision.
 
-    python -m benchmarks.engine.int8_quality [MODEL] [--precision int8|bfloat16|float32] [--halves] [--head] [--tokens
-    64] [--json]
+    python -m benchmarks.engine.int8_quality [MODEL] [--precision int8|bfloat16|float32] [--halves] [--head]
+        [--tokens 64] [--json]
 
-Every prompt is continued greedily in float32. Teacher-forced: both models read that continuation. At each of its tokens
-two things are taken: the divergence KL(float32 || int8) in nats, and whether both would choose the same token.
-Free-running: int8 continues the prompts itself; agreement is the share of places with the same token, and the prefix is
-how many tokens come before the first other. The LM head stays float32 unless --head is given, as in the engine. With
---halves rotated keys and values are rounded to float16, which is what the engine's option `kv_precision="float16"`
-does.
+The linear layers or the keys of the model have fewer bits. Every prompt is continued greedily in float32.
+
+- Teacher-forced: both models read that continuation. At each of its tokens two things are taken: the divergence
+  KL(float32 || int8) in nats, and whether both would choose the same token.
+- Free-running: int8 continues the prompts itself. Agreement is the share of places with the same token. The prefix is
+  the number of tokens before the first other one.
+
+The LM head stays float32 unless --head is given, as in the engine. With --halves, rotated keys and values are rounded
+to float16, as with the engine's option `kv_precision="float16"`.
 """
 
 from __future__ import annotations
@@ -64,7 +66,7 @@ PROMPTS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quality:
-    """How far a model in another precision is from the model in float32, over all tokens of all continuations."""
+    """The distance of a model in another precision from the model in float32, over all tokens."""
 
     model: str
     precision: str
@@ -145,7 +147,7 @@ def measure(
     tokens: int = 64,
     prompts: Sequence[str] = PROMPTS,
 ) -> Quality:
-    """Return how far a model of the registry moves in another precision, and with keys and values in float16."""
+    """Return how far a model of the registry moves in another precision, and with float16 keys."""
     loaded = load(get(name), device="cpu", dtype=torch.float32)
     model = loaded.model.eval()
     starts = [render_prompt(loaded.tokenizer, prompt) for prompt in prompts]
@@ -184,8 +186,9 @@ def render_prompt(tokenizer: Any, prompt: str) -> list[int]:
 
 
 def continue_texts(model: Any, starts: Sequence[Sequence[int]], tokens: int) -> list[list[int]]:
-    """Return greedy continuations, each up to its end of sequence; all prompts are read together, filled up on the
-    left.
+    """Return greedy continuations, each up to its end of sequence.
+
+    All prompts are read together, padded on the left.
     """
     width = max(map(len, starts))
     ids = torch.tensor([[0] * (width - len(start)) + list(start) for start in starts])
@@ -199,7 +202,7 @@ def continue_texts(model: Any, starts: Sequence[Sequence[int]], tokens: int) -> 
 
 
 def score_ends(model: Any, starts: Sequence[Sequence[int]], ends: Sequence[Sequence[int]]) -> torch.Tensor:
-    """Return the log-probabilities `[tokens of all ends, vocabulary]` before each token of the continuations."""
+    """Return the log-probabilities `[tokens of all ends, vocabulary]` before each token of continuations."""
     rows = []
     for start, end in zip(starts, ends, strict=True):
         logits = model(torch.tensor([[*start, *end]])).logits[0, len(start) - 1 : -1]

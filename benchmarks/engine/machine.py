@@ -1,5 +1,6 @@
-"""What the machine can do at most, measured in the same run: bytes and operations a second, and the least seconds of a
-step from them.
+"""The most that the machine can do, measured in the same run: bytes and operations a second.
+
+The least seconds of a step follow from these.
 """
 
 from __future__ import annotations
@@ -86,8 +87,9 @@ def bandwidth() -> float:
 
 
 def measure(shapes: Shapes) -> Probe:
-    """Measure reading memory, and linear layers in the model's shapes: by torch and by our engine, the better of the
-    two.
+    """Measure the reading of memory, and linear layers in the model's shapes.
+
+    The layers are run by torch and by our engine, and the better of the two counts.
     """
     weights = [torch.ones(b, a) for _ in range(_LAYERS) for a, b in shapes.layer()] + [
         torch.ones(shapes.vocabulary // 5, shapes.hidden)
@@ -133,8 +135,9 @@ def rate(probe: Probe, rows: int) -> float:
 
 
 def step_s(probe: Probe, shapes: Shapes, rows: int, keys: int) -> float:
-    """Return the least seconds of a float32 step: its weights and keys read once each, or its operations at the
-    measured rate.
+    """Return the least seconds of a float32 step.
+
+    Either its weights and keys are read once each, or its operations are done at the measured rate.
     """
     weights = shapes.parameters() * _BYTES["float32"]
     return max(

@@ -81,8 +81,10 @@ class Context:
 
 
 class LlamaCpp:
-    """`paths[node]` holds a node's ids from the root; its sequence holds all of them but the last until the node is
-    first used.
+    """The driver of llama.cpp.
+
+    `paths[node]` holds a node's ids from the root. The node's sequence holds all of them, and lacks the last one until
+    the node is first used.
     """
 
     def __init__(self, model: Any, templates: Sequence[Facts], options: argparse.Namespace) -> None:
@@ -162,8 +164,9 @@ class LlamaCpp:
         return self.process.decode(tokens)
 
     def _mirror(self, node: int) -> int:
-        """Begin a node's sequence in the process model's cache; return how many of its tokens that holds. A prompt is
-        read first.
+        """Begin a node's sequence in the process model's cache, and return how many tokens it holds there.
+
+        A prompt is read first.
         """
         above = self.parents[node]
         while above not in self.mirrored and self.parents.get(above, -1) >= 0:

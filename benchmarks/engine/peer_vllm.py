@@ -1,10 +1,10 @@
-"""The same trees on vLLM: one request a child, its prompt the parent's path, prefix caching on; run in an environment
-that has vLLM.
+"""The same trees on vLLM: one request a child, its prompt the parent's path, prefix caching on.
 
     python -m benchmarks.engine.peer_vllm MODEL_FOLDER
 
-A process model is the same weights under another cache salt: its keys are its own, as a second engine's would be.
-Readings are requests for one token with the log-probabilities of the ids asked for, which do use the cache.
+The module runs in an environment that has vLLM. A process model is the same weights under another cache salt: its keys
+are its own, as a second engine's would be. Readings are requests for one token with the log-probabilities of the ids
+asked for. Such requests do use the cache.
 """
 
 from __future__ import annotations

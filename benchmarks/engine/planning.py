@@ -1,9 +1,9 @@
-"""What the planner takes of a step: median host time of `make_plan` for 10,000 live nodes, 1,000 of them active rows.
+"""The host time of `make_plan`, the planner's part of a step, for 10,000 live nodes.
 
     python -m benchmarks.engine.planning [--nodes 10000] [--rows 1000] [--repeat 200]
 
-The tree: 16 prompts of 160 tokens, nodes of 20 to 80 tokens below any of the 2,000 nodes before them, and rows that
-decode one token.
+The time is a median, and 1,000 of the nodes are active rows. The tree has 16 prompts of 160 tokens, nodes of 20 to 80
+tokens below any of the 2,000 nodes before them, and rows that decode one token.
 """
 
 from __future__ import annotations

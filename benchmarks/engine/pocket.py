@@ -1,12 +1,11 @@
-"""Tokens a second of the engine on a model of a few million parameters, where work outside of matrix products counts
-most.
+"""Tokens a second of the engine on a model of a few million parameters.
 
     python -m benchmarks.engine.pocket [--rows 64] [--tokens 128] [--kv-heads 1] [--repeats 5] [--threads N] [--json]
 
-The model has random weights (Llama, hidden 192, 6 layers, 3 heads of 64, 94 tokens); the embedded pair has 8 layers. A
-run is best-of-N: one prompt of 64 tokens and `rows` rows of `tokens` tokens, draws included. Medians with the range of
-the repeats. Keys and values of 64 private tails exceed the cache: with three key-value heads, reading them takes most
-of a step.
+In such a model, work outside of matrix products counts most. The model has random weights (Llama, hidden 192, 6
+layers, 3 heads of 64, 94 tokens). The embedded pair has 8 layers. A run is best-of-N: one prompt of 64 tokens and
+`rows` rows of `tokens` tokens, draws included. Figures are medians with the range of the repeats. Keys and values of
+64 private tails exceed the cache: with three key-value heads, reading them takes most of a step.
 """
 
 from __future__ import annotations
@@ -59,8 +58,9 @@ def pocket_checkpoint(kv_heads: int) -> Checkpoint:
 
 
 def run_once(replayer: Replayer, rows: int, tokens: int) -> dict[str, float]:
-    """Replay one best-of-N; return tokens a second, and each part's share of the time. Reading the prompt is not
-    counted.
+    """Replay one best-of-N, and return tokens a second and each part's share of the time.
+
+    The prompt's reading is not counted.
     """
     draw = np.random.default_rng(0)
     replayer.reset()

@@ -1,8 +1,9 @@
-"""How the benchmark talks to a system: lines of JSON, in and out, so that each system has a process and an environment
-of its own.
+"""The lines of JSON by which the benchmark talks to a system.
+
+So each system has a process and an environment of its own.
 
 In:  {"template": {...}}   one for each workload, before anything runs
-     {"run": NAME}         replay it once, from an empty cache
+     {"run": NAME}         replay the workload once, from an empty cache
 Out: {"ready": {...}}      the versions of what runs, once it is loaded
      {"workload": ...}     one line a run
 
@@ -36,22 +37,25 @@ class Driver(Protocol):
         ...
 
     def expand(self, first: int, children: Children) -> Sequence[Sequence[int]]:
-        """Make nodes `first`, `first + 1`, ... of (parent, ids), decoding all together; return the ids that were
-        processed.
+        """Make nodes `first`, `first + 1`, ... of (parent, ids), and return the ids that were processed.
+
+        All nodes are decoded together.
         """
         ...
 
     def read(self, nodes: Sequence[int], ids: Sequence[int], *, process: bool) -> Sequence[Sequence[float]]:
-        """Return the probabilities of `ids` after each node, by the policy, or by a process model with its own
-        cache.
+        """Return the probabilities of `ids` after each node.
+
+        They are those of the policy, or of a process model with its own cache.
         """
         ...
 
     def release(self, nodes: Sequence[int]) -> None: ...
 
     def counters(self) -> dict[str, Any]:
-        """Return what was counted since the reset: prefill_computed, prefill_reused, peak_kv_tokens and more, where
-        known.
+        """Return the counters since the reset: prefill_computed, prefill_reused, peak_kv_tokens and others.
+
+        Unknown counters are left out.
         """
         ...
 
@@ -64,8 +68,11 @@ def own_stdout() -> TextIO:
 
 
 def serve(make: Callable[[Sequence[Facts]], tuple[Driver, dict[str, str]]], out: TextIO) -> None:
-    """Answer the benchmark's lines until they end. `make` gets what the templates ask for, and returns a driver and
-    versions.
+    """Answer the benchmark's lines until they end.
+
+    Args:
+        make: The function that gets the facts of the templates, and returns a driver and versions.
+        out: The stream of answers.
     """
     templates: dict[str, dict[str, Any]] = {}
     driver: Driver | None = None

@@ -1,5 +1,6 @@
-"""Replay tree templates on our engine. The step loop is the engine's own, draws included; the token of each draw is
-replaced.
+"""Replay tree templates on our engine.
+
+The step loop is the engine's own, draws included. The token of each draw is replaced.
 """
 
 from __future__ import annotations
@@ -49,11 +50,11 @@ class Replayed:
     """A node of the tree.
 
     Args:
-        ids: its own tokens.
-        node: in the engine.
-        path: tokens from the root to its end.
-        prompt: number of its prompt.
-        steps: names of the steps between the prompt and its end, as `Replayer.texts` has them.
+        ids: The tokens of the node.
+        node: The node in the engine.
+        path: The tokens from the root to the node's end.
+        prompt: The number of its prompt.
+        steps: The names of the steps between the prompt and its end, as `Replayer.texts` has them.
     """
 
     ids: list[int]
@@ -64,15 +65,17 @@ class Replayed:
 
 
 class Replayer:
-    """Replays on one model; a process model, where a tree asks for one, has the same weights and memory of its own.
+    """Replays on one model; a process model has the same weights and memory of its own.
 
     Args:
-        model: a name, or a checkpoint.
-        precision, device, options: see `EngineOptions`; at most 64 rows unless they say another number.
-        strict: the strict executor, which is the only one on a CPU; else triton.
-        sharing: whether rows read common ancestors together.
-        reuse: whether a child goes on from its parent's keys and values.
-        kv_budget_bytes: for keys and values.
+        model: A name, or a checkpoint.
+        precision: The precision, as in `EngineOptions`.
+        strict: Whether the executor is the strict one, which is the only one on a CPU; otherwise it is triton.
+        sharing: Whether rows read common ancestors together.
+        reuse: Whether a child goes on from its parent's keys and values.
+        kv_budget_bytes: The memory for keys and values; None: the engine's default.
+        device: The device, as in `EngineOptions`.
+        options: Other options of `EngineOptions`; at most 64 rows unless they name another number.
     """
 
     def __init__(
@@ -184,8 +187,9 @@ class Replayer:
         return np.array([found[index] for index in range(len(nodes))])
 
     def reward(self, nodes: Sequence[Replayed], ids: list[int]) -> Any:
-        """Return the process model's reading after each node's last step: the probability of the first of two labels,
-        and the rest.
+        """Return the process model's reading after each node's last step.
+
+        A reading is the probability of the first of two labels, and the rest.
         """
         found: dict[int, float] = {}
         template = StepTemplate(lambda text: self.texts[text], LabelReadout(ids[0], (ids[1],)))

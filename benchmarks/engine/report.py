@@ -22,10 +22,10 @@ def summary(
     """Return one system's numbers on one workload.
 
     Args:
-        runs: what the driver said of each repeat.
-        facts: of the template.
-        floor_s: the least seconds of the whole template on this machine
-        step_s: of one step by its rows and keys; None: not known.
+        runs: The driver's report of each repeat.
+        facts: The numbers of the template.
+        floor_s: The least seconds of the whole template on this machine; None: not known.
+        step_s: The least seconds of one step by its rows and keys; None: not known.
     """
     seconds = spread([run["seconds"] for run in runs])
     last = runs[-1]
@@ -57,8 +57,9 @@ def summary(
 def group_by_rows(
     per_step: Sequence[Mapping[str, Any]], step_s: Callable[[int, int], float]
 ) -> dict[str, dict[str, float]]:
-    """Return the fraction of the floor of steps by their width: the median and the tenth percentile of each bucket of
-    rows.
+    """Return the fraction of the floor of steps by their width.
+
+    Each bucket of rows has the median and the tenth percentile.
     """
     buckets: dict[str, list[float]] = {}
     for step in per_step:
@@ -108,8 +109,9 @@ _COLUMNS: Sequence[tuple[str, int, Callable[[Mapping[str, Any]], str]]] = (
 
 
 def lines(name: str, says: str, workload: Mapping[str, Any], precisions: Mapping[str, str]) -> list[str]:
-    """Return a workload's table. The last column is the time over ours at the same precision: above 1, ours takes
-    less.
+    """Return a workload's table.
+
+    The last column is the time over ours at the same precision: above 1, ours takes less.
     """
     of, systems = workload["facts"], workload["systems"]
     out = [

@@ -1,11 +1,10 @@
-"""The engine of this checkout beside that of another one, on the embedded policy: tokens a second, in turns, and
-whether texts are equal.
+"""The engine of this checkout beside that of another one, on the embedded policy.
 
     git worktree add ../before REVISION
     python -m benchmarks.engine.revisions ../before [--smoke] [--rows 8 64] [--tokens 128] [--turns 5]
 
-Each turn is a process of its own, which draws the rows of one prompt six times and leaves out the first. Medians over
-the turns, with the least and greatest.
+Compared are tokens a second, in turns, and whether texts are equal. Each turn is a process of its own, which draws the
+rows of one prompt six times and leaves out the first. Figures are medians over the turns, with the least and greatest.
 """
 
 from __future__ import annotations

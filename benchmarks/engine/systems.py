@@ -1,4 +1,7 @@
-"""The systems under test, and the process that each runs in. A process is stopped while another system runs."""
+"""The systems under test, and the process that each runs in.
+
+A process is stopped while another system runs.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +26,13 @@ class Spec:
     """How to run a system.
 
     Args:
-        driver: its module in this folder.
-        peer: whose interpreter it needs, "" for this project's own.
+        driver: The module of its driver in this folder.
+        peer: The system whose interpreter it needs; "": this project's own.
         precision: "float32", "f16 keys" (with float32 weights) or "int8" (weights).
-        says: what it is, for people.
-        arguments: of the driver; {model} stands for the model's name, and {hf}, {f32} and {q8_0} for its files.
-        main: whether a quick comparison includes it.
+        says: The name of the system for people.
+        arguments: The driver's arguments; {model} stands for the model's name, and {hf}, {f32} and {q8_0} for its
+            files.
+        main: Whether a quick comparison includes it.
     """
 
     driver: str
@@ -69,15 +73,16 @@ class AbsentError(Exception):
 
 
 class System:
-    """A driver's process. It is stopped, with all its children, unless it runs a workload, so that idle systems take no
-    time.
+    """A driver's process.
+
+    The process is stopped, with all its children, unless it runs a workload. So idle systems take no time.
 
     Args:
-        spec: the system.
-        python: its interpreter.
-        files: what its arguments stand for.
-        templates: the workloads.
-        extra: more arguments of the driver.
+        spec: The system.
+        python: Its interpreter.
+        files: The values of its arguments.
+        templates: The workloads.
+        extra: Further arguments of the driver.
     """
 
     def __init__(
@@ -121,11 +126,14 @@ class System:
         self._signal(signal.SIGSTOP)
 
     def run(self, workload: str) -> dict[str, Any]:
-        """Replay a workload once. The result's `cpu_s`: its processor time; `others`: the share of the machine that
-        others took.
+        """Replay a workload once, and return the result.
+
+        The result has two keys more: `cpu_s`, the processor time of the run, and `others`, the share of the machine
+        that other
+        processes took.
 
         Raises:
-            AbsentError: it ended instead of answering.
+            AbsentError: The process ended instead of answering.
         """
         self._signal(signal.SIGCONT)
         before = used_s(self.process.pid)
@@ -173,8 +181,9 @@ class System:
 
 
 def used_s(group: int) -> tuple[float, float, float]:
-    """Return seconds of processor time used so far by everything and by one process group, and the time now; 0, 0 where
-    /proc is none.
+    """Return seconds of processor time so far of everything and of one process group, and the time now.
+
+    Where /proc has no figures, both are 0.
     """
     if not Path("/proc/stat").is_file():
         return 0.0, 0.0, time.perf_counter()

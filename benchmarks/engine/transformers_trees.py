@@ -1,5 +1,6 @@
-"""Trees on transformers, in two ways that people use: `Generate` and `Cached` (what they do:
-`benchmarks.engine.peer_transformers`).
+"""Trees on transformers, in two ways that people use: `Generate` and `Cached`.
+
+`benchmarks.engine.peer_transformers` says what they do.
 """
 
 from __future__ import annotations
@@ -209,8 +210,9 @@ class Cached(Shared):
         ]
 
     def _judge(self, nodes: Sequence[int], ids: Sequence[int]) -> Sequence[Sequence[float]]:
-        """Read the new tokens of nodes by the process model, from the nearest ancestor that it has read; a prompt is
-        read once.
+        """Read the new tokens of nodes by the process model, from the nearest ancestor that it has read.
+
+        A prompt is read once.
         """
         known = self.segments[1]
         starts = [self._nearest_read(node) for node in nodes]

@@ -1,4 +1,7 @@
-"""vLLM's side of forced tokens: its worker loads this by name. Each request's ids stand in its `extra_args`."""
+"""vLLM's side of forced tokens: its worker loads this module by name.
+
+Each request has its ids in `extra_args`.
+"""
 
 from __future__ import annotations
 

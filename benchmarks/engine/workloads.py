@@ -1,16 +1,17 @@
-"""Tree templates W1-W6: what a search asked of its engine, as data, so that every system replays the same tokens in the
-same order.
+"""Tree templates W1-W6: the operations of a search on its engine, as data.
 
-A template's operations run in order, and each is a batch. Nodes are numbered as they are made:
+So every system replays the same tokens in the same order. A template's operations run in order, and each is a batch.
+Nodes are numbered as they are made:
 
     {"op": "open", "ids": [...]}                         a prompt: makes a node
     {"op": "expand", "children": [[parent, [...]], ...]} one step of all these children, decoded together: makes a node
-    each {"op": "score", "nodes": [...], "ids": [yes, no]}    next-token probabilities of two ids after each node
+                                                         each
+    {"op": "score", "nodes": [...], "ids": [yes, no]}    next-token probabilities of two ids after each node
     {"op": "reward", "nodes": [...], "ids": [good, bad]} the same of two ids alone, read by a process model with a cache
-    of its own {"op": "release", "nodes": [...]}                    no more is asked of these nodes; their descendants
-    live on
+                                                         of its own
+    {"op": "release", "nodes": [...]}                    no more is asked of these nodes; their descendants live on
 
-Lengths are ragged. Lengths and token ids are drawn from the seed alone; forced tokens cost what sampled ones do.
+Lengths are ragged. Lengths and token ids are drawn from the seed alone. Forced tokens cost what sampled ones do.
 """
 
 from __future__ import annotations
@@ -30,7 +31,16 @@ Op = dict[str, Any]
 
 @dataclass
 class Tree:
-    """A template in the making. ids_from, ids_to: the range that token ids are drawn from."""
+    """A template in the making.
+
+    Args:
+        seed: The seed of lengths and ids.
+        ids_from: The least token id.
+        ids_to: The end of the range of token ids.
+        parents: The parent of each node.
+        ids: The tokens of each node.
+        ops: The operations.
+    """
 
     seed: int
     ids_from: int = PLAIN[0]
@@ -92,7 +102,9 @@ def beam(
     scored: bool = False,
     problems: int = 1,
 ) -> None:
-    """W2: forks and prunes. W5: with a reading of each node. W6: several problems, each starting one level after the
+    """Make W2, W5 or W6.
+
+    W2 forks and prunes. W5 also has a reading of each node. W6 has several problems, each starting one level after the
     one before.
     """
     live: list[list[int]] = [[] for _ in range(problems)]
@@ -138,7 +150,15 @@ def monte_carlo(tree: Tree, *, prompt: int, expansions: int, tokens: int) -> Non
 
 @dataclass(frozen=True)
 class Workload:
-    """A kind of tree. full, quick, smoke: its sizes. says: what it is, for people."""
+    """A kind of tree.
+
+    Args:
+        make: The function that makes a tree.
+        full: The full sizes.
+        quick: The sizes of a quick comparison.
+        smoke: The smallest sizes.
+        says: The name of the kind for people.
+    """
 
     make: Callable[..., None]
     full: dict[str, int]
@@ -197,9 +217,12 @@ def template(
     """Return a template: `name`, `ops`, and `hash` of all ids in the order of the nodes.
 
     Args:
+        name: The name of the workload.
         size: "full", "quick" or "smoke".
-        vocabulary: of the model; a small one gives its upper three quarters, free of control tokens.
-        sizes: replace the workload's own.
+        seed: The seed of lengths and ids.
+        vocabulary: The size of the model's vocabulary; a small one gives its upper three quarters, free of control
+            tokens.
+        sizes: Sizes that replace the workload's own.
     """
     workload = WORKLOADS[name]
     tree = Tree(seed) if vocabulary is None or vocabulary >= PLAIN[1] else Tree(seed, vocabulary // 4, vocabulary)

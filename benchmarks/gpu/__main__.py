@@ -1,14 +1,14 @@
-"""What a GPU is asked on its first day: do the kernels work, are the numbers right, what does strict cost, how fast are
-trees.
+"""The first questions to a GPU: do the kernels work, are the numbers right, and how fast are trees?
 
     python -m benchmarks.gpu [--out FOLDER] [--parts limits kernels agreement strict workloads graphs] [--minutes 8]
-    [--again] python -m benchmarks.gpu --smoke --device cpu        every row once on tiny models, in seconds; the
-    figures mean nothing
+        [--again]
+    python -m benchmarks.gpu --smoke --device cpu
+        every row once on tiny models, in seconds; the figures mean nothing
 
-Nothing is downloaded: real weights are those on disk, others are random in known shapes. FOLDER gets a JSON file for
-each part and `page.md`. A case that has a result there is skipped, one that failed is run again: call it as often as it
-takes. On a device each case runs in a process of its own, so that one which breaks the device's context breaks no
-other.
+Nothing is downloaded: real weights are those on disk, and others are random in known shapes. FOLDER gets a JSON file
+for each part and `page.md`. A case that has a result there is skipped, and one that failed is run again. So the
+command may be called as often as it takes. On a device each case runs in a process of its own, so that a case which
+breaks the device's context breaks no other.
 
 - limits: bytes and operations a second, which the shares of `workloads` need. kernels: tests/gpu.
 - agreement: log-probabilities against transformers, on real and random weights.
@@ -139,7 +139,7 @@ def run_apart(part: str, name: str, options: argparse.Namespace, limit_s: float 
 
 
 def run(options: argparse.Namespace) -> bool:
-    """Run what has no result yet; write JSON and page. Return whether everything that ran is as it should be."""
+    """Run what has no result yet, write JSON and page, and return whether all results are right."""
     about = machine(options.device)
     options.out.mkdir(parents=True, exist_ok=True)
     ends = None if options.minutes is None else time.perf_counter() + 60 * options.minutes

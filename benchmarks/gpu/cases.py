@@ -1,5 +1,7 @@
-"""The cases of each part. A case returns a dictionary for JSON; what it cannot have it says in one line, as `absent` or
-an exception.
+"""The cases of each part.
+
+A case returns a dictionary for JSON. A figure that it cannot have is a reason in one line, as `absent` or an
+exception.
 """
 
 from __future__ import annotations
@@ -44,8 +46,12 @@ STEP_ROWS = (1, 16, 64)  # of the steps that graphs are timed on
 
 @dataclass(frozen=True)
 class Settings:
-    """device: "cuda" or "cpu". smoke: smallest sizes. limits: what was measured of the device, by precision; empty: not
-    known.
+    """The settings of a run.
+
+    Args:
+        device: "cuda" or "cpu".
+        smoke: Whether sizes are the smallest.
+        limits: The measured limits of the device, by precision; empty: not known.
     """
 
     device: str
@@ -86,8 +92,9 @@ def names(part: str, *, smoke: bool, device: str) -> list[str]:
 
 
 def limits(precision: str, settings: Settings) -> dict[str, Any]:
-    """Measure bytes a second that are read, and operations a second of one large square product: each the best of
-    ten.
+    """Measure bytes a second that are read, and operations a second of one large square product.
+
+    Each is the best of ten.
     """
     device, dtype = settings.device, DTYPES[precision]
     count, side = (1 << 20, 128) if settings.smoke else (1 << 30, 8192)
@@ -148,7 +155,7 @@ def kernels(words: str, settings: Settings) -> dict[str, Any]:
 
 
 def outcome(report: Path) -> dict[str, Any]:
-    """Return the numbers of a JUnit file, and the first line of each reason for which a test failed or was skipped."""
+    """Return the numbers of a JUnit file, and the first line of each reason of a failed or skipped test."""
     suite = ElementTree.parse(report).getroot().find("testsuite")
     assert suite is not None, "pytest writes one suite"
     tests, errors, failed, skipped = (int(suite.get(key, 0)) for key in ("tests", "errors", "failures", "skipped"))
@@ -194,9 +201,9 @@ def compare(
     """Return differences of |ln p|, and whether they are within the tolerance.
 
     Args:
-        ours: probabilities by the engine.
-        exact: by transformers in float32.
-        theirs: by transformers in the engine's precision; None: it is float32.
+        ours: The probabilities by the engine.
+        exact: The probabilities by transformers in float32.
+        theirs: The probabilities by transformers in the engine's precision; None: that is float32.
     """
     mine = _differences(ours, exact)
     found: dict[str, Any] = {"readings": len(mine), "worst": max(mine), "mean": statistics.fmean(mine)}
@@ -245,8 +252,9 @@ def _ours(
 
 
 def strict(name: str, settings: Settings) -> dict[str, Any]:
-    """Replay a tree by the strict and the fast executor in turns; show that the strict one's rows have bits of their
-    own.
+    """Replay a tree by the strict and the fast executor in turns.
+
+    The results show that the strict executor's rows have bits of their own.
     """
     model, workload = name.split()
     both = load_both(model, settings.precision, settings.device)
@@ -271,8 +279,9 @@ def strict(name: str, settings: Settings) -> dict[str, Any]:
 
 
 def _row_bits(replayer: Replayer, batch: int, vocabulary: int, tokens: int = 12) -> str:
-    """Return the probabilities behind one row of some tokens, each digit of them, where it is written last in a batch
-    of so many rows.
+    """Return the probabilities after one row of some tokens, each digit of them.
+
+    The row is written last in a batch of so many rows.
     """
     first = vocabulary // 4
 
@@ -355,7 +364,7 @@ def _shares(
 
 
 def graphs(name: str, settings: Settings) -> dict[str, Any]:
-    """Time decode steps with graphs and without, in turns; show that strict rows have the same bits both ways.
+    """Time decode steps with graphs and without, in turns; strict rows must have the same bits both ways.
 
     On a CPU, which has no graphs, both ways are one.
     """
@@ -383,8 +392,9 @@ def graphs(name: str, settings: Settings) -> dict[str, Any]:
 
 
 def _step_times(drivers: dict[str, Ours], tree: dict[str, Any], settings: Settings) -> dict[str, Any]:
-    """Return the seconds of a step both ways, the share of steps that graphs ran, and the device's share of a step
-    without them.
+    """Return the seconds of a step both ways, and two shares.
+
+    They are the share of steps that graphs ran, and the device's share of a step without graphs.
     """
     seconds: dict[str, list[float]] = {way: [] for way in drivers}
     replayed = steps = 0

@@ -1,5 +1,6 @@
-"""The models of a run: real weights that are on disk, and random ones in known shapes, made from a configuration
-without a download.
+"""The models of a run: real weights that are on disk, and random ones in known shapes.
+
+Random models are made from a configuration, without a download.
 """
 
 from __future__ import annotations
@@ -52,8 +53,11 @@ class AbsentError(Exception):
 
 @dataclass(frozen=True)
 class Loaded:
-    """A model for both sides. checkpoint: for the engine. model: of the transformers library, on the device, with the
-    same weights.
+    """A model for both sides.
+
+    Args:
+        checkpoint: The checkpoint for the engine.
+        model: The model of the transformers library, on the device, with the same weights.
     """
 
     checkpoint: Checkpoint
@@ -68,12 +72,12 @@ def load_both(name: str, precision: str, device: str) -> Loaded:
     """Return a model of a shape in `SHAPES` with random weights, else one of the registry.
 
     Args:
-        name: of either.
-        precision: "float32" or "bfloat16", of transformers' copy.
-        device: of transformers' copy.
+        name: The name of the shape or of the model.
+        precision: The precision of transformers' copy, "float32" or "bfloat16".
+        device: The device of transformers' copy.
 
     Raises:
-        AbsentError: the model's files are not on this machine.
+        AbsentError: The model's files are not on this machine.
     """
     if name in SHAPES:
         return _random(name, DTYPES[precision], device)
@@ -85,8 +89,9 @@ def load_both(name: str, precision: str, device: str) -> Loaded:
 
 
 def _random(name: str, dtype: torch.dtype, device: str) -> Loaded:
-    """Return a random model whose activations keep their size from layer to layer; both sides share the same
-    tensors.
+    """Return a random model whose activations keep their size from layer to layer.
+
+    Both sides share the same tensors.
     """
     config = transformers.Qwen2Config(
         **SHAPES[name],

@@ -1,13 +1,12 @@
-"""Cost of a search besides models: processor microseconds a sample and an expanded step, on a model that answers at
-once.
+"""Cost of a search besides models: processor microseconds a sample and an expanded step.
 
     python -m benchmarks.orchestration [--peer PYTHON] [--repeats 5] [--problems 1 64 1024] [--smoke]
 
-Ours runs on the toy backend with tree, budget, ledger and trace. `--peer` is the Python of an environment that has
-its_hub 1.2: its best-of-n and beam search run on an equally instant fake model, in alternation with ours, so that both
-meet the same noise. Without it, or where it does not start, its column is empty, and a line says why. Medians over the
-repeats, with the least and greatest. Times are of the processor, so that other work on the machine counts little. The
-profiles of `costs.py` follow.
+The model answers at once. Ours runs on the toy backend with tree, budget, ledger and trace. `--peer` is the Python of
+an environment that has its_hub 1.2. The peer's best-of-n and beam search run on an equally instant fake model, in
+alternation with ours, so that both meet the same noise. If the peer is missing or does not start, its column is empty,
+and a line says why. Figures are medians over the repeats, with the least and greatest. Times are of the processor, so
+that other work on the machine counts little. The profiles of `costs.py` follow.
 """
 
 from __future__ import annotations
@@ -57,8 +56,9 @@ def spread(values: Sequence[float]) -> str:
 
 
 def table(peer_python: str | None, repeats: int, sizes: Sequence[int]) -> None:
-    """Print the costs by number of problems; with several numbers, how they change from the last but one to the
-    last.
+    """Print the costs by number of problems.
+
+    With several numbers, the change from the last but one to the last is printed too.
     """
     print(
         f"best-of-n: n={SAMPLES}; beam: {BEAMS} beams x {WIDTH} children, {LEVELS} levels; median [least, greatest] "

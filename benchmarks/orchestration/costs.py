@@ -1,10 +1,10 @@
-"""Where the time of a search goes on a model that answers at once: by what is done, by file, and by function.
+"""Where the time of a search goes on a model that answers at once: by work, by file and by function.
 
     python -m benchmarks.orchestration.costs [--problems 64] [--repeats 3] [--top 15] [--smoke]
 
-Under cProfile, whose own cost favours long functions; times of builtins are those of their callers. Shares are what to
-compare. The processor microseconds are of a sample of `best_of_n`, or of an expanded step of `beam`, least of the
-repeats.
+Times are under cProfile, whose own cost favours long functions. Times of builtins are those of their callers. Shares
+are what to compare. The processor microseconds are of a sample of `best_of_n`, or of an expanded step of `beam`, least
+of the repeats.
 """
 
 from __future__ import annotations

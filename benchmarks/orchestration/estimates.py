@@ -1,11 +1,10 @@
-"""Cost of statistics of a million rows: processor time and peak memory of each, and their growth with the number of
-rows.
+"""Cost of statistics of a million rows: processor time, peak memory, and their growth with the rows.
 
     python -m benchmarks.orchestration.estimates [--rows 1000000] [--only WORD] [--smoke]
 
-Each runs in a process of its own, on a sixteenth of the rows, a quarter, and all of them. Growth is the exponent of the
-processor's time from the first size to the last, and from the second; 1 is linear. Intervals are of 2,000 resamples, as
-everywhere.
+Each statistic runs in a process of its own, on a sixteenth of the rows, a quarter, and all of them. Growth is the
+exponent of the processor's time from the first size to the last, and from the second; 1 is linear. Intervals are of
+2,000 resamples, as everywhere.
 """
 
 from __future__ import annotations

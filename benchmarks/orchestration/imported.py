@@ -1,12 +1,12 @@
-"""Cost of imported samples: the import of a large file, and the replay of many samples in recorded order at 12 sizes.
+"""Cost of imported samples: the import of a large file, and the replay of many samples at 12 sizes.
 
     python -m benchmarks.orchestration.imported [--problems 25000] [--samples 40] [--megabytes 1024] [--words 180]
-    [--forms …] [--smoke]
+        [--forms …] [--smoke]
 
-Answers are texts; problems differ in how often the most frequent answer comes. Each part runs in a process of its own.
-The rate is the samples of the pool by the processor's seconds, of each strategy and of all together. The import reads a
-file of each form with texts, whose rows come sample by sample, so that those of one problem are far apart. Without
-samples (0) nothing is replayed.
+Samples are replayed in recorded order. Answers are texts; problems differ in how often the most frequent answer comes.
+Each part runs in a process of its own. The rate is the samples of the pool by the processor's seconds, of each strategy
+and of all together. The import reads a file of each form with texts. Its rows come sample by sample, so that the rows
+of one problem are far apart. Without samples (0) nothing is replayed.
 """
 
 from __future__ import annotations

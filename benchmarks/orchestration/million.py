@@ -1,4 +1,4 @@
-"""Cost of a run of a million problems besides models: the toy backend, everything else as in any study.
+"""Cost of a run of a million problems besides models: the toy backend, all else as in any study.
 
     python -m benchmarks.orchestration.million [--sizes 2000 8000 32000] [--problems 1000000] [--folder DIR] [--smoke]
 
@@ -33,7 +33,10 @@ STEPS = ("problems", "run", "table")
 
 
 def sums(*, limit: int = 1000) -> list[Problem]:
-    """Return sums of three numbers, all different. Drawing them from the arithmetic family would take hours."""
+    """Return sums of three numbers, all different.
+
+    To draw as many from the arithmetic family would take hours.
+    """
     terms = itertools.islice(itertools.product(range(10, 110), repeat=3), limit)
     return [Problem(f"{a} + {b} - {c}", str(a + b - c), f"sums/{a}/{b}/{c}", "arithmetic") for a, b, c in terms]
 
@@ -56,7 +59,7 @@ def make_study(size: int) -> StudyConfig:
 
 
 def measure(size: int, folder: Path) -> tuple[dict[str, float], float, float]:
-    """Return CPU seconds by step, wall seconds of all, and MiB of the store, for a study of so many problems."""
+    """Return CPU seconds by step, wall seconds of all steps, and MiB of the store, for one study."""
     seconds: dict[str, float] = {}
 
     @contextmanager

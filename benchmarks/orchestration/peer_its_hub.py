@@ -1,8 +1,9 @@
-"""its_hub's best-of-n and beam on a model that answers at once; run in an environment with its_hub 1.2.
+"""its_hub's best-of-n and beam on a model that answers at once.
 
-python -m benchmarks.orchestration.peer_its_hub KIND PROBLEMS SAMPLES BEAMS WIDTH LEVELS
+    python -m benchmarks.orchestration.peer_its_hub KIND PROBLEMS SAMPLES BEAMS WIDTH LEVELS
 
-Prints microseconds of the processor a sample or an expanded step.
+The command runs in an environment with its_hub 1.2. It prints microseconds of the processor a sample or an expanded
+step.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
-"""What its_hub's beam search asks its process model to read, for each token that is written; run in an environment with
-its_hub 1.2.
+"""The tokens that its_hub's beam search has its process model read, for each token that is written.
 
     python -m benchmarks.orchestration.peer_its_hub_verifier FILE BEAMS
 
-Prints the ratio.
-
-FILE has the tokens of a prompt, and of steps by depth, as our own beam search wrote them; a step here is as long as one
-of those. A character is a token. Whatever its process model is handed is read: it is handed texts, whole answers so
-far, at each step.
+The command runs in an environment with its_hub 1.2, and prints the ratio. FILE has the tokens of a prompt, and of steps
+by depth, as our own beam search wrote them. A step here is as long as one of those. A character is a token. The process
+model reads whatever it is handed, which is at each step the whole text of an answer so far.
 """
 
 from __future__ import annotations

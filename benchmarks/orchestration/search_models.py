@@ -1,7 +1,8 @@
-"""Cost of a search beside real models: its share of a run with SmolLM2, and the tokens that process models read twice.
+"""Cost of a search beside real models: its share of a run, and tokens that are read twice.
 
-Parts of `benchmarks/orchestration/search_overhead.py`. Times are of the processor. All but the engine's steps counts as
-the search's: grants, ledger, tree, event loop, batching, texts. Tokens are the engine's own count.
+The functions are parts of `benchmarks/orchestration/search_overhead.py`. The run is with SmolLM2. Tokens read twice are
+those of process models. Times are of the processor. All but the engine's steps counts as the search's: grants, ledger,
+tree, event loop, batching, texts. Tokens are the engine's own count.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ QUESTIONS = ("What is 12 + 7?", "What is 3 times 8?", "Name a prime between 20 a
 
 
 def share(verifier: Any, n: int) -> Iterator[str]:
-    """Yield a table of the search's share of the time of runs with SmolLM2, with a verifier that takes no time.
+    """Yield a table of the search's share of the time of runs with SmolLM2.
 
-    Without SmolLM2, the table has one line with the reason.
+    The verifier takes no time. Without SmolLM2, the table has one line with the reason.
     """
     yield "| plan | tokens | seconds in all | of the search | share |"
     yield "| :-- | --: | --: | --: | --: |"
@@ -77,10 +78,9 @@ def share(verifier: Any, n: int) -> Iterator[str]:
 
 
 def read_twice(n: int, problems: int, peer: str | None) -> Iterator[str]:
-    """Yield a table of verifier tokens computed, without each prompt's first pass, for each generated token of scored
-    steps.
+    """Yield a table of verifier tokens computed for each generated token of scored steps.
 
-    Without its_hub, its row has the reason.
+    Each prompt's first pass is left out. Without its_hub, its row has the reason.
     """
     yield "| plan | generated, of scored steps | computed by the engine | ratio | whole prefixes each time |"
     yield "| :-- | --: | --: | --: | --: |"
@@ -109,13 +109,13 @@ def read_twice(n: int, problems: int, peer: str | None) -> Iterator[str]:
 
 
 class _Scored:
-    """What a verifier was asked to score of a trace.
+    """The nodes of a trace that a verifier was asked to score, and their tokens.
 
     Attributes:
-        scored: nodes that it was asked about.
-        written: tokens on their paths, each counted once.
-        whole: tokens of all their paths.
-        prompt: of the problem.
+        scored: The nodes that it was asked about.
+        written: The tokens on their paths, each counted once.
+        whole: The tokens of all their paths.
+        prompt: The tokens of the problem.
     """
 
     def __init__(self, nodes: Sequence[TraceNode]) -> None:
@@ -141,10 +141,9 @@ class _Scored:
 
 
 def _peers(python: str | None, n: int, prompt: int, lengths: dict[int, list[int]]) -> str:
-    """Return the ratio of its_hub's beam search, on steps of the lengths that ours had, up to the last depth of a full
-    level.
+    """Return the ratio of its_hub's beam search on steps as long as ours, or the reason why it is absent.
 
-    Where it is absent, the reason.
+    Steps go up to the last depth of a full level.
     """
     if python is None:
         return "absent: no --peer PYTHON"

@@ -1,20 +1,19 @@
-"""Cost of the search without model calls: microseconds an expanded step, growth with the tree, and tokens that
-verifiers read twice.
+"""Cost of the search without model calls: time of an expanded step, growth, and tokens read twice.
 
     python -m benchmarks.orchestration.search_overhead [--parts steps growth share tokens] [--repeats 5] [--problems 64]
         [--nodes 100000] [--n 16] [--peer PYTHON] [--out docs/results/search_cost.md] [--smoke]
 
-Models answer at once: the toy language writes, and the verifier is a constant. A* pays by length here, which makes it
-broad.
+Models answer at once: the toy language writes, and the verifier is a constant. A* pays by length here, which makes its
+tree broad.
 
 - expanded step: a row that was written to become a node.
 - times: of the processor, so that other work on the machine counts little.
-- model: what the toy's writing takes, measured beside and taken off.
+- model: the time of the toy's writing, measured beside and taken off.
 - own work: of the strategy itself (vectors, clustering and integer program of ETS), taken off too.
 - growth exponent: slope of log time over log nodes; 1 is linear.
 
 `share` and `tokens` are on real models (`search_models.py`). `--peer` is the Python of an environment with its_hub 1.2,
-whose beam search is measured beside ours in `tokens`. Without it, or where it does not start, its row has the reason.
+whose beam search is measured beside ours in `tokens`. If the peer is missing or does not start, its row has the reason.
 """
 
 from __future__ import annotations
@@ -79,8 +78,9 @@ class Timed(ToyBackend):
 
 @contextmanager
 def timed_work() -> Generator[list[float]]:
-    """Yield a list that takes the seconds of what strategies do themselves: functions that `Search.run` puts in
-    threads, and vectors.
+    """Yield a list that takes the seconds of what strategies do themselves.
+
+    These are functions that `Search.run` puts in threads, and vectors.
     """
     seconds: list[float] = []
     run, embed = Search.run, HashedNgrams.embed
@@ -155,7 +155,7 @@ def table(problems: int, repeats: int) -> Iterator[str]:
 
 
 def growth(nodes: int, repeats: int) -> Iterator[str]:
-    """Yield the microseconds of an expanded step by the size of the tree, and the growth exponents of the time."""
+    """Yield the microseconds of an expanded step by the size of the tree, and their growth exponents."""
     yield "| method | microseconds an expanded step, by steps | exponent | of the last decade |"
     yield "| :-- | :-- | --: | --: |"
     for form in GROWN:

@@ -1,5 +1,4 @@
-"""Cost of a store of a million results: time, rate and peak memory of each step, and their growth with the number of
-rows.
+"""Cost of a store of a million results: time, rate and peak memory of each step, and their growth.
 
     python -m benchmarks.orchestration.store [--rows 1000000] [--conditions 20] [--seeds 3] [--smoke]
 
@@ -119,7 +118,7 @@ STEPS: dict[str, Callable[[Store, int, argparse.Namespace], None]] = {
 
 
 def step(name: str, path: str, given: argparse.Namespace, found: Queue[tuple[float, float, float]]) -> None:
-    """Measure a step in this process: the clock's seconds, the processor's, and the peak of its memory in MB."""
+    """Measure a step in this process: its seconds, the processor's seconds, and its peak memory in MB."""
     with Store(path) as store:
         study = store.begin("benchmark", {"configuration": given.rows})
         began, worked = time.perf_counter(), time.process_time()

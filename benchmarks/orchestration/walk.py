@@ -1,13 +1,12 @@
-"""How far a reader walks through the code behind one search: files and functions entered, calls, and calls that change
-file.
+"""How far a reader walks through the code behind one search: files and functions entered, and calls.
 
     python -m benchmarks.orchestration.walk [--plan "best_of_n(n=4)"] [--calls] [--smoke]
 
-The search is warm: the same call ran before, so that imports, models and caches are no part of it. Counted are
-functions of tts/ that the caller's thread and the library's loop enter, in one `tts.solve` on the toy. Each entry
-counts, also when a coroutine is resumed. An entry changes file where the function that enters it stands in another
-file, of tts/ or not. `--calls` lists the files, by their entries from others. Code lines are those of
-`scripts/check_architecture.py`.
+Calls that change file are counted too. The search is warm: the same call ran before, so that imports, models and caches
+are no part of it. Counted are functions of tts/ that the caller's thread and the library's loop enter, in one
+`tts.solve` on the toy. Each entry counts, also when a coroutine is resumed. An entry changes file where the function
+that enters it stands in another file, of tts/ or not. `--calls` lists the files, by their entries from others. Code
+lines are those of `scripts/check_architecture.py`.
 """
 
 from __future__ import annotations
@@ -35,7 +34,9 @@ PARTS = {  # folder: whether the folders in it count
 
 @dataclass
 class Walk:
-    """What one search entered, in every thread that began after `threading.setprofile`, and in the caller's.
+    """The entries of one search, in the caller's thread and in later ones.
+
+    Threads that began before `threading.setprofile` are left out.
 
     Attributes:
         on: Whether entries count now.

@@ -1,10 +1,10 @@
-"""Cost of forking a state of a large repository: time and disk of forks, commits and patches, beside `cp -r`.
+"""Cost of forking a state of a large repository: time and disk of forks, commits and patches.
 
     python -m benchmarks.orchestration.workspaces [--files 10000] [--kib 4] [--forks 5] [--smoke]
 
-The repository has so many files of so many KiB of text, in folders of a hundred. Times are medians over forks. Disk is
-what the file system gives to the files, with hard links counted once. Nothing may be an object of both the repository
-and the store.
+`cp -r` stands beside them. The repository has so many files of so many KiB of text, in folders of a hundred. Times are
+medians over forks. Disk is what the file system gives to the files, with hard links counted once. Nothing may be an
+object of both the repository and the store.
 """
 
 from __future__ import annotations
@@ -54,8 +54,9 @@ def disk(folder: Path) -> int:
 
 
 def time_call(work: Callable[[], Any]) -> tuple[Seconds, Any]:
-    """Return the seconds of a call, those of the processor with the programs that it runs and those of the clock, and
-    what it returned.
+    """Return the seconds of a call by the processor and by the clock, and what the call returned.
+
+    The processor's seconds include the programs that the call runs.
     """
     begun, processor = time.perf_counter(), _processor()
     found = work()

@@ -1,1 +1,1 @@
-"""The HTTP backend beside a server's own batch and beside its_hub; many requests in flight; a faulty server."""
+"""The HTTP backend beside a server's own batch and beside its_hub, with many requests and with faults."""

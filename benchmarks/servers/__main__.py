@@ -1,13 +1,13 @@
-"""The HTTP backend: throughput beside a server's own batch and beside its_hub, requests in flight, and a faulty server.
+"""The HTTP backend: throughput beside other clients, requests in flight, and a faulty server.
 
     python -m benchmarks.servers throughput --vllm PYTHON --model FOLDER [--its-hub PYTHON] [--repeats 3] [--smoke]
     python -m benchmarks.servers flight [--requests 1000] [--smoke]
     python -m benchmarks.servers faults [--problems 250] [--smoke]
     python -m benchmarks.servers capabilities URL [URL ...]
 
-`throughput` starts a vLLM server on this machine, and the same engine without a server. FOLDER is the folder `hf` that
-`python -m benchmarks.engine.convert` writes. An interpreter of its_hub that does not start is left out, with the
-reason.
+`throughput` starts a vLLM server on this machine, and the same engine without a server. The other clients are the
+server's own batch and its_hub. FOLDER is the folder `hf` that `python -m benchmarks.engine.convert` writes. An
+interpreter of its_hub that does not start is left out, with the reason.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def run_flight(options: argparse.Namespace) -> None:
 
 
 def run_faults(options: argparse.Namespace) -> None:
-    """Print the outcome of calls through a faulty server; fails where a token, a connection or a task is lost."""
+    """Print the outcome of calls through a faulty server; fail if a token, a connection or a task is lost."""
     told = run_faulty(options.problems)
     num_faults = sum(told.given.values())
     print(f"{told.calls:,} calls, {num_faults:,} of them faulty ({num_faults / told.calls:.1%}); {told.seconds:.0f} s")

@@ -1,4 +1,4 @@
-"""Number of requests that the whole stack holds in flight: problems on a server that writes at a set pace."""
+"""Requests that the whole stack holds in flight: problems on a server that writes at a set pace."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def measure(requests: int, tokens: int, gap_s: float) -> list[str]:
     """Return the report, in lines.
 
     Args:
-        requests: rows at once, each a request of its own.
-        tokens: of a reply.
-        gap_s: between two of them.
+        requests: The rows at once, each a request of its own.
+        tokens: The tokens of a reply.
+        gap_s: The seconds between two tokens.
     """
     server = Process([sys.executable, "-m", "benchmarks.servers.slow_server", str(tokens), str(gap_s)])
     try:

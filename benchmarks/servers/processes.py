@@ -23,13 +23,14 @@ STARTS_S = 300.0
 
 
 class Process:
-    """A program in a process group of its own, run in the checkout, stopped while others run. It ends with this process
-    at the latest.
+    """A program in a process group of its own, run in the checkout, and stopped while others run.
+
+    The program ends with this process at the latest.
 
     Args:
-        command: of the program.
-        environment: added to this process's.
-        answers: whether it answers with lines of JSON.
+        command: The command of the program.
+        environment: The variables added to this process's environment.
+        answers: Whether the program answers with lines of JSON.
     """
 
     def __init__(
@@ -114,10 +115,11 @@ class VllmServer(Process):
     """A vLLM server on this machine.
 
     Args:
-        python: an interpreter that has vLLM.
-        model: a folder.
-        name: as it is served.
-        options: of the engine, as `vllm.LLM` has them.
+        python: The interpreter, which has vLLM.
+        model: The folder of the model.
+        name: The name of the served model.
+        options: The options of the engine, as `vllm.LLM` has them.
+        environment: The variables added to this process's environment.
     """
 
     def __init__(

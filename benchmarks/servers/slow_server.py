@@ -1,6 +1,8 @@
-"""A server that streams completions at a set pace, as an unloaded GPU would, and counts how many it writes at once.
+"""A server that streams completions at a set pace, as an unloaded GPU would.
 
     python -m benchmarks.servers.slow_server TOKENS GAP_S
+
+The server counts how many completions it writes at once.
 
 Out: {"port": ...} first, and {"most": ..., "written": ...} for every line in.
 """

@@ -1,5 +1,6 @@
-"""The same work by a server's own batch, through the HTTP backend, and through its_hub: tokens a second and cached
-tokens.
+"""The same work by a server's own batch, through the HTTP backend, and through its_hub.
+
+Figures are tokens a second and cached tokens.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ BLOCK = 32  # tokens: the least that vLLM's attention on CPUs takes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """Work that everyone does.
+    """The work of every rival.
 
     Args:
-        prompts: texts.
-        n: rows of each at every level.
-        kept: paths that go on.
-        levels: 1 is best-of-n.
-        tokens: of a row at a level.
+        prompts: The prompts.
+        n: The rows of each prompt at every level.
+        kept: The paths that go on.
+        levels: The number of levels; 1 is best-of-n.
+        tokens: The tokens of a row at a level.
     """
 
     prompts: tuple[str, ...]
@@ -58,8 +59,9 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepBeam(tts.Strategy):
-    """Beam search by steps of so many tokens: expand, score, keep. Its rows depend on each other as those of the rivals
-    do.
+    """Beam search by steps of so many tokens: expand, score, keep.
+
+    Its rows depend on each other as those of the rivals do.
     """
 
     registered_as = "step_beam"
@@ -108,8 +110,15 @@ class Watched(OpenAIBackend):
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One run: tokens that were generated, seconds, others' share of the machine; input and reused tokens where they
-    are known.
+    """One run.
+
+    Args:
+        generated: The generated tokens.
+        seconds: The seconds.
+        others: The share of the machine that other processes took.
+        inputs: The input tokens, where they are known.
+        cached: The reused tokens, where they are known.
+        allowed: The input tokens that a perfect cache would have reused.
     """
 
     generated: int
@@ -126,10 +135,11 @@ class Measured:
 
 
 def reusable(asked: Sequence[Asked], block: int) -> int:
-    """Return how much of the input of these requests, in their order, whole blocks of earlier ones could have served.
+    """Return how much of the input of requests whole blocks of earlier requests could have served.
 
     A block is known when it was read, or written and then continued: the last token that a row writes is never
-    computed. The last token of an input always is, for what comes next depends on it.
+    computed.
+    The last token of an input is always computed, for the next token depends on it.
     """
     known: set[tuple[int, ...]] = set()
     total = 0
@@ -145,15 +155,16 @@ def reusable(asked: Sequence[Asked], block: int) -> int:
 
 
 class Rivals:
-    """The server and everything that works on it, all started.
+    """The server and all of its clients, started.
 
     Args:
-        vllm, its_hub: interpreters; its_hub may be None.
-        model: the absolute path of a folder.
+        vllm: The interpreter of vLLM.
+        its_hub: The interpreter of its_hub; None: it is left out.
+        model: The absolute path of a folder.
 
     Attributes:
-        version: of vLLM and its_hub.
-        absent: why its_hub is left out; "": it is not.
+        version: The versions of vLLM and its_hub.
+        absent: The reason why its_hub is left out; "": it is there.
 
     Raises:
         SystemExit: vLLM does not start; the message is the last line of its errors.

@@ -69,7 +69,14 @@ def samples_of(folder: Path) -> Iterator[tuple[str, str, str]]:
 def print_pairs(
     title: str, graders: dict[str, Task], pairs: Iterable[tuple[str, str, str, bool]], *, disagreements: bool
 ) -> None:
-    """Print how many pairs each grader judges right, by group; a pair is (group, answer, reference, equal)."""
+    """Print how many pairs each grader judges right, by group.
+
+    Args:
+        title: The title of the table.
+        graders: The tasks, by name.
+        pairs: The pairs: group, answer, reference and whether both are equal.
+        disagreements: Whether each pair is printed that a grader judges otherwise.
+    """
     counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     wrong: list[str] = []
     slowest = 0.0

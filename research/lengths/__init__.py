@@ -1,1 +1,1 @@
-"""What becomes of solutions of unknown length: tokens that go into answers, and accuracy as budgets grow."""
+"""Solutions of unknown length: tokens that go into answers, and accuracy as budgets grow."""

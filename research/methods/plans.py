@@ -1,4 +1,4 @@
-"""The methods that are compared, and the grids that their parameters are chosen from on the validation split."""
+"""The methods that are compared, and the grids from which the validation split chooses parameters."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def _run(study: StudyConfig, path: Path, *, show: bool = False) -> runner.RunSum
 
 
 def curves_by_budget(results: Iterable[Result]) -> dict[tuple[str, str], Curve]:
-    """Return the curve of each strategy and model, with a point for every budget, the smallest budget first.
+    """Return the curve of each strategy and model, with a point for every budget, the smallest first.
 
     `curves_of` makes one point of budgets that made no difference, but a table has a row for each budget.
 

@@ -212,7 +212,7 @@ def page(found: Grid, price: float, asked: str, about: str, *, measured: bool = 
 
 
 def price_of(pools: Sequence[ProblemPool], verdicts: int | None) -> float:
-    """Return the tokens of one verdict over those of one solution, in the mean over a pool's distinct texts."""
+    """Return the tokens of a verdict over those of a solution, in the mean over a pool's distinct texts."""
     drawn = [one for pool in pools for one in pool.drawn if one.same is None]
     read, written = (np.mean([getattr(one, name) for one in drawn]) for name in ("verifier_tokens", "tokens"))
     return float(read / written / (verdicts or 1))

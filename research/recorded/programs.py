@@ -1,4 +1,4 @@
-"""Programs of CodeGen-16B with the tests that it wrote: run in the sandbox, and chosen by agreement (CodeT).
+"""Programs of CodeGen-16B with the tests that it wrote: run in the sandbox, and chosen by CodeT.
 
 Source: Chen et al., "CodeT: Code Generation with Generated Tests" (2207.10397), from the authors' code. At most 5 tests
 of each text count, each as often as it was written. Programs that pass the same tests are one group. The group of

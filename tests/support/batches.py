@@ -1,9 +1,8 @@
-"""A server with the API for files and batches in front of a live one, which answers their requests: real HTTP on this
-machine.
+"""A server with the API for files and batches in front of a live one, which answers their requests.
 
-It counts the requests that it executes, since those are paid. Its ids have characters that a path must quote. A test
-may act at events: "uploaded", "created", "polled" and "fetched" come before the reply is sent, so that a client that
-dies there does not get it.
+The requests are real HTTP on this machine. The server counts the requests that it executes, since those are paid. Its
+ids have characters that a path must quote. A test may act at events. The events "uploaded", "created", "polled" and
+"fetched" come before the reply is sent, so that a client that dies there does not get the reply.
 """
 
 from __future__ import annotations

@@ -30,7 +30,12 @@ class Element:
 
 @dataclass
 class Page(HTMLParser):
-    """The DOM after the script ran, as a flat list of elements with all their text; `log` is what the console said."""
+    """The DOM after the script ran, as a flat list of elements with all their text.
+
+    Args:
+        dom: The DOM.
+        log: The lines of the console.
+    """
 
     dom: str
     log: list[str] = field(default_factory=list)
@@ -73,7 +78,10 @@ class Page(HTMLParser):
 
 
 def open_page(html: str, folder: Path, *, size: str, fragment: str = "") -> Page:
-    """Open a page in a headless browser with an empty profile, from its file; leave a picture beside it as page.png."""
+    """Open a page from its file in a headless browser with an empty profile.
+
+    A picture of the page is left beside the file as page.png.
+    """
     (folder / "page.html").write_text(html, encoding="utf-8")
     quiet = [
         "disable-gpu",

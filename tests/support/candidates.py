@@ -1,4 +1,7 @@
-"""Candidates, and a search that knows their scores, for tests of selections and stop rules without a model."""
+"""Candidates, and a search that knows their scores, for tests without a model.
+
+They serve tests of selections and stop rules.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,11 @@ _ROOT = Trajectory(None, "", (), (), "active", 0, 0, 0, 0)
 
 
 def candidates(answers: Sequence[str | None], truncated: Sequence[int] = ()) -> list[Candidate]:
-    """Return candidates with these answers; classes are numbered by first appearance. `truncated`: indices of such
-    ones.
+    """Return candidates with some answers; classes are numbered by first appearance.
+
+    Args:
+        answers: The answers.
+        truncated: The indices of truncated candidates.
     """
     classes: dict[str, int] = {}
     made: list[Candidate] = []
@@ -41,8 +47,15 @@ def reorder(of: Sequence[Candidate], order: Sequence[int]) -> list[Candidate]:
 
 
 class ScoredSearch:
-    """As much of a search as a selection uses. `scores`: by answer, or by node; `asked`: nodes that were asked
-    about.
+    """As much of a search as a selection uses.
+
+    Args:
+        scores: The scores, by answer or by node.
+        of: The candidates.
+        bounds: The range of the scores.
+
+    Attributes:
+        asked: The nodes that were asked about.
     """
 
     def __init__(

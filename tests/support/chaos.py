@@ -1,4 +1,7 @@
-"""A backend for tests that is as unkind as a real one may be: late, out of order, failing, and slow to cancel."""
+"""A backend for tests that is as unkind as a real one may be.
+
+Rows are late, come out of order, fail, and are slow to cancel.
+"""
 
 from __future__ import annotations
 
@@ -23,26 +26,27 @@ FAILURE = "ChaosFailure"
 
 
 class ChaosBackend(Backend):
-    """Wraps a backend: what rows say is the inner backend's; when, in which order and whether they arrive is not.
+    """Wraps a backend: rows say what the inner backend's rows say, but may be late, reordered or lost.
 
     Every decision is a hash of the row's stream and position (of the text, for reads), so that it is the same under any
     batching. A failed row is charged a part of what it generated, and so is a cancelled one. Rows of a broken call that
     were not delivered are charged in full, for nobody can know better.
 
     Args:
-        inner: what is wrapped.
-        seed: of every decision.
-        fail: share of rows that fail.
-        slow: most event-loop turns that a row or a read is late.
-        broken: share of requests that break as a whole.
-        unread: share of reads that raise.
-        rates: in place of the inner backend's.
+        inner: The wrapped backend.
+        seed: The seed of every decision.
+        fail: The share of rows that fail.
+        slow: The most event-loop turns that a row or a read is late.
+        broken: The share of requests that break as a whole.
+        unread: The share of reads that raise.
+        rates: Rates in place of the inner backend's; None: the inner backend's.
 
     Attributes:
-        counters: its own count of what it reported.
-        live: handles given out and not released.
-        most_live: their peak.
-        rows_made, rows_cancelled: rows that were asked for, and that were cancelled.
+        counters: The backend's own count of what it reported.
+        live: The handles given out and not released.
+        most_live: The most live handles at one time.
+        rows_made: The rows that were asked for.
+        rows_cancelled: The rows that were cancelled.
     """
 
     def __init__(
@@ -156,8 +160,9 @@ class ChaosBackend(Backend):
     # Reads ------------------------------------------------------------------------------------------------------------
 
     async def _delay(self, kind: str, texts: Sequence[str]) -> None:
-        """Wait some turns, then raise or return; nothing is computed before, so a read that is cancelled cost
-        nothing.
+        """Wait some turns, then raise or return.
+
+        Nothing is computed before, so a cancelled read costs nothing.
         """
         address = (kind, *texts)
         for _ in range(int(self._chance("late", *address) * self._slow) + 1):

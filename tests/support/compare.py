@@ -1,4 +1,4 @@
-"""Random programs of whole solves, recorded field by field, so that two versions of the code can be compared.
+"""Random programs of whole solves, recorded field by field, to compare two versions of the code.
 
     python -m tests.support.compare record OUT.jsonl [--programs 2000] [--seed 0] [--only NUMBER ...]
     python -m tests.support.compare diff A.jsonl B.jsonl [--show 3]
@@ -235,9 +235,10 @@ def hash_parts(*parts: object) -> int:
 
 
 def write(ask: Any) -> tuple[str, int, bool]:
-    """Return a text, its tokens, and whether the model ended by itself. The seed and the text so far decide.
+    """Return a text, its tokens, and whether the model ended by itself.
 
-    It is cut at the tokens that are allowed, which are words, and at the first stop text.
+    The seed and the text so far decide the text. It is cut at the tokens that are allowed, which are words, and at the
+    first stop text.
     """
     rng, asked = random.Random(hash_parts(ask.seed, ask.text, ask.temperature)), str(ask.prompt)
     if "Verdict" in asked:
@@ -262,7 +263,10 @@ def write(ask: Any) -> tuple[str, int, bool]:
 
 
 def function(kind: str, clock: Clock) -> Callable[[Any], Any]:
-    """Return a model of a kind: "counts", "estimates", "resumes", "fails" or "waits" (which moves the clock)."""
+    """Return a model of a kind: "counts", "estimates", "resumes", "fails" or "waits".
+
+    The model "waits" moves the clock.
+    """
 
     async def model(ask: Any) -> Any:
         text, tokens, ended = write(ask)
@@ -278,7 +282,7 @@ def function(kind: str, clock: Clock) -> Callable[[Any], Any]:
 
 
 def write_in_thread(ask: Any) -> Any:
-    """A model that is no coroutine function, so that it runs in threads."""
+    """Return an answer; the model is no coroutine function, so it runs in threads."""
     text, tokens, ended = write(ask)
     return tts.Answer(text, tokens=tokens, finished=ended)
 
@@ -306,8 +310,9 @@ def make_model(kind: str, clock: Clock) -> Any:
 
 
 class Revising(type(tasks.get("arithmetic"))):  # pyright: ignore[reportUntypedBaseClass]
-    """Arithmetic with prompts that show earlier solutions; the toy reads the last sum of a prompt, and so revises
-    without looking.
+    """Arithmetic with prompts that show earlier solutions.
+
+    The toy reads the last sum of a prompt, and so revises without looking.
     """
 
     def prompt(self, problem: Any, kind: str = "solve", texts: Sequence[str] = ()) -> Any:
@@ -789,8 +794,9 @@ def read(path: Path) -> dict[int, dict[str, Any]]:
 
 
 def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Yield (field, value in a, value in b) of two lines of one program; each field once, at its first problem that
-    differs.
+    """Yield (field, value in a, value in b) of two lines of one program.
+
+    Each field comes once, at its first problem that differs.
     """
     if a["program"] != b["program"]:
         yield "program", a["program"], b["program"]

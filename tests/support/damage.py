@@ -8,7 +8,10 @@ import numpy as np
 
 
 def mutate(content: bytes, draw: np.random.Generator) -> bytes:
-    """Return a content with one fault: a cut, other bytes, other numbers, or a piece that is missing or twice."""
+    """Return a content with one fault.
+
+    The fault is a cut, other bytes, other numbers, or a piece that is missing or twice.
+    """
     at = int(draw.integers(len(content) if draw.random() < 0.3 else min(len(content), 6000)))
     kind = draw.integers(6)
     if kind == 0:

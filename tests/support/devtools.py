@@ -1,5 +1,6 @@
-"""A page in a real browser that a test drives over the DevTools protocol: keys, scripts, windows, and what its console
-says.
+"""A page in a real browser that a test drives over the DevTools protocol.
+
+A test can press keys, run scripts, open windows, and read the console.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Run tests in processes that fork once all tests are collected, so that imports and the collection are paid once.
+"""Run tests in processes that fork once all tests are collected.
 
     python -m pytest -p tests.support.forks --forks 2
 
-Each process takes one file of tests after the other, and tells the first process, which prints. Where one dies, the
-test that it ran has failed, and a new one runs what it had taken. Without `--forks`, pytest runs its own loop.
+So imports and the collection are paid once. Each process takes one file of tests after the other, and reports to the
+first process, which prints. If a process dies, the test that it ran has failed, and a new process runs the other tests
+that it had taken. Without `--forks`, pytest runs its own loop.
 """
 
 from __future__ import annotations
@@ -132,7 +133,16 @@ class Processes:
 
 
 class Process:
-    """One forked process. taken: places of tests that it is to run and has not ended; at: of the one that it runs."""
+    """One forked process.
+
+    Args:
+        pid: The number of the process.
+        told: The connection on which the process reports.
+        taken: The places of tests that it has taken and not ended.
+
+    Attributes:
+        at: The place of the test that it runs; None: it runs none.
+    """
 
     def __init__(self, pid: int, told: Connection, taken: list[int]) -> None:
         self.pid, self.told, self.taken = pid, told, taken
@@ -167,7 +177,10 @@ class Inside:
             os._exit(code)
 
     def settle(self, folder: Path) -> None:
-        """Take nothing from the first process that the others have too: its files, its terminal, what it captured."""
+        """Take nothing from the first process that other processes have too.
+
+        These are its files, its terminal, and the output that it captured.
+        """
         config = self.session.config
         folder.mkdir()
         config._tmp_path_factory._basetemp = folder  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""What keeps a test that would hang from hanging the others: a thread that is given up, or a process that is killed."""
+"""Guards against tests that hang: a thread that is given up, or a process that is killed."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ LIMIT_S = float(os.environ.get("TTS_TEST_LIMIT_S", "600"))
 
 
 def run_at_once(*jobs: Callable[[], Any]) -> list[Any]:
-    """Return what functions give that are called at once, each in a thread of its own; the exception where one
-    raises.
+    """Return the results of functions that are called at once, each in a thread of its own.
+
+    If a function raises, its exception stands in place of the result.
     """
     ends: list[Any] = [None] * len(jobs)
 

@@ -1,5 +1,6 @@
-"""A model, as a function, whose solutions are in lines and whose lengths have a heavy tail: the 95th percentile is some
-seven medians.
+"""A model, as a function, whose solutions are in lines and whose lengths have a heavy tail.
+
+The 95th percentile is some seven medians.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ LINE = 12  # words
 
 
 def heavy_tailed_model(median: int = 60, answers: tuple[str, ...] = ("4", "4", "5")) -> FunctionBackend:
-    """Return the model. It ends behind word k with a chance that falls with k, so that no length is typical."""
+    """Return the model.
+
+    Its texts end at word k with a chance that falls with k, so that no length is typical.
+    """
 
     def write(ask: Ask) -> Answer:
         rng = np.random.default_rng(ask.seed + len(ask.text))

@@ -1,5 +1,6 @@
-"""The toy language with a judge: messages are questions about a solution, and what it replies to them is a function of
-the row's stream.
+"""The toy language with a judge: messages are questions about a solution.
+
+A reply is a function of the row's stream.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from tts.types import Prompt
 
 
 class JudgingToy(ToyBackend):
-    """Replies to messages, as a judge; a reply is a function of its row's stream, and one in four is prose."""
+    """The toy, which replies to messages as a judge.
+
+    A reply is a function of its row's stream, and one in four is prose.
+    """
 
     def __init__(self, language: ToyLanguage) -> None:
         super().__init__(language)

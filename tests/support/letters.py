@@ -1,5 +1,6 @@
-"""A backend that writes letters by a law of what was written before, given by hand: laws of whole texts can be
-enumerated.
+"""A backend that writes letters by a given law of the letters before.
+
+So all texts of a law can be enumerated.
 """
 
 from __future__ import annotations

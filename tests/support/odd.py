@@ -17,8 +17,9 @@ from tts.verifiers.base import Calls, StepScores, Verifier
 
 
 class OddBackend(ToyBackend):
-    """The toy model, but that whatever it is asked to end at a step boundary is one text over and over: "" is an empty
-    step.
+    """The toy model, but each row that ends at a step boundary is one text over and over.
+
+    The text "" is an empty step.
     """
 
     def __init__(self, step: str, language: ToyLanguage | None = None, *, ends: bool = True) -> None:
@@ -64,7 +65,7 @@ class OddLogprobs(ToyBackend):
 
 
 class EndsAtRandom(ToyBackend):
-    """The toy model, but that a step is the answer with probability .4, so that paths are of different lengths."""
+    """The toy model, but a step is the answer with probability .4, so that paths have different lengths."""
 
     def sample(self, request: SampleRequest) -> RowSet:
         if not request.stop.at_step:
@@ -83,11 +84,14 @@ class EndsAtRandom(ToyBackend):
 
 @dataclass(frozen=True)
 class OddVerifier(Verifier):
-    """A verifier with a fault: "nan", "few" (too few scores), "range", "steps" (a wrong number of step scores),
-    "raises", or none: "".
+    """A verifier with a fault.
+
+    The faults are "nan", "few" (too few scores), "range", "steps" (a wrong number of step scores), "raises", and "":
+    none.
 
     Args:
-        after: steps of a path that it is right about all the same.
+        fault: The fault.
+        after: The steps of a path that are scored without the fault.
     """
 
     fault: str

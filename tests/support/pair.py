@@ -1,5 +1,6 @@
-"""A tiny random policy with a process model and a probe: in files, as a user may bring them, and loaded on the
-engine.
+"""A tiny random policy with a process model and a probe, in files and on the engine.
+
+The files are laid out as a user may bring them.
 """
 
 from __future__ import annotations
@@ -85,10 +86,16 @@ def save_pair(
     process_letters: str = LETTERS,
     pocket: bool = False,
 ) -> ModelRecord:
-    """Write a pair in the layout of the shipped one, and return its record; the process model is of another size.
+    """Write a pair in the layout of the shipped one, and return its record.
+
+    The process model is of another size than the policy.
 
     Args:
-        pocket: with the shipped pair's tokenizer, to which words are one token.
+        folder: The folder.
+        context: The context of the policy.
+        process_context: The context of the process model; None: that of the policy.
+        process_letters: The letters of the process model.
+        pocket: Whether the tokenizer is the shipped pair's, to which words are one token.
     """
     pytest.importorskip("torch")
     for name, letters, hidden, layers, length, seed in (
@@ -141,7 +148,12 @@ def record(**options: Any) -> ModelRecord:
 
 
 def engine(*, endless: bool = True, **options: Any) -> Any:
-    """Return the pair on the engine; `endless`: no token ends a row, so that it has several steps."""
+    """Return the pair on the engine.
+
+    Args:
+        endless: Whether no token ends a row, so that a row has several steps.
+        options: The options of the pair.
+    """
     pytest.importorskip("numba")
     from tts.backends.engine import build
 

@@ -1,5 +1,6 @@
-"""Random plans: every registered strategy, stop rule and selection, sizes up to a thousand million, models and
-verifiers that lie.
+"""Random plans: every registered part, with sizes up to a thousand million.
+
+The models and verifiers lie.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Random programs written against `Search`: strategies that use every call in any order, as hypothesis draws them."""
+"""Random programs against `Search`: strategies that use every call in any order.
+
+Hypothesis draws them.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +36,9 @@ Op = tuple[str, int, int, int]
 
 @dataclass(frozen=True, kw_only=True)
 class Program(Strategy):
-    """Does what it is told, one call after another. Each op is (call, which trajectories, how many, a choice of the
-    call's own).
+    """Runs its operations, one call after another.
+
+    Each operation is (call, which trajectories, how many, a choice of the call's own).
     """
 
     registered_as: ClassVar[str] = "program"  # type: ignore[misc]

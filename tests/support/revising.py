@@ -1,5 +1,6 @@
-"""Arithmetic with prompts that show earlier solutions. The toy reads the last sum in a prompt, so it revises without
-looking.
+"""Arithmetic with prompts that show earlier solutions.
+
+The toy reads the last sum in a prompt, so it revises without looking.
 """
 
 from __future__ import annotations

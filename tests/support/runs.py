@@ -1,5 +1,6 @@
-"""What tests of searches share: runs made from a few words, all of them solved at once, and their books counted
-again.
+"""Helpers that tests of searches share: runs made from a few words, solved at once, and their books.
+
+The books of a run are counted again.
 """
 
 from __future__ import annotations
@@ -77,8 +78,9 @@ async def solve_runs(
     """Solve runs at once.
 
     Args:
-        cancel_at: the event-loop turn at which each is cancelled, or None.
-        portion: most tokens of a row in one call.
+        runs: The runs.
+        cancel_at: The event-loop turn at which each run is cancelled; None: never.
+        portion: The most tokens of a row in one call; None: no limit.
     """
     made: dict[int, Search] = {}
 
@@ -106,7 +108,12 @@ def solve(run: ProblemRun) -> Solution:
 
 
 def solve_and_show(run: ProblemRun, portion: int | None = None) -> Solved:
-    """Solve one run, and show the search behind it; `portion`: most tokens of a row in one call."""
+    """Solve one run, and return its solution with the search behind it.
+
+    Args:
+        run: The run.
+        portion: The most tokens of a row in one call; None: no limit.
+    """
     return asyncio.run(solve_runs([run], portion=portion))[0]
 
 

@@ -1,6 +1,4 @@
-"""A model that writes what a script says, and verifiers that say what a table says: trees whose every score is
-known.
-"""
+"""A model that writes by a script, and verifiers that score by a table: trees whose scores are known."""
 
 from __future__ import annotations
 
@@ -15,11 +13,13 @@ from tts.verifiers.function import FunctionVerifier
 
 
 class Scripted(ToyBackend):
-    """Writes, behind each text, its steps in turn: row i of a request gets step i, and begins again after the last.
+    """Writes the steps of a script in turn after each text.
+
+    Row i of a request gets step i, and begins again after the last.
 
     Args:
-        script: from the text of a path to the steps that may follow; a path that ends in an answer line has ended.
-            `always`: the steps behind a text that the script does not have.
+        script: The steps that may follow a path, by its text; a path that ends in an answer line has ended.
+        always: The steps after a text that the script does not have.
     """
 
     def __init__(self, script: Mapping[str, Sequence[str]], always: Sequence[str] = ("A: 0\n",)) -> None:

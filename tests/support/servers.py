@@ -1,5 +1,6 @@
-"""Real servers for tests, started as `tts serve-model` starts them; skipped, with the reason, where they are not
-installed.
+"""Real servers for tests, started as `tts serve-model` starts them.
+
+A test is skipped, with the reason, if its server is not installed.
 """
 
 from __future__ import annotations
@@ -33,11 +34,13 @@ def interpreter(engine: ServerEngine) -> str:
 
 @contextmanager
 def serve_model(record: ModelRecord, engine: ServerEngine, folder: Path, *options: str) -> Iterator[str]:
-    """Serve a model; gives the url.
+    """Serve a model, and yield the url.
 
     Args:
-        folder: where the server's words go.
-        options: of its command, beside those that it has anyway.
+        record: The model.
+        engine: The server.
+        folder: The folder of the server's output.
+        options: Further options of its command.
     """
     python = interpreter(engine)
     try:

@@ -1,4 +1,7 @@
-"""A copy of SmolLM2 that thinks: two tokens more, and a template that opens a thought unless it is told not to."""
+"""A copy of SmolLM2 that thinks: two tokens more, and a template that opens a thought.
+
+A request may switch the thought off.
+"""
 
 from __future__ import annotations
 

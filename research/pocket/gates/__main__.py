@@ -1,4 +1,7 @@
-"""The command: `python -m research.pocket.gates KIND [--policy DIR --process DIR] [--problems N] [--out FILE]`."""
+"""The command of the gates.
+
+python -m research.pocket.gates KIND [--policy DIR --process DIR] [--problems N] [--out FILE]
+"""
 
 from __future__ import annotations
 
