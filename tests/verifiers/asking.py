@@ -31,10 +31,10 @@ class Counting:
         self.prompt += sum(reply.prompt for reply in replies)
         return [reply.value for reply in replies]
 
-    def unread(self, what: str, number: int, of: int) -> None:
+    def note_unread(self, what: str, number: int, of: int) -> None:
         self.unknown[what] += number
 
-    def failed(self, error: str, number: int = 1) -> None:
+    def note_failures(self, error: str, number: int = 1) -> None:
         self.failures[error.partition(": ")[0]] += number
 
 

@@ -59,7 +59,7 @@ class Law:
     def leave_out(self, what: str, prompt: Prompt, over: int) -> None:
         assert over > 0
 
-    def unread(self, what: str, number: int, of: int) -> None:
+    def note_unread(self, what: str, number: int, of: int) -> None:
         if number:
             self.noted[what] = (number, of)
 

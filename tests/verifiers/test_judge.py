@@ -47,7 +47,7 @@ class Replies:
     def leave_out(self, what: str, prompt: Prompt, over: int) -> None:
         assert over > 0
 
-    def unread(self, what: str, number: int, of: int) -> None:
+    def note_unread(self, what: str, number: int, of: int) -> None:
         before = self.noted.get(what, (0, 0))
         self.noted[what] = (before[0] + number, before[1] + of)
 

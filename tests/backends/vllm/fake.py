@@ -57,7 +57,7 @@ class FakeEngine:
     def submit(self, work: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
-    def soon(self, fn: Any, *args: Any) -> None:
+    def call_in_loop(self, fn: Any, *args: Any) -> None:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(fn, *args)
 

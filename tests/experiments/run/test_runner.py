@@ -330,7 +330,7 @@ class Scripted:
             )
         )
 
-    async def spent(self) -> Mapping[str, int]:
+    async def tokens_spent_by_key(self) -> Mapping[str, int]:
         return self.tokens
 
     def close(self) -> None:

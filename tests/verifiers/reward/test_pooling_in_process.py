@@ -49,7 +49,7 @@ class FakePooling:
     def submit(self, work: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
-    async def pooled(self, ids: Sequence[int], task: str) -> Any:
+    async def pool(self, ids: Sequence[int], task: str) -> Any:
         with torch.inference_mode():
             rows = self._model(torch.tensor([list(ids)])).logits[0][:, self._labels].double().numpy()
         return self._change(np.atleast_2d(rows[-1]) if task == "classify" else rows)
