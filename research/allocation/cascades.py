@@ -243,28 +243,28 @@ def page(found: Mapping[str, Asked], given: Sequence[Problem], samples: int, com
     dear = max(float(one.cost.mean()) for one in known)
     yield from ("# Cascades over priced models", "", stamp_line(command), "")
     yield (
-        f"- {half} problems to choose thresholds on, {len(given) - half} to test; {samples} samples of each model "
-        "that is asked."
+        f"- {half} problems were used to choose thresholds, and {len(given) - half} to test them. Each model "
+        f"that is asked draws {samples} samples."
     )
     prices = ", ".join(
         f"`{role}` ({accuracy:.0%} of steps right, ${dollars} a million tokens)"
         for role, (accuracy, dollars) in MODELS.items()
     )
     yield (
-        f"- Models: toy languages {prices}. They are simulations with a known truth: nothing is measured of real "
-        "models here."
+        f"- Models: toy languages {prices}. They are simulations with a known truth, so this page does not "
+        "measure real models."
     )
     yield (
-        "- Costs are the mean dollars of a problem, as parts of the dearest model's. Accuracy is on the test half, "
-        "in percent."
+        "- A cost is the mean cost of a problem, divided by that of the most expensive model. Accuracy is on "
+        "the test half, in percent."
     )
     yield (
-        f"- `auto`: by a performance model of the first half ({POOL} samples of the policy, 1 and 3 of each other "
-        "model), one total."
+        f"- `auto` uses one total, and a performance model of the first half ({POOL} samples of the policy, 1 "
+        "and 3 of each other model)."
     )
     yield (
-        "- Hindsight: the router that knows which models are right, within the same mean cost. It asks one model a "
-        "problem."
+        "- *Hindsight* knows which models are right on which problem. It asks one model for each problem, "
+        "within the same mean cost."
     )
     yield from ("", "## Each model alone", "", "| model | cost | accuracy |", "| :-- | :-- | :-- |")
     for role, one in zip(found, test, strict=True):

@@ -147,11 +147,10 @@ def page(found: Sequence[Row], budgets: Sequence[int], chosen_on: int, command: 
         "all tokens of a",
         "  problem, those of the verifier included.",
         f"- The best single method of each budget was chosen on {chosen_on} countdowns of the validation split.",
-        "- Random choice is the mean of the single methods. Hindsight takes for each problem the single method that "
-        "was right most",
-        "  often. With one seed that is the share of problems that any of them solves, which no choice can expect to "
-        "reach.",
-        "- Accuracy in percent with 95 % intervals over problems; differences are paired by problem.",
+        "- *Random choice* is the mean of the single methods. *Hindsight* takes, for each problem, the single "
+        "method that was right most often. With one seed, hindsight is the share of problems that any of the "
+        "methods solves. No choice can expect to reach this share.",
+        "- Accuracy is in percent, with 95 % intervals over problems. Differences are paired by problem.",
         "",
         f"| | {' | '.join(f'{budget} tokens' for budget in budgets)} |",
         f"| :-- | {' | '.join(':--' for _ in budgets)} |",
@@ -177,7 +176,10 @@ def page(found: Sequence[Row], budgets: Sequence[int], chosen_on: int, command: 
                 f"{' | '.join(_difference(by['auto'].right[budget], row.right[budget]) for budget in budgets)} |"
             )
     wide = [f"{_difference(by[WIDE].right[b], by[NARROW].right[b])} at {b} tokens" for b in budgets]
-    yield from ("", f"REBASE without `n` is as wide as the budget pays. Minus REBASE with n = 8: {', '.join(wide)}.")
+    yield from (
+        "",
+        f"REBASE without `n` keeps as many paths as the budget pays. Minus REBASE with n = 8: {', '.join(wide)}.",
+    )
     gained = {budget: _mean(by["auto"].right[budget] - by[BEST].right[budget], (-1, 1)) for budget in budgets}
     near = [budget for budget, gain in gained.items() if gain.value >= -_WITHIN]
     sure = [budget for budget, gain in gained.items() if gain.low >= -_WITHIN]
@@ -185,8 +187,7 @@ def page(found: Sequence[Row], budgets: Sequence[int], chosen_on: int, command: 
     yield from (
         "",
         f"{least} at {_list(near)} tokens in the mean, and at {_list(sure)} tokens by its whole interval.",
-        f"Where the interval of {problems} problems is wider than {100 * _WITHIN:g} points, the second is more than "
-        "they can show.",
+        f"Where an interval is wider than {100 * _WITHIN:g} points, {problems} problems cannot show the second.",
         "",
     )
 

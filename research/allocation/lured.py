@@ -128,28 +128,23 @@ def page(lines: list[Line], command: str, problems: int, seeds: int) -> Iterator
         "",
         stamp_line(command),
         "",
-        "Votes show how often answers are given, and never which of them is right. Two problems look alike where one "
-        "gives the right",
-        "answer half of the time and a wrong one 15 % of the time, and the other the reverse. No number of samples "
-        "tells them apart.",
-        "More votes make the answer of the first surely right, and that of the second surely wrong. So without a "
-        "verifier:",
+        "Votes show how often answers are given, but not which of them is right. Suppose that on one problem "
+        "half of the samples have the right answer, and 15 % have the same wrong answer. On another problem it "
+        "is the reverse. No number of samples can tell these two problems apart. More votes make the chosen "
+        "answer surely right on the first, and surely wrong on the second. So without a verifier:",
         "",
-        "- `auto` takes such votes for no evidence, and gives them as many samples as every other problem gets.",
-        "- It saves samples where nearly all agree, and spends them where few agree at all. Both help whichever "
+        "- `auto` does not use such votes as evidence. It gives these problems as many samples as every other problem.",
+        "- `auto` saves samples where nearly all agree, and spends them where few agree. Both help, whichever "
         "answer is right.",
-        "- Where you know that the most frequent answer may be wrong (trick questions, a model below its level), do "
-        "not raise the",
-        "  budget of votes. Use a verifier, a checker or tests. `confidence` is a share of votes, and no probability "
-        "that the answer",
-        "  is right.",
+        "- If the most frequent answer may well be wrong (trick questions, problems that are too hard for the "
+        "model), do not raise the budget of votes. Use a verifier, a checker or tests. `confidence` is a share "
+        "of votes, not the probability that the answer is right.",
         "- One sample can then be better than a vote: compare `single` with `best_of_n | majority` on problems with "
         "known answers.",
         "",
-        f"Lure: the share of wrong samples that give the same wrong answer. {problems} problems share a total; each "
-        f"row is of {seeds}",
-        "worlds, in which all policies see the same draws. The standard error of a gain is by worlds, at most "
-        f"{largest:.4f}.",
+        f"The column *lure* is the share of wrong samples that give the same wrong answer. {problems} problems "
+        f"share a total of samples. Each row is the mean over {seeds} simulated worlds, in which all policies "
+        f"see the same draws. The standard error of a gain over worlds is at most {largest:.4f}.",
         "",
         f"- Votes alone are never below uniform by more than {ALLOWED}: **{kept}** (the least gain is {worst:+.4f}).",
         "- With a checker: `auto` learns the success rates, and the adaptive oracle knows them.",

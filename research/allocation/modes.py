@@ -278,14 +278,11 @@ def page(
     """Yield the lines of the page."""
     yield from ("# Modes of a model that thinks", "", stamp_line(command), "")
     yield (
-        "Simulated thinkers with a short mode and a full one. Chances and lengths of each problem are known. So "
-        "hindsight is known:"
+        "The models of this page are simulated, so it says nothing about real models. They think in a short mode or "
+        "in a full one. The chance of a right answer and the length of a thought are known for each problem. So "
+        "*hindsight* is known: the smallest expected number of tokens for the same accuracy, by votes of 1 to 8 "
+        "samples in the better mode of each problem."
     )
-    yield (
-        "the least expected tokens for the same accuracy, by votes of 1 to 8 samples in the mode that suits the "
-        "problem."
-    )
-    yield "Nothing is said of real models."
     yield ""
     yield (
         f"- {count} problems a seed, {seeds} seeds; a performance model is fitted for each seed to {count} other "
@@ -294,13 +291,13 @@ def page(
     yield "- Wrong answers: 8, equally likely. Lengths are log-normal with a spread of 0.3."
     yield "- `cascade`: `" + ESCALATION.replace("|", "\\|") + "`; a role stands for a mode of the same model."
     yield (
-        "- `auto`: one total for all problems of a seed, as a multiple of what the cascade spent. No total was "
-        "passed in any run."
+        "- `auto` divides one total among all problems of a seed. The total is a multiple of what the cascade "
+        "spent. No run exceeded its total."
     )
-    yield "- Tokens are those of the prompt, which each sample reads, and those that are written."
+    yield "- Tokens are those of the prompt, which each sample reads, plus those that the model writes."
     yield (
-        "- *Times hindsight*: tokens by the least tokens for the accuracy that was reached; the interval is a "
-        "jackknife over seeds (t)."
+        "- *Times hindsight*: the tokens, divided by those of hindsight for the same accuracy. The interval is "
+        "a jackknife over seeds (t)."
     )
     for world in worlds:
         yield from ("", f"## {world.name.capitalize()}", "")
@@ -320,13 +317,15 @@ def page(
             accuracy, tokens = np.mean([one.accuracy for one in each]), np.mean([one.tokens for one in each])
             yield f"| {method} | {100 * accuracy:.1f} | {tokens:,.0f} | {told} |"
     yield from ("", "## What keeps `auto` from hindsight", "")
-    yield "- It draws two short samples of every problem, and its cascade draws two more. Hindsight draws none."
+    yield "- `auto` draws two short samples of every problem, and its cascade draws two more. Hindsight needs none "
+    "of these samples."
     yield (
-        "- A search begins with what the dearest problem of the fit needed. So the last part of a total pays short "
-        "samples alone."
+        "- A search begins only if the total still pays for the most expensive problem of the fit. So the last "
+        "part of a total pays only for short samples."
     )
     yield (
-        "- Near the accuracy that no method passes, a small gain costs hindsight much. Such ratios have wide intervals."
+        "- Near the highest possible accuracy, a small gain costs hindsight many tokens. Such ratios have wide "
+        "intervals."
     )
 
 

@@ -32,16 +32,13 @@ def page(found: list[Claim], measured: Measured, choices: Choices, command: str,
     yield from (
         f"- Parameters, the best methods and alpha were chosen on {choices.problems} problems of the validation split,",
         f"  {choices.seeds} seed(s), by the learnt verifier at {plans.TRIED_AT} tokens.",
-        "- Each figure has its 95 % interval over problems, and a one-sided p-value from the same resamples. The "
-        "p-values are",
-        "  corrected by Holm's method over all figures of all claims. p is of the opposite: no difference, a ratio of "
-        "1, or the loss",
-        "  that the claim allows.",
-        "- A figure holds where it reaches what is asked and p is below 0.05. Claim (a) and the budget of (c) ask for "
-        "one figure",
-        "  that holds, the others for all. What does not hold is tested with exact verdicts too, uncorrected. Where "
-        "it holds there, the",
-        "  verifier is why.",
+        "- Each figure has a 95 % interval over problems, and a one-sided p-value from the same resamples. The "
+        "p-values are corrected by Holm's method over all figures of all claims. The null hypothesis is no "
+        "difference, a ratio of 1, or the loss that the claim allows.",
+        "- A figure holds if it reaches what the claim asks, and p is below 0.05. Claim (a) and the claim (c) "
+        "about budgets need one figure that holds. All other claims need every figure. A claim that does not "
+        "hold is also tested with exact verdicts, without correction. If it holds with these, the verifier is "
+        "the reason.",
         "",
         "## Claims",
         "",
@@ -51,8 +48,8 @@ def page(found: list[Claim], measured: Measured, choices: Choices, command: str,
     yield from ("", "## Accuracy", "", *_table(measured.curves))
     yield from ("", "## Accuracy where every method has the rules too", "")
     yield (
-        "Each method ends at the first answer that `rules` accepts, and returns it. So a vote and best-of-N are the "
-        "same."
+        "Here each method ends at the first answer that the verifier `rules` accepts, and returns this answer. "
+        "So a vote and best-of-N are the same."
     )
     yield from ("", *_table(measured.ruled))
     yield from ("", "## Plans", "", "| method | plan |", "| :-- | :-- |")
@@ -74,9 +71,9 @@ def page_on_auto(found: list[Claim], measured: Measured, command: str) -> Iterat
     yield from _head("The claim about `auto`, tested on countdowns", measured, command)
     yield from (
         f"- `{plans.AUTO}` chooses among the curves of the performance model that ships: {curves}.",
-        "- Each figure has its 95 % interval over problems, and a one-sided p-value from the same resamples, "
-        "corrected by Holm's",
-        "  method over the figures here. `claims.md` has all claims, each corrected over all of them.",
+        "- Each figure has a 95 % interval over problems, and a one-sided p-value from the same resamples. The "
+        "p-values are corrected by Holm's method over the figures of this page. `claims.md` has all claims, "
+        "corrected over all figures.",
         "",
         "## Claims",
         "",

@@ -28,34 +28,28 @@ def reasons(measured: Measured, choices: Choices, folder: Path) -> Iterator[str]
     errors = {name: share for name, share in ERRORS.items() if (name, plans.BEST_OF_N) in measured.curves}
     if len(errors) > 1:
         yield (
-            "- (a), (b): how many exact verdicts must be flipped until a method is as accurate as with the learnt "
-            "verifier, at the"
+            "- (a), (b): the share of exact verdicts that must be flipped until a method is as accurate as with the "
+            f"learnt verifier, at the largest budget: {', '.join(_equal_errors(measured, errors))}."
         )
-        yield f"  largest budget: {', '.join(_equal_errors(measured, errors))}."
         yield (
-            "- (c): the share of what a method gains on a vote with exact verdicts that is left with flipped ones, "
-            "in the mean over"
+            "- (c): what a method gains on a vote with exact verdicts, and the share of this gain that is left with "
+            "flipped verdicts, in the mean over budgets. The method that gains most has most to lose."
         )
-        yield "  budgets. The method that gains most has most to lose."
         yield from (f"  - {line}" for line in _remaining_gains(measured, errors))
     yield (
-        "- (d): greater charges were tried on the validation split. Each line is a charge, accuracy in percent, "
-        "live tokens and how many"
-    )
-    yield (
-        "  times fewer these are than with the least charge. A tree of three steps shares little but its prompt, "
-        "which no charge removes."
+        "- (d): larger charges were tried on the validation split. Each line has a charge, accuracy in percent, live "
+        "tokens, and how many times fewer tokens these are than with the smallest charge. A tree of three steps "
+        "shares little except its prompt, which no charge removes."
     )
     yield from (f"  - {line}" for line in _charges(choices))
     if choices.alpha <= 1 / 16:
         yield (
-            f"- (e): alpha {choices.alpha:g} at N = 16 keeps every answer, for one vote of 16 is more than that: "
-            "there it is best-of-N."
+            f"- (e): alpha {choices.alpha:g} at N = 16 keeps every answer, because one vote of 16 is a larger "
+            "share. So best-of-majority equals best-of-N there."
         )
     if (bound := _bound(measured)) is not None:
         yield (
-            "- (f): best-of-N that ends at the first right answer, which no allocator can beat by stopping alone: "
-            f"{bound}."
+            f"- (f): no allocator can beat, by stopping alone, best-of-N that ends at the first right answer: {bound}."
         )
     yield from _self_evaluation(folder)
 
@@ -108,4 +102,6 @@ def _self_evaluation(folder: Path) -> Iterator[str]:
         found = json.loads((folder / FILE).read_text(encoding="utf-8"))
         one, stopped, many = (np.array(found[name]) for name in ("one", "stopped", "many"))
         gains = (difference("", of, one, 0.0).value for of in (many, stopped))
-        yield "- (g): best-of-16 by self-evaluation gains {} on one sample, what stops early {}.".format(*gains)
+        yield (
+            "- (g): best-of-16 by self-evaluation gains {} on one sample. The search that stops early gains {}."
+        ).format(*gains)

@@ -72,23 +72,21 @@ class Page:
             "",
             stamp_line("python -m research.allocation.toy --seeds 0,1,2 --out docs/results/allocator_toy.md"),
             "",
-            f"- Problems: {problems}, of mixed difficulty: a tenth is never solved; wrong answers agree a little, a "
-            "lot, or hardly at all.",
-            "- Budget: plain samples a problem, on average. All policies see the same draws, so that differences are "
-            "paired.",
-            "- Reference: one sample at a time, by the exact index under the true population of problems: the best "
-            "policy with the "
-            "information that the allocator has, which draws in waves.",
-            "- Static oracle: divides once, knowing every problem's success rate. Adaptive oracle: knows it too, and "
-            "sees what is drawn. "
-            "Neither knows the answer.",
-            "- Share: of the reference's gain over uniform best-of-N, with a 95 % interval from problems drawn again. "
-            "Where both have all there is to be had, gains are equal and the share is 1; where there is hardly any "
-            "gain left, it is noise.",
-            "- Population learnt: the allocator begins with a broad prior and learns the population from their own "
-            "samples. Without "
-            "a verifier, votes tell how samples agree, not which answer is right, so that a part of it cannot be "
-            "learnt.",
+            f"- Problems: {problems}, of mixed difficulty. A tenth is never solved. Wrong answers agree a "
+            "little, a lot, or hardly at all.",
+            "- Budget: the mean number of plain samples for each problem. All policies see the same draws, so "
+            "differences are paired.",
+            "- *Reference*: the best policy with the information that the allocator has. It draws one sample at "
+            "a time, by the exact index under the true population of problems. The allocator draws in waves.",
+            "- *Static oracle*: divides the total once, and knows every problem's success rate. *Adaptive "
+            "oracle*: knows these rates too, and sees each sample before it draws the next. Neither knows the "
+            "answers.",
+            "- *Share of the gain*: the allocator's gain over uniform best-of-N, divided by the reference's "
+            "gain. The 95 % interval is resampled by problem. If both policies reach all that can be gained, "
+            "the share is 1. If hardly any gain is possible, the share is noise.",
+            "- *Population learnt*: the allocator begins with a broad prior, and learns the population of "
+            "problems from their samples. Without a verifier, votes show how samples agree, but not which "
+            "answer is right. So a part of the population cannot be learnt.",
         ]
         self._settings: dict[str, Mapping[int, Row]] = {}
         self._told: dict[str, Mapping[str, Told]] = {}
@@ -125,9 +123,9 @@ class Page:
             "",
             f"### Regret falls with pilots: {name}",
             "",
-            f"A total of {found.budget} samples a problem, divided once by what pilots say (which only inform here, "
-            "and are not charged). "
-            f"Expected accuracy: {found.uniform:.4f} uniform, {found.oracle:.4f} with known success rates.",
+            f"A pilot is a first sample that only informs, and is not charged here. A total of {found.budget} "
+            f"samples a problem is divided once, by what the pilots show. Expected accuracy: {found.uniform:.4f} "
+            f"if divided evenly, {found.oracle:.4f} with known success rates.",
             "",
             "| pilots | regret |",
             "| --: | --: |",
@@ -141,9 +139,9 @@ class Page:
             "",
             f"### Difficulty is told rightly: {name}",
             "",
-            "Expected success rate against the true one, in ten groups of equally many problems by what was expected; "
-            "error: the mean "
-            "difference of the two.",
+            "The problems are sorted by their expected success rate, and divided into ten groups of equal size. "
+            "The table compares the expected with the true rate of each group. The error is the mean difference "
+            "of the two.",
             "",
             "| from | error | expected | true |",
             "| :-- | --: | :-- | :-- |",
