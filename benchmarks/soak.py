@@ -299,9 +299,9 @@ def lines(parts: list[Part], minutes: float) -> list[str]:
         f"{os.cpu_count()} cores with Python "
         f"{platform.python_version()}.",
         "",
-        f"A round is {AT_ONCE} searches with random strategies, budgets and seeds; some are cancelled. After each "
-        "round all books are "
-        f"equal, and no limit is passed. The engine has {KV_BYTES >> 10:,} KiB for keys and values. The server breaks "
+        f"A round is {AT_ONCE} searches with random strategies, budgets and seeds, of which some are cancelled. "
+        "After each round the command checks that all accounts agree, and that no limit is exceeded. The engine "
+        f"has {KV_BYTES >> 10:,} KiB for keys and values. The server breaks "
         f"{SHARE / 10:g} % of "
         f"its replies, and lets {SLOW_SHARE / 10:g} % hang. Memory is flat if the last sixth of the time holds at "
         f"most {GROWTH_MIB} MiB "
@@ -330,10 +330,7 @@ def lines(parts: list[Part], minutes: float) -> list[str]:
             if one
         ]
         text.append("")
-    text += [
-        "Threads that are not Python's belong to OpenMP and to the compiled kernels, which keep them until the "
-        "process ends."
-    ]
+    text += ["The other threads belong to OpenMP and to the compiled kernels, which keep them until the process ends."]
     return text
 
 

@@ -317,11 +317,13 @@ def page(
             accuracy, tokens = np.mean([one.accuracy for one in each]), np.mean([one.tokens for one in each])
             yield f"| {method} | {100 * accuracy:.1f} | {tokens:,.0f} | {told} |"
     yield from ("", "## What keeps `auto` from hindsight", "")
-    yield "- `auto` draws two short samples of every problem, and its cascade draws two more. Hindsight needs none "
-    "of these samples."
     yield (
-        "- A search begins only if the total still pays for the most expensive problem of the fit. So the last "
-        "part of a total pays only for short samples."
+        "- `auto` draws two short samples of every problem, and its cascade draws two more. Hindsight needs none "
+        "of these samples."
+    )
+    yield (
+        "- When a search begins, it gets what the most expensive problem of the fit needed. So the last part of "
+        "a total pays only for short samples."
     )
     yield (
         "- Near the highest possible accuracy, a small gain costs hindsight many tokens. Such ratios have wide "

@@ -143,10 +143,10 @@ def page(after: Mapping[str, Any], before: Mapping[str, Any] | None) -> str:
         "",
         "## A function model with lognormal lengths",
         "",
-        f"Median {MEDIAN} tokens, 95th percentile 4,000; the task's constant is 256. {after['lengths'][0]['seeds']} "
-        "seeds a row.",
-        "*In answers* is the share of the tokens spent that are in candidates with an answer, with its 95 % interval "
-        "over seeds.",
+        f"Lengths have a median of {MEDIAN} tokens and a 95th percentile of 4,000. The task assumes 256 tokens. "
+        f"Each row has {after['lengths'][0]['seeds']} seeds.",
+        "*In answers* is the share of the spent tokens that belong to candidates with an answer, with its 95 % "
+        "interval over seeds.",
         "",
         "| plan | budget in medians | in answers | before | spent | calls, mean / 95 % / most | without an answer |",
         "|---|--:|--:|--:|--:|--:|--:|",
@@ -166,7 +166,7 @@ def page(after: Mapping[str, Any], before: Mapping[str, Any] | None) -> str:
         lines.append(f"| {_code(row['plan'])} | {row['medians']} | {' | '.join(cells)} |")
     lines += [
         "", "## The embedded policy", "",
-        "Accuracy in percent with its 95 % interval over problems; the difference is paired by problem.", "",
+        "Accuracy is in percent, with its 95 % interval over problems. The difference is paired by problem.", "",
         "| problems | plan | tokens | after | before | difference |", "|---|---|--:|--:|--:|--:|",
     ]  # fmt: skip
     old = (

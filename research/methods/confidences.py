@@ -153,12 +153,12 @@ def page(
     yield f"- {len(pools)} problems of the test split, {len(pools[0].drawn)} samples each, one seed."
     yield "- A point is the mean over random subsets of a pool."
     yield (
-        "- Accuracy in percent, with 95 % intervals by problem. Differences in points, paired by problem, not "
-        "adjusted for their number."
+        "- Accuracy is in percent, with 95 % intervals over problems. Differences are in points, paired by "
+        "problem, and not corrected for their number."
     )
     yield f"- Tails, groups and the answer's part of the joint score have {WINDOW} tokens."
-    yield "- Solutions of the pair are short, and end with the answer."
-    yield "- The pair thinks in no long chains, so this page does not show what a tail is worth to a model that thinks."
+    yield "- The solutions of `pocket` are short, and end with the answer."
+    yield "- The model writes no long thoughts, so this page does not show what the tail of a thought is worth."
     yield from (
         "",
         "## AUC among the samples of one problem",
@@ -179,8 +179,8 @@ def page(
     yield from ("", "## Traces that are stopped while they are written", "")
     count = len(live["majority"].problems)
     yield (
-        f"{count} of the problems, at most {LIVE} samples each, by `{ROLES['lowest']}`. `deepconf_online` writes 8 "
-        "of them whole."
+        f"This table is of {count} of the problems, with at most {LIVE} samples each, by `{ROLES['lowest']}`. "
+        "`deepconf_online` writes 8 of the samples to their end."
     )
     yield from ("", "| plan | accuracy | to majority | generated tokens |", "| :-- | :-- | :-- | --: |")
     for name, curve in live.items():

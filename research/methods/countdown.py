@@ -188,11 +188,10 @@ def page(made: Sequence[Row], problems: int, seeds: int, options: str = "") -> s
         "",
         stamp_line(f"python -m research.methods.countdown --problems {problems} --seeds {seeds}{options}"),
         f"Fresh test problems, {seeds} seed(s);",
-        "hard limits on generated tokens; accuracy in percent with 95 % intervals, resampled by problem. MFLOPs are "
-        "of a problem,",
-        "those of the process model included; the solver's verdicts cost none. Parameters are defaults, not tuned.",
-        "A formula is right if it reaches the target, even where a line states a wrong result. The exact verifier "
-        "rejects such lines.",
+        "hard limits on generated tokens. Accuracy is in percent, with 95 % intervals, resampled by problem. "
+        "MFLOPs are those of a problem, the process model included; the verdicts of the exact solver cost none. "
+        "Parameters are defaults, not tuned. A formula is right if it reaches the target, even if a line states "
+        "a wrong result. The exact verifier rejects such lines.",
         "",
         "| verifier | method | budget | accuracy | generated | MFLOPs |",
         "| :-- | :-- | --: | :-- | --: | --: |",
@@ -231,8 +230,8 @@ def _differences(made: Sequence[Row]) -> list[str]:
         return []
     head = [
         "",
-        "Differences in points, paired by problem; bold: the interval excludes 0. Equal limits on generated tokens, "
-        "not equal FLOPs.",
+        "The next table has differences in points, paired by problem. A difference is bold if its interval "
+        "excludes 0. Limits on generated tokens are equal, FLOPs are not.",
         "",
     ]
     return [

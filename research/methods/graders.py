@@ -126,11 +126,17 @@ def page(problems: int, pairs: int, samples: int) -> Iterator[str]:
         f"SmolLM2-135M reads {samples} recorded solutions of each of {problems} GSM8K problems, which Qwen2.5-0.5B "
         "wrote."
     )
-    yield f"`pivot` compares those of the first {pairs} problems pair by pair, in both orders."
+    yield f"`pivot` compares the solutions of the first {pairs} problems pair by pair, in both orders."
     yield ""
-    yield "- *AUC*: of scores of right and wrong solutions, with its 95 % interval over problems; 0.5 knows nothing."
-    yield "- *Random choice*: the share of right solutions. *Gain*: over it, in points, paired by problem."
-    yield "- *Tokens*: of the reader, for each problem."
+    yield (
+        "- *AUC*: how well scores separate right from wrong solutions, with a 95 % interval over problems. 0.5 is "
+        "chance."
+    )
+    yield (
+        "- *Random choice*: the share of right solutions. *Gain*: the gain over random choice, in points, paired "
+        "by problem."
+    )
+    yield "- *Tokens*: the tokens of the grader or judge, for each problem."
     yield ""
     yield "| score | solutions | unknown | AUC |"
     yield "| :-- | --: | --: | :-- |"

@@ -191,7 +191,7 @@ def findings(rows: Sequence[Row]) -> Iterator[str]:
                     f"{points(gain)} at {row.limit} tokens"
                 )
         words = "; ".join(f"{guide} is {word} ({', '.join(at)})" for (guide, word), at in said.items())
-        yield f"- {name_of(strategy)}, against the process model: {words or 'no guide can be told from it'}."
+        yield f"- {name_of(strategy)}, against the process model: {words or 'no guide differs significantly'}."
 
 
 def page_of(rows: Sequence[Row], asked: StudyConfig, choices: Choices, limit: int, seeds: int) -> Iterator[str]:
@@ -204,15 +204,14 @@ def page_of(rows: Sequence[Row], asked: StudyConfig, choices: Choices, limit: in
         f"- Problems: {limit} of the test split, plain expressions of {', '.join(map(str, choices.operations))} "
         f"operations; {seeds} seeds. "
         "The parameters of the searches were chosen on the validation split, with the process model as their guide.",
-        "- Budget: the same hard limit for all, on all tokens, those of the verifier included: "
-        f"{', '.join(map(str, SIZES))} plain "
-        f"samples' worth, at {choices.sample} tokens each. A verifier's worst case is held until it has scored: a "
-        "dear one leaves less to "
+        "- Budget: the same hard limit on all tokens, those of the verifier included. The limits are "
+        f"{', '.join(map(str, SIZES))} plain samples' worth, at {choices.sample} tokens each. The largest "
+        "possible cost of a verifier is reserved until it has scored. So an expensive verifier leaves less to "
         "write.",
-        "- Accuracy: with 95 % intervals, resampled by problem. Difference: to the process model in the same search "
-        "at the same limit, "
-        "paired by problem, in points; p: sign-flip test, corrected by Holm over the limits.",
-        "- Price: verifier tokens for each generated token. FLOPs: of a problem, each token at its own model's price, "
+        "- Accuracy has 95 % intervals, resampled by problem. The difference is to the process model in the "
+        "same search at the same limit, paired by problem, in points. p is from a sign-flip test, corrected by "
+        "Holm over the limits.",
+        "- The price is the number of verifier tokens for each generated token. FLOPs are those of a problem, "
         "prompts included.",
         "- Other scores and selections among plain samples are compared in [selections](selections.md).",
         "",

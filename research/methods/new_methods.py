@@ -124,13 +124,15 @@ def page(problems: int, draws: int) -> Iterator[str]:
     yield from ("# Later selections and strategies beside their baselines", "")
     yield from (stamp_line(f"python -m research.methods.new_methods --problems {problems} --draws {draws}"), "")
     yield (
-        "- Accuracy in percent and differences in points, with 95 % intervals by problem. One whose interval has 0 "
-        "shows no gain."
+        "- Accuracy is in percent, and differences are in points, with 95 % intervals over problems. A "
+        "difference whose interval contains 0 shows no gain."
     )
-    yield "- p: McNemar's exact test of the problems on which the two differ, not adjusted for the number of tests."
     yield (
-        "- The defaults of `pessimistic` and the temperature 0.1 of `weighted` were looked at on these pools, which "
-        "favours them."
+        "- p is from McNemar's exact test on the problems where the two differ, not corrected for the number of tests."
+    )
+    yield (
+        "- The defaults of `pessimistic`, and the temperature 0.1 of `weighted`, were tried on these pools, "
+        "which favours them."
     )
     for name, words in POOLS.items():
         yield from recorded_tables(name, words, draws)
@@ -174,8 +176,8 @@ def judge_tables(problems: int) -> Iterator[str]:
         "that a table names."
     )
     yield (
-        "A comparison is two replies, one in each order; so is the question of `genselect`, where all eight have "
-        "these odds."
+        "A comparison is two replies, one in each order. So is the question of `genselect`, where the right "
+        "solutions among the eight have these odds."
     )
     for chance in CHANCES:
         found = {name: judged_accuracy(name, chance, problems) for name in JUDGED}

@@ -66,12 +66,12 @@ def _error_section(path: Path, limit: int, seeds: int, jobs: int) -> Iterator[st
         "",
         "## A verifier whose errors are set",
         "",
-        f"- Model: `toy`, sums of {OPERATIONS} operations, a step each; {limit} problems of the validation split, "
-        f"{seeds} seeds.",
+        f"- Model: `toy`, on sums of {OPERATIONS} operations, with one step for each operation; {limit} problems "
+        f"of the validation split, {seeds} seeds.",
         "- Verifier: `toy(error=E)` knows the truth of every step, and each verdict is flipped with probability E.",
-        f"- Budget: {', '.join(map(str, SIZES))} plain samples' worth, at {SAMPLE} generated tokens, the verifier's "
-        "beside it.",
-        "- Accuracy in percent, with 95 % intervals, resampled by problem; parameters as shown, not tuned.",
+        f"- Budget: {', '.join(map(str, SIZES))} plain samples' worth, at {SAMPLE} generated tokens each. "
+        "Verifier tokens are not limited.",
+        "- Accuracy is in percent, with 95 % intervals, resampled by problem. Parameters are as shown, not tuned.",
     )
     for error in ERRORS:
         curves = {curve.label: curve for curve in _curves(_toy_study(error, limit, seeds), path, jobs)}
@@ -137,9 +137,9 @@ def _charge_section(choices: Choices, path: Path, limit: int, jobs: int) -> Iter
     yield from (
         "## What the charge of ETS buys on the embedded pair",
         "",
-        f"{limit} problems of the validation split, one seed, guided by the process model. Live: distinct tokens that "
-        "are kept, the mean "
-        "over the levels of a search; accuracy in percent, with its 95 % interval.",
+        f"These are {limit} problems of the validation split, one seed, guided by the process model. *Live* is "
+        "the number of distinct tokens that are kept, as the mean over the levels of a search. Accuracy is in "
+        "percent, with its 95 % interval.",
         "",
         f"| search | {' | '.join(f'accuracy at {size} | live' for size in CHARGED_AT)} |",
         f"| :-- {'| :-- | --: ' * len(CHARGED_AT)}|",

@@ -113,19 +113,18 @@ def page(
         f"- {limit} problems of the test split, expressions of {min(operations)} to {max(operations)} operations; "
         f"seeds: {seeds}."
     )
-    yield "- The budget holds all tokens: what is written, and what verifiers read. Spent: in the mean."
     yield (
-        "- Accuracy in percent, with 95 % intervals by problem. Difference: to the first row of its table, paired "
-        "by problem, in points."
-    )
-    yield "- p: sign-flip test, corrected by Holm over the rows of a table. Parameters were not tuned."
-    yield (
-        "- Detectable: a difference of so many points would be seen four times in five, at the level of 5 % of one "
-        "test. A row whose"
+        "- The budget limits all tokens: those that are written, and those that verifiers read. *Spent* is the mean."
     )
     yield (
-        "  interval has 0 shows no gain of that size, and says nothing of smaller ones. The control is a difference "
-        "that is there."
+        "- Accuracy is in percent, with 95 % intervals over problems. The difference is to the first plan of "
+        "the table, paired by problem, in points."
+    )
+    yield "- p is from a sign-flip test, corrected by Holm over the rows of a table. Parameters were not tuned."
+    yield (
+        "- *Detectable*: a difference of this size would be seen four times in five, at the level of 5 % of one "
+        "test. If the interval of a row contains 0, the row shows no gain of this size, and says nothing about "
+        "smaller gains. The control is a pair of plans that are known to differ."
     )
     for verifier, rows in groups.items():
         titles = {NOTHING: "Without scores", CONTROL: f"The control: a vote, and one weighted by `{GUIDE}`"}

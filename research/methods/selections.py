@@ -169,13 +169,16 @@ def page(
         "a pool."
     )
     yield (
-        "- Accuracy in percent, with 95 % intervals by problem. Difference: to the majority vote at the same N, "
-        "paired, in points."
+        "- Accuracy is in percent, with 95 % intervals over problems. The difference is to the majority vote at "
+        "the same N, paired by problem, in points."
     )
-    yield f"- Log-probability of the path: `{PATH}`. Plus log-odds: of the process model, `{ROLES['both']}`."
     yield (
-        "- deepconf keeps a tenth, as in its paper. Neither it nor borda has the scores of its paper, which take "
-        "distributions of tokens."
+        f"- *Log-probability of the path* is `{PATH}`. *Plus log-odds* adds those of the process model: "
+        f"`{ROLES['both']}`."
+    )
+    yield (
+        "- `deepconf` keeps a tenth of the samples, as in its paper. Neither `deepconf` nor `borda` has the "
+        "scores of its paper, which need distributions of tokens."
     )
     yield from ("", "## AUC among the samples of one problem", "", "| score | AUC |", "| :-- | :-- |")
     yield from (f"| {name} | {one.value:.3f} [{one.low:.3f}, {one.high:.3f}] |" for name, one in aucs(pools, NAMES))
@@ -207,20 +210,18 @@ def choice(pools: Sequence[ProblemPool], draws: int) -> Iterator[str]:
         "recorded samples."
     )
     yield (
-        "- The law: 60 problems whose right answer has a chance from 0.05 to 0.35. Wrong ones have by turns 0.3, "
-        "0.15 and 40 rare"
+        "- The simulation: 60 problems whose right answer has a chance from 0.05 to 0.35. Half of the problems "
+        "have two wrong answers with the chances 0.3 and 0.15, and 40 rare ones. The other half has one with "
+        "the chance 0.2, and 60 rare ones. Right solutions score in [0.5, 1], and wrong ones in [0, 0.6]. Some "
+        "wrong solutions, the lures, score in [0.9, 1]."
     )
+    default = f"The default is `{thresholds.DEFAULT}`, which has the smallest mean loss."
+    yield f"- Accuracy is in percent. The loss is the distance to the best threshold of a row, in points. {default}"
     yield (
-        "  answers, or 0.2 and 60. Right solutions score in [0.5, 1], wrong ones in [0, 0.6], and some of these, "
-        "the lures, in [0.9, 1]."
+        "- The default is a compromise. If a verifier ranks rare wrong answers first, the default loses against "
+        "`max(0.2, 2/N)` as N grows, as the process model shows. A threshold of 0.2 loses every problem whose "
+        "right answer is rarer than this, for any N, as the simulation shows."
     )
-    default = f"The default is `{thresholds.DEFAULT}`, of the least mean loss."
-    yield f"- Accuracy in percent. Loss: to the best threshold of a row, in points. {default}"
-    yield (
-        "- What it trades: a verifier that ranks rare wrong answers first loses against `max(0.2, 2/N)` as N grows, "
-        "as the process model"
-    )
-    yield "  shows. A share of 0.2 loses every problem whose right answer is rarer, for any N, as the law shows."
     yield ""
     yield from thresholds.table(list(thresholds.columns(pools, NAMES, draws)))
 

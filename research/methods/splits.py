@@ -184,13 +184,16 @@ def page(found: Grid, price: float, asked: str, about: str, *, measured: bool = 
     totals, votes = sorted({total for total, _ in found}), sorted({v for _, v in found})
     yield from ("# Solving or verifying", "", stamp_line(f"python -m research.methods.splits {asked}"), "")
     yield f"- {about}"
-    yield "- A total of C pays S solutions with V verdicts each, S (1 + lambda V) = C; V = 0 is the plain vote."
+    yield "- A total of C pays S solutions with V verdicts each: S (1 + lambda V) = C. V = 0 is the plain vote."
     yield (
-        "- A verdict here is one token, the policy's own yes or no. One that is a chain of thought costs far more, "
-        "and was not measured."
+        "- A verdict here is one token, the policy's own yes or no. A verdict with a chain of thought costs far "
+        "more, and was not measured."
     )
     yield f"- lambda is {price:.3f}{source}."
-    yield "- Accuracy in percent, with 95 % intervals by problem; gain: of the best split over the vote, paired."
+    yield (
+        "- Accuracy is in percent, with 95 % intervals over problems. The gain is that of the best split over the "
+        "vote, paired by problem."
+    )
     yield f"- The law of the best splits, for the strategy: `self_verification(law=[{scale:.2f}, {exponent:.2f}])`."
     gains = [
         found[total, top] - found[total, 0]
@@ -198,7 +201,7 @@ def page(found: Grid, price: float, asked: str, about: str, *, measured: bool = 
         if (top := best_votes(found, total)) and (total, 0) in found
     ]
     if not any(gain.mean() > 1.96 * gain.std(ddof=1) / math.sqrt(len(gain)) for gain in gains):
-        yield "- No best split gains more than its interval over the vote: this law is not told from noise."
+        yield "- No best split gains more over the vote than its interval, so this law may be noise."
     yield from (
         "",
         f"| C | {' | '.join(f'V = {v}' for v in votes)} | best V | gain |",

@@ -70,12 +70,12 @@ def page(problems: int, samples: int, ks: Sequence[int]) -> Iterator[str]:
     yield "`tts.label_steps` labels each step, and exact verdicts judge the labels."
     yield ""
     yield "- *Exact verdict*: whether the line is right, and the target can still be reached."
-    yield "- The last line of each path is left out: its label is the path's own verdict."
+    yield "- The last line of each path is left out, because its label is the verdict on the path itself."
     yield (
-        "- *Right*: the share of steps with the verdict right. *AUC*: of soft labels, with its 95 % interval over "
-        "problems."
+        "- *Right*: the share of steps whose exact verdict is right. *AUC*: how well soft labels separate right "
+        "from wrong steps, with a 95 % interval over problems."
     )
-    yield "- *Tokens*: of rollouts, for each labelled step."
+    yield "- *Tokens*: the tokens of rollouts, for each labelled step."
     yield ""
     yield "| labels | steps | right | AUC | hard labels that agree | tokens a step |"
     yield "| :-- | --: | --: | :-- | --: | --: |"

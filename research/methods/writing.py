@@ -64,37 +64,30 @@ def page(choices: Choices, measured: Measured) -> Iterator[str]:
         "# Search methods on the embedded pair",
         "",
         stamp_line(f"python -m research.methods --limit {measured.problems} --seeds {measured.seeds}"),
-        "Why claims hold or not here is in [methods_reasons.md](methods_reasons.md).",
+        "[Why the claims hold or do not hold](methods_reasons.md) explains the results.",
         "",
         f"- Problems: {measured.problems} of the test split, plain expressions of {_span(choices.operations)} "
         "operations with operands "
         f"to 99; {measured.seeds} seed(s). The range and all parameters were chosen on the validation split "
         "([methods_choices.md](methods_choices.md)).",
-        "- Models: `pocket`; the verifier that guides and that chooses at the end is its process model "
-        f"(`{plans.GUIDE}`), but for "
-        f'methods named "{plans.SELF_EVALUATED[2:]}", where the policy\'s own judgement (`self_evaluation`) does both.',
-        f"- Budget: the same hard limit for all, on generated tokens: {', '.join(map(str, plans.BUDGETS))} plain "
-        "samples' worth, at "
-        f"{choices.sample} tokens each ({', '.join(map(str, limits))}). Verifier tokens are counted beside it: total "
-        "is both.",
-        f"- Replayed rows are read from one pool of {plans.POOL} samples a problem and seed, at N samples, averaged "
-        "over subsets; they may "
-        "spend what a hard limit cuts off. All others are live. `best_of_n` is the live form of `weighted`. A single "
-        "sample is N = 1.",
-        "- Accuracy: with 95 % intervals, resampled by problem. Difference: at the same budget, paired by problem, in "
-        "points. Live methods "
-        "are held against the live best-of-N by `weighted` or by `best`, whichever is more accurate at that budget: "
-        f"{_baselines(measured)}. These two and what is replayed are held against `weighted`. p: sign-flip test, "
-        "corrected by Holm over "
-        "all rows of the table.",
-        "- `greedy` is one sample at temperature 0, and random choice any one of the samples. The process model has "
-        "no text of its own to "
-        "write, so that it cannot be the policy at equal FLOPs.",
-        "- Live KV: distinct tokens whose keys and values are alive, prompt included: at the peak, and the mean over "
-        "levels of what a "
-        f"method said it keeps (first seed; all problems for {' and '.join(plans.KEPT)}, {TRACED} for others; "
-        f"{NEVER}: it prunes nothing, "
-        "or is replayed).",
+        f"- Models: `pocket`, whose process model (`{plans.GUIDE}`) guides the searches and chooses at the end. In "
+        f'methods named "{plans.SELF_EVALUATED[2:]}", the policy\'s own judgement (`self_evaluation`) does both.',
+        f"- Budget: the same hard limit on generated tokens: {', '.join(map(str, plans.BUDGETS))} plain samples' "
+        f"worth, at {choices.sample} tokens each ({', '.join(map(str, limits))}). Verifier tokens are counted, "
+        "but not limited. The total is the sum of both.",
+        f"- Replayed rows are means over subsets of N samples, from one pool of {plans.POOL} samples for each "
+        "problem and seed. They may spend tokens that a hard limit would cut off. All other rows are live. "
+        "`best_of_n` is the live form of `weighted`. A single sample is N = 1.",
+        "- Accuracy has 95 % intervals, resampled by problem. Differences are at the same budget, paired by "
+        "problem, in points. Live methods are compared with the live best-of-N by `weighted` or by `best`, "
+        f"whichever is more accurate at that budget: {_baselines(measured)}. These two and replayed rows are "
+        "compared with `weighted`. p is from a sign-flip test, corrected by Holm over all rows of the table.",
+        "- `greedy` is one sample at temperature 0, and random choice is any one of the samples. The process "
+        "model cannot write texts, so it cannot serve as a policy at equal FLOPs.",
+        "- Live KV: the number of distinct tokens whose keys and values are alive, prompt included. *KV peak* "
+        "is the largest number, and *KV kept* the mean over levels of what a method keeps. Both are from the "
+        f"first seed, on all problems for {' and '.join(plans.KEPT)}, and on {TRACED} for others. {NEVER} means "
+        "that a method prunes nothing, or is replayed.",
         "",
         "## What is claimed of them",
         "",
@@ -195,14 +188,11 @@ def _early_stops(measured: Measured) -> Iterator[str]:
 
 def _range(choices: Choices) -> Iterator[str]:
     yield (
-        "`python -m research.methods --choose-range` draws samples of problems of each number of operations and "
-        "takes those at"
+        "`python -m research.methods --choose-range` draws samples of problems of each number of operations. A "
+        f"number of operations is in range if one sample is right between {choosing.HARDEST:.0%} and "
+        f"{choosing.EASIEST:.0%} of the time. Also, at least one of {choosing.SAMPLES} samples must be right at "
+        f"least {choosing.ROOM:.0%} more often than their vote, so that there is something to find."
     )
-    yield (
-        f"which one sample is right between {choosing.HARDEST:.0%} and {choosing.EASIEST:.0%} of the time, and some "
-        f"of {choosing.SAMPLES}"
-    )
-    yield f"at least {choosing.ROOM:.0%} more often than their vote: where there is something to find."
     yield ""
     yield (
         "| operations | problems | one sample | vote of 16 | any of 16 | generated tokens | with verifier | in range |"
@@ -224,16 +214,10 @@ def _parameters(choices: Choices) -> Iterator[str]:
     if not choices.tried:
         return
     yield (
-        f"`python -m research.methods --choose-parameters` tries each plan on {choices.problems} problems of that "
-        "range with "
-    )
-    yield (
-        f"{choices.seeds} seeds, at {choosing.TRIED_AT} samples' worth of generated tokens, and takes the most "
-        "accurate,"
-    )
-    yield (
-        "the first among equals. Differences within a grid are mostly within the noise: the intervals are 95 %, by "
-        "problem."
+        f"`python -m research.methods --choose-parameters` tries each plan on {choices.problems} problems of "
+        f"that range with {choices.seeds} seeds, at {choosing.TRIED_AT} samples' worth of generated tokens. The "
+        "most accurate plan is chosen, and the first of equal ones. Differences within a grid are mostly noise. "
+        "Intervals are 95 %, over problems."
     )
     yield ""
     yield "| method | plan | accuracy | generated | total | chosen |"

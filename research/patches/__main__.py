@@ -166,18 +166,21 @@ def page(rows: Sequence[Row], runs: Sequence[Runs], names: Sequence[str], comman
     """Yield the lines of the page."""
     drawn = len(runs[0].right)
     yield from ("# Search over the turns of an agent", "", stamp_line(command), "")
-    yield f"{len(names)} small repositories of `examples/patches`, and the toy agent."
-    yield f"{drawn} independent runs of each. Beam search has {seeds} seeds."
+    yield f"The toy agent works on {len(names)} small repositories of `examples/patches`."
+    yield f"Each repository has {drawn} independent runs. Beam search has {seeds} seeds."
     yield (
         "Both choose by the share of visible tests that pass. A repository is solved if all its tests pass, hidden "
         "ones included."
     )
     yield from ("", "## Beam search beside independent runs", "")
-    yield "- Tokens: words that the agent says, in the mean over repositories; a turn says about ten."
-    yield f"- Equal runs: independent runs that solve as many. *> {drawn}*: the runs that were drawn solve fewer."
+    yield "- Tokens: the words that the agent prints, as the mean over repositories. A turn prints about ten."
     yield (
-        "- Ratio: their tokens to those of beam search, with the 95 % interval over seeds and runs. Above 1, beam "
-        "search needs less."
+        f"- Equal runs: the number of independent runs that solve equally many. *> {drawn}*: all runs that were "
+        "drawn solve fewer."
+    )
+    yield (
+        "- Ratio: the tokens of these runs, divided by those of beam search, with the 95 % interval over seeds "
+        "and runs. Above 1, beam search needs fewer tokens."
     )
     yield from ("", "| strategy | solved | tokens | equal runs | ratio |", "| :-- | --: | --: | --: | --: |")
     for row in rows:
@@ -199,15 +202,15 @@ def _number(value: float) -> str:
 
 def _verdict(rows: Sequence[Row]) -> str:
     better, worse = [row.size for row in rows if row.low > 1], [row.size for row in rows if row.high < 1]
-    said = {True: "needs fewer", False: "needs more"}
+    said = {True: "fewer", False: "more"}
     told = [
-        f"it {said[way]} at n = {', '.join(map(str, sizes))}"
+        f"it needs {said[way]} tokens at n = {', '.join(map(str, sizes))}"
         for way, sizes in ((True, better), (False, worse))
         if sizes
     ]
     rest = [row.size for row in rows if row.size not in (*better, *worse)]
     told += [f"no difference is shown at n = {', '.join(map(str, rest))}"] if rest else []
-    return f"For as many solved repositories, beam search beside independent runs: {'; '.join(told)}."
+    return f"Beam search compared with independent runs that solve equally many repositories: {'; '.join(told)}."
 
 
 def main() -> None:

@@ -158,12 +158,18 @@ def page(found: Mapping[tuple[str, int], Sequence[Mapping[str, float]]], options
     yield ""
     yield f"- Uniform: {GROUP} samples of each of {options.prompts} new prompts."
     yield (
-        "- Signal: the same prompts, sizes by expected variance. What uniform groups cost in a step is the total of "
-        "that step."
+        "- Signal: the same prompts, with groups sized by expected variance. The total of a step is what "
+        "uniform groups cost in that step."
     )
-    yield f"- AdamW at {RATE:g}, one step a batch, no penalty for leaving the first model. {options.seeds} seeds."
-    yield f"- Accuracy: one sample at temperature 1, {SAMPLES} of each of {PROBLEMS} problems of the validation split."
-    yield "- Intervals: 95 % over seeds, by Student's law."
+    yield (
+        f"- Training: AdamW at {RATE:g}, one step for each batch, without a penalty for the distance to the first "
+        f"model. {options.seeds} seeds."
+    )
+    yield (
+        f"- Accuracy: that of one sample at temperature 1, from {SAMPLES} samples of each of {PROBLEMS} problems "
+        "of the validation split."
+    )
+    yield "- Intervals: 95 % over seeds, by Student's t distribution."
     yield ""
     yield (
         "| step | uniform | signal | signal less uniform, points | silent groups, uniform | signal | tokens, "

@@ -61,21 +61,21 @@ def page_lines(names: Sequence[str], draws: int, every: int, kept: Path, folder:
         "",
     )
     yield from (
-        "- Accuracy in percent, with 95 % intervals by problem, of which there are few: most differences on this page "
-        "are within chance.",
-        f"- A point is exact, over all subsets of a pool, where there is a closed form, else the mean of {draws} "
-        "random orders.",
-        "- Recorded order: the samples as they were drawn, once. Tokens are those of the samples that a rule draws.",
-        "- `auto` sees votes alone, and no parameter of it was fitted. It runs whole on recorded samples, over at "
-        "most 16 orders.",
-        "- `sprt` and `mixture_sprt` err with a chance of at most 0.053 for each other answer, the most likely answer "
-        "taken as the truth.",
-        "  With `preset='consol'` they are those of ConSol's code: a lead of three votes stops, and no error is "
-        "bounded.",
+        "- Accuracy is in percent, with 95 % intervals over problems. There are few problems, so most "
+        "differences on this page are within chance.",
+        "- If there is a closed form, a point is exact, over all subsets of a pool. Otherwise it is the mean of "
+        f"{draws} random orders.",
+        "- *Recorded order* takes the samples once, in the order in which they were drawn. Tokens are those of "
+        "the samples that a rule draws.",
+        "- `auto` sees only votes, and none of its parameters was fitted. It runs its whole search on recorded "
+        "samples, over at most 16 orders.",
+        "- `sprt` and `mixture_sprt` take the most likely answer as the truth. They then err with a chance of "
+        "at most 0.053 for each other answer. With `preset='consol'` they do as ConSol's code does: a lead of "
+        "three votes stops, and no error is bounded.",
         "- `research/README.md` names the source of each pool. Verdicts are the source's; programs are judged by the "
         "data set's tests.",
-        "- A sample without an extracted answer does not vote, even where its source calls it right: at 1 a vote may "
-        "be below pass@k.",
+        "- A sample without an extracted answer does not vote, even if its source calls it right. So a vote of "
+        "one sample may be below pass@k.",
         "",
     )
     for name in names:

@@ -39,8 +39,8 @@ _STOPS = """Stop rules with a majority vote, at most {} samples:
 | stop rule | recorded order | samples | all orders | samples | tokens |
 | :-- | :-- | --: | :-- | --: | --: |"""
 _OF_A_TREE = (
-    "The five states that the search kept, scored by its last values. They are no independent samples, so "
-    "that only all five are shown."
+    "These are the five states that the search kept, scored by its last values. They are not independent "
+    "samples, so only all five together are shown."
 )
 
 
@@ -97,12 +97,13 @@ def replay_pool(pool: tts.Pool, draws: int, totals: Sequence[int]) -> Replayed:
         rules.append(
             f"{dataclasses.replace(rule, mean=round(rule.mean, 3), spread=round(rule.spread, 3), gate=round(rule.gate or 0, 3))}"  # noqa: E501
         )
-        notes.append("`reasc` is calibrated on the first samples of these problems themselves, which favours it.")
+        notes.append("`reasc` is calibrated on the first samples of the same problems, which favours it.")
         notes.append(
-            "`cges` reads scores as probabilities: through a logistic law, fitted on the other half of the problems."
+            "`cges` reads scores as probabilities, through a logistic function that was fitted on the other "
+            "half of the problems."
         )
     else:
-        notes.append("`cges` and `reasc` need a score of each sample, which this pool has not.")
+        notes.append("`cges` and `reasc` need a score of each sample, which this pool does not have.")
     shuffled = [np.random.default_rng(draw).permutation(most).tolist() for draw in range(draws)]
     stops = {
         rule: (replay_rule(pool.problems, rule, [range(most)]), replay_rule(pool.problems, rule, shuffled))

@@ -59,16 +59,16 @@ def page_lines(names: Sequence[str], times: int, problems: int) -> Iterator[str]
         "",
         stamp_line(f"python -m research.recorded.risk --times {times} --problems {problems}"),
         "",
-        f"- Each row is the mean of {times:,} calibrations on {problems} problems, drawn independently from those of "
-        "a pool.",
-        "  The error of an answer from a threshold on is known, since the pool is the whole population.",
-        "- Exceeded: the share of calibrations whose answers are wrong more often than the level, with its 95 % "
-        "interval.",
+        f"- Each row is the mean of {times:,} calibrations on {problems} problems, drawn independently from "
+        "those of a pool. The pool is the whole population here. So the true share of wrong answers above each "
+        "threshold is known.",
+        "- *Level* is the largest allowed share of wrong answers. *Exceeded* is the share of calibrations whose "
+        "answers are wrong more often than the level, with its 95 % interval.",
         f"  `tts calibrate` allows {DELTA:g}.",
-        "- Answered: the share of problems that get an answer; a calibration without a threshold answers none.",
-        "- `selective`: the least threshold at which the share of wrong answers to the calibration problems is within "
-        "the level, without",
-        "  a bound. Random: as many answers as `tts calibrate` gives, chosen without looking at the confidence.",
+        "- *Answered* is the share of problems that get an answer. A calibration without a threshold answers none.",
+        "- `selective` takes the lowest threshold at which the share of wrong answers on the calibration "
+        "problems is within the level. It has no statistical bound. *Random* gives as many answers as `tts "
+        "calibrate`, chosen without looking at the confidence.",
         "",
     )
     for name in names:

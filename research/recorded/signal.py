@@ -192,26 +192,26 @@ def page(times: int, prompts: int, samples: int) -> Iterator[str]:
     flags = f"--times {times} --prompts {prompts} --samples {samples}"
     yield from ("# Rollouts where rewards differ", "", stamp_line(f"python -m research.recorded.signal {flags}"), "")
     yield (
-        f"Equal groups of {GROUP} samples against groups that `tts.rollouts` sizes by expected variance, on "
-        "recorded pools."
+        f"This page compares equal groups of {GROUP} samples with groups that `tts.rollouts` sizes by expected "
+        "variance, on recorded pools."
     )
     yield "*Pair* is `pocket` on countdowns of 2 to 4 numbers; its rewards are verdicts, or scores of its own verifier."
     yield ""
     yield f"- {times} runs. Each resamples the prompts and orders their samples at random."
     yield (
-        "- Tokens are a share of those of equal groups: the median, the interval of 95 % of the runs, and how many "
-        "*ended*."
+        "- Tokens are a share of those of equal groups: the median, the interval of 95 % of the runs, and how "
+        "many runs reached the goal."
     )
     yield "- *Signal*: the sum over rollouts of squared advantages before scaling, which is size times variance."
     yield (
         "- *Variances*: the sum of the groups' variances, whatever their sizes. *Never*: no further sample was "
-        "drawn before."
+        "drawn before the goal was reached."
     )
     yield (
-        "- *Silent groups*: those whose rewards do not differ. *First*: the samples of each prompt before prompts "
-        "are compared."
+        "- *Silent groups*: groups whose rewards are all equal. *First*: the number of samples of each prompt "
+        "before prompts are compared."
     )
-    yield "- The last three columns are of groups with an equal signal."
+    yield "- The last three columns compare groups with an equal signal."
     yield ""
     yield (
         "| pool | prompts | samples | first | tokens for equal signal | tokens for equal variances | silent, equal | "
@@ -229,27 +229,21 @@ def page(times: int, prompts: int, samples: int) -> Iterator[str]:
             yield row(name, of, first, times)
     yield ""
     yield (
-        "Half the tokens were the goal; it is met where an interval lies below 0.5. The variance of a reward is at "
-        "most 0.25."
-    )
-    yield (
-        "So samples cannot fall below the mean of 3.5 p (1 - p) times, and the first samples of silent groups come "
-        "on top."
+        "Half the tokens were the goal, which is met where an interval lies below 0.5. The variance of a reward "
+        "with chance p is p (1 - p), at most 0.25. So the number of samples cannot fall below the mean of 3.5 p "
+        "(1 - p) times that of equal groups. The first samples of silent groups are added to this."
     )
     yield ""
     yield (
-        "The variance of n rewards is expected to be p (1 - p) (n - 1) / n. A group of four has 6/7 of that of a "
-        "group of eight,"
+        "The expected variance of n rewards is p (1 - p) (n - 1) / n. A group of four has 6/7 of the variance "
+        "of a group of eight, and larger groups add little. So larger groups hardly make up for groups that "
+        "stay silent. Where an interval lies above 1, groups by expected variance take more tokens than equal "
+        "groups for an equal sum of variances."
     )
-    yield (
-        "and larger groups add little. So sizes alone hardly make up for groups that stay silent: where an interval "
-        "lies above 1,"
-    )
-    yield "expected variance takes more tokens than equal groups do for an equal sum of variances."
     yield ""
     yield (
-        "A group that begins without a difference mostly gets no more, and stays silent at a lower cost than an "
-        "equal one."
+        "A group whose first rewards are equal mostly gets no further samples. It stays silent at a lower cost "
+        "than an equal group."
     )
     yield (
         "Fewer first samples save more tokens, and leave more groups silent. The default was chosen on simulated "

@@ -59,7 +59,7 @@ def page(compared: Compared, restarts: Sequence[Restarts]) -> Iterator[str]:
     )
     yield from ("", "## Against uniform best-of-N, at the same tokens", "", *_comparison(compared.uniform))
     yield from ("", "## Against the best single strategy in hindsight, at the same tokens", "")
-    yield from (f"The best, for each total anew, of: {', '.join(code(name) for name in compared.singles)}.", "")
+    yield from (f"For each total, this is the best of: {', '.join(code(name) for name in compared.singles)}.", "")
     yield from _comparison(compared.single)
     yield from ("", "## Against divisions that know less, or more", "")
     for name, of in compared.others.items():
@@ -78,10 +78,9 @@ def _head(compared: Compared) -> Iterator[str]:
     )
     yield ""
     yield (
-        f"- Problems: {compared.problems} of the test split, plain expressions of 1 to 10 operations, as many of each; "
-        f"{compared.seeds} seeds. The performance model was fitted to {model.problems} problems of the validation "
-        "split; no "
-        "expression is in both."
+        f"- Problems: {compared.problems} of the test split, plain expressions of 1 to 10 operations, equally "
+        f"many of each; {compared.seeds} seeds. The performance model was fitted to {model.problems} problems of "
+        "the validation split. No expression is in both splits."
     )
     yield (
         f"- `{AUTO}`: `solve_many` with one total for all problems, {', '.join(map(str, totals()))} tokens a problem "
@@ -92,23 +91,21 @@ def _head(compared: Compared) -> Iterator[str]:
         "validation split."
     )
     yield (
-        f"- Uniform best-of-N: N samples of each, replayed, averaged over subsets of {studies.POOL[studies.TEST]} a "
-        "seed; with `weighted` "
-        "and `best` the process model's tokens are counted. `rebase` and the greedy `single` are live."
+        "- Uniform best-of-N draws N samples of each problem. Its values are replayed, as means over subsets of "
+        f"{studies.POOL[studies.TEST]} samples a seed. With `weighted` and `best` the tokens of the process "
+        "model are counted. `rebase` and the greedy `single` are live."
     )
     yield (
-        f"- Divisions: {divisions.BINS} quantile bins of algorithm A14, by true success rates or as predicted from "
-        f"{divisions.PILOTS} "
-        "samples (which are among those that are paid for), each fold divided by the other's bins; the static oracle "
-        "divides by every "
-        "problem's own true chances; random throws samples at problems. They draw what the allocator draws and vote "
-        "as it does; one half "
-        "of each problem's samples decides, the other is counted."
+        f"- Other divisions of the same samples: algorithm A14 divides by {divisions.BINS} quantile bins of the "
+        f"success rate. The rate is the true one, or predicted from {divisions.PILOTS} samples, which are paid "
+        "for. Each fold is divided by the bins of the other fold. The static oracle divides by the true success "
+        "rate of each problem. Random gives each sample to a random problem. All divisions vote as the "
+        "allocator does. One half of each problem's samples decides, and the other half is counted."
     )
     yield (
-        "- Accuracy with 95 % intervals, by problem; differences paired by problem, at the same tokens; p: sign-flip "
-        "test, corrected by "
-        "Holm over the totals; detectable: the least difference that as many problems show four times of five."
+        "- Accuracy has 95 % intervals over problems. Differences are at the same tokens, and paired by "
+        "problem. p is from a sign-flip test, corrected by Holm over the totals. *Detectable* is the smallest "
+        "difference that this number of problems shows four times in five."
     )
 
 
@@ -117,8 +114,8 @@ def _requirements(compared: Compared, restarts: Sequence[Restarts]) -> Iterator[
     alone = f"{100 * greedy.accuracy[0].value:.1f} % for {amount(float(greedy.cost('tokens')[0]))} tokens"
     yield (
         "- Fewer tokens than uniform best-of-N for equal accuracy: **seen, and not the division's**. The first "
-        "sample is greedy, and "
-        f"alone it reaches {alone}; what is divided beyond it adds at most what the rows of `auto` show over that."
+        f"sample is greedy, and reaches {alone} alone. The samples beyond it add at most the difference of the "
+        "rows of `auto` to this."
     )
     for base, of in compared.gains.items():
         yield (
@@ -138,8 +135,10 @@ def _requirements(compared: Compared, restarts: Sequence[Restarts]) -> Iterator[
         f"- With self-evaluation, {_WANTED:.0%} of the gain of {restarting.MOST} samples with {_AT} on average: "
         f"{_restart_verdict(restarts)}."
     )
-    shares = _early_shares(compared)
-    yield f"  - what the allocator reaches of the gain of {SIZES[-1]} plain samples' vote over one: {shares}."
+    yield (
+        f"  - the share that the allocator reaches of the gain of a vote of {SIZES[-1]} plain samples over one "
+        f"sample: {_early_shares(compared)}."
+    )
     oracle = compared.others["static oracle"]
     yield "- Distance to the static oracle, at the same tokens: " + "; ".join(
         f"{points(one.difference.mean)} at {amount(one.tokens)}" for one in oracle
@@ -150,7 +149,7 @@ def _restart_verdict(found: Sequence[Restarts]) -> str:
     one, *_, every = sorted(found, key=lambda each: each.samples)
     gained = (
         f"{100 * one.accuracy:.1f} % with one, {100 * every.accuracy:.1f} % with the best of {restarting.MOST} "
-        "by its own word"
+        "by self-evaluation"
     )
     if every.accuracy <= one.accuracy:
         return f"**missed**: there is no such gain here ({gained}); the card says why"
@@ -195,15 +194,11 @@ def _comparison(found: Sequence[Against]) -> Iterator[str]:
 
 def _resources(compared: Compared) -> Iterator[str]:
     yield (
-        "Live runs by what each resource buys (best-of-N has 16 samples here, as pools do): the most accurate whose "
-        "mean cost is at most"
+        "For each resource, the table has the most accurate live run whose mean cost is at most that of the "
+        "allocator at its totals. Best-of-N has 16 samples here, as the pools have. Keys and values are counted "
+        "at their peak. Seconds were measured beside other work on the machine. Dollars are at invented prices "
+        f"({1e6 * USD_IN:g} a million tokens read, {1e6 * USD_OUT:g} a million written)."
     )
-    yield (
-        "that of the allocator at its totals. Keys and values count where they peak, seconds as the machine was "
-        "then, with other work"
-    )
-    yield "beside; dollars are at made-up prices"
-    yield f"({1e6 * USD_IN:g} a million tokens read, {1e6 * USD_OUT:g} a million written)."
     yield ""
     yield f"| resource | {' | '.join(f'as {AUTO} at {each:g}' for each in SHARES)} |"
     yield f"| :-- | {' | '.join(':--' for _ in SHARES)} |"
@@ -214,10 +209,9 @@ def _resources(compared: Compared) -> Iterator[str]:
     yield ""
     counted = {tuple(label for label, _ in found) for axis, found in best.items() if not axis.endswith("seconds")}
     yield (
-        f"Which resource binds {'changes' if len(counted) > 1 else 'changes nothing in'} what is best here; time is "
-        "left out of that,"
+        f"The best method {'depends' if len(counted) > 1 else 'does not depend'} on the resource here. Time is left "
+        "out of this comparison, because it was measured beside other work."
     )
-    yield "for it was measured beside other work."
     yield ""
     yield from (f"![Accuracy against {AXES[axis].title}](allocator_{axis}.svg)" for axis in RESOURCES[1:])
 
@@ -236,10 +230,10 @@ def _best_point(curves: Sequence[Curve], axis: str, most: float) -> tuple[str, s
 
 def _restarts(found: Sequence[Restarts]) -> Iterator[str]:
     yield (
-        "Live, with the verifier `self_evaluation`. Gain: over one sample, as a share of that of "
-        f"{restarting.MOST}, with a 95 %"
+        "These runs are live, with the verifier `self_evaluation`. The gain over one sample is given as a share "
+        f"of the gain of {restarting.MOST} samples, with a 95 % interval over problems. The sign {NEVER} means "
+        f"that {restarting.MOST} samples are no better than one."
     )
-    yield f"interval by problem; {NEVER}: those are no better than one."
     yield ""
     yield "| strategy | samples | tokens | accuracy | share of the gain |"
     yield "| :-- | --: | --: | --: | :-- |"
