@@ -1,6 +1,4 @@
-"""`auto`, which draws as many samples as they are worth, beside a fixed number of samples. Needs nothing but the
-core.
-"""
+"""Compare a fixed number of samples with `auto`, which decides how many samples are worth their tokens. Core only."""
 
 import tts
 

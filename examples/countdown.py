@@ -1,6 +1,4 @@
-"""A search that solves what one sample misses, on the embedded models, with its page and its picture. Needs
-`[engine]`.
-"""
+"""Solve a countdown that one sample misses, and save the page and the picture of the search. Needs `[engine]`."""
 
 import sys
 from pathlib import Path

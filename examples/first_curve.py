@@ -1,10 +1,13 @@
-"""A scaling study on the embedded pair, to a table and a figure. Stopped, it resumes; run again, it costs nothing."""
+"""Run a scaling study on `pocket`, and make its table and its figure. Needs `[engine,experiments]`.
+
+A stopped run resumes. A second run costs nothing.
+"""
 
 import tts
 
 SIZES = [1, 2, 4, 8, 16, 32]
-LIVE = "particle_filter"  # its samples depend on each other: no smaller run is a part of a larger one
-# from one pool of the largest size
+LIVE = "particle_filter"  # its samples depend on each other, so a smaller run is no part of a larger one
+# replayed on one pool of the largest size
 REPLAYED = ["pass@k", "best_of_n | majority", "best_of_n | weighted", "best_of_n | best"]
 
 

@@ -1,4 +1,4 @@
-"""Solve one problem under a budget, and read what the solution has. Needs nothing but the core."""
+"""Solve one problem under a budget, and print what the solution has. Core only."""
 
 import tts
 

@@ -1,7 +1,6 @@
-"""A search through the gateway, by the client of the OpenAI API. Start it first: `tts serve --model toy` (extra
-`serve`).
+"""Run a search through the gateway, by OpenAI's client. Start the gateway first: `tts serve --model toy`.
 
-Then `python examples/gateway_client.py http://127.0.0.1:8400/v1`.
+The gateway needs the extra `serve`. Then run `python examples/gateway_client.py http://127.0.0.1:8400/v1`.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Many problems under one total: `auto` gives the samples to the problems where they are worth most. Core only."""
+"""Solve many problems under one total. `auto` gives most samples to the problems that gain most. Core only."""
 
 import tts
 

@@ -1,4 +1,7 @@
-"""One total for a hundred calls at once, and what a part of it left for problems in doubt. Core only."""
+"""Share one total among a hundred calls at once. Core only.
+
+A part of the total pays for a first round. The rest pays for a second round, on the problems in doubt.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,7 +19,7 @@ async def ask(problems: Sequence[str], account: tts.Account, strategy: str) -> l
 
 async def ask_twice() -> None:
     with tts.Account(tts.Budget(tokens=TOTAL)) as account:
-        with account.part(tokens=FIRST) as part:  # what it leaves goes back
+        with account.part(tokens=FIRST) as part:  # what the part does not spend goes back
             found = await ask(PROBLEMS, part, "best_of_n(n=3) | majority")
         doubtful = [i for i, one in enumerate(found) if one.confidence < 1]
         print(f"{right(found)} of {len(PROBLEMS)} right; {len(doubtful)} have unequal answers and are asked again")

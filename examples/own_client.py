@@ -1,4 +1,4 @@
-"""A client of your own as the model: searches ask it, and count what it reports. Needs the core and your client.
+"""Use your own client as the model. Searches count the tokens that it reports. Needs the core and your client.
 
 `python examples/own_client.py http://localhost:8000/v1 MODEL`
 """
@@ -12,7 +12,7 @@ import tts
 
 def main(url: str = "http://localhost:8000/v1", name: str = "toy", question: str = "What is 3 + 4 - 2 + 9?") -> None:
     async def model(ask: tts.Ask) -> tts.Answer:
-        async with AsyncOpenAI(base_url=url, api_key="none") as client:  # a client lives in one event loop
+        async with AsyncOpenAI(base_url=url, api_key="none") as client:  # a client works in one event loop alone
             text = ask.prompt if isinstance(ask.prompt, str) else ask.prompt[-1].content
             reply = await client.chat.completions.create(
                 model=name,

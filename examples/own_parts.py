@@ -1,5 +1,4 @@
-"""A part of one's own of each kind, on the toy language of sums: a strategy, a stop rule, a selection, a verifier, a
-task, a backend.
+"""Write a part of each kind, for sums: a strategy, a stop rule, a selection, a verifier, a task, a backend.
 
     python examples/own_parts.py
 
@@ -31,9 +30,7 @@ from tts.verifiers.base import Calls, StepScores
 
 @dataclass(frozen=True)
 class Halving(tts.Strategy):
-    """Starts with several paths, and keeps the better half of them after each step. Repeats that for a number of
-    rounds.
-    """
+    """Starts with several paths, and keeps the better half after each step. Repeats this for a number of rounds."""
 
     width: int = 8
     rounds: int = 4
@@ -100,7 +97,7 @@ class Calculator(tts.Verifier):
 
 
 class Sums(tts.Task):
-    """Sums of whole numbers, a step a line. The answer stands behind "A:", and 5 is the same answer as +5."""
+    """Sums of whole numbers, with a step on each line. The answer follows "A:", and 5 is the same answer as +5."""
 
     step_stop: tuple[str, ...] = ("\n",)
     framing = Framing(requests={"solve": ""}, tokens={"solve": 8, "step": 1})
@@ -115,9 +112,7 @@ class Sums(tts.Task):
 
 @dataclass(frozen=True)
 class Place:
-    """A handle: the running result, the changes that are still to be added, and text of the last token behind a step's
-    end.
-    """
+    """A handle: the running result, the numbers still to be added, and the text after the end of a step."""
 
     value: int
     changes: tuple[int, ...]
@@ -125,9 +120,7 @@ class Place:
 
 
 class Adder(tts.Backend):
-    """A model whose tokens are whole lines. A result is one too large with probability `error`; at temperature 0 all
-    are right.
-    """
+    """A model whose tokens are lines. With probability `error` a result is one too large, except at temperature 0."""
 
     caps = Caps(steps="native", fork="native", streams=True, stop_predicate=True, usage=True)
 
@@ -138,7 +131,7 @@ class Adder(tts.Backend):
 
     @classmethod
     def from_record(cls, record: ModelRecord, error: float = 0.1) -> Adder:
-        """Make it where it is given by its place; `error` is an option of the record."""
+        """Make the backend for a model that names it by its place; `error` is an option of the record."""
         del record
         return cls(error)
 

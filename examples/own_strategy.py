@@ -1,6 +1,4 @@
-"""A strategy of your own: one method against `Search`. Batching, budget, trace and text form come with the base class.
-Core only.
-"""
+"""Write a strategy: one method, which gets a `Search`. The library adds batches, budget and trace. Core only."""
 
 from dataclasses import dataclass
 

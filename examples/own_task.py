@@ -1,4 +1,4 @@
-"""A task of your own: where the answer stands, and when two answers are the same. Core only."""
+"""Write a task: where a text has its answer, and when two answers are equal. Core only."""
 
 import re
 
@@ -6,9 +6,7 @@ import tts
 
 
 class Dates(tts.Task):
-    """Questions whose answer is a date. 3 May 1921, May 3, 1921 and 1921-05-03 are one answer, and votes on it add
-    up.
-    """
+    """Questions whose answer is a date. 3 May 1921, May 3, 1921 and 1921-05-03 are equal, so they vote together."""
 
     MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 

@@ -1,6 +1,4 @@
-"""A verifier of your own: a class that scores each step, so that searches can use it before a solution has ended. Core
-only.
-"""
+"""Write a verifier that scores each step, so that searches can use it before a solution has ended. Core only."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Evaluate selections and stop rules on samples that you already have: no model is asked again. Core only."""
+"""Evaluate selections and stop rules on samples that you already have, without a model. Core only."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ import tts
 
 
 def logs(problems: int = 50, samples: int = 16) -> list[dict]:
-    """Stand in for logs of yours: a row a problem, with its answers, and a score and a token count for each."""
+    """Make example logs: a row for each problem, with its answers, and a score and a token count for each answer."""
     draw = np.random.default_rng(0)
     rows = []
     for number in range(problems):

@@ -3,9 +3,9 @@
     pip install 'test-time-search[serve]' 'ray[serve]'
     python examples/serve_on_ray.py gateway.yaml --replicas 2
 
-Per replica: its models, the queue, `limits.searches`, and joined retries. Shared, if the configuration names a store
-and all replicas are on the machine that has the file: what keys have spent, searches that run and that have ended,
-traces, and counts. Behind Ray's proxy a client that leaves ends its search.
+Each replica has its own models, queue, `limits.searches` and joined retries. Replicas share what keys have spent,
+running and finished searches, traces and counts. For this the configuration must name a store, and all replicas must
+be on the machine that has its file. If a client leaves Ray's proxy, its search ends.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Budgets for thoughts: accuracy of a model that thinks, by the tokens that its thoughts may take. Core only."""
+"""Measure the accuracy of a model that thinks, by the number of tokens that its thoughts may take. Core only."""
 
 import tts
 

@@ -1,4 +1,4 @@
-"""GRPO on countdowns: a copy of the embedded model learns from its own rollouts, on a CPU. Needs `[engine]`."""
+"""Train a copy of `pocket` by GRPO on countdowns, from its own rollouts, on a CPU. Needs `[engine]`."""
 
 import shutil
 import sys
@@ -27,7 +27,7 @@ def main(folder: str = "trained-pocket", steps: int = 20, prompts: int = 16, hel
             for one, advantage in zip(group.rollouts, group.advantages().tolist(), strict=True):
                 ids, start = torch.tensor([[*one.tokens.prompt, *one.tokens.ids]]), len(one.tokens.prompt)
                 logprobs = torch.log_softmax(model(ids).logits[0, start - 1 : -1], -1).gather(-1, ids[0, start:, None])
-                (-advantage * logprobs.mean() / (n * prompts)).backward()  # GRPO's gradient, for the ratio is 1
+                (-advantage * logprobs.mean() / (n * prompts)).backward()  # GRPO's gradient; the ratio is 1
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()

@@ -216,8 +216,6 @@ def test_reasons_say_what_stands_in_the_way_of_each_claim(tmp_path: Path) -> Non
     assert "beam 10%" in text  # halfway between 5 and 15 % in accuracy
     assert "beam: +40.0 points, 88% of it flipped 5 %, 50% of it flipped 15 %, 25% of it flipped 30 %" in text
     assert "  - 8: 20.0, 40.0, 1.50 times" in text
-    assert (
-        "(f): best-of-N that ends at the first right answer, which no allocator can beat by stopping alone: 1 times "
-        "[1, 1] the" in text
-    )
-    assert "gains +20.0 [+20.0, +20.0] points on one sample, what stops early +10.0 [+10.0, +10.0] points" in text
+    assert "best-of-N that ends at the first right answer: 1 times [1, 1] the" in text
+    assert "gains +20.0 [+20.0, +20.0] points on one sample." in text
+    assert "stops early gains +10.0 [+10.0, +10.0] points" in text
