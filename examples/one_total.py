@@ -1,7 +1,4 @@
-"""Share one total among a hundred calls at once. Core only.
-
-A part of the total pays for a first round. The rest pays for a second round, on the problems in doubt.
-"""
+"""Share one total among a hundred calls; what is left pays a second round for problems in doubt. Core only."""
 
 import asyncio
 from collections.abc import Sequence
