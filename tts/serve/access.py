@@ -1,9 +1,9 @@
 """Checks of each request before its endpoint runs.
 
-They concern its host, the web page that it comes from, its content type and its key. Every web page that a user opens
-can reach a server on the same machine. Three kinds of requests are therefore refused first: those with a foreign `Host`
-(DNS rebinding), those with a foreign `Origin`, and bodies that are not declared as JSON (a form can be posted
-anywhere).
+The checks concern the host of a request, the web page that it comes from, its content type and its key. Every web page
+that a user opens can reach a server on the same machine. Three kinds of requests are therefore refused first: those
+with a foreign `Host` (DNS rebinding), those with a foreign `Origin`, and bodies that are not declared as JSON (a form
+can be posted anywhere).
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Client:
 
     Args:
         name: The name for limits and metrics.
-        owner: The name that its searches are kept under; no key can be computed from it.
-        operator: Whether it sees all counts.
+        owner: The name under which the client's searches are kept. The key cannot be computed from this name.
+        operator: Whether the client sees the counts of all clients.
     """
 
     name: str
@@ -93,11 +93,11 @@ class Keys:
         presented = _digest(key.strip()) if scheme.lower() == "bearer" else b""
         if not self._digests:
             return Client("anyone", presented.hex() or "anyone")
-        found = None
+        match = None
         for name, digest in self._digests:  # compare all, so that the time does not depend on the match
             if hmac.compare_digest(digest, presented):
-                found = Client(name, digest.hex(), name in self._operators)
-        return found
+                match = Client(name, digest.hex(), name in self._operators)
+        return match
 
 
 def _digest(key: str) -> bytes:
@@ -138,11 +138,11 @@ class Access:
     """Middleware that refuses requests without access, and sets `request.state.client` for the endpoints.
 
     Args:
-        keys: Returns the keys of the moment.
+        keys: A function that returns the keys of the moment.
         hosts: The names, without port, that requests may address; "*": any.
         origins: The origins of web pages that may call, beside the server's own.
-        count: Called with the status of each reply.
-        names: Draws the number of a request.
+        count: A function that is called with the status of each reply.
+        names: A function that draws the number of a request.
         clock: The time in seconds, for the access log.
     """
 
@@ -169,7 +169,7 @@ class Access:
         headers, begun, begun_s = Headers(scope=scope), False, self._clock()
         number = scope.setdefault("state", {})["number"] = self._names()
         origin = headers.get("origin", "")
-        shared = origin.lower() in self._origins
+        may_call = origin.lower() in self._origins
 
         async def send_message(message: Message) -> None:
             nonlocal begun
@@ -177,7 +177,7 @@ class Access:
                 begun = True
                 self._count(message["status"])
                 replied = MutableHeaders(scope=message)
-                _harden(replied, origin if shared else None)
+                _harden(replied, origin if may_call else None)
                 replied.setdefault("x-request-id", number)
                 scope["state"]["replied"] = message["status"], replied["x-request-id"]
                 if is_messages(scope["path"]):
@@ -186,24 +186,25 @@ class Access:
 
         try:
             self._check(scope, headers)
-            if scope["method"] == "OPTIONS" and shared:
+            if scope["method"] == "OPTIONS" and may_call:
                 await Response(status_code=204, headers=_preflight(headers))(scope, receive, send_message)
                 return
             await self._app(scope, receive, send_message)
         except Exception as failure:
-            told = api_error(failure)
-            if told.code == "internal_error":
+            error = api_error(failure)
+            if error.code == "internal_error":
                 LOG.exception("the request %s failed", number)
             if begun:
                 raise
-            await error_reply(told, scope["path"], number)(scope, receive, send_message)
+            await error_reply(error, scope["path"], number)(scope, receive, send_message)
         finally:
             if ACCESS_LOG.isEnabledFor(logging.INFO):
                 _write_access(scope, self._clock() - begun_s)
 
     def _is_own_host(self, host: str) -> bool:
-        """Return whether a request may address this host. Where the server listens at every address, any address is its
-        own.
+        """Return whether a request may address this host.
+
+        Where the server listens at every address, any address is its own.
 
         A page of another site reaches this server by a name that it resolves as it likes, never by an address.
         """
@@ -249,8 +250,9 @@ class Access:
 
 
 def _write_access(scope: Scope, seconds: float) -> None:
-    """Write a request's line: address, key's name, method and path, status, seconds, number. Keys, queries and bodies
-    are not written.
+    """Write a request's line: address, key's name, method and path, status, seconds, number.
+
+    Keys, queries and bodies are not written.
 
     Args:
         scope: The scope of the request, after its reply.
@@ -274,11 +276,12 @@ def _write_access(scope: Scope, seconds: float) -> None:
     )
 
 
-def _preflight(asked: Headers) -> dict[str, str]:
-    """Return the reply to a browser that asks what a page may send: the headers that it names, which hold no key of
-    another's.
+def _preflight(headers: Headers) -> dict[str, str]:
+    """Return the reply to a browser that asks which headers a page may send.
+
+    The reply allows the headers that the browser names: none of them holds the key of another client.
     """
-    wanted = asked.get("access-control-request-headers", "")
+    wanted = headers.get("access-control-request-headers", "")
     allowed = wanted if _HEADER_NAMES.fullmatch(wanted) else "authorization, x-api-key, content-type, idempotency-key"
     return {
         "access-control-allow-methods": "GET, POST, DELETE",

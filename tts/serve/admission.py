@@ -23,10 +23,10 @@ class Admission:
 
     def __init__(self, limits: GatewayLimits, clock: Callable[[], float]) -> None:
         self._limits, self._clock = limits, clock
-        # by client, the one served longest ago first
+        # the queue of each client; the client that was served longest ago comes first
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
         self.running: Counter[str] = Counter()
-        self._typical_s = 1.0  # of a search: a moving mean
+        self._typical_s = 1.0  # seconds of a search, as a moving mean
 
     @property
     def waiting(self) -> int:
@@ -40,11 +40,11 @@ class Admission:
     def refuse_if_full(self, searches: int, own: int) -> None:
         """Refuse a request where the queue is full.
 
-        A client without requests there may use as many further places.
+        A client without requests in the queue may use as many further places.
 
         Args:
-            searches: The number of those that run or wait.
-            own: The number of the client's among them.
+            searches: The number of searches that run or wait.
+            own: The number of these searches that are the client's.
 
         Raises:
             ApiError: 429, with the time after which there may be room.

@@ -45,32 +45,34 @@ def create_app(
 
     Args:
         config: The configuration of the gateway.
-        hosts: The names of the address that it listens at, beside `config.hosts` and this machine's own.
+        hosts: The names of the address at which the server listens, beside `config.hosts` and this machine's own.
         gateway: The gateway, made from the same configuration; None: it is made here.
         routes: The endpoints.
 
     Raises:
         ConfigError: a model is unknown, or the keys cannot be read.
     """
-    made = Gateway(config) if gateway is None else gateway
+    app_gateway = Gateway(config) if gateway is None else gateway
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None]:
-        await made.open()
+        await app_gateway.open()
         try:
             yield
         finally:
-            await made.close()
+            await app_gateway.close()
 
     names = (*LOCAL, *hosts, *config.hosts)
-    access = Middleware(Access, count=made.metrics.reply, keys=lambda: made.keys, hosts=names, origins=config.origins)
+    access = Middleware(
+        Access, count=app_gateway.metrics.reply, keys=lambda: app_gateway.keys, hosts=names, origins=config.origins
+    )
     app = Starlette(
         routes=routes,
         middleware=[access],
         lifespan=lifespan,
         exception_handlers={HTTPException: _http_error, ApiError: _api_error, ClientDisconnect: _disconnect_response},
     )
-    app.state.gateway = made
+    app.state.gateway = app_gateway
     return app
 
 
@@ -82,11 +84,11 @@ async def _api_error(request: Request, failure: Exception) -> Response:
 async def _http_error(request: Request, failure: Exception) -> Response:
     """Reply to a request that no endpoint takes, in the form of the other errors."""
     assert isinstance(failure, HTTPException)
-    what = {404: "there is no such endpoint", 405: f"this endpoint does not take {request.method}"}.get(
+    cause = {404: "there is no such endpoint", 405: f"this endpoint does not take {request.method}"}.get(
         failure.status_code, failure.detail
     )
     return error_reply(
-        ApiError(failure.status_code, f"{request.url.path[:200]}: {what}", code="unknown_url"),
+        ApiError(failure.status_code, f"{request.url.path[:200]}: {cause}", code="unknown_url"),
         request.url.path,
         request.state.number,
     )

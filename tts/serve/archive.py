@@ -70,7 +70,7 @@ class ResponseRecord:
     Args:
         number: The name of its search.
         begun_at: The seconds since the epoch at which it began.
-        items: The items that it was asked with, those of earlier responses included.
+        items: The input items of its request, those of earlier responses included.
         reply: The response.
     """
 
@@ -236,7 +236,10 @@ class Archive:
             self._file.close()
 
     def _read(self, what: str, packed: Any, read: Callable[[str], T]) -> T:
-        """Return what a column holds; another person may have written the file."""
+        """Return what a column holds.
+
+        Another person may have written the file, so its content is checked.
+        """
         place = f"{what} in the store {self._path}"
         try:
             text = unpack(place, packed).decode()

@@ -1,6 +1,6 @@
 """The endpoints that begin a search, and what belongs to them.
 
-They are `POST /v1/chat/completions`, `/v1/responses` and `/v1/messages`.
+A search begins at `POST /v1/chat/completions`, `/v1/responses` or `/v1/messages`. Further endpoints:
 
     GET  /v1/responses/ID           a response that is kept, or runs
     POST /v1/responses/ID/cancel    ends one that runs
@@ -50,12 +50,12 @@ async def chat_completions(request: Request) -> Response:
 async def create_message(request: Request) -> Response:
     """Reply to a request for a message."""
     raw = await read_body(request)
-    asked = messages.read(parse_json(raw), _gateway(request).config.limits)
+    search_request = messages.read(parse_json(raw), _gateway(request).config.limits)
     if beta := request.headers.get("anthropic-beta"):
-        asked = dataclasses.replace(
-            asked, notes=(*asked.notes, f"the header anthropic-beta {quote(beta)} had no effect")
+        search_request = dataclasses.replace(
+            search_request, notes=(*search_request.notes, f"the header anthropic-beta {quote(beta)} had no effect")
         )
-    return await _reply(request, messages, asked, raw)
+    return await _reply(request, messages, search_request, raw)
 
 
 async def count_tokens(request: Request) -> Response:
@@ -64,8 +64,8 @@ async def count_tokens(request: Request) -> Response:
     Where the prompt's tokenizer is not known they are estimated, and the reply says so.
     """
     gateway = _gateway(request)
-    asked = messages.read_count(parse_json(await read_body(request)), gateway.config.limits)
-    order = await run_in_thread(order_of, asked, gateway)
+    search_request = messages.read_count(parse_json(await read_body(request)), gateway.config.limits)
+    order = await run_in_thread(order_of, search_request, gateway)
     task = gateway.offers.task(order.offer) if order.task is None else order.task
     backend, prompt = gateway.offers.backends(order.offer)["policy"], task.prompt(order.problem)
     tokenizer = metadata_of(backend).tokenizer
@@ -84,11 +84,15 @@ async def create_response(request: Request) -> Response:
     """Reply to a request for a response, which may continue one that is kept."""
     gateway, raw = _gateway(request), await read_body(request)
     value = parse_json(raw)
-    before = await _items_before(request, value.get("previous_response_id"))
-    value = {**value, "input": [*before, *responses.items_of(value.get("input"))]} if before else value
-    asked = responses.read(value, gateway.config.limits)
+    earlier_items = await _items_before(request, value.get("previous_response_id"))
+    value = {**value, "input": [*earlier_items, *responses.items_of(value.get("input"))]} if earlier_items else value
+    search_request = responses.read(value, gateway.config.limits)
     return await _reply(
-        request, responses, asked, raw, responses.items_of(value["input"]) if asked.echo["store"] else None
+        request,
+        responses,
+        search_request,
+        raw,
+        responses.items_of(value["input"]) if search_request.echo["store"] else None,
     )
 
 
@@ -107,37 +111,38 @@ async def _items_before(request: Request, name: Any) -> list[Any]:
             param="previous_response_id",
             code="in_progress",
         )
-    found = await _find_response(request, name)
-    if found is None:
+    record = await _find_response(request, name)
+    if record is None:
         cause = f"previous_response_id is {name[:80]!r}, but no response of this key that is kept has that name"
         raise ApiError(404, cause, param="previous_response_id", code="previous_response_not_found")
-    return [*found.items, *found.reply["output"]]
+    return [*record.items, *record.reply["output"]]
 
 
 async def _reply(
-    request: Request, wire: Wire, asked: SearchRequest, raw: bytes, items: list[Any] | None = None
+    request: Request, wire: Wire, search_request: SearchRequest, raw: bytes, items: list[Any] | None = None
 ) -> Response:
-    """Reply to a request for a search. A stream begins with its search, so that an early refusal still has its HTTP
-    status.
+    """Reply to a request for a search.
+
+    A stream begins with its search, so that an early refusal still has its HTTP status.
 
     Args:
         request: The HTTP request.
-        wire: Its API.
-        asked: The request in its body.
+        wire: The API that the request came by.
+        search_request: The request in the body.
         raw: The body.
-        items: What is kept with the response; None: it is not kept.
+        items: The input items that are kept with the response; None: the response is not kept.
     """
     gateway = _gateway(request)
     key, retry = request.headers.get("idempotency-key"), _retry(request)
-    has_schemas = bool(asked.tools or asked.form)  # which may take a second to check
-    order = await run_in_thread(order_of, asked, gateway) if has_schemas else order_of(asked, gateway)
+    has_schemas = bool(search_request.tools or search_request.form)  # which may take a second to check
+    order = await run_in_thread(order_of, search_request, gateway) if has_schemas else order_of(search_request, gateway)
     if items is not None:
         order = order.with_end(lambda search: _keep(gateway, search, items))
     digest = hashlib.sha256(request.url.path.encode() + b"\0" + raw).digest()
     show = (lambda search: responses.opening(head_of(search), "in_progress")) if wire is responses else None
     with telemetry.continue_trace(request.headers):
         search = gateway.begin(request.state.client, order, key=key, digest=digest, retry=retry, show=show)
-    if asked.stream:
+    if search_request.stream:
         return SearchStream(gateway, search, wire.frames(head_of(search)))
     return await whole_reply(gateway, search, wire, request.receive, linger=key is not None or retry is not None)
 
@@ -163,7 +168,7 @@ async def get_response(request: Request) -> Response:
 
 
 async def input_items(request: Request) -> Response:
-    """List the items that a response was asked with, the newest first, as the API has it."""
+    """List the input items of a response, the newest first, as the API has it."""
     listed = [_list(place, item) for place, item in enumerate((await _find(request)).items)]
     listed.reverse()
     ends = {"first_id": listed[0]["id"], "last_id": listed[-1]["id"]} if listed else {"first_id": None, "last_id": None}
@@ -171,7 +176,7 @@ async def input_items(request: Request) -> Response:
 
 
 def _list(place: int, item: dict[str, Any]) -> dict[str, Any]:
-    """Return an item as lists have it: with an id, and a text as parts."""
+    """Return an input item in the form of lists: with an id, and with its text as parts."""
     content = item.get("content")
     kind = "output_text" if item.get("role") == "assistant" else "input_text"
     parts = {"content": [{"type": kind, "text": content}]} if isinstance(content, str) else {}
@@ -179,7 +184,7 @@ def _list(place: int, item: dict[str, Any]) -> dict[str, Any]:
 
 
 async def cancel_response(request: Request) -> Response:
-    """End a response that runs, and return it; one that is over is returned as it is."""
+    """End a response that runs, and return it. A response that is over is returned unchanged."""
     search = _running(request, request.path_params["name"])
     if search is not None:
         search.cancel(ApiError(409, "the response was cancelled by its client", code="cancelled"))
@@ -192,8 +197,8 @@ async def cancel_response(request: Request) -> Response:
         await _gateway(request).end_elsewhere(
             request.state.client.owner, request.path_params["name"].removeprefix(responses.PREFIX)
         )
-        found = await _find_response(request, request.path_params["name"])
-        return JsonReply({**opening, "status": "cancelled"} if found is None else found.reply)
+        record = await _find_response(request, request.path_params["name"])
+        return JsonReply({**opening, "status": "cancelled"} if record is None else record.reply)
     return JsonReply((await _find(request)).reply)
 
 
@@ -217,7 +222,7 @@ def _running(request: Request, name: str) -> RunningSearch | None:
 
 
 def _foreign_response(request: Request, name: str) -> dict[str, Any] | None:
-    """Return the client's response that another worker works on, without output; None where there is none."""
+    """Return the client's response that another worker works on, without output; None: there is none."""
     if not name.startswith(responses.PREFIX):
         return None
     entry = _gateway(request).books.find(request.state.client.owner, name.removeprefix(responses.PREFIX))
@@ -235,11 +240,11 @@ async def _find_response(request: Request, name: str) -> ResponseRecord | None:
 
 async def _find(request: Request) -> ResponseRecord:
     name = request.path_params["name"]
-    if (found := await _find_response(request, name)) is None:
+    if (record := await _find_response(request, name)) is None:
         raise ApiError(
             404, f"there is no response {name[:80]!r} of this key, or it was not kept", code="response_not_found"
         )
-    return found
+    return record
 
 
 def _gateway(request: Request) -> Gateway:
@@ -247,9 +252,12 @@ def _gateway(request: Request) -> Gateway:
 
 
 def _retry(request: Request) -> int | None:
-    """Return the number of earlier attempts, from the header of the vendors' clients; None without that header."""
-    told = request.headers.get("x-stainless-retry-count", "")
-    return int(told) if told.isdecimal() and len(told) < 4 else None
+    """Return the number of earlier attempts; None: the client does not say.
+
+    The number stands in a header of the vendors' clients.
+    """
+    count = request.headers.get("x-stainless-retry-count", "")
+    return int(count) if count.isdecimal() and len(count) < 4 else None
 
 
 ROUTES = (

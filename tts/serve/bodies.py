@@ -18,13 +18,14 @@ async def read_body(request: Request) -> bytes:
     """Return a request's body, decompressed if it is in gzip or deflate.
 
     Raises:
-        ApiError: 413, it is longer than the operator allows; what is beyond is neither read nor decompressed. 408: it
-            takes too long to come. 415: it has another encoding. 400: it is not in the encoding that it names.
+        ApiError: 413, the body is longer than the operator allows; the excess is neither read nor decompressed. 408:
+            the body takes too long to come. 415: its encoding is another. 400: its bytes are not in the encoding that
+            the header names.
     """
     limits: GatewayLimits = request.app.state.gateway.config.limits
     most, seconds = limits.body_bytes, limits.body_seconds
-    told = request.headers.get("content-length", "")
-    if told.isdecimal() and int(told) > most:
+    declared_length = request.headers.get("content-length", "")
+    if declared_length.isdecimal() and int(declared_length) > most:
         raise _too_large(most)
     parts, size = list[bytes](), 0
     try:

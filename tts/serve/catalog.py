@@ -75,8 +75,8 @@ async def ready(request: Request) -> Response:
     gateway.refuse_if_closing()
     servers = gateway.offers.servers.values()
     working = sum(one.awake > 0 for one in servers)
-    told = {"status": "ready" if working else "unready", "models": len(servers), "working": working}
-    return JsonReply(told, 200 if working else 503)
+    report = {"status": "ready" if working else "unready", "models": len(servers), "working": working}
+    return JsonReply(report, 200 if working else 503)
 
 
 ROUTES = (

@@ -60,7 +60,9 @@ Temperature = Annotated[float, AfterValidator(lambda given: Sampling(temperature
 
 
 class Preset(Section):
-    """A named strategy and budget of a model; what it leaves out is as the model has it.
+    """A named strategy and budget of a model.
+
+    What the preset leaves out is as the model has it.
 
     Args:
         strategy: The strategy, as `--strategy` takes it.
@@ -68,10 +70,11 @@ class Preset(Section):
         verifier: The verifier, as `--verifier` takes it.
         temperature: The temperature of its rows.
         description: One line for people.
-        risk: The share of given answers that may be wrong; a less sure answer is not given. None: each is given.
+        risk: The share of given answers that may be wrong. An answer that is not sure enough is withheld; None: every
+            answer is given.
         calibration: The file of `tts calibrate` for this preset; it is needed with a risk.
-        escalate: Presets of this model, or models and presets by their names for clients, that are asked in turn where
-            it is not sure enough.
+        escalate: Further presets and models, asked in turn where this preset is not sure enough. Presets of the same
+            model are named alone, all others by their names for clients.
     """
 
     strategy: StrategyText | None = None
@@ -119,11 +122,12 @@ class Fusion(Section):
 class GatewayModel(ModelConfig):
     """A model that is offered.
 
-    Its keys are those of a study's model (model, url, backend, options, verifiers, sampling, settings), and these.
+    The keys are those of a study's model (model, url, backend, options, verifiers, sampling, settings), and the
+    following.
 
     Args:
         strategy: The strategy where a request names none; None: `auto`.
-        budget: The budget where a request names none; None: one that pays each answer of the strategy in full.
+        budget: The budget where a request names none; None: a budget that pays each answer of the strategy in full.
         presets: The presets by name.
         description: One line for people.
         fusion: Models of this gateway that write and fuse together, in place of a model of its own; None: it is one
@@ -154,8 +158,8 @@ class GatewayLimits(Section):
         client_tokens: The most tokens that one client may spend in `client_hours`; None: no limit.
         client_hours: The hours for which a client's tokens count.
         searches: The most searches at once.
-        queue: The most requests that wait behind the searches; further ones are refused with 429. As many places again
-            are for clients that have nothing there.
+        queue: The most requests that wait behind the searches; further ones are refused with 429. As many further
+            places are for clients without requests in the queue.
         n: The most choices of a reply.
         width: The largest whole number in the strategy of a request, except for lengths in tokens.
         body_bytes: The most bytes of a request's body.
@@ -167,7 +171,7 @@ class GatewayLimits(Section):
         connections: The most connections at once, and never more than three quarters of the files that the process may
             open.
         address_connections: The most connections of one address, this machine's included, and never more than half of
-            all. Beyond it a new one takes the place of the one that has waited longest for a request, or is refused
+            all. Beyond this, a new connection replaces the one that has waited longest for a request, or is refused
             with 503.
         head_seconds: The seconds in which the line and the headers of a request must have arrived.
         read_seconds: The seconds for which a client may leave a reply unread.
@@ -200,9 +204,9 @@ class GatewayAccount(Section):
 
     Args:
         budget: Tokens, or limits by unit; `seconds` are those of its searches, added up.
-        hours: The length of a period, after which the whole budget is there again; None: it never is.
-        request: What a request takes of each limit that it does not name itself. Each limit but `tokens`, and `seconds`
-            where `limits.seconds` is given, needs one.
+        hours: The hours of a period, after which the whole budget is available again; None: the only period has no end.
+        request: The amount that a request takes of each limit that it does not name itself. Every limit needs an
+            amount, except `tokens`, and `seconds` where `limits.seconds` is given.
         keys: The names of further keys, whose requests may name the account in `tts.account`.
     """
 
@@ -230,7 +234,7 @@ class GatewayConfig(Section):
         kept: The most searches in the store.
         limits: What an operator allows.
         ping_s: The seconds between keep-alive comments of a stream.
-        linger_s: The seconds for which a search goes on without a client, where the client is one that retries by
+        linger_s: The seconds for which a search goes on after its client has left, where such a client retries by
             itself.
         telemetry: Whether OpenTelemetry spans are made.
         access_log: Whether each request is a line on standard error, in all workers.
@@ -260,14 +264,8 @@ class GatewayConfig(Section):
         """Use the name of an entry as its `model`, where neither `model`, `url` nor `backend` is given."""
         if not isinstance(given, dict) or not isinstance(models := given.get("models"), dict):
             return given
-        models = {name: _as_fusion(name, one) for name, one in models.items()}
-        named = {
-            name: {"model": name, **(one or {})}
-            if one is None or (isinstance(one, dict) and not {"model", "url", "backend"} & one.keys())
-            else one
-            for name, one in models.items()
-        }
-        return {**given, "models": named}
+        entries = {name: _with_own_name(name, _as_fusion(name, entry)) for name, entry in models.items()}
+        return {**given, "models": entries}
 
     @model_validator(mode="after")
     def _fits(self) -> GatewayConfig:
@@ -277,13 +275,13 @@ class GatewayConfig(Section):
             )
         for name, model in self.models.items():
             check_name("name of a model", name)
-            for what, budget in (
+            for offer_name, budget in (
                 (name, model.budget),
                 *((f"{name}:{p}", one.budget) for p, one in model.presets.items()),
             ):
                 if budget is not None and budget_of(budget).limits.get("tokens", 0) > self.limits.tokens:
                     raise ConfigError(
-                        f"the budget of {what} is {quote(budget)}, but limits.tokens is {self.limits.tokens}",
+                        f"the budget of {offer_name} is {quote(budget)}, but limits.tokens is {self.limits.tokens}",
                         hint="raise limits.tokens",
                     )
         _check_efforts(self.efforts)
@@ -299,8 +297,17 @@ class GatewayConfig(Section):
         return self
 
 
+def _with_own_name(name: Any, entry: Any) -> Any:
+    """Return the settings of a model, with its name as its `model` where nothing else says what runs."""
+    if entry is None:
+        return {"model": name}
+    if isinstance(entry, dict) and not {"model", "url", "backend"} & entry.keys():
+        return {"model": name, **entry}
+    return entry
+
+
 def _as_fusion(name: Any, given: Any) -> Any:
-    """Return the settings of a model; of a fusion with its judge as the model, and with its strategy.
+    """Return the settings of a model. A fusion gets its judge as the model, and its strategy.
 
     Raises:
         ConfigError: A fusion has a model, a server or a strategy of its own.
@@ -308,37 +315,39 @@ def _as_fusion(name: Any, given: Any) -> Any:
     fusion: Any = given.get("fusion") if isinstance(given, dict) else None
     if not isinstance(fusion, dict):
         return given
-    made = Fusion.of(fusion, f"the fusion of {name}")
+    settings = Fusion.of(fusion, f"the fusion of {name}")
     if wrong := {"model", "url", "backend", "strategy"} & given.keys():
         raise ConfigError(
             f"{min(wrong)} of {name} is given beside its fusion, which has models and a strategy", hint="leave it out"
         )
-    return {"model": made.judge, "strategy": made.strategy, **given}
+    return {"model": settings.judge, "strategy": settings.strategy, **given}
 
 
 def _check_fusions(config: GatewayConfig) -> None:
     """Refuse a fusion of models that are not offered, or are fusions themselves."""
     plain = [name for name, model in config.models.items() if model.fusion is None]
     for model in config.models.values():
-        for one in () if model.fusion is None else (*model.fusion.models, model.fusion.judge):
-            if one not in plain:
-                raise unknown_name("model of a fusion", one, plain)
+        for member in () if model.fusion is None else (*model.fusion.models, model.fusion.judge):
+            if member not in plain:
+                raise unknown_name("model of a fusion", member, plain)
 
 
 def chain_of(config: GatewayConfig, model: str, preset: str) -> list[str]:
-    """Return the links of a preset by their names for clients: itself, and those that it escalates to.
+    """Return the links of a preset's chain, the preset first, by their names for clients.
 
     Raises:
-        ConfigError: One is unknown.
+        ConfigError: A link is unknown.
     """
-    known = [name for one, of in config.models.items() for name in (one, *(f"{one}:{each}" for each in of.presets))]
-    found = [f"{model}:{preset}"]
+    known: list[str] = []
+    for model_name, settings in config.models.items():
+        known += [model_name, *(f"{model_name}:{preset_name}" for preset_name in settings.presets)]
+    links = [f"{model}:{preset}"]
     for name in config.models[model].presets[preset].escalate:
         link = f"{model}:{name}" if name in config.models[model].presets else name
         if link not in known:
             raise unknown_name(f"model in escalate of {model}:{preset}", name, [*config.models[model].presets, *known])
-        found.append(link)
-    return found
+        links.append(link)
+    return links
 
 
 def _check_efforts(efforts: Mapping[str, int]) -> None:
@@ -365,16 +374,17 @@ def _check_chain(config: GatewayConfig, model: str, preset: str) -> None:
         return
     links, total = chain_of(config, model, preset), 0.0
     for place, link in enumerate(links):
-        of, _, name = link.partition(":")
-        own = config.models[of].presets[name] if name else Preset()
-        budget = own.budget if own.budget is not None else config.models[of].budget
-        strategy = own.strategy if own.strategy is not None else config.models[of].strategy
+        link_model, _, name = link.partition(":")
+        settings = config.models[link_model].presets[name] if name else Preset()
+        budget = settings.budget if settings.budget is not None else config.models[link_model].budget
+        strategy = settings.strategy if settings.strategy is not None else config.models[link_model].strategy
         if budget is None or strategy is None:
-            what = "budget" if budget is None else "strategy"
+            missing = "budget" if budget is None else "strategy"
             raise ConfigError(
-                f"{model}:{preset} has a risk, but {link} has no {what} of its own to calibrate", hint=f"give {what}"
+                f"{model}:{preset} has a risk, but {link} has no {missing} of its own to calibrate",
+                hint=f"give {missing}",
             )
-        if place and own.risk is not None:
+        if place and settings.risk is not None:
             raise ConfigError(
                 f"{model}:{preset} escalates to {link}, which has a risk of its own; a chain has one",
                 hint="leave one out",
@@ -391,18 +401,19 @@ def _check_chain(config: GatewayConfig, model: str, preset: str) -> None:
 def _check_account(name: str, account: GatewayAccount, limits: GatewayLimits) -> None:
     """Refuse an account whose limits and those of its requests do not fit together."""
     check_name("name of an account", name)
-    most, parts = budget_of(account.budget).limits, budget_of(account.request).limits if account.request else {}
+    account_limits = budget_of(account.budget).limits
+    parts = budget_of(account.request).limits if account.request else {}
     for unit, part in parts.items():
-        if unit not in most or part > most[unit]:
-            told = "does not limit it" if unit not in most else f"has {most[unit]:g}"
-            raise ConfigError(f"accounts.{name}.request.{unit} is {part:g}, but the account's budget {told}")
+        if unit not in account_limits or part > account_limits[unit]:
+            reason = "does not limit it" if unit not in account_limits else f"has {account_limits[unit]:g}"
+            raise ConfigError(f"accounts.{name}.request.{unit} is {part:g}, but the account's budget {reason}")
     named = {"tokens", *parts, *(() if limits.seconds is None else ("seconds",))}
-    for unit in most:
+    for unit in account_limits:
         if unit not in named:
             raise ConfigError(
                 f"accounts.{name} limits {unit}, but does not say how much a request takes that names none",
                 hint=f"for example request: {{{unit}: "
-                f"{max(1, int(most[unit] / 100)) if unit in WHOLE_UNITS else most[unit] / 100:g}}}",
+                f"{max(1, int(account_limits[unit] / 100)) if unit in WHOLE_UNITS else account_limits[unit] / 100:g}}}",
             )
 
 

@@ -21,7 +21,7 @@ from tts.serve.failures import ApiError
 from tts.serve.protocol import BoundedHttp
 
 LOG = get_logger("tts.serve")
-_MOST_FILES: Final = 65_536  # more open files than these are not asked for
+_MOST_FILES: Final = 65_536  # the most open files that are asked for
 _FILES_WITHOUT_LIMIT: Final = 2048  # where the system names no limit
 _OWN_SHARE: Final = 0.25  # of the open files, for models, stores and calls of other servers
 _ADDRESS_SHARE: Final = 0.5  # of all connections, for one address
@@ -34,7 +34,7 @@ class Connections:
 
     Args:
         listening: The sockets, which are closed with this object.
-        make: Makes the protocol of a new connection.
+        make: A function that makes the protocol of a new connection.
         limits: The operator's limits.
         files: The number of files that this process may open.
     """
@@ -85,24 +85,25 @@ class Connections:
                 await loop.connect_accepted_socket(lambda address=address: self._connection(address), accepted)
 
     def _connection(self, address: str) -> BoundedHttp:
-        made = self._make()
-        made.on_lost = lambda: self._forget(address, made)
-        self._open.setdefault(address, set()).add(made)
+        connection = self._make()
+        connection.on_lost = lambda: self._forget(address, connection)
+        self._open.setdefault(address, set()).add(connection)
         self._num_open += 1
-        return made
+        return connection
 
     def _forget(self, address: str, connection: BoundedHttp) -> None:
-        of_address = self._open.get(address, set())
-        if connection in of_address:
-            of_address.remove(connection)
+        connections = self._open.get(address, set())
+        if connection in connections:
+            connections.remove(connection)
             self._num_open -= 1
             self._freed.set()
-        if not of_address:
+        if not connections:
             self._open.pop(address, None)
 
     def _evict(self, addresses: Any) -> bool:
-        """End the connection of these addresses that has waited longest for the head of a request; return whether there
-        was one.
+        """End the connection of these addresses that has waited longest for the head of a request.
+
+        Return whether any connection waited.
         """
         waiting = [
             (one.idle_since, place, one)
@@ -144,7 +145,10 @@ def raise_open_files() -> int:
 
 
 def _network(name: Any) -> str:
-    """Return the address of a client that counts as one: of IPv4 the address, of IPv6 the network of 64 bits."""
+    """Return the address under which the connections of a client are counted.
+
+    Of IPv4 the whole address counts, of IPv6 the network of 64 bits.
+    """
     try:
         address = ipaddress.ip_address(name[0].partition("%")[0])
     except (ValueError, IndexError, TypeError, AttributeError):
@@ -157,12 +161,20 @@ def _network(name: Any) -> str:
 
 
 async def _refuse(accepted: socket.socket, most: int) -> None:
-    """Tell a client that its address has too many requests under way, as far as it can be told at once, and close."""
+    """Reply 503 to a connection above the limit of its address, and close it.
+
+    The reply is sent as far as the socket takes it at once.
+    """
     cause = f"this address has {most} connections with requests under way, the most that is allowed; send fewer at once"
     failure = ApiError(503, cause, code="too_many_connections", retry_s=1)
     body = json.dumps(failure.body()).encode()
-    told = {"content-type": "application/json", "content-length": len(body), "connection": "close", **failure.headers()}
-    head = "".join(f"{name}: {value}\r\n" for name, value in told.items())
+    headers = {
+        "content-type": "application/json",
+        "content-length": len(body),
+        "connection": "close",
+        **failure.headers(),
+    }
+    head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     with accepted, suppress(OSError):
         accepted.send(f"HTTP/1.1 503 Service Unavailable\r\n{head}\r\n".encode() + body)
         accepted.shutdown(socket.SHUT_WR)

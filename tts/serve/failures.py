@@ -14,8 +14,8 @@ from starlette.responses import Response
 from tts.errors import CapabilityError, ConfigError, EngineError, MissingDependency, PromptTooLong, TTSError
 
 _LONGEST = 500  # characters of a message
-_RETRY_S = 1.0  # where a model's server that is busy names no time
-# what a model's server said, by the kind of the failure: status, OpenAI's type of error, code; the rest is a 502
+_RETRY_S = 1.0  # where the busy server of a model names no time
+# status, OpenAI's type of error and code, by the kind of an `EngineError`; other kinds give a 502
 _UPSTREAM = {
     "RateLimited": (429, "rate_limit_error", "model_rate_limited"),
     "QuotaExceeded": (429, "insufficient_quota", "model_quota_exceeded"),
@@ -49,7 +49,7 @@ class ApiError(Exception):
         retry_s: float | None = None,
     ) -> None:
         super().__init__(message)
-        self.limit_headers: Mapping[str, str] = {}  # what the account that pays may still spend, where that is why
+        self.limit_headers: Mapping[str, str] = {}  # what the account may still spend, where its limit is the reason
         if len(message) > _LONGEST:  # it repeats a text of the client's; the end has the cure
             message = f"{message[: _LONGEST - 152]} … {message[-149:]}"
         self.status, self.message, self.kind, self.param, self.code, self.retry_s = (

@@ -47,8 +47,8 @@ class Gateway:
         config: The configuration of the gateway.
         clock: The clock, in seconds, never backwards.
         now: The clock, in seconds since the epoch.
-        seeds: Draws the seed of a request without one.
-        names: Draws the number of a search.
+        seeds: A function that draws the seed of a request without one.
+        names: A function that draws the number of a search.
         calibrates: Whether presets are to be calibrated, so that their risks are left aside.
         worker: The name of this process among those that share the store; None: it is drawn.
         offers: The models; None: those that the configuration names.
@@ -83,11 +83,11 @@ class Gateway:
         self.books = SharedBooks(now, config.store, worker)
         self._loop: asyncio.AbstractEventLoop | None = None  # as soon as it serves
         self._life: asyncio.Task[None] | None = None
-        self._shown_at = now()  # when other workers were told of this one
+        self._shown_at = now()  # the time of the last sign of life
         self._writing: set[asyncio.Future[None]] = set()  # finished searches on their way to the archive
         self._joining = Joining()
         self._closing = False
-        self._calls: set[asyncio.Task[Any]] = set()  # in which a model works without a search
+        self._calls: set[asyncio.Task[Any]] = set()  # calls of a model without a search
         self._aside = asyncio.Semaphore(_ASIDE)
         self._num_aside = 0
 
@@ -95,7 +95,7 @@ class Gateway:
         """Load all models.
 
         Raises:
-            ConfigError: one cannot be loaded. MissingDependency: telemetry is configured, but OpenTelemetry is not
+            ConfigError: a model cannot be loaded. MissingDependency: telemetry is configured, but OpenTelemetry is not
                 installed.
         """
         if self.config.telemetry:
@@ -111,8 +111,8 @@ class Gateway:
                 for number in self.books.to_end() if self.running else ():
                     if (search := self.running.get(number)) is not None:
                         search.cancel(cancellation_error())
-                waited = self.now() - self._shown_at
-                if waited < 0 or (waited >= _SHOW_S and self.metrics.has_changed) or waited >= DEAD_S / 6:
+                silence_s = self.now() - self._shown_at
+                if silence_s < 0 or (silence_s >= _SHOW_S and self.metrics.has_changed) or silence_s >= DEAD_S / 6:
                     self.show_life()
             except sqlite3.Error as failure:
                 LOG.error("the store cannot be used: %s", failure)
@@ -174,7 +174,7 @@ class Gateway:
     ) -> RunningSearch:
         """Return the search of an order.
 
-        It is a new one, or the one under way that this request repeats (see `Joining`).
+        The search is new, or is under way and is repeated by this request (see `Joining`).
 
         Args:
             client: The client.
@@ -182,15 +182,16 @@ class Gateway:
             key: The request's `Idempotency-Key`; None: none is given.
             digest: The hash of the body.
             retry: The number of earlier attempts; None: unknown.
-            show: What other workers return of a response while it runs; None: it is none.
+            show: A function that returns what other workers show of a response while it runs; None: the search is no
+                response.
 
         Raises:
             ApiError: the server shuts down, the account is not the client's or does not suffice, or the idempotency key
                 belongs to another body.
         """
         self.refuse_if_closing()
-        if (found := self._joining.find(client, key, digest, retry)) is not None:
-            return found
+        if (same_search := self._joining.find(client, key, digest, retry)) is not None:
+            return same_search
         self.refuse_if_full(client)
         options = order.request.options
         payer = self.accounts.paying_account(client.name, options.account)
@@ -219,12 +220,12 @@ class Gateway:
         return order, Account(order.budget)
 
     def failure_of(self, search: RunningSearch, solution: Solution) -> Exception | None:
-        """Return what a search failed with, for those who wait for it; None: it did not."""
+        """Return the failure of a search for the requests that wait for it; None: the search did not fail."""
         del search
         return None if solution.candidates else solution.error
 
     def limit_headers(self, client: Client, account: str | None) -> dict[str, str]:
-        """Return the limit in tokens of the account that pays, as OpenAI names it; empty where it has none.
+        """Return the headers with the token limit of the paying account; empty: the account has none.
 
         Args:
             client: The client.
@@ -235,10 +236,10 @@ class Gateway:
             return {}
         end = payer.end_of_period(self.now())
         reset = {} if end is None else {"x-ratelimit-reset-tokens": f"{end - self.now():.3f}s"}
-        left = self.books.remainder(payer)["tokens"]
+        remainder = self.books.remainder(payer)["tokens"]
         return {
             "x-ratelimit-limit-tokens": str(payer.limits["tokens"]),
-            "x-ratelimit-remaining-tokens": str(left),
+            "x-ratelimit-remaining-tokens": str(remainder),
             **reset,
         }
 
@@ -270,7 +271,7 @@ class Gateway:
             search.failure = search.failure or failure
 
     async def _solve(self, search: RunningSearch, account: Account) -> Solution | None:
-        """Run a search; of a chain, link after link until one does not abstain."""
+        """Run a search. A chain runs link after link until a link does not abstain."""
         order, earlier = search.order, list[tuple[str, Solution]]()
         if not order.links:
             return await self._solve_link(search, order, account)
@@ -289,10 +290,13 @@ class Gateway:
     async def _solve_link(
         self, search: RunningSearch, order: Order, account: Account, place: int = 0
     ) -> Solution | None:
-        """Run an order, and again on another server of its model where a server failed before anything was spent."""
+        """Run an order on a server of its model.
+
+        It runs again on another server where a server failed before anything was spent.
+        """
         servers, chats = self.offers.servers[order.offer.model], order.chats
         solution: Solution | None = None
-        for left in reversed(range(len(servers.records))):
+        for servers_left in reversed(range(len(servers.records))):
             with servers.borrow(chats=chats) as loan:
                 search.state = "running"
                 if chats:  # the first such request finds out what the server offers there
@@ -304,7 +308,7 @@ class Gateway:
             if not failed or solution is None or solution.usage.tokens or search.failure is not None:
                 break
             LOG.error("a server of the model %s failed, and rests: %s", order.offer.model, solution.error)
-            if not left or not servers.awake:
+            if not servers_left or not servers.awake:
                 break
         return solution
 
@@ -322,7 +326,7 @@ class Gateway:
         """Book a search that is over, whichever way it ended; once."""
         forget()
         del self.running[search.number]
-        earlier = set(self._writing)
+        earlier_writes = set(self._writing)
         solution, seconds = search.solution, self.now() - search.begun_at
         account.close()
         self.close_part(part, part_spending(account))
@@ -336,17 +340,17 @@ class Gateway:
         if search.order.on_end is not None:
             search.order.on_end(search)
         search.wake()
-        writing = self._writing - earlier  # until it is written, other workers that look for it wait
-        if not writing:
+        writes = self._writing - earlier_writes  # other workers that look for the search wait for these
+        if not writes:
             self.books.forget(search.number)
 
-        def forget_search(one: asyncio.Future[None]) -> None:
-            writing.discard(one)
-            if not writing:
+        def forget_search(write: asyncio.Future[None]) -> None:
+            writes.discard(write)
+            if not writes:
                 self.books.forget(search.number)
 
-        for one in [*writing]:
-            one.add_done_callback(forget_search)
+        for write in [*writes]:
+            write.add_done_callback(forget_search)
 
     @staticmethod
     def close_part(part: Part, spent: Mapping[str, int]) -> None:
@@ -385,7 +389,7 @@ class Gateway:
         writing.add_done_callback(self._writing.discard)
 
     async def end_elsewhere(self, owner: str, number: str) -> RequestEntry | None:
-        """End a client's search that another worker runs, and return it when it is over.
+        """End a client's search that another worker runs, and return its entry when it is over.
 
         None: no other worker runs it.
 
@@ -448,7 +452,7 @@ class Gateway:
     async def read_archive(self, read: Callable[[str, str], T | None], owner: str, number: str) -> T | None:
         """Return what the archive keeps; None where there is nothing to return.
 
-        There is nothing, or it is damaged or too large, which the log then says.
+        The result is also None where the entry is damaged or too large, which the log then says.
 
         Args:
             read: A method of the archive.
@@ -471,13 +475,13 @@ class Gateway:
 
     @contextmanager
     def attach(self, search: RunningSearch, *, linger: bool = False) -> Generator[None]:
-        """Count one more request that waits for a search, for the block.
+        """Count a request that waits for a search, for the block.
 
-        When the last one leaves, the search is cancelled.
+        When the last such request leaves, the search is cancelled.
 
         Args:
             search: The search that is waited for.
-            linger: Whether it goes on for `config.linger_s` after that.
+            linger: Whether the search goes on for `config.linger_s` after the last request has left.
         """
         search.listeners += 1
         try:
@@ -523,7 +527,7 @@ def limit_budget(budget: Budget, tokens: int, seconds: float | None) -> Budget:
     """Return a budget with the operator's limits where it has none of its own.
 
     Raises:
-        ConfigError: it is above them.
+        ConfigError: the budget is above the operator's limits.
     """
     limits = budget.limits
     for unit, most in (("tokens", tokens), ("seconds", seconds)):
@@ -536,7 +540,7 @@ def limit_budget(budget: Budget, tokens: int, seconds: float | None) -> Budget:
 
 
 def cancellation_error() -> ApiError:
-    """Return what those get who wait for a search that its client ends."""
+    """Return the error for requests that wait for a search that its client ends."""
     return ApiError(409, "the search was ended by its client", code="cancelled")
 
 

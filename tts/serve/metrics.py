@@ -83,7 +83,7 @@ def metrics_text(counts: Mapping[str, float], gauges: Mapping[str, float], clien
     Args:
         counts: The counts of `Metrics.counts`, or sums of several.
         gauges: Numbers that describe the present moment, by name.
-        client: The only one whose own counts are included; None: those of all.
+        client: The only client whose own counts are included; None: the counts of all clients.
     """
     by_name: dict[str, list[tuple[Labels, float]]] = {}
     for key, count in counts.items():

@@ -53,7 +53,10 @@ def _running(search: RunningSearch) -> dict[str, Any]:
 
 
 def _foreign_search(entry: RequestEntry) -> dict[str, Any]:
-    """Return a search that another worker runs, which alone knows what it has spent."""
+    """Return a search that another worker runs.
+
+    Only that worker knows what the search has spent.
+    """
     about = entry.about
     return {
         "id": entry.name, "object": "search", "state": "running", "created": about["begun_at"], "model": about["model"],
@@ -62,46 +65,54 @@ def _foreign_search(entry: RequestEntry) -> dict[str, Any]:
 
 
 def _search_object(record: SearchRecord) -> dict[str, Any]:
-    told = dataclasses.asdict(record)
-    return {"id": told.pop("number"), "object": "search", "state": "done", "created": told.pop("begun_at"), **told}
+    fields = dataclasses.asdict(record)
+    return {
+        "id": fields.pop("number"),
+        "object": "search",
+        "state": "done",
+        "created": fields.pop("begun_at"),
+        **fields,
+    }
 
 
 async def trace(request: Request) -> Response:
     """Return the trace of a finished search."""
-    found = await _keep(request)
+    stored_trace = await _keep(request)
     if request.query_params.get("format") == "html":
-        page = await asyncio.to_thread(found.to_html)
+        page = await asyncio.to_thread(stored_trace.to_html)
         # its own script, which sees nothing of this server
         sandbox = {"content-security-policy": "sandbox allow-scripts"}
         return Response(page, media_type="text/html; charset=utf-8", headers=sandbox)
     return Response(
-        await asyncio.to_thread(lambda: embed_record(found.to_dict(), winning_node(found))),
+        await asyncio.to_thread(lambda: embed_record(stored_trace.to_dict(), winning_node(stored_trace))),
         media_type="application/json",
     )
 
 
 async def _keep(request: Request) -> Trace:
     gateway, owner = _gateway_and_owner(request)
-    if (found := await gateway.read_archive(gateway.archive.trace, owner, request.path_params["number"])) is None:
+    if (
+        stored_trace := await gateway.read_archive(gateway.archive.trace, owner, request.path_params["number"])
+    ) is None:
         raise _unknown_request(request)
-    return found
+    return stored_trace
 
 
 async def events(request: Request) -> Response:
-    """Stream the events of a search that runs; of one that is over, its nodes and the end."""
+    """Stream the events of a search; of a finished search, its nodes and the end."""
     gateway, owner = _gateway_and_owner(request)
     search = gateway.running.get(request.path_params["number"])
     if search is not None and search.client.owner == owner:
         return EventStream(gateway, search)
     if gateway.books.find(owner, request.path_params["number"]) is not None:
         return ElsewhereStream(request)
-    found = await _keep(request)
-    return Response(await asyncio.to_thread(_whole, found), media_type="text/event-stream")
+    stored_trace = await _keep(request)
+    return Response(await asyncio.to_thread(_whole, stored_trace), media_type="text/event-stream")
 
 
-def _whole(found: Trace) -> bytes:
+def _whole(trace: Trace) -> bytes:
     """Return the events of a search that is over."""
-    return _event("nodes", plain_values(found.nodes)) + _event("end", {"state": "done", "answer": found.answer})
+    return _event("nodes", plain_values(trace.nodes)) + _event("end", {"state": "done", "answer": trace.answer})
 
 
 async def end(request: Request) -> Response:
@@ -134,13 +145,13 @@ class EventStream(EventsReply):
 
     async def _events(self, gone: asyncio.Event) -> AsyncGenerator[bytes]:
         search = self._search
-        sent: dict[int, TraceNode] = {}
+        sent_nodes: dict[int, TraceNode] = {}
         event = None
         with search.follow(tree=True):
             while not gone.is_set():
                 signal = search.signal
-                if changed := [node for node in search.tree if sent.get(node.node) != node]:
-                    sent.update((node.node, node) for node in changed)
+                if changed := [node for node in search.tree if sent_nodes.get(node.node) != node]:
+                    sent_nodes.update((node.node, node) for node in changed)
                     yield _event("nodes", plain_values(changed))
                 if search.event is not None and search.event is not event:
                     event = search.event
@@ -180,13 +191,13 @@ class ElsewhereStream(EventsReply):
         try:
             while not (await asyncio.wait([waiting], timeout=gateway.config.ping_s))[0]:
                 yield PING
-            found = await _keep(self._request)
+            stored_trace = await _keep(self._request)
         except ApiError:  # it failed, or its trace is not kept
             yield _event("end", {"state": "failed", "answer": None})
             return
         finally:
             waiting.cancel()
-        yield await asyncio.to_thread(_whole, found)
+        yield await asyncio.to_thread(_whole, stored_trace)
 
 
 def _event(kind: str, value: Any) -> bytes:

@@ -24,12 +24,19 @@ from tts.solver.solver import Solver
 from tts.tasks.base import Task
 
 _ANY_PROBLEM = "1 + 1"  # which no check of a preset reads
-_REST_S, _LONGEST_REST_S = 2.0, 60.0  # of a server that failed
+_REST_S, _LONGEST_REST_S = 2.0, 60.0  # seconds of rest after the first failure, and the longest rest
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a name stands for. preset: as configured; one without settings for a model's own name."""
+    """The model and preset that a name stands for.
+
+    Args:
+        name: The name that clients use.
+        model: The name of the model.
+        preset: The preset as configured; a model's own name has a preset without settings.
+        settings: The settings of the model.
+    """
 
     name: str
     model: str
@@ -59,7 +66,7 @@ class ModelServers:
     def borrow(self, *, chats: bool = False) -> Generator[ServerLoan]:
         """Yield the server with the fewest searches among those that do not rest.
 
-        One more search is counted there for the block. Where all rest, it is the one whose rest ends first.
+        One more search is counted there for the block. Where all rest, the server is the one whose rest ends first.
 
         Args:
             chats: Whether the policy writes by chats, which alone take tools and pictures.
@@ -142,11 +149,11 @@ class Offers:
         Raises:
             ApiError: 404 with the nearest names.
         """
-        if (found := self.by_name.get(name)) is None:
+        if (offer := self.by_name.get(name)) is None:
             raise ApiError(
                 404, str(unknown_name("model", name[:200], self.by_name)), param="model", code="model_not_found"
             )
-        return found
+        return offer
 
     def links(self, offer: Offer) -> list[str]:
         """Return the links of a chain by their names for clients: the preset, and those that it escalates to."""
@@ -154,7 +161,7 @@ class Offers:
         return chain_of(self._config, offer.model, preset) if preset else [offer.name]
 
     def policy(self, offer: Offer) -> ModelRecord:
-        """Return the record of a model's policy; that of its first server."""
+        """Return the record of the policy on a model's first server."""
         return self.servers[offer.model].records[0]["policy"]
 
     def task(self, offer: Offer) -> Task:
@@ -162,14 +169,14 @@ class Offers:
         return self.cache.task(self.servers[offer.model].records[0]["policy"].task)
 
     def backends(self, offer: Offer) -> Mapping[str, Backend]:
-        """Return the backends of a model by role; those of its first server."""
+        """Return the backends of a model by role, on its first server."""
         return self.cache.backends(self.servers[offer.model].records[0])
 
     def load(self) -> None:
         """Load every model now, and check each preset.
 
         Raises:
-            ConfigError: One cannot be loaded, or a preset cannot run, such as one that chooses by scores without a
+            ConfigError: A model cannot be loaded, or a preset cannot run, such as one that chooses by scores without a
                 verifier.
         """
         for servers in self.servers.values():
@@ -182,7 +189,7 @@ class Offers:
     def _check(self, offer: Offer) -> None:
         """Refuse what no request could be served with."""
         preset, model = offer.preset, offer.settings
-        given = preset.budget if preset.budget is not None else model.budget
+        own_budget = preset.budget if preset.budget is not None else model.budget
         strategy = preset.strategy if preset.strategy is not None else model.strategy
         verifiers = preset.verifier if preset.verifier is not None else model.verifiers
         draws: dict[str, Any] = {
@@ -192,7 +199,7 @@ class Offers:
         try:
             sampling = Sampling(**draws)
             solver = Solver(self.servers[offer.model].records[0], verifiers, sampling=sampling, keep=self.cache)
-            budget = Budget(tokens=self._config.limits.tokens) if given is None else budget_of(given)
+            budget = Budget(tokens=self._config.limits.tokens) if own_budget is None else budget_of(own_budget)
             solver.prepare(_ANY_PROBLEM, budget, strategy=strategy).check_plan()
         except ConfigError as failure:
             raise ConfigError(f"no request to {offer.name} could run: {failure.cause}", hint=failure.hint) from None
@@ -205,8 +212,8 @@ def _servers(model: GatewayModel, models: Mapping[str, GatewayModel]) -> ModelSe
         return ModelServers(
             [{role: _servers(models[name], models).records[0]["policy"] for role, name in roles.items()}]
         )
-    found: list[dict[str, ModelRecord]] = []
+    record_sets: list[dict[str, ModelRecord]] = []
     for url in model.url or [None]:
         resolved = {role: resolve(record, model.backend, url) for role, record in model.records().items()}
-        found.append({role: record for role, record in resolved.items() if isinstance(record, ModelRecord)})
-    return ModelServers(found)
+        record_sets.append({role: record for role, record in resolved.items() if isinstance(record, ModelRecord)})
+    return ModelServers(record_sets)

@@ -38,10 +38,11 @@ from tts.verifiers.compatibility import RATED, check_rates
 T = TypeVar("T")
 _MOST_STOPS = 16
 _STEPWISE = frozenset({"steps", "extend", "score", "next_logprobs", "value", "hidden"})  # capabilities that chats lack
-RUNS_PROGRAMS = frozenset({"program_aided"})  # parts of ours that run what a model wrote, or read files
+RUNS_PROGRAMS = frozenset({"program_aided"})  # parts of this library that run what a model wrote, or read files
+# parameters of sampling that a server may lack, each with the field of its probed capabilities
+_OF_SERVERS = {"top_p": "cuts", "top_k": "filters", "min_p": "filters"}
+_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")  # the words that clients send by default
 # Whole numbers that count tokens or characters, which a request may set up to `limits.tokens`. All others are widths.
-_OF_SERVERS = {"top_p": "cuts", "top_k": "filters", "min_p": "filters"}  # with what a probe found of them
-_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")  # which clients send by default
 _LENGTHS = frozenset(
     {"block", "characters", "foresight", "horizon", "length", "max_tokens", "thought_tokens", "tokens"}
 )
@@ -51,9 +52,9 @@ _LENGTHS = frozenset(
 class RequestScope(RegisteredNames):
     """What the strategy of a request may name.
 
-    It may name parts of this library, with parameters that reach nothing outside of the search. Parts of other
-    packages, parts that run programs, embedders and sandboxes are the operator's. A request may write such a call only
-    as a preset of its model writes it.
+    A request may name parts of this library, with parameters that reach nothing outside of the search. Parts of other
+    packages, parts that run programs, embedders and sandboxes are the operator's. A request may write a call of these
+    only as a preset of its model writes it.
 
     Args:
         width: The largest whole number that a request may give, except for lengths.
@@ -156,7 +157,7 @@ def _single_order(request: SearchRequest, gateway: Gateway, *, widens: bool = Tr
     Args:
         request: The request.
         gateway: The gateway.
-        widens: Whether a plan of one sample draws as many as there are answers.
+        widens: Whether a plan of one sample draws as many samples as answers are asked for.
     """
     offer, limits, options = gateway.offers.get(request.model), gateway.config.limits, request.options
     choices = options.n or request.choices
@@ -175,7 +176,7 @@ def _single_order(request: SearchRequest, gateway: Gateway, *, widens: bool = Tr
             gateway.offers.task(offer) if task is None else task,
             _has_verifier(request, gateway, offer),
         )
-    budget, more = _budget(request, gateway, offer, strategy)
+    budget, budget_notes = _budget(request, gateway, offer, strategy)
     seed = options.seed if options.seed is not None else request.seed
     problem = Problem(_prompt(request.messages))
     _check_problem(request, gateway.offers.task(offer) if task is None else task, problem)
@@ -192,7 +193,7 @@ def _single_order(request: SearchRequest, gateway: Gateway, *, widens: bool = Tr
         choices=choices,
         chats=_needs_chats(request, gateway, offer, strategy, task),
         tokenizer=_tokenizer(request, gateway, offer),
-        notes=(*request.notes, *notes, *more),
+        notes=(*request.notes, *notes, *budget_notes),
         keep_trace=options.trace,
     )
 
@@ -202,7 +203,7 @@ def _widen(plan: Plan | None, choices: int, task: Task, has_verifier: bool) -> P
 
     Args:
         plan: The plan; None: the default, which draws one sample of free text.
-        choices: The answers.
+        choices: The number of answers.
         task: The task.
         has_verifier: Whether a verifier scores the answers.
     """
@@ -214,10 +215,13 @@ def _widen(plan: Plan | None, choices: int, task: Task, has_verifier: bool) -> P
 
 
 def _has_verifier(request: SearchRequest, gateway: Gateway, offer: Offer) -> bool:
-    """Return whether a verifier scores the answers: of the request, the preset, the model's settings or its record."""
-    named = _verifier(request, gateway, offer)
-    if named is not None:
-        return named != "none"
+    """Return whether a verifier scores the answers.
+
+    The verifier may be that of the request, the preset, the model's settings or the model's record.
+    """
+    verifier = _verifier(request, gateway, offer)
+    if verifier is not None:
+        return verifier != "none"
     record = gateway.offers.policy(offer)
     return bool(offer.settings.verifiers or record.verifier or record.task_verifiers)
 
@@ -238,7 +242,9 @@ def _check_problem(request: SearchRequest, task: Task, problem: Problem) -> None
 def _needs_chats(
     request: SearchRequest, gateway: Gateway, offer: Offer, strategy: Plan | None, task: Task | None
 ) -> bool:
-    """Return whether a server that is called otherwise is called by chats, since it takes tools or pictures there.
+    """Return whether the server is to be called by chats, although its model is called otherwise.
+
+    Such a server takes tools or pictures in chats alone.
 
     A strategy of steps gets tools as text. Pictures have no such form.
 
@@ -250,19 +256,19 @@ def _needs_chats(
     if not has_pictures and not has_tools:
         return False
     policy = gateway.offers.backends(offer)["policy"]
-    found = policy.capabilities if isinstance(policy, OpenAIBackend) else None
-    if has_pictures and (found is None or not found.pictures):
+    capabilities = policy.capabilities if isinstance(policy, OpenAIBackend) else None
+    if has_pictures and (capabilities is None or not capabilities.pictures):
         field = request.name_of("messages")
         raise refuse_field(
             field, f"{field} has a picture, but the model {offer.model!r} reads text alone; leave it out", "unsupported"
         )
-    if found is None or found.chats or not (has_pictures or found.tools):
+    if capabilities is None or capabilities.chats or not (has_pictures or capabilities.tools):
         return False
     return has_pictures or strategy is None or _STEPWISE.isdisjoint(needs_of(strategy.strategy).capabilities)
 
 
 def _tokenizer(request: SearchRequest, gateway: Gateway, offer: Offer) -> Tokenizer | None:
-    """Return the tokenizer that the texts of tokens are read with, where their log-probabilities are wanted.
+    """Return the tokenizer that gives the texts of tokens; None: no log-probabilities are wanted.
 
     Raises:
         ApiError: 400, the model gives no log-probabilities, its tokenizer is not known, or the answer may be of another
@@ -271,31 +277,34 @@ def _tokenizer(request: SearchRequest, gateway: Gateway, offer: Offer) -> Tokeni
     if not request.logprobs:
         return None
     policy = gateway.offers.backends(offer)["policy"]
-    found, field = metadata_of(policy).tokenizer, request.name_of("logprobs")
+    tokenizer, field = metadata_of(policy).tokenizer, request.name_of("logprobs")
     if offer.settings.fusion is not None or offer.preset.risk is not None:
-        why = "may answer by several models"
+        reason = "may answer by several models"
     elif not policy.caps.logprobs or not policy.caps.token_ids:
-        why = "gives no log-probabilities of tokens"
-    elif found is None:
-        why = "has no tokenizer here"
+        reason = "gives no log-probabilities of tokens"
+    elif tokenizer is None:
+        reason = "has no tokenizer here"
     else:
-        return found
+        return tokenizer
     raise refuse_field(
-        field, f"{field} asks for log-probabilities, but the model {offer.name!r} {why}; leave it out", "unsupported"
+        field, f"{field} asks for log-probabilities, but the model {offer.name!r} {reason}; leave it out", "unsupported"
     )
 
 
 def _prompt(messages: tuple[Message, ...]) -> str | tuple[Message, ...]:
-    """Return messages as they are, and a single question as its text: the same problem as that of `tts solve`."""
+    """Return messages as they are, and a single question as its text.
+
+    The text makes the same problem as `tts solve`.
+    """
     first, *others = messages
     return first.content if not others and first.role == "user" and not first.parts else messages
 
 
-def _name_strategy(gateway: Gateway, offer: Offer, given: str | None) -> Plan | None:
-    if given is None:
-        own = offer.preset.strategy if offer.preset.strategy is not None else offer.settings.strategy
-        return None if own is None else plan_of(own)
-    return read_field("tts.strategy", lambda: plan_of(given, _request_scope(gateway, offer)))
+def _name_strategy(gateway: Gateway, offer: Offer, text: str | None) -> Plan | None:
+    if text is None:
+        own_strategy = offer.preset.strategy if offer.preset.strategy is not None else offer.settings.strategy
+        return None if own_strategy is None else plan_of(own_strategy)
+    return read_field("tts.strategy", lambda: plan_of(text, _request_scope(gateway, offer)))
 
 
 def _request_scope(gateway: Gateway, offer: Offer) -> RequestScope:
@@ -317,45 +326,46 @@ def _verifier(request: SearchRequest, gateway: Gateway, offer: Offer) -> str | N
     given = request.options.verifier
     if given is None:
         return offer.preset.verifier
-    own = {
+    allowed = {
         *gateway.config.verifiers,
         *(offer.settings.verifiers or {}).values(),
         *([offer.preset.verifier] if offer.preset.verifier else []),
     }
-    if given not in own:
-        raise refuse_field("tts.verifier", str(unknown_name("verifier", given, own)))
+    if given not in allowed:
+        raise refuse_field("tts.verifier", str(unknown_name("verifier", given, allowed)))
     return given
 
 
 def _task(request: SearchRequest, gateway: Gateway, offer: Offer) -> Task | None:
-    """Return the model's task, or JSON where that is asked for, with the stop texts and tools of the request; None: the
-    model's alone.
+    """Return the task of a request; None: the model's own task, unchanged.
+
+    A form of JSON replaces the model's task. The stop texts and tools of the request are added.
     """
     stops = request.stops if request.options.stop is None else stop_texts(request.options.stop, "tts.stop", _MOST_STOPS)
     limits, field = SchemaLimits(), request.name_of("response_format")
     inner: Any = read_field(field, lambda: _json_task(request.form, field, limits))
-    given, choice = request.tools, request.tool_choice
-    tools = read_field("tools", lambda: tools_of(given, choice, parallel=request.parallel, limits=limits))
+    offered_tools, choice = request.tools, request.tool_choice
+    tools = read_field("tools", lambda: tools_of(offered_tools, choice, parallel=request.parallel, limits=limits))
     if not stops and tools is None:
         return inner
     return request_task(gateway.offers.task(offer) if inner is None else inner, stops, tools)
 
 
-def _json_task(given: Mapping[str, Any] | None, field: str, limits: SchemaLimits) -> JsonTask | None:
+def _json_task(form: Mapping[str, Any] | None, field: str, limits: SchemaLimits) -> JsonTask | None:
     """Return the task of a form of answers; None for free text."""
-    kind = None if given is None else given.get("type")
-    if given is None or kind == "text":
+    kind = None if form is None else form.get("type")
+    if form is None or kind == "text":
         return None
     if kind == "json_object":
         return JsonTask(schema=limits.schema({"type": "object"}))
     schema: Any = (
-        given.get("json_schema", {}).get("schema")
-        if kind == "json_schema" and isinstance(given.get("json_schema"), dict)
+        form.get("json_schema", {}).get("schema")
+        if kind == "json_schema" and isinstance(form.get("json_schema"), dict)
         else None
     )
     if not isinstance(schema, dict):
         raise ConfigError(
-            f"{field} is {quote(given)}, but must be text, json_object, or json_schema with a schema",
+            f"{field} is {quote(form)}, but must be text, json_object, or json_schema with a schema",
             hint='{"type": "json_schema", "json_schema": {"name": "…", "schema": {…}}}',
         )
     return JsonTask(schema=limits.schema(schema))
@@ -366,27 +376,27 @@ def _budget(
 ) -> tuple[Budget, tuple[str, ...]]:
     """Return the budget, with the operator's limits, and what is reported of it.
 
-    It is that of `tts`, else of the tokens that may be thought, else of the effort, else of the preset, else of the
-    model, else one that pays each answer of the strategy in full.
+    The first of these counts: the budget of `tts`, the tokens that may be thought, the effort, the preset, the model.
+    Without any of them, the budget pays each answer of the strategy in full.
     """
     limits, notes = gateway.config.limits, tuple[str, ...]()
-    field, given = "model", offer.preset.budget if offer.preset.budget is not None else offer.settings.budget
+    field, amount = "model", offer.preset.budget if offer.preset.budget is not None else offer.settings.budget
     if request.effort in gateway.config.efforts:
-        field, given = request.name_of("reasoning_effort"), min(gateway.config.efforts[request.effort], limits.tokens)
+        field, amount = request.name_of("reasoning_effort"), min(gateway.config.efforts[request.effort], limits.tokens)
     if request.thinking_tokens is not None:
-        field, asked = request.name_of("budget"), request.thinking_tokens + (request.max_tokens or 0)
-        given = min(asked, limits.tokens)
+        field, wanted_tokens = request.name_of("budget"), request.thinking_tokens + (request.max_tokens or 0)
+        amount = min(wanted_tokens, limits.tokens)
         notes = (
             *notes,
-            *((f"{field} was clipped to limits.tokens, {limits.tokens}",) if asked > limits.tokens else ()),
+            *((f"{field} was clipped to limits.tokens, {limits.tokens}",) if wanted_tokens > limits.tokens else ()),
         )
     if request.options.budget is not None:
-        field, given = "tts.budget", request.options.budget
+        field, amount = "tts.budget", request.options.budget
 
     def make_budget() -> Budget:
         default = offer.settings, gateway.offers.policy(offer), strategy, request.max_tokens, limits
         budget = limit_budget(
-            default_budget(*default) if given is None else budget_of(given), limits.tokens, limits.seconds
+            default_budget(*default) if amount is None else budget_of(amount), limits.tokens, limits.seconds
         )
         if not RATED.isdisjoint(budget.limits):
             check_rates(
@@ -402,28 +412,30 @@ def _sampling(
 ) -> tuple[Sampling, tuple[str, ...]]:
     """Return how rows are drawn, and what is reported of it.
 
-    Temperature 0 would make all samples of a search equal. So only a strategy of one sample uses it; any other keeps
-    its own.
+    Temperature 0 would make all samples of a search equal. So only a strategy of one sample uses it. Any other strategy
+    keeps its own temperature.
     """
-    given: dict[str, Any] = dict(offer.settings.sampling)
+    parameters: dict[str, Any] = dict(offer.settings.sampling)
     if offer.preset.temperature is not None:
-        given["temperature"] = offer.preset.temperature
+        parameters["temperature"] = offer.preset.temperature
     notes: tuple[str, ...] = ()
     if request.temperature == 0 and not (strategy is not None and isinstance(strategy.strategy, Single)):
-        kept = Sampling(**given).temperature
-        notes = (f"temperature 0 would draw equal samples: the strategy's own temperature, {kept:g}, ruled them",)
+        own_temperature = Sampling(**parameters).temperature
+        notes = (
+            f"temperature 0 would draw equal samples: the strategy's own temperature, {own_temperature:g}, ruled them",
+        )
     elif request.temperature is not None:
-        given["temperature"] = request.temperature
+        parameters["temperature"] = request.temperature
     check_draws(request.draws, gateway, offer)
-    given |= request.draws
-    effort, more = _effort(request, gateway, offer)
-    given |= {"effort": effort} if effort else {}
-    notes += more
+    parameters |= request.draws
+    effort, effort_notes = _effort(request, gateway, offer)
+    parameters |= {"effort": effort} if effort else {}
+    notes += effort_notes
     if (most := request.max_tokens) is not None:
         limit, field = gateway.config.limits.tokens, request.name_of("max_tokens")
-        given["max_tokens"] = min(most, limit)
+        parameters["max_tokens"] = min(most, limit)
         notes += (f"{field} is {most}, but was clipped to limits.tokens, {limit}",) if most > limit else ()
-    return read_field(request.name_of("max_tokens"), lambda: Sampling(**given)), notes
+    return read_field(request.name_of("max_tokens"), lambda: Sampling(**parameters)), notes
 
 
 def check_draws(draws: Mapping[str, Any], gateway: Gateway, offer: Offer) -> None:
@@ -460,7 +472,7 @@ def _effort(request: SearchRequest, gateway: Gateway, offer: Offer) -> tuple[str
     Words that clients send by default are reported where neither the gateway nor the server has them.
 
     Raises:
-        ApiError: 400, nothing here knows the word.
+        ApiError: 400, neither the gateway nor the server knows the word.
     """
     effort, known = request.effort, gateway.config.efforts
     if not effort:

@@ -18,7 +18,7 @@ _LEAST_RATE = 10_000.0  # bytes a second that a client must read of what waits f
 class BoundedHttp(HttpToolsProtocol):
     """Refuses a request whose line, headers or trailers do not end.
 
-    They are kept in memory before any key is checked.
+    The server keeps them in memory before any key is checked.
 
     Attributes:
         on_lost: What is called when the connection is over.
@@ -99,7 +99,8 @@ class BoundedHttp(HttpToolsProtocol):
 
         Args:
             head_seconds: The seconds in which a head must be complete.
-            read_seconds: The seconds for which a client may read nothing; a long reply adds those of a slow line.
+            read_seconds: The seconds for which a client may read nothing; a long reply adds the seconds of a slow
+                connection.
         """
         now = self.loop.time()
         if self._unread is not None:

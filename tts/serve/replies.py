@@ -58,8 +58,8 @@ def with_majority_first(search: RunningSearch, solution: Solution) -> Solution:
 def choices_of(search: RunningSearch, solution: Solution) -> list[AnswerChoice]:
     """Return the best candidates, best first, at most as many as were asked for.
 
-    Of equal answers one alone is returned where that is asked for. Candidates without an answer come last, one alone
-    and only where there is no other if answers have a form or are to be distinct.
+    Equal answers are returned once where the request asks for distinct ones. Candidates without an answer come last.
+    Where answers have a form or are to be distinct, only one such candidate is returned, and only if nothing else is.
     """
     if solution.abstained:
         return [AnswerChoice(**_abstention(search, solution.abstained), finish="refusal")]
@@ -89,19 +89,18 @@ def _has_form(task: Task | None) -> bool:
 
 
 def _abstention(search: RunningSearch, why: str) -> dict[str, Any]:
-    """Return the sentence that stands for an answer that is not given; where a form was asked for, it is a refusal."""
+    """Return the sentence in place of an answer that is not given.
+
+    Where a form was asked for, the sentence is a refusal.
+    """
     sentence = f"{why[:1].upper()}{why[1:]}."
     return {"refusal": sentence} if _has_form(search.order.task) else {"text": sentence}
 
 
 def _choice(search: RunningSearch, candidate: Candidate, weight: float | None) -> AnswerChoice:
     path, task = candidate.trajectory, search.order.task
-    text, calls, stop_text, has_tools = (
-        path.response if path.thought else path.full_text,
-        list[dict[str, Any]](),
-        "",
-        False,
-    )
+    text = path.response if path.thought else path.full_text
+    calls, stop_text, has_tools = list[dict[str, Any]](), "", False
     finish = "length" if candidate.truncated else "stop"
     share = len(path.thought) / len(path.full_text) if path.thought else 0.0
     common: dict[str, Any] = {
@@ -118,22 +117,22 @@ def _choice(search: RunningSearch, candidate: Candidate, weight: float | None) -
         has_tools, task = task.tools is not None, task.inner
     if calls:
         number = search.number[:12]
-        made = [
+        answer_calls = [
             AnswerCall(f"call_{number}_{place}", one["name"], json.dumps(one["arguments"], ensure_ascii=False))
             for place, one in enumerate(calls)
         ]
-        return AnswerChoice(text=text or None, calls=tuple(made), finish="calls", **common)
+        return AnswerChoice(text=text or None, calls=tuple(answer_calls), finish="calls", **common)
     if candidate.answer is None and (isinstance(task, JsonTask) or has_tools):
         refusal = "no candidate has the form that was asked for"
         return AnswerChoice(refusal=refusal, finish="length" if finish == "length" else "refusal", **common)
-    shown = (candidate.answer or "") if isinstance(task, JsonTask) else text
+    answer_text = (candidate.answer or "") if isinstance(task, JsonTask) else text
     tokenizer = search.order.tokenizer
-    logprobs = None if tokenizer is None else token_logprobs(path, shown, tokenizer)
-    return AnswerChoice(text=shown, finish=finish, stop_text=stop_text, logprobs=logprobs, **common)
+    logprobs = None if tokenizer is None else token_logprobs(path, answer_text, tokenizer)
+    return AnswerChoice(text=answer_text, finish=finish, stop_text=stop_text, logprobs=logprobs, **common)
 
 
 def _shares(candidates: Sequence[Candidate]) -> dict[int | None, float]:
-    """Return the share of all weight that the candidates of each answer have."""
+    """Return each answer's share of the total weight of the candidates."""
     weights = [0.0 if math.isnan(candidate.weight) else candidate.weight for candidate in candidates]
     total = math.fsum(weights)
     if not total:
@@ -147,8 +146,8 @@ def _shares(candidates: Sequence[Candidate]) -> dict[int | None, float]:
 def counts_of(solution: Solution, choices: Sequence[AnswerChoice]) -> Counts:
     """Return the tokens of what the client sent and got.
 
-    They are those of the prompt, once, and of the reply's answers with their thoughts. What the search spent stands in
-    the report. Tokens of a thought are estimated by its share of the characters.
+    The prompt counts once, and the reply's answers count with their thoughts. What the search spent stands in the
+    report. Tokens of a thought are estimated by its share of the characters.
     """
     prompt = _prompt_tokens(() if solution.trace is None else solution.trace.calls)
     reasoning = sum(round(choice.tokens * choice.thought_share) for choice in choices)
@@ -224,7 +223,7 @@ def public(warning: str) -> str:
 
 
 def _ledger(calls: Sequence[Call]) -> list[Mapping[str, Any]]:
-    """Return the ledger with the calls of one kind and model as one row; the trace has them one by one."""
+    """Return the ledger, with one row for the calls of one kind and model."""
     groups: dict[tuple[str, str], list[Call]] = {}
     for call in calls:
         groups.setdefault((call.kind, call.model), []).append(call)

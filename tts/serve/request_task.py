@@ -54,8 +54,8 @@ class Tools:
     Args:
         tools: The tools by name.
         required: Whether an answer must call one.
-        only: The tool that it must call; "": any.
-        parallel: Whether it may call several.
+        only: The tool that an answer must call; "": any tool.
+        parallel: Whether an answer may call several tools.
     """
 
     tools: Mapping[str, Tool]
@@ -88,14 +88,14 @@ class Tools:
     def calls_in(self, text: str) -> list[dict[str, Any]] | None:
         """Return the calls of a text, or None.
 
-        None: one of them is not valid, or the request allows no such calls.
+        None: a call is not valid, or the request allows no such calls.
         """
         calls: list[dict[str, Any]] = []
         allowance = Allowance()
-        for found in _split_calls(text)[1]:
+        for call_text in _split_calls(text)[1]:
             try:
-                call = json.loads(found)
-                # which half characters and 1e999 cannot be
+                call = json.loads(call_text)
+                # fails for half characters and for 1e999
                 json.dumps(call, ensure_ascii=False, allow_nan=False).encode()
             except (ValueError, RecursionError):
                 return None
@@ -108,8 +108,8 @@ class Tools:
             if tool is None or not isinstance(arguments, dict) or not tool.schema.is_valid(arguments, allowance):
                 return None
             calls.append({"name": tool.name, "arguments": arguments})
-        wrong = (self.required and not calls) or (self.only and any(call["name"] != self.only for call in calls))
-        return None if wrong or (len(calls) > 1 and not self.parallel) else calls
+        is_wrong = (self.required and not calls) or (self.only and any(call["name"] != self.only for call in calls))
+        return None if is_wrong or (len(calls) > 1 and not self.parallel) else calls
 
 
 class RequestTask(Task):
@@ -163,8 +163,8 @@ class RequestTask(Task):
             text: A text of the model.
             answer: What `extract` returned for it.
         """
-        rest, found = _split_calls(text)
-        if self.tools is None or answer is None or not answer.startswith(_MARK) or not found:
+        rest, call_texts = _split_calls(text)
+        if self.tools is None or answer is None or not answer.startswith(_MARK) or not call_texts:
             return text, []  # only a text with valid calls has both a tag and an answer with the mark
         return rest.strip(), json.loads(answer.removeprefix(_MARK))
 
@@ -181,13 +181,9 @@ class RequestTask(Task):
         if self.tools is None:
             return self.inner.extract(text)
         calls = self.tools.calls_in(text)
-        return (
-            f"{_MARK}{json.dumps(calls, ensure_ascii=False)}"
-            if calls
-            else None
-            if calls is None
-            else self.inner.extract(text)
-        )
+        if calls is None:
+            return None
+        return f"{_MARK}{json.dumps(calls, ensure_ascii=False)}" if calls else self.inner.extract(text)
 
     def canonical(self, answer: str) -> str:
         """Return calls with sorted arguments; else the inner task's form."""
@@ -276,7 +272,7 @@ def _tool(given: Mapping[str, Any], limits: SchemaLimits) -> Tool:
 
 
 def _split_calls(text: str) -> tuple[str, list[str]]:
-    """Return a text without what stands between the tags of calls, and what stands there, in linear time."""
+    """Return a text without its calls and their tags, and the texts of the calls, in linear time."""
     rest, calls, at = list[str](), list[str](), 0
     while (begin := text.find(_OPEN, at)) >= 0 and (end := text.find(_CLOSE, begin)) >= 0:
         rest.append(text[at:begin])

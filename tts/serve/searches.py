@@ -92,7 +92,7 @@ class Job(Generic[T]):
     """Work in the library's event loop, which can be cancelled from any thread.
 
     Args:
-        work: Makes what is awaited there.
+        work: A function that returns what the loop awaits.
     """
 
     def __init__(self, work: Callable[[], Awaitable[T]]) -> None:
@@ -133,8 +133,8 @@ class RunningSearch:
         cancelled: Why it was ended early.
         retries: The highest count of retries that has joined.
         listeners: The number of requests that wait for the solution.
-        followers: The number of those that get its progress.
-        watchers: The number of those among them that also get its tree.
+        followers: The number of requests that get its progress.
+        watchers: The number of followers that also get its tree.
         tree: The nodes as they were last recorded.
         streams_text: Whether its one row is the answer, so that a stream has its text while it is written.
     """
@@ -154,8 +154,8 @@ class RunningSearch:
         self._waking = False  # whether a wake is on its way
         self.tree: tuple[TraceNode, ...] = ()
         self._looked_s = -math.inf
-        self._unseen: asyncio.TimerHandle | None = None  # of a tree that is recorded in a moment
-        self.task: asyncio.Task[None] | None = None  # that runs it
+        self._unseen: asyncio.TimerHandle | None = None  # the timer of the next record of the tree
+        self.task: asyncio.Task[None] | None = None  # the task that runs the search
         self.job: Job[Solution] | None = None
         self._changed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -237,7 +237,7 @@ class RunningSearch:
         return self.solution
 
     def cancel(self, why: Exception) -> None:
-        """End the search; those who still wait get `why`."""
+        """End the search; requests that still wait get the error `why`."""
         if self.failure is None:
             self.failure = self.cancelled = why
         if self.job is not None:
@@ -249,8 +249,8 @@ class RunningSearch:
 class Joining:
     """Searches under way, by what identifies a repeated request.
 
-    A request joins one only of the same client, and only with the same idempotency key, or as a retry that its client
-    announces. Equal bodies alone never join.
+    A request joins a search only of the same client, and only with the same idempotency key, or as a retry that its
+    client announces. Equal bodies alone never join.
     """
 
     def __init__(self) -> None:
@@ -258,7 +258,7 @@ class Joining:
         self._by_body: dict[tuple[str, bytes], list[RunningSearch]] = {}
 
     def find(self, client: Client, key: str | None, digest: bytes, retry: int | None) -> RunningSearch | None:
-        """Return the search that a request repeats; None: it is a new one, or the search was cancelled.
+        """Return the search that a request repeats; None: the request is new, or the search was cancelled.
 
         Args:
             client: The client that sends the request.
@@ -270,31 +270,31 @@ class Joining:
             ApiError: 409, the key belongs to another body.
         """
         if key is not None:
-            before, search = self._by_key.get((client.owner, key), (digest, None))
+            known_digest, search = self._by_key.get((client.owner, key), (digest, None))
             if search is None or search.cancelled is not None:
                 return None
-            if before != digest:
+            if known_digest != digest:
                 cause = "the idempotency key belongs to a request with another body that is under way; use a new key"
                 raise ApiError(409, cause, code="idempotency_key_reused")
             return search
         if not retry:
             return None
-        same = self._by_body.get((client.owner, digest), ())
-        fits = [search for search in same if search.retries < retry and search.cancelled is None]
+        candidates = self._by_body.get((client.owner, digest), ())
+        fits = [search for search in candidates if search.retries < retry and search.cancelled is None]
         chosen = min(fits, key=lambda search: (search.listeners, search.begun_at), default=None)
         if chosen is not None:
             chosen.retries = retry
         return chosen
 
     def add(self, search: RunningSearch, key: str | None, digest: bytes, retry: int | None) -> Callable[[], None]:
-        """Make a search joinable, and return the function that ends that."""
+        """Make a search joinable, and return the function that removes it again."""
         owner = search.client.owner
         if key is not None:
-            self._by_key[owner, key] = mine = (digest, search)
+            self._by_key[owner, key] = entry = (digest, search)
 
             def give_up() -> None:
                 # else another search has the key since this one was cancelled
-                if self._by_key.get((owner, key)) is mine:
+                if self._by_key.get((owner, key)) is entry:
                     del self._by_key[owner, key]
 
             return give_up

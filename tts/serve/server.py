@@ -83,8 +83,8 @@ def serve(config: GatewayConfig, host: str, port: int, workers: int = 1) -> None
         config: The configuration of the gateway.
         host: The host at which it listens.
         port: The port at which it listens.
-        workers: The number of processes that share the address. Each has its own models, queue, limits and searches.
-            One that ends by itself is replaced; its searches are lost.
+        workers: The number of processes that share the address. Each has its own models, queue, limits and searches. A
+            process that ends by itself is replaced; its searches are lost.
 
     Raises:
         ConfigError: other machines can reach the address, and there are no keys; several workers have no store to
@@ -118,17 +118,17 @@ def bound_socket(host: str, port: int) -> socket.socket:
     Its protocol is named, since asyncio sets TCP_NODELAY on connections of such sockets alone.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        made.bind((host, port))
-        made.listen(2048)  # clients that come before the first worker is ready wait
+        listening.bind((host, port))
+        listening.listen(2048)  # clients that come before the first worker is ready wait
     except (OSError, OverflowError) as failure:
-        made.close()
+        listening.close()
         raise ConfigError(
             f"the gateway cannot listen at {host}, port {port}: {failure}", hint="choose another with --port"
         ) from None
-    return made
+    return listening
 
 
 def _work(
@@ -178,7 +178,9 @@ def uvicorn_config(app: Starlette, port: int = 0) -> uvicorn.Config:
 
 
 def _write_log(config: GatewayConfig) -> None:
-    """Write errors to standard error where logging is not configured, since replies to clients refer to the log.
+    """Write errors to standard error where logging is not configured.
+
+    Replies to clients refer to the log.
 
     Write the access log too, if the configuration says so.
     """

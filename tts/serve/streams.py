@@ -31,7 +31,7 @@ async def whole_reply(
         gateway: The gateway.
         search: The search.
         wire: The API.
-        receive: The request's messages, of which its end is awaited.
+        receive: The function that receives the request's messages; the last says that the client has left.
         linger: Whether the search goes on for a moment after the client has left.
 
     Raises:
@@ -50,7 +50,7 @@ async def whole_reply(
 def bill_headers(gateway: Gateway, search: RunningSearch) -> dict[str, str]:
     """Return the headers of a whole reply.
 
-    They are the request's number, what the search spent, and what its key may still spend.
+    The headers have the request's number, what the search spent, and what its key may still spend.
     """
     usage = search.result().usage
     usd = {} if usage.usd is None else {"x-tts-usd": f"{usage.usd:.12g}"}
@@ -69,7 +69,7 @@ class SearchStream(EventsReply):
         super().__init__(search.number)
         self.headers.update(gateway.limit_headers(search.client, search.order.request.options.account))
         self._gateway, self._search, self._frames = gateway, search, frames
-        self._sent = "", ""  # of the answer: its thought and its text
+        self._sent = "", ""  # the thought and the text of the answer so far
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Write the stream.
@@ -88,7 +88,7 @@ class SearchStream(EventsReply):
 
     async def _chunks(self, gone: asyncio.Event) -> AsyncGenerator[bytes]:
         search = self._search
-        unsent = self._frames.begin()  # with what follows at once: each part that is sent costs processor time
+        unsent = self._frames.begin()  # sent with what follows at once, since each part costs processor time
         if search.event is None and not search.over:
             yield unsent
             unsent = b""
@@ -109,8 +109,9 @@ class SearchStream(EventsReply):
         return self._frames.end(outcome)
 
     def _check_sent(self, choice: AnswerChoice) -> None:
-        """Refuse an end that does not go on from what was sent, as where a model's server broke and wrote the text
-        again.
+        """Refuse an end that does not continue what was sent.
+
+        This happens where a model's server broke and wrote the text again.
 
         Raises:
             ApiError: 502.
@@ -140,20 +141,23 @@ class SearchStream(EventsReply):
         )
 
     async def _progress(self, gone: asyncio.Event) -> AsyncIterator[bytes]:
-        """Yield a line of progress at the first event and then from time to time, and pings where nothing happens."""
+        """Yield a line of progress at the first event and then from time to time.
+
+        Pings are sent where nothing happens.
+        """
         search, loop = self._search, asyncio.get_running_loop()
-        told: Event | None = None
+        shown_event: Event | None = None
         next_s = 0.0
         while not gone.is_set():
             signal, wait_s = search.signal, self._gateway.config.ping_s
-            event = None if search.event is told else search.event
+            event = None if search.event is shown_event else search.event
             if event is not None and search.streams_text:
-                told = event
+                shown_event = event
                 if pieces := self._pieces(event):
                     yield pieces
                 continue
             if event is not None and (wait_s := next_s - loop.time()) <= 0:
-                told, next_s = event, loop.time() + _PROGRESS_S
+                shown_event, next_s = event, loop.time() + _PROGRESS_S
                 yield self._frames.progress(_progress_line(event, search))
                 continue
             if search.over:

@@ -55,17 +55,20 @@ class SolveOptions(TypedDict, total=False):
 
 
 def _with_options(function: Function) -> Function:
-    """Show each of a function's options by name and default in its signature, which `help` and notebooks print."""
+    """Show each option of a function, with its default, in the function's signature.
+
+    `help` and notebooks print the signature.
+    """
     defaults = {"allow_oracle": False, "on_error": "raise"}
     signature = inspect.signature(function)
-    own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    own_parameters = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
     options = [
         inspect.Parameter(
             name, inspect.Parameter.KEYWORD_ONLY, default=defaults.get(name), annotation=kind.__forward_arg__
         )
         for name, kind in SolveOptions.__annotations__.items()
     ]
-    function.__signature__ = signature.replace(parameters=[*own, *options])
+    function.__signature__ = signature.replace(parameters=[*own_parameters, *options])
     return function
 
 
@@ -223,21 +226,21 @@ async def stream(
 
 def _solver(budget: BudgetLike | None, options: SolveOptions) -> Solver:
     """Return a solver with options, on the models that are kept."""
-    given: dict[str, Any] = {**options}
-    if unknown := given.keys() - SolveOptions.__annotations__:
+    settings: dict[str, Any] = {**options}
+    if unknown := settings.keys() - SolveOptions.__annotations__:
         raise _unknown_option(min(unknown))
-    if (backend := given.get("backend")) is not None and not isinstance(backend, str):
-        if (model := given.get("model")) is not None:
+    if (backend := settings.get("backend")) is not None and not isinstance(backend, str):
+        if (model := settings.get("model")) is not None:
             raise ConfigError(
                 f"model is {quote(model)}, but the backend that was given stands for a model",
                 hint="give one of them",
             )
-        given |= {"model": backend, "backend": None}
-    return Solver(given.pop("model", None), given.pop("verifier", None), budget=budget, keep=_SHARED, **given)
+        settings |= {"model": backend, "backend": None}
+    return Solver(settings.pop("model", None), settings.pop("verifier", None), budget=budget, keep=_SHARED, **settings)
 
 
 def _unknown_option(name: str) -> ConfigError:
-    """Return the error for an option that there is not, with the nearest options, or where it belongs."""
+    """Return the error for an unknown option, with the nearest options, or the place where it belongs."""
     if name in {field.name for field in dataclasses.fields(Sampling)}:
         return ConfigError(f"{name} is no option of its own", hint=f"write sampling=tts.Sampling({name}=…)")
     if name in Budget.__dataclass_fields__:

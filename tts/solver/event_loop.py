@@ -24,7 +24,10 @@ _PATIENCE = 5  # seconds for the loop's thread at exit
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C while a coroutine ran. `partial` is what it returned when it was cancelled; None: nothing."""
+    """Ctrl-C while a coroutine ran.
+
+    `partial` is what the coroutine returned when it was cancelled; None: nothing.
+    """
 
     def __init__(self, partial: Any) -> None:
         super().__init__()
@@ -36,8 +39,8 @@ class Workers(ThreadPoolExecutor):
 
     The library itself uses `run_in_thread`.
 
-    As many work at once as in any pool; one that waits for the loop makes room meanwhile. Without that, functions that
-    call `tts.solve` would fill the pool, and wait for functions that find no thread.
+    As many functions work at once as in any pool. A function that waits for the loop makes room meanwhile. Without
+    that, functions that call `tts.solve` would fill the pool, and wait for functions that find no thread.
     """
 
     def __init__(self) -> None:
@@ -56,7 +59,7 @@ class Workers(ThreadPoolExecutor):
 
     @contextmanager
     def waiting(self) -> Generator[None]:
-        """Let another function work while the block waits, if this is one of these threads."""
+        """Let another function work while the block waits, if the caller is one of these threads."""
         works = hasattr(self._here, "works")
         if works:
             self._room.release()
@@ -70,15 +73,15 @@ class Workers(ThreadPoolExecutor):
 class LoopThread:
     """An event loop that starts on first use and runs until the process ends.
 
-    Every backend lives in it, so no two loops share one.
+    Every backend lives in this loop, so no two loops share a backend.
 
-    What leaves the loop, such as a `sys.exit` in a function of the caller's, ends the calls under way with an
-    EngineError; later calls are served as before. A forked child, which has no threads but its own, starts a loop of
+    An exception that leaves the loop, such as a `sys.exit` in a function of the caller's, ends the calls under way with
+    an EngineError. Later calls are served as before. A forked child, which has no threads but its own, starts a loop of
     its own.
     """
 
     def __init__(self) -> None:
-        self._parents: list[Any] = []  # of the process that forked this one: a loop closed here would be broken there
+        self._parents: list[Any] = []  # state of the parent process: a loop that is closed here would be broken there
         self._reset()
         atexit.register(self._end_thread)
         if sys.platform != "win32":
@@ -90,7 +93,7 @@ class LoopThread:
         self._workers = Workers()
         self._thread: threading.Thread | None = None
         self._over = False
-        self._calls: dict[Future[Any], asyncio.Task[Any]] = {}  # under way; only the loop's thread looks at it
+        self._calls: dict[Future[Any], asyncio.Task[Any]] = {}  # calls under way; only the loop's thread uses them
 
     def _reset_after_fork(self) -> None:
         self._parents.append((self._loop, self._workers, self._calls))
@@ -133,18 +136,18 @@ class LoopThread:
         except ConfigError:
             coroutine.close()
             raise
-        future, going = _future_with_lock()
+        future, lock = _future_with_lock()
         try:
             self._submit(coroutine, future)
             with self._workers.waiting():
-                _wait_until_free(going)
+                _wait_until_free(lock)
             return future.result()
         except KeyboardInterrupt:
             self._cancel(future)
-            _wait_until_free(going)
+            _wait_until_free(lock)
             try:
                 partial = future.result()
-            except (Exception, asyncio.CancelledError):  # noqa: BLE001 - it was to end, and has
+            except (Exception, asyncio.CancelledError):  # noqa: BLE001 - the coroutine was to end, and has
                 partial = None
             if future.cancelled():  # it has never begun
                 coroutine.close()
@@ -203,19 +206,19 @@ class LoopThread:
         self._running().call_soon_threadsafe(cancel)
 
     def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
-        last: BaseException | None = None
+        last_escape: BaseException | None = None
         while not self._over:
             try:
                 loop.run_forever()
             except BaseException as escaped:  # noqa: BLE001 - it would end this thread, and no later call would ever return
-                if escaped is not last:  # it leaves the loop once for every task that awaited the one before
+                if escaped is not last_escape:  # it leaves the loop again for every task that awaited the failed one
                     self._fail_calls(escaped)
-                last = escaped
+                last_escape = escaped
 
     def _fail_calls(self, escaped: BaseException) -> None:
-        """End every call under way, because the one that cannot go on may be any.
+        """End every call under way, since any of them may be the call that cannot go on.
 
-        A call that ended with what escaped raises just that.
+        A call that ended with the escaped exception raises that exception.
         """
         for future, task in list(self._calls.items()):
             if task.done():
@@ -237,14 +240,17 @@ def _future_with_lock() -> tuple[Future[Any], threading.Lock]:
     thread needs to end the future, and leave it locked.
     """
     future: Future[Any] = Future()
-    going = threading.Lock()
-    going.acquire()
-    future.add_done_callback(lambda _: going.release())
-    return future, going
+    lock = threading.Lock()
+    lock.acquire()
+    future.add_done_callback(lambda _: lock.release())
+    return future, lock
 
 
 def _wait_until_free(lock: threading.Lock) -> None:
-    """Wait in short turns: a Ctrl-C that comes just before a turn begins is seen only when it is over."""
+    """Wait for a lock in short turns.
+
+    A Ctrl-C that comes just before a turn begins is seen only when the turn is over.
+    """
     while not lock.acquire(timeout=0.2):
         pass
     lock.release()

@@ -1,6 +1,6 @@
 """Warnings about a run that are known before it spends anything.
 
-They concern its task, its plan, and scores that it cannot pay or show.
+The warnings concern the task and the plan of a run, and scores that the run cannot pay or show.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def score_warnings(
     pairs: Mapping[str, int],
     expected: int,
 ) -> list[str]:
-    """Return what is known of scores that will be unknown.
+    """Return the warnings of scores that cannot be computed or paid.
 
     Args:
         problem: The problem.
@@ -68,8 +68,8 @@ def _unshown(problem: Problem, verifier: Verifier, backend: Backend, expected: i
     longest = max((backend.count(prompt) for prompt in verifier.empty_prompts(problem)), default=0)
     if longest + expected <= verifier.room:
         return
-    what = f"the {verifier.name}'s question and the problem take {longest:,} tokens"
-    most = f"its prompt may have {verifier.room:,}"
+    prompt_size = f"the {verifier.name}'s question and the problem take {longest:,} tokens"
+    limit = f"its prompt may have {verifier.room:,}"
     needed = longest + 2 * expected
     fits = backend.context is None or needed + verifier.behind_prompt <= backend.context
     cure = (
@@ -78,9 +78,9 @@ def _unshown(problem: Problem, verifier: Verifier, backend: Backend, expected: i
         else f"the model's context holds {backend.context:,}: judge by another model"
     )
     if longest > verifier.room:
-        yield f"no solution can be scored: {what}, and {most}; {cure}"
+        yield f"no solution can be scored: {prompt_size}, and {limit}; {cure}"
     else:
-        yield f"long solutions cannot be scored: {what}, a solution about {expected:,}, and {most}; {cure}"
+        yield f"long solutions cannot be scored: {prompt_size}, a solution about {expected:,}, and {limit}; {cure}"
 
 
 def _unpaid(
@@ -116,12 +116,11 @@ def _unpaid(
 
 def _cheaper_example(scorers: Mapping[str, Verifier]) -> str:
     """Return an example of the parameters that bound what a verifier may cost."""
-    one = next(
+    example = next(
         (member for scorer in scorers.values() for member in _leaves(scorer) if isinstance(member, ReplyingVerifier)),
         None,
     )
-    return (
-        ""
-        if one is None
-        else f", such as {one.name}(votes=1, max_tokens={max(1, one.max_tokens // 2)}, prompt_tokens={one.room // 2})"
-    )
+    if example is None:
+        return ""
+    sizes = f"max_tokens={max(1, example.max_tokens // 2)}, prompt_tokens={example.room // 2}"
+    return f", such as {example.name}(votes=1, {sizes})"

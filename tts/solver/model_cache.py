@@ -41,12 +41,12 @@ Value = TypeVar("Value")
 
 
 def resolve(model: Model, name: str | None, url: str | None) -> Backend | ModelRecord:
-    """Return what a model is: a backend as it is, a function as a backend, else the record to load it by.
+    """Return a backend as it is, a function as a backend, and any other model as the record that loads it.
 
     Args:
         model: A backend, a function, a record, or the name of a model.
         name: The name of the backend that runs a model given by name or record; None: its own.
-        url: The url of the server that does.
+        url: The url of the server that runs the model; None: the model's own.
 
     Raises:
         ConfigError: the model is unknown, writes nothing, or is no model at all; the backend is no name.
@@ -68,23 +68,23 @@ def resolve(model: Model, name: str | None, url: str | None) -> Backend | ModelR
             backend = name or registry.SERVER
             record = dataclasses.replace(record, backend=backend, url=record.url if url is None else url)
         return _with_name(record)
-    given: Any = model
-    if not isinstance(given, type):  # a class may have all that its objects have
-        if isinstance(given, Backend):
-            check_part(given, Backend, "the backend", "open")
-            return given
-        if callable(given):
-            return FunctionBackend(cast("WriteFunction", given))
-    hint = "make an object of the class" if isinstance(given, type) else f"for example {registry.names()[0]!r}"
-    if hasattr(given, "sample"):
-        hint = f"write class {type(given).__name__}(tts.Backend)"
-    raise ConfigError(f"the model is {given!r}, but must be a name, a record, a backend or a function", hint=hint)
+    candidate: Any = model
+    if not isinstance(candidate, type):  # a class may have all that its objects have
+        if isinstance(candidate, Backend):
+            check_part(candidate, Backend, "the backend", "open")
+            return candidate
+        if callable(candidate):
+            return FunctionBackend(cast("WriteFunction", candidate))
+    hint = "make an object of the class" if isinstance(candidate, type) else f"for example {registry.names()[0]!r}"
+    if hasattr(candidate, "sample"):
+        hint = f"write class {type(candidate).__name__}(tts.Backend)"
+    raise ConfigError(f"the model is {candidate!r}, but must be a name, a record, a backend or a function", hint=hint)
 
 
 def _function_model(
     model: str | ModelRecord, name: str, function: WriteFunction, url: str | None
 ) -> Backend | ModelRecord:
-    """Return the model that a function at a place stands for: itself.
+    """Return the model that a function stands for: the function itself, as a backend.
 
     Raises:
         ConfigError: another model, or a server, is given beside it.
@@ -93,9 +93,9 @@ def _function_model(
         return model  # of a study, which names no model
     if url is None and model == DEFAULT_MODEL:
         return FunctionBackend(function)
-    what = f"model is {(model if isinstance(model, str) else model.name)!r}" if url is None else f"url is {url!r}"
+    conflict = f"model is {(model if isinstance(model, str) else model.name)!r}" if url is None else f"url is {url!r}"
     raise ConfigError(
-        f"{what}, but the backend {name!r} is a function, which stands for a model", hint="give one of them"
+        f"{conflict}, but the backend {name!r} is a function, which stands for a model", hint="give one of them"
     )
 
 
@@ -109,18 +109,18 @@ def with_prices(model: Backend | ModelRecord, **prices: str | None) -> Backend |
     Raises:
         ConfigError: a price has no number of tokens, or the model is a backend or a function, which has no record.
     """
-    given = {name: price for name, price in prices.items() if price is not None}
-    if given and not isinstance(model, ModelRecord):
-        name, price = next(iter(given.items()))
+    given_prices = {name: price for name, price in prices.items() if price is not None}
+    if given_prices and not isinstance(model, ModelRecord):
+        name, price = next(iter(given_prices.items()))
         raise ConfigError(
             f"{name} is {quote(price)}, but the model is a backend or a function, which has no record to price",
             hint="name the model, with url= for a server, or set the prices of the backend's own record",
         )
-    return registry.with_settings(model, given) if given and isinstance(model, ModelRecord) else model
+    return registry.with_settings(model, given_prices) if given_prices and isinstance(model, ModelRecord) else model
 
 
 def _with_name(record: ModelRecord) -> ModelRecord:
-    """Return a record under the name of the only model that its server has, where it has no name of its own.
+    """Return a record with a name: its own, or that of the only model on its server.
 
     Raises:
         ConfigError: the server has several models or none, cannot be reached, or cannot list its models.
@@ -161,7 +161,7 @@ class ModelCache:
         """Return the task of a name.
 
         Raises:
-            ConfigError: there is none.
+            ConfigError: there is no task of that name.
         """
         return self._tasks.get(name, tasks.get)
 
@@ -173,7 +173,7 @@ class ModelCache:
             probe_s: Most seconds of a probe of its server; None: as its record has it.
 
         Raises:
-            ConfigError: the backend is unknown, or the model cannot be had.
+            ConfigError: the backend is unknown, or the model cannot be loaded.
         """
         if record in self._given:
             return self._given[record]
@@ -214,7 +214,7 @@ class ModelCache:
 class _BackendsByRole(dict[str, Backend]):
     """Backends by role.
 
-    The roles that a strategy writes with show only when it runs: one without a model is refused then.
+    The roles that a strategy writes with show only when it runs. A role without a model is refused then.
     """
 
     def __missing__(self, role: str) -> Backend:
@@ -247,18 +247,18 @@ class Once(Generic[Key, Value]):
 
     def take(self) -> list[Value]:
         """Return all values and forget them."""
-        made, self._made = self._made, {}
-        return list(made.values())
+        values, self._made = self._made, {}
+        return list(values.values())
 
 
 def _load(record: ModelRecord, probe_s: float | None = None) -> Backend:
-    found = BACKENDS.get(record.backend)
-    if not isinstance(found, type):  # a function that writes text, named by its place
-        return _check_backend(FunctionBackend(found), record)
-    load: Any = getattr(found, "from_record", None)
+    kind = BACKENDS.get(record.backend)
+    if not isinstance(kind, type):  # a function that writes text, named by its place
+        return _check_backend(FunctionBackend(kind), record)
+    load: Any = getattr(kind, "from_record", None)
     if load is None:
         raise ConfigError(
-            f"the backend {record.backend!r} is the class {found.__name__}, which is no backend: it has no from_record",
+            f"the backend {record.backend!r} is the class {kind.__name__}, which is no backend: it has no from_record",
             hint="name a subclass of tts.Backend that defines it, or a function that writes text",
         )
     options = dict(record.options)
@@ -271,21 +271,22 @@ def _load(record: ModelRecord, probe_s: float | None = None) -> Backend:
     except TypeError as failure:
         if (unknown := _unknown_option(load, record)) is not None:
             raise unknown from None
-        named = ", ".join(f"{name}={value!r}" for name, value in record.options)
-        gone = [line for name, _ in record.options if (line := successor(f"{record.backend}.{name}"))]
+        options_text = ", ".join(f"{name}={value!r}" for name, value in record.options)
+        renamed_options = [line for name, _ in record.options if (line := successor(f"{record.backend}.{name}"))]
         raise ConfigError(
-            f"the backend {record.backend!r} does not take the options {named}: {failure}", hint=", ".join(gone)
+            f"the backend {record.backend!r} does not take the options {options_text}: {failure}",
+            hint=", ".join(renamed_options),
         ) from failure
 
 
 def _unknown_option(load: Callable[..., Any], record: ModelRecord) -> ConfigError | None:
     """Return the error for an option that a backend does not have.
 
-    None stands for a backend that has options, and takes them all or any.
+    None: all options are known, or the backend does not say which options it takes.
     """
-    taken = inspect.signature(load).parameters
-    known = set(taken) - {"record"}
-    if not known or any(one.kind is one.VAR_KEYWORD for one in taken.values()):
+    parameters = inspect.signature(load).parameters
+    known = set(parameters) - {"record"}
+    if not known or any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
         return None
     fields = {field.name for field in dataclasses.fields(ModelRecord)}
     unknown = (name for name, _ in record.options if name not in known)
@@ -294,20 +295,20 @@ def _unknown_option(load: Callable[..., Any], record: ModelRecord) -> ConfigErro
     )
 
 
-def _check_backend(made: Any, record: ModelRecord) -> Backend:
+def _check_backend(backend: Any, record: ModelRecord) -> Backend:
     """Return the backend of a record.
 
     Raises:
         ConfigError: It is no backend, or has no prices where its record has them.
     """
-    check_part(made, Backend, f"what {record.backend}.from_record returned", "open")
+    check_part(backend, Backend, f"what {record.backend}.from_record returned", "open")
     for name in ("usd_in", "usd_out"):
-        if (price := getattr(record, name)) is not None and getattr(made.rates, name) is None:
+        if (price := getattr(record, name)) is not None and getattr(backend.rates, name) is None:
             raise ConfigError(
-                f"{name} is {price} a million tokens, but the model {made.name!r} takes no prices",
+                f"{name} is {price} a million tokens, but the model {backend.name!r} takes no prices",
                 hint=f"leave {name} out",
             )
-    return made
+    return backend
 
 
 async def _close(backends: Sequence[Backend]) -> None:
@@ -322,8 +323,8 @@ _PARENTS: list[Any] = []
 
 
 def _note_fork() -> None:
-    for kept in list(_EVERY):
-        kept.reset_in_child()
+    for cache in list(_EVERY):
+        cache.reset_in_child()
 
 
 if sys.platform != "win32":
@@ -353,8 +354,8 @@ class VerifierRoles:
         self._of_tasks: dict[str, Mapping[str, Verifier]] = {}
         if given is None:
             record = policy if isinstance(policy, ModelRecord) else None
-            named = own_verifier(record)
-            given = {"main": make_verifier(named)} if named else {}
+            verifier_name = own_verifier(record)
+            given = {"main": make_verifier(verifier_name)} if verifier_name else {}
             for task, verifier in () if record is None else record.task_verifiers:
                 self._of_tasks[task] = {"main": _fill_verifier(make_verifier(verifier), models, backends)}
         self._verifiers = {role: _fill_verifier(verifier, models, backends) for role, verifier in given.items()}
@@ -373,19 +374,21 @@ class VerifierRoles:
         """
         if not self._own:
             return self._verifiers, ()
-        own = self._of_tasks.get(task.name, self._verifiers)
+        own_verifiers = self._of_tasks.get(task.name, self._verifiers)
         try:
-            for verifier in own.values():
+            for verifier in own_verifiers.values():
                 check_fit(verifier, backends[verifier.model], task)
         except CapabilityError as why:
             parts = () if plan is None else (plan.strategy, plan.selection)
-            asked = plan is None or plan.selection is None or any("main" in needs_of(part).verifiers for part in parts)
-            return {}, (f"the model's own verifier was left out: {why.cause}",) if asked else ()
-        return own, ()
+            is_needed = (
+                plan is None or plan.selection is None or any("main" in needs_of(part).verifiers for part in parts)
+            )
+            return {}, (f"the model's own verifier was left out: {why.cause}",) if is_needed else ()
+        return own_verifiers, ()
 
 
 def own_verifier(record: ModelRecord | None, task: str = "") -> str:
-    """Return what scores a model's solutions of a task where the caller names nothing; "": nothing does."""
+    """Return the verifier that a model's record names for a task; "": the record names none."""
     return "" if record is None else dict(record.task_verifiers).get(task, record.verifier)
 
 
@@ -395,14 +398,14 @@ def make_verifiers(given: Mapping[str, VerifierLike] | VerifierLike | None) -> d
     A single verifier has the role "main", and "none" stands for no role.
 
     Raises:
-        ConfigError: one is no verifier, or its name is unknown.
+        ConfigError: a value is no verifier, or the name of a verifier is unknown.
     """
     if given is None:
         return None
     if isinstance(given, str) and given.strip() == NO_VERIFIERS:
         return {}
-    named: Mapping[str, VerifierLike] = given if isinstance(given, Mapping) else {"main": given}
-    return {role: make_verifier(verifier) for role, verifier in named.items()}
+    by_role: Mapping[str, VerifierLike] = given if isinstance(given, Mapping) else {"main": given}
+    return {role: make_verifier(verifier) for role, verifier in by_role.items()}
 
 
 def _fill_verifier(

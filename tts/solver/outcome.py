@@ -23,7 +23,7 @@ _WORTH_SAYING = 0.1  # share of a limit, or of the tokens, that may be left over
 
 
 def blame_context() -> Blame:
-    """Return the context in which parts of a run are called that name no part of their own.
+    """Return the context in which unnamed parts of a run are called.
 
     Ends of a search pass through it.
     """
@@ -36,18 +36,18 @@ async def candidates_of(strategy: Strategy, search: Search) -> Sequence[Candidat
     A strategy that returns nothing stands for all candidates of the search.
 
     Raises:
-        ConfigError: it returned something else.
+        ConfigError: the strategy returned something else.
     """
-    made: Any = await _await_part(lambda: strategy.run(search), lambda: f"the strategy {strategy}")
-    if made is None:
+    result: Any = await _await_part(lambda: strategy.run(search), lambda: f"the strategy {strategy}")
+    if result is None:
         return search.candidates
-    listed: list[Any] = list(made) if isinstance(made, Iterable) else [made]
+    listed: list[Any] = list(result) if isinstance(result, Iterable) else [result]
     for wrong in (one for one in listed if not isinstance(one, Candidate)):
         raise ConfigError(
             f"the strategy {strategy} returned {quote(wrong)}, but must return candidates",
             hint="search.finish(t) makes them",
         )
-    return made if isinstance(made, Sequence) else listed  # the search's own list may grow yet
+    return result if isinstance(result, Sequence) else listed  # the search's own list may grow yet
 
 
 async def select(selection: Selection, candidates: Sequence[Candidate], search: Search) -> Selected:
@@ -56,15 +56,15 @@ async def select(selection: Selection, candidates: Sequence[Candidate], search: 
     Raises:
         TTSError: it returned something else.
     """
-    made = await _await_part(lambda: selection.select(candidates, search), lambda: f"the selection {selection}")
-    if not isinstance(made, Selected):
-        raise TTSError(f"the selection {selection} returned {quote(made)}, but must return a tts.Selected")
-    answers: Any = made.answers
+    result = await _await_part(lambda: selection.select(candidates, search), lambda: f"the selection {selection}")
+    if not isinstance(result, Selected):
+        raise TTSError(f"the selection {selection} returned {quote(result)}, but must return a tts.Selected")
+    answers: Any = result.answers
     if isinstance(answers, str) or not all(isinstance(answer, str) for answer in answers):
         raise TTSError(
             f"the selection {selection} chose the answers {quote(answers)}, but they must be a tuple of texts"
         )
-    return made
+    return result
 
 
 def decision_of(rule: StopRule, candidates: Sequence[Candidate]) -> StopDecision | None:
@@ -89,12 +89,12 @@ async def _await_part(call: Callable[[], Any], what: Callable[[], str]) -> Any:
     Whatever it raises is the part's failure, except an end of the search.
     """
     with Blame(what, passes=(SearchEnded, Exhausted)):
-        made = call()
-        if not inspect.isawaitable(made):
+        result = call()
+        if not inspect.isawaitable(result):
             raise ConfigError(
-                f"{what()} returned {quote(made)} without being awaited, but must be async", hint="write async def"
+                f"{what()} returned {quote(result)} without being awaited, but must be async", hint="write async def"
             )
-        return await made
+        return await result
 
 
 @dataclass(slots=True)
@@ -142,8 +142,8 @@ def warnings_of(
 ) -> list[str]:
     """Return what a solution warns of; `capped`: whether a cap of the caller's ends rows."""
     notes = list(search.notes.warnings)
-    for what, of in (("rows", search.rows), ("replies or scores of verifiers", search.scoring)):
-        notes += [f"{count} {what} failed: {cause_of(kind, of.causes)}" for kind, count in of.failures.items()]
+    for label, source in (("rows", search.rows), ("replies or scores of verifiers", search.scoring)):
+        notes += [f"{count} {label} failed: {cause_of(kind, source.causes)}" for kind, count in source.failures.items()]
     if outcome.error is not None:
         notes.append(f"the run failed: {outcome.error.cause}")
     if selected.abstained:
@@ -155,9 +155,9 @@ def warnings_of(
         notes.append("no candidate was completed, so there is no answer")
     unknown = search.scoring.unknown
     notes += [
-        f"{number} of {unknown[what, 'of']} {what}"
-        + (f": the longest by {over:,} tokens" if (over := unknown[what, "over"]) else "")
-        for (what, kind), number in unknown.items()
+        f"{number} of {unknown[label, 'of']} {label}"
+        + (f": the longest by {over:,} tokens" if (over := unknown[label, "over"]) else "")
+        for (label, kind), number in unknown.items()
         if kind == "number" and number
     ]
     notes += _free_text_warning(search, outcome, selection)
@@ -168,13 +168,13 @@ def warnings_of(
     notes += _endless_thoughts(outcome.candidates)
     idle = f"verifier calls that {selection} did not make" if outcome.held else ""
     reserves: list[str] = []
-    for amounts, what in (
+    for amounts, label in (
         (outcome.held, idle),
         (outcome.cheaper, "scores that cost less: what candidates have in common is read once"),
     ):
         shares = {unit: amount / search.account.limit(unit) for unit, amount in amounts.items()}
         reserves += [
-            f"{share:.0%} of the {unit} were held for {what}"
+            f"{share:.0%} of the {unit} were held for {label}"
             for unit, share in shares.items()
             if share >= _WORTH_SAYING
         ]
@@ -197,8 +197,9 @@ def _free_text_warning(search: Search, outcome: SearchOutcome, selection: Select
 
 
 def _cut_short(search: Search, usage: Usage, *, capped: bool) -> list[str]:
-    """Return the warning that much went into solutions that were cut short without an answer, with the length that
-    solutions need.
+    """Return the warning that many tokens went into solutions cut short without an answer.
+
+    The warning states the length that solutions need.
     """
     share = usage.truncated_tokens / max(1, usage.generated_tokens)
     if share <= _WORTH_SAYING:
@@ -243,30 +244,34 @@ def _left_over(search: Search, outcome: SearchOutcome, *, explained: bool) -> li
     if (
         unit not in account.units
         or unit == "samples"
-        or not (left := account.available(unit))
-        or left < _WORTH_SAYING * account.limit(unit)
+        or not (available := account.available(unit))
+        or available < _WORTH_SAYING * account.limit(unit)
     ):
         return []
     cost = search.rows.sizes.sample_bound()
     tokens = search.rows.sizes.lengths("solve").expected_length()
-    told = f"{left:,} {unit}" if unit != "usd" else f"{left / account.limit(unit):.0%} of the usd"
-    if (needed := cost.bound(unit, tokens)) <= left:
-        return [] if explained else [f"{told} are left, but what the strategy would do next may take more"]
+    remainder = f"{available:,} {unit}" if unit != "usd" else f"{available / account.limit(unit):.0%} of the usd"
+    if (needed := cost.bound(unit, tokens)) <= available:
+        return [] if explained else [f"{remainder} are left, but what the strategy would do next may take more"]
     scored = f", {cost.reserve(unit, tokens):,} of them for its score" if cost.reserve(unit, tokens) else ""
-    return [f"{told} are left, but one more solution may take {'more' if unit == 'usd' else f'{needed:,}{scored}'}"]
+    return [
+        f"{remainder} are left, but one more solution may take {'more' if unit == 'usd' else f'{needed:,}{scored}'}"
+    ]
 
 
 def truncated_tokens(search: Search) -> int:
-    """Return the tokens that only candidates without an answer have, which were cut short."""
+    """Return the tokens that belong only to candidates that were cut short without an answer."""
     cut = [c.trajectory for c in search.candidates if c.truncated and c.answer is None]
     if not cut:
         return 0
-    kept = search.tree.path_nodes([c.trajectory for c in search.candidates if not c.truncated or c.answer is not None])
-    nodes = (search.tree.nodes[number] for number in search.tree.path_nodes(cut) - kept)
+    kept_nodes = search.tree.path_nodes(
+        [c.trajectory for c in search.candidates if not c.truncated or c.answer is not None]
+    )
+    nodes = (search.tree.nodes[number] for number in search.tree.path_nodes(cut) - kept_nodes)
     return sum(search.tree.own_tokens(node) for node in nodes if node.parent is not None)
 
 
 def cause_of(kind: str, causes: Mapping[str, str]) -> str:
-    """Return a kind of failure with the cause of the first."""
+    """Return a kind of failure with the cause of its first failure."""
     cause = causes.get(kind)
     return f"{kind}: {cause}" if cause else kind

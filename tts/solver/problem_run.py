@@ -60,7 +60,7 @@ from tts.verifiers.base import Verifier, bind, traits_of
 from tts.verifiers.compatibility import GIVE_VERIFIER, RATED, check_fit, check_rates, token_rates
 
 _LOOK_SECONDS = 0.1  # between two reports of rows under way
-_AFTER_S = 1e-5  # a candidate, for what follows the scores that a selection needs
+_AFTER_S = 1e-5  # seconds a candidate, for the work after the scores that a selection needs
 _LIKE_MATH = (
     "the problem looks like mathematics, but is taken as text: task='math' asks for a final answer and "
     "compares answers by value"
@@ -75,17 +75,18 @@ class Event:
 
     Args:
         problem: The problem as given, without its answer and metadata.
-        calls: Made so far.
-        tokens: Spent so far, as the limit `tokens` counts; those of rows under way included, where the backend shows
-            them.
-        candidates: So far.
+        calls: The number of calls so far.
+        tokens: The tokens spent so far, as the limit `tokens` counts them. Tokens of rows under way are included, where
+            the backend shows them.
+        candidates: The number of candidates so far.
         answer: The most frequent answer so far; None where there is none.
         texts: The texts of the candidates since the event before, whole.
         solution: The solution in the last event of `stream`.
-        nodes: Returns the nodes of the tree; only to be called in the loop that calls `on_event`. None in the events of
-            `stream`.
-        writing: The text so far of the leading row, the first in draw order that is under way, with the path that it
-            continues. "": none is, or the backend does not show it. The engine and servers that stream do.
+        nodes: A function that returns the nodes of the tree; it may be called only in the loop that calls `on_event`.
+            None in the events of `stream`.
+        writing: The text so far of the leading row, with the path that the row continues. The leading row is the first
+            in draw order that is under way. "": there is none, or the backend does not show its text. The engine and
+            servers that stream show it.
         marks: The marks of the thought that this text may begin with (`ThoughtMarks.split_settled_text`).
     """
 
@@ -116,19 +117,20 @@ class ProblemRun:
         sampling: The sampling of this run.
         model: The policy's name.
         allow_oracle: Whether a verifier may see the reference answer.
-        notes: Warnings from before.
+        notes: Warnings from before the run.
         task_given: Whether the caller chose the task; if not, a text that looks like mathematics gets a warning.
         on_error: As in `Solver`.
         expected_tokens: The expected tokens of a solution; None: the task's constant.
-        clock: Seconds.
+        clock: The clock, in seconds.
         started: When the budget's seconds began; None: now.
-        on_event: Progress.
+        on_event: A function that is called with the progress after each call.
         scored_by: The roles that score all candidates after the choice, for a record of them.
-        forewarn: Called with each of `forewarnings` before anything is spent; None: nothing is.
+        forewarn: A function that is called with each of `forewarnings` before anything is spent; None: no such
+            warnings.
         live: Whether `on_event` also reports what rows under way have written, ten times a second.
         named: The names of the models by role, as calibrations state them.
         described: The verifiers by role, as text, as calibrations state them.
-        risk: How sure an answer must be to be given; None: each is given.
+        risk: The confidence below which no answer is given; None: every answer is given.
         sampling_logprobs: Whether the trace has the probabilities under the law that drew the tokens.
     """
 
@@ -207,8 +209,9 @@ class ProblemRun:
 
     @property
     def _compared_by(self) -> dict[str, int]:
-        """The comparisons that are held for with every row, by role, where neither strategy nor stop rule scores by
-        it.
+        """The comparisons whose cost is reserved with every row, by role.
+
+        Roles by which the strategy or the stop rule scores are left out.
         """
         scored = {*self._needs.verifiers, *self._stop_needs.verifiers}
         return {role: most for role, most in self._selection_needs.pairs.items() if most and role not in scored}
@@ -233,7 +236,7 @@ class ProblemRun:
         self.check_plan()
 
     def check_plan(self) -> None:
-        """Refuse what no problem could be solved with: the part of `check` that reads no problem.
+        """Refuse what fails for every problem: the part of `check` that reads no problem.
 
         Raises:
             ConfigError: See `check`.
@@ -379,12 +382,12 @@ class ProblemRun:
         outcome = SearchOutcome()
         try:
             await self._explore(search, outcome)
-            before = {unit: account.available(unit) for unit in account.kept}
+            available_before = {unit: account.available(unit) for unit in account.kept}
             selected = self._apply_risk(await self._choose(search, outcome), outcome)
             if notes.timed_out and outcome.stopped_by == "done":
                 outcome.stopped_by = "budget: seconds"
             outcome.held = account.kept
-            outcome.cheaper = {unit: account.available(unit) - left for unit, left in before.items()}
+            outcome.cheaper = {unit: account.available(unit) - left for unit, left in available_before.items()}
         finally:
             account.free_all()
             try:
@@ -395,7 +398,7 @@ class ProblemRun:
 
     @cached_property
     def use(self) -> CalibratedUse:
-        """What a calibration of this run holds for."""
+        """The use for which a calibration of this run holds."""
         return CalibratedUse(
             model=text_by_role(self.named),
             strategy=self._configured,
@@ -411,13 +414,13 @@ class ProblemRun:
 
     @property
     def _may_score(self) -> Callable[[Candidate, int], bool] | None:
-        """What tells whether the selection may score a candidate; None: the strategy may."""
+        """The function that tells whether the selection may score a candidate; None: the strategy scores."""
         if self._needs.verifiers:
             return None
         return self.selection.may_score if self._selection_needs.verifiers else _never
 
     def _account(self, noted: Callable[[Call], None]) -> Account:
-        """Return the account of the search: of its budget, or a part of one that others share."""
+        """Return the account of the search: that of its budget, or a part of a shared account."""
         if self.open_account is not None:
             return self.open_account(noted)
         if isinstance(self.budget, Account):
@@ -429,34 +432,34 @@ class ProblemRun:
     async def _explore(self, search: Search, outcome: SearchOutcome) -> None:
         """Run the strategy to its end, whichever way it ends.
 
-        Then rows that are open become candidates, which were cut short.
+        Open rows then become candidates that were cut short.
         """
-        first, mistake = 0, None
+        num_before, mistake = 0, None
         try:
             with blame_context():
                 async with _looks(self, search), search:
                     mistake = await self._attempt(search, outcome)
-                    first = len(search.candidates)
+                    num_before = len(search.candidates)
         except TTSError as failure:  # the boundary: a failed run is an outcome
             outcome.fail(failure, search)
         if mistake is not None:
             raise mistake
-        if outcome.candidates is not search.candidates and len(search.candidates) > first:
-            outcome.candidates = [*outcome.candidates, *search.candidates[first:]]
+        if outcome.candidates is not search.candidates and len(search.candidates) > num_before:
+            outcome.candidates = [*outcome.candidates, *search.candidates[num_before:]]
         if not outcome.candidates and search.rows.failures and outcome.error is None:
-            written = [t for t in search.tree.nodes if t.parent is not None and t.status != "failed"]
-            what = "no path came to its end, and rows failed" if written else "every row failed"
+            written_nodes = [t for t in search.tree.nodes if t.parent is not None and t.status != "failed"]
+            cause = "no path came to its end, and rows failed" if written_nodes else "every row failed"
             kind = next(iter(search.rows.failures))
             outcome.error = EngineError(
-                f"{what}: {cause_of(kind, search.rows.causes)}", kind=kind, retry_s=search.rows.retry_s
+                f"{cause}: {cause_of(kind, search.rows.causes)}", kind=kind, retry_s=search.rows.retry_s
             )
             if outcome.stopped_by not in ("interrupted", "budget: seconds"):
-                outcome.stopped_by = what  # whichever way the strategy ended, it has nothing for this reason
+                outcome.stopped_by = cause  # whichever way the strategy ended, it has nothing for this reason
 
     async def _attempt(self, search: Search, outcome: SearchOutcome) -> ConfigError | None:
-        """Run the strategy, and complete what was held back for.
+        """Run the strategy, and note how it ended.
 
-        Returned is a mistake before which nothing was spent.
+        Return a configuration error before which nothing was spent; None: there is none.
         """
         try:
             with blame_context():
@@ -478,31 +481,32 @@ class ProblemRun:
         try:
             await search.open("solve")
             outcome.candidates = await candidates_of(strategy, search)
-            if search.notes.stop is not None:  # the strategy let it pass
+            if search.notes.stop is not None:  # the strategy did not end at the stop
                 raise SearchEnded(search.notes.stop.reason, search.notes.stop)
         except SearchEnded as end:
             outcome.candidates = search.candidates
             outcome.stopped_by, outcome.stop = end.reason, end.stop
         # without a root, not even the prompt could be paid
         if search.tree.nodes and self._lacks_an_answer(search, outcome):
-            # the former may be the search's own list, which grows
-            before, first = list(outcome.candidates), len(search.candidates)
+            # the outcome's list may be the search's own, which grows
+            candidates, first = list(outcome.candidates), len(search.candidates)
             with suppress(SearchEnded):
                 await complete_best(search)
-            outcome.candidates = [*before, *search.candidates[first:]]
+            outcome.candidates = [*candidates, *search.candidates[first:]]
             if search.notes.stop is not None:
                 outcome.stopped_by, outcome.stop = search.notes.stop.reason, search.notes.stop
 
     def _lacks_an_answer(self, search: Search, outcome: SearchOutcome) -> bool:
-        """Whether what was held back is due: there is no candidate, or the budget ended the search before one with an
-        answer.
+        """Whether a path is to be completed from the reserve.
+
+        This is so without a candidate, or where the budget ended the search before a candidate with an answer.
         """
         return not outcome.candidates or (
             outcome.stopped_by.startswith("budget") and not votes_of(search.candidates).total
         )
 
     async def _choose(self, search: Search, outcome: SearchOutcome) -> Selected:
-        """Return what the selection chooses; if it cannot, vote, so that what was found is kept."""
+        """Return the choice of the selection; if the selection fails, the choice of a majority vote."""
         candidates = list(outcome.candidates)
         if outcome.stop is not None:
             candidates = candidates[outcome.stop.used]
@@ -545,8 +549,8 @@ class ProblemRun:
         if self.risk is None or not selected.answers:
             return selected
         is_other = outcome.error is not None or outcome.stopped_by == "interrupted"
-        why = self.risk.refusal(math.nan if is_other else selected.confidence)
-        return dataclasses.replace(selected, answers=(), abstained=why) if why else selected
+        reason = self.risk.refusal(math.nan if is_other else selected.confidence)
+        return dataclasses.replace(selected, answers=(), abstained=reason) if reason else selected
 
     def _solution(self, search: Search, outcome: SearchOutcome, selected: Selected) -> Solution:
         account, tree = search.account, search.tree
@@ -656,11 +660,11 @@ def _reporter(run: ProblemRun, on_event: Callable[[Event], None]) -> Callable[[S
 
     Its events have no more of the problem than a strategy may read.
     """
-    told = [0]  # candidates
+    num_reported = [0]  # candidates
 
     def report(search: Search) -> None:
-        texts = tuple(c.trajectory.full_text for c in search.candidates[told[0] :])
-        told[0] = len(search.candidates)
+        texts = tuple(c.trajectory.full_text for c in search.candidates[num_reported[0] :])
+        num_reported[0] = len(search.candidates)
         on_event(_event(run, search, Draft("", 0), texts))
 
     return report
@@ -692,7 +696,7 @@ def _event(run: ProblemRun, search: Search, draft: Draft, texts: tuple[str, ...]
 
 @asynccontextmanager
 async def _looks(run: ProblemRun, search: Search) -> AsyncGenerator[None]:
-    """Report what rows under way have written, for the block, where the run is to be seen live."""
+    """Report what rows under way have written, for the block, if the run is live."""
     if run.on_event is None or not run.live:
         yield
         return
@@ -707,12 +711,12 @@ async def _looks(run: ProblemRun, search: Search) -> AsyncGenerator[None]:
 
 async def _look(run: ProblemRun, search: Search, on_event: Callable[[Event], None]) -> None:
     """Report what rows under way have written whenever it has changed."""
-    before = Draft("", 0)
+    last_draft = Draft("", 0)
     while True:
         await asyncio.sleep(_LOOK_SECONDS)
         draft = search.rows.draft()
-        if (draft.text or draft.tokens) and draft != before:  # not every server shows its tokens
-            before = draft
+        if (draft.text or draft.tokens) and draft != last_draft:  # not every server shows its tokens
+            last_draft = draft
             on_event(_event(run, search, draft))
 
 
@@ -724,15 +728,15 @@ def _check_strategy(strategy: Strategy, needs: Needs, policy: Backend, task: Tas
 
     Args:
         strategy: The strategy.
-        needs: What it needs.
+        needs: The needs of the strategy.
         policy: The backend of the policy.
         task: The task.
         roles: The roles of the verifiers.
 
     Raises:
-        CapabilityError: The backend, or this machine, lacks what it needs.
-        ConfigError: The task lacks a prompt that it needs, or no verifier has its role.
-        MissingDependency: What it needs of this machine is not installed.
+        CapabilityError: The backend, or this machine, lacks what the strategy needs.
+        ConfigError: The task lacks a prompt that the strategy needs, or no verifier has its role.
+        MissingDependency: What the strategy needs of this machine is not installed.
     """
     shows_tokens = metadata_of(policy).text_of is not None
     setting = RunSetting(caps=policy.caps, shows_tokens=shows_tokens, task=task, roles=roles)
@@ -773,7 +777,7 @@ def _check_models(
 ) -> None:
     """Refuse a strategy whose models beside the policy do not fit.
 
-    They are missing, lack what it uses of them, or cannot be compared under the budget.
+    A model may be missing, lack what the strategy uses, or not be comparable under the budget.
 
     Raises:
         ConfigError: A role has no model, or the budget does not limit the unit in which models are compared.

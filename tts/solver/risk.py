@@ -14,7 +14,7 @@ from tts.backends.base import Sampling
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibratedUse:
-    """What answers: the guarantee holds for this use alone.
+    """The use of models that was calibrated; the guarantee holds for this use alone.
 
     Args:
         model: The names of the models by role, as text.
@@ -50,18 +50,18 @@ def sampling_text(sampling: Sampling) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RiskLimit:
-    """How a search abstains.
+    """The limit below which a search abstains.
 
     Args:
         level: The share of given answers that may be wrong.
-        threshold: The least confidence that is answered.
+        threshold: The least confidence at which an answer is given.
     """
 
     level: float
     threshold: float
 
     def refusal(self, confidence: float) -> str:
-        """Return why an answer of this confidence is not given; "": it is."""
+        """Return why an answer of this confidence is not given; "": the answer is given."""
         if confidence >= self.threshold:
             return ""
         known = "unknown" if math.isnan(confidence) else f"{confidence:.3g}"

@@ -2,8 +2,9 @@
 
 They are drawn where the rewards of a group differ.
 
-    until the total is used up: of the prompts whose next samples promise most variance for their tokens, draw a few
-    more of each a group's advantages are rewards less the group's mean, over its standard deviation
+    until the total is used up:
+        of the prompts whose next samples promise most variance for their tokens, draw a few more of each
+    a group's advantages are rewards less the group's mean, over its standard deviation
 
 A group whose rewards are all equal has no advantage, and so no gradient. `objective="signal"` draws a few samples of
 every prompt. It then divides the rest by the expected variance E[p (1 - p)] of a reward in {0, 1}, under a Beta
@@ -84,7 +85,8 @@ class RolloutGroup:
     Args:
         problem: The prompt, with its reference answer.
         rollouts: The rollouts, in draw order.
-        cut: Samples that the total cut, without a judgement: their reward is NaN. They count in nothing but the spend.
+        cut: Samples that the total cut, without a judgement: their reward is NaN. These samples count in nothing but
+            the spend.
     """
 
     problem: Problem
@@ -105,7 +107,7 @@ class RolloutGroup:
         """Return the advantage of each rollout, [n].
 
         Args:
-            baseline: "group": the mean of the group; "others": that of the group's other rollouts.
+            baseline: "group": the mean of the group; "others": the mean of the group's other rollouts.
             scaled: Whether they are divided by the standard deviation (over n - 1) and 1e-4, as TRL does by default.
 
         Raises:
@@ -115,10 +117,10 @@ class RolloutGroup:
         rewards = self.rewards
         if len(rewards) < 2:
             return np.zeros(len(rewards))
-        found = rewards - rewards.mean()
+        advantages = rewards - rewards.mean()
         if baseline == "others":
-            found *= len(rewards) / (len(rewards) - 1)
-        return found / (rewards.std(ddof=1) + _TINY) if scaled else found
+            advantages *= len(rewards) / (len(rewards) - 1)
+        return advantages / (rewards.std(ddof=1) + _TINY) if scaled else advantages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,8 +129,8 @@ class Rollouts:
 
     Args:
         groups: A group for each prompt, in the order given.
-        spent: What all cost, by unit of the total, verifiers of the solver included.
-        stopped_by: Why no more were drawn.
+        spent: The cost of all samples, by unit of the total, verifiers of the solver included.
+        stopped_by: Why no more samples were drawn.
     """
 
     groups: tuple[RolloutGroup, ...]
@@ -171,7 +173,7 @@ class SignalAllocator:
             successes: The summed rewards of each prompt, each reward in [0, 1].
             samples: The samples of each prompt.
             cost: The expected cost of a sample of each.
-            payable: What is left, in the unit of the cost.
+            payable: The rest of the total, in the unit of the cost.
         """
         more = np.zeros(len(samples), np.int64)
         fresh = np.flatnonzero(samples < self.first)
@@ -212,7 +214,7 @@ def expected_variance(successes: Floats, samples: NDArray[np.int64]) -> Floats:
 
     The prior is fitted to all prompts by moments.
 
-    With the posterior Beta(a, b) it is a b / ((a + b) (a + b + 1)).
+    With the posterior Beta(a, b) the value is a b / ((a + b) (a + b + 1)).
 
     Args:
         successes: The summed rewards of each prompt, [P].
@@ -228,7 +230,8 @@ def fit_beta(successes: Floats, samples: NDArray[np.int64]) -> tuple[float, floa
 
     The noise of few samples is taken off the variance.
 
-    Where prompts differ no more than by chance, it has a weight of 20 samples; the weight is at least half a sample.
+    Where prompts differ no more than by chance, the law has a weight of 20 samples. Its weight is at least half a
+    sample.
 
     Args:
         successes: The summed rewards of each prompt, [P].
@@ -263,13 +266,14 @@ def rollouts(  # noqa: PLR0913 - settings, by name
 
     Args:
         prompts: The prompts, with reference answers unless `reward` is given.
-        total: What all samples may cost together, with a limit in tokens; a number limits tokens. It is never passed.
-        solver: Writes the samples, with its task and sampling.
+        total: What all samples may cost together, with a limit in tokens; a number limits tokens. The total is never
+            passed.
+        solver: The writer of the samples, with its task and sampling.
         reward: A function of a problem and a text that returns a number; "signal" asks for one in [0, 1]. None: 1 for a
             right answer, else 0.
         strategy: The strategy of a group, which has a parameter `n`.
         objective: "signal": the total is divided by expected variance. "uniform": n samples of each prompt, in order.
-        n: The samples of each prompt under "uniform"; under "signal" the mean that `most` is four times of.
+        n: The samples of each prompt under "uniform"; under "signal" a quarter of the default `most`.
         most: The most samples of one prompt under "signal"; None: 4 n.
         seed: The seed of all samples.
 
@@ -290,11 +294,11 @@ def rollouts(  # noqa: PLR0913 - settings, by name
         >>> found.spent["tokens"] <= 2000, len(found.groups), min(len(group.rollouts) for group in found.groups) >= 4
         (True, 3, True)
     """
-    given = [one if isinstance(one, Problem) else Problem(one) for one in prompts]  # type: ignore[arg-type]
+    problems = [one if isinstance(one, Problem) else Problem(one) for one in prompts]  # type: ignore[arg-type]
     check_choice("objective", objective, OBJECTIVES)
     check_int("n", n, 2, optional=False)
     check_int("most", most, 2)
-    plan = _plan_of(given, strategy, judged=reward is None)
+    plan = _plan_of(problems, strategy, judged=reward is None)
     account = total if isinstance(total, Account) else Account(Budget.of(total))
     if "tokens" not in account.units:
         raise ConfigError(
@@ -306,9 +310,9 @@ def rollouts(  # noqa: PLR0913 - settings, by name
         if objective == "signal"
         else SignalAllocator(first=n, most=n)
     )
-    drawing = _Drawing(given, account, solver, plan, reward, seed, is_bounded=objective == "signal")
-    why = drawing.run(allocator)
-    return Rollouts(groups=drawing.groups(), spent=drawing.spending(), stopped_by=why)
+    drawing = _Drawing(problems, account, solver, plan, reward, seed, is_bounded=objective == "signal")
+    stop_reason = drawing.run(allocator)
+    return Rollouts(groups=drawing.groups(), spent=drawing.spending(), stopped_by=stop_reason)
 
 
 def is_cut_by_total(candidate: Candidate, max_tokens: int | None, context: int | None, prompt: int) -> bool:
@@ -326,28 +330,28 @@ def is_cut_by_total(candidate: Candidate, max_tokens: int | None, context: int |
     return context is None or prompt + size < context
 
 
-def _plan_of(given: Sequence[Problem], strategy: str | Plan | Strategy, *, judged: bool) -> Plan:
+def _plan_of(problems: Sequence[Problem], strategy: str | Plan | Strategy, *, judged: bool) -> Plan:
     """Return the plan of a group, once prompts and strategy are known to make groups.
 
     Args:
-        given: The prompts.
+        problems: The prompts.
         strategy: As in `rollouts`.
         judged: Whether the reward is the verdict on the answer.
 
     Raises:
         ConfigError: There are no prompts, one has no reference answer to be judged by, or the strategy has no size.
     """
-    if not given:
+    if not problems:
         raise ConfigError("there are no prompts, but a group needs one", hint="give a list of tts.Problem")
-    for one in given if judged else ():
+    for one in problems if judged else ():
         if one.answer is None:
             raise ConfigError(
                 f"the prompt {quote(one.text)} has no reference answer",
                 hint="give Problem(..., answer=...), or reward=",
             )
-    plan = (
-        parse(strategy) if isinstance(strategy, str) else Plan(strategy) if isinstance(strategy, Strategy) else strategy
-    )
+    plan = parse(strategy) if isinstance(strategy, str) else strategy
+    if isinstance(plan, Strategy):
+        plan = Plan(plan)
     if plan.selection is None:
         plan = dataclasses.replace(plan, selection=_NoChoice())
     if not hasattr(plan.strategy, "n"):
@@ -412,17 +416,17 @@ class _Drawing:
         return tuple(RolloutGroup(problem=problem, rollouts=tuple(of), cut=tuple(cut)) for problem, of, cut in parts)
 
     def run(self, allocator: SignalAllocator) -> str:
-        """Draw wave after wave, and return why the last one was the last."""
+        """Draw wave after wave, and return why no further wave is drawn."""
         while True:
-            left = self._account.available("tokens")
+            available = self._account.available("tokens")
             samples = np.array([len(of) for of in self.found])
             successes = np.array([float(np.clip([one.reward for one in of], 0, 1).sum()) for of in self.found])
             known = self._cost[~np.isnan(self._cost)]
             typical = float(known.mean()) if len(known) else 0.0
             cost = np.where(np.isnan(self._cost), typical, self._cost)
-            if typical and left < _SPREAD * cost.min():
+            if typical and available < _SPREAD * cost.min():
                 return "budget: what is left pays for no further sample"
-            more = allocator.next(successes, samples, np.maximum(1.0, _SPREAD * cost), float(left))
+            more = allocator.next(successes, samples, np.maximum(1.0, _SPREAD * cost), float(available))
             if not typical:  # a first prompt alone shows what a sample costs
                 more[np.flatnonzero(more)[1:]] = 0
             if not more.any():
@@ -432,30 +436,30 @@ class _Drawing:
 
     def _draw(self, more: NDArray[np.int64]) -> bool:
         """Draw so many samples of each prompt, and return whether there were any."""
-        drawn = 0
+        num_drawn = 0
         for size in np.unique(more[more > 0]).tolist():  # prompts of one size in one call
             places = np.flatnonzero(more == size).tolist()
             strategy = dataclasses.replace(self._plan.strategy, n=size)  # pyright: ignore[reportArgumentType]
-            own = int(np.random.SeedSequence([self._seed, self._wave]).generate_state(1, np.uint32)[0])
+            wave_seed = int(np.random.SeedSequence([self._seed, self._wave]).generate_state(1, np.uint32)[0])
             self._wave += 1
             problems = [self._given[place] for place in places]
             plan = dataclasses.replace(self._plan, strategy=strategy)
             for place, solution in zip(
-                places, self._solver.solve_for_training(problems, self._account, plan, own), strict=True
+                places, self._solver.solve_for_training(problems, self._account, plan, wave_seed), strict=True
             ):
                 if isinstance(solution.error, ConfigError):
                     raise solution.error
-                made = self._judge(place, solution)
-                self.found[place] += [one for one in made if not math.isnan(one.reward)]
-                self.cut[place] += [one for one in made if math.isnan(one.reward)]
-                drawn += len(made)
-                if made:
-                    self._note_cost(place, solution.usage.tokens / len(made))
-        return drawn > 0
+                samples = self._judge(place, solution)
+                self.found[place] += [one for one in samples if not math.isnan(one.reward)]
+                self.cut[place] += [one for one in samples if math.isnan(one.reward)]
+                num_drawn += len(samples)
+                if samples:
+                    self._note_cost(place, solution.usage.tokens / len(samples))
+        return num_drawn > 0
 
     def _note_cost(self, place: int, tokens: float) -> None:
-        before = self._cost[place]
-        self._cost[place] = tokens if math.isnan(before) else (before + tokens) / 2
+        earlier_cost = self._cost[place]
+        self._cost[place] = tokens if math.isnan(earlier_cost) else (earlier_cost + tokens) / 2
 
     def _judge(self, place: int, solution: Solution) -> list[Rollout]:
         """Return the samples of a solution with their rewards; NaN where the total cut one."""
@@ -465,13 +469,13 @@ class _Drawing:
         run = self._solver.prepare(problem, Budget(samples=1), strategy="single")
         samples = trace.record(run.task, problem.id, problem.answer).samples
         candidates = sorted(solution.candidates, key=lambda one: one.index)
-        rolled = list[Rollout]()
+        results = list[Rollout]()
         for sample, candidate in zip(samples, candidates, strict=True):
             prompt = len(sample.tokens.prompt) if sample.tokens is not None else 0
             is_cut = solution.stopped_by.startswith("budget") and is_cut_by_total(
                 candidate, run.sampling.max_tokens, run.backends["policy"].context, prompt
             )
-            rolled.append(
+            results.append(
                 Rollout(
                     text=sample.text,
                     answer=sample.answer,
@@ -481,7 +485,7 @@ class _Drawing:
                     truncated=candidate.truncated,
                 )
             )
-        return rolled
+        return results
 
     def _reward_of(self, problem: Problem, sample: PathSample) -> float:
         """Return the reward of a sample.

@@ -36,9 +36,9 @@ def setting_of(words: str) -> RunSetting:
     """
     places = [word for word in words.split() if word in (*BACKENDS.names(), "server", "function")]
     if len(places) != 1:
-        found = " and ".join(places) or "no backend"
+        backend_names = " and ".join(places) or "no backend"
         raise ConfigError(
-            f"the setting is {words!r}, which has {found}, but must have one",
+            f"the setting is {words!r}, which has {backend_names}, but must have one",
             hint="for example 'server chat-only' or 'engine'",
         )
     modes = [word for word in words.split() if word in MODES and places == ["server"]]

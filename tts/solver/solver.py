@@ -97,9 +97,9 @@ class Solver(HintsKeywords):
             the `seconds` of a budget, and probes of the servers take at most half of them. A limit in FLOPs or dollars
             without rates of the servers' models is refused before a probe. None: making the solver counts against no
             budget.
-        clock: Returns seconds.
+        clock: A function that returns seconds.
         embedder: The embedder for strategies that cluster.
-        on_event: Called, in another thread, after each call.
+        on_event: A function that is called after each call, in another thread.
         url: The url of a server that runs the models.
         keep: A cache that keeps models and tasks after `close`; None: `close` frees them.
         risk: The share of given answers that may be wrong, above 0 and below 1; a less sure answer is not given, and
@@ -219,7 +219,7 @@ class Solver(HintsKeywords):
         return self._run(_problem(problem), read_limits(budget), strategy, seed, self._first_start())
 
     def _first_start(self) -> float | None:
-        """Return when the seconds of the first budget began, where this was made within them."""
+        """Return when the seconds of the first budget began, if this solver was made within them."""
         began, self._began = self._began, None
         return began
 
@@ -306,7 +306,7 @@ class Solver(HintsKeywords):
         *,
         with_laws: bool = False,
     ) -> Coroutine[Any, Any, list[Solution]] | None:
-        """Return what solves many problems; None: there are none.
+        """Return the coroutine that solves many problems; None: there are no problems.
 
         Args:
             problems: As in `solve_many`.
@@ -316,7 +316,7 @@ class Solver(HintsKeywords):
             seed: As in `solve_many`.
             with_laws: Whether traces have the probabilities under the law that drew the tokens.
         """
-        given = self._with_task(_problems(problems))
+        problem_list = self._with_task(_problems(problems))
         if (budget is None) == (each is None):
             raise ConfigError("solve_many takes either budget (a total) or each (a budget a problem)")
         if isinstance(each, Account):
@@ -327,20 +327,20 @@ class Solver(HintsKeywords):
         total = None if budget is None else read_limits(budget)
         shared = total is not None and isinstance(self._run(_ANY, total, strategy, seed).plan.strategy, Auto)
         if total is None:
-            shares: Sequence[Budget | Account] = [Budget.of(each)] * len(given)  # type: ignore[arg-type]
+            shares: Sequence[Budget | Account] = [Budget.of(each)] * len(problem_list)  # type: ignore[arg-type]
         elif shared or isinstance(total, Account):
-            shares = [total] * len(given)
+            shares = [total] * len(problem_list)
         else:
-            shares = divide(total, len(given))
-        if not given:
+            shares = divide(total, len(problem_list))
+        if not problem_list:
             return None
         began = self._first_start()
         started = None if budget is None else self._clock() if began is None else began
-        like = self._run(_ANY, shares[0], strategy, seed, started)
-        with_laws = with_laws and like.backends["policy"].caps.sampling_logprobs
-        like = dataclasses.replace(like, sampling_logprobs=with_laws)
-        like.check()
-        for line in like.forewarnings():
+        template = self._run(_ANY, shares[0], strategy, seed, started)
+        with_laws = with_laws and template.backends["policy"].caps.sampling_logprobs
+        template = dataclasses.replace(template, sampling_logprobs=with_laws)
+        template.check()
+        for line in template.forewarnings():
             LOG.warning(line)
 
         def run(problem: Problem, share: Budget | Account) -> ProblemRun:
@@ -349,12 +349,12 @@ class Solver(HintsKeywords):
                     self._run(problem, share, strategy, seed, started), sampling_logprobs=with_laws
                 )
             check_problem(problem)
-            return dataclasses.replace(like, problem=problem, budget=share)
+            return dataclasses.replace(template, problem=problem, budget=share)
 
         if isinstance(total, Account):
-            return self._solve_from(total, like, run, given)
+            return self._solve_from(total, template, run, problem_list)
         account = None if total is None or not shared else Account(total, clock=self._clock, started=started)
-        return self._solve_all(like, run, list(zip(given, shares, strict=True)), account)
+        return self._solve_all(template, run, list(zip(problem_list, shares, strict=True)), account)
 
     def _with_task(self, problems: list[Problem]) -> list[Problem]:
         """Return problems with the task that their reference answers call for, where nobody named one.
@@ -364,10 +364,18 @@ class Solver(HintsKeywords):
         Raises:
             ConfigError: the references fit no task.
         """
-        own = self._own_task
-        task = self._task.name if isinstance(self._task, Task) else self._task or (None if own == "text" else own)
+        own_task = self._own_task
+        task = (
+            self._task.name
+            if isinstance(self._task, Task)
+            else self._task or (None if own_task == "text" else own_task)
+        )
         problems = with_final_answers(problems, task, "the list of problems")
-        if self._task is not None or own not in (None, "text") or any(problem.task is not None for problem in problems):
+        if (
+            self._task is not None
+            or own_task not in (None, "text")
+            or any(problem.task is not None for problem in problems)
+        ):
             return problems
         choice = choose_task((problem.answer for problem in problems), "the list of problems")
         if choice is None or choice.task == "text":
@@ -378,27 +386,27 @@ class Solver(HintsKeywords):
     async def _solve_from(
         self,
         account: Account,
-        like: ProblemRun,
+        template: ProblemRun,
         make: Callable[[Problem, Budget | Account], ProblemRun],
         problems: Sequence[Problem],
     ) -> list[Solution]:
         """Solve problems by all that is left of an account."""
         with account.take_all() as total:
-            if isinstance(like.plan.strategy, Auto):
-                return await self._solve_all(like, make, [(problem, total) for problem in problems], total)
+            if isinstance(template.plan.strategy, Auto):
+                return await self._solve_all(template, make, [(problem, total) for problem in problems], total)
             with ExitStack() as parts:
                 shares = [parts.enter_context(part) for part in divide_account(total, len(problems))]
-                return await self._solve_all(like, make, list(zip(problems, shares, strict=True)), None)
+                return await self._solve_all(template, make, list(zip(problems, shares, strict=True)), None)
 
     async def _solve_all(
         self,
-        like: ProblemRun,
+        template: ProblemRun,
         make: Callable[[Problem, Budget | Account], ProblemRun],
         jobs: Sequence[tuple[Problem, Budget | Account]],
         account: Account | None,
     ) -> list[Solution]:
         gate = asyncio.Semaphore(self._concurrency)
-        auto = like.plan.strategy
+        auto = template.plan.strategy
         shared = None
         if account is not None and isinstance(auto, Auto):
             shared = SharedBudget(auto, account, len(jobs), gate)
@@ -412,7 +420,7 @@ class Solver(HintsKeywords):
                         run = dataclasses.replace(run, plan=plan, open_account=shared.open_account)
                     return await run.solve()
                 except Exception as failure:  # noqa: BLE001 - problems fail independently
-                    return _failed_solution(like, problem, share, failure)
+                    return _failed_solution(template, problem, share, failure)
                 finally:
                     if shared is not None:
                         shared.leave(place)
@@ -425,7 +433,7 @@ class Solver(HintsKeywords):
                 task.cancel()
             await asyncio.wait(tasks)
         return [
-            _failed_solution(like, problem, share) if task.cancelled() else task.result()
+            _failed_solution(template, problem, share) if task.cancelled() else task.result()
             for (problem, share), task in zip(jobs, tasks, strict=True)
         ]
 
@@ -433,16 +441,18 @@ class Solver(HintsKeywords):
         self, problem: Problem, budget: Budget | Account, strategy: Any, seed: int, started: float | None = None
     ) -> ProblemRun:
         check_problem(problem)
-        given = self._strategy if strategy is None else _plan(strategy)
+        plan = self._strategy if strategy is None else _plan(strategy)
         task, backends = self._task_of(problem), self._cache.backends(self._models)
-        verifiers, notes = self._scorers.fitting(task, backends, given)
-        told = {"main": own_verifier(self._record, task.name)} if self._described is None else self._described
-        asked = {verifier.model for verifier in verifiers.values()}
+        verifiers, notes = self._scorers.fitting(task, backends, plan)
+        verifier_texts = {"main": own_verifier(self._record, task.name)} if self._described is None else self._described
+        verifier_models = {verifier.model for verifier in verifiers.values()}
         names = {role: each.name for role, each in self._models.items()}
         model = names.pop("policy")
-        if given is None or isinstance(given.strategy, Auto):
-            given, more = choose_plan(given, model, task.name, {role: told[role] for role in verifiers}, names, asked)
-            notes += more
+        if plan is None or isinstance(plan.strategy, Auto):
+            plan, plan_notes = choose_plan(
+                plan, model, task.name, {role: verifier_texts[role] for role in verifiers}, names, verifier_models
+            )
+            notes += plan_notes
         if type(seed) is not int:
             raise ConfigError(f"seed is {seed!r}, but must be a whole number")
         run = ProblemRun(
@@ -450,7 +460,7 @@ class Solver(HintsKeywords):
             budget=budget,
             seed=seed,
             task=task,
-            plan=given,
+            plan=plan,
             backends=backends,
             verifiers=verifiers,
             sampling=self._sampling,
@@ -465,7 +475,7 @@ class Solver(HintsKeywords):
             embedder=self._embedder,
             on_event=self._on_event,
             named={**names, "policy": model},
-            described={role: told[role] for role in verifiers},
+            described={role: verifier_texts[role] for role in verifiers},
         )
         if self._thresholds is None or self._risk is None:
             return run
@@ -510,8 +520,9 @@ def _check_settings(concurrency: Any, expected_tokens: Any, on_error: Any) -> No
 
 
 def _check_roles(roles: Mapping[str, Model], **given: str | None) -> None:
-    """Raise ConfigError without a policy, or where a backend or url was given, which run models by name, and no model
-    is a name.
+    """Raise ConfigError without a policy, or where a backend or url has no model to run.
+
+    Both run only models that are given by name.
     """
     if "policy" not in roles:
         raise ConfigError(f"models has the roles {sorted(roles)}, but needs 'policy'")
@@ -528,7 +539,7 @@ def _thresholds(risk: float | None, calibration: Any) -> Thresholds | None:
     """Return the thresholds of a calibration.
 
     Raises:
-        ConfigError: A risk has no calibration, or the other way round; or the calibration does not keep it.
+        ConfigError: A risk has no calibration, or the other way round; or the calibration does not keep the risk.
     """
     if risk is None and calibration is None:
         return None
@@ -543,15 +554,15 @@ def _thresholds(risk: float | None, calibration: Any) -> Thresholds | None:
         )
     from tts.solver.thresholds import Thresholds  # with pydantic and scipy, which other solvers do without
 
-    found = calibration if isinstance(calibration, Thresholds) else Thresholds.read(calibration)
-    found.check_risk(risk)
-    return found
+    thresholds = calibration if isinstance(calibration, Thresholds) else Thresholds.read(calibration)
+    thresholds.check_risk(risk)
+    return thresholds
 
 
 def _first_seconds(budget: Budget | Account, servers: Mapping[str, ModelRecord]) -> float | None:
     """Return the seconds of the first budget.
 
-    A ConfigError is raised where servers' models lack rates for what it limits.
+    A ConfigError is raised where servers' models lack rates for a limit.
     """
     check_rates(budget.limits, {role: (record.backend, registry.rates(record)) for role, record in servers.items()}, {})
     return (isinstance(budget, Account) and budget.seconds_left) or budget.limits.get("seconds")
@@ -569,9 +580,12 @@ async def _solve_run(run: ProblemRun) -> Solution:
 
 
 def _failed_solution(
-    like: ProblemRun, problem: Problem, share: Budget | Account, failure: Exception | None = None
+    template: ProblemRun, problem: Problem, share: Budget | Account, failure: Exception | None = None
 ) -> Solution:
-    """Return the solution of a problem that failed, or, without a failure, had not begun when all were interrupted."""
+    """Return the solution of a problem that failed.
+
+    Without a failure, the problem had not begun when all were interrupted.
+    """
     cause = failure.cause if isinstance(failure, TTSError) else repr(failure)
     remaining = share.limits if isinstance(share, Budget) else share.remainder()
     return Solution(
@@ -582,9 +596,9 @@ def _failed_solution(
         usage=Usage(),
         remaining=remaining,
         stopped_by="failed" if failure else "interrupted",
-        strategy=str(like.plan),
-        model=like.model,
-        seed=like.seed,
+        strategy=str(template.plan),
+        model=template.model,
+        seed=template.seed,
         failures={},
         warnings=(cause,) if failure else (),
         reproducible=failure is not None,

@@ -66,8 +66,8 @@ class StepLabels:
     Args:
         paths: The paths, in the order given.
         rollouts: The rollouts that ended, in all.
-        usage: What they cost.
-        stopped_by: Why they ended, as in `Solution`.
+        usage: The cost of the rollouts.
+        stopped_by: Why the rollouts ended, as in `Solution`.
     """
 
     paths: tuple[LabelledPath, ...]
@@ -133,7 +133,7 @@ def label_steps(
     Args:
         found: A solution whose problem has a reference answer.
         budget: What all rollouts of the problem may cost.
-        solver: Writes the rollouts, with its task and temperature.
+        solver: The writer of the rollouts, with its task and temperature.
         k: The rollouts from each prefix, at least 1.
         method: "each": every step has a value; "first_error": a binary search for the first step after which no rollout
             is right.
@@ -164,39 +164,39 @@ def label_steps(
         )
     task = solver.prepare(found.problem, Budget(samples=1), strategy="single").task
     is_right = _judge_of(task, reference)
-    drawn = sorted(found.candidates, key=lambda one: one.index)
-    paths = [tuple(task.split(one.trajectory.full_text)) for one in drawn]
-    rights = [is_right(one) for one in drawn]
+    candidates = sorted(found.candidates, key=lambda one: one.index)
+    paths = [tuple(task.split(one.trajectory.full_text)) for one in candidates]
+    rights = [is_right(one) for one in candidates]
     values: dict[Steps, list[bool]] = {}
     rollouts = StepRollouts(
         paths=tuple(paths), rights=tuple(rights), k=k, method=method, is_right=is_right, values=values
     )
-    spent = solver.solve(found.problem, budget, strategy=rollouts, seed=seed)
-    if spent.error is not None and not values:
-        raise spent.error
+    solution = solver.solve(found.problem, budget, strategy=rollouts, seed=seed)
+    if solution.error is not None and not values:
+        raise solution.error
     return StepLabels(
         paths=tuple(rollouts.label(path, right=right) for path, right in zip(paths, rights, strict=True)),
         rollouts=sum(map(len, values.values())),
-        usage=spent.usage,
-        stopped_by=spent.stopped_by,
+        usage=solution.usage,
+        stopped_by=solution.stopped_by,
         problem=found.problem,
         prompt=task.prompt(found.problem.without_answer()),
         model=found.model,
         origin=f"label_steps(k={k}, method={method!r}) of {found.strategy}",
         seed=seed,
-        budget=spent.trace.budget,
+        budget=solution.trace.budget,
     )
 
 
 def _judge_of(task: Task, reference: str) -> Callable[[Candidate], bool]:
-    """Return what judges candidates, each answer once."""
+    """Return a function that judges candidates, each answer once."""
     verdicts: dict[str | None, bool] = {None: False}
 
     def is_right(candidate: Candidate) -> bool:
         answer = candidate.answer
         if answer is not None and answer not in verdicts:
-            decided = task.decide(answer, reference)
-            verdicts[answer] = task.equivalent(answer, reference) if decided is None else decided
+            decision = task.decide(answer, reference)
+            verdicts[answer] = task.equivalent(answer, reference) if decision is None else decision
         return verdicts[answer]
 
     return is_right
@@ -211,8 +211,8 @@ class StepRollouts(Strategy):
         rights: Whether each path ends right.
         k: The rollouts of a prefix.
         method: As in `label_steps`.
-        is_right: Judges a rollout.
-        values: Takes the verdicts of the rollouts of each prefix, as they end.
+        is_right: A function that judges a rollout.
+        values: The mapping that takes the verdicts of the rollouts of each prefix, as they end.
     """
 
     paths: tuple[Steps, ...]
@@ -251,7 +251,10 @@ class StepRollouts(Strategy):
         return search.candidates
 
     async def _find_first_error(self, search: Search, nodes: dict[Steps, Trajectory], path: Steps) -> None:
-        """Search for the first hopeless prefix: all up to `low` are hopeful, and that of `high` is hopeless."""
+        """Search for the first hopeless prefix.
+
+        At each step, the prefix of `low` steps is hopeful, and that of `high` steps is hopeless.
+        """
         low, high = 0, len(path)
         while high - low > 1:
             middle = (low + high) // 2
@@ -284,10 +287,12 @@ class StepRollouts(Strategy):
         else:
             hopeful = [i for i, share in enumerate(shares) if share is not None and share > 0]
             hopeless = [i for i, share in enumerate(shares) if share == 0]
-            last, first = max(hopeful, default=-1), min(hopeless, default=len(path))
-            is_found = first - last <= 1  # else the budget ended the search between them, or an early prefix misjudges
+            last_hopeful, first_hopeless = max(hopeful, default=-1), min(hopeless, default=len(path))
+            is_found = (
+                first_hopeless - last_hopeful <= 1
+            )  # else the budget ended the search between them, or an early prefix misjudges
             hard = (
-                [True if i <= last else (False if i >= first else None) for i in range(len(path))]
+                [True if i <= last_hopeful else (False if i >= first_hopeless else None) for i in range(len(path))]
                 if is_found
                 else [None] * len(path)
             )

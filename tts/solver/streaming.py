@@ -22,13 +22,13 @@ async def stream_events(
 
     Args:
         run: The run of a problem.
-        solve: Solves the run, in the library's loop.
+        solve: A function that solves the run, in the library's loop.
 
     Raises:
         TTSError: as `Solver.solve`.
     """
     loop, queue = asyncio.get_running_loop(), asyncio.Queue[Event | None]()
-    last = Event(run.problem.without_answer(), 0, 0, 0, None)
+    last_event = Event(run.problem.without_answer(), 0, 0, 0, None)
 
     def tell(event: Event) -> None:
         if run.on_event is not None:
@@ -40,9 +40,9 @@ async def stream_events(
     task.add_done_callback(lambda _: queue.put_nowait(None))
     try:
         while (event := await queue.get()) is not None:
-            last = event
+            last_event = event
             yield event
-        yield dataclasses.replace(last, texts=(), solution=await task)
+        yield dataclasses.replace(last_event, texts=(), solution=await task)
     finally:
         task.cancel()
         with suppress(asyncio.CancelledError, Exception):

@@ -87,7 +87,7 @@ def enable(provider: Any = None, *, texts: bool = False, clock: Callable[[], int
 
 
 def disable() -> None:
-    """Make no more spans; those of searches under way are ended."""
+    """Make no more spans; spans of searches under way are ended."""
     _active.clear()
 
 
@@ -129,7 +129,7 @@ class SearchSpan:
     def __init__(self, facts: SearchFacts, settings: Settings) -> None:
         self._facts, self._settings, self._trace = facts, settings, _api()
         strategy = str(facts.strategy)
-        told: dict[str, Any] = {
+        attributes: dict[str, Any] = {
             "gen_ai.operation.name": "invoke_workflow",
             "gen_ai.workflow.name": strategy,
             "gen_ai.request.model": facts.model,
@@ -138,11 +138,11 @@ class SearchSpan:
             "tts.budget": str(facts.budget),
         }
         if facts.problem.id is not None:
-            told["tts.problem.id"] = facts.problem.id
+            attributes["tts.problem.id"] = facts.problem.id
         if settings.texts:
-            told["gen_ai.input.messages"] = _messages(facts.problem.prompt)
+            attributes["gen_ai.input.messages"] = _messages(facts.problem.prompt)
         self._span = settings.tracer.start_span(
-            f"invoke_workflow {strategy}", attributes=told, start_time=settings.clock()
+            f"invoke_workflow {strategy}", attributes=attributes, start_time=settings.clock()
         )
         self._context = self._trace.set_span_in_context(self._span)
 
@@ -153,39 +153,39 @@ class SearchSpan:
         end = self._settings.clock()
         operation = {"embed": "embeddings", "score": "score"}.get(call.kind, "chat")
         model = self._facts.model if call.model == "policy" else call.model
-        told = {
+        attributes = {
             "gen_ai.operation.name": operation,
             "tts.call.kind": call.kind,
             "tts.call.rows": call.rows,
             **_usage_attributes(call.usage),
         }
         if model:
-            told["gen_ai.request.model"] = model
+            attributes["gen_ai.request.model"] = model
         if call.kind in ("expand", "rollout"):
-            told["gen_ai.request.temperature"] = self._facts.temperature
+            attributes["gen_ai.request.temperature"] = self._facts.temperature
         span = self._settings.tracer.start_span(
             f"{operation} {model}".strip(),
             context=self._context,
             kind=self._trace.SpanKind.CLIENT,
-            attributes=told,
+            attributes=attributes,
             start_time=end - int(call.usage.seconds * _NS),
         )
         span.end(end_time=end)
 
     def end(self, solution: Solution) -> None:
-        """End the span with what came of the search."""
-        told: dict[str, Any] = {
+        """End the span with the results of the search."""
+        attributes: dict[str, Any] = {
             **_usage_attributes(solution.usage),
             "tts.samples": solution.usage.samples,
             "tts.candidates": len(solution.candidates),
             "tts.stopped_by": solution.stopped_by,
         }
         if solution.confidence == solution.confidence:
-            told["tts.confidence"] = solution.confidence
+            attributes["tts.confidence"] = solution.confidence
         if self._settings.texts and solution.text is not None:
-            told["gen_ai.output.messages"] = _messages((Message("assistant", solution.text),))
-            told["tts.answer"] = solution.answer
-        self._span.set_attributes(told)
+            attributes["gen_ai.output.messages"] = _messages((Message("assistant", solution.text),))
+            attributes["tts.answer"] = solution.answer
+        self._span.set_attributes(attributes)
         self.close(solution.error)
 
     def close(self, failure: BaseException | None) -> None:
@@ -197,18 +197,18 @@ class SearchSpan:
 
 
 def _usage_attributes(usage: Usage) -> Mapping[str, Any]:
-    told: dict[str, Any] = {
+    attributes: dict[str, Any] = {
         "gen_ai.usage.input_tokens": usage.prompt_tokens + (usage.reused_tokens or 0),
         "gen_ai.usage.output_tokens": usage.generated_tokens + usage.cancelled_tokens,
         "tts.usage.verifier_tokens": usage.verifier_tokens,
     }
     if usage.reused_tokens:
-        told["gen_ai.usage.cache_read.input_tokens"] = usage.reused_tokens
+        attributes["gen_ai.usage.cache_read.input_tokens"] = usage.reused_tokens
     if usage.usd is not None:
-        told["tts.cost.usd"] = float(usage.usd)
+        attributes["tts.cost.usd"] = float(usage.usd)
     if usage.flops is not None:
-        told["tts.cost.flops"] = float(usage.flops)
-    return told
+        attributes["tts.cost.flops"] = float(usage.flops)
+    return attributes
 
 
 def _messages(prompt: Prompt) -> str:

@@ -33,7 +33,7 @@ class ProblemOutcomes:
     """What one link of a chain answered to the calibration problems.
 
     Args:
-        use: What answered.
+        use: The use of models that answered.
         confidences: The confidence of each answer; NaN without one.
         right: Whether each answer is right.
     """
@@ -54,7 +54,7 @@ class LinkThreshold(Section):
         verifiers: The verifiers by role.
         sampling: The sampling of the rows.
         digest: The hash of the fields above.
-        threshold: The least confidence at which it answers; None: it never does.
+        threshold: The least confidence at which the link answers; None: the link never answers.
     """
 
     model: str
@@ -73,7 +73,7 @@ class LinkThreshold(Section):
 
     @property
     def least(self) -> float:
-        """The least confidence at which it answers; infinite where it never does."""
+        """The least confidence at which the link answers; infinite where it never answers."""
         return math.inf if self.threshold is None else self.threshold
 
 
@@ -86,9 +86,9 @@ class Thresholds(Section):
         level: The share of given answers that may be wrong.
         delta: The probability, over sets of calibration problems, that the level is exceeded.
         n: The calibration problems.
-        tested: Those of them that tested the thresholds.
-        answered: Those of these that were answered.
-        wrong: Those of these whose answer was wrong.
+        tested: The calibration problems that tested the thresholds.
+        answered: The tested problems that were answered.
+        wrong: The answered problems whose answer was wrong.
         bound: The upper bound on the share of wrong answers.
         links: The thresholds in the order in which the links are asked.
 
@@ -130,7 +130,7 @@ class Thresholds(Section):
             problems: The names of the calibration problems, each once, none of which is to be reported on.
             links: What each link answered to them.
             level: The share of given answers that may be wrong, above 0 and below 1.
-            delta: The probability that it is exceeded, above 0 and below 1.
+            delta: The probability that the level is exceeded, above 0 and below 1.
 
         Raises:
             ConfigError: The problems are too few, a name comes twice, or no thresholds keep the level.
@@ -141,23 +141,23 @@ class Thresholds(Section):
                 f"the calibration problem {quote(twice)} comes twice, but problems must be drawn independently"
             )
         confidences, right = [link.confidences for link in links], [link.right for link in links]
-        found = calibrate_chain(confidences, right, proposers(list(problems)), level, delta)
+        chain = calibrate_chain(confidences, right, proposers(list(problems)), level, delta)
         return cls(
-            guarantee=_guarantee(found, len(problems), level, delta),
+            guarantee=_guarantee(chain, len(problems), level, delta),
             level=level,
             delta=delta,
             n=len(problems),
-            tested=found.tested,
-            answered=found.answered,
-            wrong=found.wrong,
-            bound=found.bound,
+            tested=chain.tested,
+            answered=chain.answered,
+            wrong=chain.wrong,
+            bound=chain.bound,
             links=[
                 LinkThreshold(
                     **dataclasses.asdict(link.use),
                     digest=link.use.digest,
                     threshold=None if math.isinf(least) else least,
                 )
-                for link, least in zip(links, found.thresholds, strict=True)
+                for link, least in zip(links, chain.thresholds, strict=True)
             ],
         )
 
@@ -166,28 +166,28 @@ class Thresholds(Section):
         """Return the thresholds in a file.
 
         Raises:
-            ConfigError: It cannot be read, is none, or was changed by hand.
+            ConfigError: The file cannot be read, is no file of thresholds, or was changed by hand.
         """
         try:
             data: Any = json.loads(read_small(Path(path)))
         except (OSError, ValueError, RecursionError) as failure:
-            why = failure.strerror if isinstance(failure, OSError) else "it is no JSON"
+            reason = failure.strerror if isinstance(failure, OSError) else "it is no JSON"
             raise ConfigError(
-                f"calibration is {str(path)!r}, but cannot be read: {why}", hint="name a file of tts calibrate"
+                f"calibration is {str(path)!r}, but cannot be read: {reason}", hint="name a file of tts calibrate"
             ) from None
         try:
-            found = cls.of(data, "the calibration")
+            thresholds = cls.of(data, "the calibration")
         except ConfigError as failure:
             raise ConfigError(
                 f"calibration is {str(path)!r}, but is no file of tts calibrate: {failure.cause}"
             ) from None
-        for link in found.links:
+        for link in thresholds.links:
             if link.use.digest != link.digest:
                 raise ConfigError(
                     f"calibration is {str(path)!r}, but its fields were changed: the hash of {link.strategy!r} is "
                     "another"
                 )
-        return found
+        return thresholds
 
     def save(self, path: str | Path) -> None:
         """Write the file.
@@ -206,7 +206,7 @@ class Thresholds(Section):
         """Refuse a risk below the level that was calibrated.
 
         Raises:
-            ConfigError: It is, or it is no share.
+            ConfigError: The risk is below the level, or is no share.
         """
         given: Any = risk
         if type(given) not in (int, float) or not 0 < risk < 1:
@@ -232,21 +232,21 @@ class Thresholds(Section):
             raise ConfigError(f"the calibration is of a chain of {len(self.links)}, but this one has {of}", hint=_CURE)
         link = self.links[place]
         for one in dataclasses.fields(CalibratedUse):
-            before, now = getattr(link, one.name), getattr(use, one.name)
-            if before != now:
+            calibrated_value, used_value = getattr(link, one.name), getattr(use, one.name)
+            if calibrated_value != used_value:
                 raise ConfigError(
-                    f"the calibration is for the {one.name} {quote(before)}, but this is {quote(now)}",
+                    f"the calibration is for the {one.name} {quote(calibrated_value)}, but this is {quote(used_value)}",
                     hint=_CURE,
                 )
         return link.least
 
 
-def _guarantee(found: CalibratedChain, n: int, level: float, delta: float) -> str:
+def _guarantee(chain: CalibratedChain, n: int, level: float, delta: float) -> str:
     return (
         f"Of the answers that are given to problems exchangeable with the {n} calibration problems, at most a share "
         f"{level:g} is wrong. "
         f"This holds with probability {1 - delta:g} at least, over the choice of the calibration problems. "
-        f"{n - found.tested} of them proposed thresholds and their order; {found.tested} tested them in this order, "
+        f"{n - chain.tested} of them proposed thresholds and their order; {chain.tested} tested them in this order, "
         "each time by the exact "
         f"binomial bound of Clopper and Pearson at {delta:g} (Learn then Test, fixed sequence)."
     )

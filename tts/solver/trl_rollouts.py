@@ -52,8 +52,8 @@ class TrlRollouts:
         reward: A function of a problem and a text that returns a number, in place of verdicts.
         strategy: The strategy of a group, which has a parameter `n`.
         total: What all calls may cost together, with a limit in tokens; a number limits tokens. None: no limit.
-        solver: The writer of the samples in place of the trainer's own weights. Its caller keeps its weights equal to
-            them.
+        solver: The writer of the samples in place of the trainer's own weights. The caller keeps the solver's weights
+            equal to the trainer's.
         seed: The seed of all samples.
 
     Example:
@@ -95,11 +95,11 @@ class TrlRollouts:
         """
         size = int(trainer.num_generations if trainer.model.training else trainer.num_generations_eval)
         problems = self._problems_of(prompts, size)
-        own = np.random.SeedSequence([self.seed, self._calls, int(trainer.accelerator.process_index)])
+        seed_sequence = np.random.SeedSequence([self.seed, self._calls, int(trainer.accelerator.process_index)])
         self._calls += 1
         with self._solver_of(trainer) as solver:
             _check_backend(solver, trainer)
-            drawn = rollouts(
+            result = rollouts(
                 problems,
                 self.account,
                 solver=solver,
@@ -107,11 +107,11 @@ class TrlRollouts:
                 strategy=self.strategy,
                 objective="uniform",
                 n=size,
-                seed=int(own.generate_state(1, np.uint32)[0]),
+                seed=int(seed_sequence.generate_state(1, np.uint32)[0]),
             )
-        for group in drawn.groups:
-            _check_size(group, size, drawn.stopped_by)
-        return self._rows([one for group in drawn.groups for one in group.rollouts])
+        for group in result.groups:
+            _check_size(group, size, result.stopped_by)
+        return self._rows([one for group in result.groups for one in group.rollouts])
 
     def _problems_of(self, prompts: Sequence[Any], size: int) -> list[Problem]:
         """Return a problem for each group of equal prompts in a row.
@@ -121,12 +121,12 @@ class TrlRollouts:
         """
         problems = list[Problem]()
         for start in range(0, len(prompts), size):
-            given = prompts[start]
-            alike = sum(other == given for other in prompts[start : start + size])
-            text = prompt_text(Problem(given).prompt)
-            if alike < size:
+            prompt = prompts[start]
+            count = sum(other == prompt for other in prompts[start : start + size])
+            text = prompt_text(Problem(prompt).prompt)
+            if count < size:
                 raise ConfigError(
-                    f"the prompt {quote(text)} stands {alike} times in a row, but a group has num_generations={size}",
+                    f"the prompt {quote(text)} stands {count} times in a row, but a group has num_generations={size}",
                     hint="make the rows of one process a multiple of num_generations",
                 )
             answer = None if self.answers is None else self.answers.get(text)
@@ -135,7 +135,7 @@ class TrlRollouts:
                     f"the prompt {quote(text)} has no entry in answers",
                     hint="give its reference answer, or reward=",
                 )
-            problems.append(Problem(given, answer=answer, id=f"{start // size}"))
+            problems.append(Problem(prompt, answer=answer, id=f"{start // size}"))
         return problems
 
     @contextmanager
@@ -151,9 +151,9 @@ class TrlRollouts:
         finally:
             LOOP.run(backend.close())
 
-    def _rows(self, drawn: Sequence[Rollout]) -> dict[str, list[Any]]:
+    def _rows(self, samples: Sequence[Rollout]) -> dict[str, list[Any]]:
         """Return rollouts as the columns that TRL asks for."""
-        tokens = [one.tokens for one in drawn if one.tokens is not None]
+        tokens = [one.tokens for one in samples if one.tokens is not None]
         rows: dict[str, list[Any]] = {
             "prompt_ids": [list(one.prompt) for one in tokens],
             "completion_ids": [list(one.ids) for one in tokens],
@@ -161,11 +161,11 @@ class TrlRollouts:
                 list(one.logprobs if one.sampling_logprobs is None else one.sampling_logprobs) for one in tokens
             ],
             "env_mask": [[int(wrote) for wrote in one.written] for one in tokens],
-            "rollout_answer": [one.answer for one in drawn],
-            "rollout_truncated": [one.truncated for one in drawn],
+            "rollout_answer": [one.answer for one in samples],
+            "rollout_truncated": [one.truncated for one in samples],
         }
         if self.answers is not None or self.reward is not None:
-            rows["rollout_reward"] = [one.reward for one in drawn]
+            rows["rollout_reward"] = [one.reward for one in samples]
         return rows
 
 
@@ -216,10 +216,10 @@ def _check_size(group: RolloutGroup, size: int, stopped_by: str) -> None:
 
 
 def _sampling_of(trainer: Any) -> Sampling:
-    """Return how the trainer samples.
+    """Return the sampling of the trainer.
 
     Raises:
-        ConfigError: It has a repetition penalty, which the engine lacks.
+        ConfigError: The trainer has a repetition penalty, which the engine lacks.
     """
     if (penalty := trainer.repetition_penalty) not in (None, 1, 1.0):
         raise ConfigError(
@@ -257,13 +257,16 @@ def _engine_of(trainer: Any) -> Any:
 
 
 def _check_backend(solver: Solver, trainer: Any) -> None:
-    """Raise ConfigError where the rows of a solver would not be the trainer's: its tokens, its tokenizer, its law."""
+    """Raise ConfigError where the rows of a solver would not be the trainer's.
+
+    The backend must show tokens, and have the trainer's tokenizer and temperature.
+    """
     run = solver.prepare(Problem("?"), Budget(samples=1), strategy="single")
     backend = run.backends["policy"]
-    for name, what in (("token_ids", "token ids"), ("logprobs", "log-probabilities")):
+    for name, feature in (("token_ids", "token ids"), ("logprobs", "log-probabilities")):
         if not getattr(backend.caps, name):
             raise ConfigError(
-                f"the backend {backend.name!r} shows no {what}, but rollouts of GRPOTrainer need them",
+                f"the backend {backend.name!r} shows no {feature}, but rollouts of GRPOTrainer need them",
                 hint="run the model in this process: leave solver out",
             )
     _check_tokenizer(backend, trainer.processing_class)
@@ -275,20 +278,20 @@ def _check_backend(solver: Solver, trainer: Any) -> None:
         )
 
 
-def _check_tokenizer(backend: Backend, theirs: Any) -> None:
+def _check_tokenizer(backend: Backend, trainer_tokenizer: Any) -> None:
     """Raise ConfigError where a backend's tokenizer is not known to be the trainer's."""
-    ours, size = metadata_of(backend).tokenizer, len(theirs)
+    own_tokenizer, size = metadata_of(backend).tokenizer, len(trainer_tokenizer)
     hint = "run the trainer's model, with its own tokenizer"
-    if ours is None:
+    if own_tokenizer is None:
         raise ConfigError(
             f"the tokenizer of the backend {backend.name!r} is unknown, but it must be that of the trainer", hint=hint
         )
     for token in range(0, size, max(1, size // _PROBES)):
-        text = theirs.decode([token], skip_special_tokens=False, clean_up_tokenization_spaces=False)
-        if (found := _text_of(ours, token)) != text:
+        text = trainer_tokenizer.decode([token], skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        if (own_text := _text_of(own_tokenizer, token)) != text:
             raise ConfigError(
                 f"the tokenizer of the backend {backend.name!r} differs from that of the trainer: "
-                f"token {token} is {quote(str(found))}, not {quote(text)}",
+                f"token {token} is {quote(str(own_text))}, not {quote(text)}",
                 hint=hint,
             )
 

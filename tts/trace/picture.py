@@ -227,8 +227,9 @@ def spending(record: Mapping[str, Any]) -> str:
 
 
 def _read(record: Sequence[Mapping[str, Any]]) -> _Tree:
-    """Return the tree of the first `MOST_NODES` nodes. A new wave begins where a node's parent came in the present
-    one.
+    """Return the tree of the first `MOST_NODES` nodes.
+
+    A new wave begins where a node's parent came in the present one.
     """
     children: dict[int, list[int]] = {}
     born: dict[int, int] = {}

@@ -1,7 +1,7 @@
 """`POST /v1/completions`: what a model writes after texts or tokens.
 
-The reply may have log-probabilities. For a preset it is that of a search. A model's own name stands for the model
-alone, without task, chat template or strategy. `MODEL:PRESET`, or an object `tts` in the body, is a search, whose
+The reply may have log-probabilities. For a preset, the reply is that of a search. A model's own name stands for the
+model alone, without task, chat template or strategy. `MODEL:PRESET`, or an object `tts` in the body, is a search, whose
 prompts are problems.
 """
 
@@ -68,16 +68,16 @@ async def completions(request: Request) -> Response:
 
 
 def _order(body: CompletionBody, gateway: Gateway, offer: Offer, prompts: tuple[str, ...]) -> CompletionOrder:
-    given: dict[str, Any] = {"temperature": 1.0, **offer.settings.sampling}
+    parameters: dict[str, Any] = {"temperature": 1.0, **offer.settings.sampling}
     most = _TOKENS if body.max_tokens is None else body.max_tokens
-    given["max_tokens"] = max(1, most)
+    parameters["max_tokens"] = max(1, most)
     check_draws(body.draws, gateway, offer)
-    given |= body.draws | ({} if body.temperature is None else {"temperature": body.temperature})
+    parameters |= body.draws | ({} if body.temperature is None else {"temperature": body.temperature})
     return CompletionOrder(
         prompts=prompts,
         choices=body.choices,
         max_tokens=most,
-        sampling=read_field("max_tokens", lambda: Sampling(**given)),
+        sampling=read_field("max_tokens", lambda: Sampling(**parameters)),
         seed=gateway.seeds() if body.seed is None else body.seed,
         stops=body.stops(_MOST_STOPS),
         echo=bool(body.echo),
@@ -140,10 +140,10 @@ class ModelCall:
                         if spent:
                             gateway.metrics.completion(self._offer.name, self._client.name, self.cost, spent["tokens"])
         except asyncio.CancelledError:
-            gateway.refuse_if_closing()  # which ends it too
+            gateway.refuse_if_closing()  # a shutdown ends the call too
             raise
         except Exception as failure:
-            gateway.refuse_if_closing()  # which is why a model fails then
+            gateway.refuse_if_closing()  # a model may fail because of the shutdown
             refusal = api_error(failure, "prompt")
             if refusal.code == "model_failed":
                 LOG.error("a completion failed: %s", failure)
@@ -227,17 +227,20 @@ class ModelCall:
 
 
 async def _finish_work(work: Callable[[], Awaitable[T]]) -> T:
-    """Do work in the library's loop. On cancellation, cancel it there, and wait until all that it cost is counted."""
+    """Do work in the library's loop.
+
+    On cancellation, cancel it there, and wait until all that it cost is counted.
+    """
     job = Job(work)
     waiting = asyncio.ensure_future(LOOP.wait(job.run()))
     try:
-        made = await asyncio.shield(waiting)
+        result = await asyncio.shield(waiting)
     except asyncio.CancelledError:
         job.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
         raise
-    assert made is not None, "it was not cancelled"
-    return made
+    assert result is not None, "it was not cancelled"
+    return result
 
 
 class CompletionStream(EventsReply):

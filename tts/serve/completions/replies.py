@@ -18,8 +18,8 @@ from tts.serve.wire.request import Counts
 
 def choice_of(place: int, order: CompletionOrder, written: Written, tokenizer: Tokenizer | None) -> dict[str, Any]:
     """Return one choice of a reply."""
-    before = prompt_text(order.prompts[written.prompt], written.found, tokenizer) if order.echo else ""
-    text = before + written.text
+    prompt = prompt_text(order.prompts[written.prompt], written.found, tokenizer) if order.echo else ""
+    text = prompt + written.text
     return {
         "index": place,
         "text": text,
@@ -80,7 +80,7 @@ def _number(value: float) -> float | None:
 def usage_of(cost: CompletionCost) -> dict[str, Any]:
     """Return the usage of a request.
 
-    Of the prompts' tokens, those are cached that another prompt of the request shares, or a server had.
+    A prompt's token counts as cached where another prompt of the request shares it, or a server had it.
     """
     return usage_report(Counts(cost.prompt, cost.generated, cached=max(0, cost.prompt - cost.computed)))
 

@@ -60,22 +60,23 @@ def search_response(
 
 
 def _refuse_fields_of_models(body: CompletionBody, prompts: Sequence[str]) -> None:
-    told = {"echo": body.echo, "logprobs": body.logprobs is not None, "max_tokens": body.max_tokens == 0}
-    told["prompt"] = any(isinstance(prompt, TokenizedText) for prompt in prompts)
-    wrong = next((name for name, given in told.items() if given), None)
+    demands = {"echo": body.echo, "logprobs": body.logprobs is not None, "max_tokens": body.max_tokens == 0}
+    demands["prompt"] = any(isinstance(prompt, TokenizedText) for prompt in prompts)
+    wrong = next((name for name, given in demands.items() if given), None)
     if wrong is not None:
-        what = "token ids" if wrong == "prompt" else f"{wrong} {getattr(body, wrong)}"
+        demand = "token ids" if wrong == "prompt" else f"{wrong} {getattr(body, wrong)}"
         alone = body.model.partition(":")[0]
         cause = (
-            f"{what} can be had of a model alone, but this request is a search; name {alone!r}, without preset and tts"
+            f"{demand} can be had of a model alone, but this request is a search; "
+            f"name {alone!r}, without preset and tts"
         )
         raise refuse_field(wrong, cause, "unsupported")
 
 
 def _chat(body: CompletionBody, prompt: str) -> ChatBody:
-    given = body.model_dump(exclude_none=True, exclude=_OWN, by_alias=True)
+    fields = body.model_dump(exclude_none=True, exclude=_OWN, by_alias=True)
     options = {} if body.tts is None else {"tts": body.tts.model_dump(exclude_unset=True)}
-    return validate_body(ChatBody, {**given, **options, "messages": [{"role": "user", "content": prompt}]})
+    return validate_body(ChatBody, {**fields, **options, "messages": [{"role": "user", "content": prompt}]})
 
 
 class SearchCompletion(EventsReply):
@@ -99,11 +100,11 @@ class SearchCompletion(EventsReply):
             ApiError: the client's tokens do not suffice. Exception: what a search failed with, where no stream has
                 begun.
         """
-        with ExitStack() as held:
+        with ExitStack() as attachments:
             searches: list[RunningSearch] = []
             for order in self._orders:
                 searches.append(self._gateway.begin(self._client, order))
-                held.enter_context(self._gateway.attach(searches[-1]))
+                attachments.enter_context(self._gateway.attach(searches[-1]))
             async with leaving(receive) as gone:
                 if not self._stream:
                     for search in searches:
@@ -116,8 +117,9 @@ class SearchCompletion(EventsReply):
                 await self.write(send, self._chunks(searches, gone), gone)
 
     async def _chunks(self, searches: Sequence[RunningSearch], gone: asyncio.Event) -> AsyncGenerator[bytes]:
-        """Yield the choices when all searches have ended, and pings until then: a completion has no place for
-        progress.
+        """Yield pings until all searches have ended, then the choices.
+
+        A completion has no place for progress.
         """
         yield PING
         for search in searches:
@@ -140,15 +142,18 @@ class SearchCompletion(EventsReply):
 
 
 def _reply(searches: Sequence[RunningSearch]) -> dict[str, Any]:
-    """Return the whole reply: the choices of all searches in order, their usage summed, and a report of each."""
+    """Return the whole reply.
+
+    The reply has the choices of all searches in order, the sum of their usage, and a report of each search.
+    """
     solutions = [(search, search.result()) for search in searches]
-    found = [(search, solution, choices_of(search, solution)) for search, solution in solutions]
+    answers = [(search, solution, choices_of(search, solution)) for search, solution in solutions]
     texts = [
         (place * search.order.choices + at, one)
-        for place, (search, _, choices) in enumerate(found)
+        for place, (search, _, choices) in enumerate(answers)
         for at, one in enumerate(choices)
     ]
-    reports = [report_of(search, solution, choices) for search, solution, choices in found]
+    reports = [report_of(search, solution, choices) for search, solution, choices in answers]
     return {
         **heading(searches[0].number, searches[0].begun_at, searches[0].order.offer.name),
         "choices": [
@@ -160,7 +165,7 @@ def _reply(searches: Sequence[RunningSearch]) -> dict[str, Any]:
             }
             for index, one in texts
         ],
-        "usage": _sum([usage_of(counts_of(solution, choices)) for _, solution, choices in found]),
+        "usage": _sum([usage_of(counts_of(solution, choices)) for _, solution, choices in answers]),
         "tts": reports[0] if len(reports) == 1 else {"searches": reports},
     }
 
@@ -183,7 +188,7 @@ async def wait_for_disconnect(gone: asyncio.Event, work: Awaitable[T]) -> T:
     If the client leaves first, `work` is cancelled, and its end awaited.
 
     Raises:
-        ClientDisconnect: it has left.
+        ClientDisconnect: the client has left.
     """
     task, left = asyncio.ensure_future(work), asyncio.ensure_future(gone.wait())
     try:

@@ -34,11 +34,11 @@ class CompletionOrder:
         prompts: The prompts, at least one.
         choices: The number of choices for each prompt.
         max_tokens: The most tokens of each choice, or 0.
-        sampling: How they are drawn.
+        sampling: The sampling of the choices.
         seed: The seed of the draws.
-        stops: Texts that end a choice, which they are no part of.
+        stops: Texts that end a choice, and are no part of it.
         echo: Whether the prompts are repeated.
-        top: The number of most likely tokens to give for each place; None: no log-probabilities.
+        top: The number of most likely tokens for each place; None: no log-probabilities are given.
     """
 
     prompts: tuple[str, ...]
@@ -54,7 +54,7 @@ class CompletionOrder:
     def only_reads(self) -> bool:
         """Whether the log-probabilities of the prompts suffice.
 
-        They do where nothing is written, or only the most likely next token.
+        This is so where nothing is written, or only the most likely next token.
         """
         one = self.max_tokens == 1 and self.sampling.temperature == 0 and not self.stops
         return self.top is not None and (self.max_tokens == 0 or one)
@@ -90,7 +90,7 @@ class Written:
         finish: Why it ended.
         ids: Its tokens.
         found: The log-probabilities of the prompt and its tokens, where they are asked for.
-        from_token: The first of its tokens that the reply shows.
+        from_token: The first token that the reply shows.
     """
 
     prompt: int
@@ -110,7 +110,7 @@ async def complete(
         backend: The backend that writes.
         order: The completion that was asked for.
         cost: The cost, counted up also where this fails or is cancelled.
-        told: Called with a choice's place and new text of it, as it is written.
+        told: A function that is called with a choice's place and its new text, as it is written.
 
     Raises:
         CapabilityError: the backend gives no log-probabilities. ConfigError: a prompt is not valid. PromptTooLong: one
@@ -129,19 +129,19 @@ async def complete(
             hint="ask for max_tokens of 0, or of 1 at temperature 0",
         )
     written = await _write(backend, order, cost, None)
-    begun = [one.ids if isinstance(one, TokenizedText) else tokenizer.prompt(one) for one in order.prompts]
-    paths = [TokenizedText.of((*begun[one.prompt], *one.ids)) for one in written]
-    found = await _logprobs(backend, paths, order.top, cost)
+    prompt_ids = [one.ids if isinstance(one, TokenizedText) else tokenizer.prompt(one) for one in order.prompts]
+    paths = [TokenizedText.of((*prompt_ids[one.prompt], *one.ids)) for one in written]
+    replies = await _logprobs(backend, paths, order.top, cost)
     return [
-        dataclasses.replace(one, found=reply.value, from_token=0 if order.echo else len(begun[one.prompt]))
-        for one, reply in zip(written, found, strict=True)
+        dataclasses.replace(one, found=reply.value, from_token=0 if order.echo else len(prompt_ids[one.prompt]))
+        for one, reply in zip(written, replies, strict=True)
     ]
 
 
 async def _logprobs(
     backend: Backend, prompts: Sequence[str], top: int, cost: CompletionCost
 ) -> list[Reply[PromptLogprobs]]:
-    """Read the log-probabilities of prompts, and count them also where this is cancelled meanwhile."""
+    """Read the log-probabilities of prompts; their cost is counted also on cancellation."""
     replies: list[Reply[PromptLogprobs]] = []
     try:
         await read(backend, prompt_logprobs(backend, prompts, top), replies)
@@ -153,13 +153,14 @@ async def _logprobs(
 
 
 async def _read(backend: Backend, order: CompletionOrder, cost: CompletionCost) -> list[Written]:
-    """Return the prompts, and after each the most likely token, if one is asked for, from one reading of all of
-    them.
+    """Return the choices of an order that only reads, from one reading of all prompts.
+
+    The text of a choice is the most likely token after its prompt, if a token is asked for.
     """
     assert order.top is not None
     replies = await _logprobs(backend, order.prompts, max(order.top, order.max_tokens), cost)
     cost.prompt = sum(len(reply.value.texts) for reply in replies)
-    made: list[Written] = []
+    choices: list[Written] = []
     for place, reply in enumerate(replies):
         found = reply.value
         size = len(found.texts)
@@ -174,20 +175,20 @@ async def _read(backend: Backend, order: CompletionOrder, cost: CompletionCost) 
             tops = (*(found.tops or ((),) * size), found.behind)
             found = PromptLogprobs((), (*found.texts, text), np.append(found.logprobs, logprob), tops)
         finish: Literal["stop", "length"] = "stop" if ends else "length"
-        made += [Written(place, "" if ends else text, finish, (), found, 0 if order.echo else size)] * order.choices
-    return made
+        choices += [Written(place, "" if ends else text, finish, (), found, 0 if order.echo else size)] * order.choices
+    return choices
 
 
 async def _write(backend: Backend, order: CompletionOrder, cost: CompletionCost, told: Told | None) -> list[Written]:
     if not order.max_tokens:
         cost.prompt += sum(map(backend.count, order.prompts))
         return [Written(place, "", "length") for place in range(len(order.prompts)) for _ in range(order.choices)]
-    opened: list[Reply[Any]] = []
+    replies: list[Reply[Any]] = []
     try:
-        await read(backend, backend.open(order.prompts), opened, opens=True)
+        await read(backend, backend.open(order.prompts), replies, opens=True)
     finally:
-        input_tokens = cost.add(opened)
-    handles = [reply.value for reply in opened]
+        input_tokens = cost.add(replies)
+    handles = [reply.value for reply in replies]
     rows = [_ChoiceRow(backend, order, cost, told, place) for place in range(len(handles) * order.choices)]
     tasks = [asyncio.ensure_future(row.write(handles[row.place // order.choices])) for row in rows]
     try:
@@ -205,8 +206,10 @@ async def _write(backend: Backend, order: CompletionOrder, cost: CompletionCost,
 
 @dataclass(slots=True)
 class _ChoiceRow:
-    """One choice under way. place: among all choices. read: input tokens of its first call. shown: characters that were
-    passed on.
+    """One choice under way.
+
+    `place` is its place among all choices, `shown` the number of characters that were passed on, and `read` the input
+    tokens of its first call.
     """
 
     backend: Backend
@@ -226,8 +229,8 @@ class _ChoiceRow:
         """
         order, backend = self.order, self.backend
         prompt, number = divmod(self.place, order.choices)
-        given = order.prompts[prompt]
-        address = ("ids", *given.ids) if isinstance(given, TokenizedText) else ("text", given)
+        prompt_text = order.prompts[prompt]
+        address = ("ids", *prompt_text.ids) if isinstance(prompt_text, TokenizedText) else ("text", prompt_text)
         stream = child_stream(hash64("completion", order.seed, *address), 0, number)
         by_pieces = (
             self.told is not None
@@ -235,13 +238,15 @@ class _ChoiceRow:
             and backend.caps.token_ids
             and metadata_of(backend).resumes()
         )
-        used, made = 0, list[Any]()
+        used, handles = 0, list[Any]()
         try:
             while True:
-                left = order.max_tokens - used
-                sample = await self._draw_row(handle, Row(stream, used, min(left, _PIECE) if by_pieces else left))
+                tokens_left = order.max_tokens - used
+                sample = await self._draw_row(
+                    handle, Row(stream, used, min(tokens_left, _PIECE) if by_pieces else tokens_left)
+                )
                 used, handle = used + sample.num_tokens, sample.handle
-                made += [handle] if handle is not None else []
+                handles += [handle] if handle is not None else []
                 self.text, ended = (
                     self.text + sample.text,
                     sample.finish != "length" or used >= order.max_tokens or not by_pieces,
@@ -254,7 +259,7 @@ class _ChoiceRow:
                     )
                     return Written(prompt, self._cut(), finish, tuple(self.ids))
         finally:
-            backend.release(made)
+            backend.release(handles)
 
     async def _draw_row(self, handle: Any, row: Row) -> Sample:
         stop = StopCondition(self.order.stops, at_step=bool(self.order.stops))
@@ -275,8 +280,8 @@ class _ChoiceRow:
 
     def _stop(self) -> int | None:
         """Return where the first stop text begins; None: there is none."""
-        found = [at for stop in self.order.stops if (at := self.text.find(stop)) >= 0]
-        return min(found, default=None)
+        places = [at for stop in self.order.stops if (at := self.text.find(stop)) >= 0]
+        return min(places, default=None)
 
     def _cut(self) -> str:
         return self.text[: self._stop()]

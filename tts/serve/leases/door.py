@@ -72,8 +72,8 @@ class RowKey:
         """
         if self.is_used_up:
             raise self.refusal()
-        asked, self.calls = order.request, self.calls + 1
-        if asked.seed is None and asked.options.seed is None:
+        request, self.calls = order.request, self.calls + 1
+        if request.seed is None and request.options.seed is None:
             order = dataclasses.replace(order, seed=child_stream(self._seed, 0, self.calls))
         limits: dict[str, Any] = order.budget.limits
         return order, self._account.part(**limits)
@@ -93,7 +93,7 @@ class RowKey:
         return ApiError(429, cause, kind="insufficient_quota", code="insufficient_quota")
 
     def end(self) -> Usage:
-        """Let the key be of no use any more, end its calls, and return what they have spent."""
+        """Revoke the key, end its calls, and return what they have spent."""
         self._door.take_back(self._name)
         held = self._account.reservation("generated_tokens")  # by calls that a model does not let go
         return sum_usage([self._account.ledger.total(), Usage(generated_tokens=held, estimated=held > 0)])
@@ -109,7 +109,7 @@ class LeaseGateway(Gateway):
         self.renew_keys()
 
     def renew_keys(self) -> None:
-        """Let the keys of all leases be valid, and no other."""
+        """Make the keys of all leases valid, and no other key."""
         self.keys = Keys({"nobody": self._nobody, **{name: lease.key for name, lease in self.leases.items()}})
 
     def pay(self, client: Client, order: Order) -> tuple[Order, Account]:
@@ -123,7 +123,7 @@ class LeaseGateway(Gateway):
     def failure_of(self, search: RunningSearch, solution: Solution) -> Exception | None:
         """Return what a call failed with.
 
-        It has also failed where what was left of the lease did not pay for the prompt and a token.
+        A call has also failed where the rest of the lease did not pay for the prompt and a token.
         """
         failure, lease = super().failure_of(search, solution), self.leases.get(search.client.name)
         if failure is not None or lease is None:
@@ -173,16 +173,16 @@ class ModelDoor:
     """
 
     def __init__(self, model: Model, url: str | None = None) -> None:
-        cache, found = ModelCache(), resolve(model, None, url)
-        record = found if isinstance(found, ModelRecord) else cache.give(found)
+        cache, resolved = ModelCache(), resolve(model, None, url)
+        record = resolved if isinstance(resolved, ModelRecord) else cache.give(resolved)
         self.backend: Backend = cache.backend(record)
         self.model = _NO_NAME.sub("-", record.name) or "model"
         limits = GatewayLimits(
             tokens=_MOST_TOKENS, body_bytes=1 << 30, messages=1 << 20, characters=1 << 30, image_bytes=1 << 26
         )
-        offered = GatewayModel(model={"policy": record.name}, verifiers={}, strategy="single", budget=_MOST_TOKENS)
+        settings = GatewayModel(model={"policy": record.name}, verifiers={}, strategy="single", budget=_MOST_TOKENS)
         self._config = GatewayConfig(
-            models={self.model: offered}, verifiers=[], efforts={}, limits=limits, linger_s=0.0
+            models={self.model: settings}, verifiers=[], efforts={}, limits=limits, linger_s=0.0
         )
         self._offers = Offers(self._config, cache, {self.model: record})
         self._lock = threading.Lock()
@@ -211,7 +211,7 @@ class ModelDoor:
         return lease
 
     def take_back(self, name: str) -> None:
-        """Let a key be of no use any more, and return when its calls have ended and are booked."""
+        """Revoke a key, and return when its calls have ended and are booked."""
         with self._lock:
             if (gateway := self._gateway) is None or gateway.leases.pop(name, None) is None:
                 return

@@ -69,16 +69,16 @@ class Workspace(AgentRuns):
         include_changes: bool = False,
         jobs: int = 4,
     ) -> None:
-        found = find_agent(agent)
-        door = _door(found, model, url)
-        super().__init__(repo, agent=found, revision=revision, include_changes=include_changes, jobs=jobs, door=door)
+        harness = find_agent(agent)
+        door = _door(harness, model, url)
+        super().__init__(repo, agent=harness, revision=revision, include_changes=include_changes, jobs=jobs, door=door)
 
 
 def _door(agent: Agent, model: Model | None, url: str | None) -> Door | None:
-    """Return where an agent calls a model; None where it calls none.
+    """Return the door through which an agent calls a model; None: the agent calls no model.
 
     Raises:
-        ConfigError: The agent needs a model that is not given, or calls none; or the model cannot be had.
+        ConfigError: The agent needs a model that is not given, or calls none; or the model cannot be loaded.
         MissingDependency: The extra serve is not installed.
     """
     if model is None and url is None:

@@ -40,11 +40,11 @@ def call_at_hangup(function: Callable[[], None]) -> Generator[None]:
         else:
             function()
 
-    before = signal.signal(signal.SIGHUP, answer)
+    previous_handler = signal.signal(signal.SIGHUP, answer)
     try:
         yield
     finally:
-        signal.signal(signal.SIGHUP, before)
+        signal.signal(signal.SIGHUP, previous_handler)
 
 
 def _has_terminal() -> bool:

@@ -57,15 +57,16 @@ def supervise(
         listening: The socket that listens there.
         shown: The url that one of them prints.
         workers: The number of processes.
-        work: What a worker does; it is called with all these, its name and the event that it sets.
+        work: The function of a worker. It is called with the configuration, address, socket, url, worker's name and
+            `ready` event.
 
     Raises:
         TTSError: A worker ended before it was ready.
     """
     context = multiprocessing.get_context("spawn")
-    asked: list[int] = []
-    before = {
-        number: signal.signal(number, lambda number, _: asked.append(number))
+    signals: list[int] = []
+    previous_handlers = {
+        number: signal.signal(number, lambda number, _: signals.append(number))
         for number in (signal.SIGINT, signal.SIGTERM)
     }
     running: list[WorkerProcess] = []
@@ -87,13 +88,13 @@ def supervise(
         with call_at_hangup(hang_up) if has_hangup else nullcontext():
             for url in (shown, *[""] * (workers - 1)):
                 running.append(start(url))
-            while not asked:
+            while not signals:
                 wait([worker.process.sentinel for worker in running], timeout=0.5)
-                if not asked:
+                if not signals:
                     _replace_dead(config, running, start)
     finally:
         _end([worker.process for worker in running])
-        for number, handler in before.items():
+        for number, handler in previous_handlers.items():
             signal.signal(number, handler)
 
 
@@ -101,7 +102,7 @@ def _replace_dead(config: GatewayConfig, running: list[WorkerProcess], start: Ca
     """Start another worker in place of each that has ended by itself.
 
     Raises:
-        TTSError: One ended before it was ready.
+        TTSError: A worker ended before it was ready.
     """
     for place, worker in enumerate(running):
         if worker.process.is_alive():
@@ -117,7 +118,10 @@ def _replace_dead(config: GatewayConfig, running: list[WorkerProcess], start: Ca
 
 
 def _bury(config: GatewayConfig, worker: WorkerProcess) -> None:
-    """Book what a worker held that has ended by itself; others would do so only after a while."""
+    """Book as spent what a dead worker held.
+
+    Other workers would do so only after a while.
+    """
     books = SharedBooks(time.time, config.store)
     books.bury(worker.name)
     books.close()
@@ -125,13 +129,16 @@ def _bury(config: GatewayConfig, worker: WorkerProcess) -> None:
 
 @contextmanager
 def _block_hangup() -> Generator[None]:
-    """Block SIGHUP for the block: a process that is started there inherits that, and unblocks it when it can answer."""
+    """Mask SIGHUP for the block.
+
+    A process that is started in the block inherits the mask, and removes it when it can answer.
+    """
     assert sys.platform != "win32"
-    before: Any = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])
+    previous_mask: Any = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
 
 
 def _end(processes: Sequence[BaseProcess]) -> None:

@@ -3,11 +3,10 @@
 No thread can do so while one of them keeps the interpreter to itself.
 
 Idea: the C handler of a signal writes its number into a pipe at once, whatever the interpreter does. The watchdog reads
-the pipe. It
-    kills its parent if that has neither ended nor begun to end in order after a few seconds.
+the pipe. It kills its parent if that has neither ended nor begun to end in order after a few seconds.
 
-A worker also has to end where its supervisor was killed, who can tell it nothing any more. The watchdog waits at the
-end of a pipe that the supervisor alone keeps open, and then sends SIGTERM to its parent.
+A worker also has to end where its supervisor was killed. The watchdog waits at the end of a pipe that the supervisor
+alone keeps open, and then sends SIGTERM to its parent.
 
 On Windows there is no watchdog: signals have no pipe there, and no process ends the server by force. Where a part
 blocks the interpreter, Ctrl-C has no effect, and the process must be ended with `taskkill /F`.
@@ -24,7 +23,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 BUSY_S = 5  # for the server's loop to begin to end, after which it is taken to be blocked
-ORDERLY_S = 20  # from then on
+ORDERLY_S = 20  # for the orderly end, from its beginning
 EXIT_S = 3  # for the interpreter to exit, which waits for threads
 _SECONDS = 128  # added to seconds in the pipe; the numbers of signals are below
 
@@ -37,7 +36,7 @@ def watch_process(supervisor: int | None = None) -> Generator[Callable[[int], No
 
     Args:
         supervisor: The end of a pipe that is readable when the supervisor has ended, and this process has to end too;
-            None: it has none.
+            None: there is no supervisor.
 
     Yields:
         A function that states in how many seconds the process will have ended.
@@ -50,14 +49,14 @@ def watch_process(supervisor: int | None = None) -> Generator[Callable[[int], No
     pipes = [reading] if supervisor is None else [reading, supervisor]
     command = [sys.executable, "-I", "-S", __file__, str(os.getpid()), str(len(pipes))]
     files = [(os.POSIX_SPAWN_DUP2, pipe, number) for number, pipe in enumerate(pipes)]  # standard output is not used
-    # Ctrl-C is not for it
+    # in a process group of its own, which Ctrl-C does not reach
     watchdog = os.posix_spawn(sys.executable, command, os.environ, file_actions=files, setpgroup=0)
     os.close(reading)
-    before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    previous_fd = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     try:
         yield lambda seconds: _write(writing, seconds)
     finally:
-        signal.set_wakeup_fd(before)
+        signal.set_wakeup_fd(previous_fd)
         if sys.exception() is not None:  # the exit of the interpreter follows
             _write(writing, EXIT_S)
         else:
@@ -77,16 +76,16 @@ def watch(parent: int, num_pipes: int) -> None:
 
     Args:
         parent: The number of the process.
-        num_pipes: 1 for that of signals at standard input; 2: that of a supervisor is at standard output.
+        num_pipes: The number of pipes: one of signals at standard input, then one of a supervisor at standard output.
     """
     deadline: float | None = None
     pipes = list(range(num_pipes))
     while os.getppid() == parent:
-        left = 1.0 if deadline is None else min(1.0, deadline - time.monotonic())
-        if left <= 0:
+        wait_s = 1.0 if deadline is None else min(1.0, deadline - time.monotonic())
+        if wait_s <= 0:
             os.kill(parent, signal.SIGKILL)
             return
-        readable = select.select(pipes, [], [], left)[0]
+        readable = select.select(pipes, [], [], wait_s)[0]
         if 1 in readable:  # the supervisor has ended
             pipes = [0]
             os.kill(parent, signal.SIGTERM)

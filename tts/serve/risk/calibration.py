@@ -38,16 +38,16 @@ def calibrate_preset(
         name: The preset, as clients name it.
         problems: The calibration problems, with reference answers; they are not to be reported on.
         risk: The share of given answers that may be wrong, above 0 and below 1.
-        delta: The probability that it is exceeded, above 0 and below 1.
+        delta: The probability that the risk is exceeded, above 0 and below 1.
 
     Raises:
         ConfigError: The preset is unknown; a problem has no reference answer; the problems are too few; or no threshold
             keeps the risk.
     """
     if not problems or any(problem.answer is None for problem in problems):
-        without = sum(problem.answer is None for problem in problems)
+        count = sum(problem.answer is None for problem in problems)
         raise ConfigError(
-            f"{without} of {len(problems)} problems have no reference answer, but all need one to calibrate by"
+            f"{count} of {len(problems)} problems have no reference answer, but all need one to calibrate by"
         )
     return asyncio.run(_calibrate(config, name, problems, risk, delta))
 
@@ -83,14 +83,14 @@ async def _outcomes(gateway: Gateway, link: str, problems: Sequence[Problem]) ->
 
     async def outcome(problem: Problem) -> tuple[float, bool]:
         async with gate:
-            asked = order(problem)
-            solution = await LOOP.wait(prepare_run(asked, asked.budget, records, gateway.cache).solve())
+            checked_order = order(problem)
+            solution = await LOOP.wait(prepare_run(checked_order, checked_order.budget, records, gateway.cache).solve())
         if solution.error is not None:
             raise solution.error
         right = await asyncio.to_thread(judge_answer, solution.answer, task, problem)
         return (math.nan if solution.answer is None else solution.confidence), bool(right)
 
-    first = order(problems[0])
-    use = prepare_run(first, first.budget, records, gateway.cache).use
-    found = await asyncio.gather(*map(outcome, problems))
-    return ProblemOutcomes(use=use, confidences=[one[0] for one in found], right=[one[1] for one in found])
+    first_order = order(problems[0])
+    use = prepare_run(first_order, first_order.budget, records, gateway.cache).use
+    outcomes = await asyncio.gather(*map(outcome, problems))
+    return ProblemOutcomes(use=use, confidences=[one[0] for one in outcomes], right=[one[1] for one in outcomes])

@@ -1,4 +1,4 @@
-"""Chains: a preset with a risk, and those that are asked where it is not sure enough.
+"""Chains: a preset with a risk, and the presets that are asked where it is not sure enough.
 
 One budget pays all links.
 """
@@ -58,9 +58,10 @@ def calibrated_request(request: SearchRequest) -> SearchRequest:
     Such fields have no effect, and are reported.
     """
     names = {name: tuple(request.draws) if name == "draws" else (name,) for name in _OWN}
-    given = [one for name, none in _OWN.items() if getattr(request, name) != none for one in names[name]]
+    field_names = [one for name, none in _OWN.items() if getattr(request, name) != none for one in names[name]]
     notes = tuple(
-        f"{request.name_of(name)} had no effect: the risk of this preset holds for its own sampling" for name in given
+        f"{request.name_of(name)} had no effect: the risk of this preset holds for its own sampling"
+        for name in field_names
     )
     changes: dict[str, Any] = {**_OWN, "notes": (*request.notes, *notes)}
     return dataclasses.replace(request, **changes)
@@ -82,9 +83,9 @@ class CalibratedChains:
         self._thresholds: dict[str, Thresholds] = {}
         for name, offer in offers.by_name.items():
             if offer.preset.risk is not None and offer.preset.calibration is not None:
-                found = Thresholds.read(offer.preset.calibration)
-                found.check_risk(offer.preset.risk)
-                self._thresholds[name] = found
+                thresholds = Thresholds.read(offer.preset.calibration)
+                thresholds.check_risk(offer.preset.risk)
+                self._thresholds[name] = thresholds
 
     def check(self, order: Order) -> None:
         """Refuse an order that its calibration does not cover, before anything is reserved.
@@ -102,7 +103,7 @@ class CalibratedChains:
                 raise api_error(failure, "model") from None
 
     def limit(self, offer: Offer, place: int, run: ProblemRun, *, of: int) -> RiskLimit:
-        """Return when a link of a preset abstains.
+        """Return the limit below which a link of a preset abstains.
 
         Args:
             offer: The preset.
@@ -129,14 +130,14 @@ def with_earlier(earlier: Sequence[tuple[str, Solution]], name: str, solution: S
     """
     if not earlier:
         return solution
-    asked = [*earlier, (name, solution)]
-    usage = sum_usage([one.usage for _, one in asked])
+    links = [*earlier, (name, solution)]
+    usage = sum_usage([one.usage for _, one in links])
     warnings = (*(f"{link}: {one.abstained}" for link, one in earlier), *solution.warnings)
     trace = solution.trace
     if trace is not None:
         calls = [
             dataclasses.replace(call, model=f"{link} {call.model}".strip())
-            for link, one in asked
+            for link, one in links
             for call in one.trace.calls
         ]
         trace = dataclasses.replace(trace, calls=tuple(calls), usage=usage, warnings=warnings)

@@ -24,8 +24,8 @@ class SharedAccount:
     Args:
         name: The name.
         limits: The limits in whole units, by unit; `seconds` in millionths.
-        hours: The length of a period, which begins at a multiple of it since the epoch; None: the only one begins at
-            the epoch.
+        hours: The hours of a period. Periods begin at multiples of them since the epoch; None: the only period begins
+            at the epoch.
         request: What a request takes of each limit that it does not name, in the units of `Budget`.
         label: The limits' name for messages.
     """
@@ -45,7 +45,7 @@ class SharedAccount:
         return 0.0 if self.hours is None else now // (self.hours * 3600) * self.hours * 3600
 
     def end_of_period(self, now: float) -> float | None:
-        """Return when the current period ends; None: it does not."""
+        """Return when the current period ends; None: it has no end."""
         return None if self.hours is None else self.begin_of_period(now) + self.hours * 3600
 
     def complete(self, budget: Budget, *, named: bool) -> Budget:
@@ -55,12 +55,12 @@ class SharedAccount:
             budget: The budget.
             named: Whether the request names it. A default is lowered to what the account has in all.
         """
-        given = budget.limits
-        limits = {**self.request, **given}
+        own_limits = budget.limits
+        limits = {**self.request, **own_limits}
         if not named:
             for unit, limit in self.limits.items():
                 limits[unit] = min(limits[unit], to_budget_unit(unit, limit))
-        return budget if limits == given else Budget(**limits)  # pyright: ignore[reportArgumentType]
+        return budget if limits == own_limits else Budget(**limits)  # pyright: ignore[reportArgumentType]
 
 
 class Accounts:
@@ -72,26 +72,28 @@ class Accounts:
         again: Whether the keys were read before, so that accounts whose keys are gone are no mistake.
 
     Raises:
-        ConfigError: An account is for a key that there is not, or for none.
+        ConfigError: An account is for an unknown key, or for no key.
     """
 
     def __init__(self, config: GatewayConfig, clients: Collection[str], *, again: bool = False) -> None:
         self.clients = tuple(clients) or (ANYONE,)
         limits = config.limits
-        own: Amounts = {} if limits.client_tokens is None else {"tokens": limits.client_tokens}
+        own_limits: Amounts = {} if limits.client_tokens is None else {"tokens": limits.client_tokens}
         label = "limits.client_tokens"
-        self._by_name = {name: SharedAccount(name, own, limits.client_hours, label=label) for name in self.clients}
+        self._by_name = {
+            name: SharedAccount(name, own_limits, limits.client_hours, label=label) for name in self.clients
+        }
         self._allowed: dict[str, set[str]] = {client: {client} for client in self.clients}
-        for name, given in config.accounts.items():
-            request = budget_of(given.request).limits if given.request else {}
-            amounts = amounts_of(budget_of(given.budget))
-            self._by_name[name] = SharedAccount(name, amounts, given.hours, request, f"the account {name!r}")
-            for client in given.keys:
+        for name, settings in config.accounts.items():
+            request = budget_of(settings.request).limits if settings.request else {}
+            amounts = amounts_of(budget_of(settings.budget))
+            self._by_name[name] = SharedAccount(name, amounts, settings.hours, request, f"the account {name!r}")
+            for client in settings.keys:
                 if client in self._allowed:
                     self._allowed[client].add(name)
                 elif not again:
                     raise unknown_name(f"name in accounts.{name}.keys", client, self.clients)
-            if not given.keys and name not in self._allowed and not again:
+            if not settings.keys and name not in self._allowed and not again:
                 raise ConfigError(
                     f"accounts.{name} is for no key: it has no keys, and no key has its name",
                     hint="list names of keys under its keys",
@@ -115,7 +117,7 @@ class Accounts:
         return self._by_name[name]
 
     def visible_accounts(self, client: str, *, operator: bool = False) -> list[SharedAccount]:
-        """Return the accounts that a client may name; those of all clients for an operator."""
+        """Return the accounts that a client may name; an operator may name those of all clients."""
         names = self._by_name.keys() if operator else self._allowed.get(client, ())
         return [self._by_name[name] for name in sorted(names)]
 

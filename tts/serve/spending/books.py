@@ -1,8 +1,8 @@
 """What the workers of a gateway share, kept in SQLite.
 
-It is spends by account, key and period, requests under way, and counts. A transaction of SQLite is the one owner of an
-account. Another process as the owner would be one more part that can die, and its state would have to be written
-anyway. Amounts are whole numbers of any size, as JSON, and are added in Python.
+The books have spends by account, key and period, requests under way, and counts. A transaction of SQLite is the one
+owner of an account. Another process as the owner would be one more part that can die, and its state would have to be
+written anyway. Amounts are whole numbers of any size, as JSON, and are added in Python.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DEAD_S: Final = 30.0  # seconds without a sign of life, after which what a worke
 LOOK_S: Final = 0.1  # between two looks at what other workers do
 _WAIT_S = 30.0  # for other processes
 _GOES_ON, _SHALL_END, _IS_OVER = range(3)  # phases of a request
-_GONE = ""  # the worker under which the counts of all that have ended are kept
+_GONE = ""  # the name under which the counts of all ended workers are kept
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS spends (account TEXT, client TEXT, begins REAL, amounts TEXT, PRIMARY KEY (account, "
     "client, begins))",
@@ -59,7 +59,7 @@ class RequestEntry:
 
 
 class Part:
-    """What an account holds for one request, or what the request waits for until others free theirs.
+    """The amounts that an account holds for one request, or that the request waits for.
 
     Args:
         books: The books.
@@ -75,7 +75,9 @@ class Part:
         self.is_held = False
 
     async def wait(self) -> None:
-        """Wait until the amounts are held. Requests of an account get theirs in the order in which they came.
+        """Wait until the amounts are held.
+
+        Requests of an account get their amounts in the order in which the requests came.
 
         Raises:
             ApiError: 429, others have spent them meanwhile.
@@ -94,9 +96,9 @@ class Part:
 class SharedBooks:
     """The books of a gateway.
 
-    They have what was spent, what requests hold, which requests are under way, and what workers have counted. What is
-    spent and held of an account never exceeds its limits. What a worker held that gives no sign of life counts as
-    spent.
+    The books have what was spent, what requests hold, which requests are under way, and what workers have counted. What
+    is spent and held of an account never exceeds its limits. Amounts that are held by a worker without a sign of life
+    count as spent.
 
     Args:
         now: The clock, in seconds since the epoch.
@@ -116,7 +118,7 @@ class SharedBooks:
         self._worker = worker or secrets.token_hex(8)
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
         self._last_counts: Mapping[str, float] = {}
-        self._buried: Mapping[str, float] = {}  # counts that another worker keeps, which took this one for dead
+        self._buried: Mapping[str, float] = {}  # counts of this worker that another keeps, which took it for dead
         self.held: Counter[str] = Counter()
         try:
             self._file = sqlite3.connect(
@@ -139,10 +141,10 @@ class SharedBooks:
         self._file.close()
 
     def show_life(self, counts: Mapping[str, float], gauges: Mapping[str, float]) -> None:
-        """Write that this worker lives and what it has counted, and bury those that no longer live.
+        """Write that this worker lives and what it has counted, and bury dead workers.
 
         Args:
-            counts: The numbers that it has counted since it began, by name.
+            counts: The numbers that this worker has counted since it began, by name.
             gauges: Numbers that describe the present moment, by name.
         """
         now = self._now()
@@ -159,13 +161,13 @@ class SharedBooks:
         self._last_counts = dict(counts)
 
     def bury(self, worker: str) -> None:
-        """Book what a worker that has ended held as spent, and keep what it has counted."""
+        """Book as spent what an ended worker held, and keep its counts."""
         with self._transaction():
             self._bury(worker)
 
     def _bury(self, worker: str) -> None:
-        held = "SELECT account, client, hours, amounts FROM requests WHERE worker = ? AND amounts IS NOT NULL"
-        for account, client, hours, amounts in self._file.execute(held, (worker,)).fetchall():
+        query = "SELECT account, client, hours, amounts FROM requests WHERE worker = ? AND amounts IS NOT NULL"
+        for account, client, hours, amounts in self._file.execute(query, (worker,)).fetchall():
             self._book(SharedAccount(account, {}, hours), client, json.loads(amounts))
         self._file.execute("DELETE FROM requests WHERE worker = ?", (worker,))
         counts = self._sum("SELECT counts FROM processes WHERE worker IN (?, ?)", worker, _GONE)
@@ -181,7 +183,7 @@ class SharedBooks:
         return self._sum("SELECT counts FROM processes")
 
     def gauges(self) -> dict[str, float]:
-        """Return the sums of the numbers of the moment of all workers."""
+        """Return the sums of all workers' gauges."""
         return self._sum("SELECT gauges FROM processes")
 
     # Requests under way -----------------------------------------------------------------------------------------------
@@ -194,14 +196,14 @@ class SharedBooks:
         """Return a client's request that another worker works on; None where there is none."""
         if not self.is_shared:
             return None
-        found = self._entries(
+        entries = self._entries(
             "owner = ? AND worker != ? AND about != '{}' AND name = ? AND phase != ?",
             owner,
             self._worker,
             name,
             _IS_OVER,
         )
-        return found[0] if found else None
+        return entries[0] if entries else None
 
     def is_being_written(self, owner: str, name: str) -> bool:
         """Return whether a client's request is over, but another worker still writes it into the archive."""
@@ -244,7 +246,7 @@ class SharedBooks:
         return self._sum(query, account.name, account.begin_of_period(self._now()))
 
     def held_of(self, account: SharedAccount) -> dict[str, int]:
-        """Return what requests hold of an account, those of all workers, in whole units, by unit."""
+        """Return what the requests of all workers hold of an account, in whole units, by unit."""
         return self._sum("SELECT amounts FROM requests WHERE account = ? AND amounts IS NOT NULL", account.name)
 
     def remainder(self, account: SharedAccount) -> dict[str, int]:
@@ -259,7 +261,7 @@ class SharedBooks:
 
         Args:
             account: The account.
-            client: The only client whose spends are returned; None: those of all.
+            client: The only client whose spends are returned; None: the spends of all clients.
         """
         query = "SELECT client, begins, amounts FROM spends WHERE account = ? ORDER BY begins DESC, client"
         rows = self._file.execute(query, (account.name,)).fetchall()
@@ -317,7 +319,7 @@ class SharedBooks:
     def settle(self, part: Part, spent: Amounts) -> None:
         """Free what is held for a request that is over, and book what it has spent.
 
-        Others know that it is written until `forget`.
+        Until `forget`, other workers know that the request is still written into the archive.
         """
         entry, was_held = part.entry, part.is_held
         part.is_held = False
@@ -331,10 +333,10 @@ class SharedBooks:
         self._wake(entry.account.name)
 
     def _free(self, name: str, *, was_held: bool) -> bool:
-        """Let a request hold nothing; return whether the books have what it held."""
+        """Free the amounts of a request; return whether the books still had them."""
         if self.is_shared:
-            held = "SELECT 1 FROM requests WHERE name = ? AND worker = ? AND amounts IS NOT NULL"
-            is_held = self._file.execute(held, (name, self._worker)).fetchone() is not None
+            query = "SELECT 1 FROM requests WHERE name = ? AND worker = ? AND amounts IS NOT NULL"
+            is_held = self._file.execute(query, (name, self._worker)).fetchone() is not None
             self._file.execute("UPDATE requests SET amounts = NULL, phase = ? WHERE name = ?", (_IS_OVER, name))
             return is_held
         self._file.execute("DELETE FROM requests WHERE name = ?", (name,))
@@ -348,8 +350,8 @@ class SharedBooks:
     def _hold(self, part: Part) -> bool:
         """Hold the amounts if they are free; return whether they are held."""
         account = part.entry.account
-        left = self.remainder(account) if account.limits else {}
-        if any(part.amounts.get(unit, 0) > amount for unit, amount in left.items()):
+        remainder = self.remainder(account) if account.limits else {}
+        if any(part.amounts.get(unit, 0) > amount for unit, amount in remainder.items()):
             return False
         self._put_request(part.entry, json.dumps(part.amounts))
         part.is_held = True
@@ -375,15 +377,15 @@ class SharedBooks:
         account = part.entry.account
         spent = self.spending(account) if account.limits else {}
         for unit, limit in account.limits.items():
-            amount, left = part.amounts.get(unit, 0), max(0, limit - spent.get(unit, 0))
-            if amount > left:
+            amount, rest = part.amounts.get(unit, 0), max(0, limit - spent.get(unit, 0))
+            if amount > rest:
                 end = account.end_of_period(self._now())
                 later = "" if end is None else f", or wait {end - self._now():.0f} seconds"
                 raise ApiError(
                     429,
                     f"the budget is {format_amount(unit, amount)}, but of {account.label}, "
                     f"{to_budget_unit(unit, limit):.12g}, "
-                    f"{to_budget_unit(unit, left):.12g} are left to this key; ask for less{later}",
+                    f"{to_budget_unit(unit, rest):.12g} are left to this key; ask for less{later}",
                     kind="insufficient_quota",
                     param=f"tts.budget.{unit}",
                     code="insufficient_quota",

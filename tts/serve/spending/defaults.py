@@ -42,8 +42,9 @@ def default_budget(
 
 
 def _rows(plan: Plan | None) -> int:
-    """Return the answers that a strategy draws; 1 where no parameter says so, since such a strategy spends all that it
-    gets.
+    """Return the number of answers that a strategy draws.
+
+    Without a parameter for it the number is 1: such a strategy spends all that it gets.
     """
     rows = 1 if plan is None else getattr(plan.strategy, "n", 1)
     return rows if isinstance(rows, int) else 1

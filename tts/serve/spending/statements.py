@@ -21,16 +21,16 @@ from tts.serve.spending.accounts import SharedAccount, to_budget_unit
 async def accounts(request: Request) -> Response:
     """List the accounts that a key may name; those of all keys for an operator."""
     gateway, client = _gateway(request), request.state.client
-    found = gateway.accounts.visible_accounts(client.name, operator=client.operator)
-    return JsonReply({"object": "list", "data": [_statement(gateway, client, account) for account in found]})
+    entries = gateway.accounts.visible_accounts(client.name, operator=client.operator)
+    return JsonReply({"object": "list", "data": [_statement(gateway, client, account) for account in entries]})
 
 
 async def account(request: Request) -> Response:
     """Describe one account."""
     gateway, client, name = _gateway(request), request.state.client, request.path_params["name"]
-    for found in gateway.accounts.visible_accounts(client.name, operator=client.operator):
-        if found.name == name:
-            return JsonReply(_statement(gateway, client, found))
+    for entry in gateway.accounts.visible_accounts(client.name, operator=client.operator):
+        if entry.name == name:
+            return JsonReply(_statement(gateway, client, entry))
     raise ApiError(404, f"there is no account {name[:80]!r} for this key", code="account_not_found")
 
 

@@ -193,13 +193,13 @@ def _parts(content: str | list[dict[str, Any]], where: str, limits: GatewayLimit
     """Return the parts of a turn's content."""
     if isinstance(content, str):
         return [content]
-    found: list[Part] = []
+    parts: list[Part] = []
     for number, part in enumerate(content):
         place, kind = f"{where}[{number}]", part.get("type")
         if kind == "image_url":
             inner: Any = part.get("image_url")
             inner = inner if isinstance(inner, dict) else {}
-            found.append(picture_of(inner.get("url"), inner.get("detail"), f"{place}.image_url.url", limits))
+            parts.append(picture_of(inner.get("url"), inner.get("detail"), f"{place}.image_url.url", limits))
             continue
         if kind in _THOUGHTS:
             continue
@@ -212,8 +212,8 @@ def _parts(content: str | list[dict[str, Any]], where: str, limits: GatewayLimit
         text = part.get(kind)
         if not isinstance(text, str):
             raise refuse_field(f"{place}.{kind}", f"{place}.{kind} is {quote(text)}, but must be text")
-        found.append(text)
-    return found or [""]
+        parts.append(text)
+    return parts or [""]
 
 
 # Replies --------------------------------------------------------------------------------------------------------------
@@ -248,16 +248,16 @@ def _logprobs(choice: AnswerChoice) -> dict[str, Any] | None:
 
 def _message(choice: AnswerChoice) -> dict[str, Any]:
     """Return an answer as a message, without its role."""
-    told: dict[str, Any] = {"reasoning_content": choice.thought} if choice.thought else {}
+    thought: dict[str, Any] = {"reasoning_content": choice.thought} if choice.thought else {}
     if choice.refusal:
-        return {"content": None, "refusal": choice.refusal, **told}
+        return {"content": None, "refusal": choice.refusal, **thought}
     if choice.calls:
         calls = [
             {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
             for call in choice.calls
         ]
-        return {"content": choice.text or None, **told, "tool_calls": calls}
-    return {"content": choice.text, **told}
+        return {"content": choice.text or None, **thought, "tool_calls": calls}
+    return {"content": choice.text, **thought}
 
 
 def usage_of(counts: Counts) -> dict[str, Any]:
@@ -282,7 +282,7 @@ class ChatFrames:
     def __init__(self, head: ReplyHead) -> None:
         self._heading = _heading(head, _KIND)
         self._usage: bool = head.request.echo["usage"]
-        self._sent = {"reasoning_content": "", "content": ""}  # of the first answer
+        self._sent = {"reasoning_content": "", "content": ""}  # the pieces of the first answer so far
 
     def begin(self) -> bytes:
         """Return the opening of the first answer."""
@@ -312,17 +312,13 @@ class ChatFrames:
         """Return the answers, the usage if it is asked for, and the end."""
         chunks = list[bytes]()
         for place, choice in enumerate(outcome.choices):
-            chunks += [
-                self._chunk(
-                    delta, place, logprobs=_logprobs(choice) if "content" in delta and delta is not _OPENING else None
-                )
-                for delta in [
-                    *([_OPENING] if place else []),
-                    *_deltas(_message(choice) if place else self._unsent(choice)),
-                ]
-            ]
-            last = {"tts": outcome.report} if place == len(outcome.choices) - 1 else {}
-            chunks.append(self._chunk({}, place, _FINISH[choice.finish], **last))
+            opening = [_OPENING] if place else []
+            message = _message(choice) if place else self._unsent(choice)
+            for delta in [*opening, *_deltas(message)]:
+                has_text = "content" in delta and delta is not _OPENING
+                chunks.append(self._chunk(delta, place, logprobs=_logprobs(choice) if has_text else None))
+            report = {"tts": outcome.report} if place == len(outcome.choices) - 1 else {}
+            chunks.append(self._chunk({}, place, _FINISH[choice.finish], **report))
         if self._usage:
             chunks.append(event({**self._heading, "choices": [], "usage": usage_of(outcome.counts)}))
         return b"".join([*chunks, DONE])

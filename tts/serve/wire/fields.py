@@ -1,6 +1,6 @@
 """The fields that each API has, down to the keys of their parts, and what is done with all others.
 
-A key that is not listed here is reported as without effect. One that would change what an answer means is refused,
+A key that is not listed here is reported as without effect. A key that would change what an answer means is refused,
 unless its value asks for nothing.
 """
 
@@ -35,7 +35,7 @@ class Kinds:
     default: str = ""
 
     def keys(self, value: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Return the keys of an object; None where its kind is another."""
+        """Return the keys of an object; None: its kind is not listed."""
         kind = value.get(self.key) or self.default
         return self.shapes.get(kind) if isinstance(kind, str) else None
 
@@ -68,11 +68,11 @@ class FieldRules:
             ApiError: 400, a field would change what an answer means, and cannot be honoured.
         """
         changes: Mapping[str, tuple[Any, ...]] = {**_CHANGES_ANSWERS, **self.refused}
-        for name, idle in changes.items():
+        for name, idle_values in changes.items():
             outer, _, inner = name.partition(".")
             part: Any = body.get(outer) if inner else body
             key = inner or outer
-            if name not in self.known and isinstance(part, dict) and key in part and part[key] not in idle:
+            if name not in self.known and isinstance(part, dict) and key in part and part[key] not in idle_values:
                 cure = _CURES.get(name, "leave it out")
                 raise refuse_field(
                     name, f"{name} is {quote(part[key])}, but searches cannot honour it; {cure}", "unsupported"
@@ -90,14 +90,14 @@ class FieldRules:
 
 def _unknown_keys(value: Any, shape: Shape, place: str) -> Iterator[str]:
     """Yield the places of keys in a value that its shape does not have."""
-    for number, one in enumerate(value if isinstance(value, list) else [value]):
+    for number, item in enumerate(value if isinstance(value, list) else [value]):
         where = f"{place}[{number}]" if isinstance(value, list) else place
-        keys = shape.keys(one) if isinstance(shape, Kinds) and isinstance(one, dict) else shape
-        if not isinstance(one, dict) or not isinstance(keys, Mapping):
+        keys = shape.keys(item) if isinstance(shape, Kinds) and isinstance(item, dict) else shape
+        if not isinstance(item, dict) or not isinstance(keys, Mapping):
             continue
-        for name, inner in one.items():
-            named = name if _PLAIN.fullmatch(name) else quote(name)
-            path = f"{where}.{named}" if where else named
+        for name, inner in item.items():
+            shown_name = name if _PLAIN.fullmatch(name) else quote(name)
+            path = f"{where}.{shown_name}" if where else shown_name
             if name not in keys or (isinstance(keys[name], tuple) and inner not in keys[name]):
                 yield path
             else:
@@ -105,7 +105,7 @@ def _unknown_keys(value: Any, shape: Shape, place: str) -> Iterator[str]:
 
 
 def _report(places: list[str]) -> str:
-    """Return the line about keys of one kind: the first place, and how many are like it."""
+    """Return the report on keys of one kind: the first place, and how many are like it."""
     more = f"; so had {len(places) - 1} more like it" if len(places) > 1 else ""
     name = places[0] if places[0].startswith(("'", '"')) else f"'{places[0]}'"
     return f"the field {name} is not known here and had no effect{more}"
@@ -166,12 +166,12 @@ _CHANGES_ANSWERS: Mapping[str, tuple[Any, ...]] = {
     "mm_processor_kwargs": (None, {}),
     "lora_request": (None,),
 }
-_SHARED: Mapping[str, Shape] = {  # that all APIs have, or take in the same words
+_SHARED: Mapping[str, Shape] = {  # the fields that all APIs have, or take in the same words
     **_keys("model", "stream", "temperature", "top_p", "top_k", "min_p", "tts"),
     **_keys("presence_penalty", "frequency_penalty", "logit_bias", "guided_json"),
     "structured_outputs": {"json": ANY, **{name.partition(".")[2]: (None, False) for name in _STRUCTURES}},
 }
-# those among them that give the form of an answer, which a chat alone has
+# the shared fields that give the form of an answer, which completions lack
 _FORMS = ("guided_json", "structured_outputs")
 _EFFECTLESS = _keys(
     "user", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "metadata"

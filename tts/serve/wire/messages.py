@@ -66,7 +66,7 @@ class Turn(BodyPart):
 
 
 class Thinking(BodyPart):
-    """How much is thought; only `enabled` has a budget."""
+    """The setting of thinking; only `enabled` has a budget."""
 
     type: Literal["enabled", "disabled", "adaptive"]
     budget_tokens: int | None = Field(default=None, ge=1)
@@ -172,44 +172,45 @@ def _form(given: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _tools(body: MessagesBody, notes: list[str]) -> tuple[tuple[Mapping[str, Any], ...], str | Mapping[str, Any], bool]:
-    """Return the functions, the choice among them, and whether several calls are allowed; report the tools that are
-    left out.
+    """Return the functions, the choice among them, and whether several calls are allowed.
+
+    Tools that are left out are added to the notes.
     """
-    found: list[Mapping[str, Any]] = []
+    functions: list[Mapping[str, Any]] = []
     left_out: list[str] = []
-    for place, one in enumerate(body.tools or ()):
-        name = one.get("name")
-        if one.get("type") not in (None, "custom"):
-            left_out.append(str(name or one.get("type")))
+    for place, tool in enumerate(body.tools or ()):
+        name = tool.get("name")
+        if tool.get("type") not in (None, "custom"):
+            left_out.append(str(name or tool.get("type")))
             continue
-        schema = one.get("input_schema")
+        schema = tool.get("input_schema")
         if not isinstance(schema, dict):
             raise refuse_field(
                 f"tools[{place}].input_schema",
                 f"tools[{place}].input_schema is {quote(schema)}, but must be a JSON schema",
             )
-        described = {"description": one["description"]} if isinstance(one.get("description"), str) else {}
-        found.append({"type": "function", "function": {"name": name, **described, "parameters": schema}})
+        described = {"description": tool["description"]} if isinstance(tool.get("description"), str) else {}
+        functions.append({"type": "function", "function": {"name": name, **described, "parameters": schema}})
     if left_out:
         notes.append(f"tools that only their vendor runs are left out: {', '.join(sorted(left_out))[:300]}")
-    if any(one.get("defer_loading") for one in body.tools or ()):
+    if any(tool.get("defer_loading") for tool in body.tools or ()):
         notes.append("defer_loading had no effect: all tools reach the model")
-    given = body.tool_choice or {"type": "auto"}
-    kind = given.get("type")
+    tool_choice = body.tool_choice or {"type": "auto"}
+    kind = tool_choice.get("type")
     if kind not in ("auto", "any", "tool", "none"):
         raise refuse_field(
-            "tool_choice", f"tool_choice is {quote(given)}, but its type must be auto, any, tool or none"
+            "tool_choice", f"tool_choice is {quote(tool_choice)}, but its type must be auto, any, tool or none"
         )
     choice: str | Mapping[str, Any] = {"auto": "auto", "any": "required", "none": "none"}.get(kind, "")
     if kind == "tool":
-        if given.get("name") in left_out:
+        if tool_choice.get("name") in left_out:
             raise refuse_field(
                 "tool_choice",
-                f"tool_choice asks for {quote(given['name'])}, which only its vendor runs",
+                f"tool_choice asks for {quote(tool_choice['name'])}, which only its vendor runs",
                 "unsupported",
             )
-        choice = {"type": "function", "function": {"name": given.get("name")}}
-    return tuple(found), choice, given.get("disable_parallel_tool_use") is not True
+        choice = {"type": "function", "function": {"name": tool_choice.get("name")}}
+    return tuple(functions), choice, tool_choice.get("disable_parallel_tool_use") is not True
 
 
 def _messages(body: MessagesBody, limits: GatewayLimits) -> tuple[Message, ...]:
@@ -223,32 +224,35 @@ def _messages(body: MessagesBody, limits: GatewayLimits) -> tuple[Message, ...]:
 
 
 def _parts(content: str | Sequence[Mapping[str, Any]], where: str, limits: GatewayLimits) -> list[Part]:
-    """Return the parts of a turn; a result of a tool is followed by its pictures, and thoughts are left out."""
+    """Return the parts of a turn.
+
+    The result of a tool is followed by its pictures, and thoughts are left out.
+    """
     if isinstance(content, str):
         return [content]
-    found: list[Part] = []
+    parts: list[Part] = []
     for number, block in enumerate(content):
         place, kind = f"{where}[{number}]", block.get("type")
         if kind == "text":
-            found.append(_text(block, "text", place))
+            parts.append(_text(block, "text", place))
         elif kind == "image":
-            found.append(_picture(block, place, limits))
+            parts.append(_picture(block, place, limits))
         elif kind == "tool_use":
             arguments = block.get("input")
             if not isinstance(arguments, dict):
                 raise refuse_field(f"{place}.input", f"{place}.input is {quote(arguments)}, but must be an object")
-            found.append(tool_call(_text(block, "name", place), arguments, _text(block, "id", place), f"{place}.input"))
+            parts.append(tool_call(_text(block, "name", place), arguments, _text(block, "id", place), f"{place}.input"))
         elif kind == "tool_result":
             inner = _parts(block.get("content") or "", f"{place}.content", limits)
             text = "".join(part for part in inner if isinstance(part, str))
-            found += [
+            parts += [
                 ToolResult(_text(block, "tool_use_id", place), text),
                 *(part for part in inner if isinstance(part, Picture)),
             ]
         elif kind not in ("thinking", "redacted_thinking", "tool_reference"):
             cause = f"{place} is of type {quote(kind)}, but this server reads text, pictures and calls of tools alone"
             raise refuse_field(place, cause, "unsupported")
-    return found or [""]
+    return parts or [""]
 
 
 def _text(block: Mapping[str, Any], name: str, place: str) -> str:
@@ -340,10 +344,10 @@ class MessageFrames:
 
     def __init__(self, head: ReplyHead) -> None:
         self._head = head
-        self._index = 0  # of the next block
+        self._index = 0  # the index of the next block
         self._thinks = False  # whether the thinking block is open
-        self._thought = ""  # the part of it that the model thinks
-        self._text = ""  # of the text block that is open
+        self._thought = ""  # what the model has thought in this block
+        self._text = ""  # the text of the open text block
 
     def begin(self) -> bytes:
         """Return the empty message."""

@@ -93,19 +93,19 @@ class SharedFields(BaseModel):
 
     @property
     def draws(self) -> dict[str, Any]:
-        """What the request has of the parameters of `Sampling`.
+        """The parameters of `Sampling` that the request gives.
 
         The temperature and the length of a row are not among them.
 
         Raises:
             ApiError: 400, a key of `logit_bias` is no token id.
         """
-        given = {name: value for name in _DRAWS if (value := getattr(self, name)) is not None}
+        parameters = {name: value for name in _DRAWS if (value := getattr(self, name)) is not None}
         if self.top_k == -1:  # as vLLM has it
-            given["top_k"] = 0
+            parameters["top_k"] = 0
         if self.logit_bias is not None:
-            given["logit_bias"] = tuple(sorted((_token(name), bias) for name, bias in self.logit_bias.items()))
-        return given
+            parameters["logit_bias"] = tuple(sorted((_token(name), bias) for name, bias in self.logit_bias.items()))
+        return parameters
 
     def form(self, given: Mapping[str, Any] | None, field: str) -> Mapping[str, Any] | None:
         """Return the form of the answer, as `response_format` of chats has it; None: free text.
@@ -119,20 +119,20 @@ class SharedFields(BaseModel):
         """
         structure = None if self.structured_outputs is None else self.structured_outputs.json_
         forms = {field: given, "guided_json": self.guided_json, "structured_outputs.json": structure}
-        named = [name for name, one in forms.items() if one is not None]
-        if len(named) > 1:
+        names = [name for name, one in forms.items() if one is not None]
+        if len(names) > 1:
             raise refuse_field(
-                named[1], f"{named[1]} is given beside {named[0]}, but an answer has one form; leave one out"
+                names[1], f"{names[1]} is given beside {names[0]}, but an answer has one form; leave one out"
             )
-        if not named or named[0] == field:
+        if not names or names[0] == field:
             return given
-        schema = forms[named[0]]
+        schema = forms[names[0]]
         try:
             schema = json.loads(schema, parse_constant=_refuse_constant) if isinstance(schema, str) else schema
         except (ValueError, RecursionError):
             schema = None
         if not isinstance(schema, dict):
-            raise refuse_field(named[0], f"{named[0]} is {quote(forms[named[0]])}, but must be a JSON schema")
+            raise refuse_field(names[0], f"{names[0]} is {quote(forms[names[0]])}, but must be a JSON schema")
         return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
 
 
@@ -140,7 +140,7 @@ def _token(name: str) -> int:
     """Return the token id of a key of `logit_bias`.
 
     Raises:
-        ApiError: 400, it is none.
+        ApiError: 400, the key is no token id.
     """
     if not name.isdecimal() or len(name) > _DIGITS:
         raise refuse_field(
@@ -318,7 +318,7 @@ class Outcome:
 def report_with_answers(outcome: Outcome) -> Mapping[str, Any]:
     """Return the object `tts` for an API whose replies have one answer.
 
-    It has all answers, where several were asked for.
+    The object has all answers, where there are several.
     """
     if len(outcome.choices) == 1:
         return outcome.report
@@ -393,7 +393,7 @@ def parse_json(raw: bytes) -> Any:
     """Return the value of a body in JSON.
 
     Raises:
-        ApiError: 400, it is not UTF-8, not JSON, or no object, or a text in it has half of a character.
+        ApiError: 400, the body is not UTF-8, not JSON, or no object, or a text in it has half of a character.
     """
     try:
         value = json.loads(raw.decode("utf-8"), parse_constant=_refuse_constant)
@@ -442,10 +442,10 @@ def stop_texts(given: str | Sequence[str] | None, field: str, most: int) -> tupl
     Raises:
         ApiError: 400, one is empty, or there are more than `most`.
     """
-    found = (given,) if isinstance(given, str) else tuple(given or ())
-    if not all(found) or len(found) > most:
+    texts = (given,) if isinstance(given, str) else tuple(given or ())
+    if not all(texts) or len(texts) > most:
         raise refuse_field(field, f"{field} is {quote(given)}, but must be at most {most} texts, none empty")
-    return found
+    return texts
 
 
 # Histories ------------------------------------------------------------------------------------------------------------
@@ -491,10 +491,12 @@ class History:
                     f"{where} is the result of the call {quote(part.id)}, but no earlier turn makes that call",
                 )
         if self._turns and self._turns[-1][0] == role:
-            before = self._turns[-1][1]
-            lines = (ToolCall, ToolResult)
-            between: list[Part] = [] if isinstance(before[-1], lines) and isinstance(parts[0], lines) else ["\n\n"]
-            before += [*between, *parts]
+            last_parts = self._turns[-1][1]
+            call_kinds = (ToolCall, ToolResult)
+            separator: list[Part] = (
+                [] if isinstance(last_parts[-1], call_kinds) and isinstance(parts[0], call_kinds) else ["\n\n"]
+            )
+            last_parts += [*separator, *parts]
         else:
             self._turns.append((role, parts))
 
@@ -502,23 +504,23 @@ class History:
         """Return the messages.
 
         Raises:
-            ApiError: 400, there is none, or they are too long.
+            ApiError: 400, there is no message, or the messages are too long.
         """
         if not self._turns:
             raise refuse_field(self._field, f"{self._field} has no turn, but must have one at least")
-        found = tuple(Message.of(role, _merge(parts)) for role, parts in self._turns)
-        if (size := sum(len(one.content) for one in found)) > self._limits.characters:
+        messages = tuple(Message.of(role, _merge(parts)) for role, parts in self._turns)
+        if (size := sum(len(one.content) for one in messages)) > self._limits.characters:
             raise too_long(self._field, f"{size} characters", self._limits.characters, "shorten the history")
-        return found
+        return messages
 
 
 def _merge(parts: Sequence[Part]) -> list[Part]:
     """Return parts with texts in a row as one, and without empty ones."""
     merged: list[Part] = []
     for part in parts:
-        before = merged[-1] if merged else None
-        if isinstance(part, str) and isinstance(before, str):
-            merged[-1] = before + part
+        last_part = merged[-1] if merged else None
+        if isinstance(part, str) and isinstance(last_part, str):
+            merged[-1] = last_part + part
         elif part:
             merged.append(part)
     return merged
@@ -555,7 +557,7 @@ def picture_of(url: Any, detail: Any, where: str, limits: GatewayLimits) -> Pict
         limits: The operator's limits.
 
     Raises:
-        ApiError: 400, it is neither, or too large.
+        ApiError: 400, the url is neither, or the picture is too large.
     """
     if not isinstance(url, str) or not url:
         raise refuse_field(where, f"{where} is {quote(url)}, but must be a url")
@@ -565,9 +567,9 @@ def picture_of(url: Any, detail: Any, where: str, limits: GatewayLimits) -> Pict
             f"{where} has {size} characters, but limits.image_bytes is {limits.image_bytes}, {most} characters",
             "too_long",
         )
-    if found := _DATA_URL.match(url):
+    if data_url := _DATA_URL.match(url):
         try:
-            base64.b64decode(url[found.end() :], validate=True)
+            base64.b64decode(url[data_url.end() :], validate=True)
         except binascii.Error:
             raise refuse_field(where, f"{where} is {quote(url)}, but its data is not valid base64") from None
         return Picture(url, detail if isinstance(detail, str) else "")
@@ -581,10 +583,10 @@ def picture_of(url: Any, detail: Any, where: str, limits: GatewayLimits) -> Pict
 
 
 def _scheme_and_host(url: str) -> tuple[str, str] | None:
-    """Return the scheme and host of a url without credentials and port; None where it is no such url."""
+    """Return the scheme and host of a url; None: the url has credentials or a port, or is not valid."""
     try:
-        found = urlsplit(url)
-        plain = found.username is None and found.port is None and found.hostname == found.netloc.lower()
+        parts = urlsplit(url)
+        plain = parts.username is None and parts.port is None and parts.hostname == parts.netloc.lower()
     except ValueError:
         return None
-    return (found.scheme, found.hostname or "") if plain else None
+    return (parts.scheme, parts.hostname or "") if plain else None

@@ -133,13 +133,9 @@ def read(value: Any, limits: GatewayLimits) -> SearchRequest:
 
 def items_of(given: Any) -> list[Any]:
     """Return the input of a body as items."""
-    return (
-        [{"type": "message", "role": "user", "content": given}]
-        if isinstance(given, str)
-        else given
-        if isinstance(given, list)
-        else []
-    )
+    if isinstance(given, str):
+        return [{"type": "message", "role": "user", "content": given}]
+    return given if isinstance(given, list) else []
 
 
 def _flat(tool: Mapping[str, Any], namespaces: Mapping[str, Sequence[str]]) -> dict[str, Any]:
@@ -162,46 +158,51 @@ def _form(given: dict[str, Any] | None) -> dict[str, Any] | None:
 def _tools(
     given: Sequence[Mapping[str, Any]], notes: list[str]
 ) -> tuple[tuple[Mapping[str, Any], ...], dict[str, tuple[str, str]]]:
-    """Return the functions, and of those in namespaces the namespace and the name there; report the tools that are left
-    out.
+    """Return the functions, and the namespace and inner name of each function in a namespace.
+
+    Tools that are left out are added to the notes.
     """
     listed: list[tuple[str, Mapping[str, Any]]] = []
     left_out: list[str] = []
-    for place, one in enumerate(given):
-        if one.get("type") == "namespace" and isinstance(one.get("tools"), list) and isinstance(one.get("name"), str):
-            for inner in one["tools"]:
+    for place, tool in enumerate(given):
+        if (
+            tool.get("type") == "namespace"
+            and isinstance(tool.get("tools"), list)
+            and isinstance(tool.get("name"), str)
+        ):
+            for inner in tool["tools"]:
                 if isinstance(inner, dict) and inner.get("type") == "function":
-                    listed.append((one["name"], inner))
+                    listed.append((tool["name"], inner))
                 else:
                     left_out.append(_name(inner))
-        elif one.get("type") == "function":
-            if not isinstance(one.get("name"), str):
+        elif tool.get("type") == "function":
+            if not isinstance(tool.get("name"), str):
                 raise refuse_field(
-                    f"tools[{place}].name", f"tools[{place}].name is {quote(one.get('name'))}, but must be text"
+                    f"tools[{place}].name", f"tools[{place}].name is {quote(tool.get('name'))}, but must be text"
                 )
-            listed.append(("", one))
+            listed.append(("", tool))
         else:
-            left_out.append(_name(one))
+            left_out.append(_name(tool))
     if left_out:
         notes.append(f"tools that only their vendor runs are left out: {', '.join(sorted(left_out))[:300]}")
-    times = Counter(str(one.get("name")) for _, one in listed)
-    found: list[Mapping[str, Any]] = []
+    name_counts = Counter(str(tool.get("name")) for _, tool in listed)
+    functions: list[Mapping[str, Any]] = []
     namespaces: dict[str, tuple[str, str]] = {}
-    for space, one in listed:
-        name = str(one.get("name"))
+    for space, tool in listed:
+        name = str(tool.get("name"))
         if space:
-            unique = name if times[name] == 1 else f"{space}__{name}"
-            namespaces[unique], name = (space, name), unique
-        found.append(
+            unique_name = name if name_counts[name] == 1 else f"{space}__{name}"
+            namespaces[unique_name], name = (space, name), unique_name
+        functions.append(
             {
                 "type": "function",
                 "function": {
                     "name": name,
-                    **{key: one[key] for key in ("description", "parameters") if one.get(key) is not None},
+                    **{key: tool[key] for key in ("description", "parameters") if tool.get(key) is not None},
                 },
             }
         )
-    return tuple(found), namespaces
+    return tuple(functions), namespaces
 
 
 def _name(tool: Any) -> str:
@@ -216,10 +217,10 @@ def _choice(
     Raises:
         ApiError: 400, the choice asks for a tool that cannot be served.
     """
-    given = body.tool_choice
-    if given is None or isinstance(given, str):
-        return tools, given or "auto"
-    inside = {name: unique for unique, (_, name) in namespaces.items()}
+    tool_choice = body.tool_choice
+    if tool_choice is None or isinstance(tool_choice, str):
+        return tools, tool_choice or "auto"
+    unique_names = {name: unique for unique, (_, name) in namespaces.items()}
 
     def function(one: Any) -> str:
         name: Any = one.get("name") if isinstance(one, dict) and one.get("type") == "function" else None
@@ -229,16 +230,15 @@ def _choice(
                 "other tools"
             )
             raise refuse_field("tool_choice", cause, "unsupported")
-        return inside.get(name, name)
+        return unique_names.get(name, name)
 
-    if given.get("type") == "allowed_tools":
-        listed: Any = given.get("tools")
+    if tool_choice.get("type") == "allowed_tools":
+        listed: Any = tool_choice.get("tools")
         names = {function(one) for one in listed} if isinstance(listed, list) else set[str]()
-        mode = given.get("mode", "auto")
-        return tuple(one for one in tools if one["function"]["name"] in names), mode if isinstance(
-            mode, str
-        ) else "auto"
-    return tools, {"type": "function", "function": {"name": function(given)}}
+        mode = tool_choice.get("mode", "auto")
+        allowed = tuple(one for one in tools if one["function"]["name"] in names)
+        return allowed, mode if isinstance(mode, str) else "auto"
+    return tools, {"type": "function", "function": {"name": function(tool_choice)}}
 
 
 def _messages(
@@ -247,7 +247,7 @@ def _messages(
     history = History("input", limits)
     if body.instructions:
         history.add("system", [body.instructions], "instructions")
-    inside = {place: unique for unique, place in namespaces.items()}
+    unique_names = {place: unique for unique, place in namespaces.items()}
     for place, item in enumerate(items_of(body.input)):
         where, kind = f"input[{place}]", item.get("type", "message" if "role" in item else None)
         if kind == "message":
@@ -258,7 +258,7 @@ def _messages(
                 )
             history.add(role, _parts(item.get("content"), f"{where}.content", limits), where)
         elif kind == "function_call":
-            name = inside.get((str(item.get("namespace")), str(item.get("name"))), str(item.get("name")))
+            name = unique_names.get((str(item.get("namespace")), str(item.get("name"))), str(item.get("name")))
             call = tool_call(name, item.get("arguments"), str(item.get("call_id")), f"{where}.arguments")
             history.add("assistant", [call], where)
         elif kind == "function_call_output":
@@ -280,11 +280,11 @@ def _parts(content: Any, where: str, limits: GatewayLimits) -> list[Part]:
         return [content]
     if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
         raise refuse_field(where, f"{where} is {quote(content)}, but must be text or a list of parts")
-    found: list[Part] = []
+    parts: list[Part] = []
     for number, part in enumerate(content):
         place, kind = f"{where}[{number}]", part.get("type")
         if kind == "input_image":
-            found.append(picture_of(part.get("image_url"), part.get("detail"), f"{place}.image_url", limits))
+            parts.append(picture_of(part.get("image_url"), part.get("detail"), f"{place}.image_url", limits))
             continue
         if kind not in ("input_text", "output_text", "text", "refusal"):
             raise refuse_field(
@@ -295,8 +295,8 @@ def _parts(content: Any, where: str, limits: GatewayLimits) -> list[Part]:
         text = part.get("refusal" if kind == "refusal" else "text")
         if not isinstance(text, str):
             raise refuse_field(f"{place}.text", f"{place}.text is {quote(text)}, but must be text")
-        found.append(text)
-    return found or [""]
+        parts.append(text)
+    return parts or [""]
 
 
 # Replies --------------------------------------------------------------------------------------------------------------
@@ -358,8 +358,8 @@ def _output(head: ReplyHead, outcome: Outcome) -> list[dict[str, Any]]:
             {"id": f"msg_{number}", "type": "message", "role": "assistant", "status": status, "content": [part]}
         )
     for place, call in enumerate(choice.calls):
-        spaced = head.request.echo["namespaces"].get(call.name)
-        named = {"name": call.name} if spaced is None else {"name": spaced[1], "namespace": spaced[0]}
+        origin = head.request.echo["namespaces"].get(call.name)
+        named = {"name": call.name} if origin is None else {"name": origin[1], "namespace": origin[0]}
         items.append(
             {
                 "id": f"fc_{number}_{place}",
@@ -406,10 +406,10 @@ class ResponseFrames:
 
     def __init__(self, head: ReplyHead) -> None:
         self._head = head
-        self._number = -1  # of the last event
-        self._told = ""  # of the reasoning item
-        self._thought = ""  # the part of it that the model thinks
-        self._text = ""  # of the message that has begun
+        self._number = -1  # the number of the last event
+        self._told = ""  # the text of the reasoning item
+        self._thought = ""  # what the model has thought in this item
+        self._text = ""  # the text of the message so far
 
     def begin(self) -> bytes:
         """Return the response without output."""

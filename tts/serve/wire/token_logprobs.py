@@ -34,7 +34,7 @@ def token_logprobs(path: Trajectory, text: str, tokenizer: Tokenizer) -> tuple[T
         return None
     values = [value for node in nodes for value in node.logprobs]
     ids = [token for node in nodes for token in node.token_ids[: len(node.logprobs)]]
-    found: list[TokenLogprob] = []
+    tokens: list[TokenLogprob] = []
     at, end = 0, start + len(text)
     for piece, value in zip(token_texts(ids, tokenizer), values, strict=True):
         if at >= end:  # what follows, such as an end of sequence, is no part of the text
@@ -43,24 +43,24 @@ def token_logprobs(path: Trajectory, text: str, tokenizer: Tokenizer) -> tuple[T
             return None
         at += len(piece)
         if at > start:
-            found.append(TokenLogprob(piece, max(value, LEAST_LOGPROB)))
-    return tuple(found) if at >= end else None
+            tokens.append(TokenLogprob(piece, max(value, LEAST_LOGPROB)))
+    return tuple(tokens) if at >= end else None
 
 
 def token_texts(ids: Sequence[int], tokenizer: Tokenizer) -> list[str]:
     """Return the text that each token completes.
 
-    Of the tokens of one character, the last one has it, and the others have none.
+    Of the tokens of one character, the last has its text, and the others have none.
     """
     texts: list[str] = []
-    begin = 0  # of the tokens that have no text yet
+    begin = 0  # the first token that has no text yet
     for end in range(1, len(ids) + 1):
-        before = ids[max(0, begin - _CONTEXT) : begin]
-        known = tokenizer.write(before) if before else ""
-        written = tokenizer.write(ids[begin - len(before) : end])
-        if not written.startswith(known) or written.endswith(_HALF):
+        context = ids[max(0, begin - _CONTEXT) : begin]
+        context_text = tokenizer.write(context) if context else ""
+        written = tokenizer.write(ids[begin - len(context) : end])
+        if not written.startswith(context_text) or written.endswith(_HALF):
             texts.append("")
             continue
-        texts.append(written[len(known) :])
+        texts.append(written[len(context_text) :])
         begin = end
     return texts

@@ -393,7 +393,10 @@ def judge_report(said: Mapping[str, Any], tests: CodeTests, output: str, seconds
 
 
 def _environment(folder: str) -> dict[str, str]:
-    """Return the variables of a program's process. A memory pool for each thread would take up its address space."""
+    """Return the variables of a program's process.
+
+    A memory pool for each thread would take up its address space.
+    """
     place = {"HOME": folder, "TMPDIR": folder}
     return {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LC_ALL": "C.UTF-8", "MALLOC_ARENA_MAX": "2", **place}
 
