@@ -196,16 +196,16 @@ class Sampling(HintsKeywords):
     def needs(self) -> dict[str, str]:
         """The capability that each parameter needs which is given, and which not all backends obey."""
         limits = "thought_limits" if self.thought_tokens else "thought_switch"
-        found = {name: capability for name, capability in SAMPLING_CAPABILITIES.items() if getattr(self, name)}
-        return found if self.thought_tokens is None else {**found, "thought_tokens": limits}
+        capabilities = {name: capability for name, capability in SAMPLING_CAPABILITIES.items() if getattr(self, name)}
+        return capabilities if self.thought_tokens is None else {**capabilities, "thought_tokens": limits}
 
     def members(self) -> dict[str, Any]:
         """Return the parameters by name, as results are stored by them.
 
         Parameters that not all backends obey are there only where they are given; the effort is always there.
         """
-        named = {*SAMPLING_CAPABILITIES, "thought_tokens"} - {"effort", *self.needs}
-        return {name: value for name, value in dataclasses.asdict(self).items() if name not in named}
+        omitted = {*SAMPLING_CAPABILITIES, "thought_tokens"} - {"effort", *self.needs}
+        return {name: value for name, value in dataclasses.asdict(self).items() if name not in omitted}
 
     @property
     def changes_logits(self) -> bool:
@@ -213,17 +213,17 @@ class Sampling(HintsKeywords):
         return bool(self.presence_penalty or self.frequency_penalty or self.logit_bias)
 
 
-def _biases(given: Any) -> tuple[tuple[int, float], ...]:
+def _biases(biases: Any) -> tuple[tuple[int, float], ...]:
     """Return biases as pairs in the order of the ids.
 
     Raises:
         ConfigError: They are neither a mapping nor pairs, or an id or a bias is out of its range.
     """
     try:
-        pairs = dict(given).items()
+        pairs = dict(biases).items()
     except (TypeError, ValueError):
         raise ConfigError(
-            f"logit_bias is {quote(given)}, but must be biases by token id", hint="for example {50256: -100}"
+            f"logit_bias is {quote(biases)}, but must be biases by token id", hint="for example {50256: -100}"
         ) from None
     for token, bias in pairs:
         rule = "a token id, a whole number of at least 0"
@@ -234,8 +234,8 @@ def _biases(given: Any) -> tuple[tuple[int, float], ...]:
 
 def sampling_with(sampling: Sampling, **changes: float | str | None) -> Sampling:
     """Return sampling parameters with those changes that are not None."""
-    given: dict[str, Any] = {name: value for name, value in changes.items() if value is not None}
-    return dataclasses.replace(sampling, **given) if given else sampling
+    values: dict[str, Any] = {name: value for name, value in changes.items() if value is not None}
+    return dataclasses.replace(sampling, **values) if values else sampling
 
 
 def _check(name: str, value: object, valid: Callable[[float], bool], rule: str) -> None:
@@ -426,11 +426,11 @@ class RowSet:
             raise AssertionError(f"row {index} was resolved twice")
         text, error = join_surrogates(sample.text), join_surrogates(sample.error)
         logprobs, spreads = clean_logprobs(sample.logprobs), clean_spreads(sample.spreads)
-        drawn = clean_logprobs(sample.sampling_logprobs)
+        sampling_logprobs = clean_logprobs(sample.sampling_logprobs)
         numbers = (sample.logprobs, sample.spreads, sample.sampling_logprobs)
-        if text is not sample.text or error is not sample.error or numbers != (logprobs, spreads, drawn):
+        if text is not sample.text or error is not sample.error or numbers != (logprobs, spreads, sampling_logprobs):
             sample = dataclasses.replace(
-                sample, text=text, error=error, logprobs=logprobs, spreads=spreads, sampling_logprobs=drawn
+                sample, text=text, error=error, logprobs=logprobs, spreads=spreads, sampling_logprobs=sampling_logprobs
             )
         self.samples[index] = sample
         self._unresolved -= 1

@@ -71,9 +71,9 @@ class BatchQueue:
         with self._lock:
             if self._closed or (self._loop is not None and self._loop.is_closed()):
                 raise closed_error()
-            taken, self._pending = self._pending, []
-            self._running = [job for job in self._running if not done(job)] + taken
-            return taken
+            jobs, self._pending = self._pending, []
+            self._running = [job for job in self._running if not done(job)] + jobs
+            return jobs
 
     def _flush(self) -> None:
         with self._lock:

@@ -62,16 +62,16 @@ def value_head_metadata(backend: Backend, head: str, needed_by: str) -> ValueHea
     Raises:
         CapabilityError: it lists its heads, and this is none of them.
     """
-    known = metadata_of(backend).value_heads
-    if known is None:
+    heads = metadata_of(backend).value_heads
+    if heads is None:
         return None
-    if head not in known:
+    if head not in heads:
         raise CapabilityError(
             f"{needed_by} needs the value head {head!r}, but the model on the backend {backend.name!r} has "
-            f"{', '.join(known) or 'none'}",
+            f"{', '.join(heads) or 'none'}",
             hint="name the head's file, or a process model, in the model's record",
         )
-    return known[head]
+    return heads[head]
 
 
 def counts_texts(backend: Backend) -> bool:

@@ -36,9 +36,9 @@ def clean_spreads(values: Sequence[Spread]) -> tuple[Spread, ...]:
     """
     if not values:
         return ()
-    top = _clip_values([one.top for one in values], 0.0, -LEAST_LOGPROB)
-    certainty = _clip_values([one.certainty for one in values], 0.0, -LEAST_LOGPROB) or (math.nan,) * len(top)
-    entropy = _clip_values([one.entropy for one in values], 0.0, math.inf) or (math.nan,) * len(top)
+    top = _clip_values([spread.top for spread in values], 0.0, -LEAST_LOGPROB)
+    certainty = _clip_values([spread.certainty for spread in values], 0.0, -LEAST_LOGPROB) or (math.nan,) * len(top)
+    entropy = _clip_values([spread.entropy for spread in values], 0.0, math.inf) or (math.nan,) * len(top)
     return tuple(map(Spread, certainty, top, entropy)) if top else ()
 
 
@@ -56,7 +56,7 @@ def _clip_values(values: Sequence[float], low: float, high: float) -> tuple[floa
     try:
         if all(low <= value <= high for value in values):
             return tuple(values)
-        known = [float(value) for value in values]
+        numbers = [float(value) for value in values]
     except (TypeError, ValueError, OverflowError):
         return ()
-    return () if any(map(math.isnan, known)) else tuple(min(high, max(low, value)) for value in known)
+    return () if any(map(math.isnan, numbers)) else tuple(min(high, max(low, value)) for value in numbers)

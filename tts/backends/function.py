@@ -128,8 +128,10 @@ class _FunctionRows(TaskRows):
         """
         super().cancel()
         for index, row in enumerate(self.request.rows):
-            asked = index in self.asked
-            self.settle(index, Sample("", (), (), "cancelled", None, row.max_tokens if asked else 0, estimated=asked))
+            was_asked = index in self.asked
+            self.settle(
+                index, Sample("", (), (), "cancelled", None, row.max_tokens if was_asked else 0, estimated=was_asked)
+            )
 
 
 class FunctionBackend(Backend):
@@ -158,10 +160,10 @@ class FunctionBackend(Backend):
     def __init__(self, fn: WriteFunction, *, concurrency: int = 16, thoughts: ThoughtMarks | None = None) -> None:
         if concurrency < 1:
             raise ConfigError(f"concurrency is {concurrency!r}, but must be at least 1")
-        given: Any = thoughts
-        if not isinstance(given, ThoughtMarks | None):
+        marks: Any = thoughts
+        if not isinstance(marks, ThoughtMarks | None):
             raise ConfigError(
-                f"thoughts is {quote(given)}, but must be marks",
+                f"thoughts is {quote(marks)}, but must be marks",
                 hint="such as tts.thoughts.ThoughtMarks('<think>', '</think>')",
             )
         self._fn = fn
@@ -214,18 +216,18 @@ class FunctionBackend(Backend):
         rows.prompt_tokens += read
         self.counters.prompt_tokens += read
         try:
-            said = await self._ask_function(rows, index)
-            self._continues = self._continues and not isinstance(said, str)
-            answer = _check(said, row.max_tokens)
+            reply = await self._ask_function(rows, index)
+            self._continues = self._continues and not isinstance(reply, str)
+            answer = _check(reply, row.max_tokens)
             read = (self._sample, rows.request, row, answer)
             sample = await run_in_thread(*read) if len(answer.text) > _LONG else self._sample(*read[1:])
         except BaseException as failure:  # noqa: BLE001 - a caller's function: even sys.exit() fails only the row
-            told = (
+            parts = (
                 (failure.kind, failure.cause)
                 if isinstance(failure, EngineError)
                 else (type(failure).__name__, str(failure))
             )
-            error = ": ".join(told).removesuffix(": ")
+            error = ": ".join(parts).removesuffix(": ")
             sample = Sample("", (), (), "error", None, row.max_tokens, estimated=True, error=error)
         rows.settle(index, sample)
 
@@ -233,20 +235,20 @@ class FunctionBackend(Backend):
         request, row = rows.request, rows.request.rows[index]
         stop = ends_of(request.stop)
         text = request.handle.text + request.handle.carry
-        asked = Ask(request.handle.prompt, text, row.max_tokens, request.sampling.temperature, stop, row.stream >> 1)
-        said = self._fn(asked) if inspect.iscoroutinefunction(self._fn) else await run_in_thread(self._fn, asked)
-        if not inspect.isawaitable(said):
-            return said
-        if inspect.iscoroutine(said) and not rows.waits(index):
-            said.close()  # the row was cancelled while a thread made this
+        ask = Ask(request.handle.prompt, text, row.max_tokens, request.sampling.temperature, stop, row.stream >> 1)
+        reply = self._fn(ask) if inspect.iscoroutinefunction(self._fn) else await run_in_thread(self._fn, ask)
+        if not inspect.isawaitable(reply):
+            return reply
+        if inspect.iscoroutine(reply) and not rows.waits(index):
+            reply.close()  # the row was cancelled while a thread made this
             return ""
         rows.tasks.add(cast("asyncio.Task[None]", asyncio.current_task()))
-        return await said
+        return await reply
 
     def _sample(self, request: SampleRequest, row: Row, answer: Answer) -> Sample:
         scanner = StopScanner(request.stop, request.text, request.handle.carry)
-        ended = bool(scanner.ended) or scanner.feed(answer.text)
-        finish: Finish = (scanner.ended or "stop") if ended else "eos" if answer.finished else "length"
+        has_ended = bool(scanner.ended) or scanner.feed(answer.text)
+        finish: Finish = (scanner.ended or "stop") if has_ended else "eos" if answer.finished else "length"
         estimate = min(row.max_tokens, len(answer.text.encode()) + 1)
         tokens = estimate if answer.tokens is None else int(answer.tokens)
         # text after a boundary is dropped, not carried: the next call continues from the boundary
@@ -268,23 +270,23 @@ class FunctionBackend(Backend):
         self._waiting.clear()
 
 
-def _check(said: Any, max_tokens: int) -> Answer:
+def _check(result: Any, max_tokens: int) -> Answer:
     """Return the function's result as an answer.
 
     Raises:
         EngineError: it is not valid, or reports an impossible number of tokens.
     """
-    given: Any = Answer(said) if isinstance(said, str) else said
-    text: Any = given.text if isinstance(given, Answer) else None
-    if not isinstance(given, Answer) or not isinstance(text, str):
+    candidate: Any = Answer(result) if isinstance(result, str) else result
+    text: Any = candidate.text if isinstance(candidate, Answer) else None
+    if not isinstance(candidate, Answer) or not isinstance(text, str):
         raise EngineError(
-            f"the function returned {type(said).__name__}, but must return text, or an Answer with text",
+            f"the function returned {type(result).__name__}, but must return text, or an Answer with text",
             kind="BadReply",
         )
-    answer = dataclasses.replace(given, text=join_surrogates(text))
+    answer = dataclasses.replace(candidate, text=join_surrogates(text))
     tokens: Any = answer.tokens
-    whole = isinstance(tokens, int | np.integer) and not isinstance(tokens, bool)
-    if tokens is not None and not (whole and 0 <= tokens <= max_tokens):
+    is_whole = isinstance(tokens, int | np.integer) and not isinstance(tokens, bool)
+    if tokens is not None and not (is_whole and 0 <= tokens <= max_tokens):
         raise EngineError(
             f"Answer.tokens is {tokens!r}, but must be a whole number from 0 to max_tokens, {max_tokens}",
             kind="BadReply",

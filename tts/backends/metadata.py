@@ -111,19 +111,19 @@ def metadata_of(backend: object) -> BackendMetadata:
     Raises:
         ConfigError: `metadata` is of another type.
     """
-    found = getattr(backend, "metadata", _EMPTY)
-    if not isinstance(found, BackendMetadata):
+    metadata = getattr(backend, "metadata", _EMPTY)
+    if not isinstance(metadata, BackendMetadata):
         raise ConfigError(
-            f"metadata of {type(backend).__name__} is {quote(found)}, but must be a BackendMetadata",
+            f"metadata of {type(backend).__name__} is {quote(metadata)}, but must be a BackendMetadata",
             hint="see tts.backends.metadata",
         )
-    return found
+    return metadata
 
 
 def capability_hint(name: str, metadata: BackendMetadata, capability: str) -> str:
     """Return the hint of the error that refuses a capability."""
-    if metadata.capability_hint is not None and (told := metadata.capability_hint(capability)):
-        return told
+    if metadata.capability_hint is not None and (hint := metadata.capability_hint(capability)):
+        return hint
     if capability == "thoughts":
         return (
             "for a model that thinks, its record states the marks: thought=('<think>', '</think>'); others take "

@@ -87,6 +87,6 @@ def most_likely(logprobs: NDArray[np.float64], count: int) -> list[int]:
     """
     if count == 0:
         return []
-    least = np.partition(logprobs, len(logprobs) - count)[len(logprobs) - count] if count < len(logprobs) else -np.inf
-    among = np.flatnonzero(logprobs >= least)
-    return among[np.argsort(-logprobs[among], kind="stable")][:count].tolist()
+    floor = np.partition(logprobs, len(logprobs) - count)[len(logprobs) - count] if count < len(logprobs) else -np.inf
+    candidates = np.flatnonzero(logprobs >= floor)
+    return candidates[np.argsort(-logprobs[candidates], kind="stable")][:count].tolist()

@@ -35,24 +35,28 @@ async def read(backend: Backend, call: Awaitable[Any], replies: list[Reply[Any]]
 async def _read(backend: Backend, call: Awaitable[Any], replies: list[Reply[Any]], *, opens: bool) -> Any:
     if not metadata_of(backend).finishes_reads:
         return _append(await call, replies)
-    known = len(replies)
+    num_before = len(replies)
     task = asyncio.ensure_future(_result_or_failure(call))
     interrupted = await _wait_until_done(lambda: asyncio.wait([task]), task.done)
-    returned, failure = (None, asyncio.CancelledError()) if task.cancelled() else task.result()
-    _append(getattr(failure, "replies", returned), replies)
+    result, failure = (None, asyncio.CancelledError()) if task.cancelled() else task.result()
+    _append(getattr(failure, "replies", result), replies)
     if end := interrupted or failure:
-        made = [reply.value for reply in replies[known:]]
+        values = [reply.value for reply in replies[num_before:]]
         backend.release(
-            [one.handle if isinstance(one, Extension) else one for one in made if opens or isinstance(one, Extension)]
+            [
+                value.handle if isinstance(value, Extension) else value
+                for value in values
+                if opens or isinstance(value, Extension)
+            ]
         )
         raise end
-    return returned
+    return result
 
 
-def _append(returned: Any, replies: list[Reply[Any]]) -> Any:
-    if isinstance(returned, list | tuple):
-        replies += [one for one in returned if isinstance(one, Reply)]
-    return returned
+def _append(result: Any, replies: list[Reply[Any]]) -> Any:
+    if isinstance(result, list | tuple):
+        replies += [reply for reply in result if isinstance(reply, Reply)]
+    return result
 
 
 async def _result_or_failure(call: Awaitable[Any]) -> tuple[Any, BaseException | None]:

@@ -72,9 +72,9 @@ def filtered_distribution(logits: NDArray[Any], sampling: Sampling) -> NDArray[n
         probs[_rank(probs)[sampling.top_k :]] = 0.0
         probs /= probs.sum()
     if sampling.top_p < 1:
-        ranked = _rank(probs)
-        mass = np.cumsum(probs[ranked])
-        probs[ranked[int(np.searchsorted(mass, sampling.top_p * mass[-1])) + 1 :]] = 0.0
+        ranking = _rank(probs)
+        mass = np.cumsum(probs[ranking])
+        probs[ranking[int(np.searchsorted(mass, sampling.top_p * mass[-1])) + 1 :]] = 0.0
         probs /= probs.sum()
     if sampling.min_p > 0:
         probs[probs < sampling.min_p * probs.max()] = 0.0
@@ -123,9 +123,9 @@ def sampling_logprob(logprobs: NDArray[np.float64], sampling: Sampling, token: i
         return 0.0
     if not _is_filtered(sampling):
         return float(log_softmax(logprobs / sampling.temperature)[token])
-    kept = filtered_distribution(logprobs, sampling) > 0
-    kept[token] = True
-    return float(log_softmax(np.where(kept, logprobs, -np.inf) / sampling.temperature)[token])
+    is_kept = filtered_distribution(logprobs, sampling) > 0
+    is_kept[token] = True
+    return float(log_softmax(np.where(is_kept, logprobs, -np.inf) / sampling.temperature)[token])
 
 
 def top_sampling_logprob(top: Sequence[float], logprob: float, sampling: Sampling) -> float:
@@ -153,9 +153,9 @@ def top_sampling_logprob(top: Sequence[float], logprob: float, sampling: Samplin
     if heat == 1:
         return logprob
     shown = np.maximum(np.sort(np.asarray(top, np.float64))[-TOP_TOKENS:], _LEAST)
-    rest = max(0.0, 1.0 - float(np.exp(shown).sum()))
-    unseen = math.log(rest) + (1 / heat - 1) * float(shown[0]) if rest > 0 else -math.inf
-    return logprob / heat - float(np.logaddexp.reduce([*(shown / heat), unseen]))
+    hidden_mass = max(0.0, 1.0 - float(np.exp(shown).sum()))
+    hidden_weight = math.log(hidden_mass) + (1 / heat - 1) * float(shown[0]) if hidden_mass > 0 else -math.inf
+    return logprob / heat - float(np.logaddexp.reduce([*(shown / heat), hidden_weight]))
 
 
 def _is_filtered(sampling: Sampling) -> bool:
@@ -164,11 +164,11 @@ def _is_filtered(sampling: Sampling) -> bool:
 
 def spread(logprobs: NDArray[np.float64]) -> Spread:
     """Return the spread of a distribution of natural-log probabilities; -inf counts as -745."""
-    known = np.maximum(logprobs, _LEAST)
-    count = min(TOP_TOKENS, len(known))
-    top = np.partition(known, len(known) - count)[len(known) - count :]
-    certainty = max(0.0, -float(known.mean()) - float(np.log(len(known))))
-    return Spread(certainty, max(0.0, -float(top.mean())), max(0.0, -float(np.exp(known) @ known)))
+    clipped = np.maximum(logprobs, _LEAST)
+    count = min(TOP_TOKENS, len(clipped))
+    top = np.partition(clipped, len(clipped) - count)[len(clipped) - count :]
+    certainty = max(0.0, -float(clipped.mean()) - float(np.log(len(clipped))))
+    return Spread(certainty, max(0.0, -float(top.mean())), max(0.0, -float(np.exp(clipped) @ clipped)))
 
 
 def top_spread(logprobs: Sequence[float]) -> Spread:
@@ -176,11 +176,11 @@ def top_spread(logprobs: Sequence[float]) -> Spread:
 
     The log-probability of a less likely token may be among them.
     """
-    known = np.sort(np.maximum(logprobs, _LEAST))[-TOP_TOKENS:]
-    chances = np.exp(known)
-    rest = max(0.0, 1.0 - float(chances.sum()))  # of all other tokens
-    others = -rest * math.log(rest) if rest > 0 else 0.0
-    return Spread(math.nan, max(0.0, -float(known.mean())), max(0.0, others - float(chances @ known)))
+    clipped = np.sort(np.maximum(logprobs, _LEAST))[-TOP_TOKENS:]
+    chances = np.exp(clipped)
+    hidden_mass = max(0.0, 1.0 - float(chances.sum()))  # of all other tokens
+    hidden_entropy = -hidden_mass * math.log(hidden_mass) if hidden_mass > 0 else 0.0
+    return Spread(math.nan, max(0.0, -float(clipped.mean())), max(0.0, hidden_entropy - float(chances @ clipped)))
 
 
 def _shift(logits: NDArray[Any]) -> NDArray[np.float64]:

@@ -3,9 +3,8 @@
 An error that it raises on a model's text does not end a search.
 
 Idea: a model may write anything, such as numbers that overflow in a library. The search gets the task in this wrapper,
-the one place that
-    catches what `extract`, `split` and the comparisons raise. So strategies, selections and verifiers need no guards of
-    their own.
+    the one place that catches what `extract`, `split` and the comparisons raise. So strategies, selections and
+    verifiers need no guards of their own.
 """
 
 from __future__ import annotations

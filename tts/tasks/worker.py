@@ -1,8 +1,7 @@
 """Requests to a process that can be killed, and the loop that such a process runs.
 
 Idea: what reads a model's text may hang inside one C call, where no signal handler and no thread can stop it. It may
-also
-    ask for all memory. So it lives in a process of its own, with a memory limit. The process is killed at its time
+    also ask for all memory. So it lives in a process of its own, with a memory limit. The process is killed at its time
     limit, and started anew at the next question.
 """
 

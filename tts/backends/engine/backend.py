@@ -45,18 +45,16 @@ class EngineBackend(StateBackend[PathState]):
     """Opens, continues and scores paths of one model over a tree of shared keys and values.
 
     Idea: the common prefix of paths is stored, and read, once. Rows of all problems advance together, a token a step.
-    Prompts,
-        forced texts, scored texts and process models join the same steps. With the strict executor (the default on a
-        CPU) a path's tokens, log-probabilities, keys and values are bit for bit the same. This holds on one machine,
-        with one version of torch. They depend neither on other work, nor on the pieces in which the path was computed,
-        nor on whether it was recomputed.
+        Prompts, forced texts, scored texts and process models join the same steps. With the strict executor (the
+        default on a CPU) a path's tokens, log-probabilities, keys and values are bit for bit the same. This holds on
+        one machine, with one version of torch. A path's numbers depend neither on other work, nor on the pieces in
+        which the path was computed, nor on whether the path was recomputed.
 
     Accounting: opening a prompt computes all its tokens. A row reuses all tokens of its path and computes none of them.
-    `extend`,
-        `score` and `next_logprobs` compute the tokens of their texts and reuse the path's. A process model computes
-        only unscored steps of an opened prompt, plus the prompt once. A value head computes none: it reads states that
-        exist anyway. So the charge follows from a problem's own calls. `stats` counts the tokens actually computed,
-        which memory pressure raises and prompts shared by problems lower.
+        `extend`, `score` and `next_logprobs` compute the tokens of their texts and reuse the path's. A process model
+        computes only unscored steps of an opened prompt, plus the prompt once. A value head computes no token: it reads
+        hidden states that exist anyway. So the charge follows from a problem's own calls. `stats` counts the tokens
+        actually computed, which memory pressure raises and prompts shared by problems lower.
 
     Args:
         runner: The runner of the policy.
@@ -132,15 +130,15 @@ class EngineBackend(StateBackend[PathState]):
         Args:
             record: The record of a policy, with weights in this package, in another one, a folder or on the Hub.
             heads: Value heads on the hidden states, by name.
-            reward_models: Process models, by name (see `build_reward_model`). They take the place of the record's of
-                the same name.
+            reward_models: Process models, by name (see `build_reward_model`). They replace the record's models of the
+                same names.
             output_layer: Whether the model gives logits. Classifiers have no output layer, and models whose hidden
                 states alone are read need none.
             options: See `EngineOptions`; the process model has them too, with keys and values of its own.
 
         Raises:
-            ConfigError: a model or head cannot be had, is of a kind that the engine does not run, or does not fit the
-                others; an option is not valid; or the record has a url. Nothing stays loaded.
+            ConfigError: a model or head cannot be loaded, is of a kind that the engine does not run, or does not fit
+                the others; an option is not valid; or the record has a url. Nothing stays loaded.
         """
         parts = run_after_fork(
             load_parts, record, heads=heads, reward_models=reward_models, output_layer=output_layer, **options
@@ -169,13 +167,13 @@ class EngineBackend(StateBackend[PathState]):
             ConfigError: a prompt cannot be rendered.
             KVBudgetError: a prompt does not fit the memory for keys and values.
         """
-        rendered = [self._renderer.prompt(prompt) for prompt in prompts]
-        for ids in rendered:
+        prompt_ids = [self._renderer.prompt(prompt) for prompt in prompts]
+        for ids in prompt_ids:
             check_prompt(len(ids), self.runner.context)
             check_known(ids, self.runner.decoder.config.vocab)
         views = [
             {name: model.view(prompt, ids) for name, model in self.reward_models.items()}
-            for prompt, ids in zip(prompts, rendered, strict=True)
+            for prompt, ids in zip(prompts, prompt_ids, strict=True)
         ]
 
         def start(ids: Ids, index: int, future: CallFuture) -> None:
@@ -184,8 +182,8 @@ class EngineBackend(StateBackend[PathState]):
                 node = tree.retain(self._prompts[ids])
             else:
                 node = self._prompts[ids] = tree.add(None, ids)
-            at, gone = PathText.skip(ids), self._service.gone
-            state = PathState(gone, tree, node, at, "", len(ids), Views(gone, views[index]))
+            text_state, gone = PathText.skip(ids), self._service.gone
+            state = PathState(gone, tree, node, text_state, "", len(ids), Views(gone, views[index]))
             logits = self.runner.decoder.has_output_layer
             self._prefill(
                 node,
@@ -196,7 +194,7 @@ class EngineBackend(StateBackend[PathState]):
             )
 
         return await self._service.ask(
-            [EngineCall(lambda t, i=i, ids=ids: start(ids, i, t), len(ids)) for i, ids in enumerate(rendered)]
+            [EngineCall(lambda t, i=i, ids=ids: start(ids, i, t), len(ids)) for i, ids in enumerate(prompt_ids)]
         )
 
     def sample(self, request: SampleRequest) -> RowSet:
@@ -221,26 +219,30 @@ class EngineBackend(StateBackend[PathState]):
         return rows
 
     def _deliver_row(self, end: RowEnd, state: PathState, deliver: Deliver) -> None:
-        """Deliver a row, in the engine's thread."""
-        after = None
+        """Deliver an ended row from the engine's thread to the event loop."""
+        continuation = None
         if end.state is None:
             sample = Sample("", (), (), end.finish, None, 0, error=end.error)
         else:
             sample = end.state.sample(end.finish, error=end.error)
             if end.node is not None:
-                after = state.append(end.node, end.state.path_text(), sample.text)
-        deliver(self._resolve, end.job.rows, end.index, sample, after, state.node.end if end.began else 0)
+                continuation = state.append(end.node, end.state.path_text(), sample.text)
+        deliver(self._resolve, end.job.rows, end.index, sample, continuation, state.node.end if end.began else 0)
 
-    def _resolve(self, rows: RowSet, index: int, sample: Sample, after: PathState | None, reused: int) -> None:
-        self.counters.reused_tokens += reused
+    def _resolve(
+        self, rows: RowSet, index: int, sample: Sample, continuation: PathState | None, reused_tokens: int
+    ) -> None:
+        self.counters.reused_tokens += reused_tokens
         self.counters.generated_tokens += sample.num_tokens
-        rows.reused_tokens = (rows.reused_tokens or 0) + reused
-        rows.resolve(index, dataclasses.replace(sample, handle=None if after is None else self._keep(after)))
+        rows.reused_tokens = (rows.reused_tokens or 0) + reused_tokens
+        rows.resolve(
+            index, dataclasses.replace(sample, handle=None if continuation is None else self._keep(continuation))
+        )
 
     async def extend(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[Extension]]:
         """Append forced text.
 
-        Text that the path's last token carried stays at the head of the next row's text.
+        Text that the path's last token carries into its continuation begins the next row's text.
 
         Raises:
             PromptTooLong: a path with its text passes the context; nothing has been computed.
@@ -253,8 +255,10 @@ class EngineBackend(StateBackend[PathState]):
             node = self.runner.tree.add(state.node, ids)
             node.pieces = self._renderer.pieces(state.at.tail, ids)
             longer = state.append(node, PathText.skip((*state.at.tail, *ids), state.at.carry), text)
-            made = lambda: Extension(self._keep(longer), ids)  # noqa: E731
-            return self._prefill(node, len(ids) - 1, len(ids) - 1, lambda job: future.set_prefilled(job, made))
+            make_extension = lambda: Extension(self._keep(longer), ids)  # noqa: E731
+            return self._prefill(
+                node, len(ids) - 1, len(ids) - 1, lambda job: future.set_prefilled(job, make_extension)
+            )
 
         return await self._with_text(handles, texts, start)
 
@@ -273,7 +277,7 @@ class EngineBackend(StateBackend[PathState]):
                 return future.set_result(lambda: np.empty(0))
 
             def read_row(logits: list[Floats]) -> NDArray[np.float64]:
-                return np.array([log_softmax(one)[token] for one, token in zip(logits, ids, strict=True)], np.float64)
+                return np.array([log_softmax(row)[token] for row, token in zip(logits, ids, strict=True)], np.float64)
 
             return self._with_logits(state.node, ids[:-1], 0, future, read_row)
 
@@ -290,12 +294,12 @@ class EngineBackend(StateBackend[PathState]):
             PromptTooLong: a path with its text passes the context; nothing has been computed.
         """
         require(self, ("next_logprobs",), "reading what comes next")
-        wanted = [self._renderer.single(token) for token in tokens]
-        check_known(wanted, self.runner.decoder.config.vocab)
+        token_ids = [self._renderer.single(token) for token in tokens]
+        check_known(token_ids, self.runner.decoder.config.vocab)
 
         def start(state: PathState, ids: Ids, text: str, future: CallFuture) -> None:
             del text
-            self._with_logits(state.node, ids, len(ids), future, lambda logits: log_softmax(logits[-1])[wanted])
+            self._with_logits(state.node, ids, len(ids), future, lambda logits: log_softmax(logits[-1])[token_ids])
 
         return await self._with_text(handles, texts, start)
 
@@ -312,19 +316,19 @@ class EngineBackend(StateBackend[PathState]):
         """
         require(self, ("prompt_logprobs",), "reading the log-probabilities of a prompt")
         self._check_open()
-        rendered = [self._renderer.prompt(prompt) for prompt in prompts]
-        for ids in rendered:
+        prompt_ids = [self._renderer.prompt(prompt) for prompt in prompts]
+        for ids in prompt_ids:
             check_read(len(ids), self.runner.context)
             check_known(ids, self.runner.decoder.config.vocab)
-        reads = PromptReads(rendered, min(top, self.runner.decoder.config.vocab))
+        reads = PromptReads(prompt_ids, min(top, self.runner.decoder.config.vocab))
 
         def start(futures: Sequence[CallFuture]) -> None:
-            def finish(place: int, read: ReadPrompt) -> None:
-                futures[place].seconds += read.seconds
-                if read.failure is not None:
-                    return futures[place].set_exception(read.failure)
+            def finish(place: int, result: ReadPrompt) -> None:
+                futures[place].seconds += result.seconds
+                if result.failure is not None:
+                    return futures[place].set_exception(result.failure)
                 return futures[place].set_computed(
-                    lambda: self._renderer.prompt_logprobs(rendered[place], read.logprobs, read.likely)
+                    lambda: self._renderer.prompt_logprobs(prompt_ids[place], result.logprobs, result.likely)
                 )
 
             reads.begin(self.runner, finish)
@@ -395,27 +399,30 @@ class EngineBackend(StateBackend[PathState]):
         self, handles: Sequence[Any], texts: Sequence[str], start: Callable[[PathState, Ids, str, CallFuture], None]
     ) -> list[Reply[Any]]:
         """Submit a call for each path with its text."""
-        asked = [
+        requests = [
             (self._state_of(handle), self._renderer.text(text), text)
             for handle, text in zip(handles, texts, strict=True)
         ]
-        for state, ids, _ in asked:
+        for state, ids, _ in requests:
             check_text(state.node.end, len(ids), self.runner.context)
             check_known(ids, self.runner.decoder.config.vocab)
         return await self._service.ask(
-            [EngineCall(lambda t, a=each: start(*a, t), len(each[1]), each[0].node.end) for each in asked]
+            [
+                EngineCall(lambda t, a=request: start(*a, t), len(request[1]), request[0].node.end)
+                for request in requests
+            ]
         )
 
     def _prefill(
-        self, node: KVNode, upto: int, wanted: int, done: Callable[[PrefillJob], None], *, logits: bool = True
+        self, node: KVNode, upto: int, first_wanted: int, on_end: Callable[[PrefillJob], None], *, logits: bool = True
     ) -> None:
         """Prefill a node's tokens, in the engine's thread."""
-        self.runner.add_prefill(PrefillJob(self.runner.tree.retain(node), upto, wanted, done, logits=logits))
+        self.runner.add_prefill(PrefillJob(self.runner.tree.retain(node), upto, first_wanted, on_end, logits=logits))
 
     def _with_logits(
         self, node: KVNode, ids: Ids, first: int, future: CallFuture, compute: Callable[[list[Floats]], Any]
     ) -> None:
-        """Set the result that `compute` returns for the logits at places of a text, from place `first` on.
+        """Set the result of `compute`, called with the logits at places of a text, from place `first` on.
 
         Place 0 is after the node, and place i after the text's i-th token.
         """
@@ -428,11 +435,11 @@ class EngineBackend(StateBackend[PathState]):
             jobs.append(job)
             if len(jobs) < expected:
                 return None
-            failed = next((each.failure for each in jobs if each.failure is not None), None)
-            if failed is not None:
-                return future.set_exception(failed)
-            jobs.sort(key=lambda each: each.node is not node)
-            return future.set_computed(lambda: compute([logits for each in jobs for logits in each.result()]))
+            failure = next((finished.failure for finished in jobs if finished.failure is not None), None)
+            if failure is not None:
+                return future.set_exception(failure)
+            jobs.sort(key=lambda finished: finished.node is not node)
+            return future.set_computed(lambda: compute([logits for finished in jobs for logits in finished.result()]))
 
         if first == 0:
             self._prefill(node, size, size - 1, finish)
@@ -444,24 +451,24 @@ class EngineBackend(StateBackend[PathState]):
 
 def _score_steps(state: PathState, name: str, template: StepTemplate, eos: frozenset[int], future: CallFuture) -> None:
     """Set the result to a process model's readings, in the engine's thread."""
-    pieces, rest = (
+    pieces, unfinished = (
         (split_after(state.written, template.step), ()) if template.encode else step_ids(state, template.step, eos)
     )
-    # the rest is read too, or the next call would be charged for it
-    shown = [piece for piece in (*pieces, rest) if piece]
-    # a step without tokens is read where the one before was
-    at = [i - 1 for i in accumulate(bool(piece) for piece in pieces)]
+    # an unfinished step is read too, or the next call would be charged for its tokens
+    view_steps = [piece for piece in (*pieces, unfinished) if piece]
+    # a step without tokens has the reading of the step before
+    indices = [i - 1 for i in accumulate(bool(piece) for piece in pieces)]
 
-    def finish(found: ViewReadings) -> None:
+    def finish(result: ViewReadings) -> None:
         future.computed, future.prompt, future.reused, future.seconds = (
-            found.computed,
-            found.prompt,
-            found.reused,
-            found.seconds,
+            result.computed,
+            result.prompt,
+            result.reused,
+            result.seconds,
         )
-        if found.failure is not None:
-            future.set_exception(found.failure)
+        if result.failure is not None:
+            future.set_exception(result.failure)
         else:
-            future.set_result(lambda: found.readings[at])
+            future.set_result(lambda: result.readings[indices])
 
-    state.views[name].score(shown, finish)
+    state.views[name].score(view_steps, finish)

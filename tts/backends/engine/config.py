@@ -16,7 +16,7 @@ from tts.backends.loading.longest import longest_path
 from tts.errors import ConfigError
 
 SUPPORTED = ("llama", "qwen2", "qwen3", "mistral")
-_ROPES = ("default", "linear", "llama3", "yarn")  # those whose frequencies do not depend on how long a path is
+_ROPES = ("default", "linear", "llama3", "yarn")  # kinds whose frequencies do not depend on a path's length
 _HINT = "use the backend transformers for this model"
 
 
@@ -32,7 +32,7 @@ class DecoderConfig:
         heads: The number of query heads.
         kv_heads: The number of key-value heads, a divisor of `heads`.
         head_size: The numbers in a query, key or value of one head; a multiple of 16.
-        eps: What norms add to the mean square before its root.
+        eps: The number that norms add to the mean square before its root.
         tied: Whether the output layer is the embedding.
         head_norms: Whether queries and keys are normed (Qwen3).
         context: The most tokens of a path.

@@ -119,7 +119,7 @@ class Runner:
         self._kept_logits.clear()
 
     def step(self) -> None:
-        """Run one step of at most one forward pass. A failure of one row or path ends only that one."""
+        """Run one step of at most one forward pass. The failure of a row or path ends that row or path alone."""
         began = time.perf_counter()
         self.tree.clock += 1
         self._cancel()
@@ -158,8 +158,9 @@ class Runner:
             self._sample_jobs.remove(job)
 
     def _begin_sequences(self) -> None:
-        """Start waiting rows, oldest first, while there is room; each draws its first token from the logits after its
-        node.
+        """Start waiting rows, oldest first, while there is room.
+
+        Each row draws its first token from the logits after its node.
         """
         room = self._limits.rows - sum(isinstance(work, DecodeSequence) for work in self._scheduler.every())
         for job in list(self._sample_jobs):
@@ -175,12 +176,13 @@ class Runner:
             if not job.num_waiting:
                 self._sample_jobs.remove(job)
                 self.tree.release(job.node)
-            on = torch.from_numpy(logits[None]).to(self.decoder.device)
-            self._draw([sequence for sequence in sequences if sequence is not None], on, None)
+            device_logits = torch.from_numpy(logits[None]).to(self.decoder.device)
+            self._draw([sequence for sequence in sequences if sequence is not None], device_logits, None)
 
     def _logits_behind(self, job: SampleJob) -> Floats | None:
-        """Return the logits after a job's node. If they are not kept, start computing them, and return None until they
-        are ready.
+        """Return the logits after a job's node, or None while they are not ready.
+
+        Logits that are not kept are computed by a prefill job, which is added here.
         """
         if job.logits is None and (logits := self._kept_logits.get(job.node)) is not None:
             self._kept_logits.move_to_end(job.node)
@@ -211,7 +213,7 @@ class Runner:
                 self._kept_logits.popitem(last=False)
 
     def _begin_sequence(self, job: SampleJob) -> DecodeSequence | None:
-        """Begin a job's next row; None where it ended at once."""
+        """Begin a job's next row, and return its sequence; None where the row ended at once."""
         index, node = job.next_row, job.node
         job.next_row += 1
         try:
@@ -223,8 +225,8 @@ class Runner:
             job.ended(RowEnd(job, index, None, "error", None, error_line(failure)))
             return None
         if finish is not None:
-            kept = self.tree.retain(node) if finish != "cancelled" else None
-            job.ended(RowEnd(job, index, state, finish, kept))
+            end_node = self.tree.retain(node) if finish != "cancelled" else None
+            job.ended(RowEnd(job, index, state, finish, end_node))
             return None
         sequence = DecodeSequence(job, self.tree.add(node, ()), state, (job.order[0], index + 1))
         self._scheduler.add(sequence)
@@ -234,71 +236,71 @@ class Runner:
 
     def _pass(self, feeds: Sequence[Feed], began: float) -> None:
         """Plan, run the model, and hand each job its results."""
-        nodes, first, num_tokens, _ = zip(*feeds, strict=True)
+        nodes, first_tokens, num_tokens, _ = zip(*feeds, strict=True)
         rows = StepRows(
             np.array([node.place for node in nodes], np.int64),
-            np.array(first, np.int64),
+            np.array(first_tokens, np.int64),
             np.array(num_tokens, np.int64),
         )
-        planned = make_plan(rows, self.tree.table, self.tree.pool.following, share=self._share)
-        ordered = [feeds[row] for row in planned.order.tolist()]
+        plan = make_plan(rows, self.tree.table, self.tree.pool.following, share=self._share)
+        ordered_feeds = [feeds[row] for row in plan.order.tolist()]
         sequences = [feed.work for feed in feeds if isinstance(feed.work, DecodeSequence)]
         decoding = len(sequences) == len(feeds)
-        apart = decoding and len(planned.places) == len(feeds)
+        single_tokens = decoding and len(plan.places) == len(feeds)
         ids = (
-            [feed.node.tokens[feed.first] for feed in ordered]
-            if apart
-            else [token for feed in ordered for token in feed.ids]
+            [feed.node.tokens[feed.first] for feed in ordered_feeds]
+            if single_tokens
+            else [token for feed in ordered_feeds for token in feed.ids]
         )
-        wanted, with_logits = output_indices(ordered, every=bool(self.heads))
+        hidden_indices, logit_indices = output_indices(ordered_feeds, every=bool(self.heads))
         planned_at = time.perf_counter()
         tokens = np.array(ids, np.int64)
         with torch.inference_mode():
-            fixed = self.fixed.run(tokens, planned) if decoding and self.fixed is not None else None
+            fixed_hidden = self.fixed.run(tokens, plan) if decoding and self.fixed is not None else None
             output = self.decoder.forward(
-                tokens, planned, wanted, with_logits, self.tree.pool, apart=apart, hidden=fixed
+                tokens, plan, hidden_indices, logit_indices, self.tree.pool, apart=single_tokens, hidden=fixed_hidden
             )
             hidden = output.hidden.float().cpu().numpy()
         ran_at = time.perf_counter()
         self.stats.count_pass(
-            self.decoder, planned, rows=len(feeds), prefill=len(ids) - len(sequences), num_logits=len(with_logits)
+            self.decoder, plan, rows=len(feeds), prefill=len(ids) - len(sequences), num_logits=len(logit_indices)
         )
-        self._give(ordered, output.logits, hidden, ran_at - began)
+        self._give(ordered_feeds, output.logits, hidden, ran_at - began)
         if self.report is not None:
             ended_at = time.perf_counter()
             seconds = (planned_at - began, ran_at - planned_at, ended_at - ran_at)
-            self.report(StepReport(len(ids), len(sequences), planned.keys_read, *seconds))
+            self.report(StepReport(len(ids), len(sequences), plan.keys_read, *seconds))
 
-    def _give(self, ordered: Sequence[Feed], logits: torch.Tensor, hidden: Floats, seconds: float) -> None:
+    def _give(self, feeds: Sequence[Feed], logits: torch.Tensor, hidden: Floats, seconds: float) -> None:
         """Hand out logits and hidden states, and draw the next token of every row whose logits are complete."""
         sequences: list[DecodeSequence] = []
         logit_rows: list[int] = []
-        row = state = 0
-        for feed in ordered:
+        logit_row = hidden_row = 0
+        for feed in feeds:
             work, count = feed.work, feed.until - feed.wanted_from
-            states = hidden[state : state + (feed.num_tokens if self.heads else count)]
-            state += len(states)
+            states = hidden[hidden_row : hidden_row + (feed.num_tokens if self.heads else count)]
+            hidden_row += len(states)
             for name, head in self.heads.items():
                 _note(feed.node.scores.setdefault(name, []), feed.first, head(states))
             if isinstance(work, DecodeSequence):
                 work.state.seconds += seconds
                 if count:
                     sequences.append(work)
-                    logit_rows.append(row)
+                    logit_rows.append(logit_row)
             elif work is not None:
                 work.seconds += seconds
                 if count:
-                    found = (
-                        logits[row : row + count].float().cpu().numpy()
+                    results = (
+                        logits[logit_row : logit_row + count].float().cpu().numpy()
                         if work.logits
                         else states[len(states) - count :]
                     )
                     if work.take is None:
-                        work.found.append(found.copy())
+                        work.found.append(results.copy())
                     else:
-                        work.take(found)
+                        work.take(results)
                     work.at = feed.until
-            row += count if feed.wants_logits else 0
+            logit_row += count if feed.wants_logits else 0
         self._draw(sequences, logits, np.array(logit_rows, np.int64))
 
     def _draw(
@@ -314,9 +316,9 @@ class Runner:
         if not sequences:
             return
         request = draws_of(sequences, logit_rows)
-        drawn = self.decoder.operations.draw(logits, request)
+        draws = self.decoder.operations.draw(logits, request)
         for row, sequence, token, logprob in zip(
-            request.rows.tolist(), sequences, drawn.tokens.tolist(), drawn.logprobs.tolist(), strict=True
+            request.rows.tolist(), sequences, draws.tokens.tolist(), draws.logprobs.tolist(), strict=True
         ):
             if token < 0:
                 self._end_sequence(
@@ -333,14 +335,14 @@ class Runner:
                 self._end_sequence(sequence, finish)
 
     def _append(self, sequence: DecodeSequence, token: int, logprob: float, logits: torch.Tensor) -> Finish | None:
-        """Append a token drawn from logits [V]; return how the row ended with it, or None."""
+        """Append a token drawn from logits [V]; return the row's finish, None where the row goes on."""
         sequence.node.tokens.append(token)
         request = sequence.state.rows.request
         if not (request.spreads or request.sampling_logprobs):
             return sequence.state.append(token, logprob)
-        law = log_softmax(logits.float().cpu().numpy())
-        drawn = sampling_logprob(law, request.sampling, token) if request.sampling_logprobs else None
-        return sequence.state.append(token, logprob, spread(law) if request.spreads else None, drawn)
+        logprobs = log_softmax(logits.float().cpu().numpy())
+        sampled_logprob = sampling_logprob(logprobs, request.sampling, token) if request.sampling_logprobs else None
+        return sequence.state.append(token, logprob, spread(logprobs) if request.spreads else None, sampled_logprob)
 
     # Ends -------------------------------------------------------------------------------------------------------------
 
@@ -350,9 +352,11 @@ class Runner:
         if scheduled:
             self._scheduler.remove(sequence)
         sequence.node.pieces = sequence.state.pieces
-        kept = sequence.node if finish not in ("error", "cancelled") else None
-        sequence.job.ended(RowEnd(sequence.job, sequence.state.index, sequence.state, finish, kept, error, began=True))
-        if kept is None:
+        end_node = sequence.node if finish not in ("error", "cancelled") else None
+        sequence.job.ended(
+            RowEnd(sequence.job, sequence.state.index, sequence.state, finish, end_node, error, began=True)
+        )
+        if end_node is None:
             self.tree.release(sequence.node)
 
     def _end_waiting(self, job: SampleJob, finish: Finish, failure: Exception | None = None) -> None:
@@ -370,7 +374,7 @@ class Runner:
         self.tree.release(prefill.node)
 
     def _fail_job(self, work: Schedulable, failure: Exception, *, scheduled: bool = False) -> None:
-        """Fail a job; `scheduled`: whether the scheduler still has it."""
+        """Fail a job; `scheduled`: whether the scheduler still has the job."""
         if isinstance(work, DecodeSequence):
             self._end_sequence(work, "error", error_line(failure), scheduled=scheduled)
         else:
@@ -378,11 +382,11 @@ class Runner:
             self._end_prefill(work, scheduled=scheduled)
 
     def _break(self, feeds: Sequence[Feed], failure: Exception) -> None:
-        """Fail the jobs of a pass that raised, and drop the keys and values that it may have written."""
+        """Fail the jobs of a pass that raised, and drop the keys and values that the pass may have written."""
         self._forget(feeds)
-        # or it would fail for ever
-        fed = {feed.work for feed in feeds if feed.work is not None} or set(self._scheduler.running[:1])
-        for work in [work for work in self._scheduler.every() if work in fed]:
+        # a pass that fed ancestors alone ends the oldest job, or it would fail again at every step
+        fed_jobs = {feed.work for feed in feeds if feed.work is not None} or set(self._scheduler.running[:1])
+        for work in [work for work in self._scheduler.every() if work in fed_jobs]:
             self._fail_job(work, failure, scheduled=True)
 
     def _forget(self, feeds: Sequence[Feed]) -> None:
@@ -393,5 +397,5 @@ class Runner:
 
 
 def _note(scores: list[float], first: int, values: NDArray[np.float32]) -> None:
-    """Store readings from token `first` on; tokens that are read again have the same readings."""
+    """Store readings from token `first` on; a token that is read again has the same reading."""
     scores[first : first + len(values)] = values.tolist()

@@ -1,9 +1,9 @@
 """The decoder: Llama, Qwen2, Qwen3, SmolLM2 and Mistral with full attention.
 
-It works on the ragged tokens of a step, over a block pool.
+The decoder works on the ragged tokens of a step, over a block pool.
 
-Shapes: T tokens of a step, W of them with wanted hidden states, L of those with wanted logits, K hidden size, V
-vocabulary.
+Shapes: T tokens of a step, W tokens with wanted hidden states, L tokens with wanted logits (L of the W), K hidden size,
+V vocabulary.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from tts.errors import ConfigError
 Weights = Mapping[str, Tensor]
 
 _CACHED = 24 << 20  # bytes of weights that stay in a CPU's caches, so that reading them once a thread is cheap
-_APART_ROWS = 8  # rows a thread from which on a step is taken apart
-_COMPILED_ROWS = 4  # the same where all layers are one compiled call
-_TOGETHER = 16  # tokens from which on threads share the products of a step that reads keys of its own
+_APART_ROWS = 8  # least rows a thread, for threads that each pass rows of their own through all layers
+_COMPILED_ROWS = 4  # the same, where all layers are one compiled call
+_TOGETHER = 16  # least tokens for threads to share products, in a step whose tokens read each other's keys
 
 
 class _Layer(NamedTuple):
@@ -77,10 +77,11 @@ class Decoder:
             alone).
         executor: What computes attention; see `EngineOptions`.
         threads: The threads that share a step on a CPU, at least 1.
-        device: Where it runs.
+        device: Where the model runs.
         kv_precision: The type of keys and values on a CPU; "float16" with the executors "strict" and "reference".
-            Elsewhere they have the model's.
-        output_layer: Whether it gives logits. Classifiers have no such layer, and models that a head reads need none.
+            On other devices keys and values have the model's type.
+        output_layer: Whether the model gives logits. Classifiers have no output layer, and models that a head reads
+            need none.
 
     Attributes:
         kv_shape: The layers, heads and head size of a token's keys and values.
@@ -131,29 +132,27 @@ class Decoder:
         self.products = (sum(linear.in_features * linear.out_features for linear in linears), head)
 
     def _stack_linears(self, linears: Sequence[Linear]) -> Stack | None:
-        """Return small weights for one compiled call, if it has their products. For larger weights, threads share each
-        product.
-        """
-        of_one_kind = any(all(isinstance(each, kind) for each in linears) for kind in (HostLinear, HostInt8Linear))
-        if self.executor != "strict" or not of_one_kind:
+        """Return small weights stacked for one compiled call; None where that call lacks their products."""
+        same_kind = any(all(isinstance(each, kind) for each in linears) for kind in (HostLinear, HostInt8Linear))
+        if self.executor != "strict" or not same_kind:
             return None
-        found: dict[str, NDArray[Any]] = {}
+        arrays: dict[str, NDArray[Any]] = {}
         for name in ("qkv", "out", "gate_up", "down"):
             products: list[Any] = [getattr(layer, name) for layer in self._layers]
-            found[name] = np.stack([product.panels for product in products])
+            arrays[name] = np.stack([product.panels for product in products])
             outputs = [product.outputs for product in products]
-            found[f"{name}_bias"] = np.stack(outputs)
-            for product, panels in zip(products, found[name], strict=True):
+            arrays[f"{name}_bias"] = np.stack(outputs)
+            for product, panels in zip(products, arrays[name], strict=True):
                 product.panels = panels  # the same memory
         for name in ("attention_norm", "feed_norm", "head_norms"):
-            found[name] = np.stack([getattr(layer, name).numpy() for layer in self._layers])
+            arrays[name] = np.stack([getattr(layer, name).numpy() for layer in self._layers])
         cosines, sines = (table.numpy() for table in rotary_tables(self.config))
-        return Stack(**found, cosines=cosines, sines=sines)
+        return Stack(**arrays, cosines=cosines, sines=sines)
 
     def _operations_apart(self, linears: Sequence[Linear]) -> list[Operations]:
-        """Return operations for each thread where a step is faster split by rows: for weights that fit every cache.
+        """Return operations for each thread, where a step can be split by rows; else [].
 
-        It needs layers with the same bits on one thread and on several, as these have.
+        A split needs layers with the same bits on one thread and on several.
         """
         if not isinstance(self.operations, HostOperations) or not all(
             isinstance(each, HostLinear | SharedLinear) for each in linears
@@ -163,7 +162,7 @@ class Decoder:
 
     @property
     def has_output_layer(self) -> bool:
-        """Whether it gives logits."""
+        """Whether the model gives logits."""
         return self._head is not None
 
     def pool(self, num_blocks: int) -> BlockPool:
@@ -186,26 +185,26 @@ class Decoder:
         Args:
             ids: [T] tokens in the plan's order.
             planned: The plan of this step.
-            wanted: [W] which of them to return hidden states of.
-            with_logits: [L] which of those to return logits of; none where there is no output layer.
+            wanted: [W] indices of the tokens whose hidden states are returned.
+            with_logits: [L] indices into `wanted` of the tokens whose logits are returned; none without output layer.
             pool: The blocks that hold this model's keys and values.
-            apart: Whether no token of this step reads another's keys, so that the threads may each take some of them.
-            hidden: [T, K] after the last layer, where the layers have run (`feed`); else they run.
+            apart: Whether no token of this step reads another's keys, so that threads may divide the tokens.
+            hidden: [T, K] states after the last layer, where `feed` has run the layers; None: the layers run here.
         """
         if hidden is None:
             hidden = self._run_layers(ids, planned, pool, apart=apart)
-        timed = _Timer(self.spans)
-        last = self.operations.norm(hidden[torch.from_numpy(wanted).to(self.device)], None, self._norm)
+        timer = _Timer(self.spans)
+        normed = self.operations.norm(hidden[torch.from_numpy(wanted).to(self.device)], None, self._norm)
         logits = (
-            last.new_empty(0, 0)
+            normed.new_empty(0, 0)
             if self._head is None
-            else self._head(last[torch.from_numpy(with_logits).to(self.device)])
+            else self._head(normed[torch.from_numpy(with_logits).to(self.device)])
         )
-        timed("linear")
-        return Output(logits, last)
+        timer("linear")
+        return Output(logits, normed)
 
     def feed(self, ids: Tensor, hidden: Tensor, pool: BlockPool) -> None:
-        """Pass tokens through all layers into `hidden`, in the step that the operations are in.
+        """Pass tokens through all layers into `hidden`, in the step that the operations have begun.
 
         The tokens `ids` [T] are on the device. `hidden` is [T, K].
         """
@@ -224,56 +223,54 @@ class Decoder:
             self._run(self.operations, hidden, pool, _Timer(self.spans))
         return hidden
 
-    def _run(self, operations: Operations, hidden: Tensor, pool: BlockPool, timed: _Timer) -> None:
-        """Pass tokens of the step that the operations are in through all layers; `hidden` is changed in place."""
+    def _run(self, operations: Operations, hidden: Tensor, pool: BlockPool, timer: _Timer) -> None:
+        """Pass tokens of the operations' step through all layers; `hidden` is changed in place."""
         change: Tensor | None = None
         for number, layer in enumerate(self._layers):
             normed = operations.norm(hidden, change, layer.attention_norm)
-            timed("other")
+            timer("other")
             qkv = layer.qkv(normed)
-            timed("linear")
-            read = operations.attend(qkv, layer.head_norms, pool.keys[number], pool.values[number])
-            timed("attention")
-            change = layer.out(read)
-            timed("linear")
+            timer("linear")
+            attended = operations.attend(qkv, layer.head_norms, pool.keys[number], pool.values[number])
+            timer("attention")
+            change = layer.out(attended)
+            timer("linear")
             normed = operations.norm(hidden, change, layer.feed_norm)
-            timed("other")
-            both = layer.gate_up(normed)
-            timed("linear")
-            gated = operations.gate(both)
-            timed("other")
+            timer("other")
+            gate_up = layer.gate_up(normed)
+            timer("linear")
+            gated = operations.gate(gate_up)
+            timer("other")
             change = layer.down(gated)
-            timed("linear")
+            timer("linear")
         if change is not None:
             hidden += change
 
     def _run_compiled(self, stack: Stack, hidden: Tensor, planned: StepPlan, pool: BlockPool, *, apart: bool) -> None:
-        """Pass tokens through all layers in one call; where they are apart, each thread some of them."""
+        """Pass tokens through all layers in one compiled call, or with `apart` one call a thread."""
         threads = max(1, min(self.team.threads, len(hidden) // _COMPILED_ROWS)) if apart else 1
         edges = [len(hidden) * part // threads for part in range(threads + 1)]
         numbers, keys, values = hidden.numpy(), kernel_array(pool.keys), kernel_array(pool.values)
-        rest = (keys, values, stack, self.config.eps, self.config.group, self.config.intermediate)
+        shared_args = (keys, values, stack, self.config.eps, self.config.group, self.config.intermediate)
         ticks = [np.zeros(3, np.int64) for _ in range(threads)]
         parts: list[tuple[Any, ...]] = []
-        for begin, end, counted in zip(edges, edges[1:], ticks, strict=False):
+        for begin, end, part_ticks in zip(edges, edges[1:], ticks, strict=False):
             part = planned if threads == 1 else planned.part(begin, end)
-            parts.append((numbers[begin:end], *part.plan, part.places, *rest, counted))
+            parts.append((numbers[begin:end], *part.plan, part.places, *shared_args, part_ticks))
         began = time.perf_counter()
         self.team.run(pass_layers, parts)
         if self.spans is not None:
             self.spans.share(time.perf_counter() - began, ticks[-1].tolist())
 
     def _run_apart(self, hidden: Tensor, planned: StepPlan, pool: BlockPool) -> None:
-        """Let each thread pass some of the tokens through all layers, without waiting for other threads between
-        them.
-        """
+        """Let each thread pass a part of the tokens through all layers, without waiting between layers."""
         edges = [len(hidden) * part // len(self._apart) for part in range(len(self._apart) + 1)]
         timers = [_Timer(None)] * (len(self._apart) - 1) + [_Timer(self.spans)]  # the last part is this thread's
 
-        def run(operations: Operations, timed: _Timer, begin: int, end: int) -> None:
+        def run(operations: Operations, timer: _Timer, begin: int, end: int) -> None:
             with torch.inference_mode(), torch_threads(1):
                 operations.begin(planned.part(begin, end))
-                self._run(operations, hidden[begin:end], pool, timed)
+                self._run(operations, hidden[begin:end], pool, timer)
 
         self.team.run(run, list(zip(self._apart, timers, edges, edges[1:], strict=False)))
 
@@ -283,7 +280,7 @@ class Decoder:
 
 
 class _Timer:
-    """Adds the time since the last call to a span; does nothing without spans."""
+    """Adds the time since the last call to a part of the spans, if there are spans."""
 
     def __init__(self, spans: Spans | None) -> None:
         self._spans = spans
@@ -298,7 +295,7 @@ class _Timer:
 
 @dataclass
 class _Maker:
-    """Makes layers of weights, and counts the parameters that a token passes."""
+    """Makes layers from weights, and counts the parameters that a token passes."""
 
     config: DecoderConfig
     weights: Weights
@@ -313,24 +310,24 @@ class _Maker:
         """Return a weight of a known shape.
 
         Raises:
-            ConfigError: it is missing, has another shape, or is not finite.
+            ConfigError: the weight is missing, has another shape, or is not finite.
         """
-        found = self.weights.get(name)
-        if found is None:
+        weight = self.weights.get(name)
+        if weight is None:
             raise ConfigError(
                 f"the model's files lack the weight {name}",
                 hint="get the files again, or name the model they belong to",
             )
-        if tuple(found.shape) != shape:
+        if tuple(weight.shape) != shape:
             raise ConfigError(
-                f"the weight {name} has the shape {tuple(found.shape)}, but the configuration says {shape}"
+                f"the weight {name} has the shape {tuple(weight.shape)}, but the configuration says {shape}"
             )
-        if not found.sum().isfinite() and not found.isfinite().all():  # a sum is cheap, but may overflow
+        if not weight.sum().isfinite() and not weight.isfinite().all():  # a sum is cheap, but may overflow
             raise ConfigError(
                 f"the weight {name} is not finite, but must hold numbers alone", hint="get the files again"
             )
-        self.parameters += found.numel()
-        return found.to(self.device, self.dtype)
+        self.parameters += weight.numel()
+        return weight.to(self.device, self.dtype)
 
     def linear(self, names: list[str], rows: list[int], columns: int, *, precision: Precision | None = None) -> Linear:
         """Return matrices that read the same input as one product."""
@@ -341,8 +338,8 @@ class _Maker:
             self.tensor(f"{name}.bias", count) if f"{name}.bias" in self.weights else weight.new_zeros(count)
             for name, count in zip(names, rows, strict=True)
         ]
-        given = any(f"{name}.bias" in self.weights for name in names)
-        return self._product(weight, torch.cat(biases) if given else None, precision or self.precision)
+        has_bias = any(f"{name}.bias" in self.weights for name in names)
+        return self._product(weight, torch.cat(biases) if has_bias else None, precision or self.precision)
 
     def _product(self, weight: Tensor, bias: Tensor | None, precision: Precision) -> Linear:
         return make_linear(
@@ -365,7 +362,7 @@ class _Maker:
         )
 
     def head(self, embedding: Tensor) -> Linear:
-        """Return the output layer, float32 where the others are int8."""
+        """Return the output layer, in float32 where the other layers are int8."""
         precision = "float32" if self.precision == "int8" else self.precision
         if not self.config.tied:
             return self.linear(["lm_head"], [self.config.vocab], self.config.hidden, precision=precision)

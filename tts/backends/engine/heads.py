@@ -27,7 +27,8 @@ class ValueHead:
         weight: [K] weights of the hidden state's numbers.
         bias: The number that is added.
         sigmoid: Whether the reading passes a sigmoid.
-        step: Texts that end a step; a step is read at the token that completes it, the last one where the path ends.
+        step: Texts that end a step. A step is read at the token that completes it, an unfinished last step at the
+            path's last token.
     """
 
     weight: Floats
@@ -37,12 +38,12 @@ class ValueHead:
 
     def __call__(self, states: Floats) -> Floats:
         """Return a reading for each of [n, K] hidden states; a state's bits do not depend on the others."""
-        found = (states * self.weight).sum(axis=-1, dtype=np.float64) + self.bias
-        return (_squash(found) if self.sigmoid else found).astype(np.float32)
+        readings = (states * self.weight).sum(axis=-1, dtype=np.float64) + self.bias
+        return (_squash(readings) if self.sigmoid else readings).astype(np.float32)
 
 
 class Readout(Protocol):
-    """A score from the last token of a step. `logits`: whether it reads logits; else hidden states."""
+    """A score from the last token of a step, read from its logits or its hidden state."""
 
     @property
     def logits(self) -> bool:
@@ -56,7 +57,7 @@ class Readout(Protocol):
 
 @dataclass(frozen=True)
 class LabelReadout:
-    """The probability of the good label's token among the labels' tokens. good, bad: token ids."""
+    """The probability of the good label's token among the labels' tokens; `good` and `bad` are token ids."""
 
     good: int
     bad: tuple[int, ...]
@@ -104,7 +105,7 @@ class LikelihoodReadout:
     def logprob(self, before: float, tokens: Sequence[int], logits: Floats) -> float:
         """Return the log-probability of a path with n more tokens.
 
-        `before` is the one without them. `logits` [n, V] has the row in front of each token.
+        `before` is the path's log-probability without these tokens. Row i of `logits` [n, V] predicts token i.
         """
         for token, row in zip(tokens, logits, strict=True):
             before += float(log_softmax(row)[token])
@@ -120,8 +121,8 @@ class StepTemplate:
     """How a path is rendered for a process model.
 
     Args:
-        encode: Turns a text into the model's tokens, with nothing added; None: it has the policy's tokenizer and reads
-            the policy's own tokens, and so never more tokens than were sampled.
+        encode: Turns a text into the model's tokens, with nothing added. None: the model has the policy's tokenizer and
+            reads the policy's own tokens, so never more tokens than were sampled.
         readout: The readout of the last token of each step, or of all tokens of a path.
         step: Texts that end a step in the policy's text.
         separator: Text added after each step; "": the step's own last token is read, as always without `encode`.
@@ -144,7 +145,7 @@ class StepTemplate:
     def tokens(self, piece: str | tuple[int, ...]) -> tuple[int, ...]:
         """Return the model's tokens of a step.
 
-        These are the tokens of its text and the separator, or the given tokens of the policy.
+        A text is encoded with the separator. Tokens of the policy are returned as they are.
         """
         if isinstance(piece, tuple):
             return piece

@@ -4,13 +4,13 @@ So a row's bits depend on that row alone.
 
 Shapes: M rows, K inputs, N outputs.
 
-Idea: each output is its largest weight's magnitude over 127 times an integer, each row likewise. Products of integers
-add up exactly
-    in any order, and the scales are applied to each sum alone: exact rows for any M, place and number of threads.
-    Against float32 a layer of normally distributed weights is off by 1.1 % (root of the mean square).
+Idea: the weights of an output are integers times one scale, its largest magnitude over 127. So are the numbers of a
+    row. Products of integers add up exactly in any order, and the scales are applied to each sum alone. So rows are
+    exact for any M, place and number of threads. Against float32 a layer of normally distributed weights is off by
+    1.1 % (root of the mean square).
 
-Two kernels give the same bits. FBGEMM's is for CPUs with VNNI; without it, its sums saturate. This package's is for
-others with AVX2.
+Two kernels give the same bits. FBGEMM's kernel is for CPUs with VNNI; on others its sums saturate. This package's
+kernel is for other CPUs with AVX2.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tts.errors import ConfigError
 _ZERO = 128  # FBGEMM's activations are unsigned
 _DEPRECATED = "torch.quantize_per_tensor, torch.quantize_per_channel and other quantized tensor creation functions"
 
-# [M, K] float32 in ±127, rounded by it -> [M, N]: sums of products with the weights, times the outputs' scales
+# [M, K] float32 in ±127, which the kernel rounds -> [M, N]: sums of products with the weights, times outputs' scales
 Kernel = Callable[[torch.Tensor], torch.Tensor]
 
 
@@ -87,10 +87,10 @@ class HostInt8Linear:
 
     def __call__(self, x: torch.Tensor, /) -> torch.Tensor:
         """Return x · weightᵀ + bias, `[M, N]`, of x's dtype."""
-        filled = torch.empty(len(x), self.outputs.shape[1])
+        padded = torch.empty(len(x), self.outputs.shape[1])
         if len(x):
-            gemm_int8.multiply(x.float().contiguous().numpy(), self.panels, self.outputs, filled.numpy(), self._team)
-        return filled[:, : self.out_features].contiguous().to(x.dtype)
+            gemm_int8.multiply(x.float().contiguous().numpy(), self.panels, self.outputs, padded.numpy(), self._team)
+        return padded[:, : self.out_features].contiguous().to(x.dtype)
 
 
 def quantise_weight(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -116,9 +116,9 @@ def fbgemm(levels: torch.Tensor, scales: torch.Tensor) -> Kernel:
 
 @cache
 def fbgemm_is_exact() -> bool:
-    """Whether FBGEMM's kernel is there, and its sums are exact, the greatest included.
+    """Whether FBGEMM's kernel is there, and all its sums are exact, the largest included.
 
-    This is determined once a process.
+    The check runs once a process.
     """
     try:
         return all(_exact(outputs, inputs) for outputs, inputs in ((33, 65), (64, 576)))
@@ -144,7 +144,7 @@ def check_int8() -> None:
     """Check that this CPU has an int8 product that is faster than float32.
 
     Raises:
-        ConfigError: it has none.
+        ConfigError: the CPU has none.
     """
     if not (fbgemm_is_exact() or gemm_int8.has_instructions()):
         raise ConfigError(

@@ -2,14 +2,14 @@
 
 The faster layers serve where equal bits are not needed.
 
-Shapes: M rows, K inputs, N outputs. Rows may be of any floating dtype; a layer computes in its own and returns theirs.
+Shapes: M rows, K inputs, N outputs. Rows may be of any floating dtype: a layer computes in its own dtype, and returns
+the rows' dtype.
 
 The choices were measured. In float32 the product of this package is faster than oneDNN's on weights laid out
 beforehand: 1.0 to 14 times with AVX-512, 1.3 to 20 times with AVX2, 0.94 to 15 times with neither
 (`docs/explanation/engine_speed_avx2.md`). In bfloat16 only oneDNN has a product (torch 2.13, two cores with AVX-512,
-layers of 64 to 9,728 inputs and outputs). Its rows are exact from two rows on, up to 2,000, and the same under 1 to 16
-threads.
-Waking a second thread takes about 80 µs, so small products stay on one.
+layers of 64 to 9,728 inputs and outputs). Rows of oneDNN's product are exact in batches of 2 to 2,000 rows, and the
+same under 1 to 16 threads. Waking a second thread takes about 80 µs, so small products stay on one thread.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from tts.errors import ConfigError
 Precision = Literal["float32", "int8", "bfloat16"]
 
 TILE_ROWS = 16
-MOST_ROWS = 128  # of one oneDNN call: oneDNN keeps 1,024 compiled shapes, and the probe covers no more rows
+MOST_ROWS = 128  # rows of one oneDNN call: oneDNN keeps 1,024 compiled shapes, and the probe covers no more rows
 _BATCH_HINT = 16  # rows for which oneDNN lays the weights out
 _PROBED_ROWS = (1, 2, 3, 7, 8, 15, 16, 17, 33, 64)
-# layers of more outputs are probed on about 256: sums are split, if ever, where outputs are few
+# layers of more outputs are probed on about 256 outputs: oneDNN splits sums, if at all, where outputs are few
 _MOST_PROBED, _PROBED = 1024, 256
 _PRIME = 65_537  # values of the probe's weights before they repeat
 
-# multiplications from which on a second thread pays, where weights are read from the cache; a call counts as
-# _LEAST_ROWS at least
+# least multiplications for which a second thread pays, where weights are read from the cache; a call counts as
+# _LEAST_ROWS rows at least
 _SHARED_FROM = {"int8": 20e6, "bfloat16": 14e6}
 _LEAST_ROWS = 4
 
@@ -72,7 +72,7 @@ class Linear(Protocol):
         ...
 
 
-# weight [N, K], bias [N] or None -> their layer
+# weight [N, K], bias [N] or None -> a layer with these parameters
 LinearOf = Callable[[torch.Tensor, torch.Tensor | None], Linear]
 
 
@@ -124,7 +124,7 @@ class DeviceTiledLinear(TiledLinear):
 
 
 class PackedLinear:
-    """oneDNN's product on weights that it has laid out beforehand, on CPU, at most 128 rows at once.
+    """oneDNN's product on a CPU, on weights laid out beforehand, at most 128 rows at once.
 
     Args:
         weight: `[N, K]`, bfloat16 or float32, on CPU; not kept.
@@ -153,8 +153,8 @@ class PackedLinear:
             return torch.cat([self(part) for part in x.split(MOST_ROWS)])
         if rows == 0:
             return x.new_empty((0, self.out_features))
-        filled = _pad_rows(x.to(self._dtype).contiguous(), self._least_rows)
-        return self._product(filled, self._packed, self._bias, "none", [], "")[:rows].to(x.dtype)
+        padded = _pad_rows(x.to(self._dtype).contiguous(), self._least_rows)
+        return self._product(padded, self._packed, self._bias, "none", [], "")[:rows].to(x.dtype)
 
 
 class HostLinear:
@@ -169,7 +169,7 @@ class HostLinear:
 
     Attributes:
         panels: The weight, as `gemm.pack` lays it out.
-        outputs: The bias; without one, of no outputs.
+        outputs: The bias; empty without a bias.
     """
 
     exact_rows = True
@@ -183,11 +183,11 @@ class HostLinear:
 
     def __call__(self, x: torch.Tensor, /) -> torch.Tensor:
         """Return x · weightᵀ + bias, `[M, N]`, of x's dtype."""
-        filled = torch.empty(len(x), len(self.panels) * gemm.PANEL)
+        padded = torch.empty(len(x), len(self.panels) * gemm.PANEL)
         if len(x):
-            gemm.multiply(x.float().contiguous().numpy(), self.panels, filled.numpy(), self._team)
-        found = filled[:, : self.out_features].contiguous()
-        return (found.add_(torch.from_numpy(self.outputs)) if len(self.outputs) else found).to(x.dtype)
+            gemm.multiply(x.float().contiguous().numpy(), self.panels, padded.numpy(), self._team)
+        out = padded[:, : self.out_features].contiguous()
+        return (out.add_(torch.from_numpy(self.outputs)) if len(self.outputs) else out).to(x.dtype)
 
 
 class SharedLinear:
@@ -225,21 +225,21 @@ def make_linear(
 ) -> Linear:
     """Return the fastest layer for a weight, with exact rows where they are required.
 
-    On a CPU float32 is the product of this package. Elsewhere a probe compares bits on this machine, for several M and
-    places, once a process for each shape and number of threads. It determines the least number of rows that oneDNN
-    needs, and the layer that replaces it where no number is enough.
+    On a CPU in float32 the layer is this package's product. Otherwise a probe compares bits on this machine, for
+    several M and places, once a process for each shape and number of threads. The probe finds the least number of rows
+    that oneDNN needs; where no number is enough, tiles replace oneDNN's layer.
 
     Args:
-        weight: `[N, K]`; the layer runs on its device. Whether the layer keeps it depends on the layer.
+        weight: `[N, K]`; the layer runs on the weight's device, and may keep the weight.
         bias: `[N]` or None.
         precision: "float32"; "bfloat16": weights, activations and results rounded to 8 bits of mantissa; "int8":
             weights and activations rounded to 8 bits below the row's largest magnitude, CPU only.
         strict: Whether rows must be exact (`Linear.exact_rows`).
         threads: How many threads torch has at the calls, at least 1; rows are exact for this number.
-        team: The threads of this package's products; None: the calling one alone.
+        team: The threads of this package's products; None: the calling thread alone.
 
     Raises:
-        ConfigError: rows must be exact, and no layer is on this machine.
+        ConfigError: rows must be exact, but no layer on this machine has exact rows.
     """
     if precision == "int8" and fbgemm_is_exact():
         return _share_small_batches(FbgemmLinear(weight, bias), precision, threads)
@@ -252,26 +252,26 @@ def make_linear(
     if weight.device.type == "cpu" and has_bfloat16():
         if not strict:
             return _share_small_batches(PackedLinear(weight, bias), precision, threads)
-        if least := least_exact_rows(PackedLinear, weight, bias, (1, threads)):
+        if min_rows := least_exact_rows(PackedLinear, weight, bias, (1, threads)):
             return _share_small_batches(
-                PackedLinear(weight, bias, least_rows=least, exact_rows=True), precision, threads
+                PackedLinear(weight, bias, least_rows=min_rows, exact_rows=True), precision, threads
             )
-        if least := least_exact_rows(PackedLinear, weight, bias, (threads,)):
-            return PackedLinear(weight, bias, least_rows=least, exact_rows=True)
+        if min_rows := least_exact_rows(PackedLinear, weight, bias, (threads,)):
+            return PackedLinear(weight, bias, least_rows=min_rows, exact_rows=True)
     if not strict:
         return PlainLinear(weight, bias)
-    tiled = TiledLinear if weight.device.type == "cpu" else DeviceTiledLinear
-    if least_exact_rows(tiled, weight, bias, (threads,)) != 1:
+    tiled_layer = TiledLinear if weight.device.type == "cpu" else DeviceTiledLinear
+    if least_exact_rows(tiled_layer, weight, bias, (threads,)) != 1:
         raise ConfigError(
             f"strict is set, but {precision} products of shape {tuple(weight.shape)} on {weight.device} have rows "
             "that depend on others",
             hint="set strict=False: results then vary in the last bits with what else is computed",
         )
-    return tiled(weight, bias)
+    return tiled_layer(weight, bias)
 
 
 def _share_small_batches(layer: Linear, precision: Precision, threads: int) -> Linear:
-    """Return the layer with small batches on one thread, if a second thread does not pay for them."""
+    """Return the layer, with small batches on one thread if a second thread does not pay for these batches."""
     work = layer.in_features * layer.out_features
     if threads == 1 or work * _LEAST_ROWS >= _SHARED_FROM[precision]:
         return layer
@@ -284,9 +284,7 @@ _known: dict[tuple[object, ...], int | None] = {}
 def least_exact_rows(
     kind: LinearOf, weight: torch.Tensor, bias: torch.Tensor | None, threads: Sequence[int]
 ) -> int | None:
-    """Return the number of rows from which on a kind of layer is exact; None if there is none.
-
-    The number is at most 16.
+    """Return the least number of rows, at most 16, with which a kind of layer is exact; else None.
 
     Args:
         kind: Makes a layer of a weight and a bias.
@@ -308,19 +306,20 @@ def least_exact_rows(
 def _least_exact_rows(layer: Linear, x: torch.Tensor, threads: Sequence[int]) -> int | None:
     with torch_threads(threads[0]):
         reference = layer(x)
-    least = None
+    exact_from = None
     for rows in reversed(_PROBED_ROWS):
         for count in sorted(set(threads)):
             with torch_threads(count):
                 if not torch.equal(layer(x[-rows:]), reference[-rows:]):
-                    return least if least is not None and least <= TILE_ROWS else None
-        least = rows
-    return least
+                    return exact_from if exact_from is not None and exact_from <= TILE_ROWS else None
+        exact_from = rows
+    return exact_from
 
 
 def _spread(rows: int, columns: int, like: torch.Tensor, step: float) -> torch.Tensor:
-    """Return `[rows, columns]` numbers in ±0.5 with full mantissas: multiples of an irrational step, less their whole
-    parts.
+    """Return `[rows, columns]` numbers in ±0.5 with full mantissas.
+
+    The numbers are the fractional parts of multiples of an irrational step, less 0.5.
     """
     values = (torch.arange(_PRIME, dtype=torch.float64) * step).frac() - 0.5
     count = rows * columns
@@ -330,12 +329,12 @@ def _spread(rows: int, columns: int, like: torch.Tensor, step: float) -> torch.T
 @contextmanager
 def torch_threads(threads: int) -> Generator[None]:
     """Set the number of torch's threads for the calling thread within the block."""
-    before = torch.get_num_threads()
+    previous = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(previous)
 
 
 def _pad_rows(x: torch.Tensor, rows: int) -> torch.Tensor:

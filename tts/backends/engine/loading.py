@@ -45,22 +45,22 @@ class EngineOptions:
 
     Args:
         device: A torch device; None: "cuda" where there is one, else "cpu".
-        precision: "float32"; "int8" (a CPU's linear layers, output layer apart); "bfloat16" (a CPU's linear layers,
-            where it has instructions for it; everything on other devices). None: float32 on a CPU, bfloat16 elsewhere.
-            A CPU that would be slower with it than in float32 refuses.
+        precision: "float32"; "int8" (on a CPU, all linear layers but the output layer); "bfloat16" (on a CPU the linear
+            layers, on other devices everything). None: float32 on a CPU, bfloat16 elsewhere. A precision in which this
+            CPU would be slower than in float32 is refused.
         executor: What computes attention: "strict", "triton", "triton_strict" or, on a CPU, "reference". None: strict
-            on a CPU, triton elsewhere. With "strict" a row's numbers do not depend on its batch; on a GPU it stands for
-            "triton_strict".
+            on a CPU, triton elsewhere. With "strict" a row's numbers do not depend on its batch; on a GPU "strict"
+            stands for "triton_strict".
         kv_precision: The type of keys and values on a CPU: "float32", or "float16" for half the memory (executors
             "strict" and "reference"). None: float32 on a CPU, the model's elsewhere.
-        threads: The threads that share a step on a CPU; None: torch's.
-        max_rows: Most rows under way at once; None: 64 on a CPU, 256 elsewhere. Others wait.
+        threads: The threads that share a step on a CPU; None: torch's number of threads.
+        max_rows: Most rows under way at once; None: 64 on a CPU, 256 elsewhere. Further rows wait.
         step_tokens: Most prefill tokens of a step; None: 256 on a CPU, 2,048 elsewhere.
         kv_budget: Bytes for keys and values; None: 2 GiB on a CPU, 80 % of the free memory elsewhere. A CPU's memory is
             allocated on use.
         share: Whether rows read common ancestors together; False reads every path alone, for comparison.
-        cuda_graphs: Whether a CUDA device replays decode steps as graphs, which launch all kernels of a step at once;
-            their buffers count as a part of `kv_budget`. None: on a CUDA device.
+        cuda_graphs: Whether a CUDA device replays decode steps as graphs, which launch all kernels of a step at once.
+            The graphs' buffers count as a part of `kv_budget`. None: graphs on a CUDA device.
 
     Raises:
         ConfigError: a value is not valid, or does not fit the device.
@@ -87,14 +87,14 @@ class EngineOptions:
                 "executor is 'two_level', which was removed, since the strict one is faster",
                 hint="use executor='strict'",
             )
-        for name, known in (
+        for name, choices in (
             ("precision", PRECISIONS),
             ("executor", EXECUTORS),
             ("kv_precision", get_args(KVPrecision)),
         ):
             value = getattr(self, name)
-            if value is not None and value not in known:
-                raise ConfigError(f"{name} is {value!r}, but must be {', '.join(known)} or None")
+            if value is not None and value not in choices:
+                raise ConfigError(f"{name} is {value!r}, but must be {', '.join(choices)} or None")
         host = self.place.type == "cpu"
         if host and self.precision == "bfloat16":
             check_bfloat16("precision", "'float32' or 'int8'")
@@ -119,9 +119,7 @@ class EngineOptions:
             )
 
     def _check_kv_precision(self) -> None:
-        """Raise a `ConfigError` for keys and values that the device or the executor does not have, or that the CPU does
-        not widen.
-        """
+        """Raise a `ConfigError` for a `kv_precision` that the device, the executor or the CPU does not support."""
         if self.kv_precision is not None and self.place.type != "cpu":
             raise ConfigError(
                 f"kv_precision is {self.kv_precision!r}, which is for a CPU, but the device is {self.place}",
@@ -194,24 +192,25 @@ def load_parts(
     Args and errors are those of `EngineBackend.from_record`.
     """
     refuse_url(record)
-    settings, served = EngineOptions(**options), reward_models or {}
-    critics = {name: critic for name, critic in process_records(record).items() if name not in served}
+    settings, given_models = EngineOptions(**options), reward_models or {}
+    critics = {name: critic for name, critic in process_records(record).items() if name not in given_models}
     checkpoint, all_heads = read_checkpoint(record), {**read_heads(record), **(heads or {})}
-    found = {
-        name: _ProcessModel(one, read_checkpoint(one), read_readout(one, one.readout)) for name, one in critics.items()
+    process_models = {
+        name: _ProcessModel(process, read_checkpoint(process), read_readout(process, process.readout))
+        for name, process in critics.items()
     }
-    for one in found.values():
-        _check_beside(record, checkpoint, one)
-    share = 0.8 / (1 + len(found))
+    for process in process_models.values():
+        _check_beside(record, checkpoint, process)
+    share = 0.8 / (1 + len(process_models))
     runner, renderer = make_runner(checkpoint, settings, heads=all_heads, share=share, output_layer=output_layer)
-    models = dict(served)
+    models = dict(given_models)
     identity = _identity(checkpoint.digest, runner.decoder)
     with ExitStack() as unless_all_load:
         unless_all_load.callback(runner.decoder.close)
-        for name, one in found.items():
-            models[name] = _load_process_model(one, settings, share)
+        for name, process in process_models.items():
+            models[name] = _load_process_model(process, settings, share)
             unless_all_load.callback(models[name].runner.decoder.close)
-            identity += f" {name}={one.checkpoint.digest},{one.digest}"
+            identity += f" {name}={process.checkpoint.digest},{process.digest}"
         unless_all_load.pop_all()
     identity += "".join(f" {name}={_digest(head)}" for name, head in sorted(all_heads.items()))
     return EngineParts(runner=runner, renderer=renderer, identity=identity, rates=rates(record), reward_models=models)
@@ -227,7 +226,7 @@ class _ProcessModel:
 
     @property
     def digest(self) -> str:
-        """Of the readout."""
+        """The digest of the readout's weights or parameters."""
         return (
             _digest(self.readout.head)
             if isinstance(self.readout, HeadReadout)
@@ -236,7 +235,7 @@ class _ProcessModel:
 
 
 def _check_beside(record: ModelRecord, policy: Checkpoint, process: _ProcessModel) -> None:
-    """Check that a process model has the policy's tokenizer, and a readout of its own hidden size."""
+    """Check that a process model has the policy's tokenizer, and a readout that fits the model's hidden size."""
     if policy.tokenizer.get_vocab() != process.checkpoint.tokenizer.get_vocab():
         raise ConfigError(
             f"process_model of model {record.name!r} is {process.record.name!r}, whose tokenizer differs, but both "
@@ -248,9 +247,9 @@ def _check_beside(record: ModelRecord, policy: Checkpoint, process: _ProcessMode
         _check_head(f"readout of model {process.record.name!r}", process.readout.head, hidden)
 
 
-def _check_head(what: str, head: ValueHead, hidden: int) -> None:
+def _check_head(subject: str, head: ValueHead, hidden: int) -> None:
     if head.weight.shape != (hidden,):
-        raise ConfigError(f"the {what} has a weight of shape {head.weight.shape}, but the hidden size is {hidden}")
+        raise ConfigError(f"the {subject} has a weight of shape {head.weight.shape}, but the hidden size is {hidden}")
 
 
 def _load_process_model(process: _ProcessModel, settings: EngineOptions, share: float) -> RewardModel:
@@ -272,13 +271,13 @@ def build_reward_model(
         options: See `EngineOptions`.
 
     Raises:
-        ConfigError: as `load_parts`.
+        ConfigError: for the reasons of `load_parts`.
     """
     refuse_url(record)
     checkpoint = read_checkpoint(record)
-    reads = template(_renderer(checkpoint))
-    runner, renderer = make_runner(checkpoint, EngineOptions(**options), output_layer=reads.readout.logits)
-    return RewardModel(runner, reads, renderer.prompt)
+    step_template = template(_renderer(checkpoint))
+    runner, renderer = make_runner(checkpoint, EngineOptions(**options), output_layer=step_template.readout.logits)
+    return RewardModel(runner, step_template, renderer.prompt)
 
 
 def make_runner(
@@ -296,7 +295,7 @@ def make_runner(
         options: The options of the engine.
         heads: The value heads on the model's hidden states, by name.
         share: The share of a device's free memory for keys and values, without a `kv_budget`.
-        output_layer: Whether it gives logits.
+        output_layer: Whether the model gives logits.
 
     Raises:
         ConfigError: the model is of a kind that the engine does not run, or its files do not fit together.
@@ -330,15 +329,13 @@ def make_runner(
 
 
 def fixed_steps(decoder: Decoder, pool: BlockPool, room: FixedRoom, capture: Capture | None = None) -> FixedSteps:
-    """Return what runs a model's decode steps in fixed shapes over a pool.
-
-    Without `capture` the steps run kernel by kernel.
+    """Return the runner of a model's decode steps in fixed shapes over a pool.
 
     Args:
         decoder: The decoder with Triton kernels.
         pool: The pool of key and value blocks.
-        room: The greatest shapes of a step.
-        capture: What captures a step as a graph; None: nothing is captured.
+        room: The sizes of the steps' buffers.
+        capture: Captures a step as a graph; None: the steps run kernel by kernel.
     """
     return FixedSteps(cast("DeviceOperations", decoder.operations), decoder.feed, pool, room, capture=capture)
 
@@ -348,8 +345,9 @@ def _renderer(checkpoint: Checkpoint) -> Renderer:
 
 
 def _compile_kernels(decoder: Decoder) -> None:
-    """Prefill some tokens, then one, and draw one, so that kernels are compiled while the model is loaded, not during a
-    problem.
+    """Compile the kernels while the model is loaded, so that no problem waits for the compiler.
+
+    A block of tokens is prefilled, then one token, and one token is drawn.
     """
     for count in (min(BLOCK, decoder.config.context), 1):
         tree = KVTree(decoder.pool(1))
@@ -363,16 +361,16 @@ def _compile_kernels(decoder: Decoder) -> None:
 
 
 def _num_blocks(decoder: Decoder, budget: int | None, place: torch.device, share: float, room: FixedRoom | None) -> int:
-    """Return the number of blocks that fit a budget in bytes beside the buffers of graphs."""
+    """Return the number of blocks that fit a budget in bytes, less the buffers of graphs."""
     if budget is None:
         budget = 2 << 30 if place.type == "cpu" else int(torch.cuda.mem_get_info(place)[0] * share)
     size = BLOCK * decoder.kv_shape.bytes_per_token
     buffers = room.nbytes(decoder.config, decoder.dtype) if room else 0
     if budget < buffers + size:
-        beside = f", and the buffers of CUDA graphs {buffers}" if buffers else ""
+        buffer_text = f", and the buffers of CUDA graphs {buffers}" if buffers else ""
         hint = "give it more, or set cuda_graphs=False" if buffers else "give it more"
         raise KVBudgetError(
-            f"kv_budget is {budget} bytes, but one block of {BLOCK} tokens takes {size}{beside}", hint=hint
+            f"kv_budget is {budget} bytes, but one block of {BLOCK} tokens takes {size}{buffer_text}", hint=hint
         )
     return (budget - buffers) // size
 
@@ -382,8 +380,8 @@ def _digest(head: ValueHead) -> str:
 
 
 def _identity(digest: str, decoder: Decoder) -> str:
-    held = "" if decoder.kv_precision == "float32" else f" kv={decoder.kv_precision}"
+    kv_text = "" if decoder.kv_precision == "float32" else f" kv={decoder.kv_precision}"
     return (
-        f"engine weights={digest} precision={decoder.precision}{held} executor={decoder.executor} "
+        f"engine weights={digest} precision={decoder.precision}{kv_text} executor={decoder.executor} "
         f"device={decoder.device.type}"
     )

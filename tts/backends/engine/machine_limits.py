@@ -1,6 +1,6 @@
 """The machine's bandwidth and compute, to compare the engine's speed with.
 
-They are measured in about half a second.
+The measurement takes about half a second.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from tts.backends.engine.linear import make_linear
 from tts.backends.kernels.host import Team
 
-_SIZE, _LAYERS = 2048, 12  # together far more than any cache holds
+_SIZE, _LAYERS = 2048, 12  # weights of far more bytes than any cache holds
 _ROWS = (1, 16, 64)
 
 

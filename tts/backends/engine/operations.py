@@ -1,7 +1,7 @@
-"""The operations of a decoder layer beside matrix products, on a CPU.
+"""The operations of a decoder layer other than matrix products, on a CPU.
 
-Shapes: T tokens of a step, K hidden size, F intermediate size, H key-value heads, G query heads for each, d head size,
-N blocks.
+Shapes: T tokens of a step, K hidden size, F intermediate size, H key-value heads, G query heads for each key-value
+head, d head size, N blocks.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NONE = np.empty((0, 0), np.float32)
 
 
 class Operations(Protocol):
-    """The operations of a decoder layer beside matrix products.
+    """The operations of a decoder layer other than matrix products.
 
     `begin` opens a step. The other operations belong to the last opened step.
     """
@@ -39,7 +39,7 @@ class Operations(Protocol):
         ...
 
     def attend(self, qkv: Tensor, norms: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Rotate, write keys and values to the layer's pool, and return what every token reads: [T, H G d]."""
+        """Rotate, write keys and values to the layer's pool, and return each token's attention, [T, H G d]."""
         ...
 
     def gate(self, both: Tensor) -> Tensor:
@@ -61,7 +61,7 @@ def rotary_tables(config: DecoderConfig) -> tuple[Tensor, Tensor]:
 
 
 class HostOperations:
-    """On a CPU: compiled kernels, each row bit for bit as it would be alone.
+    """The operations on a CPU: compiled kernels, each row bit for bit as it would be alone.
 
     Args:
         config: The shapes and constants of the model.
@@ -93,21 +93,23 @@ class HostOperations:
         return out
 
     def attend(self, qkv: Tensor, norms: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Rotate, write keys and values to the layer's pool, and return what every token reads: [T, H G d]."""
+        """Rotate, write keys and values to the layer's pool, and return each token's attention, [T, H G d]."""
         config, (cosines, sines) = self._config, self._tables
         plan, places = self._planned.plan, self._planned.places
         rows, (heads, group, size) = len(qkv), (config.kv_heads, config.group, config.head_size)
         queries = np.empty((heads, rows, group, size), np.float32)
-        held = kernel_array(keys), kernel_array(values)
-        args = (qkv.numpy(), plan.positions, cosines, sines, places, norms.numpy(), config.eps, *held, queries)
+        kv_arrays = kernel_array(keys), kernel_array(values)
+        args = (qkv.numpy(), plan.positions, cosines, sines, places, norms.numpy(), config.eps, *kv_arrays, queries)
         self._rows(layers.rotate_write, args, rows, qkv.shape[1])
         out = torch.empty(rows, heads, group, size)
         if self._executor == "strict":
-            attention_strict.attend(plan, queries, *held, out.numpy(), self._team)
+            attention_strict.attend(plan, queries, *kv_arrays, out.numpy(), self._team)
         else:
-            used = int(plan.blocks[:, 0].max()) + 1  # it widens all its inputs
-            read, _ = attention.attend_reference(plan, queries, keys[:, :used].transpose(-1, -2), values[:, :used])
-            out.copy_(torch.from_numpy(read))
+            num_blocks = int(plan.blocks[:, 0].max()) + 1  # the reference widens all blocks it is given
+            attended, _ = attention.attend_reference(
+                plan, queries, keys[:, :num_blocks].transpose(-1, -2), values[:, :num_blocks]
+            )
+            out.copy_(torch.from_numpy(attended))
         return out.view(rows, -1)
 
     def gate(self, both: Tensor) -> Tensor:

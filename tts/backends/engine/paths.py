@@ -1,7 +1,4 @@
-"""The state behind a handle.
-
-It is a node, the state of its text, and the views of process models on its prompt.
-"""
+"""The state behind a handle: a node, the state of its text, and process models' views of its prompt."""
 
 from __future__ import annotations
 
@@ -36,16 +33,16 @@ class Views:
 
 @dataclass(slots=True, eq=False, repr=False)
 class PathState:
-    """The state of a path. It owns one handle of its node, which it releases when it is garbage-collected.
+    """The state of a path, which owns a handle of its node and releases it when garbage-collected.
 
     Args:
         gone: Releases to run in the engine's thread.
         tree: The tree of the node.
         node: The last node of the path.
-        at: State of its text.
-        written: Its text after the prompt.
-        num_prompt: Tokens of its prompt.
-        views: What process models have scored below its prompt.
+        at: The state of the path's text.
+        written: The text after the prompt.
+        num_prompt: The number of tokens of the prompt.
+        views: The views of process models on the prompt.
     """
 
     gone: Gone
@@ -68,9 +65,10 @@ Token = tuple[KVNode, int]  # a node, and which of its tokens
 
 
 def step_tokens(state: PathState, step: Sequence[str]) -> list[Token]:
-    """Return, for each piece of a path's text (as `Task.split` makes them), the token that completes it.
+    """Return for each piece of a path's text the token that completes the piece.
 
-    Forced text stands before the text that the token in front of it carries; there a step may be read one token late.
+    `Task.split` makes the pieces. Forced text comes before the text that the preceding token carries. There a step may
+    be read one token late.
     """
     tokens, ends = _complete(state, step)
     return [tokens[at] for at in ends]
@@ -79,31 +77,29 @@ def step_tokens(state: PathState, step: Sequence[str]) -> list[Token]:
 def step_ids(
     state: PathState, step: Sequence[str], eos: frozenset[int]
 ) -> tuple[list[tuple[int, ...]], tuple[int, ...]]:
-    """Return the tokens of each piece of a path's text, and those after all pieces.
+    """Return the tokens of each piece of a path's text, and the tokens after all pieces.
 
-    The tokens of a piece run up to the one that completes the piece. A piece is () where the piece before took its
-    token. Tokens that have no text yet, as the first bytes of a character, belong to a last step that has not ended;
-    after one that has they are the second value. The end of a sequence is in neither.
+    The tokens of a piece end with the token that completes the piece. A piece is () where the piece before took its
+    token. Tokens that have no text yet, as the first bytes of a character, belong to an unfinished last step. After a
+    finished last step these tokens are the second value. End-of-sequence tokens are in neither value.
     """
     tokens, ends = _complete(state, step)
     ids = [node.tokens[index] for node, index in tokens]
-    pieces = [tuple(ids[start:end]) for start, end in pairwise([0, *(at + 1 for at in ends)])]
-    rest = tuple(token for token in ids[ends[-1] + 1 if ends else 0 :] if token not in eos)
+    pieces = [tuple(ids[start:end]) for start, end in pairwise([0, *(last + 1 for last in ends)])]
+    unfinished = tuple(token for token in ids[ends[-1] + 1 if ends else 0 :] if token not in eos)
     if pieces and not state.written.endswith(tuple(step)):
-        return [*pieces[:-1], pieces[-1] + rest], ()
-    return pieces, rest
+        return [*pieces[:-1], pieces[-1] + unfinished], ()
+    return pieces, unfinished
 
 
 def _complete(state: PathState, step: Sequence[str]) -> tuple[list[Token], list[int]]:
-    """Return the tokens of a path after its prompt, and for each piece of its text the index of the one that completes
-    it.
-    """
+    """Return the tokens of a path after its prompt, and for each piece the index of its completing token."""
     nodes = [node for node in state.node.path() if node.start >= state.num_prompt]
     tokens = [(node, index) for node in nodes for index in range(len(node.pieces))]
     ends = list(accumulate(len(piece) for node in nodes for piece in node.pieces))
-    at, found = 0, list[int]()
+    token_index, completing = 0, list[int]()
     for end in accumulate(len(text) for text in split_after(state.written, tuple(step))):
-        while ends[at] < end:
-            at += 1
-        found.append(at)
-    return tokens, found
+        while ends[token_index] < end:
+            token_index += 1
+        completing.append(token_index)
+    return tokens, completing

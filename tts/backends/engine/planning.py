@@ -64,7 +64,7 @@ class StepPlan(NamedTuple):
     def part(self, begin: int, end: int) -> StepPlan:
         """Return the plan of the queries from `begin` to before `end`.
 
-        Its number of keys read is 0, since these are counted once.
+        The part's numbers of keys read are 0, since the whole plan counts them.
         """
         items = self.plan.items.copy()
         items[:, 2:] = items[:, 2:].clip(begin, end) - begin
@@ -79,10 +79,10 @@ def make_plan(rows: StepRows, table: NodeTable, following: Ints, *, share: bool 
         rows: The rows of this step.
         table: The tree.
         following: The next block of each block.
-        share: Whether rows below one node read it together; else each row reads its path by itself, for comparison.
+        share: Whether rows below one node read its keys together; False: each row reads its path alone, for comparison.
     """
-    positions, items, blocks, *rest = _plan(*rows, *table, following, share)
-    return StepPlan(AttentionPlan(positions, items, blocks), *rest)
+    positions, items, blocks, *step_arrays = _plan(*rows, *table, following, share)
+    return StepPlan(AttentionPlan(positions, items, blocks), *step_arrays)
 
 
 @compile_function
@@ -109,53 +109,54 @@ def _plan(
             positions[query] = start[node] + token
             places[query, 0], places[query, 1] = block, token % BLOCK
             query += 1
-    read = 0
+    keys_read = 0
     for i in range(items.shape[0]):
-        read += BLOCK * (items[i, 1] - items[i, 0] - 1) + blocks[items[i, 1] - 1, 2]
-    return positions, items, blocks, order, places, read, (positions + 1).sum()
+        keys_read += BLOCK * (items[i, 1] - items[i, 0] - 1) + blocks[items[i, 1] - 1, 2]
+    return positions, items, blocks, order, places, keys_read, (positions + 1).sum()
 
 
 @compile_function
 def _plan_shared_items(
     nodes: Any, count: Any, parent: Any, start: Any, length: Any, head: Any, following: Any, order: Any
 ) -> Any:
-    """Walk the nodes above the rows depth first: a node's readers are the interval of queries between entering and
-    leaving it.
+    """Return an item for each node above the rows, and the items' blocks; write the rows' order to `order`.
+
+    The nodes are walked depth first. A node's readers are the queries added between entering and leaving the node.
     """
     size = parent.shape[0]
     child, sibling = np.full(size, -1, np.int64), np.full(size, -1, np.int64)
-    row_of, seen = np.full(size, -1, np.int64), np.zeros(size, np.bool_)
-    top, nodes_seen, blocks_seen = -1, 0, 0
+    row_of, visited = np.full(size, -1, np.int64), np.zeros(size, np.bool_)
+    first_root, nodes_seen, blocks_seen = -1, 0, 0
     for row in range(nodes.shape[0]):
         node = nodes[row]
         row_of[node] = row
-        while not seen[node]:
-            seen[node] = True
+        while not visited[node]:
+            visited[node] = True
             nodes_seen += 1
             blocks_seen += (length[node] + BLOCK - 1) // BLOCK
-            above = parent[node]
-            if above < 0:
-                sibling[node], top = top, node
+            parent_node = parent[node]
+            if parent_node < 0:
+                sibling[node], first_root = first_root, node
                 break
-            sibling[node], child[above] = child[above], node
-            node = above
+            sibling[node], child[parent_node] = child[parent_node], node
+            node = parent_node
     items, blocks = np.empty((nodes_seen, 4), np.int64), np.empty((blocks_seen, 3), np.int64)
     item_of = np.full(size, -1, np.int64)
     num_items, num_blocks, queries, rows = 0, 0, 0, 0
-    node = top
+    node = first_root
     while node >= 0:
         if length[node] > 0:
             item_of[node] = num_items
-            after = _write_blocks(node, start, length, head, following, blocks, num_blocks)
-            items[num_items, 0], items[num_items, 1], items[num_items, 2] = num_blocks, after, queries
-            num_blocks = after
+            block_end = _write_blocks(node, start, length, head, following, blocks, num_blocks)
+            items[num_items, 0], items[num_items, 1], items[num_items, 2] = num_blocks, block_end, queries
+            num_blocks = block_end
             num_items += 1
         if row_of[node] >= 0:
             order[rows] = row_of[node]
             queries += count[row_of[node]]
             rows += 1
         following_node = child[node]
-        while following_node < 0 and node >= 0:  # leave this node, and those that end with it
+        while following_node < 0 and node >= 0:  # leave this node, and the ancestors that have no further child
             if item_of[node] >= 0:
                 items[item_of[node], 3] = queries
             following_node = sibling[node]
@@ -169,7 +170,7 @@ def _plan_shared_items(
 def _plan_row_items(
     nodes: Any, count: Any, parent: Any, start: Any, length: Any, head: Any, following: Any, order: Any
 ) -> Any:
-    """Give every row its own items, from the root to its node."""
+    """Return items for every row alone, from the root to its node, and the items' blocks."""
     num_items, num_blocks = 0, 0
     for row in range(nodes.shape[0]):
         node = nodes[row]
@@ -189,14 +190,14 @@ def _plan_row_items(
         while node >= 0:
             if length[node] > 0:
                 item -= 1
-                after = _write_blocks(node, start, length, head, following, blocks, num_blocks)
+                block_end = _write_blocks(node, start, length, head, following, blocks, num_blocks)
                 items[item, 0], items[item, 1], items[item, 2], items[item, 3] = (
                     num_blocks,
-                    after,
+                    block_end,
                     queries,
                     queries + count[row],
                 )
-                num_blocks = after
+                num_blocks = block_end
             node = parent[node]
         num_items += depth
         queries += count[row]
@@ -204,11 +205,15 @@ def _plan_row_items(
 
 
 @compile_function
-def _write_blocks(node: int, start: Any, length: Any, head: Any, following: Any, blocks: Any, at: int) -> int:
+def _write_blocks(node: int, start: Any, length: Any, head: Any, following: Any, blocks: Any, place: int) -> int:
     """Write the blocks of a node's tokens; return the place after them."""
     block = head[node]
     for first in range(0, length[node], BLOCK):
-        blocks[at, 0], blocks[at, 1], blocks[at, 2] = block, start[node] + first, min(BLOCK, length[node] - first)
+        blocks[place, 0], blocks[place, 1], blocks[place, 2] = (
+            block,
+            start[node] + first,
+            min(BLOCK, length[node] - first),
+        )
         block = following[block]
-        at += 1
-    return at
+        place += 1
+    return place

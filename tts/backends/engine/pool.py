@@ -33,16 +33,16 @@ class KVShape:
 class BlockPool:
     """Blocks for keys and values, with a free list.
 
-    A node's blocks are a chain: `following[block]` is the next, -1 after the last. On a CPU, memory is taken from the
-    system when a block is first written, so a large pool costs nothing until it is used.
+    A node's blocks are a chain: `following[block]` is the next block, -1 after the last. On a CPU, memory is taken from
+    the system when a block is first written, so a large pool costs nothing until it is used.
 
     Shapes: L layers, H key-value heads, N blocks, d head size.
 
     Args:
         shape: The layers, heads and head size of a token's keys and values.
         num_blocks: N, at least 1.
-        device: Where the tensors are.
-        dtype: The type of their numbers.
+        device: The device of the tensors.
+        dtype: The type of the tensors' numbers.
 
     Attributes:
         keys: [L, H, N, d, BLOCK] on a CPU, [L, H, N, BLOCK, d] elsewhere.
@@ -58,10 +58,12 @@ class BlockPool:
         self.following: NDArray[np.int64] = np.full(num_blocks, -1, np.int64)
         self.peak_used = 0
         self._free: list[int] = list(range(num_blocks - 1, -1, -1))
-        whole = (shape.layers, shape.heads, num_blocks)
+        block_shape = (shape.layers, shape.heads, num_blocks)
         transposed = device.type == "cpu"
-        self.keys = _zeros((*whole, shape.size, BLOCK) if transposed else (*whole, BLOCK, shape.size), device, dtype)
-        self.values = _zeros((*whole, BLOCK, shape.size), device, dtype)
+        self.keys = _zeros(
+            (*block_shape, shape.size, BLOCK) if transposed else (*block_shape, BLOCK, shape.size), device, dtype
+        )
+        self.values = _zeros((*block_shape, BLOCK, shape.size), device, dtype)
 
     @property
     def num_free(self) -> int:
@@ -74,7 +76,7 @@ class BlockPool:
         return self.num_blocks - len(self._free)
 
     def take(self) -> int:
-        """Return a free block, the one freed last; there must be one."""
+        """Return the block that was freed last; at least one block must be free."""
         block = self._free.pop()
         self.following[block] = -1
         self.peak_used = max(self.peak_used, self.num_used)

@@ -1,11 +1,11 @@
 """Log-probabilities of whole prompts, whose common beginnings are computed once.
 
-Prompts are cut at fixed positions into pieces, which several prompts may share. A piece has `PIECE` tokens, the last
-one of a prompt the rest. That is a tile of the strict attention kernel, so that a cut changes no bit. Where prompts are
-cut follows from each alone, and so do its numbers. Two prompts share whole pieces: of a common beginning, the tokens
-after its last whole piece are computed for each.
+Prompts are cut at fixed positions into pieces, which several prompts may share. A piece has `PIECE` tokens; the last
+piece of a prompt has the rest. A piece is a tile of the strict attention kernel, so that a cut changes no bit. The cuts
+of a prompt depend on that prompt alone, and so do its numbers. Two prompts share whole pieces: the tokens of a common
+beginning after its last whole piece are computed for each prompt.
 
-Logits are turned into the few numbers that are wanted as soon as they are computed, and are not kept.
+Logits are not kept. As soon as they are computed, the few wanted log-probabilities are taken from them.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ Likely = tuple[tuple[int, float], ...]  # tokens and their log-probabilities, be
 
 @dataclass(slots=True, eq=False)
 class Piece:
-    """Some tokens after a common beginning, and what was read at them.
+    """Some tokens after a common beginning, and the log-probabilities after each token.
 
     Args:
-        tokens: Its own tokens.
-        above: The piece before it.
+        tokens: The tokens of the piece.
+        above: The piece before this piece.
 
     Attributes:
-        prompts: The prompts that have it, by their places in the call.
-        below: The pieces after it.
-        following: The tokens that come next in some prompt, with their log-probabilities, for each token.
+        prompts: The places in the call of the prompts with this piece.
+        below: The pieces after this piece.
+        following: The tokens that come next in some prompt after each token, with their log-probabilities.
         likely: The most likely tokens after each token.
-        failure: Why it could not be read.
+        failure: Why the piece could not be read.
     """
 
     tokens: Ids
@@ -56,30 +56,30 @@ class Piece:
         """Take the logits of the next tokens.
 
         Args:
-            logits: [tokens, V] logits, from the first token on of which none were taken.
+            logits: [tokens, V] logits, from the first token on whose logits were not taken before.
             top: The number of most likely tokens to keep for each place.
         """
         for row in logits:
             logprobs = log_softmax(row)
-            behind = len(self.following) + 1
-            wanted = (
-                (self.tokens[behind],)
-                if behind < len(self.tokens)
+            next_index = len(self.following) + 1
+            next_tokens = (
+                (self.tokens[next_index],)
+                if next_index < len(self.tokens)
                 else [piece.tokens[0] for piece in self.below.values()]
             )
-            self.following.append({token: float(logprobs[token]) for token in wanted})
+            self.following.append({token: float(logprobs[token]) for token in next_tokens})
             self.likely.append(tuple((token, float(logprobs[token])) for token in most_likely(logprobs, top)))
 
 
 @dataclass(frozen=True, slots=True)
 class ReadPrompt:
-    """What was read of a prompt of T tokens.
+    """The log-probabilities of a prompt of T tokens.
 
     Args:
-        logprobs: [T], NaN at the first.
-        likely: [T + 1], () at the first; the last are those after the prompt.
-        failure: None where it succeeded.
-        seconds: The seconds of the engine's steps for the pieces that this prompt is the first to have.
+        logprobs: [T], NaN at the first token.
+        likely: [T + 1] most likely tokens at each place, () at the first; the last entry is after the prompt.
+        failure: None where all pieces were read.
+        seconds: The seconds of the engine's steps for the pieces that no earlier prompt has.
     """
 
     logprobs: tuple[float, ...]
@@ -101,46 +101,46 @@ class PromptReads:
         self._prompts: list[list[Piece]] = []
         roots: dict[Ids, Piece] = {}
         for place, ids in enumerate(prompts):
-            below, pieces = roots, list[Piece]()
+            siblings, pieces = roots, list[Piece]()
             for start in range(0, len(ids), PIECE):
                 tokens = ids[start : start + PIECE]
-                piece = below.setdefault(tokens, Piece(tokens, pieces[-1] if pieces else None))
+                piece = siblings.setdefault(tokens, Piece(tokens, pieces[-1] if pieces else None))
                 piece.prompts.append(place)
                 pieces.append(piece)
-                below = piece.below
+                siblings = piece.below
             self._prompts.append(pieces)
-        # of each prompt, the pieces that are still to be read
+        # the number of unread pieces of each prompt
         self._missing = [sum(self._num_read(piece) > 0 for piece in pieces) for pieces in self._prompts]
         self._seconds = [0.0] * len(prompts)
 
     def charges(self) -> list[tuple[int, int]]:
-        """Return the tokens that each prompt computes, and those that it shares with an earlier one."""
-        own = [
+        """Return for each prompt the number of tokens it computes, and of tokens shared with earlier prompts."""
+        computed = [
             sum(len(piece.tokens) for piece in pieces if piece.prompts[0] == place)
             for place, pieces in enumerate(self._prompts)
         ]
         return [
-            (one, sum(len(piece.tokens) for piece in pieces) - one)
-            for one, pieces in zip(own, self._prompts, strict=True)
+            (num_computed, sum(len(piece.tokens) for piece in pieces) - num_computed)
+            for num_computed, pieces in zip(computed, self._prompts, strict=True)
         ]
 
     def begin(self, runner: Runner, done: Callable[[int, ReadPrompt], None]) -> None:
-        """Add the jobs, in the engine's thread; `done` is called with each prompt's place as it ends."""
+        """Add the jobs, in the engine's thread; `done` is called with each prompt's place and result."""
         nodes: dict[Piece, KVNode] = {}
         for piece in dict.fromkeys(piece for pieces in self._prompts for piece in pieces):
             nodes[piece] = runner.tree.add(nodes[piece.above] if piece.above else None, piece.tokens, CACHED)
         for piece, node in nodes.items():
             if num_read := self._num_read(piece):
-                ended, take = partial(self._end_piece, piece, done), partial(self._take, piece)
-                runner.add_prefill(PrefillJob(runner.tree.retain(node), num_read, 0, ended, take=take))
-        for node in nodes.values():  # the jobs, and the nodes below, keep what is still needed
+                on_end, take = partial(self._end_piece, piece, done), partial(self._take, piece)
+                runner.add_prefill(PrefillJob(runner.tree.retain(node), num_read, 0, on_end, take=take))
+        for node in nodes.values():  # jobs and child nodes keep the nodes that are still needed
             runner.tree.release(node)
         for place, count in enumerate(self._missing):
-            if not count:  # one token, which nothing follows
+            if not count:  # a prompt of one token has nothing to read
                 done(place, self._find(place))
 
     def _num_read(self, piece: Piece) -> int:
-        """Return how many of a piece's tokens are read: the last one only where the tokens after it are wanted."""
+        """Return the number of a piece's tokens to read; the last counts where the tokens after it are wanted."""
         return len(piece.tokens) if piece.below or self._top else len(piece.tokens) - 1
 
     def _end_piece(self, piece: Piece, done: Callable[[int, ReadPrompt], None], job: PrefillJob) -> None:

@@ -1,6 +1,6 @@
 """A process model beside the policy.
 
-It has its own weights, pool and step loop, and one view of each opened prompt.
+The model has its own weights, pool and step loop, and one view of each opened prompt.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ class RewardModel:
 
     Args:
         runner: The runner of the model.
-        template: How paths are rendered for it.
-        render: Turns a problem's prompt into its tokens; None: it reads the policy's own tokens.
-        rates: What its tokens cost. FLOPs of None are filled in from its parameters, prices of None from the policy's.
+        template: How paths are rendered for the model.
+        render: Turns a problem's prompt into the model's tokens; None: the model reads the policy's own tokens.
+        rates: The rates of the model's tokens. FLOPs of None follow from its number of parameters, prices of None from
+            the policy's prices.
     """
 
     runner: Runner
@@ -35,7 +36,7 @@ class RewardModel:
     rates: Rates = field(default_factory=Rates)
 
     def view(self, prompt: Prompt, own: tuple[int, ...]) -> View:
-        """Return an empty view of a prompt; `own`: its tokens to the policy.
+        """Return an empty view of a prompt; `own`: the prompt in the policy's tokens.
 
         Raises:
             PromptTooLong: the prompt leaves no room in the model's context.
@@ -47,7 +48,7 @@ class RewardModel:
         return View(self.runner, self.template, ids)
 
     def metadata(self, policy: Rates) -> ValueHeadMetadata:
-        """Return its metadata as a value head; `policy`: what the policy's tokens cost."""
+        """Return the model's metadata as a value head; `policy`: the rates of the policy's tokens."""
         flops = 2 * self.runner.decoder.parameters if self.rates.flops is None else self.rates.flops
-        priced = policy if self.rates.usd_in is None else self.rates
-        return ValueHeadMetadata(self.template.step, dataclasses.replace(priced, flops=flops), own_model=True)
+        base_rates = policy if self.rates.usd_in is None else self.rates
+        return ValueHeadMetadata(self.template.step, dataclasses.replace(base_rates, flops=flops), own_model=True)

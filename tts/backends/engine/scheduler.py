@@ -1,8 +1,8 @@
 """The scheduler: admission to the next step, memory for keys and values, and preemption.
 
-Jobs are preempted where memory runs out. Jobs are served in the order of their requests. Where memory runs out, the
-youngest running job is preempted: its tokens stay, its keys and values may be evicted, and it resumes when there is
-room. So the oldest job always progresses, and the only failure is a single path that does not fit the pool by itself.
+Jobs are served in the order of their requests. Where memory runs out, the youngest running job is preempted: its tokens
+stay, its keys and values may be evicted, and the job resumes when there is room. So the oldest job always progresses,
+and the only failure is a single path that does not fit the pool by itself.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from tts.backends.engine.work import DecodeSequence, PrefillJob, Schedulable
 from tts.backends.kernels.plan import BLOCK
 from tts.errors import KVBudgetError
 
-_GROWTH = 2  # blocks that a job is expected to need beyond those it has at admission
+_GROWTH = 2  # blocks that a job is expected to need beyond its blocks at admission
 
 
 class Feed(NamedTuple):
     """Tokens of a node that a step feeds: `num_tokens` from `first` on.
 
-    `work` is the job that waits for them. None: the node is an ancestor.
+    `work` is the job that waits for the tokens. None: the node is an ancestor of a job's node.
     """
 
     node: KVNode
@@ -47,7 +47,7 @@ class Feed(NamedTuple):
 
     @property
     def wanted_from(self) -> int:
-        """The first of the node's tokens whose result the job wants of this step; `until`: none."""
+        """The first token of the node whose result the job wants from this step; `until`: none."""
         if isinstance(self.work, DecodeSequence):
             return min(self.until, len(self.node.tokens) - 1)
         return self.until if self.work is None else min(self.until, max(self.first, self.work.at))
@@ -59,28 +59,28 @@ class Feed(NamedTuple):
 
 
 def output_indices(feeds: Sequence[Feed], *, every: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the tokens of a step whose hidden states are wanted, and which of those need logits.
+    """Return the indices of a step's tokens with wanted hidden states, and the indices of the logits.
 
-    With `every` the hidden states of all tokens are wanted.
+    The logits' indices point into the hidden states. With `every` the hidden states of all tokens are wanted.
     """
-    wanted: list[int] = []
-    with_logits: list[int] = []
+    hidden_indices: list[int] = []
+    logit_indices: list[int] = []
     start = 0
     for feed in feeds:
         wanted_from = feed.wanted_from
         for token in range(feed.first if every else wanted_from, feed.until):
             if token >= wanted_from and feed.wants_logits:
-                with_logits.append(len(wanted))
-            wanted.append(start + token - feed.first)
+                logit_indices.append(len(hidden_indices))
+            hidden_indices.append(start + token - feed.first)
         start += feed.num_tokens
-    return np.array(wanted, np.int64), np.array(with_logits, np.int64)
+    return np.array(hidden_indices, np.int64), np.array(logit_indices, np.int64)
 
 
 @dataclass
 class _StepBuilder:
-    """A step being built: the prefill tokens left, its feeds, and the places of the nodes that they feed.
+    """A step being built: the prefill tokens left, its feeds, and the places of the nodes fed.
 
-    Nodes of sequences that take the fast path belong to one sequence each and are not recorded.
+    Nodes fed by the fast path are not recorded, since each belongs to one sequence.
     """
 
     left: int
@@ -198,14 +198,14 @@ class Scheduler:
             bisect.insort(self.running, work, key=_order)
 
     def _needs(self, work: Schedulable) -> int:
-        """Return the blocks that a job needs beside those that other jobs pin."""
+        """Return the number of blocks that a job needs beyond the blocks pinned by other jobs."""
         path = work.node.path()
-        own = work.upto if isinstance(work, PrefillJob) else len(work.node.tokens)
-        above = sum(-(-len(node.tokens) // BLOCK) for node in path[:-1] if node.pins == 0)
-        return above + -(-own // BLOCK) + _GROWTH
+        num_own = work.upto if isinstance(work, PrefillJob) else len(work.node.tokens)
+        ancestor_blocks = sum(-(-len(node.tokens) // BLOCK) for node in path[:-1] if node.pins == 0)
+        return ancestor_blocks + -(-num_own // BLOCK) + _GROWTH
 
     def _preempt(self, work: Schedulable) -> KVNode:
-        """Preempt a job: put it back into the queue; return the node that it no longer pins."""
+        """Put a running job back into the queue, and return its node, which the caller unpins."""
         self.running.remove(work)
         work.ready = False
         self._stats.parked += 1
@@ -213,7 +213,7 @@ class Scheduler:
         return work.node
 
     def _feed_next(self, sequence: DecodeSequence, step: _StepBuilder) -> bool:
-        """Fast path: feed the token that a sequence drew last, if it needs no other and has room. Else return False."""
+        """Feed a sequence's last drawn token by the fast path; False where it needs other tokens or a new block."""
         node, lengths = sequence.node, self._tree.table.length
         length = lengths.item(node.place)
         if (
@@ -231,7 +231,7 @@ class Scheduler:
         """Feed what a job needs next: incomplete ancestors, then its own tokens, within the limits of the step.
 
         Raises:
-            _NoRoom: there is no block for it.
+            _NoRoom: there is no block for the job.
         """
         if not work.ready:
             for node in work.node.path()[:-1]:
@@ -267,9 +267,9 @@ class Scheduler:
 
     def _too_small(self, work: Schedulable) -> KVBudgetError:
         block_bytes = BLOCK * self._tree.pool.shape.bytes_per_token
-        needed = block_bytes * sum(-(-len(node.tokens) // BLOCK) for node in work.node.path())
+        needed_bytes = block_bytes * sum(-(-len(node.tokens) // BLOCK) for node in work.node.path())
         return KVBudgetError(
-            f"a path of {work.node.end} tokens needs {needed} bytes for keys and values, but there are "
+            f"a path of {work.node.end} tokens needs {needed_bytes} bytes for keys and values, but there are "
             f"{block_bytes * self._tree.pool.num_blocks}",
             hint="give the engine a larger kv_budget",
         )

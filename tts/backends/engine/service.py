@@ -1,4 +1,4 @@
-"""The engine's thread, and the way of calls from an event loop to it and back."""
+"""The engine's thread, and the passing of calls and replies between an event loop and that thread."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Deliver = Callable[..., None]
 class EngineCall:
     """One item of a call.
 
-    `start` begins it in the engine's thread. `computed` and `reused` are its input tokens.
+    `start` begins the item in the engine's thread. `computed` and `reused` are counts of its input tokens.
     """
 
     start: Callable[[CallFuture], None] = lambda _: None
@@ -35,7 +35,7 @@ class EngineCall:
 class CallFuture:
     """The result of a call, set once, in the engine's thread.
 
-    `computed`, `prompt`, `reused` and `seconds` may be set before.
+    `computed`, `prompt`, `reused` and `seconds` may be set before the result is.
     """
 
     def __init__(self, call: EngineCall, future: asyncio.Future[Reply[Any]], counters: Counters) -> None:
@@ -54,24 +54,24 @@ class CallFuture:
             begin(self)
 
     def set_result(self, make: Callable[[], Any]) -> None:
-        """Set the result to what `make` returns, called in the event loop's thread."""
+        """Set the result of `make`, which is called in the event loop's thread."""
         self.deliver(self._answer, make)
 
     def set_computed(self, compute: Callable[[], Any]) -> None:
-        """Set the result to what `compute` returns, called here, or the exception to what it raises."""
+        """Call `compute` in this thread, and set its result or the exception that it raises."""
         try:
-            found = compute()
+            result = compute()
         except Exception as failure:  # noqa: BLE001 - such as logits that are not finite: fails this item only
             self.set_exception(failure)
         else:
-            self.set_result(lambda: found)
+            self.set_result(lambda: result)
 
     def set_exception(self, failure: Exception) -> None:
         """Set the exception."""
         self.deliver(self.fail, failure)
 
     def set_prefilled(self, job: PrefillJob, make: Callable[[], Any]) -> None:
-        """Set the result to what `make` returns, or the exception to the job's failure.
+        """Set the job's failure as exception, if it failed, else the result of `make`.
 
         `make` is called in the event loop's thread.
         """
@@ -97,8 +97,9 @@ class CallFuture:
 class EngineTask:
     """Work for the engine's thread.
 
-    `start` gets the way back into the event loop, where `fail` and `done` run. A task that has begun no longer holds
-    its `start`, which refers to the states of paths: the queue may keep the task until after the last sweep.
+    `start` is called with `deliver`, which runs a function in the event loop. `fail` and `done` run there too. A task
+    that has begun drops its `start`, which refers to the states of paths: the queue may keep the task until after the
+    last sweep.
     """
 
     start: Callable[[Deliver], None]
@@ -142,7 +143,7 @@ class Service:
     async def ask_together(
         self, calls: Sequence[EngineCall], start: Callable[[Sequence[CallFuture]], None]
     ) -> list[Reply[Any]]:
-        """Submit calls that begin as one, by `start`, and return their replies in order."""
+        """Submit calls that one call of `start` begins together, and return their replies in order."""
         futures = [CallFuture(call, asyncio.get_running_loop().create_future(), self._counters) for call in calls]
 
         def begin(deliver: Deliver) -> None:
@@ -158,7 +159,7 @@ class Service:
         return await _replies(futures)
 
     def sweep(self) -> None:
-        """Run the pending releases, at once if no step is under way; else after this step."""
+        """Run the pending releases now, or after the step under way."""
         if self._stepping.acquire(blocking=False):
             try:
                 self._run_releases()
@@ -188,9 +189,9 @@ class Service:
                     if runner.busy:
                         runner.step()
                 self._run_releases()
-                more = queue.take(lambda task: task.done())
-                _start(more, deliver)
-                if not more and not any(runner.busy for runner in self._runners):
+                new_tasks = queue.take(lambda task: task.done())
+                _start(new_tasks, deliver)
+                if not new_tasks and not any(runner.busy for runner in self._runners):
                     break
         except BaseException as failure:
             reason = failure if isinstance(failure, Exception) else RuntimeError(type(failure).__name__)
@@ -205,12 +206,12 @@ class Service:
 
 
 async def _replies(futures: Sequence[CallFuture]) -> list[Reply[Any]]:
-    """Wait for all replies, and return them in order; the first failure carries what the other items computed."""
-    ended = await asyncio.gather(*(future.reply for future in futures), return_exceptions=True)
-    replies = [one for one in ended if not isinstance(one, BaseException)]
-    if failure := next((one for one in ended if isinstance(one, BaseException)), None):
+    """Wait for all replies, and return them in order; the first failure carries the other items' replies."""
+    results = await asyncio.gather(*(future.reply for future in futures), return_exceptions=True)
+    replies = [one for one in results if not isinstance(one, BaseException)]
+    if failure := next((one for one in results if isinstance(one, BaseException)), None):
         if isinstance(failure, EngineError):
-            failure = copy.copy(failure)  # which other calls may have failed by as well
+            failure = copy.copy(failure)  # other calls may have failed with the same exception
             failure.replies = replies
         raise failure
     return replies

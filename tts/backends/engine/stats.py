@@ -12,7 +12,7 @@ from tts.backends.engine.planning import StepPlan
 class StepReport:
     """One step, as measured.
 
-    Its seconds are those of planning on the host, of the forward pass, and of drawing and ending rows.
+    The seconds are `planning` on the host, the `forward` pass, and the `rest`: drawing, and ending rows.
     """
 
     tokens: int
@@ -27,19 +27,19 @@ class StepReport:
 class EngineStats:
     """Exact counters of a model's steps since it was made.
 
-    A problem is charged for its own calls only. What memory pressure adds, or sharing with other problems saves, is
-    counted here.
+    A problem is charged for its own calls only. These counters include the work that memory pressure adds, and leave
+    out the work that sharing between problems saves.
 
     Args:
         steps: Forward passes.
-        rows: Nodes they fed, summed.
+        rows: Nodes fed, summed over passes.
         rows_histogram: Passes by number of tokens fed.
         prefill_computed: Tokens read (prompts, forced texts, scored texts, last tokens of rows), recomputed ones
             included.
         prefill_reused: Tokens of paths that had keys and values when work on them began.
         recomputed: Tokens read again after eviction, or for logits that were dropped.
         decode_tokens: Tokens drawn.
-        cancelled_tokens: Those of rows that were cancelled.
+        cancelled_tokens: Tokens drawn for rows that were cancelled.
         flops_linear: The FLOPs of linear layers for all tokens fed.
         flops_attention: The FLOPs of attention for all tokens fed.
         weight_bytes_read: Passes times bytes of weights.

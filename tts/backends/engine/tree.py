@@ -1,12 +1,12 @@
 """The KV tree: nodes that share the keys and values of their ancestors.
 
-A node is a segment of tokens made by one call: a prompt, a forced text, the tokens of a row. Its blocks are its own; a
-fork is a second reference and copies nothing. Calls alone decide where a node begins and ends, never its siblings. So
-how a path is cut, and with it how its numbers are rounded, is a property of the path.
+A node is a segment of tokens made by one call: a prompt, a forced text, the tokens of a row. A node shares its blocks
+with no other node; a fork is a second reference and copies nothing. Where a node begins and ends depends on calls
+alone, never on siblings. So the cuts of a path, and the rounding of its numbers, are properties of the path.
 
-A node's tokens stay on the host while it exists. Its keys and values may be evicted under memory pressure, and are
-recomputed to the same bits when they are needed. A node holds those of its first `length` tokens, and any only if its
-parent's are complete.
+A node's tokens stay on the host while the node exists. Its keys and values may be evicted under memory pressure, and
+are recomputed to the same bits when they are needed. A node holds the keys and values of its first `length` tokens, and
+any only if its parent's are complete.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ HELD: Rank = 1
 
 @dataclass(slots=True, eq=False, repr=False)
 class KVNode:
-    """A segment of a path. Only the tree changes it; `tokens` grow while its row is under way.
+    """A segment of a path. Only the tree changes a node; `tokens` grow while the node's row is under way.
 
     Attributes:
-        place: Its row in the tree's table, -1 once it was removed.
+        place: The node's row in the tree's table, -1 once it was removed.
         parent: None for a root.
-        start: Position of its first token.
+        start: Position of the node's first token.
         handles: References of callers.
-        pins: Running jobs that need it or a descendant.
-        children: Nodes below it.
-        resident_children: Those that hold keys and values.
-        num_blocks: Its blocks.
+        pins: Running jobs that need the node or a descendant.
+        children: Nodes directly below.
+        resident_children: Children that hold keys and values.
+        num_blocks: The node's number of blocks.
         computed: Most tokens ever computed.
         pieces: Text that each token completed, after a prompt.
         scores: Readings of value heads, one a token.
@@ -71,7 +71,7 @@ class KVNode:
 
     @property
     def alive(self) -> bool:
-        """Whether it is still in the tree."""
+        """Whether the node is still in the tree."""
         return self.place >= 0
 
     def path(self) -> list[KVNode]:
@@ -91,9 +91,9 @@ class KVTree:
         pool: The pool of the blocks.
 
     Attributes:
-        clock: A count that callers advance; nodes are evicted in the order of their last use by it.
+        clock: A count of steps that callers advance; the time of a node's last use orders evictions.
         evictions: Nodes evicted so far.
-        nodes: All that exist, by place.
+        nodes: All existing nodes, by place.
         root_gone: Called with a removed root, if set.
         table: The tree as arrays, for the planner.
     """
@@ -145,25 +145,25 @@ class KVTree:
         return node
 
     def release(self, node: KVNode) -> None:
-        """Release a handle. A node without references is removed, and so are ancestors that only it kept."""
+        """Release a handle. A node without references is removed, with the ancestors that only it kept."""
         node.handles -= 1
         self._collect(node)
 
     def pin(self, node: KVNode) -> None:
         """Keep a node and its ancestors from being evicted, while a job needs them."""
-        for each in _ancestors(node):
-            each.pins += 1
-            if each.pins == 1:
-                self._pinned_blocks += each.num_blocks
+        for ancestor in _ancestors(node):
+            ancestor.pins += 1
+            if ancestor.pins == 1:
+                self._pinned_blocks += ancestor.num_blocks
 
     def unpin(self, node: KVNode) -> None:
         """Undo one `pin`."""
-        for each in _ancestors(node):
-            each.pins -= 1
-            if each.pins == 0:
-                self._pinned_blocks -= each.num_blocks
-                each.used = self.clock
-                self._offer(each)
+        for ancestor in _ancestors(node):
+            ancestor.pins -= 1
+            if ancestor.pins == 0:
+                self._pinned_blocks -= ancestor.num_blocks
+                ancestor.used = self.clock
+                self._offer(ancestor)
         self._collect(node)
 
     def _collect(self, node: KVNode | None) -> None:
@@ -181,10 +181,7 @@ class KVTree:
     # Memory -----------------------------------------------------------------------------------------------------------
 
     def reserve(self, node: KVNode, length: int) -> bool:
-        """Reserve blocks for `length` tokens of a pinned node.
-
-        The result is False where there is no room even after evicting.
-        """
+        """Reserve blocks for `length` tokens of a pinned node; False where even evictions make no room."""
         while node.num_blocks * BLOCK < length:
             if not self.pool.num_free and not self._evict():
                 return False
@@ -205,7 +202,7 @@ class KVTree:
         node.computed = max(node.computed, length)
 
     def forget(self, node: KVNode) -> None:
-        """Drop a node's keys and values, which are not valid. Its descendants' stay and must not be used."""
+        """Drop a node's invalid keys and values. Those of its descendants stay and must not be used."""
         self.table.length[node.place] = 0
 
     def _tail(self, node: KVNode) -> int:
@@ -215,7 +212,7 @@ class KVTree:
         return block
 
     def _evict(self) -> bool:
-        """Evict the keys and values of one node, by rank, then longest unused; False where there is none."""
+        """Evict one node's keys and values, by rank, then by last use; False where no node can be evicted."""
         while self._leaves:
             rank, used, _, node = heapq.heappop(self._leaves)
             if self._is_leaf(node) and (rank, used) == (node.rank, node.used):
@@ -228,9 +225,9 @@ class KVTree:
         return node.alive and node.num_blocks > 0 and node.pins == 0 and node.resident_children == 0
 
     def _offer(self, node: KVNode) -> None:
-        """Add a node to the candidates for eviction, if it is one."""
+        """Add a node to the candidates for eviction, if it can be evicted."""
         if self._is_leaf(node):
-            if len(self._leaves) > 2 * len(self.nodes) + 64:  # most of them are stale
+            if len(self._leaves) > 2 * len(self.nodes) + 64:  # most entries are stale
                 self._leaves = [
                     entry for entry in self._leaves if self._is_leaf(entry[3]) and entry[1] == entry[3].used
                 ]
@@ -249,11 +246,11 @@ class KVTree:
             self._offer(node.parent)
 
     def _grow(self) -> None:
-        old = self.table
-        size = len(old.parent)
+        old_table = self.table
+        size = len(old_table.parent)
         self.table = _empty_table(2 * size)
-        for new, values in zip(self.table, old, strict=True):
-            new[:size] = values
+        for column, values in zip(self.table, old_table, strict=True):
+            column[:size] = values
         self._places = list(range(2 * size - 1, size - 1, -1))
 
 

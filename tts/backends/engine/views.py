@@ -1,13 +1,13 @@
 """A process model's view of the policy's tree.
 
-It has the same steps in its own tokens. Each step is computed once, when it is scored. A view belongs to one opened
-prompt. It has a node, with its reading, for every distinct prefix of steps that was scored. Scoring a path computes
-only the tokens of new steps. Of a step that was scored before it was complete, and is read in the policy's own tokens,
-only those added since are computed. Keys and values of a view are a cache: they are evicted first, and are recomputed
-when a step is added below them.
+A view has the policy's steps in the process model's own tokens, and belongs to one opened prompt. A view has a node,
+with its reading, for every distinct prefix of steps that was scored. Scoring a path computes only the tokens of new
+steps. A step may be scored again when it has grown. Where the model reads the policy's own tokens, only the added
+tokens are computed then. Keys and values of a view are a cache: they are evicted first, and are recomputed when a step
+is added below them.
 
 A likelihood multiplies the probabilities of all tokens, each read at the token in front of it. So the nodes of such a
-view are shifted by one token: a node begins with the last token of what stands above it, and ends before the step's own
+view are shifted by one token: a node begins with the last token of the path above it, and ends before the step's own
 last token.
 """
 
@@ -38,10 +38,10 @@ class ViewReadings:
     Args:
         readings: One a step.
         computed: Tokens of this call that were computed.
-        prompt: Those tokens of `computed` that are the prompt's.
+        prompt: The prompt's tokens among `computed`.
         reused: Tokens of this call that were reused.
-        seconds: The seconds of the engine's steps that it took part in.
-        failure: None where it succeeded.
+        seconds: The seconds of the engine's steps for this path.
+        failure: None where all steps were read.
     """
 
     readings: Readings
@@ -56,8 +56,9 @@ Done = Callable[[ViewReadings], None]
 
 
 class _StepNode:
-    """A prefix of steps: its node, its last token, its reading and log-probability once computed, and the steps scored
-    after it.
+    """A prefix of steps, with its node, last token, reading and log-probability.
+
+    `reading` and `logprob` are None until computed. `below` has the steps scored after this prefix.
     """
 
     __slots__ = ("below", "failure", "last", "logprob", "node", "reading", "released", "waiting")
@@ -73,7 +74,7 @@ class _StepNode:
         self.waiting: list[Callable[[Failed, float], None]] = []
 
     def take(self, job: PrefillJob, read: Callable[[Floats], None]) -> None:
-        """Read what a job found, and keep its failure or that of reading it."""
+        """Read a job's result with `read`, and keep the failure of the job or of `read`."""
         self.failure = job.failure
         if self.failure is None:
             try:
@@ -82,10 +83,10 @@ class _StepNode:
                 self.failure = engine_error(broken)
 
     def notify(self, job: PrefillJob) -> None:
-        """Call all that wait for the end of the job."""
+        """Call the callbacks that wait for the end of the job."""
         waiting, self.waiting = self.waiting, []
-        for ended in waiting:
-            ended(self.failure, job.seconds)
+        for callback in waiting:
+            callback(self.failure, job.seconds)
 
 
 class View:
@@ -93,8 +94,8 @@ class View:
 
     Args:
         runner: The runner of the process model.
-        template: How paths are rendered for it.
-        prompt: The prompt in its tokens.
+        template: How paths are rendered for the process model.
+        prompt: The prompt in the model's tokens.
     """
 
     def __init__(self, runner: Runner, template: StepTemplate, prompt: Sequence[int]) -> None:
@@ -108,36 +109,36 @@ class View:
         """Score a path's steps; `done` is called with the readings.
 
         Args:
-            steps: Its pieces, in order.
+            steps: The pieces of the path, in order.
             done: Called with the readings of the steps.
 
         Raises:
             PromptTooLong: the path is longer than the process model's context; nothing has been computed.
             ConfigError: a step has no token, or an unknown one; nothing has been computed.
         """
-        known = self._known_nodes(steps)
-        fresh = [(piece, self._template.tokens(piece)) for piece in steps[len(known) :]]
-        last = known[-1] if known else self._root
-        reused = last.node.end if last else 0
+        known_steps = self._known_nodes(steps)
+        fresh = [(piece, self._template.tokens(piece)) for piece in steps[len(known_steps) :]]
+        last_step = known_steps[-1] if known_steps else self._root
+        reused = last_step.node.end if last_step else 0
         # the nodes of a likelihood end one token early
-        before = reused + self._by_likelihood if last else len(self._prompt)
-        self._check(before, [ids for _, ids in fresh])
+        tokens_before = reused + self._by_likelihood if last_step else len(self._prompt)
+        self._check(tokens_before, [ids for _, ids in fresh])
         prompt_tokens = 0
         if self._root is None and fresh:
-            read = self._prompt[:-1] if self._by_likelihood else self._prompt
-            self._root = _StepNode(self._runner.tree.add(None, read, CACHED), self._prompt[-1])
-            prompt_tokens = len(read)
+            prompt_ids = self._prompt[:-1] if self._by_likelihood else self._prompt
+            self._root = _StepNode(self._runner.tree.add(None, prompt_ids, CACHED), self._prompt[-1])
+            prompt_tokens = len(prompt_ids)
             self._root.logprob = 0.0
-        computed, chain = prompt_tokens, list(known)
+        computed, chain = prompt_tokens, list(known_steps)
         for piece, ids in fresh:
-            above = chain[-1] if chain else self._root
-            assert above is not None, "a step has a prompt above it"
-            begun, more = _find_beginning(above, piece, ids)
-            computed, reused = computed + len(more), reused + len(ids) - len(more)
-            tokens = (begun.last, *more[:-1]) if self._by_likelihood else more
-            step = above.below[piece] = _StepNode(self._runner.tree.add(begun.node, tokens, CACHED), more[-1])
+            parent = chain[-1] if chain else self._root
+            assert parent is not None, "a step has a prompt above it"
+            beginning, new_ids = _find_beginning(parent, piece, ids)
+            computed, reused = computed + len(new_ids), reused + len(ids) - len(new_ids)
+            tokens = (beginning.last, *new_ids[:-1]) if self._by_likelihood else new_ids
+            step = parent.below[piece] = _StepNode(self._runner.tree.add(beginning.node, tokens, CACHED), new_ids[-1])
             chain.append(step)
-            self._read(above, begun, step, piece)
+            self._read(parent, beginning, step, piece)
 
         def finish(readings: Readings, seconds: float, failure: Failed) -> None:
             done(ViewReadings(readings, computed, prompt_tokens, reused, seconds, failure))
@@ -170,38 +171,39 @@ class View:
             self._runner.tree.release(step.node)
 
     def _known_nodes(self, steps: Sequence[Piece]) -> list[_StepNode]:
-        known: list[_StepNode] = []
-        below = self._root.below if self._root else {}
+        nodes: list[_StepNode] = []
+        children = self._root.below if self._root else {}
         for piece in steps:
-            if piece not in below:
+            if piece not in children:
                 break
-            known.append(below[piece])
-            below = known[-1].below
-        return known
+            nodes.append(children[piece])
+            children = nodes[-1].below
+        return nodes
 
-    def _read(self, above: _StepNode, begun: _StepNode, step: _StepNode, piece: Piece) -> None:
-        """Read a step at the last token of its node, or by its likelihood after `begun`, the path that its tokens stand
-        after.
+    def _read(self, parent: _StepNode, beginning: _StepNode, step: _StepNode, piece: Piece) -> None:
+        """Read a step at the last token of its node, or by its likelihood after `beginning`.
+
+        The tokens of the step's node follow `beginning`.
         """
         readout = self._template.readout
 
-        def read(found: Floats) -> None:
+        def read(outputs: Floats) -> None:
             if isinstance(readout, LikelihoodReadout):
-                assert begun.logprob is not None, "what stands above a step is read before it"
-                step.logprob = readout.logprob(begun.logprob, [*step.node.tokens[1:], step.last], found)
+                assert beginning.logprob is not None, "what stands above a step is read before it"
+                step.logprob = readout.logprob(beginning.logprob, [*step.node.tokens[1:], step.last], outputs)
                 step.reading = readout(step.logprob)
             else:
-                step.reading = float(readout(found[-1:])[0])
+                step.reading = float(readout(outputs[-1:])[0])
 
         def finish(job: PrefillJob) -> None:
-            if self._by_likelihood and job.failure is None and begun.logprob is None:
-                # jobs end in their order, so what stands above the step was read before, or failed
-                job.failure = begun.failure
+            if self._by_likelihood and job.failure is None and beginning.logprob is None:
+                # jobs end in their order, so the path above the step was read before, or failed
+                job.failure = beginning.failure
             step.take(job, read)
-            if step.failure is not None and above.below.get(piece) is step:
-                del above.below[piece]  # so that it can be scored again
+            if step.failure is not None and parent.below.get(piece) is step:
+                del parent.below[piece]  # so that it can be scored again
             step.notify(job)
-            if (step.failure is not None or above.released) and not step.released:  # no path leads to it any more
+            if (step.failure is not None or parent.released) and not step.released:  # no path leads to it any more
                 step.released = True
                 self._runner.tree.release(step.node)
 
@@ -211,38 +213,40 @@ class View:
         )
 
 
-def _find_beginning(above: _StepNode, piece: Piece, ids: tuple[int, ...]) -> tuple[_StepNode, tuple[int, ...]]:
-    """Return the node that a step continues, its own beginning if that was scored, else the step above, and the tokens
-    left to read.
+def _find_beginning(parent: _StepNode, piece: Piece, ids: tuple[int, ...]) -> tuple[_StepNode, tuple[int, ...]]:
+    """Return the node that a step continues, and the step's tokens left to read.
+
+    The node is the longest scored beginning of the step itself, else the step above.
     """
     if isinstance(piece, tuple):
-        for cut in range(len(ids) - 1, 0, -1):
-            if (part := above.below.get(ids[:cut])) is not None:
-                return part, ids[cut:]
-    return above, ids
+        for size in range(len(ids) - 1, 0, -1):
+            if (part := parent.below.get(ids[:size])) is not None:
+                return part, ids[size:]
+    return parent, ids
 
 
 def _call_after_reading(chain: Sequence[_StepNode], done: Callable[[Readings, float, Failed], None]) -> None:
-    """Call `done` once all steps of a path are read: with their readings, the seconds that they took, and the first
-    failure.
+    """Call `done` once all steps of a path are read.
+
+    The arguments are the steps' readings, the seconds of the jobs that were waited for, and the first failure.
     """
-    late = [step for step in chain if step.reading is None]
-    told: list[tuple[Failed, float]] = []
+    unread = [step for step in chain if step.reading is None]
+    outcomes: list[tuple[Failed, float]] = []
 
     def end() -> None:
         readings = np.array([np.nan if step.reading is None else step.reading for step in chain], np.float64)
         done(
             readings,
-            sum((seconds for _, seconds in told), 0.0),
-            next((failure for failure, _ in told if failure is not None), None),
+            sum((seconds for _, seconds in outcomes), 0.0),
+            next((failure for failure, _ in outcomes if failure is not None), None),
         )
 
     def receive(failure: Failed, seconds: float) -> None:
-        told.append((failure, seconds))
-        if len(told) == len(late):
+        outcomes.append((failure, seconds))
+        if len(outcomes) == len(unread):
             end()
 
-    for step in late:
+    for step in unread:
         step.waiting.append(receive)
-    if not late:
+    if not unread:
         end()

@@ -1,4 +1,4 @@
-"""Reading of configuration, weights by name, and tokenizer by record. No code of the model is run."""
+"""Reading of a record's configuration, weights and tokenizer. No code from the model's files is run."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ class Checkpoint:
 def read_checkpoint(record: ModelRecord) -> Checkpoint:
     """Read the files of a record.
 
-    They are a package's GGUF file, dequantised, or safetensors in this package, in a folder or on the Hub.
+    The weights are a package's GGUF file, dequantised, or safetensors in this package, in a folder or on the Hub.
 
     Raises:
-        ConfigError: the record has no weights, or they cannot be had or read.
+        ConfigError: the record has no weights, or the weights cannot be found or read.
     """
     path = locate(record)
     if path is not None and path.suffix == ".gguf":
@@ -85,7 +85,7 @@ def read_folder(record: ModelRecord, folder: Path) -> Checkpoint:
 
 
 def read_heads(record: ModelRecord) -> dict[str, ValueHead]:
-    """Read the value heads that a record names: of each the tensors "weight" [hidden] and "bias" [1].
+    """Read the value heads that a record names. Each has the tensors "weight" [hidden] and "bias" [1].
 
     Raises:
         ConfigError: a file is missing or broken, or a tensor is missing, of another shape, or not finite.
@@ -94,52 +94,52 @@ def read_heads(record: ModelRecord) -> dict[str, ValueHead]:
 
 
 def read_readout(record: ModelRecord, file: str) -> HeadReadout | LikelihoodReadout:
-    """Read what a process model is read by: a linear head, or a likelihood.
+    """Read the readout of a process model: a linear head, or a likelihood.
 
     A likelihood has the tensors "scale" [1] and "shift" [1].
 
     Raises:
-        ConfigError: as `read_heads`; or a scale is not above 0, or the file has tensors of both.
+        ConfigError: for the reasons of `read_heads`; a scale is not above 0; or the file has tensors of both readouts.
     """
-    what, tensors = _tensors(record, file)
+    subject, tensors = _tensors(record, file)
     if {"scale", "weight"} <= set(tensors):
         raise ConfigError(
-            f"{what} has the tensors 'scale' of a likelihood and 'weight' of a linear head, but must be one of them"
+            f"{subject} has the tensors 'scale' of a likelihood and 'weight' of a linear head, but must be one of them"
         )
     if "scale" not in tensors:
-        return HeadReadout(_head(what, tensors, record.step))
-    _check(what, tensors, {"scale": "[1]", "shift": "[1]"})
+        return HeadReadout(_head(subject, tensors, record.step))
+    _check(subject, tensors, {"scale": "[1]", "shift": "[1]"})
     if (scale := float(tensors["scale"])) <= 0:
-        raise ConfigError(f"{what} has a scale of {scale:g}, but it must be above 0")
+        raise ConfigError(f"{subject} has a scale of {scale:g}, but it must be above 0")
     return LikelihoodReadout(scale, float(tensors["shift"]))
 
 
 def _tensors(record: ModelRecord, file: str) -> tuple[str, dict[str, torch.Tensor]]:
-    """Return what a file is called in messages, and its tensors."""
+    """Return the name of a file for messages, and its tensors."""
     path = head_path(record, file)
-    what = f"the head {path} of model {record.name!r}"
+    subject = f"the head {path} of model {record.name!r}"
     try:
-        return what, load_file(path)
+        return subject, load_file(path)
     except NOT_LOADED as failure:
-        raise ConfigError(f"{what} could not be read: {first_line(failure)}") from failure
+        raise ConfigError(f"{subject} could not be read: {first_line(failure)}") from failure
 
 
-def _head(what: str, tensors: Mapping[str, torch.Tensor], step: tuple[str, ...]) -> ValueHead:
-    _check(what, tensors, {"weight": "[hidden]", "bias": "[1]"})
+def _head(subject: str, tensors: Mapping[str, torch.Tensor], step: tuple[str, ...]) -> ValueHead:
+    _check(subject, tensors, {"weight": "[hidden]", "bias": "[1]"})
     return ValueHead(tensors["weight"].float().numpy(), float(tensors["bias"]), step=step)
 
 
-def _check(what: str, tensors: Mapping[str, torch.Tensor], rules: Mapping[str, str]) -> None:
-    """Check that tensors have one dimension each, "[1]" of one number, and finite numbers."""
+def _check(subject: str, tensors: Mapping[str, torch.Tensor], rules: Mapping[str, str]) -> None:
+    """Check that each tensor of `rules` has one dimension, finite numbers, and for "[1]" one number."""
     for name, rule in rules.items():
         tensor = tensors.get(name)
         if tensor is None:
             needed = " and ".join(f"{one} {shape}" for one, shape in rules.items())
-            raise ConfigError(f"{what} lacks the tensor {name!r}, but needs {needed}")
+            raise ConfigError(f"{subject} lacks the tensor {name!r}, but needs {needed}")
         if tensor.ndim != 1 or (rule == "[1]" and tensor.numel() != 1):
-            raise ConfigError(f"{what} has a {name} of shape {tuple(tensor.shape)}, but it must be {rule}")
+            raise ConfigError(f"{subject} has a {name} of shape {tuple(tensor.shape)}, but it must be {rule}")
         if not tensor.is_floating_point() or not torch.isfinite(tensor.double()).all():
-            raise ConfigError(f"{what} has a {name} that is not of finite numbers")
+            raise ConfigError(f"{subject} has a {name} that is not of finite numbers")
 
 
 def _generation(folder: Path) -> Any:

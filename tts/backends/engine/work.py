@@ -19,25 +19,25 @@ Floats = NDArray[np.float32]
 
 @dataclass(slots=True, eq=False)
 class PrefillJob:
-    """Computes keys and values of a node's first `upto` tokens.
+    """A job that computes keys and values of a node's first `upto` tokens.
 
-    It also computes logits or hidden states of the last of these tokens.
+    From token `wanted` on, the job also computes the tokens' logits or hidden states.
 
     Args:
-        node: The job owns one handle of it, which it releases at its end.
-        upto: Number of its tokens. Ancestors without keys and values are computed first.
-        wanted: First token whose logits (or hidden states) are wanted; `upto`: none.
-        done: Called with this job at its end; `failure` is set where it failed.
+        node: The node, of which the job owns one handle until the job's end.
+        upto: The number of the node's tokens to compute. Ancestors without keys and values are computed first.
+        wanted: The first token whose logits (or hidden states) are wanted; `upto`: none.
+        done: Called with this job at its end; `failure` is set where the job failed.
         logits: Whether logits are wanted; else hidden states.
-        take: Called with them as they are computed, in place of `found`.
+        take: Called with results as they are computed, which then are not added to `found`.
 
     Attributes:
-        order: Lower is older.
+        order: The age of the job; lower is older.
         found: Logits [tokens, V], or hidden states [tokens, K], in pieces.
-        at: First token whose result is still wanted.
-        seconds: The seconds of the steps that it took part in.
-        started: Whether it was ever scheduled.
-        ready: Whether all its ancestors have keys and values.
+        at: The first token whose result is still wanted.
+        seconds: The seconds of the steps that fed the job.
+        started: Whether the job was ever scheduled.
+        ready: Whether all ancestors of the node have keys and values.
     """
 
     node: KVNode
@@ -73,15 +73,15 @@ class SampleJob:
     """Rows to sample after a node.
 
     Args:
-        rows: The request.
-        node: The job owns one handle of it.
-        text: State of the path's text.
+        rows: The rows of one request.
+        node: The node, of which the job owns one handle.
+        text: The state of the path's text.
         ended: Called with each row's end.
 
     Attributes:
-        order: Lower is older.
-        logits: [V] after the node, once computed.
-        pending: Whether they are being computed.
+        order: The age of the job; lower is older.
+        logits: [V] logits after the node, once computed.
+        pending: Whether the logits are being computed.
         next_row: The first row that has not begun.
     """
 
@@ -120,8 +120,8 @@ class RowEnd:
     """The end of a row.
 
     Args:
-        state: None where it could not be made.
-        node: The end of its path, with one handle for the receiver; None where the path cannot be continued.
+        state: The state of the row; None where making the state failed, or the row did not begin.
+        node: The last node of the path, with one handle for the receiver; None where the path cannot be continued.
         began: Whether the row was under way.
     """
 
@@ -135,9 +135,9 @@ class RowEnd:
 
 
 def draws_of(sequences: Sequence[DecodeSequence], logit_rows: NDArray[np.int64] | None) -> DrawRequest:
-    """Return what a step draws: a token of each sequence, from the given rows of its logits.
+    """Return the request to draw a token for each sequence, from the given rows of a step's logits.
 
-    None: all tokens are drawn from the first row.
+    Without `logit_rows` all tokens are drawn from the first row.
     """
     return DrawRequest(
         rows=np.zeros(len(sequences), np.int64) if logit_rows is None else logit_rows,
@@ -149,5 +149,5 @@ def draws_of(sequences: Sequence[DecodeSequence], logit_rows: NDArray[np.int64] 
 
 
 def engine_error(failure: Exception) -> EngineError:
-    """Return a failure as an EngineError, itself if it is one."""
+    """Return a failure as an EngineError; an EngineError is returned as it is."""
     return as_engine_error(failure, "the engine")

@@ -1,4 +1,4 @@
 """Kernels of the engine, each beside its plain reference.
 
-They compute attention over a tree, rotary positions, norms, and the draw of a token.
+The kernels compute attention over a tree, rotary positions, norms, and the draw of a token.
 """

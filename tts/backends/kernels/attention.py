@@ -1,14 +1,12 @@
 """A plain implementation of attention over a tree.
 
-It is the float64 oracle that every executor is tested against.
+This float64 reference is the oracle that every executor is tested against.
 
 Idea: a query's keys are gathered along its items in order, and softmax attention is taken over them. Nothing is shared,
-nothing
-    is fast. `merge_reference` is the identity that lets executors cut a query's keys into parts, in any way and any
-    order.
+    nothing is fast. `merge_reference` is the identity that lets executors cut a query's keys into parts, in any way and
+    any order.
 Source: Juravsky et al. 2024, "Hydragen: High-Throughput LLM Inference with Shared Prefixes" (arXiv 2402.05099), section
-3.1: the
-    merge of partial softmax results by their log-sum-exp.
+    3.1: the merge of partial softmax results by their log-sum-exp.
 Shapes, the same for every executor: T queries, H key-value heads, G query heads of each key-value head, d head size, N
 blocks in
     the pool, BLOCK keys of a block.
@@ -32,16 +30,16 @@ Floats = NDArray[np.float64]
 def visible_keys(plan: AttentionPlan, query: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the keys that a query reads, from the root to its own token.
 
-    The result is the numbers of their blocks and their offsets in the blocks, both [L].
+    The result has each key's block number and its offset in the block, both [L].
     """
     numbers: list[int] = []
     offsets: list[int] = []
-    for first, behind, first_query, behind_query in plan.items.tolist():
-        if first_query <= query < behind_query:
-            for number, position, count in plan.blocks[first:behind].tolist():
-                seen = [j for j in range(BLOCK) if j < count and position + j <= plan.positions[query]]
-                numbers += [number] * len(seen)
-                offsets += seen
+    for first_block, block_end, first_query, query_end in plan.items.tolist():
+        if first_query <= query < query_end:
+            for number, position, count in plan.blocks[first_block:block_end].tolist():
+                visible = [j for j in range(BLOCK) if j < count and position + j <= plan.positions[query]]
+                numbers += [number] * len(visible)
+                offsets += visible
     return np.array(numbers, np.int64), np.array(offsets, np.int64)
 
 
@@ -51,8 +49,8 @@ def attend_reference(plan: AttentionPlan, queries: Any, keys: Any, values: Any) 
     Args:
         plan: The attention plan of the step.
         queries: [H, T, G, d], an array or a CPU tensor that numpy can read (widen bfloat16 first).
-        keys: [H, N, BLOCK, d], an array or a CPU tensor, likewise.
-        values: [H, N, BLOCK, d], an array or a CPU tensor, likewise.
+        keys: [H, N, BLOCK, d], an array or tensor like `queries`.
+        values: [H, N, BLOCK, d], an array or tensor like `queries`.
 
     Returns:
         out [T, H, G, d], and the natural-log sum of exponentials of the scores [T, H, G]. A query that sees no key has

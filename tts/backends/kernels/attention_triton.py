@@ -1,19 +1,16 @@
 """Attention over a tree on a GPU.
 
-One kernel computes runs of keys that are shared by tiles of queries. Another one merges their results.
+One kernel computes attention over runs of keys for tiles of queries. A second kernel merges a query's results.
 
 Idea: a program of `tree_partial` takes one run of blocks and a tile of queries with all the query heads of one
-key-value head, so
-    that a key is loaded once for all of them. Each query of a tile writes its partial result and the logarithm of its
-    weight; `merge` folds a query's partial results from the root to the leaf. A query with a single partial result
-    needs no merge.
+    key-value head, so that a key is loaded once for all of them. Each query of a tile writes its partial result and the
+    logarithm of its weight; `merge` folds a query's partial results from the root to the leaf. A query with a single
+    partial result needs no merge.
 Source: Dao et al. 2022, FlashAttention (arXiv 2205.14135): the running maximum and sum; Hong et al. 2024, DeFT (arXiv
-2404.00242):
-    fixed-length runs of a flattened tree. Differs: see `tts.backends.kernels.lowering`.
+    2404.00242): fixed-length runs of a flattened tree. Differs: see `tts.backends.kernels.lowering`.
 Shapes: as in `tts.backends.kernels.attention`.
 Numbers: products in the inputs' type with float32 sums, weights rounded to the values' type, partial results in
-float32, the
-    logarithms in base 2. Slots of a block that hold no key are never read, so they may hold anything.
+    float32, the logarithms in base 2. Slots of a block that hold no key are never read, so they may hold anything.
 """
 
 # pyright: reportMissingParameterType=false
@@ -102,10 +99,12 @@ def tree_partial(
         if upcast:
             k, v = k.to(tl.float32), v.to(tl.float32)
         scores = tl.dot(q, tl.trans(k), input_precision="ieee") * 1.4426950408889634  # base 2
-        seen = is_key[None, :] & (key_position[None, :] <= position[:, None])
-        scores = tl.where(seen, scores, -1e30)
+        is_seen = is_key[None, :] & (key_position[None, :] <= position[:, None])
+        scores = tl.where(is_seen, scores, -1e30)
         new_top = tl.maximum(top, tl.max(scores, 1))
-        p = tl.where(seen, tl.exp2(scores - new_top[:, None]), 0.0)  # a row that sees nothing yet has scores - top = 0
+        p = tl.where(
+            is_seen, tl.exp2(scores - new_top[:, None]), 0.0
+        )  # a row that sees nothing yet has scores - top = 0
         scale = tl.exp2(top - new_top)
         total = total * scale + tl.sum(p, 1)
         acc = acc * scale[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
@@ -143,15 +142,15 @@ def merge(
     A query without any partial result gets 0.
     """
     query, head, num_heads = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
-    first, behind = tl.load(first_slots + query), tl.load(first_slots + query + 1)
-    if behind - first != 1:
+    first_slot, slot_end = tl.load(first_slots + query), tl.load(first_slots + query + 1)
+    if slot_end - first_slot != 1:
         row, column = tl.arange(0, rows), tl.arange(0, padded)
         is_row = row < group
         is_cell = is_row[:, None] & (column < size)[None, :]
         top = tl.full([rows], -1e30, tl.float32)
         total = tl.zeros([rows], tl.float32)
         acc = tl.zeros([rows, padded], tl.float32)
-        for slot in range(first, behind):
+        for slot in range(first_slot, slot_end):
             base = (slot * num_heads + head) * group
             weight = tl.load(weights + base + row, mask=is_row, other=-1e30)
             part = tl.load(
@@ -171,18 +170,18 @@ def merge(
 class KernelLaunch(NamedTuple):
     """A step's work on the device, with room for its partial results.
 
-    It serves every layer of the step, one after the other.
+    All layers of the step use it, one after the other.
 
     Args:
-        work: What was uploaded; its arrays are no longer read.
+        work: The work that was uploaded; its arrays are no longer read.
         positions: The positions of `work`, int32, on the device.
         items: The items of `work`, int32, on the device.
         blocks: The blocks of `work`, int32, on the device.
         slots: The slots of `work`, int32, on the device.
         first_slots: The first slots of `work`, int32, on the device.
         partials: [S, H, G, d] float32.
-        weights: [S, H, G] float32 base-2 log-sum-exp of each partial result; -1e30 where no key is seen. After
-            `attend`, those of single results are there too.
+        weights: [S, H, G] float32 base-2 log-sum-exp of each partial result; -1e30 where no key is seen. `attend`
+            writes the weights of single results too.
     """
 
     work: KernelWork
@@ -198,8 +197,8 @@ class KernelLaunch(NamedTuple):
 def upload(work: KernelWork, *, num_heads: int, size: int, device: torch.device | str) -> KernelLaunch:
     """Return a step's work on a device, made by one copy and one allocation.
 
-    The allocation is for the partial results of H = `num_heads` and d = `size`. Arrays begin at multiples of 16 bytes,
-    since a kernel is compiled anew for addresses of another kind.
+    The allocation is for the partial results, with H = `num_heads` and d = `size`. Arrays begin at multiples of 16
+    bytes, since a kernel is compiled anew for addresses of another alignment.
     """
     arrays = (work.positions, work.items, work.blocks, work.slots, work.first_slots)
     padded = [np.pad(array.ravel(), (0, -array.size % 4)) for array in arrays]
@@ -225,13 +224,13 @@ def attend(
     """Write softmax attention of every query over the keys that it sees to `out`.
 
     Args:
-        plan: A plan, which is lowered and uploaded; or what `lower` or `upload` made of it, which saves that for later
-            layers.
+        plan: A plan, which is lowered and uploaded; or the result of `lower` or of `upload`, so that later layers save
+            these steps.
         queries: [H, T, G, d] contiguous: float16, bfloat16 or float32, on a GPU, or anywhere in Triton's interpreter.
         keys: [H, N, BLOCK, d] of any strides, with the types and places of `queries`.
         values: [H, N, BLOCK, d] of any strides, with the types and places of `queries`.
         out: [T, H, G, d] contiguous, with the types and places of `queries`; overwritten.
-        split: Most tokens of a run where `plan` is a plan; else what it was lowered with counts.
+        split: Most tokens of a run, if `plan` is still to be lowered; else ignored.
 
     Returns:
         The uploaded work, for the next layer.
@@ -253,9 +252,9 @@ def attend(
         return launch
     padded = max(16, triton.next_power_of_2(size))
     shape = {"group": group, "size": size, "padded": padded}
-    for first, behind, is_wide in ((0, work.num_narrow, False), (work.num_narrow, len(work.items), True)):
-        if behind > first:
-            launch_at(tree_partial, behind - first, num_heads)(
+    for first_item, item_end, is_wide in ((0, work.num_narrow, False), (work.num_narrow, len(work.items), True)):
+        if item_end > first_item:
+            launch_at(tree_partial, item_end - first_item, num_heads)(
                 queries,
                 keys,
                 values,
@@ -267,7 +266,7 @@ def attend(
                 launch.blocks,
                 launch.slots,
                 launch.first_slots,
-                first,
+                first_item,
                 num_queries,
                 *keys.stride(),
                 *values.stride(),
@@ -292,7 +291,7 @@ def attend(
 def tile(work: KernelWork, element_bytes: int, *, is_wide: bool) -> dict[str, Any]:
     """Return the shape of a tile, rows by keys, and its launch parameters.
 
-    They are chosen to keep the accumulators of d = 128 in registers.
+    With these parameters the accumulators of d = 128 stay in registers.
     """
     if not is_wide:
         return {"rows": work.narrow, "cols": 64, "num_warps": 4, "num_stages": 2, "enable_fp_fusion": True}

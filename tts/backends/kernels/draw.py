@@ -1,8 +1,8 @@
 """The CPU's draw of tokens, at memory speed.
 
 One uniform number a row is passed through the inverse CDF in token-id order. The plain reference is
-`tts.backends.sampling.draw`, whose distribution this obeys. Probabilities are float32, summed in float64: a uniform
-number within about 1e-7 of an edge of the CDF may fall on its other side.
+`tts.backends.sampling.draw`, which has the same distribution. Probabilities are float32, summed in float64: a uniform
+number within about 1e-7 of an edge of the CDF may fall on the edge's other side.
 
 Shapes: L rows of logits, V vocabulary, R draws.
 """
@@ -20,7 +20,7 @@ from tts.backends.base import Sampling
 from tts.backends.kernels.host import Team, compile_function, exponential, f32
 from tts.randomness import uniforms
 
-_STRIDE = 1024  # probabilities that are summed before a sum is looked at
+_STRIDE = 1024  # probabilities of a stretch, whose sum is kept
 _LANES = 16
 
 
@@ -38,8 +38,8 @@ class DrawRequest(NamedTuple):
     """Rows that need a token.
 
     Args:
-        rows: [R] which row of logits each draws from.
-        samplings: R of them.
+        rows: [R] indices of the rows of logits.
+        samplings: R sampling parameters.
         streams: [R] streams of their uniform numbers (see `tts.randomness.uniform`).
         positions: [R] positions of their uniform numbers in the streams.
         words: [R] words of their uniform numbers.
@@ -63,7 +63,7 @@ def draw_rows(logits: NDArray[np.float32], request: DrawRequest, team: Team) -> 
     Args:
         logits: [L, V].
         request: The rows.
-        team: The threads that share them.
+        team: The threads that share the rows.
     """
     return draw_at(
         logits, request.rows, request.samplings, uniforms(request.streams, request.positions, request.words), team
@@ -80,10 +80,10 @@ def draw_at(
     """Draw a token for each of R rows by given uniform numbers [R] in [0, 1)."""
     count = len(rows)
     settings = np.array([(s.temperature, s.top_p, s.top_k, s.min_p) for s in samplings], np.float64).reshape(count, 4)
-    found = HostDraws(np.empty(count, np.int64), np.empty(count, np.float64))
+    draws = HostDraws(np.empty(count, np.int64), np.empty(count, np.float64))
     parts = team.cuts(count, count * logits.shape[1], worth=1 << 17)
-    team.run(_draws, [(logits, rows, settings, numbers, *found, begin, end) for begin, end in parts])
-    return found
+    team.run(_draws, [(logits, rows, settings, numbers, *draws, begin, end) for begin, end in parts])
+    return draws
 
 
 @compile_function
@@ -131,8 +131,9 @@ def _best(row: Any) -> int:
 
 @compile_function
 def _weights(row: Any, top: float, scale: float, weights: Any, sums: Any) -> float:
-    """Write e**((logit - top) * scale) to `weights`, 0 below e**-87, its sums by stretches to `sums`, and return the
-    whole sum.
+    """Write e**((logit - top) * scale) to `weights`, 0 below e**-87, and return their sum.
+
+    The sums of stretches are written to `sums`.
     """
     for j in range(row.shape[0]):
         x = (row[j] - top) * scale
@@ -143,112 +144,113 @@ def _weights(row: Any, top: float, scale: float, weights: Any, sums: Any) -> flo
 @compile_function
 def _sum(weights: Any, sums: Any) -> float:
     lanes = np.empty(_LANES, np.float64)
-    whole = 0.0
+    grand_total = 0.0
     for stretch in range(sums.shape[0]):
-        first, last = stretch * _STRIDE, min((stretch + 1) * _STRIDE, weights.shape[0])
+        start, stop = stretch * _STRIDE, min((stretch + 1) * _STRIDE, weights.shape[0])
         lanes[:] = 0.0
-        even = first + (last - first) // _LANES * _LANES
-        for j in range(first, even, _LANES):
+        even = start + (stop - start) // _LANES * _LANES
+        for j in range(start, even, _LANES):
             for lane in range(_LANES):
                 lanes[lane] += weights[j + lane]
         total = 0.0
         for lane in range(_LANES):
             total += lanes[lane]
-        for j in range(even, last):
+        for j in range(even, stop):
             total += weights[j]
         sums[stretch] = total
-        whole += total
-    return whole
+        grand_total += total
+    return grand_total
 
 
 @compile_function
-def _keep_above(weights: Any, sums: Any, least: float) -> None:
-    """Drop what is less likely than `least` times the most likely token (min-p)."""
+def _keep_above(weights: Any, sums: Any, min_p: float) -> None:
+    """Drop tokens that are less likely than `min_p` times the most likely token."""
     top = f32(0)
     for j in range(weights.shape[0]):
         top = max(top, weights[j])
     for j in range(weights.shape[0]):
-        if weights[j] < least * top:
+        if weights[j] < min_p * top:
             weights[j] = f32(0)
     _sum(weights, sums)
 
 
 @compile_function
 def _keep_most_likely(weights: Any, sums: Any, top_k: int, top_p: float) -> None:
-    """Keep the `top_k` most likely tokens (0: all), then the fewest whose mass is at least `top_p` of theirs; lower ids
-    win ties.
+    """Keep the `top_k` most likely tokens (0: all), then of these the fewest with `top_p` of their mass.
+
+    Lower ids win ties.
     """
     total = 0.0
     for stretch in range(sums.shape[0]):
         total += sums[stretch]
-    least, count = _threshold(weights, top_k, top_p * total)
+    floor, count = _threshold(weights, top_k, top_p * total)
     ids, likely = np.empty(count, np.int64), np.empty(count, np.float32)
     count = 0
     for j in range(weights.shape[0]):
-        if weights[j] >= least:
+        if weights[j] >= floor:
             ids[count], likely[count] = j, -weights[j]
             count += 1
-    ranked = np.argsort(likely, kind="mergesort")
+    ranking = np.argsort(likely, kind="mergesort")
     if 0 < top_k < count:
-        ranked = ranked[:top_k]
+        ranking = ranking[:top_k]
         total = 0.0
         for i in range(top_k):
-            total += -likely[ranked[i]]
-    kept = _count_for_mass(likely, ranked, top_p * total) if top_p < 1 else ranked.shape[0]
+            total += -likely[ranking[i]]
+    num_kept = _count_for_mass(likely, ranking, top_p * total) if top_p < 1 else ranking.shape[0]
     weights[:] = f32(0)
-    for i in range(kept):
-        weights[ids[ranked[i]]] = -likely[ranked[i]]
+    for i in range(num_kept):
+        weights[ids[ranking[i]]] = -likely[ranking[i]]
     _sum(weights, sums)
 
 
 @compile_function
 def _threshold(weights: Any, top_k: int, mass: float) -> Any:
-    """Return a weight, and how many tokens have at least that, such that they hold all that may be kept.
+    """Return a weight below which no token is kept, and the number of tokens with at least this weight.
 
-    Sorting all tokens would take longer than everything else.
+    Only these tokens must be sorted: sorting all tokens would take longer than everything else.
     """
-    least = f32(1e-3)
+    floor = f32(1e-3)
     while True:
-        count, held = 0, 0.0
+        count, total = 0, 0.0
         for j in range(weights.shape[0]):
-            if weights[j] >= least:
+            if weights[j] >= floor:
                 count += 1
-                held += weights[j]
-        enough = count >= top_k if top_k > 0 else held >= mass * (1 + 1e-6)
-        if enough or least == f32(0):
-            return least, count
-        least = least * f32(1e-3) if least > f32(1e-30) else f32(0)
+                total += weights[j]
+        enough = count >= top_k if top_k > 0 else total >= mass * (1 + 1e-6)
+        if enough or floor == f32(0):
+            return floor, count
+        floor = floor * f32(1e-3) if floor > f32(1e-30) else f32(0)
 
 
 @compile_function
-def _count_for_mass(likely: Any, ranked: Any, mass: float) -> int:
-    """Return how many of the ranked tokens hold a mass."""
-    held = 0.0
-    for i in range(ranked.shape[0]):
-        held += -likely[ranked[i]]
-        if held >= mass:
+def _count_for_mass(likely: Any, ranking: Any, mass: float) -> int:
+    """Return the least number of first-ranked tokens whose mass is at least `mass`."""
+    total = 0.0
+    for i in range(ranking.shape[0]):
+        total += -likely[ranking[i]]
+        if total >= mass:
             return i + 1
-    return ranked.shape[0]
+    return ranking.shape[0]
 
 
 @compile_function
 def _inverse(weights: Any, sums: Any, u: float) -> int:
-    """Return the first token whose cumulated weight is above u times the whole; never one of weight 0."""
-    whole = 0.0
+    """Return the first token whose cumulated weight is above u times the sum; never a token of weight 0."""
+    total = 0.0
     for stretch in range(sums.shape[0]):
-        whole += sums[stretch]
-    wanted, passed, before, found = u * whole, 0.0, 0.0, 0
+        total += sums[stretch]
+    target, cumulated, mass_before, chosen = u * total, 0.0, 0.0, 0
     for stretch in range(sums.shape[0]):
         if sums[stretch] > 0:
-            found, before = stretch, passed
-            passed += sums[stretch]
-            if passed > wanted:
+            chosen, mass_before = stretch, cumulated
+            cumulated += sums[stretch]
+            if cumulated > target:
                 break
     token = -1
-    for j in range(found * _STRIDE, min((found + 1) * _STRIDE, weights.shape[0])):
+    for j in range(chosen * _STRIDE, min((chosen + 1) * _STRIDE, weights.shape[0])):
         if weights[j] > 0:
             token = j
-            before += weights[j]
-            if before > wanted:
+            mass_before += weights[j]
+            if mass_before > target:
                 break
     return token

@@ -5,8 +5,8 @@ Idea: a first kernel sums weights over blocks of 1,024 tokens; a second one find
     made in the kernel, bit for bit that of `tts.randomness.uniform`.
 Shapes: L rows of logits, V vocabulary, R draws.
 Numbers: exponentials in float32, sums in float64 in one fixed order that does not depend on the other rows; a uniform
-number within
-    about 1e-6 of an edge of the CDF may fall on its other side. The reference is `tts.backends.sampling.draw`.
+    number within about 1e-6 of an edge of the CDF may fall on its other side. The reference is
+    `tts.backends.sampling.draw`.
 """
 # pyright: reportMissingParameterType=false
 # (a kernel's arguments have no Python type: tensors arrive as pointers)
@@ -27,7 +27,7 @@ _ROWS = 1024  # most rows of one launch of `uniforms`
 
 
 class DeviceDraws(NamedTuple):
-    """What was drawn.
+    """The drawn tokens.
 
     Args:
         tokens: [R] int64; -1 where the logits are not valid: NaN, +inf, or nothing but -inf.
@@ -42,11 +42,11 @@ class DeviceDraws(NamedTuple):
 class Cut(NamedTuple):
     """The tokens that a row's filters keep.
 
-    Kept are those above the row's floor, and of those at the floor the ids up to the last one kept.
+    A token is kept if its logit is above the row's floor, or equals the floor and its id is at most the row's last id.
 
     Args:
         floors: [R] float32 logits; -inf keeps all.
-        lasts: [R] int64 ids.
+        lasts: [R] int64 ids, the last that are kept at the floors.
     """
 
     floors: torch.Tensor
@@ -56,31 +56,33 @@ class Cut(NamedTuple):
 def cut(
     logits: torch.Tensor, temperatures: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tensor, min_p: torch.Tensor
 ) -> Cut:
-    """Return what top-k, then top-p, then min-p keep, by one sort of each row.
+    """Return the tokens that top-k, then top-p, then min-p keep, by one sort of each row.
 
     Equal logits are ranked by id.
 
     Args:
-        logits: [R, V] the row that each draw is made from.
+        logits: [R, V] the rows to draw from.
         temperatures: [R]; filters do nothing to a row of temperature 0.
         top_k: [R] whole numbers, 0 is off.
         top_p: [R] in (0, 1], 1 is off.
         min_p: [R] in [0, 1), 0 is off.
     """
-    ranked, ids = torch.sort(logits.float(), dim=-1, descending=True, stable=True)
-    rank = torch.arange(ranked.shape[1], device=ranked.device)
+    sorted_logits, ids = torch.sort(logits.float(), dim=-1, descending=True, stable=True)
+    rank = torch.arange(sorted_logits.shape[1], device=sorted_logits.device)
     heat = torch.where(temperatures == 0, 1.0, temperatures).double().unsqueeze(1)
-    weights = ((ranked.double() - ranked[:, :1].double()) / heat).exp()  # its largest is 1: only ratios count
-    most = torch.where(top_k == 0, len(rank), top_k).unsqueeze(1)
-    # whole numbers of 2**-44, whose sums are the same in any order: torch's order of a row depends on the number of
-    # rows
-    mass = (torch.where(rank < most, weights, 0.0) * 2.0**44).round().long().cumsum(1)
-    kept = (rank < most) & (weights >= min_p.double().unsqueeze(1))
+    weights = (
+        (sorted_logits.double() - sorted_logits[:, :1].double()) / heat
+    ).exp()  # its largest is 1: only ratios count
+    most_kept = torch.where(top_k == 0, len(rank), top_k).unsqueeze(1)
+    # integers in units of 2**-44, whose sums are the same in any order: torch's order of a row's sum depends on the
+    # number of rows
+    mass = (torch.where(rank < most_kept, weights, 0.0) * 2.0**44).round().long().cumsum(1)
+    is_kept = (rank < most_kept) & (weights >= min_p.double().unsqueeze(1))
     # a token stays if the mass before it is still short of p
-    before = torch.cat([torch.zeros_like(mass[:, :1]), mass[:, :-1]], 1)
-    kept &= (top_p.unsqueeze(1) >= 1) | (before.double() < top_p.double().unsqueeze(1) * mass[:, -1:].double())
-    last = kept.sum(1, keepdim=True).sub_(1).clamp_(min=0)  # every filter keeps the first so many of the ranked tokens
-    return Cut(ranked.gather(1, last)[:, 0], ids.gather(1, last)[:, 0])
+    mass_before = torch.cat([torch.zeros_like(mass[:, :1]), mass[:, :-1]], 1)
+    is_kept &= (top_p.unsqueeze(1) >= 1) | (mass_before.double() < top_p.double().unsqueeze(1) * mass[:, -1:].double())
+    last_kept = is_kept.sum(1, keepdim=True).sub_(1).clamp_(min=0)  # every filter keeps a prefix of the ranked tokens
+    return Cut(sorted_logits.gather(1, last_kept)[:, 0], ids.gather(1, last_kept)[:, 0])
 
 
 def draw(
@@ -96,13 +98,13 @@ def draw(
     """Draw a token for each of R rows, on a GPU, or anywhere in Triton's interpreter.
 
     Args:
-        logits: [L, V] of any float type and strides; computed with in float32.
+        logits: [L, V] of any float type and strides; the computation is in float32.
         temperatures: [R] of any float type; 0 takes the most likely token, the lowest id among equals.
         streams: [R] int64: the 64 bits of each row's unsigned stream.
         positions: [R] int64: the position of each number in its stream.
-        rows: [R] int64 the row of logits of each draw; None: L is R, each has its own.
-        word: What the number is for.
-        kept: What the filters keep of each draw's row; None keeps all. The most likely token must be kept.
+        rows: [R] int64 the row of logits of each draw; None: L is R, and draw i uses row i.
+        word: The word of the uniform numbers, which tells draws of different purposes apart.
+        kept: The tokens that the filters keep in each draw's row, the most likely one included; None: all.
     """
     num_draws, vocabulary = len(streams), logits.shape[1]
     device, num_blocks = logits.device, triton.cdiv(vocabulary, _BLOCK)
@@ -112,7 +114,7 @@ def draw(
         return DeviceDraws(tokens, logprobs)
     tops = torch.empty(num_draws, num_blocks, dtype=torch.float32, device=device)
     bests = torch.empty(num_draws, num_blocks, dtype=torch.int32, device=device)
-    # of the plain distribution; of the one drawn from
+    # sums of the plain distribution, then of the distribution drawn from
     sums = torch.empty(2, num_draws, num_blocks, dtype=torch.float64, device=device)
     rows = torch.arange(num_draws, device=device) if rows is None else rows
     floors, lasts = kept or (temperatures, rows)  # unread where nothing is cut
@@ -164,7 +166,7 @@ def _uniform(stream, position, word):
 
 @triton.jit(do_not_specialize=["word", "num_rows"])
 def write_uniforms(streams, positions, word, out, num_rows, rows: tl.constexpr):
-    """Write `rows` rows' numbers."""
+    """Write the uniform numbers of `rows` rows."""
     row = tl.program_id(0) * rows + tl.arange(0, rows)
     stream, position = (
         tl.load(streams + row, mask=row < num_rows, other=0),
@@ -175,8 +177,9 @@ def write_uniforms(streams, positions, word, out, num_rows, rows: tl.constexpr):
 
 @triton.jit
 def _weights(x, token, top, temperature, floors, lasts, draw, is_cut: tl.constexpr):
-    """Return the unscaled weights of tokens under the distribution that is drawn from: 1 for a logit of `top`, 0 where
-    filtered out.
+    """Return the unscaled weights of tokens under the distribution that is drawn from.
+
+    The weight is 1 for a logit of `top`, and 0 for a token that is filtered out.
     """
     heat = tl.where(temperature == 0.0, 1.0, temperature)
     weight = tl.where(x == float("-inf"), 0.0, tl.exp((x - top) / heat))
@@ -204,7 +207,7 @@ def sum_blocks(
 ):
     """Find the largest logit and the sums of both distributions, for one (draw, block of tokens).
 
-    The lowest id of that logit is found too. The largest logit is +inf where one is NaN or +inf.
+    The lowest id of the largest logit is found too. The largest logit is +inf where a logit is NaN or +inf.
     """
     draw, b = tl.program_id(0), tl.program_id(1)
     num_draws, num_blocks = tl.num_programs(0), tl.num_programs(1)
@@ -252,39 +255,39 @@ def draw_rows(
     draw, num_draws = tl.program_id(0), tl.num_programs(0)
     b = tl.arange(0, padded)
     entry, is_block = draw * num_blocks + b, b < num_blocks
-    top_of = tl.load(tops + entry, mask=is_block, other=float("-inf"))
-    top = tl.max(top_of, 0)
+    block_tops = tl.load(tops + entry, mask=is_block, other=float("-inf"))
+    top = tl.max(block_tops, 0)
     is_finite = tl.abs(top) != float("inf")
     top = tl.where(is_finite, top, 0.0)
-    below = tl.where(tl.abs(top_of) == float("inf"), 0.0, top_of - top)  # the sums of -inf alone are 0
+    depths = tl.where(tl.abs(block_tops) == float("inf"), 0.0, block_tops - top)  # a block of -inf alone has the sum 0
     temperature = tl.load(temperatures + draw).to(tl.float32)
     heat = tl.where(temperature == 0.0, 1.0, temperature)
-    plain = tl.exp(below.to(tl.float64)) * tl.load(sums + entry, mask=is_block, other=0.0)
-    scale = tl.exp((below / heat).to(tl.float64))
+    plain = tl.exp(depths.to(tl.float64)) * tl.load(sums + entry, mask=is_block, other=0.0)
+    scale = tl.exp((depths / heat).to(tl.float64))
     weight = scale * tl.load(sums + num_draws * num_blocks + entry, mask=is_block, other=0.0)
 
     u = _uniform(tl.load(streams + draw), tl.load(positions + draw), word)
     mass = tl.cumsum(weight, 0)
     target = u * tl.max(mass, 0)
-    last = tl.max(tl.where(weight > 0.0, b, 0), 0)  # where rounding leaves the target behind all
-    found = tl.min(tl.where((mass > target) & (weight > 0.0), b, last), 0)
-    rest = target - tl.max(tl.where(b < found, mass, 0.0), 0)  # the mass before the block
-    token = found * block + tl.arange(0, block)
+    last = tl.max(tl.where(weight > 0.0, b, 0), 0)  # the block to take where rounding puts the target beyond all masses
+    chosen = tl.min(tl.where((mass > target) & (weight > 0.0), b, last), 0)
+    remainder = target - tl.max(tl.where(b < chosen, mass, 0.0), 0)  # the mass before the block
+    token = chosen * block + tl.arange(0, block)
     row = logits + tl.load(rows + draw).to(tl.int64) * row_stride
     x = tl.load(row + token.to(tl.int64) * column_stride, mask=token < vocabulary, other=float("-inf")).to(tl.float32)
     x = tl.where((x != x) | (x == float("inf")), 0.0, x)  # noqa: PLR0124 - only NaN is not itself
-    block_top = tl.where(is_finite, tl.max(tl.where(b == found, top_of, float("-inf")), 0), 0.0)
-    inside = _weights(x, token, block_top, temperature, floors, lasts, draw, is_cut).to(tl.float64)
-    inside *= tl.sum(tl.where(b == found, scale, 0.0), 0)
-    mass = tl.cumsum(inside, 0)
-    last = tl.max(tl.where(inside > 0.0, token, 0), 0)
-    drawn = tl.min(tl.where((mass > rest) & (inside > 0.0), token, last), 0)
+    block_top = tl.where(is_finite, tl.max(tl.where(b == chosen, block_tops, float("-inf")), 0), 0.0)
+    token_weights = _weights(x, token, block_top, temperature, floors, lasts, draw, is_cut).to(tl.float64)
+    token_weights *= tl.sum(tl.where(b == chosen, scale, 0.0), 0)
+    mass = tl.cumsum(token_weights, 0)
+    last = tl.max(tl.where(token_weights > 0.0, token, 0), 0)
+    choice = tl.min(tl.where((mass > remainder) & (token_weights > 0.0), token, last), 0)
 
     best = tl.min(
-        tl.where(is_block & (top_of == top), tl.load(bests + entry, mask=is_block, other=vocabulary), vocabulary), 0
+        tl.where(is_block & (block_tops == top), tl.load(bests + entry, mask=is_block, other=vocabulary), vocabulary), 0
     )
-    drawn = tl.where(is_finite, tl.where(temperature == 0.0, best, drawn), 0)
-    logit = tl.load(row + drawn.to(tl.int64) * column_stride).to(tl.float32)
+    choice = tl.where(is_finite, tl.where(temperature == 0.0, best, choice), 0)
+    logit = tl.load(row + choice.to(tl.int64) * column_stride).to(tl.float32)
     logprob = (logit - top).to(tl.float64) - tl.log(tl.where(is_finite, tl.sum(plain, 0), 1.0))
-    tl.store(tokens + draw, tl.where(is_finite, drawn, -1).to(tl.int64))
+    tl.store(tokens + draw, tl.where(is_finite, choice, -1).to(tl.int64))
     tl.store(logprobs + draw, tl.where(is_finite, logprob, float("nan")))

@@ -3,11 +3,10 @@
 A row's bits depend on that row alone.
 
 Idea: a step of decoding reads every weight once for a handful of rows, so that memory bandwidth is the limit. Weights
-lie in
-    panels of as many outputs as the registers hold sums of (`target.TILES`), the order in which they are read; while
-    one panel is worked on, the next is fetched into the cache. A row's sum for an output runs over the inputs in
-    ascending order by fused multiply-adds, in one register: how many rows there are, and which threads compute which
-    panels, changes nothing. That makes it exact as well as fast, and the same on every CPU that has these instructions.
+    lie in panels, in the order in which they are read. A panel has as many outputs as the registers hold sums
+    (`target.TILES`). While one panel is worked on, the next is fetched into the cache. A row's sum for an output runs
+    over the inputs in ascending order by fused multiply-adds, in one register. The number of rows, and the division of
+    panels over threads, change nothing. So rows are exact, and the same on every CPU that has these instructions.
 
 Shapes: M rows, K inputs, N outputs, P panels of `PANEL` outputs.
 """
@@ -32,16 +31,16 @@ _ROWS = TILES.rows  # most rows of a group
 _BLOCK_ROWS = 16 * _ROWS  # rows whose inputs stay in a core's cache while the panels pass
 _LINES = TILES.panel  # cache lines of a panel at each depth
 _LINE = 16  # floats of a cache line
-_READ, _SECOND_LEVEL, _DATA = 0, 2, 1  # what a prefetch is for
+_READ, _SECOND_LEVEL, _DATA = 0, 2, 1  # LLVM's arguments of a prefetch
 
 
 def pack(weight: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return weights [N, K] as panels [P, K, PANEL]; outputs that the last panel has too many are 0."""
+    """Return weights [N, K] as panels [P, K, PANEL]; the last panel is padded with zeros."""
     outputs, inputs = weight.shape
     panels = -(-outputs // PANEL)
-    whole = np.zeros((panels * PANEL, inputs), np.float32)
-    whole[:outputs] = weight
-    return np.ascontiguousarray(whole.reshape(panels, PANEL, inputs).transpose(0, 2, 1))
+    padded = np.zeros((panels * PANEL, inputs), np.float32)
+    padded[:outputs] = weight
+    return np.ascontiguousarray(padded.reshape(panels, PANEL, inputs).transpose(0, 2, 1))
 
 
 def multiply(x: NDArray[np.float32], panels: NDArray[np.float32], out: NDArray[np.float32], team: Team) -> None:
@@ -61,8 +60,9 @@ def multiply(x: NDArray[np.float32], panels: NDArray[np.float32], out: NDArray[n
 def _group(
     context: Any, rows: Any, lines: Any, c: Any, c_stride: Any, a: Any, a_stride: Any, b: Any, depth: Any, ahead: Any
 ) -> Any:
-    """c[rows, PANEL] = a[rows, depth] @ b[depth, PANEL] for up to `_ROWS` rows, fetching `lines` lines from `ahead` on
-    at each depth.
+    """Compute c[rows, PANEL] = a[rows, depth] @ b[depth, PANEL] for up to `_ROWS` rows.
+
+    At each depth `lines` cache lines are fetched, from the address `ahead` on.
     """
     del context, rows, lines, c, c_stride, a, a_stride, b, depth, ahead
     signature = types.void(COUNT, COUNT, ADDRESS, COUNT, ADDRESS, COUNT, ADDRESS, COUNT, ADDRESS)
@@ -108,24 +108,32 @@ def multiply_panels(x: Any, panels: Any, out: Any, begin: int, end: int) -> None
         rows = min(_BLOCK_ROWS, x.shape[0] - start)
         groups = (rows + _ROWS - 1) // _ROWS
         for panel in range(begin, end):
-            here = np.uintp(panels.ctypes.data + size * panel)
-            ahead = panels.ctypes.data + size * min(panel + 1, end - 1)
-            fetched = 0
+            panel_at = np.uintp(panels.ctypes.data + size * panel)
+            next_panel = panels.ctypes.data + size * min(panel + 1, end - 1)
+            lines_fetched = 0
             for group in range(groups):
-                first = start + rows * group // groups
-                count = start + rows * (group + 1) // groups - first
+                first_row = start + rows * group // groups
+                count = start + rows * (group + 1) // groups - first_row
                 lines = _share(group, groups)
-                to = np.uintp(out.ctypes.data + 4 * (first * stride + PANEL * panel))
-                of = np.uintp(x.ctypes.data + 4 * first * inputs)
+                out_at = np.uintp(out.ctypes.data + 4 * (first_row * stride + PANEL * panel))
+                rows_at = np.uintp(x.ctypes.data + 4 * first_row * inputs)
                 _group(
-                    count, lines, to, stride, of, inputs, here, inputs, np.uintp(ahead + 4 * _LINE * inputs * fetched)
+                    count,
+                    lines,
+                    out_at,
+                    stride,
+                    rows_at,
+                    inputs,
+                    panel_at,
+                    inputs,
+                    np.uintp(next_panel + 4 * _LINE * inputs * lines_fetched),
                 )
-                fetched += lines
+                lines_fetched += lines
 
 
 @compile_function(inline="always")
 def _share(group: int, groups: int) -> int:
-    """Return how many of the cache lines of each depth of the next panel a group of rows fetches."""
+    """Return the number of cache lines of the next panel that a group of rows fetches at each depth."""
     if _LINES == 1:
         return 1 if group == 0 else 0
     if groups == 1:

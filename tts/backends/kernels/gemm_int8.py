@@ -1,12 +1,11 @@
-"""The CPU's product of eight-bit weights and activations for CPUs with AVX2 and without VNNI.
+"""The product of eight-bit weights and activations for CPUs with AVX2 but without VNNI.
 
-VNNI has the instructions that are made for this product.
+VNNI has instructions made for this product.
 
 Idea: AVX2's product of eight-bit numbers saturates, which loses sums. Its product of 16-bit numbers adds neighbouring
-pairs exactly.
-    So weights lie as eight-bit numbers, pairs of inputs side by side, and are widened in registers, once for a group of
-    rows. Sums of integers are exact in any order: a row's bits depend on that row alone, and are those of every other
-    exact kernel.
+    pairs exactly. So weights lie as eight-bit numbers, pairs of inputs side by side, and are widened in registers, once
+    for a group of rows. Sums of integers are exact in any order: a row's bits depend on that row alone, and are those
+    of every other exact kernel.
 
 Shapes: M rows, K inputs, N outputs, P panels of 16 outputs, D pairs of inputs.
 """
@@ -26,14 +25,14 @@ from tts.backends.kernels.host import Team, compile_function, f32, intrinsic
 from tts.backends.kernels.products import ADDRESS, COUNT, INT, broadcast, offset_pointer, switch
 from tts.backends.kernels.target import INSTRUCTIONS
 
-LEVELS = 127  # of magnitude: -128 is not used, so that both signs round alike
-LEAST = 1e-30  # of scales: a row or output of zeros divides by it
+LEVELS = 127  # levels of magnitude: -128 is not used, so that both signs round alike
+LEAST = 1e-30  # the least scale, by which a row or output of zeros is divided
 _PANEL = 16  # outputs of a panel: two vectors of eight sums
 _ROWS = 6  # most rows of a group: with two vectors each, all registers
 _BLOCK_ROWS = 16 * _ROWS  # rows whose inputs stay in a core's cache while the panels pass
-_SHIFT = f32(128)  # added before rounding, as FBGEMM does: it costs the bits that would break near ties
+_SHIFT = f32(128)  # added before rounding, as in FBGEMM: the addition drops the bits that would break near ties
 _MAGNITUDE = np.int32(0x7FFFFFFF)  # the bits of a float32 but its sign
-_ROUND = f32(3 << 22)  # float32 has no fractions from here on: adding it rounds to even
+_ROUND = f32(3 << 22)  # float32 has no fractions at this size: adding the number rounds to even
 
 _BYTES = ir.VectorType(ir.IntType(8), 16)
 _WORDS = ir.VectorType(ir.IntType(16), 16)
@@ -47,15 +46,12 @@ def has_instructions() -> bool:
 
 
 def pack(levels: NDArray[np.int8]) -> NDArray[np.int8]:
-    """Return levels [N, K] as panels [P, D, 16, 2].
-
-    What the last panel and the last pair have too many is 0.
-    """
+    """Return levels [N, K] as panels [P, D, 16, 2]; the last panel and pair are padded with zeros."""
     outputs, inputs = levels.shape
     panels, pairs = -(-outputs // _PANEL), -(-inputs // 2)
-    whole = np.zeros((panels * _PANEL, 2 * pairs), np.int8)
-    whole[:outputs, :inputs] = levels
-    return np.ascontiguousarray(whole.reshape(panels, _PANEL, pairs, 2).transpose(0, 2, 1, 3))
+    padded = np.zeros((panels * _PANEL, 2 * pairs), np.int8)
+    padded[:outputs, :inputs] = levels
+    return np.ascontiguousarray(padded.reshape(panels, _PANEL, pairs, 2).transpose(0, 2, 1, 3))
 
 
 def multiply(
@@ -78,39 +74,37 @@ def multiply(
 
 @compile_function
 def round_rows(x: Any, levels: Any, steps: Any, begin: int, end: int) -> None:
-    """Write rows of x as levels [M, 2 D], and the size of a level of each row.
-
-    The size is NaN where a row is not of numbers.
-    """
+    """Write rows of x as levels [M, 2 D], and each row's size of a level, NaN for a row that has a NaN."""
     size = x.shape[1]
     for t in range(begin, end):
-        row, bits, to = x[t], x[t].view(np.int32), levels[t]
-        most = np.int32(0)
+        row, bits, level_row = x[t], x[t].view(np.int32), levels[t]
+        largest = np.int32(0)
         for k in range(size):
-            most = max(most, bits[k] & _MAGNITUDE)  # magnitudes rank as their bits do, and NaN above all
-        top = np.int32(most).view(np.float32)
+            largest = max(largest, bits[k] & _MAGNITUDE)  # magnitudes rank as their bits do, and NaN above all
+        top = np.int32(largest).view(np.float32)
         step = max(top / f32(LEVELS), f32(LEAST))
         steps[t] = top if np.isnan(top) else step
         for k in range(size):
             rounded = (row[k] / step + _SHIFT) + _ROUND - _ROUND
-            to[k] = np.int16(rounded - _SHIFT)
-        for k in range(size, to.shape[0]):
-            to[k] = 0
+            level_row[k] = np.int16(rounded - _SHIFT)
+        for k in range(size, level_row.shape[0]):
+            level_row[k] = 0
 
 
 @intrinsic
 def _group(
     context: Any, rows: Any, c: Any, c_stride: Any, a: Any, steps: Any, b: Any, scales: Any, biases: Any, pairs: Any
 ) -> Any:
-    """c[rows, 16] = a[rows, 2 * pairs] @ b[2 * pairs, 16], times each output's scale, times each row's step, plus each
-    output's bias.
+    """Compute c[rows, 16] = a[rows, 2 * pairs] @ b[2 * pairs, 16], scaled, plus biases.
+
+    Sums are multiplied by each output's scale and each row's step.
     """
     del context, rows, c, c_stride, a, steps, b, scales, biases, pairs
     signature = types.void(COUNT, ADDRESS, COUNT, ADDRESS, ADDRESS, ADDRESS, ADDRESS, ADDRESS, COUNT)
 
     def emit(ctx: Any, builder: Any, _: Any, args: Sequence[Any]) -> Any:
-        rows, *rest = args
-        switch(builder, rows, range(1, _ROWS + 1), lambda count: _write(builder, count, *rest))
+        rows, *operands = args
+        switch(builder, rows, range(1, _ROWS + 1), lambda count: _write(builder, count, *operands))
         return ctx.get_dummy_value()
 
     return signature, emit
@@ -119,7 +113,7 @@ def _group(
 def _write(
     builder: Any, rows: int, c: Any, c_stride: Any, a: Any, steps: Any, b: Any, scales: Any, biases: Any, pairs: Any
 ) -> None:
-    """Write the loop over pairs of inputs, with all sums in registers, and what is done with the sums."""
+    """Write the loop over pairs of inputs, with all sums in registers, then the scaling and storing of the sums."""
     kind = ir.FunctionType(_SUMS, [_WORDS, _WORDS])
     product = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx2.pmadd.wd")
     byte, pair = builder.inttoptr(b, ir.IntType(8).as_pointer()), builder.inttoptr(a, ir.IntType(32).as_pointer())
@@ -131,11 +125,11 @@ def _write(
     step = builder.phi(INT)
     step.add_incoming(INT(0), entry)
     sums = {cell: builder.phi(_SUMS) for cell in cells}
-    here = [
+    halves = [
         builder.gep(byte, [builder.add(builder.mul(step, INT(2 * _PANEL)), INT(_PANEL * half))]) for half in range(2)
     ]
     weights = [
-        builder.sext(builder.load(builder.bitcast(place, _BYTES.as_pointer()), align=1), _WORDS) for place in here
+        builder.sext(builder.load(builder.bitcast(place, _BYTES.as_pointer()), align=1), _WORDS) for place in halves
     ]
     totals: dict[tuple[int, int], Any] = {}
     for row in range(rows):
@@ -145,18 +139,18 @@ def _write(
             totals[row, half] = builder.add(sums[row, half], builder.call(product, [left, weights[half]]))
             sums[row, half].add_incoming(ir.Constant(_SUMS, [0] * 8), entry)
             sums[row, half].add_incoming(totals[row, half], loop)
-    after = builder.add(step, INT(1))
-    step.add_incoming(after, loop)
-    builder.cbranch(builder.icmp_signed("<", after, pairs), loop, done)
+    next_step = builder.add(step, INT(1))
+    step.add_incoming(next_step, loop)
+    builder.cbranch(builder.icmp_signed("<", next_step, pairs), loop, done)
 
     builder.position_at_end(done)
     fma = cgutils.get_or_insert_function(builder.module, ir.FunctionType(_FLOATS, [_FLOATS] * 3), "llvm.fma.v8f32")
     factors, terms = (
         [
-            builder.load(builder.bitcast(offset_pointer(builder, each, INT(8 * half)), _FLOATS.as_pointer()), align=4)
+            builder.load(builder.bitcast(offset_pointer(builder, array, INT(8 * half)), _FLOATS.as_pointer()), align=4)
             for half in range(2)
         ]
-        for each in (scales, biases)
+        for array in (scales, biases)
     )
     for row, half in cells:
         size = broadcast(builder, builder.load(offset_pointer(builder, steps, INT(row))), _FLOATS)
@@ -178,12 +172,15 @@ def multiply_panels(levels: Any, steps: Any, panels: Any, outputs: Any, out: Any
         rows = min(_BLOCK_ROWS, levels.shape[0] - start)
         groups = (rows + _ROWS - 1) // _ROWS
         for panel in range(begin, end):
-            here = np.uintp(panels.ctypes.data + 2 * _PANEL * pairs * panel)
+            panel_at = np.uintp(panels.ctypes.data + 2 * _PANEL * pairs * panel)
             scales = np.uintp(outputs.ctypes.data + 4 * _PANEL * panel)
             biases = np.uintp(scales + 4 * outputs.shape[1])
             for group in range(groups):
-                first = start + rows * group // groups
-                count = start + rows * (group + 1) // groups - first
-                to = np.uintp(out.ctypes.data + 4 * (first * stride + _PANEL * panel))
-                of, sizes = np.uintp(levels.ctypes.data + 4 * pairs * first), np.uintp(steps.ctypes.data + 4 * first)
-                _group(count, to, stride, of, sizes, here, scales, biases, pairs)
+                first_row = start + rows * group // groups
+                count = start + rows * (group + 1) // groups - first_row
+                out_at = np.uintp(out.ctypes.data + 4 * (first_row * stride + _PANEL * panel))
+                levels_at, steps_at = (
+                    np.uintp(levels.ctypes.data + 4 * pairs * first_row),
+                    np.uintp(steps.ctypes.data + 4 * first_row),
+                )
+                _group(count, out_at, stride, levels_at, steps_at, panel_at, scales, biases, pairs)

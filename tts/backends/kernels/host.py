@@ -1,7 +1,7 @@
-"""Shared by the CPU kernels: compilation, division of work over threads, and an exact exponential.
+"""Helpers of the CPU kernels: compilation, division of work over threads, and an exact exponential.
 
-Every function here gives a row the same bits whatever other rows it is called with: a row's arithmetic has one
-order, which depends on nothing but the row.
+Every function here gives a row the same bits, whatever other rows the call has: a row's arithmetic has one order, which
+depends on nothing but the row.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from numba import extending
 
 f32 = np.float32
-# compiled code calls it without its first argument, the context
+# compiled code calls an intrinsic without its first argument, the context
 intrinsic: Callable[[Callable[..., Any]], Any] = extending.intrinsic
 
 
@@ -32,7 +32,7 @@ def compile_function(function: Callable[..., Any] | None = None, **options: Any)
     settings: dict[str, Any] = {"nogil": True, "error_model": "numpy", **options}
     try:
         return numba.njit(cache=True, **settings)(function)
-    except RuntimeError:  # no folder for it can be written
+    except RuntimeError:  # no folder for compiled code can be written
         return numba.njit(**settings)(function)
 
 
@@ -45,17 +45,17 @@ def exponential(x: Any) -> Any:
     Source: the range reduction and polynomial of the Cephes library's expf (S. Moshier).
     """
     x = max(x, f32(-87.0))
-    whole = math.floor(x * f32(1.4426950408889634) + f32(0.5))
-    rest = x - whole * f32(0.693359375)
-    rest = rest + whole * f32(2.12194440e-4)
+    power = math.floor(x * f32(1.4426950408889634) + f32(0.5))
+    remainder = x - power * f32(0.693359375)
+    remainder = remainder + power * f32(2.12194440e-4)
     p = f32(1.9875691500e-4)
-    p = p * rest + f32(1.3981999507e-3)
-    p = p * rest + f32(8.3334519073e-3)
-    p = p * rest + f32(4.1665795894e-2)
-    p = p * rest + f32(1.6666665459e-1)
-    p = p * rest + f32(5.0000001201e-1)
-    bits = (np.int32(whole) + np.int32(127)) << np.int32(23)
-    return (p * (rest * rest) + rest + f32(1.0)) * np.int32(bits).view(np.float32)
+    p = p * remainder + f32(1.3981999507e-3)
+    p = p * remainder + f32(8.3334519073e-3)
+    p = p * remainder + f32(4.1665795894e-2)
+    p = p * remainder + f32(1.6666665459e-1)
+    p = p * remainder + f32(5.0000001201e-1)
+    bits = (np.int32(power) + np.int32(127)) << np.int32(23)
+    return (p * (remainder * remainder) + remainder + f32(1.0)) * np.int32(bits).view(np.float32)
 
 
 class Team:
@@ -73,18 +73,18 @@ class Team:
     def run(self, kernel: Callable[..., Any], parts: Sequence[tuple[Any, ...]]) -> None:
         """Call a kernel once a part, the last part in this thread, and return when all have ended.
 
-        Inside of a part, the thread is alone.
+        A call of `run` within a part uses the part's thread alone.
         """
         if self._pool is None or len(parts) == 1 or getattr(self._inside, "yes", False):
             for part in parts:
                 kernel(*part)
             return
-        others = [self._pool.submit(self._run_part, kernel, part) for part in parts[:-1]]
+        futures = [self._pool.submit(self._run_part, kernel, part) for part in parts[:-1]]
         try:
             self._run_part(kernel, parts[-1])
         finally:
-            for other in others:
-                other.result()
+            for future in futures:
+                future.result()
 
     def _run_part(self, kernel: Callable[..., Any], part: tuple[Any, ...]) -> None:
         self._inside.yes = True
@@ -96,7 +96,7 @@ class Team:
     def cuts(self, rows: int, work: int, *, worth: int = 1 << 22) -> list[tuple[int, int]]:
         """Return intervals of rows of equal size, one a thread.
 
-        The interval is a single one where `work` operations are not worth a second thread.
+        There is a single interval where the work, in operations, is below `worth`.
         """
         parts = max(1, min(self.threads, rows)) if work >= worth else 1
         edges = [rows * part // parts for part in range(parts + 1)]

@@ -1,7 +1,7 @@
 """The CPU's row-wise parts of a decoder layer.
 
-They are norms, rotary positions with the write to the pool, and gates. Each gives a row the same bits in every batch.
-Their plain references: `torch.nn.functional.rms_norm`, `kernels/rope.py`, and silu(gate) * up.
+The parts are norms, rotary positions with the write to the pool, and gates. Each gives a row the same bits in every
+batch. Their plain references: `torch.nn.functional.rms_norm`, `kernels/rope.py`, and silu(gate) * up.
 
 Shapes: T tokens, K hidden size, F intermediate size, H key-value heads, G query heads for each, d head size, N blocks.
 """
@@ -33,19 +33,19 @@ def _squares(row: Any) -> Any:
 def add_norm(hidden: Any, change: Any, weight: Any, eps: float, out: Any, begin: int, end: int) -> None:
     """Add `change` to `hidden`, in place, and write its RMS norm times `weight` to `out`.
 
-    Both are done for rows from `begin` to before `end`. hidden, change and out: [T, K] float32; a `change` of no rows
-    adds nothing. weight: [K].
+    The rows are those from `begin` to before `end`. `hidden`, `change` and `out` are [T, K] float32; a `change` without
+    rows adds nothing. `weight` is [K].
     """
     size = hidden.shape[1]
     for t in range(begin, end):
-        row, to = hidden[t], out[t]
+        row, out_row = hidden[t], out[t]
         if change.shape[0]:
-            more = change[t]
+            change_row = change[t]
             for k in range(size):
-                row[k] += more[k]
+                row[k] += change_row[k]
         scale = f32(1) / f32(math.sqrt(_squares(row) / f32(size) + f32(eps)))
         for k in range(size):
-            to[k] = row[k] * scale * weight[k]
+            out_row[k] = row[k] * scale * weight[k]
 
 
 @compile_function
@@ -56,12 +56,12 @@ def gate(both: Any, out: Any, begin: int, end: int) -> None:
     """
     size = out.shape[1]
     for t in range(begin, end):
-        row, to = both[t], out[t]
+        row, out_row = both[t], out[t]
         for k in range(size):
             x = row[k]
             e = exponential(-abs(x))
             sigmoid = (f32(1) if x >= f32(0) else e) / (f32(1) + e)
-            to[k] = x * sigmoid * row[size + k]
+            out_row[k] = x * sigmoid * row[size + k]
 
 
 @compile_function
@@ -88,47 +88,47 @@ def rotate_write(
         sines: [context, d / 2] sines of the rotary positions.
         places: [T, 2] block and offset of each token.
         norms: [2, d] weights of the norms of queries and keys by head (Qwen3), or no rows.
-        eps: What these norms add to the mean square.
+        eps: The number that these norms add to the mean square.
         keys: [H, N, d, BLOCK] of the layer: float32, or the bits of halves as int16, then at most 65,504.
         values: [H, N, BLOCK, d] of the layer, of the same type.
         queries: [H, T, G, d], overwritten; scaled by d**-0.5.
         begin: The first row of this call.
-        end: The row behind the last of this call.
+        end: The row after the last row of this call.
     """
     heads, _, group, size = queries.shape
     scale = f32(1.0 / math.sqrt(size))
-    turned = np.empty(size, np.float32)
+    rotated = np.empty(size, np.float32)
     for t in range(begin, end):
         cos, sin = cosines[positions[t]], sines[positions[t]]
         block, offset = places[t, 0], places[t, 1]
         for head in range(heads * group):
-            _turn(qkv[t, head * size : (head + 1) * size], cos, sin, norms[:1], eps, turned)
-            to = queries[head // group, t, head % group]
+            _turn(qkv[t, head * size : (head + 1) * size], cos, sin, norms[:1], eps, rotated)
+            target = queries[head // group, t, head % group]
             for j in range(size):
-                to[j] = turned[j] * scale
+                target[j] = rotated[j] * scale
         for head in range(heads):
-            first = (heads * group + head) * size
-            _turn(qkv[t, first : first + size], cos, sin, norms[1:], eps, turned)
+            start = (heads * group + head) * size
+            _turn(qkv[t, start : start + size], cos, sin, norms[1:], eps, rotated)
             column = keys[head, block]
             for j in range(size):
-                column[j, offset] = _store(turned[j], column)
-            value = qkv[t, first + heads * size : first + (heads + 1) * size]
-            to = values[head, block, offset]
+                column[j, offset] = _store(rotated[j], column)
+            value = qkv[t, start + heads * size : start + (heads + 1) * size]
+            target = values[head, block, offset]
             for j in range(size):
-                to[j] = _store(value[j], to)
+                target[j] = _store(value[j], target)
 
 
 @intrinsic
 def _store(context: Any, x: Any, like: Any) -> Any:
-    """Return a float as an array holds it: as it is, or as the bits of the nearest finite half."""
+    """Return a float in the type of an array: as it is, or as the bits of the nearest finite half."""
     del context, x
 
     def emit(_context: Any, builder: Any, _: Any, args: Sequence[Any]) -> Any:
         number = args[0]
         if like.dtype == types.float32:
             return number
-        for beyond, most in ((">", _MOST_HALF), ("<", -_MOST_HALF)):
-            bound = ir.Constant(ir.FloatType(), most)
+        for beyond, limit in ((">", _MOST_HALF), ("<", -_MOST_HALF)):
+            bound = ir.Constant(ir.FloatType(), limit)
             number = builder.select(builder.fcmp_ordered(beyond, number, bound), bound, number)
         return builder.bitcast(builder.fptrunc(number, ir.HalfType()), ir.IntType(16))
 
@@ -137,7 +137,7 @@ def _store(context: Any, x: Any, like: Any) -> Any:
 
 @compile_function
 def _turn(x: Any, cos: Any, sin: Any, norm: Any, eps: float, out: Any) -> None:
-    """Write one head, normed where `norm` has a row, and rotated by its position."""
+    """Write one head to `out`, normed if `norm` has a row, and rotated by its position."""
     half = x.shape[0] // 2
     for j in range(2 * half):
         out[j] = x[j]

@@ -1,19 +1,16 @@
 """Lowering of a plan to the kernels' work, on the host.
 
-It decides which runs are shared, where they are cut, and where the partial results lie.
+Lowering decides which runs are shared, where runs are cut, and where partial results lie.
 
 Idea: sharing a run saves reading it once per query but costs each query a partial result, written and read back. Runs
-too short
-    to pay for that join the *private run* of each of their queries, which may span nodes: blocks carry their own
-    position and count, so nothing about a node's borders is needed to read them exactly.
+    too short to pay for that join the *private run* of each of their queries, which may span nodes: blocks carry their
+    own position and count, so nothing about a node's borders is needed to read them exactly.
 Source: Hong et al. 2024, DeFT (arXiv 2404.00242): flattened trees cut into runs of equal length. Differs: runs are cut
-per node or
-    per query and never mix queries that see different keys, so no bit masks; all heads of a group share one load of a
-    key.
+    per node or per query and never mix queries that see different keys, so no bit masks; all heads of a group share one
+    load of a key.
 Shapes: as in `tts.backends.kernels.attention`; B' block rows, I items, S slots.
 Cost: vectorised numpy; a step of 256 rows on four trees takes 0.3 ms of one core, one of 1,000 rows 0.5 ms; tests hold
-it to ten
-    times that.
+    it to ten times that.
 """
 
 from __future__ import annotations
@@ -27,8 +24,8 @@ from tts.backends.kernels.plan import BLOCK, AttentionPlan
 
 Ints = NDArray[np.int64]
 
-_MARGIN = 1.5  # a run is shared from this many times the length at which sharing breaks even
-_NARROW, _WIDE = 16, 64  # rows of a tile: the smallest that a tensor core takes, and what a wide run fills
+_MARGIN = 1.5  # the least length of a shared run, in break-even lengths
+_NARROW, _WIDE = 16, 64  # rows of a tile: the fewest for a tensor core, and the rows of a wide run's tile
 
 
 class KernelWork(NamedTuple):
@@ -39,11 +36,11 @@ class KernelWork(NamedTuple):
         split: Most tokens of a run.
         narrow: Rows of a narrow tile, which holds rows // G queries.
         wide: Rows of a wide tile, which holds rows // G queries.
-        num_narrow: How many of the items are narrow; they stand first.
+        num_narrow: The number of narrow items, which come first.
         positions: [T] absolute position of each query's token.
         items: [I, 5] first block, after the last block, first query, after the last query, first row of `slots`.
         blocks: [B', 3] number in the pool, position of the first key, keys held.
-        slots: [S] for each query of each item: the partial result that it writes.
+        slots: [S] the partial result that each query of each item writes.
         first_slots: [T + 1] slots of query t are first_slots[t] to first_slots[t + 1], from the root to the leaf.
     """
 
@@ -68,7 +65,7 @@ class WorkShape(NamedTuple):
 
 
 def break_even(num_queries: Ints, group: int, element_bytes: int) -> NDArray[np.float64]:
-    """Return the length in tokens from which sharing a run among queries moves fewer bytes.
+    """Return the length in tokens above which sharing a run among queries moves fewer bytes.
 
     The length is infinite for one query. Sharing saves (R-1) * len * 2 * H * d * b bytes of keys and values. It costs R
     * 8 * H * G * d bytes of float32 partial results.
@@ -87,7 +84,7 @@ def private_runs(plan: AttentionPlan, is_private: NDArray[np.bool_]) -> tuple[In
         is_private: [I] the items whose blocks are wanted.
 
     Returns:
-        [T + 1] where each query's run begins, and the rows of `plan.blocks` of all runs, each from the root to the
+        [T + 1] beginnings of the queries' runs, and the rows of `plan.blocks` of all runs, each from the root to the
         leaf.
     """
     items = plan.items[is_private]
@@ -98,22 +95,22 @@ def private_runs(plan: AttentionPlan, is_private: NDArray[np.bool_]) -> tuple[In
     item_of, query_of = item_of[order], query_of[order]
     pair_of, nth = ragged_ranges((items[:, 1] - items[:, 0])[item_of])
     rows, query_of = items[item_of[pair_of], 0] + nth, query_of[pair_of]
-    kept = plan.blocks[rows, 1] <= plan.positions[query_of]
-    lengths = np.bincount(query_of[kept], minlength=len(plan.positions))
-    return offsets_of(lengths), rows[kept]
+    is_visible = plan.blocks[rows, 1] <= plan.positions[query_of]
+    lengths = np.bincount(query_of[is_visible], minlength=len(plan.positions))
+    return offsets_of(lengths), rows[is_visible]
 
 
 def ragged_ranges(lengths: Ints) -> tuple[Ints, Ints]:
-    """Return, for ranges laid end to end, each element's range and its index in that range.
+    """Return each element's range and its index in that range, for ranges laid end to end.
 
-    `lengths` are those of the ranges. Both results are [sum of lengths].
+    `lengths` has the ranges' lengths. Both results are [sum of lengths].
     """
     owner = np.repeat(np.arange(len(lengths)), lengths)
     return owner, np.arange(len(owner)) - (np.cumsum(lengths) - lengths)[owner]
 
 
 def offsets_of(lengths: Ints) -> Ints:
-    """Return [n + 1] where each of n consecutive ranges begins, and where the last one ends."""
+    """Return [n + 1] the beginnings of n consecutive ranges, and the end of the last range."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
@@ -127,11 +124,11 @@ def lower(
     Args:
         plan: The attention plan of the step.
         group: G, query heads of each key-value head, at least 1.
-        split: Most tokens of a run, a multiple of BLOCK. A fixed length, never a number of parts: where a run is cut
-            must not depend on the batch.
+        split: Most tokens of a run, a multiple of BLOCK. The length is fixed, since the cuts of a run must not depend
+            on the batch.
         element_bytes: Bytes of one number in the pool; 4 for float32.
         strict: Whether a query's runs and the kind of its tiles depend on its path alone: every node is a run of its
-            own, whoever reads it, and all tiles are narrow.
+            own, whatever queries read it, and all tiles are narrow.
 
     Raises:
         ValueError: `split` is not a positive multiple of BLOCK.
@@ -143,24 +140,24 @@ def lower(
     is_shared = np.ones(len(plan.items), np.bool_) if strict else _is_shared(plan, group, element_bytes)
     starts, rows = private_runs(plan, ~is_shared)
     has_private = np.flatnonzero(np.diff(starts))
-    first, behind = starts[has_private] + len(plan.blocks), starts[has_private + 1] + len(plan.blocks)
-    private = np.stack([first, behind, has_private, has_private + 1], axis=1)
+    run_begin, run_end = starts[has_private] + len(plan.blocks), starts[has_private + 1] + len(plan.blocks)
+    private_items = np.stack([run_begin, run_end, has_private, has_private + 1], axis=1)
     blocks = np.concatenate([plan.blocks, plan.blocks[rows]])
-    runs = _cut(np.concatenate([plan.items[is_shared], private]), split // BLOCK)
+    runs = _cut(np.concatenate([plan.items[is_shared], private_items]), split // BLOCK)
     fits = (runs[:, 3] - runs[:, 2] <= narrow // group) | strict
-    few, many = (
+    narrow_tiles, wide_tiles = (
         _trim(_tile(part, rows // group), plan.positions, blocks)
         for part, rows in ((runs[fits], narrow), (runs[~fits], wide))
     )
-    items = np.concatenate([few, many])
+    items = np.concatenate([narrow_tiles, wide_tiles])
     slots, first_slots = _slots(items, blocks, len(plan.positions))
     items = np.concatenate([items, offsets_of(items[:, 3] - items[:, 2])[:-1, None]], axis=1)
     arrays = (np.ascontiguousarray(array, np.int32) for array in (plan.positions, items, blocks, slots, first_slots))
-    return KernelWork(group, split, narrow, wide, len(few), *arrays)
+    return KernelWork(group, split, narrow, wide, len(narrow_tiles), *arrays)
 
 
 def pad_work(work: KernelWork, shape: WorkShape) -> KernelWork:
-    """Return the same work in at least its own shape.
+    """Return the same work padded to a shape.
 
     Added items have no blocks and no queries, and added queries no slots.
     """
@@ -168,17 +165,17 @@ def pad_work(work: KernelWork, shape: WorkShape) -> KernelWork:
     narrow, wide = np.split(work.items, [work.num_narrow])
     items[: len(narrow)] = narrow
     items[shape.narrow : shape.narrow + len(wide)] = wide
-    added = (0, shape.queries - len(work.positions))
+    padding = (0, shape.queries - len(work.positions))
     return work._replace(
         num_narrow=shape.narrow,
-        positions=np.pad(work.positions, added),
+        positions=np.pad(work.positions, padding),
         items=items,
-        first_slots=np.pad(work.first_slots, added, mode="edge"),
+        first_slots=np.pad(work.first_slots, padding, mode="edge"),
     )
 
 
 def _is_shared(plan: AttentionPlan, group: int, element_bytes: int) -> NDArray[np.bool_]:
-    """Return [I] whether an item is read by two queries or more, and long enough to be worth their partial results."""
+    """Return [I] whether each item is long enough to be worth its readers' partial results."""
     keys = offsets_of(plan.blocks[:, 2])
     num_keys = keys[plan.items[:, 1]] - keys[plan.items[:, 0]]
     return num_keys > _MARGIN * break_even(plan.items[:, 3] - plan.items[:, 2], group, element_bytes)
@@ -187,10 +184,10 @@ def _is_shared(plan: AttentionPlan, group: int, element_bytes: int) -> NDArray[n
 def _cut(runs: Ints, num_blocks: int) -> Ints:
     """Return runs [n, 4] cut every `num_blocks` blocks from their beginning."""
     owner, nth = ragged_ranges(-(-(runs[:, 1] - runs[:, 0]) // num_blocks))
-    cut = runs[owner]
-    cut[:, 0] += nth * num_blocks
-    cut[:, 1] = np.minimum(cut[:, 1], cut[:, 0] + num_blocks)
-    return cut
+    pieces = runs[owner]
+    pieces[:, 0] += nth * num_blocks
+    pieces[:, 1] = np.minimum(pieces[:, 1], pieces[:, 0] + num_blocks)
+    return pieces
 
 
 def _tile(runs: Ints, num_queries: int) -> Ints:
@@ -203,20 +200,22 @@ def _tile(runs: Ints, num_queries: int) -> Ints:
 
 
 def _trim(tiles: Ints, positions: Ints, blocks: Ints) -> Ints:
-    """Return tiles [n, 4] without the blocks that lie after all of their queries, and without tiles that keep none."""
+    """Return tiles [n, 4] without blocks that lie after all queries of the tile, and without empty tiles."""
     if not len(tiles):
         return tiles
-    # every second range lies between two tiles
-    last = np.maximum.reduceat(np.append(positions, 0), tiles[:, 2:].ravel())[::2]
-    late = np.flatnonzero(blocks[tiles[:, 1] - 1, 1] > last)  # positions rise along a run: its last block tells
-    owner, nth = ragged_ranges((tiles[:, 1] - tiles[:, 0])[late])
-    seen = blocks[tiles[late[owner], 0] + nth, 1] <= last[late[owner]]
-    tiles[late, 1] = tiles[late, 0] + np.bincount(owner[seen], minlength=len(late))
+    # the greatest positions of tiles; every second range of `reduceat` lies between two tiles
+    last_position = np.maximum.reduceat(np.append(positions, 0), tiles[:, 2:].ravel())[::2]
+    late_tiles = np.flatnonzero(
+        blocks[tiles[:, 1] - 1, 1] > last_position
+    )  # positions rise along a run, so its last block decides
+    owner, nth = ragged_ranges((tiles[:, 1] - tiles[:, 0])[late_tiles])
+    is_seen = blocks[tiles[late_tiles[owner], 0] + nth, 1] <= last_position[late_tiles[owner]]
+    tiles[late_tiles, 1] = tiles[late_tiles, 0] + np.bincount(owner[is_seen], minlength=len(late_tiles))
     return tiles[tiles[:, 1] > tiles[:, 0]]
 
 
 def _slots(tiles: Ints, blocks: Ints, num_queries: int) -> tuple[Ints, Ints]:
-    """Return where each query of each tile writes, [S], and where each query's slots begin, [T + 1]."""
+    """Return the slot of each query of each tile, [S], and the beginnings of the queries' slots, [T + 1]."""
     owner, nth = ragged_ranges(tiles[:, 3] - tiles[:, 2])
     query_of = tiles[owner, 2] + nth
     slots = np.empty(len(owner), np.int64)

@@ -1,6 +1,6 @@
 """The norm between parts of a layer on a GPU: one program a row.
 
-So a row's sum has one order whatever rows are beside it.
+So a row's sum has one order, whatever other rows the call has.
 
 Numbers: the sum with the change is rounded to the type of the rows, as torch rounds it; the norm is computed in float32
 and rounded once.
@@ -43,7 +43,7 @@ def add_norm(hidden: torch.Tensor, change: torch.Tensor | None, weight: torch.Te
         hidden: [T, K], contiguous.
         change: [T, K], contiguous, or None.
         weight: [K] weights of the norm.
-        eps: What is added to the mean square.
+        eps: The number that is added to the mean square.
     """
     rows, size = hidden.shape
     out = torch.empty_like(hidden)

@@ -1,13 +1,13 @@
 """The plan of a step's attention, made once on the host: which keys every query reads.
 
-A *query* is one token that a step feeds to the model. Queries stand in depth-first order of their nodes, so that those
-that share an ancestor are neighbours. A *block* is room for `BLOCK` consecutive tokens of one node. An *item* is a run
-of blocks and the interval of queries that read it.
+A *query* is one token that a step feeds to the model. Queries are in depth-first order of their nodes, so that queries
+with a common ancestor are neighbours. A *block* is room for `BLOCK` consecutive tokens of one node. An *item* is a run
+of blocks and the interval of queries that read these blocks.
 
-One rule of visibility serves prompts, decoding and scoring alike: a query reads key j of a block if and only if both
-hold: j < the block's count, and position of the block's first key + j <= position of the query.
+One rule of visibility serves prompts, decoding and scoring alike. A query reads key j of a block if and only if j < the
+block's count, and position of the block's first key + j <= position of the query.
 
-Items stand in depth-first pre-order: each query meets its keys from the root to its own token.
+Items are in depth-first pre-order: each query meets its keys from the root to its own token.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class AttentionPlan(NamedTuple):
         positions: [T] absolute position of each query's token.
         items: [I, 4] first block, after the last block (rows of `blocks`), first query, after the last query. No item
             is empty, and the blocks of an item belong to one node and begin at its start.
-        blocks: [B, 3] block's number in the pool, absolute position of its first key, keys that it holds (1 to BLOCK).
+        blocks: [B, 3] number in the pool, absolute position of the first key, number of keys held (1 to BLOCK).
     """
 
     positions: NDArray[np.int64]

@@ -1,8 +1,8 @@
 """Small matrix products held in vector registers, for the CPU kernels.
 
-They are written as LLVM code and called from compiled functions. Every sum runs over depth in ascending order by fused
-multiply-adds, whatever `rows` is, so a row's bits are its own. A compiler would not keep the sums in registers, since c
-might overlap a or b. `target.TILES` sets how many sums are kept at once, which changes no bit.
+The products are written as LLVM code and called from compiled functions. Every sum runs over depth in ascending order
+by fused multiply-adds, whatever `rows` is, so a row's bits depend on that row alone. A compiler would not keep the sums
+in registers, since c might overlap a or b. `target.TILES` sets the number of sums kept at once, which changes no bit.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numba.extending import intrinsic
 from tts.backends.kernels.host import compile_function
 from tts.backends.kernels.target import FUSED, TILES, WIDENS_HALVES
 
-LANES = 16  # floats of a vector; a CPU with smaller registers takes several for it
+LANES = 16  # floats of a vector; a CPU with smaller registers takes several registers for one vector
 VECTOR = ir.VectorType(ir.FloatType(), LANES)
 HALVES = ir.VectorType(ir.HalfType(), LANES)
 INT = ir.IntType(64)
@@ -27,9 +27,10 @@ ADDRESS, COUNT = types.uintp, types.intp
 _FLOAT = ir.FloatType()
 
 
-def _product(vectors: int, most: int) -> Any:
-    """c[rows, 16 * vectors] += a[rows, depth] @ b[depth, 16 * vectors], for 1 to `most` rows; b of 2 or 4 bytes a
-    number.
+def _product(vectors: int, max_rows: int) -> Any:
+    """Return the product c[rows, 16 * vectors] += a[rows, depth] @ b[depth, 16 * vectors].
+
+    The product takes 1 to `max_rows` rows, and numbers of b of 2 or 4 bytes.
     """
 
     @intrinsic
@@ -55,7 +56,7 @@ def _product(vectors: int, most: int) -> Any:
                 starts = [offset_pointer(builder, b, INT(LANES * vector), kind) for vector in range(vectors)]
                 write_loop(builder, (c, c_stride), (a, a_stride), (starts, b_stride), rows, depth, add=True)
 
-            _switch_of_both(builder, rows, width, most, write)
+            _switch_of_both(builder, rows, width, max_rows, write)
             return ctx.get_dummy_value()
 
         return signature, emit
@@ -63,9 +64,10 @@ def _product(vectors: int, most: int) -> Any:
     return product
 
 
-def _scores(blocks: int, most: int) -> Any:
-    """c[rows, 16 * blocks] = a[rows, depth] @ [b of each block], where a block lies at `b + step * number` and is
-    [depth, 16].
+def _scores(blocks: int, max_rows: int) -> Any:
+    """Return the product c[rows, 16 * blocks] = a[rows, depth] @ [b of each block].
+
+    A block is [depth, 16] at the address `b + step * number`.
     """
 
     @intrinsic
@@ -89,13 +91,15 @@ def _scores(blocks: int, most: int) -> Any:
         def emit(ctx: Any, builder: Any, _: Any, args: Sequence[Any]) -> Any:
             rows, c, c_stride, a, a_stride, b, step, width, numbers, apart, depth = args
             table = builder.inttoptr(numbers, INT.as_pointer())
-            chosen = [builder.load(builder.gep(table, [builder.mul(apart, INT(block))])) for block in range(blocks)]
+            block_numbers = [
+                builder.load(builder.gep(table, [builder.mul(apart, INT(block))])) for block in range(blocks)
+            ]
 
             def write(rows: int, kind: Any) -> None:
-                starts = [offset_pointer(builder, b, builder.mul(step, number), kind) for number in chosen]
+                starts = [offset_pointer(builder, b, builder.mul(step, number), kind) for number in block_numbers]
                 write_loop(builder, (c, c_stride), (a, a_stride), (starts, INT(LANES)), rows, depth, add=False)
 
-            _switch_of_both(builder, rows, width, most, write)
+            _switch_of_both(builder, rows, width, max_rows, write)
             return ctx.get_dummy_value()
 
         return signature, emit
@@ -104,34 +108,35 @@ def _scores(blocks: int, most: int) -> Any:
 
 
 def offset_pointer(builder: Any, address: Any, numbers: Any, kind: Any = _FLOAT) -> Any:
-    """Return a pointer so many numbers of a kind after an address."""
+    """Return the pointer to a number of a kind, given an address and an offset in numbers."""
     return builder.gep(builder.inttoptr(address, kind.as_pointer()), [numbers])
 
 
-def _switch_of_both(builder: Any, rows: Any, width: Any, most: int, write: Callable[[int, Any], None]) -> None:
-    """Write code that goes by the rows, 1 to `most`, and by the bytes of a number: 4, or 2 where the CPU widens
-    halves.
+def _switch_of_both(builder: Any, rows: Any, width: Any, max_rows: int, write: Callable[[int, Any], None]) -> None:
+    """Write a switch over the rows, 1 to `max_rows`, and the bytes of a number.
+
+    A number has 4 bytes, or 2 where the CPU widens halves.
     """
 
     def write_case(case: int) -> None:
-        write(case % (most + 1), _FLOAT if case > most else ir.HalfType())
+        write(case % (max_rows + 1), _FLOAT if case > max_rows else ir.HalfType())
 
-    halves = range(1, most + 1) if WIDENS_HALVES else ()
-    number = builder.add(builder.mul(builder.ashr(width, INT(2)), INT(most + 1)), rows)
-    switch(builder, number, [*halves, *range(most + 2, 2 * most + 2)], write_case)
+    halves = range(1, max_rows + 1) if WIDENS_HALVES else ()
+    number = builder.add(builder.mul(builder.ashr(width, INT(2)), INT(max_rows + 1)), rows)
+    switch(builder, number, [*halves, *range(max_rows + 2, 2 * max_rows + 2)], write_case)
 
 
 def switch(builder: Any, number: Any, cases: Iterable[int], write: Callable[[int], None]) -> None:
-    """Write code that goes by a number: `write` writes each case; another number does nothing."""
-    after = builder.append_basic_block("after")
-    jump = builder.switch(number, after)
+    """Write a switch over a number: `write` writes the code of each case; another number does nothing."""
+    end_block = builder.append_basic_block("after")
+    jump = builder.switch(number, end_block)
     for case in cases:
         block = builder.append_basic_block("case")
         jump.add_case(INT(case), block)
         builder.position_at_end(block)
         write(case)
-        builder.branch(after)
-    builder.position_at_end(after)
+        builder.branch(end_block)
+    builder.position_at_end(end_block)
 
 
 def write_loop(
@@ -145,18 +150,19 @@ def write_loop(
         builder: The builder of LLVM code.
         c: The address of the result, and its row stride in floats.
         a: The address of the left factor, and its row stride in floats.
-        b: Pointers to its vectors at depth 0, and their stride. Halves are widened, which is exact.
+        b: Pointers to the right factor's vectors at depth 0, and their stride. Halves are widened, which is exact.
         rows: The rows of a and c.
         depth: The numbers of each sum, at least 1.
         add: Whether c is added to, else overwritten.
-        each: Writes what else is to be done at a depth, which it is given.
+        each: Writes further code for each depth, called with the depth; None: no further code.
     """
-    (to, to_stride), (of, of_stride), (starts, stride) = c, a, b
+    (c_address, c_stride), (a_address, a_stride), (starts, stride) = c, a, b
     pointer = VECTOR.as_pointer()
     cells = [(row, vector) for row in range(rows) for vector in range(len(starts))]
     places = {
         (row, vector): builder.bitcast(
-            offset_pointer(builder, to, builder.add(builder.mul(to_stride, INT(row)), INT(LANES * vector))), pointer
+            offset_pointer(builder, c_address, builder.add(builder.mul(c_stride, INT(row)), INT(LANES * vector))),
+            pointer,
         )
         for row, vector in cells
     }
@@ -176,16 +182,16 @@ def write_loop(
     for row in range(rows):
         left = broadcast(
             builder,
-            builder.load(offset_pointer(builder, of, builder.add(builder.mul(of_stride, INT(row)), step))),
+            builder.load(offset_pointer(builder, a_address, builder.add(builder.mul(a_stride, INT(row)), step))),
             VECTOR,
         )
         for vector, value in enumerate(right):
             totals[row, vector] = _multiply_add(builder, left, value, sums[row, vector])
             sums[row, vector].add_incoming(begin[row, vector], entry)
             sums[row, vector].add_incoming(totals[row, vector], loop)
-    after = builder.add(step, INT(1))
-    step.add_incoming(after, loop)
-    builder.cbranch(builder.icmp_signed("<", after, depth), loop, done)
+    next_step = builder.add(step, INT(1))
+    step.add_incoming(next_step, loop)
+    builder.cbranch(builder.icmp_signed("<", next_step, depth), loop, done)
 
     builder.position_at_end(done)
     for cell in cells:
@@ -200,18 +206,18 @@ def _load_vector(builder: Any, start: Any) -> Any:
 
 
 def _multiply_add(builder: Any, left: Any, right: Any, total: Any) -> Any:
-    if not FUSED:  # without the instruction, a fused one is a call to a library for each number
+    if not FUSED:  # without the instruction, a fused multiply-add is a library call for each number
         return builder.fadd(builder.fmul(left, right), total)
     fma = cgutils.get_or_insert_function(builder.module, ir.FunctionType(VECTOR, [VECTOR] * 3), f"llvm.fma.v{LANES}f32")
     return builder.call(fma, [left, right, total])
 
 
 def broadcast(builder: Any, number: Any, vector: Any) -> Any:
-    """Return a vector of a type that holds a number in every lane."""
+    """Return a vector of type `vector` with a number in every lane."""
     empty = ir.Constant(vector, ir.Undefined)
-    first = builder.insert_element(empty, number, ir.IntType(32)(0))
+    one_lane = builder.insert_element(empty, number, ir.IntType(32)(0))
     return builder.shuffle_vector(
-        first, empty, ir.Constant(ir.VectorType(ir.IntType(32), vector.count), [0] * vector.count)
+        one_lane, empty, ir.Constant(ir.VectorType(ir.IntType(32), vector.count), [0] * vector.count)
     )
 
 
@@ -239,33 +245,32 @@ def dot_keys(
     Args:
         c: The address of the result.
         c_stride: The row stride of the result in floats.
-        a: Address of dense rows.
+        a: The address of dense rows.
         rows: The number of rows of `a`.
-        b: Address of the pool's keys, each block [depth, 16], `step` numbers of `bytes_each` bytes apart: 4, or 2 for
-            halves.
+        b: The address of the pool's keys, where each block is [depth, 16].
         step: The distance between blocks of the pool, in numbers.
-        bytes_each: The bytes of each number of a key.
+        bytes_each: The bytes of each number of a key: 4, or 2 for halves.
         numbers: The address of the first block's number (int64).
-        apart: How far apart the numbers of blocks are, in numbers of 8 bytes.
+        apart: The distance between the numbers of consecutive blocks, in numbers of 8 bytes.
         blocks: The number of blocks.
         depth: The size of a key.
     """
-    done = 0
-    while done < blocks:
-        to, chosen = np.uintp(c + 4 * LANES * done), np.uintp(numbers + 8 * apart * done)
-        width, most = _tile(rows, blocks - done)
+    num_done = 0
+    while num_done < blocks:
+        tile_at, numbers_at = np.uintp(c + 4 * LANES * num_done), np.uintp(numbers + 8 * apart * num_done)
+        width, max_rows = _tile(rows, blocks - num_done)
         row = 0
         while row < rows:
-            count = min(rows - row, most)
-            here, of = np.uintp(to + 4 * row * c_stride), np.uintp(a + 4 * row * depth)
+            count = min(rows - row, max_rows)
+            c_at, a_at = np.uintp(tile_at + 4 * row * c_stride), np.uintp(a + 4 * row * depth)
             if width == 4:
-                _dot_4(count, here, c_stride, of, depth, b, step, bytes_each, chosen, apart, depth)
+                _dot_4(count, c_at, c_stride, a_at, depth, b, step, bytes_each, numbers_at, apart, depth)
             elif width == 2:
-                _dot_2(count, here, c_stride, of, depth, b, step, bytes_each, chosen, apart, depth)
+                _dot_2(count, c_at, c_stride, a_at, depth, b, step, bytes_each, numbers_at, apart, depth)
             else:
-                _dot_1(count, here, c_stride, of, depth, b, step, bytes_each, chosen, apart, depth)
+                _dot_1(count, c_at, c_stride, a_at, depth, b, step, bytes_each, numbers_at, apart, depth)
             row += count
-        done += width
+        num_done += width
 
 
 @compile_function
@@ -297,29 +302,27 @@ def add_values(
         depth: The number of columns of `a`.
         vectors: The number of vectors of 16 numbers in a row of `b`.
     """
-    done = 0
-    while done < vectors:
-        to, column = np.uintp(c + 4 * LANES * done), np.uintp(b + bytes_each * LANES * done)
-        width, most = _tile(rows, vectors - done)
+    num_done = 0
+    while num_done < vectors:
+        tile_at, b_at = np.uintp(c + 4 * LANES * num_done), np.uintp(b + bytes_each * LANES * num_done)
+        width, max_rows = _tile(rows, vectors - num_done)
         row = 0
         while row < rows:
-            count = min(rows - row, most)
-            here, of = np.uintp(to + 4 * row * c_stride), np.uintp(a + 4 * row * a_stride)
+            count = min(rows - row, max_rows)
+            c_at, a_at = np.uintp(tile_at + 4 * row * c_stride), np.uintp(a + 4 * row * a_stride)
             if width == 4:
-                _add_4(count, here, c_stride, of, a_stride, column, b_stride, bytes_each, depth)
+                _add_4(count, c_at, c_stride, a_at, a_stride, b_at, b_stride, bytes_each, depth)
             elif width == 2:
-                _add_2(count, here, c_stride, of, a_stride, column, b_stride, bytes_each, depth)
+                _add_2(count, c_at, c_stride, a_at, a_stride, b_at, b_stride, bytes_each, depth)
             else:
-                _add_1(count, here, c_stride, of, a_stride, column, b_stride, bytes_each, depth)
+                _add_1(count, c_at, c_stride, a_at, a_stride, b_at, b_stride, bytes_each, depth)
             row += count
-        done += width
+        num_done += width
 
 
 @compile_function(inline="always")
 def _tile(rows: int, vectors: int) -> Any:
-    """Return how many of the vectors to take at once, and most rows with so many: as many sums as the registers
-    hold.
-    """
+    """Return the number of vectors to take at once, and the most rows whose sums then fit the registers."""
     if vectors >= 4 and (rows <= _WIDE or _WIDE > 1):
         return 4, _WIDE
     if vectors >= 2 and (rows <= _PAIR or _PAIR > 2):

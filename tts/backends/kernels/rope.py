@@ -1,12 +1,11 @@
 """Rotary positions, and the write of new keys and values to the pool.
 
-Both are done in one pass over the product of the three projections.
+One pass over the product of the three projections does both.
 
 Source: Su et al. 2021, RoFormer (arXiv 2104.09864), section 3.4.2, in the two halves of transformers' Llama: with a
-head's numbers
-    in halves x1, x2, it becomes x1*cos - x2*sin, x2*cos + x1*sin. Zhang and Sennrich 2019 (arXiv 1910.07467): the RMS
-    norm that Qwen3 takes of each head of queries and keys before they are rotated. Differs from transformers: nothing
-    is rounded in between.
+    head's numbers in halves x1, x2, it becomes x1*cos - x2*sin, x2*cos + x1*sin. Zhang and Sennrich 2019 (arXiv
+    1910.07467): the RMS norm that Qwen3 takes of each head of queries and keys before they are rotated. Differs from
+    transformers: nothing is rounded in between.
 Shapes: as in `tts.backends.kernels.attention`.
 """
 
@@ -31,16 +30,16 @@ def rope_reference(
     The keys are rotated. The queries are rotated and scaled by d**-0.5.
 
     Args:
-        qkv: [T, (H*G + 2*H) * d] of any float type: heads of queries, the G of one key-value head together; of keys; of
-            values.
+        qkv: [T, (H*G + 2*H) * d] of any float type: heads of queries, where the G heads of a key-value head are
+            neighbours; then heads of keys; then heads of values.
         positions: [T] whole numbers, rows of the tables.
         tables: Cosines and sines, each [context, d/2] float32 (float64 where qkv is).
-        places: The block that takes each token's key and value, and its row there, both [T] whole numbers. No two
-            tokens have the same place, or which of them is kept is not defined.
+        places: The block of each token's key and value, and their row in the block, both [T] whole numbers. No two
+            tokens may have the same place.
         keys: [H, N, BLOCK, d] view of one layer of the pool, of any strides and float type; written to.
-        values: [H, N, BLOCK, d], another such view; written to.
+        values: [H, N, BLOCK, d] view of the layer's values, like `keys`; written to.
         norms: None, or weights [d] of the norms of queries and of keys.
-        eps: What is added to the mean square.
+        eps: The number that is added to the mean square.
 
     Returns:
         [H, T, G, d] contiguous, of qkv's type.

@@ -53,7 +53,7 @@ def rope_and_write(
     padded: tl.constexpr,
     has_norms: tl.constexpr,
 ):
-    """One token: its heads of queries, keys and values as the rows of two tiles, one of each half."""
+    """One token: its heads of queries, keys and values are the rows of two tiles, one a half."""
     token = tl.program_id(0).to(tl.int64)
     half: tl.constexpr = size // 2
     row, column = tl.arange(0, rows)[:, None], tl.arange(0, padded)[None, :]
@@ -108,7 +108,7 @@ def rope(
     norms: tuple[torch.Tensor, torch.Tensor] | None = None,
     eps: float = 1e-6,
 ) -> torch.Tensor:
-    """Do what `tts.backends.kernels.rope.rope_reference` does, on a GPU.
+    """Compute `tts.backends.kernels.rope.rope_reference` on a GPU.
 
     In Triton's interpreter this runs anywhere. Whole numbers may be int32 or int64; qkv and the tables must be
     contiguous. A token whose block is -1 writes no key and no value.

@@ -1,8 +1,8 @@
 """All layers of a small decoder in one compiled call.
 
-Between the products of the layers nothing waits for the interpreter.
+So no product waits for the interpreter.
 
-Each part is the kernel that a larger model calls by itself, on the same numbers in the same order: the bits are the
+Each part is the kernel that larger models call separately, on the same numbers in the same order, so the bits are the
 same.
 
 Shapes: T tokens, L layers, K hidden size, F intermediate size, H key-value heads, G query heads for each, d head size,
@@ -27,7 +27,7 @@ from tts.backends.kernels.host import compile_function, intrinsic
 from tts.backends.kernels.products import INT
 from tts.backends.kernels.target import INSTRUCTIONS
 
-LINEAR, ATTENTION, OTHER = range(3)  # what ticks are counted of
+LINEAR, ATTENTION, OTHER = range(3)  # the parts whose ticks are counted
 _COUNTER = ir.FunctionType(INT, [])
 _TICKS = INSTRUCTIONS != "NEON"  # whether a program may read the counter
 
@@ -41,9 +41,9 @@ class Stack(NamedTuple):
         head_norms: [L, 2, d], or [L, 0, d].
         qkv: [L, P, ...], panels of the product for queries, keys and values, as `gemm.pack` or `gemm_int8.pack` makes
             them.
-        out: [L, P, ...], such panels of the output product of attention.
-        gate_up: [L, P, ...], such panels of the product for gate and up.
-        down: [L, P, ...], such panels of the product that returns to the hidden size.
+        out: [L, P, ...], panels of the output product of attention.
+        gate_up: [L, P, ...], panels of the product for gate and up.
+        down: [L, P, ...], panels of the product that returns to the hidden size.
         qkv_bias: [L, N] or [L, 0] biases of `qkv`; with int8 panels [L, 2, N] scales and biases.
         out_bias: [L, N] or [L, 0] biases of `out`; with int8 panels [L, 2, N] scales and biases.
         gate_up_bias: [L, N] or [L, 0] biases of `gate_up`; with int8 panels [L, 2, N] scales and biases.
@@ -83,7 +83,7 @@ def _read_ticks(context: Any) -> Any:
 
 def _linear(x: Any, panels: Any, outputs: Any, out: Any) -> None:
     """Write x @ weights.T + bias, [T, outputs of all panels], for panels of float32 or of int8."""
-    raise NotImplementedError  # `_linear_of` has it for compiled code
+    raise NotImplementedError  # `_linear_of` implements it for compiled code
 
 
 @overload(_linear)
@@ -102,16 +102,16 @@ def _linear_of(x: Any, panels: Any, outputs: Any, out: Any) -> Any:
     def float32(x: Any, panels: Any, outputs: Any, out: Any) -> None:
         gemm.multiply_panels(x, panels, out, 0, panels.shape[0])
         for row in range(out.shape[0]):
-            to = out[row]
+            out_row = out[row]
             for column in range(outputs.shape[0]):
-                to[column] += outputs[column]
+                out_row[column] += outputs[column]
 
     return float32
 
 
 @compile_function(inline="always")
 def _outputs(panels: Any) -> int:
-    """Return the outputs of all panels of a layer."""
+    """Return the number of outputs of a layer's panels."""
     return panels.shape[1] * panels.shape[3]
 
 
@@ -132,18 +132,16 @@ def pass_layers(
 ) -> None:
     """Pass tokens through all layers, and write their keys and values.
 
-    The ticks of each part are added to `ticks` [3].
-
     Args:
         hidden: [T, K], changed in place.
-        positions: [T] the plan's position of each query's token.
+        positions: [T] the positions of the plan.
         items: The items of the plan.
         blocks: The blocks of the plan.
         places: [T, 2] block and offset of each token.
         keys: [L, H, N, d, BLOCK] of the pool.
         values: [L, H, N, BLOCK, d] of the pool.
         stack: The weights of the model's layers.
-        eps: What the model's norms add to the mean square.
+        eps: The number that the model's norms add to the mean square.
         group: G, the query heads of each key-value head.
         feed: F, the inner size of a feed-forward layer.
         ticks: [3] the processor's ticks of each part, added to.
@@ -151,34 +149,39 @@ def pass_layers(
     rows, width = hidden.shape
     heads, size = values.shape[1], values.shape[4]
     normed, change = np.empty((rows, width), np.float32), np.empty((0, width), np.float32)
-    queries, read = np.empty((heads, rows, group, size), np.float32), np.empty((rows, heads, group, size), np.float32)
+    queries, attended = (
+        np.empty((heads, rows, group, size), np.float32),
+        np.empty((rows, heads, group, size), np.float32),
+    )
     gated = np.empty((rows, feed), np.float32)
-    joined, both = (
+    qkv, gate_up = (
         np.empty((rows, _outputs(stack.qkv)), np.float32),
         np.empty((rows, _outputs(stack.gate_up)), np.float32),
     )
-    moved, at = np.empty((rows, _outputs(stack.out)), np.float32), _read_ticks()
+    projected, since = np.empty((rows, _outputs(stack.out)), np.float32), _read_ticks()
     for layer in range(stack.qkv.shape[0]):
         layers.add_norm(hidden, change, stack.attention_norm[layer], eps, normed, 0, rows)
-        at = _count(ticks, OTHER, at)
-        _linear(normed, stack.qkv[layer], stack.qkv_bias[layer], joined)
-        at = _count(ticks, LINEAR, at)
-        of, to = keys[layer], values[layer]
+        since = _count(ticks, OTHER, since)
+        _linear(normed, stack.qkv[layer], stack.qkv_bias[layer], qkv)
+        since = _count(ticks, LINEAR, since)
+        layer_keys, layer_values = keys[layer], values[layer]
         norms = stack.head_norms[layer]
-        layers.rotate_write(joined, positions, stack.cosines, stack.sines, places, norms, eps, of, to, queries, 0, rows)
-        attend_part(0, heads, 0, rows, positions, items, blocks, queries, of, to, read)
-        at = _count(ticks, ATTENTION, at)
-        change = moved
-        _linear(read.reshape(rows, heads * group * size), stack.out[layer], stack.out_bias[layer], change)
-        at = _count(ticks, LINEAR, at)
+        layers.rotate_write(
+            qkv, positions, stack.cosines, stack.sines, places, norms, eps, layer_keys, layer_values, queries, 0, rows
+        )
+        attend_part(0, heads, 0, rows, positions, items, blocks, queries, layer_keys, layer_values, attended)
+        since = _count(ticks, ATTENTION, since)
+        change = projected
+        _linear(attended.reshape(rows, heads * group * size), stack.out[layer], stack.out_bias[layer], change)
+        since = _count(ticks, LINEAR, since)
         layers.add_norm(hidden, change, stack.feed_norm[layer], eps, normed, 0, rows)
-        at = _count(ticks, OTHER, at)
-        _linear(normed, stack.gate_up[layer], stack.gate_up_bias[layer], both)
-        at = _count(ticks, LINEAR, at)
-        layers.gate(both, gated, 0, rows)
-        at = _count(ticks, OTHER, at)
+        since = _count(ticks, OTHER, since)
+        _linear(normed, stack.gate_up[layer], stack.gate_up_bias[layer], gate_up)
+        since = _count(ticks, LINEAR, since)
+        layers.gate(gate_up, gated, 0, rows)
+        since = _count(ticks, OTHER, since)
         _linear(gated, stack.down[layer], stack.down_bias[layer], change)
-        at = _count(ticks, LINEAR, at)
+        since = _count(ticks, LINEAR, since)
     for row in range(rows):
         for k in range(width):
             hidden[row, k] += change[row, k]

@@ -1,6 +1,6 @@
 """The instructions that kernels are compiled for.
 
-They are those of this machine, or those that NUMBA_CPU_NAME and NUMBA_CPU_FEATURES name.
+The instructions are this machine's, or the ones that NUMBA_CPU_NAME and NUMBA_CPU_FEATURES name.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ Instructions = Literal["AVX-512", "AVX2", "NEON", "portable"]
 
 
 class Tiles(NamedTuple):
-    """Products of 16 columns and more whose sums fit the registers.
+    """Sizes of products whose sums fit the registers.
 
     Args:
         panel: Vectors of 16 outputs of a panel of weights.
-        rows: Most rows of such a panel.
-        narrow: Most rows of one vector.
-        pair: Most rows of two vectors; with more rows, one vector is better.
-        wide: Most rows of four vectors; with more rows, fewer vectors are better.
+        rows: Most rows in a product with a panel.
+        narrow: Most rows in a product with one vector of 16 columns.
+        pair: Most rows in a product with two vectors; with more rows, one vector is better.
+        wide: Most rows in a product with four vectors; with more rows, fewer vectors are better.
     """
 
     panel: int
@@ -40,8 +40,8 @@ _TILES: dict[Instructions, Tiles] = {
 
 def _triple_and_features() -> tuple[str, set[str]]:
     target: Any = registry.cpu_target
-    triple, _, listed = target.target_context.codegen().magic_tuple()
-    return triple, set(listed.split(","))
+    triple, _, feature_list = target.target_context.codegen().magic_tuple()
+    return triple, set(feature_list.split(","))
 
 
 def _instructions() -> Instructions:
@@ -55,6 +55,6 @@ def _instructions() -> Instructions:
 
 INSTRUCTIONS = _instructions()
 FUSED = INSTRUCTIONS != "portable"  # whether products are added without rounding in between
-# whether it turns float16 into float32 and back
+# whether the CPU turns float16 into float32 and back
 WIDENS_HALVES = INSTRUCTIONS == "NEON" or "+f16c" in _triple_and_features()[1]
 TILES = _TILES[INSTRUCTIONS]

@@ -1,4 +1,4 @@
-"""Which products this CPU has instructions for."""
+"""Checks of this CPU's instructions for bfloat16 products."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ def has_bfloat16() -> bool:
 
     Without these instructions such products take minutes.
     """
-    able: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
-    return torch.backends.mkldnn.is_available() and bool(able.get("avx512_bf16") or able.get("amx_bf16"))
+    capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    return torch.backends.mkldnn.is_available() and bool(
+        capabilities.get("avx512_bf16") or capabilities.get("amx_bf16")
+    )
 
 
 def check_bfloat16(option: str, instead: str) -> None:
-    """Check that bfloat16 can be had on this CPU.
+    """Check that this CPU has instructions for bfloat16.
 
     Args:
-        option: Its name, for the error.
-        instead: What it may be.
+        option: The name of the option, for the error.
+        instead: The other values of the option, for the error.
 
     Raises:
-        ConfigError: this CPU has no instructions for it.
+        ConfigError: this CPU has no such instructions.
     """
     if not has_bfloat16():
         raise ConfigError(

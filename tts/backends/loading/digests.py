@@ -1,4 +1,4 @@
-"""Checksums of weights and files, which stand in a backend's identity."""
+"""Checksums of weights and files, which are parts of a backend's identity."""
 
 from __future__ import annotations
 
@@ -14,18 +14,15 @@ _DIGEST_VALUES = 4096  # values of each tensor that a checksum of weights reads
 
 
 def weights_digest(model: Any) -> str:
-    """Return a checksum of a model.
+    """Return a checksum of a model's configuration, and of up to 4,096 values of every tensor.
 
-    It is that of the model's configuration, and of up to 4,096 evenly spaced values of every tensor.
+    The values are evenly spaced.
     """
     return tensors_digest(model.config, model.state_dict())
 
 
 def tensors_digest(configuration: Any, tensors: Mapping[str, torch.Tensor]) -> str:
-    """Return a checksum of a configuration and of tensors, as `weights_digest` does.
-
-    The configuration is one of the transformers library.
-    """
+    """Return the checksum of `weights_digest` for a configuration of the transformers library and tensors."""
     config = {k: v for k, v in configuration.to_dict().items() if k not in ("_name_or_path", "transformers_version")}
     digest = hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode())
     for name, tensor in sorted(tensors.items()):

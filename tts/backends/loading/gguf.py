@@ -1,6 +1,6 @@
 """GGUF files: their metadata and dequantised tensors.
 
-They are given as a Llama model and a tokenizer of the transformers library.
+The module turns them into a Llama model and a tokenizer of the transformers library.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from tts.backends.loading.hub import one_error
 from tts.errors import ConfigError, missing_extra, quote
 
 _DAMAGED = "the GGUF file is damaged"
-_MOST_ENTRIES = 65_536  # of metadata, and tensors
-_MOST_VALUES = 1 << 22  # of a list of metadata: tokens, merges
+_MOST_ENTRIES = 65_536  # entries of metadata, and tensors
+_MOST_VALUES = 1 << 22  # values of a list in the metadata, such as tokens and merges
 _MOST_DIMENSIONS = 4
 _MOST_CONTEXT = 1 << 27
 _CONTROL_TOKEN = 3  # GGUF's token type of ends of sequence and the like
@@ -43,9 +43,9 @@ _LAYER_WEIGHTS = {
 
 @dataclass(frozen=True, slots=True)
 class GGUFFile:
-    """The contents of a GGUF file.
+    """The contents of a GGUF file: `metadata` by key, and dequantised `tensors` by name.
 
-    They are `metadata` by key, and dequantised `tensors` by name, rows first, float32.
+    The tensors are float32, with rows first.
     """
 
     metadata: Mapping[str, Any]
@@ -56,8 +56,8 @@ def read_gguf(path: Path) -> GGUFFile:
     """Return the contents of a GGUF file.
 
     Raises:
-        ConfigError: it is not a GGUF file, it is damaged, or the gguf library cannot dequantise its weights.
-        MissingDependency: the gguf library is not installed; models in other formats do without it.
+        ConfigError: the file is not a GGUF file, is damaged, or has weights that the gguf library cannot dequantise.
+        MissingDependency: the gguf library is not installed; models in other formats do not need it.
     """
     try:
         import gguf
@@ -74,18 +74,18 @@ def read_gguf(path: Path) -> GGUFFile:
 
 @cache
 def bounded_reader() -> Any:
-    """Return a reader of GGUF files that ends where a damaged file states more than it has.
+    """Return a reader of GGUF files that refuses a damaged file that states more entries than it has.
 
-    The library's own reader reads on for ever.
+    The library's own reader would not end.
     """
     import gguf
 
     class BoundedReader(gguf.GGUFReader):
         def _get(self, offset: int, dtype: Any, count: int = 1, override_order: Any = None) -> Any:
-            found = super()._get(offset, dtype, count, override_order)
-            if len(found) != int(count):
+            values = super()._get(offset, dtype, count, override_order)
+            if len(values) != int(count):
                 raise ValueError("it ends too early")
-            return found
+            return values
 
         def _get_field_parts(self, orig_offs: int, raw_type: int) -> Any:
             if raw_type == gguf.GGUFValueType.ARRAY:
@@ -127,7 +127,7 @@ def llama_weights(file: GGUFFile) -> tuple[Any, dict[str, torch.Tensor]]:
     """Return the configuration in a GGUF file, and its weights by transformers' names.
 
     Raises:
-        ConfigError: the file holds another architecture, or its weights are not those that its metadata states.
+        ConfigError: the file holds another architecture, or its weights do not match its metadata.
     """
     metadata = file.metadata
     with one_error(_DAMAGED):
@@ -161,7 +161,7 @@ def llama_weights(file: GGUFFile) -> tuple[Any, dict[str, torch.Tensor]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LlamaShape:
-    """The sizes that metadata state, from which the shapes of all tensors follow."""
+    """The sizes in the metadata, from which the shapes of all tensors follow."""
 
     vocabulary: int
     hidden: int
@@ -177,10 +177,10 @@ class _LlamaShape:
         """Return the sizes of a file.
 
         Raises:
-            ValueError: one is no positive whole number, or they do not fit each other.
+            ValueError: a size is no positive whole number, or the sizes do not fit each other.
         """
         metadata = file.metadata
-        found = cls(
+        shape = cls(
             vocabulary=len(metadata["tokenizer.ggml.tokens"]),
             hidden=_whole(metadata, "llama.embedding_length"),
             inner=_whole(metadata, "llama.feed_forward_length"),
@@ -190,18 +190,18 @@ class _LlamaShape:
             head_dim=_whole(metadata, "llama.rope.dimension_count"),
             tied="output.weight" not in file.tensors,
         )
-        if found.heads % found.kv_heads or found.head_dim % 2:
-            raise ValueError(f"it has {found.heads} heads of size {found.head_dim}, and {found.kv_heads} heads of keys")
-        return found
+        if shape.heads % shape.kv_heads or shape.head_dim % 2:
+            raise ValueError(f"it has {shape.heads} heads of size {shape.head_dim}, and {shape.kv_heads} heads of keys")
+        return shape
 
     def check(self, tensors: Mapping[str, NDArray[np.float32]]) -> None:
-        """Refuse other tensors than those that follow.
+        """Check that the file has exactly the tensors of these sizes.
 
         Raises:
-            ValueError: one is missing, there is one too many, or one has another shape or a value that is not finite.
+            ValueError: a tensor is missing, superfluous, or of another shape.
         """
         queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        of_layer = {
+        layer_shapes = {
             "attn_norm": (self.hidden,), "attn_q": (queries, self.hidden), "attn_k": (keys, self.hidden),
             "attn_v": (keys, self.hidden), "attn_output": (self.hidden, queries), "ffn_norm": (self.hidden,),
             "ffn_gate": (self.inner, self.hidden), "ffn_up": (self.inner, self.hidden),
@@ -214,7 +214,7 @@ class _LlamaShape:
         if not self.tied:
             shapes["output.weight"] = (self.vocabulary, self.hidden)
         shapes |= {
-            f"blk.{layer}.{part}.weight": shape for layer in range(self.layers) for part, shape in of_layer.items()
+            f"blk.{layer}.{part}.weight": shape for layer in range(self.layers) for part, shape in layer_shapes.items()
         }
         for name in shapes.keys() ^ tensors.keys():
             raise ValueError(f"the tensor {quote(name)} is {'missing' if name in shapes else 'none of a Llama'}")
@@ -240,20 +240,21 @@ def _positive(metadata: Mapping[str, Any], key: str) -> float:
 
 
 def _weight_name(name: str) -> str:
-    whole = {
+    names = {
         "token_embd.weight": "model.embed_tokens.weight",
         "output_norm.weight": "model.norm.weight",
         "output.weight": "lm_head.weight",
     }
-    if name in whole:
-        return whole[name]
+    if name in names:
+        return names[name]
     _, layer, part, kind = name.split(".")
     return f"model.layers.{layer}.{_LAYER_WEIGHTS[part]}.{kind}"
 
 
 def _unpermute(weight: torch.Tensor, heads: int) -> torch.Tensor:
-    """Undo GGUF's order of query and key rows: it interleaves the two halves that transformers rotates against each
-    other.
+    """Return query or key weights with rows in transformers' order.
+
+    GGUF interleaves the two halves of a head, which transformers rotates against each other.
     """
     rows, columns = weight.shape
     return weight.view(heads, rows // heads // 2, 2, columns).transpose(1, 2).reshape(rows, columns)

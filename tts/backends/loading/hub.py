@@ -1,7 +1,4 @@
-"""Helpers of all loaders.
-
-They look for local files before the Hub, give one-line errors, and use transformers without progress bars.
-"""
+"""Helpers of all loaders: local files before the Hub, one-line errors, and no progress bars."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from tts.models.registry import ModelRecord
 
 T = TypeVar("T")
 
-# What libraries raise for models that are missing or damaged is of any kind: tokenizers raises Exception itself.
+# Libraries raise errors of any kind for models that are missing or damaged: tokenizers raises Exception itself.
 NOT_LOADED = (Exception,)
 HUB_HINT = "give the local folder of a saved model, or use smollm2"
 
@@ -39,10 +36,10 @@ def hub_answers() -> bool:
 
 
 def local_first(record: ModelRecord, read: Callable[..., T]) -> T:
-    """Return what `read` returns for local files only, or else for the Hub.
+    """Return the result of `read` for local files, or else for files of the Hub.
 
-    `read` is called with `local_files_only=True`. Where a model of the Hub is not in the local cache, it is called with
-    False.
+    `read` is called with `local_files_only=True`. For a model of the Hub that is not in the local cache, `read` is
+    called again with False.
 
     Raises:
         ConfigError: the files are missing or broken.
@@ -72,13 +69,13 @@ def unavailable(record: ModelRecord, failure: Exception) -> ConfigError:
 
 @contextmanager
 def one_error(what: str) -> Generator[None]:
-    """Turn whatever a library raises for a damaged file into one error.
+    """Turn any exception of a library within the block into one ConfigError.
 
     Args:
-        what: What is wrong, for the message.
+        what: The beginning of the message, which says what is wrong.
 
     Raises:
-        ConfigError: something was raised that is no error of this package.
+        ConfigError: the block raised an exception that is no error of this package.
     """
     try:
         yield

@@ -10,12 +10,12 @@ from tts.errors import ConfigError
 def longest_path(config: Any, reader: str, hint: str) -> int:
     """Return the most tokens of a path.
 
-    The number is what positions allow, and within a window if the layers attend to one only.
+    The model's positions limit the number, and so does the window of layers with sliding attention.
 
     Args:
         config: The config of the text model.
         reader: The backend, for messages.
-        hint: What else reads such a model.
+        hint: The hint of errors, which names another backend for such a model.
 
     Raises:
         ConfigError: a layer keeps another state than keys and values of the whole path, or the configuration names no
@@ -34,5 +34,5 @@ def longest_path(config: Any, reader: str, hint: str) -> int:
             f"the model's configuration names no longest path (max_position_embeddings), but {reader} needs one"
         )
     window: int | None = getattr(config, "sliding_window", None)
-    windowed = "sliding_attention" in kinds or not kinds
-    return min(longest, window) if windowed and window else longest
+    has_window = "sliding_attention" in kinds or not kinds
+    return min(longest, window) if has_window and window else longest

@@ -34,7 +34,7 @@ def load(record: ModelRecord, *, device: str, dtype: torch.dtype) -> LoadedModel
         dtype: The dtype of the weights.
 
     Raises:
-        ConfigError: the record has no weights, or they cannot be had or read.
+        ConfigError: the record has no weights, or the weights cannot be found or read.
     """
     path = locate(record)
     if path is not None and path.suffix == ".gguf":
@@ -56,7 +56,7 @@ def load_tokenizer(name: str) -> Any:
     """Return the tokenizer of a model: a registered name, a folder, or a Hub name.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: the model has no tokenizer.
     """
     record = resolve(name)
     path = locate(record)

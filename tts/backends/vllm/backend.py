@@ -1,4 +1,4 @@
-"""vLLM in this process: any model that it runs, with its prefix cache.
+"""vLLM in this process as a backend: any model that vLLM runs, with its prefix cache.
 
 Rows obey their own streams.
 """
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from tts.backends.text.rendering import Renderer
     from tts.backends.vllm.engine import VLLMEngine
 
-_MOST_ENDS = 256  # tokens that end a step by themselves, sent with every request
+_MOST_ENDS = 256  # tokens that contain a stop text, sent with every request
 
 DRAWS = "tts_draws"  # the extra argument of a request that holds the address and the sampling of its draws
 
@@ -79,27 +79,25 @@ class VLLMBackend(RenderingBackend):
     """Opens, continues and scores paths of a model in vLLM.
 
     Idea: a path is its tokens, and a continuation is a request with these as its prompt, whose computed blocks vLLM's
-    prefix cache
-        keeps. Each token is drawn from vLLM's logits by the row's own stream (`tts.backends.vllm.processor`), so that a
-        path drawn step by step is one plain sample. No seed is sent: seeds of single requests end vLLM 0.32 on CPUs,
-        and begin anew with every request elsewhere. The rounding of logits still depends on the batch: in float32 about
-        one draw in a million may give another token, in 16 bits one in hundreds (estimates, from the rounding of a
-        CDF). So `caps.streams` is True in float32, or with vLLM's batch-invariant mode (VLLM_BATCH_INVARIANT=1);
-        elsewhere solutions are not reproducible.
+        prefix cache keeps. Each token is drawn from vLLM's logits by the row's own stream
+        (`tts.backends.vllm.processor`), so that a path drawn step by step is one plain sample. No seed is sent: seeds
+        of single requests end vLLM 0.32 on CPUs, and begin anew with every request elsewhere. The rounding of logits
+        still depends on the batch: in float32 about one draw in a million may give another token, in 16 bits one in
+        hundreds (estimates, from the rounding of a CDF). So `caps.streams` is True in float32, or with vLLM's
+        batch-invariant mode (VLLM_BATCH_INVARIANT=1); elsewhere solutions are not reproducible.
 
     Accounting: nothing is computed before rows or readings are requested. Each reads its prompt and path, of which vLLM
-    reports the
-        reused tokens; the others are charged as computed. A row that ended before its first token is charged its whole
-        input. Tokens that vLLM generates after a row's end, one or two where a predicate ends it, are neither reported
-        nor charged. Steps that end in a token which holds their stop text end in vLLM itself. `score` reads its path
-        anew: vLLM does not cache prompt log-probabilities.
+        reports the reused tokens; the other tokens are charged as computed. A row that ended before its first token is
+        charged its whole input. Tokens that vLLM generates after a row's end, one or two where a predicate ends the
+        row, are neither reported nor charged. Steps whose stop text is within one token end in vLLM itself. `score`
+        reads its path anew, since vLLM does not cache prompt log-probabilities.
 
     Args:
         engine: The engine of the model.
         renderer: The renderer between text and tokens.
         context: Most tokens of prompt and path.
         vocab: Size of the vocabulary.
-        identity: What results depend on.
+        identity: The identity of the model and its setting, on which results depend.
         streams: Whether rows obey their streams whatever the batch.
         rates: The rates of a token.
         kv_bytes_per_token: Size of one token's state; None: not known.
@@ -155,7 +153,7 @@ class VLLMBackend(RenderingBackend):
         The options are those of `tts.backends.vllm.loading.load_parts`.
 
         Raises:
-            ConfigError: the model cannot be had, vLLM does not run it, or an option is not valid.
+            ConfigError: the model cannot be found or is not run by vLLM, or an option is not valid.
             MissingDependency: vLLM is not installed.
         """
         import_module("vllm")
@@ -180,28 +178,29 @@ class VLLMBackend(RenderingBackend):
         """Return handles of prompts; nothing is computed until a row is requested.
 
         Raises:
-            PromptTooLong: a prompt leaves no room for one more token. ConfigError: a prompt cannot be rendered.
+            PromptTooLong: a prompt leaves no room for one more token.
+            ConfigError: a prompt cannot be rendered.
         """
         self._check_open()
-        rendered = [self._renderer.prompt(prompt) for prompt in prompts]
-        for ids in rendered:
+        prompt_ids = [self._renderer.prompt(prompt) for prompt in prompts]
+        for ids in prompt_ids:
             check_prompt(len(ids), self._room)
             check_known(ids, self._vocab)
-        return [Reply(VLLMHandle(ids, PathText.skip(ids)), 0) for ids in rendered]
+        return [Reply(VLLMHandle(ids, PathText.skip(ids)), 0) for ids in prompt_ids]
 
     async def extend(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[Extension]]:
         """Append text, which the next row reads.
 
-        Text that the path's last token carried stays at the head of the next row's text.
+        Text that the path's last token carries into its continuation begins the next row's text.
 
         Raises:
             PromptTooLong: a path with its text passes the context.
         """
         replies: list[Reply[Extension]] = []
         for handle, ids in self._with_text(handles, texts, self._room):
-            longer = handle.ids + ids
-            behind = VLLMHandle(longer, PathText.skip(longer, handle.text.carry)) if ids else handle
-            replies.append(Reply(Extension(behind, ids), 0))
+            all_ids = handle.ids + ids
+            continuation = VLLMHandle(all_ids, PathText.skip(all_ids, handle.text.carry)) if ids else handle
+            replies.append(Reply(Extension(continuation, ids), 0))
         return replies
 
     async def score(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[NDArray[np.float64]]]:
@@ -215,8 +214,8 @@ class VLLMBackend(RenderingBackend):
             if not ids:
                 return Reply(np.empty(0), 0)
             output, reply = await self._read(handle.ids + ids, prompt_logprobs=0)
-            found = output.prompt_logprobs[len(handle.ids) :]
-            values = [logprobs[token].logprob for logprobs, token in zip(found, ids, strict=True)]
+            token_logprobs = output.prompt_logprobs[len(handle.ids) :]
+            values = [logprobs[token].logprob for logprobs, token in zip(token_logprobs, ids, strict=True)]
             return dataclasses.replace(reply, value=np.minimum(values, 0.0))
 
         return await self._await_replies([score_row(*pair) for pair in self._with_text(handles, texts, self._room - 1)])
@@ -230,13 +229,13 @@ class VLLMBackend(RenderingBackend):
             ConfigError: one of `tokens` is not exactly one token.
             PromptTooLong: a path with its text fills the context, in which vLLM needs room for one more token.
         """
-        wanted = [self._renderer.single(token) for token in tokens]
-        check_known(wanted, self._vocab)
+        token_ids = [self._renderer.single(token) for token in tokens]
+        check_known(token_ids, self._vocab)
 
         async def read_next(handle: VLLMHandle, ids: tuple[int, ...]) -> Reply[NDArray[np.float64]]:
-            output, reply = await self._read(handle.ids + ids, logprob_token_ids=sorted(set(wanted)))
+            output, reply = await self._read(handle.ids + ids, logprob_token_ids=sorted(set(token_ids)))
             logprobs = output.outputs[0].logprobs[0]
-            return dataclasses.replace(reply, value=np.minimum([logprobs[token].logprob for token in wanted], 0.0))
+            return dataclasses.replace(reply, value=np.minimum([logprobs[token].logprob for token in token_ids], 0.0))
 
         return await self._await_replies([read_next(*pair) for pair in self._with_text(handles, texts, self._room - 1)])
 
@@ -245,35 +244,35 @@ class VLLMBackend(RenderingBackend):
 
         Raises:
             PromptTooLong: a prompt fills the context, in which vLLM needs room for one more token.
-            ConfigError: it has no token, or an unknown one. Nothing has been computed.
+            ConfigError: a prompt has no token, or an unknown token. Nothing has been computed.
         """
         self._check_open()
-        rendered = [self._renderer.prompt(prompt) for prompt in prompts]
-        for ids in rendered:
+        prompt_ids = [self._renderer.prompt(prompt) for prompt in prompts]
+        for ids in prompt_ids:
             check_read(len(ids), self._room - 1)
             check_known(ids, self._vocab)
 
         async def read_prompt(ids: tuple[int, ...]) -> Reply[PromptLogprobs]:
-            most = min(top, self._vocab)
-            output, reply = await self._read(ids, prompt_logprobs=most, logprobs=most)
+            num_tops = min(top, self._vocab)
+            output, reply = await self._read(ids, prompt_logprobs=num_tops, logprobs=num_tops)
             laws = output.prompt_logprobs[1:]
             logprobs = [math.nan, *(min(0.0, law[token].logprob) for token, law in zip(ids[1:], laws, strict=True))]
             likely = [(), *(_rank(law)[:top] for law in (*laws, output.outputs[0].logprobs[0]))]
             return dataclasses.replace(reply, value=self._renderer.prompt_logprobs(ids, logprobs, likely))
 
-        return await self._await_replies([read_prompt(ids) for ids in rendered])
+        return await self._await_replies([read_prompt(ids) for ids in prompt_ids])
 
     async def _read(self, ids: tuple[int, ...], **settings: Any) -> tuple[Any, Reply[Any]]:
-        """Return vLLM's output for a prompt, in the engine's loop; the one token that it must generate is ignored."""
+        """Return vLLM's output for a prompt, in the engine's loop, ignoring the one generated token."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         async with aclosing(self._engine.outputs(ids, streams=False, max_tokens=1, **settings)) as outputs:
             output = [output async for output in outputs][-1]
-        cached = output.num_cached_tokens or 0
-        return output, Reply(None, len(ids) - cached, cached, loop.time() - began)
+        num_cached = output.num_cached_tokens or 0
+        return output, Reply(None, len(ids) - num_cached, num_cached, loop.time() - began)
 
     async def _await_replies(self, reads: Sequence[Coroutine[Any, Any, Reply[Any]]]) -> list[Reply[Any]]:
-        """Return the replies of reads in the engine's loop. Replies are counted also where another read failed."""
+        """Return the replies of reads in the engine's loop, and count them even if another read failed."""
         futures = [asyncio.wrap_future(self._engine.submit(read)) for read in reads]
         self._reads.update(futures)
         try:
@@ -315,12 +314,12 @@ class VLLMBackend(RenderingBackend):
             asyncio.get_running_loop().create_task(self._write(rows, index, deliver))
 
     async def _write(self, rows: VLLMRows, index: int, deliver: Deliver) -> None:
-        """Generate a row, in the engine's loop, and deliver it, also where it failed."""
+        """Generate a row, in the engine's loop, and deliver the row even if it failed."""
         handle: VLLMHandle = rows.request.handle
         use, task = _InputUse(), asyncio.current_task()
         assert task is not None, "rows are written in tasks"
         rows.tasks.add(task)
-        behind: VLLMHandle | None = None
+        continuation: VLLMHandle | None = None
         try:
             state = RowState(
                 rows,
@@ -342,15 +341,15 @@ class VLLMBackend(RenderingBackend):
             state.seconds = asyncio.get_running_loop().time() - began
             sample = state.sample(finish, error=error)
             if finish not in ("cancelled", "error"):
-                behind = VLLMHandle((*handle.ids, *state.ids), state.path_text())
-        except Exception as failure:  # noqa: BLE001 - it could not begin
+                continuation = VLLMHandle((*handle.ids, *state.ids), state.path_text())
+        except Exception as failure:  # noqa: BLE001 - the row could not begin
             sample = failed_row(failure)
         rows.tasks.discard(task)
         computed = (len(handle.ids) - use.reused) if use.began else 0
-        deliver(self._resolve, rows, index, dataclasses.replace(sample, handle=behind), computed, use.reused)
+        deliver(self._resolve, rows, index, dataclasses.replace(sample, handle=continuation), computed, use.reused)
 
     async def _generate_row(self, state: RowState, handle: VLLMHandle, use: _InputUse) -> Finish:
-        """Let vLLM generate until the row ends; return how it ended."""
+        """Let vLLM generate until the row ends, and return the row's finish."""
         request, row = state.rows.request, state.row
         sampling = request.sampling
         draws = [
@@ -365,7 +364,7 @@ class VLLMBackend(RenderingBackend):
         settings = {
             "max_tokens": min(row.max_tokens, self._room - len(handle.ids)),
             "stop_token_ids": self._ending(request.stop),
-            # and of the token itself
+            # vLLM adds the log-probability of the drawn token itself
             "logprobs": min(TOP_TOKENS, self._vocab) if request.spreads or request.sampling_logprobs else 0,
             "extra_args": {DRAWS: draws} if sampling.temperature else None,  # else vLLM draws greedily
         }
@@ -374,21 +373,23 @@ class VLLMBackend(RenderingBackend):
         async with aclosing(outputs):
             async for output in outputs:
                 use.reused = output.num_cached_tokens or 0
-                some = output.outputs[0]
-                for token, logprobs in zip(some.token_ids, some.logprobs, strict=True):
+                completion = output.outputs[0]
+                for token, logprobs in zip(completion.token_ids, completion.logprobs, strict=True):
                     logprob = logprobs[token].logprob
                     if not logprob > -math.inf:  # NaN as well
                         raise EngineError(f"the logits of token {len(state.ids)} are no law", hint="try dtype float32")
-                    top = [one.logprob for one in logprobs.values()]
+                    top = [entry.logprob for entry in logprobs.values()]
                     spread = top_spread(top) if request.spreads else None
-                    drawn = top_sampling_logprob(top, logprob, sampling) if request.sampling_logprobs else None
-                    finish = state.append(token, min(0.0, logprob), spread, drawn)
+                    sampled_logprob = (
+                        top_sampling_logprob(top, logprob, sampling) if request.sampling_logprobs else None
+                    )
+                    finish = state.append(token, min(0.0, logprob), spread, sampled_logprob)
                     if finish is not None:
                         return finish
         raise EngineError("vLLM ended the row without a reason that it was given")
 
     def _ending(self, stop: StopCondition) -> list[int]:
-        """Return the tokens that always end a row: ends of sequence, and those that contain a step's stop text."""
+        """Return the tokens that always end a row: ends of sequence, and tokens with a step's stop text."""
         eos = sorted(self._renderer.eos)
         if not (texts := ends_of(stop)):
             return eos
@@ -436,14 +437,17 @@ class VLLMBackend(RenderingBackend):
 
 @dataclass(slots=True)
 class _InputUse:
-    """A row's input: whether vLLM got it, and how many tokens of it were reused."""
+    """A row's input: whether vLLM got the input, and how many of its tokens were reused."""
 
     began: bool = False
     reused: int = 0
 
 
 def _rank(law: Mapping[int, Any]) -> list[tuple[int, float]]:
-    """Return the tokens that vLLM tells of a place with their log-probabilities, best first and the lowest id among
-    equals.
+    """Return the tokens that vLLM shows at a place, with their log-probabilities.
+
+    The most likely token comes first, and the lowest id among equals.
     """
-    return sorted(((token, min(0.0, one.logprob)) for token, one in law.items()), key=lambda one: (-one[1], one[0]))
+    return sorted(
+        ((token, min(0.0, entry.logprob)) for token, entry in law.items()), key=lambda entry: (-entry[1], entry[0])
+    )

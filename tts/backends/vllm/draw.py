@@ -1,7 +1,7 @@
 """Batched inverse-CDF sampling on the logits' device: the draw of vLLM's rows.
 
-It uses the rows' own uniform numbers. The plain reference is `tts.backends.sampling.draw`, whose distribution this
-obeys; a test holds the two equal.
+The draw uses the rows' own uniform numbers. Its plain reference is `tts.backends.sampling.draw`, which has the same
+distribution; a test holds the two equal.
 
 Shapes: R rows, V vocabulary.
 """
@@ -19,14 +19,12 @@ from tts.backends.base import Sampling
 
 
 def draw_tokens(logits: torch.Tensor, samplings: Sequence[Sampling], numbers: NDArray[np.float64]) -> torch.Tensor:
-    """Return the tokens [R] that uniform numbers in [0, 1) give.
-
-    They are found through the inverse CDF in token-id order.
+    """Return the tokens [R] that uniform numbers give through the inverse CDF in token-id order.
 
     Args:
-        logits: [R, V].
-        samplings: R of them, of temperatures above 0.
-        numbers: [R].
+        logits: [R, V] logits of the rows.
+        samplings: R sampling parameters, of temperatures above 0.
+        numbers: [R] uniform numbers in [0, 1).
     """
     settings = [(s.temperature, s.top_p, s.top_k, s.min_p) for s in samplings]
     temperature, top_p, top_k, min_p = torch.tensor(settings, dtype=torch.float64, device=logits.device).T[..., None]
@@ -42,8 +40,9 @@ def draw_tokens(logits: torch.Tensor, samplings: Sequence[Sampling], numbers: ND
 
 
 def _most_likely(probs: Any, top_k: Any, top_p: Any) -> Any:
-    """Keep the `top_k` most likely tokens (0: all), then the fewest whose mass is at least `top_p` of theirs; lower ids
-    win ties.
+    """Keep the `top_k` most likely tokens (0: all), then of these the fewest with `top_p` of their mass.
+
+    Lower ids win ties.
     """
     ranked, ids = torch.sort(probs, dim=-1, descending=True, stable=True)
     places = torch.arange(probs.shape[-1], device=probs.device)

@@ -1,7 +1,7 @@
 """vLLM's engine in an event loop and a thread of its own, for callers in any event loop.
 
-vLLM computes in a separate process, which it starts by importing the main module again: a script that uses it needs the
-guard `if __name__ == "__main__":`.
+vLLM computes in a separate process, which imports the main module again. So a script that uses vLLM needs the guard
+`if __name__ == "__main__":`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from tts.errors import ConfigError, EngineError, missing_extra
 
 T = TypeVar("T")
-_ENDS_S = 20.0  # for vLLM's process at the end
+_ENDS_S = 20.0  # seconds that closing waits for vLLM's process
 STARTER = "TTS_VLLM_STARTER"  # the variable with the id of the process that started vLLM
 _SETTINGS = {
     "VLLM_LOGGING_LEVEL": "ERROR",
@@ -33,11 +33,11 @@ _SETTINGS = {
 
 
 def import_module(module: str) -> Any:
-    """Return a module of vLLM, with its settings in the environment where the caller has not set them.
+    """Return a module of vLLM, after setting vLLM's environment variables that are not set.
 
     Raises:
-        MissingDependency: vLLM or a dependency of it is not installed. ConfigError: it is installed, but does not
-            start.
+        MissingDependency: vLLM or one of its dependencies is not installed.
+        ConfigError: vLLM is installed, but cannot be imported.
     """
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
@@ -62,8 +62,8 @@ class VLLMEngine:
 
     Attributes:
         context: Most tokens of prompt and path.
-        dtype: The dtype of the weights
-        itemsize: Its bytes.
+        dtype: The dtype of the weights.
+        itemsize: The bytes of a weight.
         version: The version of vLLM.
 
     Raises:
@@ -113,7 +113,7 @@ class VLLMEngine:
 
         Args:
             ids: The ids of the prompt.
-            streams: Whether tokens arrive as they are generated, else all at the end.
+            streams: Whether tokens arrive as they are generated; else all arrive at the end.
             settings: The settings of vLLM's `SamplingParams`.
 
         Raises:
@@ -125,11 +125,13 @@ class VLLMEngine:
             params = vllm.SamplingParams(
                 temperature=0.0, detokenize=False, output_kind=kind, ignore_eos=True, **settings
             )
-            given = self._llm.generate(
+            stream = self._llm.generate(
                 self._tokens(list(ids)), params, f"tts-{next(self._numbers)}", lora_request=self._lora
             )
-            async with aclosing(given):  # or its request would continue until it is collected
-                async for output in given:
+            async with aclosing(
+                stream
+            ):  # otherwise the request would continue until the generator is garbage-collected
+                async for output in stream:
                     yield output
         except (EngineError, asyncio.CancelledError, GeneratorExit):
             raise
@@ -141,7 +143,7 @@ class VLLMEngine:
 
         Args:
             ids: The ids of the prompt.
-            task: "token_classify" gives a row for each token, "classify" those of the last.
+            task: "token_classify" for a row of outputs at each token, or "classify" for one row at the last token.
 
         Raises:
             EngineError: vLLM failed, or refused the request.
@@ -149,14 +151,14 @@ class VLLMEngine:
         vllm = import_module("vllm")
         try:
             params = vllm.PoolingParams(task=task, use_activation=False)
-            given = self._llm.encode(self._tokens(list(ids)), params, f"tts-{next(self._numbers)}")
-            [output] = [output async for output in given]
+            stream = self._llm.encode(self._tokens(list(ids)), params, f"tts-{next(self._numbers)}")
+            [output] = [output async for output in stream]
         except Exception as failure:
             raise _engine_failure(failure) from failure
         return np.atleast_2d(output.outputs.data.double().numpy())
 
     def call_in_loop(self, fn: Any, *args: Any) -> None:
-        """Call a function in the engine's loop, unless that has ended."""
+        """Call a function in the engine's loop, unless the loop has ended."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(fn, *args)
 
@@ -171,7 +173,9 @@ class VLLMEngine:
                 task.cancel()
             await asyncio.sleep(0)
             self._llm.shutdown()
-            self._llm = None  # its destructor calls what the interpreter's end takes away
+            self._llm = (
+                None  # its destructor must not run at the interpreter's end, when the functions it calls are gone
+            )
 
         with suppress(TimeoutError):
             self.submit(end()).result(_ENDS_S)

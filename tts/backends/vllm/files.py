@@ -14,19 +14,19 @@ from safetensors import safe_open
 from tts.backends.loading.hub import local_first
 from tts.models.registry import ModelRecord
 
-_SAMPLED = 64  # stretches of a file that a checksum reads
+_SAMPLED = 64  # number of stretches of a file that a checksum reads
 _STRETCH = 4096  # bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFiles:
-    """What a model's files contain, without the weights.
+    """The contents of a model's files, without the weights.
 
     Args:
         config: The configuration, of the transformers library.
         generation: The generation settings, of the transformers library; None: there are none.
         tokenizer: The tokenizer, of the transformers library.
-        weights: A checksum, or their location.
+        weights: A checksum of the weights, or their location.
         parameters: Number of weights; None: not known.
     """
 
@@ -41,7 +41,7 @@ class ModelFiles:
         """Read a model's files; no weights are loaded.
 
         Raises:
-            ConfigError: its files cannot be had.
+            ConfigError: the files cannot be found or read.
         """
         config, generation, tokenizer = local_first(record, partial(_read, location))
         folder = Path(location)
@@ -75,22 +75,22 @@ def digest(folder: Path) -> str:
 
     So any training changes the checksum.
     """
-    found = hashlib.sha256()
+    checksum = hashlib.sha256()
     for path in sorted([*folder.glob("*.json"), *folder.glob("*.safetensors")]):
         size = path.stat().st_size
-        found.update(f"{path.name} {size}".encode())
+        checksum.update(f"{path.name} {size}".encode())
         with path.open("rb") as file:
             if path.suffix == ".json":
-                found.update(file.read())
+                checksum.update(file.read())
                 continue
             for start in range(0, size, max(1, size // _SAMPLED)):
                 file.seek(start)
-                found.update(file.read(_STRETCH))
-    return found.hexdigest()
+                checksum.update(file.read(_STRETCH))
+    return checksum.hexdigest()
 
 
 def _parameters(folder: Path) -> int | None:
-    """Return the number of weights in a folder's files; None where they are of another format."""
+    """Return the number of weights in a folder's safetensors files; None where there are no such files."""
     files = list(folder.glob("*.safetensors"))
     total = 0
     for path in files:

@@ -23,15 +23,15 @@ except ModuleNotFoundError as failure:
     raise missing_extra(failure.name or "transformers", "vllm", "the vllm backend") from failure
 
 _CPU_KV_GIB = 2.0
-# tokens: vLLM's attention on CPUs takes multiples of it; its default there, 128, would share less of a path
+# tokens of a block: vLLM's attention on CPUs takes multiples of 32; its default of 128 would share less of a path
 _CPU_BLOCK = 32
-_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # of an adapter, that vLLM can reserve
+_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # the ranks that vLLM can reserve for an adapter
 _DTYPES = ("auto", "float32", "bfloat16", "float16")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VLLMParts:
-    """What a backend in vLLM is made of; see `VLLMBackend`."""
+    """The parts of a backend in vLLM; see `VLLMBackend`."""
 
     engine: VLLMEngine
     renderer: Renderer
@@ -59,14 +59,14 @@ def load_parts(
         record: The record of the model.
         dtype: "auto" (the model's own), "float32", "bfloat16" (a CPU needs instructions for it) or "float16"; None:
             float32 on a CPU, "auto" elsewhere.
-        kv_gib: Memory for keys and values, in GiB; None: 2 on a CPU, what vLLM finds free elsewhere.
+        kv_gib: Memory for keys and values, in GiB; None: 2 on a CPU, the memory that vLLM finds free elsewhere.
         max_rows: Most rows under way at once; None: vLLM's choice.
-        devices: Number that shares the model (tensor parallelism).
+        devices: The number of devices that share the model (tensor parallelism).
         eager: Whether nothing is compiled; None: True on a CPU, where compiling takes minutes.
         lora: The folder of a LoRA adapter; None: none.
 
     Raises:
-        ConfigError: the model cannot be had, vLLM does not run it, or an option is not valid.
+        ConfigError: the model cannot be found or is not run by vLLM, or an option is not valid.
         MissingDependency: vLLM is not installed.
     """
     refuse_url(record)
@@ -88,17 +88,17 @@ def load_parts(
         files = ModelFiles.of(record, location)
         engine = VLLMEngine({"model": location, **arguments}, lora)
     device = "cpu" if platform.is_cpu() else str(platform.get_device_name())
-    adapted = "" if lora is None else f" lora={digest(Path(lora))}"
-    text = files.config.get_text_config(decoder=True)
+    lora_text = "" if lora is None else f" lora={digest(Path(lora))}"
+    text_config = files.config.get_text_config(decoder=True)
     return VLLMParts(
         engine=engine,
         renderer=Renderer(files.tokenizer, eos_ids(files.generation, files.config, files.tokenizer)),
         context=engine.context,
-        vocab=text.vocab_size,
-        identity=f"vllm {engine.version} weights={files.weights} dtype={engine.dtype} device={device}{adapted}",
+        vocab=text_config.vocab_size,
+        identity=f"vllm {engine.version} weights={files.weights} dtype={engine.dtype} device={device}{lora_text}",
         streams=engine.dtype == "float32" or os.environ.get("VLLM_BATCH_INVARIANT") == "1",
         rates=with_flops(rates(record), files.parameters),
-        kv_bytes_per_token=_kv_bytes(text, engine.itemsize),
+        kv_bytes_per_token=_kv_bytes(text_config, engine.itemsize),
     )
 
 
@@ -123,12 +123,17 @@ def pooling_engine(record: ModelRecord, overrides: dict[str, Any], pooler: dict[
 
 def _arguments(record: ModelRecord) -> dict[str, Any]:
     """Return vLLM's default arguments for a model."""
-    known: dict[str, Any] = {"skip_tokenizer_init": True, "max_model_len": record.context}
-    known |= {"disable_log_stats": True, "use_tqdm_on_load": False}
+    arguments: dict[str, Any] = {"skip_tokenizer_init": True, "max_model_len": record.context}
+    arguments |= {"disable_log_stats": True, "use_tqdm_on_load": False}
     if not import_module("vllm.platforms").current_platform.is_cpu():
-        return known
+        return arguments
     space = int(_CPU_KV_GIB * 2**30)
-    return known | {"dtype": "float32", "enforce_eager": True, "block_size": _CPU_BLOCK, "kv_cache_memory_bytes": space}
+    return arguments | {
+        "dtype": "float32",
+        "enforce_eager": True,
+        "block_size": _CPU_BLOCK,
+        "kv_cache_memory_bytes": space,
+    }
 
 
 def _check(dtype: str | None, kv_gib: float | None, max_rows: int | None, devices: int) -> None:

@@ -1,10 +1,11 @@
 """The logits processor that runs inside vLLM.
 
-It raises the token that the row's own stream draws above all others. vLLM's own draws come from one generator, in the
-order of its batch, or from a seed for each request. Such a row cannot be continued where it stopped, and seeds end the
-engine on CPUs in version 0.32. Here every draw has its address, as on every other backend. The engine takes its greedy
-choice, which is the drawn token; log-probabilities are taken before, of the untempered distribution. Measured with vLLM
-0.32 on CPUs; on GPUs it is run by the same model runner (`VLLM_USE_V2_MODEL_RUNNER=0`), which was not tried.
+The processor draws a token by the row's own stream, and raises its logit above all others. vLLM's own draws come from
+one generator, in the order of its batch, or from a seed for each request. A row drawn so cannot be continued where it
+stopped, and seeds end the engine on CPUs in version 0.32. Here every draw has an address, as on every other backend.
+The engine's greedy choice is the drawn token. Log-probabilities are taken before, from the untempered distribution.
+Measured with vLLM 0.32 on CPUs. On GPUs the same model runner calls the processor (`VLLM_USE_V2_MODEL_RUNNER=0`), which
+was not tried.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _LOOKS_S = 2.0
 
 
 class Streams(LogitsProcessor):  # pyright: ignore[reportUntypedBaseClass]
-    """Draws for the rows of vLLM's batch that have an address; others keep their logits."""
+    """Draws tokens for the rows of vLLM's batch that have an address; other rows keep their logits."""
 
     def __init__(self, vllm_config: Any, device: Any, is_pin_memory: Any) -> None:
         del vllm_config, device, is_pin_memory
@@ -51,19 +52,22 @@ class Streams(LogitsProcessor):  # pyright: ignore[reportUntypedBaseClass]
         if not self._rows:
             return logits
         places = list(self._rows)
-        told = list(self._rows.values())
-        streams = np.array([where[0] for where, _, _ in told], np.uint64)
-        positions = np.array([where[1] + len(written) for where, _, written in told], np.int64)
-        words = np.array([where[2] for where, _, _ in told], np.uint64)
-        tokens = draw_tokens(logits[places], [sampling for _, sampling, _ in told], uniforms(streams, positions, words))
+        requests = list(self._rows.values())
+        streams = np.array([address[0] for address, _, _ in requests], np.uint64)
+        positions = np.array([address[1] + len(output) for address, _, output in requests], np.int64)
+        words = np.array([address[2] for address, _, _ in requests], np.uint64)
+        tokens = draw_tokens(
+            logits[places], [sampling for _, sampling, _ in requests], uniforms(streams, positions, words)
+        )
         logits[places, tokens] = torch.finfo(logits.dtype).max
         return logits
 
 
 def _end_with(starter: int) -> None:
-    """End vLLM when the process that started it has ended: the engine would wait for ever for a killed one.
+    """End vLLM when the process that started it has ended.
 
-    This runs in a worker, which is the engine's child, or in the engine itself.
+    Otherwise the engine of a killed process would wait for ever. This runs in a worker, which is the engine's child, or
+    in the engine itself.
     """
     parent = os.getppid()
 
@@ -81,10 +85,10 @@ def _end_with(starter: int) -> None:
 
 
 def _read_request(params: Any, prompt: Any, written: list[int]) -> tuple[list[Any], Sampling, list[int]] | None:
-    """Return a request's address; `written` is its tokens, a list that grows."""
+    """Return a request's address, sampling and generated tokens; `written` has the tokens, and grows."""
     del prompt
-    told = (params.extra_args or {}).get(DRAWS)
-    if told is None:
+    draws = (params.extra_args or {}).get(DRAWS)
+    if draws is None:
         return None
-    temperature, top_p, top_k, min_p = told[3:]
-    return told[:3], Sampling(temperature=temperature, top_p=top_p, top_k=top_k, min_p=min_p), written
+    temperature, top_p, top_k, min_p = draws[3:]
+    return draws[:3], Sampling(temperature=temperature, top_p=top_p, top_k=top_k, min_p=min_p), written

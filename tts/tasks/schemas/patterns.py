@@ -3,10 +3,9 @@
 Patterns of schemas are matched by an automaton, never by backtracking.
 
 Idea: the pattern is parsed as `re` parses it, and its tree becomes an automaton. A search keeps the set of reachable
-states, so each
-    character is read once. Only the parts of the tree that have such an automaton are allowed: characters, sets,
-    alternatives, groups, counted repetitions and anchors. Lookarounds, references to groups, atomic groups and inline
-    flags are refused.
+    states, so each character is read once. Only the parts of the tree that have such an automaton are allowed:
+    characters, sets, alternatives, groups, counted repetitions and anchors. Lookarounds, references to groups, atomic
+    groups and inline flags are refused.
 """
 
 from __future__ import annotations

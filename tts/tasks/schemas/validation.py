@@ -3,9 +3,9 @@
 A cheap value is validated here, any other in a process that is killed at its time limit.
 
 Idea: every keyword pays steps (`tts.tasks.schemas.metering`), and patterns are automata. So what a validation may take
-is known as it runs:
-    about twenty milliseconds for `QUICK_STEPS`. What needs more, or has keywords without a meter, goes to a worker
-    (`tts.tasks.worker`), with more steps and a hard limit. Verdicts depend on steps, not on the machine.
+    is known as it runs: about twenty milliseconds for `QUICK_STEPS`. What needs more, or has keywords without a meter,
+    goes to a worker (`tts.tasks.worker`), with more steps and a hard limit. Verdicts depend on steps, not on the
+    machine.
 """
 
 from __future__ import annotations

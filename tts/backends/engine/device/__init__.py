@@ -1,4 +1,1 @@
-"""What runs on a GPU in place of the compiled code for CPUs.
-
-These are the operations of a layer, and decode steps as CUDA graphs.
-"""
+"""Code for GPUs: the operations of a decoder layer, and decode steps as CUDA graphs."""

@@ -19,13 +19,12 @@ from tts.backends.engine.pool import BlockPool
 from tts.backends.kernels.lowering import KernelWork, WorkShape, pad_work
 from tts.logs import get_logger
 
-Capture = Callable[[Callable[[], None]], Callable[[], None]]  # of what runs on a device: what does the same at once
+Capture = Callable[[Callable[[], None]], Callable[[], None]]  # a function that launches kernels -> its replay
 LOG = get_logger("tts.engine")
 
-# fixed steps: their tokens; the least runs of either kind that a step is padded to
-_TOKENS = (1, 2, 4, 8, *range(16, 257, 16))
-_NARROW, _WIDE = 32, 8
-_SLOTS, _NUMBERS = 16, 2048  # room for partial results, and for whole numbers, for each token of at least 16
+_TOKENS = (1, 2, 4, 8, *range(16, 257, 16))  # the numbers of tokens of fixed steps
+_NARROW, _WIDE = 32, 8  # the fewest narrow and wide runs that a step is padded to
+_SLOTS, _NUMBERS = 16, 2048  # room for partial results and for integers, a token; rooms have at least 16 tokens
 _AFTER = 8  # steps of one shape until it is captured
 _SHAPES = 128  # most shapes that are kept
 
@@ -33,7 +32,7 @@ _SHAPES = 128  # most shapes that are kept
 class FixedRoom(NamedTuple):
     """The room of the buffers for fixed steps.
 
-    It is the most tokens, the most partial results of attention, and the most whole numbers of a step's arrays.
+    The fields are the most tokens, the most partial results of attention, and the most integers of a step's arrays.
     """
 
     tokens: int
@@ -54,8 +53,9 @@ class FixedRoom(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Shape:
-    """A shape of steps. run: runs the layers on what the buffers hold. replay: does the same by a graph, if it was
-    captured.
+    """A shape of steps.
+
+    `run` runs the layers on the contents of the buffers. `replay` does the same by a captured graph; None: no graph.
     """
 
     run: Callable[[], None]
@@ -64,22 +64,22 @@ class _Shape:
 
 
 class FixedSteps:
-    """Decode steps in fixed shapes, over buffers that stay where they are.
+    """Decode steps in fixed shapes, over buffers at fixed addresses.
 
     So a device can replay the steps as CUDA graphs.
 
-    A graph has one grid for each kernel and one address for each array. So tokens are padded to one of some numbers,
-    and runs of attention to a power of two. Padding tokens write no keys, and are not read; padding runs have no keys
-    and no queries. A shape that occurred 8 times is captured. In strict mode a graph whose replay has other bits than
-    its kernels had one by one is refused.
+    A graph has one grid for each kernel and one address for each array. So the tokens of a step are padded to one of a
+    few numbers, and its runs of attention to a power of two. Padding tokens write no keys, and are not read; padding
+    runs have no keys and no queries. A shape that occurred 8 times is captured. In strict mode a graph is refused whose
+    replay has other bits than its kernels one by one.
 
     Args:
         operations: The operations with Triton kernels.
         feed: `Decoder.feed`.
         pool: The blocks that steps read and write.
-        room: How much the buffers hold.
-        capture: Makes a replay of what a function does on the device; None: every step runs kernel by kernel, in the
-            same shapes.
+        room: The sizes of the buffers.
+        capture: Makes a replay of a function that launches kernels. None: every step runs kernel by kernel, in the same
+            shapes.
 
     Attributes:
         replays: Steps that graphs ran.
@@ -145,18 +145,18 @@ class FixedSteps:
         return self._hidden[:count]
 
     def _starts(self, shape: WorkShape) -> list[int]:
-        """Return where the arrays of a step begin: at multiples of 16 bytes, as `upload` has them."""
+        """Return the offsets of a step's arrays in the buffer of integers, multiples of 16 bytes as in `upload`."""
         tokens, items = shape.queries, shape.narrow + shape.wide
         lengths = (tokens, tokens, tokens, tokens, tokens + 1, 5 * items, self._room.slots)
         return [0, *np.cumsum([-(-length // 4) * 4 for length in lengths]).tolist()]
 
     def _shape(self, shape: WorkShape, work: KernelWork, starts: list[int]) -> _Shape:
-        """Return a shape; where there are too many, the least recently used one is dropped."""
+        """Return a shape, made on its first use; of too many shapes the least recently used is dropped."""
         if shape not in self._shapes:
             ids, positions, blocks, offsets, *arrays = (self._numbers[start:] for start in starts)
             ids, positions, blocks, offsets = (part[: shape.queries] for part in (ids, positions, blocks, offsets))
-            first_slots, items, slots, held = arrays
-            launch = self._launch(work, positions, items, held, slots, first_slots, self._partials, self._weights)
+            first_slots, items, slots, kv_blocks = arrays
+            launch = self._launch(work, positions, items, kv_blocks, slots, first_slots, self._partials, self._weights)
             hidden = self._hidden[: shape.queries]
 
             def run() -> None:
@@ -180,30 +180,33 @@ class FixedSteps:
             self._make_graph(shape, self._capture)
 
     def _make_graph(self, shape: _Shape, capture: Capture) -> None:
-        """Capture a shape that has just run, and replay it on the same step; where that fails or differs, no more are
-        made.
+        """Capture a shape that has just run, and replay it on the same step.
+
+        Where the replay fails or differs, no more graphs are made.
         """
-        before = self._hidden.clone()
+        kernel_hidden = self._hidden.clone()
         replay: Callable[[], None] | None = None
         try:
             replay = capture(shape.run)
             replay()
-            exact = not self._operations.strict or torch.equal(before.view(torch.uint8), self._hidden.view(torch.uint8))
+            exact = not self._operations.strict or torch.equal(
+                kernel_hidden.view(torch.uint8), self._hidden.view(torch.uint8)
+            )
             fault = "" if exact else "a replay has other bits than its kernels one by one"
         except RuntimeError as failure:
             fault = str(failure).partition("\n")[0] or type(failure).__name__
         if not fault:
             shape.replay = replay
             return
-        self._hidden.copy_(before)
+        self._hidden.copy_(kernel_hidden)
         self._capture = None
         LOG.warning("decode steps run without further CUDA graphs: %s", fault)
 
 
 class CudaCapture:
-    """Captures as CUDA graphs that share one pool of memory.
+    """Captures of steps as CUDA graphs that share one pool of memory.
 
-    No two of the graphs run at once, and nothing of one is read after the next.
+    The graphs never run at the same time, and no result of a graph is read after the next graph has run.
 
     Args:
         device: A CUDA device.
@@ -214,7 +217,7 @@ class CudaCapture:
         self._memory = torch.cuda.graph_pool_handle()
 
     def __call__(self, run: Callable[[], None]) -> Callable[[], None]:
-        """Return what does on the device what `run` does there, on the same addresses."""
+        """Return a replay of the kernels that `run` launches, on the same addresses."""
         graph = torch.cuda.CUDAGraph()
         # other threads may use the device meanwhile: a process model's, or the caller's
         with (
@@ -226,5 +229,5 @@ class CudaCapture:
 
 
 def _power(count: int, least: int) -> int:
-    """Return the least power of two from `count` and from `least` on."""
+    """Return the smallest power of two that is at least `count`, or `least` if that is larger."""
     return max(least, 1 << (count - 1).bit_length())

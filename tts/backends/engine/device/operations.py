@@ -1,6 +1,6 @@
-"""The operations of a decoder layer beside matrix products, on a GPU: Triton kernels.
+"""The operations of a decoder layer other than matrix products, on a GPU: Triton kernels.
 
-They also run on a CPU in Triton's interpreter, to be tested without a GPU.
+The kernels also run on a CPU in Triton's interpreter, to be tested without a GPU.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ class DeviceOperations:
         return lower(plan, group=self.config.group, element_bytes=self.dtype.itemsize, strict=self.strict)
 
     def begin_on_device(self, positions: Tensor, places: tuple[Tensor, Tensor], launch: Any) -> None:
-        """Prepare a step whose arrays are on the device.
+        """Prepare a step whose arrays are on the device, in the forms that `begin` makes.
 
-        The arrays are as `begin` makes them. The blocks of tokens that write nothing are -1.
+        A token with block -1 writes no keys and values.
         """
         self._positions, self._places, self._work = positions, places, launch
 
@@ -81,13 +81,13 @@ class DeviceOperations:
         return functional.rms_norm(hidden, weight.shape, weight, self.config.eps)
 
     def attend(self, qkv: Tensor, norms: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Rotate, write keys and values to the layer's pool, and return what every token reads: [T, H G d]."""
+        """Rotate, write keys and values to the layer's pool, and return each token's attention, [T, H G d]."""
         config = self.config
         if self.device.type == "cpu":
             keys = keys.transpose(-1, -2)  # the pool of a CPU has them transposed
-        of_heads = (norms[0], norms[1]) if len(norms) else None
+        head_norms = (norms[0], norms[1]) if len(norms) else None
         queries = self.kernels.rope(
-            qkv, self._positions, self._tables, self._places, keys, values, norms=of_heads, eps=config.eps
+            qkv, self._positions, self._tables, self._places, keys, values, norms=head_norms, eps=config.eps
         )
         out = torch.empty(
             len(qkv), config.kv_heads, config.group, config.head_size, dtype=self.dtype, device=self.device
@@ -104,9 +104,9 @@ class DeviceOperations:
         """Draw a token for each row of a request, from logits [L, V]."""
         tokens, logprobs = np.empty(len(request.rows), np.int64), np.empty(len(request.rows), np.float64)
         for word in np.unique(request.words):
-            some = np.flatnonzero(request.words == word)
-            drawn = self._draw_rows(logits, request.take_rows(some), int(word))
-            tokens[some], logprobs[some] = drawn.tokens, drawn.logprobs
+            indices = np.flatnonzero(request.words == word)
+            draws = self._draw_rows(logits, request.take_rows(indices), int(word))
+            tokens[indices], logprobs[indices] = draws.tokens, draws.logprobs
         return HostDraws(tokens, logprobs)
 
     def _draw_rows(self, logits: Tensor, request: DrawRequest, word: int) -> HostDraws:
@@ -123,8 +123,8 @@ class DeviceOperations:
         streams, positions = (
             torch.from_numpy(column).to(device) for column in (request.streams.view(np.int64), request.positions)
         )
-        drawn = kernels.draw(logits, temperatures, streams, positions, rows=rows, word=word, kept=kept)
-        return HostDraws(drawn.tokens.cpu().numpy(), drawn.logprobs.cpu().numpy())
+        draws = kernels.draw(logits, temperatures, streams, positions, rows=rows, word=word, kept=kept)
+        return HostDraws(draws.tokens.cpu().numpy(), draws.logprobs.cpu().numpy())
 
 
 class _Kernels:
