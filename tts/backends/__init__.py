@@ -26,10 +26,7 @@ BACKENDS = Registry(
 
 
 def backends_with(has: Callable[[Any], bool]) -> list[str]:
-    """Return the names of the backends that can be imported here and whose `caps` pass a test.
-
-    The backends are those of the table.
-    """
+    """Return the names in `BACKENDS` of backends that can be imported here and whose `caps` pass a test."""
     names: list[str] = []
     for name in BACKENDS.names():
         try:

@@ -46,15 +46,15 @@ from tts.types import Prompt, Spread, prompt_text
 Support = Literal["native", "emulated", "absent"]
 Finish = Literal["eos", "stop", "answer", "length", "cancelled", "error"]
 T = TypeVar("T")
-_LARGE = 2**63  # what no whole number of a search reaches
-TEMPLATE_TOKENS = 64  # that a chat template is assumed to add to a prompt's text
+_LARGE = 2**63  # above every whole number of a search
+TEMPLATE_TOKENS = 64  # tokens that a chat template is assumed to add to a prompt's text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caps:
     """Capabilities of a backend.
 
-    "emulated" means the same result for more tokens. "absent" means that a use is refused before anything is spent.
+    "emulated" means the same result for more tokens. "absent" means that a call is refused before anything is spent.
 
     Args:
         steps: Stopping at a step boundary and continuing from there.
@@ -73,7 +73,7 @@ class Caps:
         sampling_logprobs: Log-probabilities of sampled tokens under the law that drew them.
         streams: Whether rows obey their streams; if not, solutions are not reproducible.
         stop_predicate: Whether a row ends where `StopCondition.finished` returns True.
-        thoughts: Whether it thinks, by marks that are known (`BackendMetadata.thoughts`).
+        thoughts: Whether the model thinks, with known marks (`BackendMetadata.thoughts`).
         efforts: Whether `Sampling.effort` is obeyed.
         penalties: Whether `Sampling.presence_penalty` and `Sampling.frequency_penalty` are obeyed.
         biases: Whether `Sampling.logit_bias` is obeyed.
@@ -116,7 +116,7 @@ class Caps:
     usage: bool = False
 
 
-CAPABILITIES = tuple(f.name for f in dataclasses.fields(Caps))  # that `require` may be asked for
+CAPABILITIES = tuple(f.name for f in dataclasses.fields(Caps))  # the names that `require` takes
 
 
 # Parameters of sampling that not all backends obey, by the capability that each needs.
@@ -140,14 +140,14 @@ class Sampling(HintsKeywords):
         max_tokens: Cap on one row; None: the rest of the model's context.
         effort: How long a model thinks, in a server's own word such as "low"; "": the server's default. Only with
             `Caps.efforts`.
-        presence_penalty: What the logit of each token loses that was written before, from -2 to 2. Only with
-            `Caps.penalties`.
-        frequency_penalty: What it loses for each time that it was written before, from -2 to 2. Only with
-            `Caps.penalties`.
-        logit_bias: What is added to the logits of tokens, from -100 to 100, by their ids in the server's vocabulary: a
-            mapping, or pairs. They are kept as pairs in the order of the ids. Only with `Caps.biases`.
+        presence_penalty: The amount that the logit of each token loses if the token was written before, from -2 to 2.
+            Only with `Caps.penalties`.
+        frequency_penalty: The amount that a token's logit loses each time that the token was written before, from -2
+            to 2. Only with `Caps.penalties`.
+        logit_bias: The numbers from -100 to 100 that are added to logits, by token ids of the server's vocabulary: a
+            mapping, or pairs. The field keeps pairs in the order of the ids. Only with `Caps.biases`.
         thought_tokens: The most tokens of a thought, by a field of the server's own; 0: no thought; None: no such
-            limit. Only with `Caps.thought_limits` or, of 0, `Caps.thought_switch`.
+            limit. Limits need `Caps.thought_limits`, and 0 needs `Caps.thought_switch`.
 
     Raises:
         ConfigError: a value is out of its range.
@@ -194,22 +194,22 @@ class Sampling(HintsKeywords):
 
     @property
     def needs(self) -> dict[str, str]:
-        """The capability that each parameter needs which is given, and which not all backends obey."""
+        """The capabilities that given parameters need, by parameter; only those that not all backends obey."""
         limits = "thought_limits" if self.thought_tokens else "thought_switch"
         capabilities = {name: capability for name, capability in SAMPLING_CAPABILITIES.items() if getattr(self, name)}
         return capabilities if self.thought_tokens is None else {**capabilities, "thought_tokens": limits}
 
     def members(self) -> dict[str, Any]:
-        """Return the parameters by name, as results are stored by them.
+        """Return the parameters by name, in the form that results are stored under.
 
-        Parameters that not all backends obey are there only where they are given; the effort is always there.
+        Parameters that not all backends obey are left out unless they are given. The effort is always included.
         """
         omitted = {*SAMPLING_CAPABILITIES, "thought_tokens"} - {"effort", *self.needs}
         return {name: value for name, value in dataclasses.asdict(self).items() if name not in omitted}
 
     @property
     def changes_logits(self) -> bool:
-        """Whether logits are changed by what was written before, or by biases."""
+        """Whether penalties or biases change the logits."""
         return bool(self.presence_penalty or self.frequency_penalty or self.logit_bias)
 
 
@@ -217,7 +217,7 @@ def _biases(biases: Any) -> tuple[tuple[int, float], ...]:
     """Return biases as pairs in the order of the ids.
 
     Raises:
-        ConfigError: They are neither a mapping nor pairs, or an id or a bias is out of its range.
+        ConfigError: The biases are neither a mapping nor pairs, or an id or a bias is out of its range.
     """
     try:
         pairs = dict(biases).items()
@@ -233,7 +233,7 @@ def _biases(biases: Any) -> tuple[tuple[int, float], ...]:
 
 
 def sampling_with(sampling: Sampling, **changes: float | str | None) -> Sampling:
-    """Return sampling parameters with those changes that are not None."""
+    """Return sampling parameters with changes; a change of None is ignored."""
     values: dict[str, Any] = {name: value for name, value in changes.items() if value is not None}
     return dataclasses.replace(sampling, **values) if values else sampling
 
@@ -248,7 +248,7 @@ class StopCondition:
     """Where a row ends, besides its end of sequence and its cap.
 
     A step boundary is the end of a `step` text, which is searched in the text since the last boundary. A row that ends
-    there is cut at the boundary. Further characters of its last token begin its continuation.
+    at a boundary is cut there. Further characters of the row's last token begin its continuation.
 
     Args:
         step: Texts that end a step.
@@ -265,10 +265,7 @@ class StopCondition:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One continuation to draw.
-
-    It has a stream, the position of its first token, its cap, and the word of its draws.
-    """
+    """One continuation to draw: a stream, the position of its first token, its cap, and its draws' word."""
 
     stream: int
     position: int
@@ -287,8 +284,8 @@ class SampleRequest:
         tops: Whether `Sample.tops` are wanted.
         rereads: Whether a row whose reply broke may read its input again within its grant; grants of flops and usd
             cover one reading.
-        limited: Whether tokens, or what is paid by them, are limited: then a row that nothing was seen of is charged
-            its whole grant.
+        limited: Whether tokens, or costs that follow from tokens, are limited. Then a row of which nothing was seen is
+            charged its whole grant.
         lease: The flops and dollars that each row may spend, in whole units, where rows are programs
             (`BackendMetadata.programs`).
     """
@@ -311,23 +308,22 @@ class Sample:
     """One row's continuation.
 
     Args:
-        text: The new text, up to the step boundary it ended at.
+        text: The new text, up to the step boundary at which the row ended.
         token_ids: All new tokens, an end of sequence included.
-        logprobs: Log-probabilities under the untempered law, one a token (some servers show none of an end of
+        logprobs: Log-probabilities under the untempered law, one a token (some servers show none for an end of
             sequence); empty without `caps.logprobs`.
-        finish: Why it ended: "eos", "stop" (a step boundary), "answer" (`StopCondition.finished`), "length",
+        finish: Why the row ended: "eos", "stop" (a step boundary), "answer" (`StopCondition.finished`), "length",
             "cancelled", "error".
-        handle: The state behind it; None for "error" and "cancelled".
+        handle: The state after the row; None for "error" and "cancelled".
         num_tokens: Tokens generated, which are charged.
-        estimated: Whether that number is an upper bound.
-        error: Where `finish` is "error", its kind, or "kind: cause".
+        estimated: Whether `num_tokens` is an upper bound.
+        error: The kind of the error, or "kind: cause", where `finish` is "error".
         seconds: Model time of this row.
-        spreads: One a token, with `caps.tops` and where requested, or empty.
+        spreads: The spread of each token's distribution, with `caps.tops` and where requested, or empty.
         sampling_logprobs: Log-probabilities under the law that drew the tokens, with temperature and filters. One a
             token, with `caps.sampling_logprobs` and where requested, or empty.
-        lost_tokens: Those tokens of `num_tokens` that belong to earlier replies that broke; they are not part of the
-            path.
-        retry_s: Seconds after which the server of a row that failed asked to be called again; 0: it named none.
+        lost_tokens: The tokens among `num_tokens` of earlier replies that broke, which are not part of the path.
+        retry_s: The seconds after which the server of a failed row asked to be called again; 0: it named no time.
         tops: The most likely tokens at each place, one tuple a token, with `caps.top_texts` and where requested, or
             empty.
     """
@@ -350,9 +346,9 @@ class Sample:
 
 @dataclass(slots=True)
 class Counters:
-    """A backend's own count of everything that it computed.
+    """A backend's own count of all tokens that it computed.
 
-    `prompt_tokens` includes tokens of scoring, and `generated_tokens` those of cancelled rows.
+    `prompt_tokens` includes tokens of scoring. `generated_tokens` includes tokens of cancelled rows.
     """
 
     prompt_tokens: int = 0
@@ -361,10 +357,7 @@ class Counters:
 
 
 class Draft(NamedTuple):
-    """What a row has written while it is under way.
-
-    A draft has the row's text, its tokens, and the marks of the thought that may begin the text.
-    """
+    """The output so far of a row under way: text, number of tokens, and marks of a thought in the text."""
 
     text: str
     tokens: int
@@ -375,7 +368,7 @@ class RowSet:
     """The rows of one request, resolved one by one by the backend and awaited one by one by the search.
 
     Both sides run in the thread of one event loop. `prompt_tokens` and `reused_tokens` are the input tokens that the
-    request computed and reused; they are final when every row is resolved.
+    request computed and reused. Both counts are final when every row is resolved.
     """
 
     __slots__ = (
@@ -402,25 +395,24 @@ class RowSet:
         self._drafts: dict[int, Callable[[], Draft]] = {}
 
     def show_draft(self, index: int, draft: Callable[[], Draft]) -> None:
-        """Let a row be looked at while it is under way (called by a backend that can show it).
+        """Register the draft of a row under way (called by a backend that can show drafts).
 
         Args:
             index: The row.
-            draft: Returns what it has written. It is called at any moment, also from another thread than the one that
-                writes.
+            draft: Returns the row's output so far. It may be called at any moment and from any thread.
         """
         self._drafts[index] = draft
 
     def draft(self, index: int) -> Draft | None:
-        """Return what a row has written so far; None: it is resolved, or the backend does not show it."""
+        """Return a row's output so far; None: the row is resolved, or the backend shows no drafts."""
         look = self._drafts.get(index)
         return None if look is None or self.samples[index] is not None else look()
 
     def resolve(self, index: int, sample: Sample) -> None:
         """Resolve a row, once (called by the backend).
 
-        Lone surrogates in its texts are replaced. Its log-probabilities become those of `clean_logprobs`, and its
-        spreads those of `clean_spreads`: every reader gets finite numbers, or none.
+        Lone surrogates in the sample's texts are replaced. Log-probabilities pass `clean_logprobs`, and spreads pass
+        `clean_spreads`, so that every reader gets finite numbers, or none.
         """
         if self.samples[index] is not None:
             raise AssertionError(f"row {index} was resolved twice")
@@ -444,7 +436,7 @@ class RowSet:
     def cancel(self) -> None:
         """Request that unresolved rows stop at the next step.
 
-        They are resolved as "cancelled", with their cost.
+        The backend resolves these rows as "cancelled", with their cost.
         """
         self.cancelled = True
 
@@ -452,7 +444,7 @@ class RowSet:
         """Wait for a row and return it.
 
         Raises:
-            Exception: the one that the backend failed with, mostly an EngineError.
+            Exception: the backend's failure, mostly an EngineError.
         """
         while (sample := self.samples[index]) is None:
             await self.change()
@@ -472,7 +464,7 @@ class RowSet:
         """Wait until another row is resolved; one call at a time.
 
         Raises:
-            Exception: The one that the backend failed with.
+            Exception: The backend's failure.
         """
         if self._failure is not None:
             raise self._failure
@@ -490,7 +482,7 @@ class TaskRows(RowSet):
     The tasks are cancelled as soon as the rows are cancelled or have failed.
 
     Attributes:
-        counters: The counters of the backend; generated tokens are counted there.
+        counters: The counters of the backend, to which generated tokens are added.
         tasks: The tasks to cancel; the backend adds and removes them.
     """
 
@@ -531,7 +523,7 @@ class TaskRows(RowSet):
 class Reply(Generic[T]):
     """The answer to one item of a call: its value, input tokens computed and reused, and model seconds.
 
-    `prompt`: how many of the computed tokens are a prompt's that a process model read before it could read the path.
+    `prompt`: the computed tokens of a prompt that a process model had to read before the path.
     """
 
     value: T
@@ -543,7 +535,7 @@ class Reply(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """What forced text became: a new handle and the tokens appended."""
+    """The result of appending forced text: a new handle and the tokens appended."""
 
     handle: Any
     token_ids: tuple[int, ...]
@@ -552,22 +544,23 @@ class Extension:
 class Backend:
     """Base class of backends.
 
-    A subclass states its capabilities in `caps`, and implements the methods that these name.
+    A subclass states its capabilities in `caps`, and implements the methods of these capabilities.
 
-    A first backend implements `open` and `sample`. Every other call is refused with a CapabilityError until it is
-    overridden. A handle is the state behind a prompt or a path. By default it is an immutable value: `fork` returns it
-    again, and `release` does nothing. Calls take and return sequences, and their items fail independently.
+    A first backend implements `open` and `sample`. Every other method refuses calls with a CapabilityError until it is
+    overridden. A handle is the state after a prompt or a path. By default a handle is an immutable value: `fork`
+    returns the same handle, and `release` does nothing. Calls take and return sequences, and their items fail
+    independently.
 
     Attributes:
-        name: The name in results and errors.
-        identity: What results depend on (weights, precision, kind of device). Both are by default the class's name in
+        name: The name in results and errors; by default the class's name in snake case.
+        identity: The facts that results depend on (weights, precision, kind of device); by default the class's name in
             snake case.
-        caps: Its capabilities.
+        caps: The capabilities of the backend.
         context: Most tokens of prompt and path together; None: no limit.
-        rates: What its tokens cost.
-        kv_bytes_per_token: Size of one token's state; None: it has none.
+        rates: The rates of tokens.
+        kv_bytes_per_token: The size of one token's state; None: the backend keeps no state.
         metadata: Optional facts about the model (`BackendMetadata`).
-        counters: Tokens computed so far; its methods add to them.
+        counters: Tokens computed so far; the backend's methods add to these counts.
 
     Example:
         >>> import tts
@@ -591,7 +584,7 @@ class Backend:
         """Make the backend from a model's record and its options, for models that are given by name.
 
         Raises:
-            ConfigError: the model cannot be had, or an option is not valid.
+            ConfigError: the model cannot be loaded, or an option is not valid.
         """
         raise ConfigError(
             f"{cls.__name__} cannot be made from a model's record, here of {record.name!r}",
@@ -609,13 +602,14 @@ class Backend:
     def sample(self, request: SampleRequest) -> RowSet:
         """Start the rows of one request, and return at once.
 
-        It is a plain method, called in the thread of the event loop. Each row is resolved once, in that thread, before
-        the return or later. Code in another thread calls `loop.call_soon_threadsafe(rows.resolve, index, sample)`.
+        The method is not async, and is called in the thread of the event loop. Each row is resolved once, in that
+        thread, before the return or later. Code in another thread calls
+        `loop.call_soon_threadsafe(rows.resolve, index, sample)`.
 
         The i-th token of a row, from 0, is drawn by inverse CDF from
         `tts.randomness.uniform(row.stream, row.position + i, row.word)`. Then results do not depend on the batch or the
-        order of work, and `Caps.streams` may be True. A row generates at most `row.max_tokens`, where it ends with the
-        finish "length". It also ends where `request.stop` says.
+        order of work, and `Caps.streams` may be True. After `row.max_tokens` tokens a row ends with the finish
+        "length". A row also ends where `request.stop` says.
 
         `Reply.computed`, `RowSet.prompt_tokens` and `Sample.num_tokens` are charged to the problem. `counters` has the
         same tokens, summed over all calls, so every method that computes adds to it. Only tests and benchmarks read
@@ -630,16 +624,14 @@ class Backend:
     async def score(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[NDArray[np.float64]]]:
         """Return the log-probability of each token of a text after its handle, without temperature.
 
-        The new state is dropped.
+        The state after the text is dropped.
         """
         raise self._refusal("score")
 
     async def next_logprobs(
         self, handles: Sequence[Any], texts: Sequence[str], tokens: Sequence[str]
     ) -> list[Reply[NDArray[np.float64]]]:
-        """Return the log-probabilities that each of `tokens` comes next after handle and text.
-
-        They are those without temperature.
+        """Return the log-probabilities, without temperature, of `tokens` as next tokens after handle and text.
 
         Raises:
             ConfigError: one of `tokens` is not exactly one token.
@@ -662,7 +654,7 @@ class Backend:
         raise self._refusal("prompt_logprobs")
 
     def fork(self, handle: Any, count: int) -> list[Any]:
-        """Return handles of the same state that are released separately; nothing is computed."""
+        """Return handles of the same state, each of which is released by itself; nothing is computed."""
         if self.caps.fork == "absent":
             raise self._refusal("fork")
         return [handle] * count

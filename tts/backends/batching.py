@@ -1,8 +1,8 @@
 """The queue in front of a backend: the jobs of all problems are computed in batches.
 
 Jobs that are submitted while the event loop is busy are one batch. A batch that runs in a thread may take jobs that are
-submitted while it runs (`take`), so that no job waits for another's end. A job's result never depends on the others of
-its batch, which tests hold every backend to.
+submitted while it runs (`take`), so that no job waits for another's end. A job's result never depends on other jobs of
+its batch; tests check this for every backend.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 
 from tts.errors import EngineError
 
-# Computes the jobs of a batch to their end: (queue, jobs, deliver). It may `take` more jobs from the queue. It calls
-# `deliver(fn, *args)` for everything that must happen in the event loop's thread.
+# A function that computes the jobs of a batch to their end: (queue, jobs, deliver). It may `take` more jobs from the
+# queue. It calls `deliver(fn, *args)` to call a function in the event loop's thread.
 Execute = Callable[["BatchQueue", list[Any], Callable[..., None]], None]
 
 
@@ -27,9 +27,9 @@ class BatchQueue:
 
     Args:
         execute: Computes a batch. It delivers each result itself, and never raises for the error of one job.
-        on_failure: Called in the loop with jobs and the exception that `execute` raised, or that `close` made.
-        threaded: Whether batches run in a worker thread (models), or in the loop itself (where a batch takes
-            microseconds).
+        on_failure: Called in the loop with jobs and the exception of `execute` or `close`.
+        threaded: Whether batches run in a worker thread, as for models; else in the loop itself, for batches of
+            microseconds.
     """
 
     def __init__(self, execute: Execute, on_failure: Callable[[list[Any], Exception], None], *, threaded: bool) -> None:
@@ -37,7 +37,7 @@ class BatchQueue:
         self._on_failure = on_failure
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="tts-backend") if threaded else None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._lock = threading.Lock()  # of all below: a batch takes jobs in its own thread
+        self._lock = threading.Lock()  # guards the fields below, since a batch takes jobs in its own thread
         self._pending: list[Any] = []
         self._running: list[Any] = []
         self._busy = False
@@ -60,7 +60,7 @@ class BatchQueue:
         self._loop.call_soon(self._flush)
 
     def take(self, done: Callable[[Any], bool]) -> list[Any]:
-        """Return the jobs submitted since the batch began; they join the batch under way, which calls this.
+        """Return the jobs submitted since the batch began, which join the calling batch.
 
         Args:
             done: Whether a job no longer needs the batch; such jobs are dropped.
@@ -96,7 +96,7 @@ class BatchQueue:
         future.add_done_callback(lambda _: self._start_next())
 
     def _work(self, jobs: list[Any], deliver: Callable[..., None]) -> None:
-        """Execute a batch and drop its jobs, here and not in the loop, which may have ended."""
+        """Execute a batch and drop its jobs. The loop may have ended, so this thread drops the jobs."""
         failure: Exception | None = None
         try:
             self._execute(self, jobs, deliver)
@@ -155,7 +155,7 @@ class LoopQueue:
         """Add a job; call from the thread of a running event loop.
 
         Raises:
-            EngineError: the queue was closed, or this process was forked from the one that made it.
+            EngineError: the queue was closed, or was made in the process that this process was forked from.
         """
         if self.closed:
             raise closed_error()
@@ -182,7 +182,7 @@ class LoopQueue:
 
 
 def closed_error() -> EngineError:
-    """Return the error of calls to a closed backend, and of those under way when it closes."""
+    """Return the error of calls to a closed backend, and of calls under way when the backend closes."""
     return EngineError("the backend was closed", hint="make a new one, or close it when everything has ended")
 
 

@@ -1,7 +1,4 @@
-"""Questions about any backend.
-
-They ask whether it has a capability, and what it states of value heads, texts and prompts.
-"""
+"""Questions about any backend: capabilities, value heads, counts of texts, readings of prompts."""
 
 from __future__ import annotations
 
@@ -28,8 +25,8 @@ async def prompt_logprobs(backend: Backend, prompts: Sequence[Prompt], top: int 
         top: Most likely tokens to return for each place, from 0 to 20.
 
     Raises:
-        CapabilityError: the backend cannot. ConfigError: `top` is out of range, or a prompt has no token, or one that
-            the model lacks.
+        CapabilityError: the backend cannot.
+        ConfigError: `top` is out of range, or a prompt has no token, or a token that the model lacks.
         PromptTooLong: a prompt passes the context. In each case nothing has been computed.
     """
     require(backend, ("prompt_logprobs",), "reading the log-probabilities of a prompt")
@@ -37,7 +34,7 @@ async def prompt_logprobs(backend: Backend, prompts: Sequence[Prompt], top: int 
 
 
 def require(backend: Backend, capabilities: Sequence[str], needed_by: str) -> None:
-    """Raise CapabilityError where a backend lacks a capability; the hint names those that have it."""
+    """Raise CapabilityError where a backend lacks a capability; the hint names backends that have it."""
     for name in capabilities:
         if getattr(backend.caps, name) in ("absent", False):
             raise CapabilityError(
@@ -57,10 +54,10 @@ def require_sampling(backend: Backend, sampling: Sampling) -> None:
 
 
 def value_head_metadata(backend: Backend, head: str, needed_by: str) -> ValueHeadMetadata | None:
-    """Return what a backend states about a value head; None where it does not list its heads.
+    """Return a backend's metadata of a value head; None where the backend does not list its heads.
 
     Raises:
-        CapabilityError: it lists its heads, and this is none of them.
+        CapabilityError: the backend lists its heads, but not this head.
     """
     heads = metadata_of(backend).value_heads
     if heads is None:
@@ -82,8 +79,8 @@ def counts_texts(backend: Backend) -> bool:
 def text_bound(backend: Backend, text: str) -> int:
     """Return the most tokens that a text can be after a path.
 
-    The number is exact where the backend's metadata has `count_text`. Elsewhere neither the count of the text as a
-    prompt nor its bytes bound every tokenizer alone.
+    The number is exact where the backend's metadata has `count_text`. Otherwise it is the larger of two counts, the
+    tokens of the text as a prompt and its bytes, since neither alone is a bound for every tokenizer.
     """
     if not text and not isinstance(text, TokenizedText):
         return 0

@@ -1,7 +1,4 @@
-"""Finite log-probabilities.
-
-What models and servers report is made safe for sums and means before anything reads it.
-"""
+"""Finite log-probabilities: reports of models and servers are made safe for sums and means."""
 
 from __future__ import annotations
 
@@ -13,11 +10,11 @@ from numpy.typing import NDArray
 
 from tts.types import Spread
 
-LEAST_LOGPROB = -9999.0  # in place of the logarithm of 0, as servers have it
+LEAST_LOGPROB = -9999.0  # the value in place of the logarithm of 0, as servers report it
 
 
 def clean_logprobs(values: Sequence[float]) -> tuple[float, ...]:
-    """Return log-probabilities within [LEAST_LOGPROB, 0]; none at all if one of them is unknown.
+    """Return log-probabilities clipped to [LEAST_LOGPROB, 0]; () if one of them is unknown.
 
     Rounding may give a value above 0, and a token of probability 0 has the logarithm -inf.
 
@@ -28,11 +25,10 @@ def clean_logprobs(values: Sequence[float]) -> tuple[float, ...]:
 
 
 def clean_spreads(values: Sequence[Spread]) -> tuple[Spread, ...]:
-    """Return spreads whose values are within [0, -LEAST_LOGPROB]; none at all if one of them is unknown.
+    """Return spreads with values clipped to [0, -LEAST_LOGPROB]; () if one of them is unknown.
 
     Args:
-        values: The spread of each token. Its certainty may be NaN, as a backend with the most likely tokens alone gives
-            it.
+        values: The spread of each token. The certainty is NaN for a backend that shows the most likely tokens alone.
     """
     if not values:
         return ()
@@ -43,16 +39,16 @@ def clean_spreads(values: Sequence[Spread]) -> tuple[Spread, ...]:
 
 
 def clean_law(values: Sequence[object]) -> NDArray[np.float64]:
-    """Return log-probabilities of next tokens as an array, at most 0; NaN where one is unknown.
+    """Return log-probabilities of next tokens as an array of values of at most 0; NaN stays NaN.
 
     Args:
-        values: The law after each path: one log-probability a token.
+        values: The log-probabilities of tokens after a path; None is unknown, and becomes NaN.
     """
     return np.minimum(np.array(values, np.float64), 0.0)
 
 
 def _clip_values(values: Sequence[float], low: float, high: float) -> tuple[float, ...]:
-    """Return values clipped to a range; none at all if one of them is no number."""
+    """Return values clipped to a range; () if one of them is no number."""
     try:
         if all(low <= value <= high for value in values):
             return tuple(values)

@@ -1,6 +1,6 @@
 """Any function as a model: `backend=my_function` in `solve`.
 
-The function generates text, and the backend does the rest.
+The function generates text. The backend stops, counts and continues it.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ from tts.thoughts import ThoughtMarks
 from tts.threads import run_in_thread
 from tts.types import Prompt
 
-# Characters of a text that is read in a thread.
-_LONG = 4_000
+_LONG = 4_000  # texts of more characters are searched for stop texts in a thread
 _HOW_THOUGHTS = "FunctionBackend(write, thoughts=tts.thoughts.ThoughtMarks()) states the marks of a model that thinks"
 
 
@@ -51,8 +50,8 @@ class Ask:
         text: The solution so far.
         max_tokens: Most tokens to generate.
         temperature: The temperature of the distribution.
-        stop: Texts at which it may end early, included in its reply.
-        seed: 63 bits, one of each row.
+        stop: Texts at which the function may end early; its reply includes the text.
+        seed: A number of 63 bits, another one for each row.
 
     Example:
         >>> import tts
@@ -74,15 +73,15 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Answer(HintsKeywords):
-    """What the function may return instead of plain text.
+    """A result that the function may return instead of plain text.
 
     Args:
         text: The continuation; lone surrogates are replaced.
-        tokens: How many tokens were generated, from 0 to `max_tokens`; None: not known. Then the row is charged the
-            UTF-8 bytes of its text and one, as an estimate. A function that generates hidden tokens, such as reasoning,
-            must report them.
-        finished: Whether the model ended by itself; False: it reached `max_tokens`, and the function may be called
-            again to continue the text. Bare text, and what is finished, is never continued.
+        tokens: The number of tokens generated, from 0 to `max_tokens`; None: not known. An unknown number is estimated
+            and charged as the UTF-8 bytes of the text, plus one. A function that generates hidden tokens, such as
+            reasoning, must report them.
+        finished: Whether the model ended by itself. False: it reached `max_tokens`, and the function may be called
+            again to continue the text. Plain text, and an answer that is finished, are never continued.
 
     Example:
         >>> import tts
@@ -111,7 +110,7 @@ class _Handle:
 class _FunctionRows(TaskRows):
     """Rows that end as soon as they are cancelled; later results of the function are dropped.
 
-    `asked`: rows that the function was called for. `tasks`: those that await an asynchronous function.
+    `asked` has the rows for which the function was called. `tasks` has the tasks that await an asynchronous function.
     """
 
     __slots__ = ("asked",)
@@ -137,17 +136,17 @@ class _FunctionRows(TaskRows):
 class FunctionBackend(Backend):
     """A model that is a function of an `Ask`. Rows run concurrently, synchronous functions in threads.
 
-    Results are reproducible as far as the function obeys the seed, so that solutions are marked as not reproducible. A
-    row whose function raises, or reports an impossible number of tokens, has failed and is charged in full; others are
+    Results are reproducible only as far as the function obeys the seed, so solutions are marked as not reproducible. A
+    row whose function raises, or reports an impossible number of tokens, fails and is charged in full; other rows are
     not affected. Prompts are counted in words, since there is no tokenizer, and every row reads its prompt and path
     again.
 
-    A cancelled row ends at once, charged in full. An asynchronous function is cancelled with it. A thread cannot be
-    cancelled: it continues, counts toward `concurrency`, and its result is dropped.
+    A cancelled row ends at once, charged in full, and an asynchronous function is cancelled with the row. A thread
+    cannot be cancelled: it continues and counts toward `concurrency`, and its result is dropped.
 
     Args:
         concurrency: Most calls of the function at once, at least 1; other rows wait.
-        thoughts: The marks of the thoughts in its text; None: not known.
+        thoughts: The marks of thoughts in the function's text; None: not known.
 
     Raises:
         ConfigError: `concurrency` is below 1, or `thoughts` is something else.
@@ -212,15 +211,16 @@ class FunctionBackend(Backend):
             return
         row, handle = rows.request.rows[index], rows.request.handle
         rows.asked.add(index)
-        read = self.count(handle.prompt) + len(handle.text.split())
-        rows.prompt_tokens += read
-        self.counters.prompt_tokens += read
+        num_read = self.count(handle.prompt) + len(handle.text.split())
+        rows.prompt_tokens += num_read
+        self.counters.prompt_tokens += num_read
         try:
             reply = await self._ask_function(rows, index)
             self._continues = self._continues and not isinstance(reply, str)
             answer = _check(reply, row.max_tokens)
-            read = (self._sample, rows.request, row, answer)
-            sample = await run_in_thread(*read) if len(answer.text) > _LONG else self._sample(*read[1:])
+            arguments = (rows.request, row, answer)
+            is_long = len(answer.text) > _LONG
+            sample = await run_in_thread(self._sample, *arguments) if is_long else self._sample(*arguments)
         except BaseException as failure:  # noqa: BLE001 - a caller's function: even sys.exit() fails only the row
             parts = (
                 (failure.kind, failure.cause)
@@ -240,7 +240,7 @@ class FunctionBackend(Backend):
         if not inspect.isawaitable(reply):
             return reply
         if inspect.iscoroutine(reply) and not rows.waits(index):
-            reply.close()  # the row was cancelled while a thread made this
+            reply.close()  # the row was cancelled while a thread made this coroutine
             return ""
         rows.tasks.add(cast("asyncio.Task[None]", asyncio.current_task()))
         return await reply
@@ -274,7 +274,7 @@ def _check(result: Any, max_tokens: int) -> Answer:
     """Return the function's result as an answer.
 
     Raises:
-        EngineError: it is not valid, or reports an impossible number of tokens.
+        EngineError: the result is not valid, or reports an impossible number of tokens.
     """
     candidate: Any = Answer(result) if isinstance(result, str) else result
     text: Any = candidate.text if isinstance(candidate, Answer) else None

@@ -29,7 +29,7 @@ class RenderingBackend(Backend):
 
     Args:
         renderer: The renderer between text and tokens.
-        thoughts: Marks of the model's thoughts; None: those of its chat template.
+        thoughts: Marks of the model's thoughts; None: the marks in its chat template.
         facts: Further fields of `BackendMetadata`.
     """
 
@@ -46,7 +46,7 @@ class RenderingBackend(Backend):
         """Return the number of tokens that a prompt renders to.
 
         Raises:
-            ConfigError: `Renderer.prompt`.
+            ConfigError: the prompt cannot be rendered (`Renderer.prompt`).
         """
         return len(self._renderer.prompt(prompt))
 
@@ -62,7 +62,7 @@ class Handle:
 class StateBackend(RenderingBackend, Generic[S]):
     """Base of backends that keep the state of each path, S, behind a `Handle`.
 
-    Reads are finished and counted without a caller, too.
+    A read is finished and counted even if its caller no longer waits.
     """
 
     def __init__(self, renderer: Renderer, thoughts: ThoughtMarks | None, **facts: Any) -> None:
@@ -104,8 +104,8 @@ class StateBackend(RenderingBackend, Generic[S]):
 
 
 def with_flops(rates: Rates, parameters: int | None) -> Rates:
-    """Return the rates of a model's tokens, with two FLOPs a weight where they state none.
+    """Return the rates of a model's tokens; rates without FLOPs get two FLOPs a weight.
 
-    `parameters` is the number of its weights, None if not known.
+    `parameters` is the number of the model's weights, None if not known.
     """
     return rates if rates.flops is not None or not parameters else dataclasses.replace(rates, flops=2 * parameters)

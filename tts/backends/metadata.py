@@ -15,12 +15,12 @@ from tts.types import PatchTarget, Prompt, Usage
 
 @dataclass(frozen=True, slots=True)
 class ValueHeadMetadata:
-    """What is known of a value head before it is called.
+    """Facts about a value head that are known before a call.
 
     Args:
-        step: Texts that end a step where it is read.
-        rates: Cost of a token that is computed for it.
-        own_model: Whether a model of its own reads the path, after the prompt; else it reads states that the policy
+        step: Texts that end a step, at which the head is read.
+        rates: The rates of a token that is computed for the head.
+        own_model: Whether a separate model reads the path, after the prompt; else the head reads states that the policy
             computed.
     """
 
@@ -30,7 +30,7 @@ class ValueHeadMetadata:
 
 
 class Tokenizer(Protocol):
-    """Between the texts of a model and its tokens."""
+    """A translation between the texts of a model and its tokens."""
 
     def prompt(self, prompt: Prompt) -> tuple[int, ...]:
         """Return the tokens of a prompt, messages rendered by the model's template."""
@@ -41,48 +41,47 @@ class Tokenizer(Protocol):
         ...
 
     def write(self, ids: Sequence[int]) -> str:
-        """Return the text of tokens, with the names of special ones."""
+        """Return the text of tokens, with special tokens by their names."""
         ...
 
     def special(self) -> Mapping[str, str | None]:
         """Return the tokenizer's class, special tokens and chat template.
 
-        Special tokens are texts by their names as the transformers library has them.
+        Special tokens are texts by their names in the transformers library.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendMetadata:
-    """What a backend states about itself beyond the required members. Every field is optional.
+    """Facts that a backend states about itself beyond the required members. Every field is optional.
 
     Args:
-        value_heads: Its value heads, by name; None: not known, so that any name may be tried.
-        count_text: Returns the exact number of tokens of a text after a path; None: that number is bounded by `count`
+        value_heads: The value heads, by name; None: not known, so that any name may be tried.
+        count_text: Returns the exact number of tokens of a text after a path; None: the number is bounded by `count`
             and by bytes.
-        text_of: Returns the text of the first tokens of a path, given its whole text and those tokens, ends of sequence
-            as ""; None: tokens cannot be told apart in its text. Inside of a character that text is no beginning of the
-            whole one.
+        text_of: Returns the text of the first tokens of a path, given the whole text and these tokens, with "" for ends
+            of sequence. If the tokens end within a character, the result is no beginning of the whole text. None:
+            tokens cannot be told apart in the text.
         picture_tokens: Most input tokens of a picture; None: not known.
         template_tokens: Most tokens that a chat template adds to a message; `TEMPLATE_TOKENS` is assumed where it is
             less.
         resumes: Returns whether a row that met its token cap can be continued, as far as is known; see `Caps.steps`.
-        tokenizer: The tokenizer of the model; None: it is not known here.
-        thoughts: The marks of its thoughts (`Caps.thoughts`); None: not known. A text that begins with `<think>` still
-            has one.
-        finishes_reads: Whether a read is computed to its end, and counted, also where the caller no longer awaits it. A
-            search that is cancelled waits for such a read, and books it; it gives up others at once.
+        tokenizer: The tokenizer of the model; None: not known.
+        thoughts: The marks of thoughts (`Caps.thoughts`); None: not known. A text that begins with `<think>` has a
+            thought in any case.
+        finishes_reads: Whether a read is computed to its end, and counted, even if the caller no longer awaits it. A
+            cancelled search waits for such a read, and books its cost; other reads it gives up at once.
         arrivals: Whether rows of finish order are taken as they arrive. To write them all to one length would read
             prompts again.
-        capability_hint: Returns the hint of the error that refuses a capability. Where it is missing, or returns None
-            or "", the hint names backends that have the capability.
-        target: What answers are applied to (`Solution.apply`); None: they change nothing.
-        task: The name of the task that problems have where nobody names one; None: that of the model's record, or free
-            text.
+        capability_hint: Returns the hint of the error that refuses a capability. Without this function, or where it
+            returns None or "", the hint names backends that have the capability.
+        target: The object that answers are applied to (`Solution.apply`); None: answers change nothing.
+        task: The name of the default task of problems; None: the task of the model's record, or free text.
         programs: The most rows at once, where a row is a program that calls models within a lease
             (`SampleRequest.lease`); 0: rows are written token by token.
-        notes: Returns what a solution should say about its costs, given its usage, in one line each: why rows were
-            charged by estimates.
+        notes: Returns notes on the costs of a solution, given its usage, one line each, such as why rows were charged
+            by estimates.
     """
 
     value_heads: Mapping[str, ValueHeadMetadata] | None = None
@@ -106,7 +105,7 @@ _EMPTY = BackendMetadata()
 
 
 def metadata_of(backend: object) -> BackendMetadata:
-    """Return a backend's attribute `metadata`; an empty one where there is none.
+    """Return a backend's attribute `metadata`, or empty metadata where there is none.
 
     Raises:
         ConfigError: `metadata` is of another type.
@@ -140,6 +139,6 @@ def capability_hint(name: str, metadata: BackendMetadata, capability: str) -> st
             "thoughts of other models"
         )
     have = backends_with(lambda caps: getattr(caps, capability) not in ("absent", False))
-    if name in have:  # but not with this model
+    if name in have:  # the backend has the capability, but not for this model
         return "it has it for models whose record names a process model or value heads"
     return f"backends that have it: {', '.join(have) or 'none that is installed'}"

@@ -18,7 +18,7 @@ MOST_TOPS = 20  # alternatives of a token that may be asked for
 class Top(NamedTuple):
     """A token that may come next: its text and its log-probability.
 
-    It also states whether it is an end of sequence, as far as that is known.
+    `ends` is whether the token is known to be an end of sequence.
     """
 
     text: str
@@ -32,13 +32,13 @@ class PromptLogprobs:
 
     Args:
         token_ids: [T], or () where a server shows none.
-        texts: [T] that each token completes; they join to the prompt's text, with the names of special tokens and ""
-            for ends of sequence.
-        logprobs: [T], natural, of the untempered distribution after the tokens before; NaN where the model has none, as
-            at the first.
+        texts: [T] texts that the tokens complete. Joined they are the prompt's text, with the names of special tokens
+            and "" for ends of sequence.
+        logprobs: [T] natural-log probabilities under the untempered distribution after the tokens before; NaN where the
+            model has none, as at the first token.
         tops: [T] the most likely tokens at each place, best first and the lowest id among equals, () where `logprobs`
-            is NaN; () where none were asked for.
-        behind: Those behind the last token; () where none were asked for, or a server shows none.
+            is NaN. The whole field is () where no top tokens were requested.
+        behind: The most likely tokens after the last token; () where none were requested, or a server shows none.
     """
 
     token_ids: tuple[int, ...]
@@ -51,12 +51,13 @@ class PromptLogprobs:
 def law_of_tops(tops: Sequence[Top], tokens: Sequence[str]) -> tuple[list[float], float]:
     """Return the log-probabilities of tokens by the shown ones, and a bound on those not shown.
 
-    A token that is not shown gets -inf. The bound is the most probability that these tokens have together. None
-    of them is more likely than the last one that is shown. Together they have no more than all shown ones leave.
+    A token that is not shown gets -inf. The bound is the most probability that the hidden ones of `tokens` have
+    together. None of these is more likely than the last token shown. Together they have at most the probability that
+    all shown tokens leave.
 
     Args:
         tops: The most likely tokens at one place; () where none are known.
-        tokens: The texts of the tokens that are asked for.
+        tokens: The texts of the requested tokens.
     """
     shown: dict[str, float] = {}
     for top in tops:
@@ -68,10 +69,10 @@ def law_of_tops(tops: Sequence[Top], tokens: Sequence[str]) -> tuple[list[float]
 
 
 def check_top(top: Any) -> int:
-    """Return the number of alternatives that are asked for.
+    """Return the requested number of most likely tokens.
 
     Raises:
-        ConfigError: it is no whole number from 0 to `MOST_TOPS`.
+        ConfigError: the number is no whole number from 0 to `MOST_TOPS`.
     """
     if type(top) is not int or not 0 <= top <= MOST_TOPS:
         raise ConfigError(f"top is {quote(top)}, but must be a whole number from 0 to {MOST_TOPS}")

@@ -1,4 +1,4 @@
-"""Calls of a backend that are awaited to their end, so that what they computed can be booked."""
+"""Calls of a backend that are awaited to their end, so that their cost can be booked."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ from tts.errors import EngineError
 
 
 async def read(backend: Backend, call: Awaitable[Any], replies: list[Reply[Any]], *, opens: bool = False) -> Any:
-    """Await a call of a backend that only reads, append its replies, and return what it returned.
+    """Await a reading call of a backend, append its replies to `replies`, and return its result.
 
     Where the backend finishes its reads (`BackendMetadata.finishes_reads`), a cancelled caller first waits for the
-    call's end. The handles that it made are then released, as those of a call of which one item failed.
+    call's end. If the caller is cancelled or an item fails, the handles that the call made are released.
 
     Args:
         backend: The backend that reads.
         call: The call of `open`, `extend`, `next_logprobs`, `hidden` or `value`.
-        replies: Has the call's replies also where this is cancelled, and those of the other items where one failed.
+        replies: The list to append replies to, even if the caller is cancelled; if an item fails, the replies of the
+            other items.
         opens: Whether the values are handles, as those of `open`.
 
     Raises:
-        CancelledError: the caller was cancelled. Whatever the call raises, else.
+        CancelledError: the caller was cancelled.
+        BaseException: the failure of the call.
     """
     with Blame(f"the backend {backend.name!r}", EngineError, (Exhausted,)):
         return await _read(backend, call, replies, opens=opens)
@@ -60,7 +62,7 @@ def _append(result: Any, replies: list[Reply[Any]]) -> Any:
 
 
 async def _result_or_failure(call: Awaitable[Any]) -> tuple[Any, BaseException | None]:
-    """Return what a call returned, or what it raised: a task that ends by SystemExit would end the event loop."""
+    """Return a call's result and failure, since a task that raised SystemExit would end the event loop."""
     try:
         return await call, None
     except BaseException as failure:  # noqa: BLE001 - raised again in the caller's task
@@ -68,10 +70,10 @@ async def _result_or_failure(call: Awaitable[Any]) -> tuple[Any, BaseException |
 
 
 async def wait_for_change(rowsets: Sequence[RowSet]) -> None:
-    """Wait until a row of any of these is resolved.
+    """Wait until another row of any of some row sets is resolved.
 
     Raises:
-        Exception: What a backend failed with.
+        Exception: The failure of a backend.
     """
     waits = [asyncio.ensure_future(rows.change()) for rows in rowsets if not rows.done]
     try:
@@ -85,7 +87,7 @@ async def wait_for_change(rowsets: Sequence[RowSet]) -> None:
 async def cancelled_and_done(rowsets: Sequence[RowSet]) -> None:
     """Cancel rows and return when all are resolved.
 
-    This also holds where the caller is cancelled meanwhile, since their cost must be booked.
+    A caller that is cancelled meanwhile waits too, since the rows' cost must be booked.
     """
     for rows in rowsets:
         rows.cancel()
@@ -97,7 +99,7 @@ async def cancelled_and_done(rowsets: Sequence[RowSet]) -> None:
 async def _wait_until_done(
     wait: Callable[[], Awaitable[Any]], done: Callable[[], bool]
 ) -> asyncio.CancelledError | None:
-    """Wait until something is done, also where the caller is cancelled; return its last cancellation."""
+    """Wait until `done` returns True, even if the caller is cancelled; return the last cancellation."""
     interrupted: asyncio.CancelledError | None = None
     while not done():
         try:

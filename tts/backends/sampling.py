@@ -1,9 +1,9 @@
 """From logits to a token, in plain numpy in float64.
 
 The steps are temperature, filters, and one uniform number through the inverse CDF. The CDF runs in token-id order.
-Near-equal logits may swap ranks under rounding noise, but ids never move. So only a number that falls within that noise
-of an edge can give another token. Each filter sees the distribution as the filter before left it (top-k, then top-p,
-then min-p), and equal probabilities are ranked by id.
+Near-equal logits may swap ranks under rounding noise, but ids never move. So only a uniform number within that noise of
+an edge can give another token. The filters are top-k, then top-p, then min-p. Each sees the distribution that the
+filter before returned, and equal probabilities are ranked by id.
 
 Shapes: V vocabulary; logits and distributions are [V], indexed by token id.
 """
@@ -28,10 +28,10 @@ class Draw(NamedTuple):
     """A drawn token.
 
     Args:
-        token: Its id.
-        logprob: Its natural-log probability under the untempered, unfiltered distribution.
-        spread: The spread of that distribution.
-        sampling_logprob: Its natural-log probability under the distribution that it was drawn from.
+        token: The token's id.
+        logprob: The token's natural-log probability under the untempered, unfiltered distribution.
+        spread: The spread of the untempered, unfiltered distribution.
+        sampling_logprob: The token's natural-log probability under the distribution that it was drawn from.
     """
 
     token: int
@@ -54,8 +54,8 @@ def filtered_distribution(logits: NDArray[Any], sampling: Sampling) -> NDArray[n
     """Return the distribution that `sampling` draws from.
 
     Its probabilities sum to 1, and are exactly 0 where a token is filtered out. At temperature 0 all mass is on the
-    most likely token, the lowest id among equals. top-k keeps the k most likely tokens; top-p the fewest most likely
-    ones whose mass is at least p; min-p those of at least min_p times the most likely one's.
+    most likely token, the lowest id among equals. top-k keeps the k most likely tokens. top-p keeps the fewest most
+    likely tokens whose mass is at least p. min-p keeps tokens of at least min_p times the greatest probability.
 
     Raises:
         EngineError: the logits hold NaN or +inf, or nothing but -inf.
@@ -83,18 +83,16 @@ def filtered_distribution(logits: NDArray[Any], sampling: Sampling) -> NDArray[n
 
 
 def inverse_cdf(probs: NDArray[np.float64], u: float) -> int:
-    """Return the index of a uniform number u in [0, 1).
+    """Return the first index whose cumulated mass is above u times the whole mass, for u in [0, 1).
 
-    It is the first index whose cumulated mass is above u times the whole. An index of probability 0 is never returned.
+    An index of probability 0 is never returned.
     """
     cumulated = np.cumsum(probs)
     return int(np.searchsorted(cumulated, u * cumulated[-1], side="right"))
 
 
 def draw(logits: NDArray[Any], sampling: Sampling, u: float) -> Draw:
-    """Return the token of a uniform number, its log-probability, and the spread of the distribution.
-
-    The number u is in [0, 1).
+    """Return the token of a uniform number u in [0, 1), with its log-probabilities and the spread.
 
     Raises:
         EngineError: the logits hold NaN or +inf, or nothing but -inf.
@@ -112,7 +110,7 @@ def sampling_logprob(logprobs: NDArray[np.float64], sampling: Sampling, token: i
     A token at the edge of a filter, which rounding may have kept, counts as kept.
 
     Args:
-        logprobs: [V] of the untempered distribution.
+        logprobs: [V] log-probabilities of the untempered distribution.
         sampling: Temperature and filters.
         token: The token that was drawn.
 
@@ -129,12 +127,11 @@ def sampling_logprob(logprobs: NDArray[np.float64], sampling: Sampling, token: i
 
 
 def top_sampling_logprob(top: Sequence[float], logprob: float, sampling: Sampling) -> float:
-    """Return the natural-log probability of a token by the most likely tokens alone.
+    """Return a token's natural-log probability under `sampling`, given the most likely tokens alone.
 
-    The distribution is the one that `sampling` draws from. At a temperature T below 1 the other tokens weigh at most
-    rest * least^(1/T - 1), where `rest` is their mass and `least` the probability of the least likely token that is
-    shown. They count as that much, so that the value is a lower bound. It is low by at most that weight over the weight
-    of the tokens shown.
+    At a temperature T below 1 the other tokens weigh at most rest * least^(1/T - 1). Here `rest` is their mass, and
+    `least` the probability of the least likely token that is shown. They count with this bound, so that the value is a
+    lower bound. It is low by at most the bound over the weight of the tokens shown.
 
     Args:
         top: Log-probabilities of the most likely tokens under the untempered distribution.
@@ -174,11 +171,11 @@ def spread(logprobs: NDArray[np.float64]) -> Spread:
 def top_spread(logprobs: Sequence[float]) -> Spread:
     """Return the spread of the most likely tokens, given their log-probabilities.
 
-    The log-probability of a less likely token may be among them.
+    The given values may include the log-probability of a less likely token.
     """
     clipped = np.sort(np.maximum(logprobs, _LEAST))[-TOP_TOKENS:]
     chances = np.exp(clipped)
-    hidden_mass = max(0.0, 1.0 - float(chances.sum()))  # of all other tokens
+    hidden_mass = max(0.0, 1.0 - float(chances.sum()))  # the probability of all other tokens
     hidden_entropy = -hidden_mass * math.log(hidden_mass) if hidden_mass > 0 else 0.0
     return Spread(math.nan, max(0.0, -float(clipped.mean())), max(0.0, hidden_entropy - float(chances @ clipped)))
 
