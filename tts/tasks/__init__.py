@@ -62,19 +62,19 @@ def make_task(given: Task | type[Task]) -> Task:
     return _complete(given, f"the task {quote(given)}")
 
 
-def _make_task(found: Any, what: str) -> Task:
-    check_complete(found)
+def _make_task(task_class: Any, subject: str) -> Task:
+    check_complete(task_class)
     try:
-        task = found()
+        task = task_class()
     except TypeError as failure:
         raise ConfigError(
-            f"{what} cannot be made without parameters: {failure}", hint="give an object of its class"
+            f"{subject} cannot be made without parameters: {failure}", hint="give an object of its class"
         ) from failure
-    return _complete(task, what)
+    return _complete(task, subject)
 
 
-def _complete(task: Any, what: str) -> Task:
-    check_part(task, Task, what)
+def _complete(task: Any, subject: str) -> Task:
+    check_part(task, Task, subject)
     return task
 
 

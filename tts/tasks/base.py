@@ -140,10 +140,10 @@ def keyed_task(task: Task) -> Task | None:
 
     It is None where a class overrides `decide` or `equivalent` alone.
     """
-    for each in type(task).__mro__:
-        own = each.__dict__.keys() & {"key", "decide", "equivalent"}
-        if own:
-            return task if "key" in own else None
+    for ancestor in type(task).__mro__:
+        overrides = ancestor.__dict__.keys() & {"key", "decide", "equivalent"}
+        if overrides:
+            return task if "key" in overrides else None
     return None
 
 
@@ -173,9 +173,9 @@ def find_stop(text: str, stops: Sequence[str], start: int = 0) -> int | None:
     The one that ends first wins, as it does for a model that writes token by token.
     """
     if len(stops) == 1:
-        at = text.find(stops[0], start)
-        return at + len(stops[0]) if at >= 0 else None
-    ends = [at + len(stop) for stop in stops if (at := text.find(stop, start)) >= 0]
+        index = text.find(stops[0], start)
+        return index + len(stops[0]) if index >= 0 else None
+    ends = [index + len(stop) for stop in stops if (index := text.find(stop, start)) >= 0]
     return min(ends) if ends else None
 
 

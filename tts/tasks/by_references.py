@@ -70,16 +70,19 @@ def choose_task(references: Iterable[str | None], where: str) -> TaskChoice | No
     Raises:
         ConfigError: they are of several kinds, or worked solutions; the hint has the line to add.
     """
-    known = list(islice((one for one in references if one is not None and one.strip()), _MOST))
-    if not known:
+    answers = list(islice((answer for answer in references if answer is not None and answer.strip()), _MOST))
+    if not answers:
         return None
-    kinds = Counter(map(kind_of, known))
+    kinds = Counter(map(kind_of, answers))
     kind, count = kinds.most_common(1)[0]
-    if kind in KINDS and count >= _SHARE * len(known):
-        return TaskChoice(KINDS[kind], kind, next(one for one in known if kind_of(one) == kind))
-    told = ", ".join(f"{quote(next(one for one in known if kind_of(one) == each))} ({each})" for each in kinds)
+    if kind in KINDS and count >= _SHARE * len(answers):
+        return TaskChoice(KINDS[kind], kind, next(answer for answer in answers if kind_of(answer) == kind))
+    examples = ", ".join(
+        f"{quote(next(answer for answer in answers if kind_of(answer) == kind_found))} ({kind_found})"
+        for kind_found in kinds
+    )
     raise ConfigError(
-        f"no task was named, and {where} has references of several kinds or of none that a task compares: {told}",
+        f"no task was named, and {where} has references of several kinds or of none that a task compares: {examples}",
         hint="name the task: task: math compares numbers and LaTeX, task: text words, task: multiple_choice letters; "
         "of worked solutions keep the final answers; a file of several kinds is divided: "
         "problems: [{dataset: a.jsonl, task: math}, {dataset: b.jsonl, task: text}]",
@@ -101,24 +104,26 @@ def with_final_answers(problems: Iterable[Problem], task: str | None, where: str
         task: The name of the task of problems that name none; None: it is not chosen yet.
         where: What the problems are of, for the warning.
     """
-    given = list(problems)
-    found = [
-        dataclasses.replace(one, answer=final_of(one.answer))
-        if one.answer and (one.task or task) not in _VERBATIM
-        else one
-        for one in given
+    originals = list(problems)
+    cleaned = [
+        dataclasses.replace(problem, answer=final_of(problem.answer))
+        if problem.answer and (problem.task or task) not in _VERBATIM
+        else problem
+        for problem in originals
     ]
-    changes = [(old, new) for old, new in zip(given, found, strict=True) if old.answer != new.answer]
+    changes = [
+        (original, final) for original, final in zip(originals, cleaned, strict=True) if original.answer != final.answer
+    ]
     if changes:
-        old, new = changes[0]
+        original, final = changes[0]
         get_logger("tts.tasks").warning(
             "%s has %d worked solutions as references, of which the final answer is taken: %s of %s",
             where,
             len(changes),
-            quote(new.answer),
-            quote(old.answer),
+            quote(final.answer),
+            quote(original.answer),
         )
-    return found
+    return cleaned
 
 
 def kind_of(reference: str) -> str:

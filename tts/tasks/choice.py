@@ -32,15 +32,15 @@ class ChoiceTask(Task):
     choices: tuple[str, ...] = ("yes", "no")
 
     def __post_init__(self) -> None:
-        given: Any = self.choices
-        texts = tuple(given) if isinstance(given, tuple | list) else ()
+        choices: Any = self.choices
+        texts = tuple(choices) if isinstance(choices, tuple | list) else ()
         if len(texts) < 2 or not all(isinstance(text, str) and fold_text(text) for text in texts):
             raise ConfigError(
-                f"choices is {quote(given)}, but must be at least two texts",
+                f"choices is {quote(choices)}, but must be at least two texts",
                 hint="for example choices=('yes', 'no')",
             )
         if len({fold_text(text) for text in texts}) < len(texts):
-            raise ConfigError(f"choices is {quote(given)}, but two of them differ in case or spaces only")
+            raise ConfigError(f"choices is {quote(choices)}, but two of them differ in case or spaces only")
         object.__setattr__(self, "choices", texts)
 
     @property
@@ -50,22 +50,22 @@ class ChoiceTask(Task):
 
     def prompt(self, problem: Problem, kind: str = "solve", texts: Any = ()) -> Prompt:
         """Return chat messages that end with the choices and the form of the answer."""
-        told = f'Choose one of: {", ".join(self.choices)}. End with a line "Answer: " and your choice.'
-        return short_answers(told).prompt(self.name, problem, kind, texts)
+        request = f'Choose one of: {", ".join(self.choices)}. End with a line "Answer: " and your choice.'
+        return short_answers(request).prompt(self.name, problem, kind, texts)
 
     def extract(self, text: str) -> str | None:
         """Return the choice that was stated last, as it was written; None where none was."""
         text = own_turn(text)
         end = last_marker(text)
-        marked = "" if end is None else text[end:].lstrip().partition("\n")[0]
-        for stated in (
+        after_marker = "" if end is None else text[end:].lstrip().partition("\n")[0]
+        for candidate in (
             last_tag(text) or "",
             last_box(text) or "",
-            marked,
+            after_marker,
             text,
             text.rstrip().rpartition("\n")[2],
         ):
-            answer = clean(stated)
+            answer = clean(candidate)
             if self._choose(answer) is not None:
                 return answer
         return None
@@ -75,5 +75,5 @@ class ChoiceTask(Task):
         return self._choose(clean(answer)) or fold_text(answer)
 
     def _choose(self, answer: str) -> str | None:
-        stated = fold_text(re.sub(r"\\text\{(.*)\}", r"\1", answer))
-        return stated if stated in map(fold_text, self.choices) else None
+        folded = fold_text(re.sub(r"\\text\{(.*)\}", r"\1", answer))
+        return folded if folded in map(fold_text, self.choices) else None

@@ -51,8 +51,8 @@ def conversation(
     start = next((i for i, turn in enumerate(turns) if turn.role != "system"), len(turns))
     shots = [
         turn
-        for asked, told in examples
-        for turn in (Message("user", _fill(template, asked)), Message("assistant", told))
+        for question, solution in examples
+        for turn in (Message("user", _fill(template, question)), Message("assistant", solution))
     ]
     turns[start:start] = shots
     if problem is not None:
@@ -79,7 +79,7 @@ def read_messages(path: str) -> tuple[Message, ...]:
         ConfigError: the file cannot be read, or holds something else.
     """
     rows: Any = _rows(path, "messages")
-    made: list[Message] = []
+    messages: list[Message] = []
     for number, row in enumerate(rows, start=1):
         fits = isinstance(row, Mapping) and isinstance(row.get("content"), str) and row.get("role") in _ROLES
         if not fits:
@@ -88,8 +88,8 @@ def read_messages(path: str) -> tuple[Message, ...]:
                 "content, both text",
                 hint='for example [{"role": "user", "content": "Why?"}]',
             )
-        made.append(Message(row["role"], row["content"]))
-    return tuple(made)
+        messages.append(Message(row["role"], row["content"]))
+    return tuple(messages)
 
 
 def read_examples(path: str) -> list[tuple[str, str]]:
@@ -103,32 +103,34 @@ def read_examples(path: str) -> list[tuple[str, str]]:
     Raises:
         ConfigError: the file cannot be read, or a row lacks one of them.
     """
-    made: list[tuple[str, str]] = []
+    examples: list[tuple[str, str]] = []
     for number, row in enumerate(_rows(path, "examples"), start=1):
         parts = [
             next((row[name] for name in names if isinstance(row, Mapping) and isinstance(row.get(name), str)), None)
             for names in (QUESTIONS, ANSWERS)
         ]
         if parts[0] is None or parts[1] is None:
-            named = ", ".join(QUESTIONS if parts[0] is None else ANSWERS)
-            raise ConfigError(f"example {number} of {path!r} is {quote(row)}, but must have one of {named}")
-        made.append((parts[0], parts[1]))
-    return made
+            columns = ", ".join(QUESTIONS if parts[0] is None else ANSWERS)
+            raise ConfigError(f"example {number} of {path!r} is {quote(row)}, but must have one of {columns}")
+        examples.append((parts[0], parts[1]))
+    return examples
 
 
-def _rows(path: str, what: str) -> list[Any]:
-    text = read_text(f"the file of {what}", path)
+def _rows(path: str, content: str) -> list[Any]:
+    text = read_text(f"the file of {content}", path)
     try:
         try:
-            given: Any = json.loads(text)
+            rows: Any = json.loads(text)
         except ValueError:
-            given = [json.loads(line) for line in text.splitlines() if line.strip()]
+            rows = [json.loads(line) for line in text.splitlines() if line.strip()]
     except (ValueError, RecursionError) as failure:
-        raise ConfigError(f"the file of {what} is {path!r}, but it is neither JSON nor JSON lines: {failure}") from None
-    if isinstance(given, Mapping):
-        given = given[what] if isinstance(given.get(what), list) else [given]
-    if not isinstance(given, list) or not given:
         raise ConfigError(
-            f"the file of {what} is {path!r}, but holds none", hint="give a JSON list, or one JSON object a line"
+            f"the file of {content} is {path!r}, but it is neither JSON nor JSON lines: {failure}"
+        ) from None
+    if isinstance(rows, Mapping):
+        rows = rows[content] if isinstance(rows.get(content), list) else [rows]
+    if not isinstance(rows, list) or not rows:
+        raise ConfigError(
+            f"the file of {content} is {path!r}, but holds none", hint="give a JSON list, or one JSON object a line"
         )
-    return given
+    return rows

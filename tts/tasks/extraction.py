@@ -149,24 +149,24 @@ def last_boxes(text: str) -> str | None:
 
 def _boxes(text: str) -> list[tuple[int, int, str]]:
     """Return start, end and content of each complete box that is not empty, in order; of nested ones the innermost."""
-    start = min((at for word in ("\\boxed", "\\fbox") if (at := text.find(word)) >= 0), default=None)
+    start = min((index for word in ("\\boxed", "\\fbox") if (index := text.find(word)) >= 0), default=None)
     if start is None:
         return []
-    found: list[tuple[int, int, str]] = []
+    boxes: list[tuple[int, int, str]] = []
     # of each open brace, where its box and its content begin; None for a brace that is no box's
-    opened: list[tuple[int, int] | None] = []
+    open_braces: list[tuple[int, int] | None] = []
     for token in _BOX_TOKENS.finditer(text, start):
         if token["box"] is not None:
-            opened.append((token.start(), token.end()))
+            open_braces.append((token.start(), token.end()))
         elif token["bare"] is not None:
-            found.append((token.start(), token.end(), token["bare"].removeprefix("boxed").strip()))
+            boxes.append((token.start(), token.end(), token["bare"].removeprefix("boxed").strip()))
         elif token[0] == "{":
-            opened.append(None)
-        elif token[0] == "}" and opened and (box := opened.pop()) is not None:
+            open_braces.append(None)
+        elif token[0] == "}" and open_braces and (box := open_braces.pop()) is not None:
             content = text[box[1] : token.start()].strip()
-            if content and (not found or found[-1][0] < box[0]):  # else it encloses the last one
-                found.append((box[0], token.end(), content))
-    return found
+            if content and (not boxes or boxes[-1][0] < box[0]):  # else it encloses the last one
+                boxes.append((box[0], token.end(), content))
+    return boxes
 
 
 def last_marker(text: str, marks: Sequence[str] = ANSWER_MARKS) -> int | None:
@@ -187,10 +187,10 @@ def _markers(text: str, marks: Sequence[str]) -> Iterator[int]:
     stop, size = len(text), _LAST
     while stop > 0:
         start = max(0, stop - size)
-        found = [match.start() for match in pattern.finditer(text, start, stop + _LONGEST) if match.start() < stop]
-        for at in reversed(found):
-            if (whole := pattern.match(text, at)) is not None:
-                yield whole.end()
+        starts = [match.start() for match in pattern.finditer(text, start, stop + _LONGEST) if match.start() < stop]
+        for index in reversed(starts):
+            if (marker := pattern.match(text, index)) is not None:
+                yield marker.end()
         stop, size = start, min(4 * size, _PIECE)
 
 
@@ -205,26 +205,26 @@ def announced_answer(text: str, marks: Sequence[str] = ANSWER_MARKS) -> str | No
     """
     fallback: str | None = None
     for count, end in enumerate(_markers(text, marks)):
-        stated = _stated_text(text[end : end + _WINDOW * 8])
-        if stated is None:
+        answer = _stated_text(text[end : end + _WINDOW * 8])
+        if answer is None:
             if count == 0 and not text[end : end + _WINDOW].strip(" \t\r\n*_$.`"):
                 return None  # the text breaks off where its answer would be
-        elif not _is_remark(stated):
-            return stated
-        elif len(stated.split()) <= _FEW_WORDS:
-            fallback = fallback or stated
+        elif not _is_remark(answer):
+            return answer
+        elif len(answer.split()) <= _FEW_WORDS:
+            fallback = fallback or answer
         if count >= _MOST_MARKERS:
             break
     return fallback
 
 
-def _is_remark(stated: str) -> bool:
+def _is_remark(phrase: str) -> bool:
     """Whether what follows "the answer is" says something of the answer, and does not state it."""
-    if (match := _REMARK.match(stated)) is not None:
-        return not stated[match.end() :].lstrip(" ,:").startswith((*"0123456789$\\-+(", "the number")) or match[
+    if (match := _REMARK.match(phrase)) is not None:
+        return not phrase[match.end() :].lstrip(" ,:").startswith((*"0123456789$\\-+(", "the number")) or match[
             0
         ].startswith("not")
-    return _ADJECTIVE.fullmatch(stated) is not None and stated not in _PLAIN_ANSWERS
+    return _ADJECTIVE.fullmatch(phrase) is not None and phrase not in _PLAIN_ANSWERS
 
 
 def final_answer(text: str, marks: Sequence[str] = ANSWER_MARKS) -> str | None:
@@ -233,11 +233,11 @@ def final_answer(text: str, marks: Sequence[str] = ANSWER_MARKS) -> str | None:
     It is the answer in the last `<answer>`, else the last boxed one, else the one after the last marker.
     """
     turn = own_turn(text)
-    further = _FURTHER_QUESTION.search(turn)
-    while further is not None:
-        if (answer := _answer_in(turn[: further.start()], marks)) is not None:
+    question = _FURTHER_QUESTION.search(turn)
+    while question is not None:
+        if (answer := _answer_in(turn[: question.start()], marks)) is not None:
             return answer
-        further = _FURTHER_QUESTION.search(turn, further.end())
+        question = _FURTHER_QUESTION.search(turn, question.end())
     return _answer_in(turn, marks)
 
 
@@ -250,23 +250,23 @@ def _answer_in(text: str, marks: Sequence[str]) -> str | None:
 def own_turn(text: str) -> str:
     """Return a text up to the mark by which a template ends a turn, without such marks at its beginning."""
     for mark in _TURN_ENDS:
-        at = text.find(mark)
-        if at >= 0 and text[:at].strip():
-            text = text[:at]
+        index = text.find(mark)
+        if index >= 0 and text[:index].strip():
+            text = text[:index]
     return text
 
 
 def last_tag(text: str) -> str | None:
     """Return what the last `<answer>` and `</answer>` enclose that is not empty, or None."""
-    opened: int | None = None
-    found: str | None = None
+    begin: int | None = None
+    content: str | None = None
     for tag in _TAG.finditer(text):
         if not tag[1]:
-            opened = tag.end()
-        elif opened is not None:
-            found = text[opened : tag.start()].strip() or found
-            opened = None
-    return found
+            begin = tag.end()
+        elif begin is not None:
+            content = text[begin : tag.start()].strip() or content
+            begin = None
+    return content
 
 
 def clean(answer: str) -> str:
@@ -277,38 +277,40 @@ def clean(answer: str) -> str:
     answer = "".join(_MATH_DELIMITERS.sub("", piece) for piece in _pieces(answer))
     for _ in range(_MAX_LAYERS):
         answer = _without_full_stop(answer.strip())
-        for left, right in _PAIRS:
-            inner = answer.removeprefix(left).removesuffix(right)
-            if len(inner) == len(answer) - len(left) - len(right):
+        for opening, closing in _PAIRS:
+            inner = answer.removeprefix(opening).removesuffix(closing)
+            if len(inner) == len(answer) - len(opening) - len(closing):
                 answer = inner
         answer = _half_bold(answer)
     return answer
 
 
-def _stated_text(rest: str) -> str | None:
+def _stated_text(following: str) -> str | None:
     """Return what is stated at the beginning of a text, after a marker; None where nothing is."""
-    here, _, below = rest.partition("\n")
-    body = here.strip().strip("*_").strip()
-    begin = rest.lstrip(" \t\r\n*_")
-    if any(begin.startswith(left) for left, _ in _DISPLAYED) and (not body or len(begin) == len(rest.lstrip(" *_"))):
-        shown = _display(begin)
-        if shown is not None:
-            return shown or None
-    line = here if clean(here) else below.lstrip().partition("\n")[0]
+    first_line, _, later_lines = following.partition("\n")
+    body = first_line.strip().strip("*_").strip()
+    begin = following.lstrip(" \t\r\n*_")
+    if any(begin.startswith(left) for left, _ in _DISPLAYED) and (
+        not body or len(begin) == len(following.lstrip(" *_"))
+    ):
+        display = _display(begin)
+        if display is not None:
+            return display or None
+    line = first_line if clean(first_line) else later_lines.lstrip().partition("\n")[0]
     if len(line) > _WINDOW:
         return clean(line) or None
     line = _BOLD.sub(r"\1", " ".join(line.split()))
-    stated = clean(_value_in(_FILLER.sub("", _HOPE.sub("", line).strip(), count=1)))
-    ends_there = line.endswith(stated) or line.rstrip("$ ").endswith(stated)
-    return None if ends_there and _breaks_off(stated) else stated or None
+    answer = clean(_value_in(_FILLER.sub("", _HOPE.sub("", line).strip(), count=1)))
+    ends_there = line.endswith(answer) or line.rstrip("$ ").endswith(answer)
+    return None if ends_there and _breaks_off(answer) else answer or None
 
 
-def _breaks_off(stated: str) -> bool:
+def _breaks_off(formula: str) -> bool:
     """Whether a formula ends before its end: in an operator that lacks what follows, or inside of braces. `A+` and
     `Na+` are whole.
     """
-    braces = re.sub(r"\\[{}]", "", stated)
-    return _OPEN_END.search(stated) is not None or braces.count("{") > braces.count("}")
+    braces = re.sub(r"\\[{}]", "", formula)
+    return _OPEN_END.search(formula) is not None or braces.count("{") > braces.count("}")
 
 
 def _display(text: str) -> str | None:
@@ -317,17 +319,17 @@ def _display(text: str) -> str | None:
 
     What breaks off before its end, or holds an unfinished box, is "".
     """
-    for left, right in _DISPLAYED:
-        if text.startswith(left):
-            end = text.find(right, len(left), _WINDOW)
-            inner = text[len(left) : end if end >= 0 else _WINDOW]
+    for opening, closing in _DISPLAYED:
+        if text.startswith(opening):
+            end = text.find(closing, len(opening), _WINDOW)
+            inner = text[len(opening) : end if end >= 0 else _WINDOW]
             if (end < 0 and "\n" in inner) or (r"\boxed" in inner and "\n" in inner):
                 return ""
-            if left == "```":
+            if opening == "```":
                 inner = inner.partition("\n")[2] if "\n" in inner else inner
-            after = text[end + len(right) :].partition("\n")[0] if end >= 0 else ""
-            alone = left in ("$$", r"\[") or "\n" in inner.strip(" \t")
-            return clean(inner) if alone and not after.strip(" .,;*_") else None
+            line_rest = text[end + len(closing) :].partition("\n")[0] if end >= 0 else ""
+            is_display = opening in ("$$", r"\[") or "\n" in inner.strip(" \t")
+            return clean(inner) if is_display and not line_rest.strip(" .,;*_") else None
     return None
 
 
@@ -342,16 +344,16 @@ def _value_in(line: str) -> str:
     bare = _MATH_SPAN.sub(" ", line)
     if len(_PROSE.findall(bare)) < 3 or not any(character.isdigit() for character in line):
         return line
-    trimmed = line.rstrip(" .*_")
-    if (match := _VALUE_AT_END.search(trimmed)) is not None and any(
+    sentence = line.rstrip(" .*_")
+    if (match := _VALUE_AT_END.search(sentence)) is not None and any(
         character.isdigit() for character in match["value"]
     ):
         return match["value"]
-    money = _MONEY.findall(trimmed)
-    if len(money) == 1 and trimmed.count("$") <= 1 and _PROSE.match(trimmed):
+    money = _MONEY.findall(sentence)
+    if len(money) == 1 and sentence.count("$") <= 1 and _PROSE.match(sentence):
         return money[0]
-    numbers = _NUMBER.findall(trimmed)
-    return numbers[0] if len(numbers) == 1 and _PROSE.match(trimmed) and "\\" not in line else line
+    numbers = _NUMBER.findall(sentence)
+    return numbers[0] if len(numbers) == 1 and _PROSE.match(sentence) and "\\" not in line else line
 
 
 def _has_value(text: str) -> bool:
@@ -374,8 +376,8 @@ def _pieces(text: str) -> Iterator[str]:
 
 def _without_full_stop(answer: str) -> str:
     """Drop a full stop at the end, and the spaces before it; of several dots none."""
-    rest = answer.removesuffix(".").removesuffix("。").rstrip()
-    return answer if rest.endswith(".") or len(rest) == len(answer) else rest
+    stripped = answer.removesuffix(".").removesuffix("。").rstrip()
+    return answer if stripped.endswith(".") or len(stripped) == len(answer) else stripped
 
 
 def _half_bold(answer: str) -> str:

@@ -53,15 +53,15 @@ class Framing:
             raise unknown_kind(task, kind, asks)
         need_texts(kind, texts, _NEEDED[kind])
         parts = [*_earlier(kind, texts), asks[kind].strip()]
-        appended = "\n\n".join(part for part in parts if part)
+        request = "\n\n".join(part for part in parts if part)
         if isinstance(problem.prompt, str):
-            return (Message("user", _join(problem.prompt.strip(), appended)),)
-        *turns, last = problem.prompt or (Message("user", ""),)
-        if last.role != "user":
-            return (*problem.prompt, Message("user", appended)) if appended else problem.prompt
-        if not last.parts:
-            return (*turns, Message("user", _join(last.content, appended)))
-        return (*turns, last.append(f"\n\n{appended}")) if appended else problem.prompt
+            return (Message("user", _join(problem.prompt.strip(), request)),)
+        *turns, last_turn = problem.prompt or (Message("user", ""),)
+        if last_turn.role != "user":
+            return (*problem.prompt, Message("user", request)) if request else problem.prompt
+        if not last_turn.parts:
+            return (*turns, Message("user", _join(last_turn.content, request)))
+        return (*turns, last_turn.append(f"\n\n{request}")) if request else problem.prompt
 
     def typical_tokens(self, task: str, kind: str) -> int:
         """Return the usual length in tokens for a kind of prompt or for "step".

@@ -61,15 +61,15 @@ class JsonTask(Task):
 
     def prompt(self, problem: Problem, kind: str = "solve", texts: Any = ()) -> Prompt:
         """Return chat messages that end with the request for JSON, and the schema."""
-        told = "Answer with one JSON value and nothing else."
+        request = "Answer with one JSON value and nothing else."
         if self._schema is not None:
-            told += (
+            request += (
                 f" It must be valid under this JSON schema:\n\n{json.dumps(self._schema.schema, ensure_ascii=False)}"
             )
-        *turns, last = short_answers(told, "answer").prompt(self.name, problem, kind, texts)
+        *turns, last_turn = short_answers(request, "answer").prompt(self.name, problem, kind, texts)
         if kind == "critique":
-            return (*turns, last)
-        return (*turns, last.append(AnswerForm("" if self._schema is None else json.dumps(self._schema.schema))))
+            return (*turns, last_turn)
+        return (*turns, last_turn.append(AnswerForm("" if self._schema is None else json.dumps(self._schema.schema))))
 
     def extract(self, text: str) -> str | None:
         """Return the JSON that is the answer, as it was written; None where there is none that fits.
@@ -78,10 +78,10 @@ class JsonTask(Task):
             ValidationLimitError: The schema took too many steps on a text, or too long.
         """
         end = last_marker(text)
-        fenced = [found[1] for found in _FENCED.finditer(text)][-1:]
+        last_fenced = [block[1] for block in _FENCED.finditer(text)][-1:]
         allowance = Allowance()
-        for written in (text, *fenced, "" if end is None else text[end:].lstrip().partition(_NEWLINE)[0]):
-            if (answer := written.strip()) and self._fits(answer, allowance):
+        for candidate in (text, *last_fenced, "" if end is None else text[end:].lstrip().partition(_NEWLINE)[0]):
+            if (answer := candidate.strip()) and self._fits(answer, allowance):
                 return answer
         return next((answer for answer in reversed(list(_embed(text))) if self._fits(answer, allowance)), None)
 
@@ -115,27 +115,27 @@ def _refuse_constant(name: str) -> Any:
 
 def _embed(text: str) -> Iterator[str]:
     """Yield the outermost objects and lists of a text, in order, up to one that is nested too deeply to be read."""
-    decoder, at = json.JSONDecoder(parse_constant=_refuse_constant), 0
-    while (found := _OPENING.search(text, at)) is not None:
+    decoder, index = json.JSONDecoder(parse_constant=_refuse_constant), 0
+    while (opening := _OPENING.search(text, index)) is not None:
         try:
-            _, at = decoder.raw_decode(text, found.start())
+            _, index = decoder.raw_decode(text, opening.start())
         except ValueError:
-            at = found.end()
+            index = opening.end()
         except RecursionError:
             return
         else:
-            yield text[found.start() : at]
+            yield text[opening.start() : index]
 
 
-def _read_schema(given: Any) -> Any:
+def _read_schema(schema_source: Any) -> Any:
     """Return a schema as a mapping."""
-    if isinstance(given, Mapping):
-        return dict(given)
-    if not isinstance(given, str) or not given.strip():
-        raise ConfigError(f"schema is {quote(given)}, but must be a mapping, JSON text or the path of a file")
-    text = given
-    if not given.lstrip().startswith("{"):
-        text = read_text("the file of the schema", given, "give its path, or JSON")
+    if isinstance(schema_source, Mapping):
+        return dict(schema_source)
+    if not isinstance(schema_source, str) or not schema_source.strip():
+        raise ConfigError(f"schema is {quote(schema_source)}, but must be a mapping, JSON text or the path of a file")
+    text = schema_source
+    if not schema_source.lstrip().startswith("{"):
+        text = read_text("the file of the schema", schema_source, "give its path, or JSON")
     try:
         schema = _read(text)
     except (ValueError, RecursionError) as failure:

@@ -126,7 +126,7 @@ def marks_within(text: str, marks: Iterable[str]) -> tuple[str, ...]:
 
 def _one(mark: str) -> str:
     words = r"\s+".join(map(re.escape, mark.removesuffix(":").split()))
-    before = r"(?<!\w)" if mark[0].isascii() or (mark[0].isalpha() and mark[0].lower() != mark[0].upper()) else ""
-    after = r"[*_]*[ ]?[:：][*_]*" if mark.endswith(":") else r"(?:[*_]*\s?[:：])?[*_]*"
-    bound = r"\b" if mark[-1].isalpha() and mark[-1].lower() != mark[-1].upper() else ""
-    return before + words + bound + after
+    left_bound = r"(?<!\w)" if mark[0].isascii() or (mark[0].isalpha() and mark[0].lower() != mark[0].upper()) else ""
+    ending = r"[*_]*[ ]?[:：][*_]*" if mark.endswith(":") else r"(?:[*_]*\s?[:：])?[*_]*"
+    right_bound = r"\b" if mark[-1].isalpha() and mark[-1].lower() != mark[-1].upper() else ""
+    return left_bound + words + right_bound + ending

@@ -82,8 +82,8 @@ class MathVerifyTask(MathTask):
     @property
     def name(self) -> str:
         """Its text form, by which results are distinguished."""
-        given = [f"guess={self.guess}"] * self.guess + [f"marks={self.marks!r}"] * bool(self.marks)
-        return f"math_verify({', '.join(given)})" if given else "math_verify"
+        parameters = [f"guess={self.guess}"] * self.guess + [f"marks={self.marks!r}"] * bool(self.marks)
+        return f"math_verify({', '.join(parameters)})" if parameters else "math_verify"
 
     def extract(self, text: str) -> str | None:
         """Return the answer that is stated, or None.
@@ -97,8 +97,8 @@ class MathVerifyTask(MathTask):
         answer = super().extract(text)
         if answer is not None or not self.guess:
             return answer
-        _, found = self._ask(text[-_MOST_READ:])
-        return found or None
+        _, expression = self._ask(text[-_MOST_READ:])
+        return expression or None
 
     def key(self, answer: str) -> str:
         """Return the key of the task `math`, by which answers of models are equal."""
@@ -146,18 +146,18 @@ class MathVerifyTask(MathTask):
 
     def _ask(self, *texts: str) -> tuple[bool, str | None]:
         """Return the verdict on an answer and a reference, and the expression in a text."""
-        if (known := self._replies.get(texts)) is None:
+        if (result := self._replies.get(texts)) is None:
             check_installed()
-            known = self._reply(texts)
-            self._replies.put(texts, known)
-        return known
+            result = self._reply(texts)
+            self._replies.put(texts, result)
+        return result
 
     def _reply(self, texts: tuple[str, ...]) -> tuple[bool, str | None]:
         try:
             with self._workers.worker() as worker:
                 reply = worker.ask({"texts": texts}, self.time_limit_s)
-                found = reply.get("found")
-                return reply.get("verdict") is True, found if isinstance(found, str) else None
+                expression = reply.get("found")
+                return reply.get("verdict") is True, expression if isinstance(expression, str) else None
         except TimeoutError:
             self.timeouts += 1
         except WorkerNotStartedError as failure:

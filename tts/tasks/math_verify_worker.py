@@ -26,10 +26,10 @@ def prepare() -> Callable[[dict[str, Any]], dict[str, Any]]:
         texts = request["texts"]
         try:
             if len(texts) == 1:
-                found = read(texts[0])
-                return {"found": str(found[-1]) if found else None}
-            given, reference = (read(rf"\boxed{{{text}}}") for text in texts)
-            return {"verdict": bool(library.verify(reference, given, timeout_seconds=None))}
+                expressions = read(texts[0])
+                return {"found": str(expressions[-1]) if expressions else None}
+            answer_values, reference = (read(rf"\boxed{{{text}}}") for text in texts)
+            return {"verdict": bool(library.verify(reference, answer_values, timeout_seconds=None))}
         except Exception:  # noqa: BLE001 - what it cannot read is wrong, as in its own function for metrics
             return {"verdict": False, "found": None}
 

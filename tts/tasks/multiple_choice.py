@@ -157,14 +157,14 @@ class MultipleChoiceTask(Task):
         end = last_marker(text, self._marks)
         if end is None:
             return None
-        here, _, below = text[end:].partition("\n")
-        rest = here if here.strip(" \t\r*_:$`") else below.lstrip(" \t\r\n*_").partition("\n")[0]
-        choice = _stated_choice(rest)
-        if choice is None and (small := _SMALL.fullmatch(rest)) is not None:
+        same_line, _, later_lines = text[end:].partition("\n")
+        statement = same_line if same_line.strip(" \t\r*_:$`") else later_lines.lstrip(" \t\r\n*_").partition("\n")[0]
+        choice = _stated_choice(statement)
+        if choice is None and (small := _SMALL.fullmatch(statement)) is not None:
             return small[1].upper()
         if choice is None:
-            named = set(_PARENTHESISED.findall(rest))
-            return named.pop() if len(named) == 1 else None
+            letters = set(_PARENTHESISED.findall(statement))
+            return letters.pop() if len(letters) == 1 else None
         return choice
 
 
@@ -175,8 +175,8 @@ def _boxed_choice(text: str) -> str | None:
 
 def _right_choice(text: str) -> str | None:
     """Return the choice that is called right, where no other one is."""
-    named = {(match["named"] or match["enclosed"] or match["bare"]).upper() for match in _CALLED_RIGHT.finditer(text)}
-    return named.pop() if len(named) == 1 else None
+    letters = {(match["named"] or match["enclosed"] or match["bare"]).upper() for match in _CALLED_RIGHT.finditer(text)}
+    return letters.pop() if len(letters) == 1 else None
 
 
 def _bold_choice(text: str) -> str | None:

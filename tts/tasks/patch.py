@@ -79,61 +79,67 @@ def _file_parts(lines: list[str]) -> Iterator[list[str]]:
     spaces changed.
     """
     part: list[str] = []
-    at = 0
-    while at < len(lines):
-        line = lines[at].rstrip()
+    index = 0
+    while index < len(lines):
+        line = lines[index].rstrip()
         if line.startswith("diff --git "):
             yield part
             part = [line]
         elif (hunk := _HUNK.match(line)) is not None:
-            changes, at = _changes(lines, at + 1, hunk)
+            changes, index = _changes(lines, index + 1, hunk)
             part += changes
             continue
         elif line and not line.startswith(_LEFT_OUT):
             part.append(line)
-        at += 1
+        index += 1
     yield part
 
 
-def _changes(lines: list[str], at: int, hunk: re.Match[str]) -> tuple[list[str], int]:
+def _changes(lines: list[str], index: int, hunk: re.Match[str]) -> tuple[list[str], int]:
     """Return the changes of a hunk, each with its place in the old file, and the index of the line after the hunk.
 
     Args:
         lines: The lines of the patch.
-        at: The index of the first line in the hunk.
+        index: The index of the first line in the hunk.
         hunk: The hunk's head.
     """
-    place, old, new = int(hunk[1]), int(hunk[2] or 1), int(hunk[3] or 1)
+    place, old_left, new_left = int(hunk[1]), int(hunk[2] or 1), int(hunk[3] or 1)
     changes: list[str] = []
     removed: list[str] = []
     added: list[str] = []
-    while at < len(lines) and (old > 0 or new > 0):
-        mark, text = lines[at][:1], lines[at][1:].rstrip()
-        at += 1
+    while index < len(lines) and (old_left > 0 or new_left > 0):
+        mark, text = lines[index][:1], lines[index][1:].rstrip()
+        index += 1
         if mark == "-":
             removed.append(text)
-            old -= 1
+            old_left -= 1
         elif mark == "+":
             added.append(text)
-            new -= 1
+            new_left -= 1
         elif mark != "\\":  # a line that stays; some mailers strip the space of an empty one
             changes += _change(place, removed, added)
             place += len(removed) + 1
             removed, added = [], []
-            old, new = old - 1, new - 1
-    return changes + _change(place, removed, added), at
+            old_left, new_left = old_left - 1, new_left - 1
+    return changes + _change(place, removed, added), index
 
 
 def _change(place: int, removed: list[str], added: list[str]) -> list[str]:
     """Return a change as a line for each removed and added line, without equal lines at its beginning and its end."""
-    first = 0
-    while first < min(len(removed), len(added)) and removed[first] == added[first]:
-        first += 1
-    last = 0
-    while last < min(len(removed), len(added)) - first and removed[-1 - last] == added[-1 - last]:
-        last += 1
-    minus, plus = removed[first : len(removed) - last], added[first : len(added) - last]
+    num_equal_first = 0
+    while num_equal_first < min(len(removed), len(added)) and removed[num_equal_first] == added[num_equal_first]:
+        num_equal_first += 1
+    num_equal_last = 0
+    while (
+        num_equal_last < min(len(removed), len(added)) - num_equal_first
+        and removed[-1 - num_equal_last] == added[-1 - num_equal_last]
+    ):
+        num_equal_last += 1
+    old_lines, new_lines = (
+        removed[num_equal_first : len(removed) - num_equal_last],
+        added[num_equal_first : len(added) - num_equal_last],
+    )
     return [
-        *(f"{place + first + index}-{text}" for index, text in enumerate(minus)),
-        *(f"{place + first}+{text}" for text in plus),
+        *(f"{place + num_equal_first + index}-{text}" for index, text in enumerate(old_lines)),
+        *(f"{place + num_equal_first}+{text}" for text in new_lines),
     ]

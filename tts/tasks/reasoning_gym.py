@@ -116,11 +116,11 @@ class ReasoningGymTask(Task):
         if verdict is not None:
             return verdict
         answer, reference = (b, a) if a.startswith(_REFERENCE) else (a, b)
-        known = self._verdicts.get((answer, reference))
-        if known is None:
-            known = self._score(answer, reference) >= 1.0
-            self._verdicts.put((answer, reference), known)
-        return known
+        is_right = self._verdicts.get((answer, reference))
+        if is_right is None:
+            is_right = self._score(answer, reference) >= 1.0
+            self._verdicts.put((answer, reference), is_right)
+        return is_right
 
     def check(self, problem: Problem) -> None:
         """Refuse a problem with a reference of reasoning-gym where that package is not installed.
@@ -154,5 +154,5 @@ class ReasoningGymTask(Task):
 
 
 def _tag(text: str) -> str | None:
-    found = [content for content in _TAGGED.findall(text) if content.strip()]
-    return found[-1].strip() if found else None
+    contents = [content for content in _TAGGED.findall(text) if content.strip()]
+    return contents[-1].strip() if contents else None

@@ -95,10 +95,10 @@ def mathematics(parse_expr: Callable[..., Any], text: str, *arguments: Any, **op
     """
     for token in tokenize.generate_tokens(io.StringIO(text.strip()).readline):
         if token.type == tokenize.NAME:
-            known = len(token.string) == 1 or token.string in _FUNCTIONS
+            is_known = len(token.string) == 1 or token.string in _FUNCTIONS
         else:
-            known = token.type in (*_IGNORED, tokenize.NUMBER) or token.string in _MARKS or token.string.isspace()
-        if not known:
+            is_known = token.type in (*_IGNORED, tokenize.NUMBER) or token.string in _MARKS or token.string.isspace()
+        if not is_known:
             raise ValueError(f"{token.string!r} is no mathematics")
     return parse_expr(text, *arguments, **options)
 
@@ -106,10 +106,10 @@ def mathematics(parse_expr: Callable[..., Any], text: str, *arguments: Any, **op
 def _find_unknown(generator: str, config: dict[str, Any]) -> dict[str, Any] | None:
     """Return what is unknown of a generator and its parameters; None: nothing is."""
     # A mixture of others, made of objects that no configuration can write.
-    known = {name: kinds for name, kinds in DATASETS.items() if name != "composite"}
-    if generator not in known:
-        return {"unknown": "generator", "name": generator, "known": list(known)}
-    names = {field.name for field in dataclasses.fields(cast("Any", known[generator][1]))} - {"seed", "size"}
+    generators = {name: kinds for name, kinds in DATASETS.items() if name != "composite"}
+    if generator not in generators:
+        return {"unknown": "generator", "name": generator, "known": list(generators)}
+    names = {field.name for field in dataclasses.fields(cast("Any", generators[generator][1]))} - {"seed", "size"}
     for name in config:
         if name not in names:
             return {"unknown": f"parameter of the generator {generator!r}", "name": name, "known": sorted(names)}
@@ -138,13 +138,13 @@ def make(generator: str, config: dict[str, Any], *, seed: int, limit: int) -> di
 
 
 def _different(dataset: Any, size: int) -> Iterator[dict[str, Any]]:
-    seen: set[str] = set()
+    questions: set[str] = set()
     for place in range(size):
         entry = None
         with contextlib.suppress(Exception):  # a generator may give up on one problem
             entry = dataset[place]
-        if entry is not None and entry["question"] not in seen:
-            seen.add(entry["question"])
+        if entry is not None and entry["question"] not in questions:
+            questions.add(entry["question"])
             yield entry
 
 
@@ -153,10 +153,10 @@ def score(reference: str, answer: str) -> float:
 
     It is 0 for a text that the scorer cannot read.
     """
-    stated = json.loads(reference)
-    dataset = _scorer(stated["reasoning_gym"], json.dumps(stated["config"]))
+    record = json.loads(reference)
+    dataset = _scorer(record["reasoning_gym"], json.dumps(record["config"]))
     try:
-        return float(dataset.score_answer(answer, unpack(stated["entry"])))
+        return float(dataset.score_answer(answer, unpack(record["entry"])))
     except Exception:  # noqa: BLE001 - the boundary: some scorers raise where an answer has not the form they expect
         return 0.0
 

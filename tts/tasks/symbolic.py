@@ -56,8 +56,8 @@ class SymbolicChecker:
         self.timeouts = 0
         self.failures = 0
         self.available = command is not None or importlib.util.find_spec(PACKAGE) is not None
-        started_by = python_command("tts.tasks.math_worker") if command is None else command
-        self._workers = WorkerPool(started_by, start_limit_s=start_limit_s, num_workers=num_workers)
+        worker_command = python_command("tts.tasks.math_worker") if command is None else command
+        self._workers = WorkerPool(worker_command, start_limit_s=start_limit_s, num_workers=num_workers)
         self._keys: BoundedCache[str, str] = BoundedCache(num_keys)
         self._asked: dict[str, Future[str | None]] = {}
         self._lock = threading.Lock()
@@ -71,11 +71,11 @@ class SymbolicChecker:
         """Return the key of a normal form where it needs no worker, in microseconds, else None."""
         if len(form) > MAX_CHARACTERS:
             return unread_key(form)
-        if (known := self._keys.get(form)) is None:
-            known = quick_key(form) if self.available and form else quick_key(form) or unread_key(form)
-            if known is not None:
-                self._keys.put(form, known)
-        return known
+        if (key := self._keys.get(form)) is None:
+            key = quick_key(form) if self.available and form else quick_key(form) or unread_key(form)
+            if key is not None:
+                self._keys.put(form, key)
+        return key
 
     def key(self, form: str) -> str:
         """Return the key of a normal form.
@@ -86,13 +86,13 @@ class SymbolicChecker:
         if (known := self.known_key(form)) is not None:
             return known
         with self._lock:
-            asked = self._asked.get(form)
-            mine = asked is None
-            if asked is None:
-                asked = self._asked[form] = Future()
-        if mine:
-            self._answer(form, asked)
-        key = asked.result()
+            future = self._asked.get(form)
+            is_first = future is None
+            if future is None:
+                future = self._asked[form] = Future()
+        if is_first:
+            self._answer(form, future)
+        key = future.result()
         if key is None:
             raise TimeoutError(f"no worker computed the key of {form!r}")
         return key
@@ -101,20 +101,20 @@ class SymbolicChecker:
         """End the workers; the next key starts others."""
         self._workers.close()
 
-    def _answer(self, form: str, asked: Future[str | None]) -> None:
+    def _answer(self, form: str, future: Future[str | None]) -> None:
         """Get a key from a worker; later calls for the same form wait for it."""
         try:
             key = self._ask(form)
         except BaseException as failure:
             with self._lock:
                 del self._asked[form]
-            asked.set_exception(failure)
+            future.set_exception(failure)
             raise
         with self._lock:
             if key is not None:  # after a time limit the form stays among those that were asked for
                 self._keys.put(form, key)
                 del self._asked[form]
-        asked.set_result(key)
+        future.set_result(key)
 
     def _ask(self, form: str) -> str | None:
         try:

@@ -46,13 +46,13 @@ class TextTask(Task):
             bare = text.rstrip(".。").rstrip() if not text.endswith("..") else text
             if bare.endswith("!") and bare[-2:-1].isalpha() and len(bare) > 2:  # `n!` and `5!` are factorials
                 bare = bare[:-1]
-            for left, right in _DRESS:
-                inner = bare.removeprefix(left).removesuffix(right).strip()
+            for opening, closing in _DRESS:
+                inner = bare.removeprefix(opening).removesuffix(closing).strip()
                 if (
-                    len(bare) > len(left) + len(right)
-                    and bare.startswith(left)
-                    and bare.endswith(right)
-                    and left not in inner
+                    len(bare) > len(opening) + len(closing)
+                    and bare.startswith(opening)
+                    and bare.endswith(closing)
+                    and opening not in inner
                 ):
                     bare = inner
             if not bare or bare == text:

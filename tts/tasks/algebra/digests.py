@@ -83,7 +83,7 @@ def _rational(value: Value) -> Fraction | None:
         return None
     sign, man, exp, length = from_man_exp(MPZ(-man if sign else man), exp, KEY, "n")
     exact = Fraction(int(-man if sign else man)) * Fraction(2) ** exp
-    found = exact.limit_denominator(1 << SHORT)
-    if length_of(found) > SHORT or found == 0:
+    candidate = exact.limit_denominator(1 << SHORT)
+    if length_of(candidate) > SHORT or candidate == 0:
         return None
-    return found if abs(found - exact) * 2 ** (KEY - 4) <= abs(exact) else None
+    return candidate if abs(candidate - exact) * 2 ** (KEY - 4) <= abs(exact) else None

@@ -76,8 +76,8 @@ def _one(text: str, parts: Parts, depth: int, *, inner: bool) -> str:
 
     It is intervals, a relation, a collection in brackets, a ratio or an expression.
     """
-    if (found := _intervals(text)) is not None:
-        return found if isinstance(found, str) else relations.key_of(found)
+    if (intervals := _intervals(text)) is not None:
+        return intervals if isinstance(intervals, str) else relations.key_of(intervals)
     sides, signs = relations.split_relation(text)
     if signs:
         return _relate(sides, signs, depth)
@@ -211,12 +211,14 @@ def _cases(body: str, depth: int) -> str:
         return _key(",".join(row[0].rstrip(",;.") for row in rows), depth + 1)
     if any(len(row) != 2 for row in rows):
         raise UndecidedError("cases without a condition")
-    found: list[str] = []
+    clauses: list[str] = []
     for value, condition in rows:
-        said = _CONDITION.sub("", _CONDITION.sub("", condition).strip())
-        when = "otherwise" if said.casefold() in ("otherwise", "else") else _key(said, depth + 1)
-        found.append(f"{_key(value.rstrip(',;'), depth + 1)} if {when}")
-    return f"cases {{{'; '.join(sorted(found))}}}"
+        condition_text = _CONDITION.sub("", _CONDITION.sub("", condition).strip())
+        condition_key = (
+            "otherwise" if condition_text.casefold() in ("otherwise", "else") else _key(condition_text, depth + 1)
+        )
+        clauses.append(f"{_key(value.rstrip(',;'), depth + 1)} if {condition_key}")
+    return f"cases {{{'; '.join(sorted(clauses))}}}"
 
 
 # Sets of real numbers -------------------------------------------------------------------------------------------------
@@ -247,14 +249,16 @@ def _intervals(text: str) -> list[Interval] | str | None:
 
 
 def _combine(pieces: Sequence[str], signs: Sequence[str]) -> list[Interval]:
-    found = _set_of(pieces[0])
+    intervals = _set_of(pieces[0])
     for piece, sign in zip(pieces[1:], signs, strict=True):
-        other = _set_of(piece)
+        operand = _set_of(piece)
         if sign == r"\cup":
-            found = relations.unite([*found, *other])
+            intervals = relations.unite([*intervals, *operand])
         else:
-            found = relations.common(found, other) if sign == r"\cap" else relations.remove_points(found, other)
-    return found
+            intervals = (
+                relations.common(intervals, operand) if sign == r"\cap" else relations.remove_points(intervals, operand)
+            )
+    return intervals
 
 
 def _set_of(text: str) -> list[Interval]:
@@ -275,7 +279,7 @@ def _set_of(text: str) -> list[Interval]:
     if signs == ["="] and (is_name(sides[0]) or is_name(sides[1])):
         point = relations.end_of(sides[1] if is_name(sides[0]) else sides[0], closed=True)
         return [(point, point)]
-    found = _intervals(text)
-    if found is None or isinstance(found, str):
+    intervals = _intervals(text)
+    if intervals is None or isinstance(intervals, str):
         raise UndecidedError("no set")
-    return found
+    return intervals

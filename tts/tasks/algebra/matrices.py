@@ -83,9 +83,9 @@ def determinant(rows: Matrix) -> Node:
 def _value(node: Node, blocks: Sequence[Matrix | Node]) -> Matrix | Node:
     if node.op == "block":
         return blocks[int(node.name)] if node.name.isdigit() and int(node.name) < len(blocks) else _fail("no matrix")
-    values = [_value(each, blocks) for each in node.args]
-    if all(isinstance(each, Node) for each in values):
-        return dataclasses.replace(node, args=tuple(each for each in values if isinstance(each, Node)))
+    values = [_value(argument, blocks) for argument in node.args]
+    if all(isinstance(argument, Node) for argument in values):
+        return dataclasses.replace(node, args=tuple(argument for argument in values if isinstance(argument, Node)))
     if node.op == "+":
         return _entrywise("+", values)
     if node.op == "-":
@@ -113,8 +113,8 @@ def _matrix(value: Matrix | Node) -> Matrix:
 
 
 def _entrywise(op: str, values: Sequence[Matrix | Node]) -> Matrix:
-    matrices = [_matrix(each) for each in values]
-    if len({(len(each), len(each[0])) for each in matrices}) != 1:
+    matrices = [_matrix(matrix) for matrix in values]
+    if len({(len(matrix), len(matrix[0])) for matrix in matrices}) != 1:
         raise UndecidedError("matrices of different shapes")
     return tuple(tuple(Node(op, cells) for cells in zip(*rows, strict=True)) for rows in zip(*matrices, strict=True))
 
@@ -147,26 +147,26 @@ def _size(node: Node) -> int:
 def _power(matrix: Matrix, exponent: Node) -> Matrix | Node:
     negative = exponent.op == "-"
     exponent = exponent.args[0] if negative else exponent
-    whole = exponent.op == "number" and exponent.value.denominator == 1
-    if not whole or not 1 <= exponent.value <= 8 or len(matrix) != len(matrix[0]):
+    is_whole = exponent.op == "number" and exponent.value.denominator == 1
+    if not is_whole or not 1 <= exponent.value <= 8 or len(matrix) != len(matrix[0]):
         raise UndecidedError("a power of a matrix")
     base = _inverse(matrix) if negative else matrix
-    total: Matrix | Node = base
+    result: Matrix | Node = base
     for _ in range(int(exponent.value) - 1):
-        total = _times(total, base)
-    return total
+        result = _times(result, base)
+    return result
 
 
 def _inverse(matrix: Matrix) -> Matrix:
     n = len(matrix)
-    over = Node("/", (ONE, determinant(matrix)))
+    reciprocal = Node("/", (ONE, determinant(matrix)))
     if n == 1:
-        return ((over,),)
+        return ((reciprocal,),)
 
     def cofactor(i: int, j: int) -> Node:
         minor = determinant(
             tuple(tuple(cell for k, cell in enumerate(row) if k != i) for m, row in enumerate(matrix) if m != j)
         )
-        return Node("*", (over, Node("-", (minor,)) if (i + j) % 2 else minor))
+        return Node("*", (reciprocal, Node("-", (minor,)) if (i + j) % 2 else minor))
 
     return tuple(tuple(cofactor(i, j) for j in range(n)) for i in range(n))

@@ -42,9 +42,11 @@ def collection(parts: Parts, keys: Sequence[str], *, inner: bool = False) -> str
     """
     if not parts.unordered:
         return f"{parts.brackets[0]}{', '.join(keys)}{parts.brackets[1]}"
-    once = sorted(set(keys))
-    if parts.bracketed or len(once) == len(keys):
+    distinct = sorted(set(keys))
+    if parts.bracketed or len(distinct) == len(keys):
         return (
-            once[0] if len(once) == 1 and not inner and not once[0].startswith("set ") else f"set {{{', '.join(once)}}}"
+            distinct[0]
+            if len(distinct) == 1 and not inner and not distinct[0].startswith("set ")
+            else f"set {{{', '.join(distinct)}}}"
         )
     return f"list {{{', '.join(sorted(keys))}}}"

@@ -47,9 +47,9 @@ def fingerprint(node: Node, signs: int = 1, given: dict[str, Value] | None = Non
     Raises:
         UndecidedError: it has no value, or would take too much work.
     """
-    free = symbols_of(node) or has(node, "unknown")
-    found = [digest(Evaluator(point, signs, given).value(node)) for point in range(POINTS if free else 1)]
-    return found[0] if len(set(found)) == 1 else _join("expression", found)
+    is_variable = symbols_of(node) or has(node, "unknown")
+    digests = [digest(Evaluator(point, signs, given).value(node)) for point in range(POINTS if is_variable else 1)]
+    return digests[0] if len(set(digests)) == 1 else _join("expression", digests)
 
 
 def _join(kind: str, keys: Sequence[str]) -> str:
@@ -91,17 +91,17 @@ def equation(sides: Sequence[str]) -> str:
     if len(sides) == 2 and _defines(sides[0], symbols_of(trees[1])):
         return fingerprint(trees[1])
     unknown = [tree for tree in trees if symbols_of(tree) or has(tree, "unknown")]
-    known = [tree for tree in trees if tree not in unknown]
-    values = [fingerprint(tree) for tree in known]
+    constants = [tree for tree in trees if tree not in unknown]
+    values = [fingerprint(tree) for tree in constants]
     if len(set(values)) > 1 and (len(unknown) != 1 or trees[0] is not unknown[0] or not _is_name(trees[0])):
         raise UndecidedError("sides that differ")
     if not unknown:
         return values[0]
-    if len(known) > 1 and trees[0] is unknown[0] and _is_name(trees[0]):
+    if len(constants) > 1 and trees[0] is unknown[0] and _is_name(trees[0]):
         return values[-1]  # of a chain of steps the last counts, whether they are right or not
-    if len(unknown) + bool(known) != 2:
+    if len(unknown) + bool(constants) != 2:
         raise UndecidedError("a chain of expressions")
-    left, right = [*unknown, *known][:2]
+    left, right = [*unknown, *constants][:2]
     return _equation_key(left, right)
 
 
@@ -118,22 +118,22 @@ def _equation_key(left: Node, right: Node) -> str:
     dependent = "y" if plane else next(iter(names)) if len(names) == 1 and not has(difference, "unknown") else None
     if dependent is not None and (values := _linear(difference, dependent)) is not None:
         return values
-    for one, other in ((left, right), (right, left)):
-        if not plane and _is_name(one) and one.name not in (*symbols_of(other), *_call(other)):
-            return fingerprint(other)
+    for side, other_side in ((left, right), (right, left)):
+        if not plane and _is_name(side) and side.name not in (*symbols_of(other_side), *_call(other_side)):
+            return fingerprint(other_side)
     return "equation " + _proportions(difference)
 
 
 def _linear(difference: Node, name: str) -> str | None:
     """Return the fingerprint of a variable's value where two sides are equal; None: they are not linear in it."""
-    found: list[str] = []
+    digests: list[str] = []
     is_constant = symbols_of(difference) <= frozenset({name}) and not has(difference, "unknown")
     for point in range(1 if is_constant else POINTS):
-        solved = _solve(difference, name, point)
-        if solved is None:
+        solution = _solve(difference, name, point)
+        if solution is None:
             return None
-        found.append(digest(solved[0]))
-    return found[0] if len(set(found)) == 1 else _join("expression", found)
+        digests.append(digest(solution[0]))
+    return digests[0] if len(set(digests)) == 1 else _join("expression", digests)
 
 
 def _is_name(node: Node) -> bool:
@@ -142,8 +142,8 @@ def _is_name(node: Node) -> bool:
 
 
 def _call(node: Node) -> frozenset[str]:
-    own: frozenset[str] = frozenset({node.name} if node.op == "unknown" else ())
-    return own.union(*(_call(each) for each in node.args))
+    names: frozenset[str] = frozenset({node.name} if node.op == "unknown" else ())
+    return names.union(*(_call(each) for each in node.args))
 
 
 def _proportions(difference: Node, *, signed: bool = False) -> str:
@@ -239,44 +239,44 @@ def unite(parts: Iterable[Interval]) -> list[Interval]:
         if (order := _compare(low, high)) < 0 or (order == 0 and low.closed and high.closed)
     ]
     real.sort(key=functools.cmp_to_key(lambda a, b: _compare(a[0], b[0]) or b[0].closed - a[0].closed))
-    found: list[Interval] = []
+    united: list[Interval] = []
     for low, high in real:
-        if found and (
-            (order := _compare(low, found[-1][1])) < 0 or (order == 0 and (low.closed or found[-1][1].closed))
+        if united and (
+            (order := _compare(low, united[-1][1])) < 0 or (order == 0 and (low.closed or united[-1][1].closed))
         ):
-            last_low, last_high = found[-1]
-            further = _compare(high, last_high)
-            if further > 0 or (further == 0 and high.closed):
-                found[-1] = (last_low, high)
+            last_low, last_high = united[-1]
+            order_of_ends = _compare(high, last_high)
+            if order_of_ends > 0 or (order_of_ends == 0 and high.closed):
+                united[-1] = (last_low, high)
         else:
-            found.append((low, high))
-    return found
+            united.append((low, high))
+    return united
 
 
 def common(a: Iterable[Interval], b: Sequence[Interval]) -> list[Interval]:
     """Return the intersection of two unions of intervals."""
-    found: list[Interval] = []
+    parts: list[Interval] = []
     for low, high in a:
         for other_low, other_high in b:
             begin = _compare(low, other_low)
             end = _compare(high, other_high)
-            first = low if begin > 0 or (begin == 0 and not low.closed) else other_low
-            last = high if end < 0 or (end == 0 and not high.closed) else other_high
-            found.append((first, last))
-    return unite(found)
+            later_low = low if begin > 0 or (begin == 0 and not low.closed) else other_low
+            earlier_high = high if end < 0 or (end == 0 and not high.closed) else other_high
+            parts.append((later_low, earlier_high))
+    return unite(parts)
 
 
 def remove_points(parts: Iterable[Interval], removed: Sequence[Interval]) -> list[Interval]:
     """Return a union of intervals without the points of others."""
-    rest = list(parts)
+    remaining = list(parts)
     for low, high in removed:
         outside: list[Interval] = []
         if not low.side:
             outside.append((infinite(-1), End(low.value, 0, low.key, not low.closed)))
         if not high.side:
             outside.append((End(high.value, 0, high.key, not high.closed), infinite(1)))
-        rest = common(rest, outside)
-    return rest
+        remaining = common(remaining, outside)
+    return remaining
 
 
 def key_of(parts: Sequence[Interval]) -> str:
@@ -301,15 +301,15 @@ def inequality(sides: Sequence[str], signs: Sequence[str]) -> list[Interval] | s
     """
     trees = _with_one_variable([parse(side) for side in sides])
     names = frozenset[str]().union(*(symbols_of(tree) for tree in trees))
-    found: list[Interval] | None = None
+    solutions: list[Interval] | None = None
     for left, right, sign in zip(trees, trees[1:], signs, strict=False):
-        one = _solution(left, right, sign, next(iter(names))) if len(names) == 1 else None
-        if one is None:
+        solution = _solution(left, right, sign, next(iter(names))) if len(names) == 1 else None
+        if solution is None:
             if len(trees) > 2:
                 raise UndecidedError("a chain of inequalities that are not linear")
             return _relation(_difference(left, right), sign)
-        found = one if found is None else common(found, one)
-    return found or []
+        solutions = solution if solutions is None else common(solutions, solution)
+    return solutions or []
 
 
 def _with_one_variable(trees: list[Node]) -> list[Node]:
@@ -336,26 +336,26 @@ def _replace(node: Node, calls: set[Node], variable: Node = _ZERO) -> Node:
 
 def _solution(left: Node, right: Node, sign: str, name: str) -> list[Interval] | None:
     """Return where a linear inequality in a variable holds; also one of an absolute value and a constant."""
-    for one, other, turned in ((left, right, sign), (right, left, _TURNED[sign])):
+    for side, other_side, side_sign in ((left, right, sign), (right, left, _TURNED[sign])):
         if (
-            one.op == "call"
-            and one.name == "abs"
-            and not symbols_of(other)
-            and symbols_of(one)
-            and not has(other, "unknown")
+            side.op == "call"
+            and side.name == "abs"
+            and not symbols_of(other_side)
+            and symbols_of(side)
+            and not has(other_side, "unknown")
         ):
-            above = _half_line(_difference(one.args[0], other), turned, name)
-            below = _half_line(_difference(Node("-", (one.args[0],)), other), turned, name)
-            if above is None or below is None:
+            if_positive = _half_line(_difference(side.args[0], other_side), side_sign, name)
+            if_negative = _half_line(_difference(Node("-", (side.args[0],)), other_side), side_sign, name)
+            if if_positive is None or if_negative is None:
                 return None
-            return common(above, below) if turned[0] in "<!" else unite([*above, *below])
+            return common(if_positive, if_negative) if side_sign[0] in "<!" else unite([*if_positive, *if_negative])
     return _half_line(_difference(left, right), sign, name)
 
 
 def _half_line(difference: Node, sign: str, name: str) -> list[Interval] | None:
-    if has(difference, "unknown") or (solved := _solve(difference, name, 0)) is None:
+    if has(difference, "unknown") or (solution := _solve(difference, name, 0)) is None:
         return None
-    zero, slope = solved
+    zero, slope = solution
     if _less(slope, Fraction(0)):
         sign = _TURNED[sign]
     end = _end(zero, closed=sign.endswith("=") and sign != "!=")

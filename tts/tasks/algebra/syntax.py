@@ -53,8 +53,8 @@ def parse(text: str) -> Node:
 
 def symbols_of(node: Node) -> frozenset[str]:
     """Return the names of all variables in a tree."""
-    own: frozenset[str] = frozenset({node.name} if node.op == "symbol" else ())
-    return own.union(*(symbols_of(each) for each in node.args))
+    names: frozenset[str] = frozenset({node.name} if node.op == "symbol" else ())
+    return names.union(*(symbols_of(each) for each in node.args))
 
 
 def has(node: Node, *ops: str) -> bool:
@@ -88,9 +88,9 @@ class _Parser:
 
     def _take_token(self, token: str) -> bool:
         """Take the next token if it is this one; return whether it is."""
-        found = self._next == token
-        self._at += found
-        return found
+        is_next = self._next == token
+        self._at += is_next
+        return is_next
 
     def _expect(self, token: str) -> None:
         if self._take() != token:
@@ -217,16 +217,16 @@ class _Parser:
         if self._next == "_":
             raise UndecidedError("a number in another base")
         if token.isdigit() and self._next == r"\frac":
-            before = self._at
+            position = self._at
             self._take()
-            above, below = self._argument(), self._argument()
+            numerator, denominator = self._argument(), self._argument()
             if (
-                above.op == below.op == "number"
-                and below.value
-                and above.value.denominator == below.value.denominator == 1
+                numerator.op == denominator.op == "number"
+                and denominator.value
+                and numerator.value.denominator == denominator.value.denominator == 1
             ):
-                return Node("number", value=int(token) + above.value / below.value)
-            self._at = before
+                return Node("number", value=int(token) + numerator.value / denominator.value)
+            self._at = position
         if self._next == "." and self._tokens[self._at + 1 : self._at + 2] == [r"\overline"]:
             raise UndecidedError("a repeating decimal within an expression")
         return Node("number", value=Fraction(token))
@@ -267,8 +267,8 @@ class _Parser:
 
     def _command(self, name: str, token: str) -> Node:
         if name in ("frac", "cfrac", "binom"):
-            both = (self._argument(), self._argument())
-            return Node("call", both, name) if name == "binom" else Node("/", both)
+            arguments = (self._argument(), self._argument())
+            return Node("call", arguments, name) if name == "binom" else Node("/", arguments)
         if name == "sqrt":
             return self._root()
         if name in ("pi", "infty"):
@@ -294,11 +294,11 @@ class _Parser:
         self._expect("{")
         index = self._primary()
         self._expect("=")
-        below = self._sum()
+        low = self._sum()
         self._expect("}")
         self._expect("^")
-        above = self._argument()
-        return Node("unknown", (index, below, above, self._product()), name)
+        high = self._argument()
+        return Node("unknown", (index, low, high, self._product()), name)
 
     def _root(self) -> Node:
         degree = Node("number", value=Fraction(2))
@@ -326,11 +326,11 @@ class _Parser:
 
     def _arguments(self, name: str) -> tuple[Node, ...]:
         if self._next in ("(", "{"):
-            close = _CLOSING[self._take()]
+            closing = _CLOSING[self._take()]
             args = [self._sum()]
             while name in ("gcd", "lcm", "max", "min") and self._take_token(","):
                 args.append(self._sum())
-            self._expect(close)
+            self._expect(closing)
             return tuple(args)
         factors = [self._factor()]
         while self._starts_factor() and self._next.removeprefix("\\") not in FUNCTIONS:

@@ -39,15 +39,15 @@ def tokens_of(text: str) -> list[str]:
     Raises:
         UndecidedError: there are too many, or a run of letters is a word.
     """
-    found: list[str] = []
+    tokens: list[str] = []
     for match in _TOKEN.finditer(text):
         token = match[0]
         if token in _SKIPPED:
             continue
-        found.extend(_letters(token) if token.isalpha() else [_SAME.get(token, token)])
-        if len(found) > MAX_TOKENS:
+        tokens.extend(_letters(token) if token.isalpha() else [_SAME.get(token, token)])
+        if len(tokens) > MAX_TOKENS:
             raise UndecidedError("too long")
-    return found
+    return tokens
 
 
 def _letters(run: str) -> list[str]:

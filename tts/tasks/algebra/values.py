@@ -39,11 +39,11 @@ _CALLS: ContextVar[list[int]] = ContextVar("calls")
 @contextmanager
 def bounded_work() -> Generator[None]:
     """Count the functions that are computed within: above a number of them `UndecidedError` is raised."""
-    before = _CALLS.set([0])
+    reset_token = _CALLS.set([0])
     try:
         yield
     finally:
-        _CALLS.reset(before)
+        _CALLS.reset(reset_token)
 
 
 class Evaluator:
@@ -135,10 +135,10 @@ class Evaluator:
         if not a or not b:
             return total
         largest = max(CONTEXT.mag(a), CONTEXT.mag(b))
-        lost = largest - CONTEXT.mag(total) if total else NOTHING
-        if lost >= NOTHING:
+        lost_bits = largest - CONTEXT.mag(total) if total else NOTHING
+        if lost_bits >= NOTHING:
             return Fraction(0)
-        self._lose_bits(lost)
+        self._lose_bits(lost_bits)
         return tidy(total)
 
     def times(self, a: Value, b: Value) -> Value:
@@ -190,9 +190,12 @@ class Evaluator:
             if value < 0 and degree % 2:
                 return -self._root(-value, degree)
             if value >= 0:
-                above, below = _whole_root(value.numerator, degree), _whole_root(value.denominator, degree)
-                if above is not None and below is not None:
-                    return Fraction(above, below)
+                numerator_root, denominator_root = (
+                    _whole_root(value.numerator, degree),
+                    _whole_root(value.denominator, degree),
+                )
+                if numerator_root is not None and denominator_root is not None:
+                    return Fraction(numerator_root, denominator_root)
             elif degree == 2:
                 return self.times(CONTEXT.mpc(0, 1), self._root(-value, 2))
         value = self.real(value)
@@ -217,8 +220,8 @@ class Evaluator:
         if value == 0:
             raise UndecidedError("the logarithm of zero")
         self._count(value)
-        found = CONTEXT.log(self.real(value))
-        return self._round_to_zero(found, lose=True)
+        logarithm = CONTEXT.log(self.real(value))
+        return self._round_to_zero(logarithm, lose=True)
 
     def _round_to_zero(self, value: Value, *, lose: bool = False) -> Value:
         """Return a function's value, zero where only rounding keeps it from zero."""
@@ -228,9 +231,9 @@ class Evaluator:
             self._lose_bits(max(0, -CONTEXT.mag(value)))
         return tidy(value)
 
-    def _lose_bits(self, lost: int) -> None:
+    def _lose_bits(self, bits: int) -> None:
         """Count bits of precision that a step of the computation loses."""
-        self._loss += max(0, lost)
+        self._loss += max(0, bits)
         if self._loss > _LOSS:
             raise UndecidedError("too much cancels")
 
@@ -245,7 +248,7 @@ class Evaluator:
 
     def _call(self, node: Node) -> Value:
         name = node.name
-        values = [self._value(each, angle=name in ANGLES or name == "cis") for each in node.args]
+        values = [self._value(argument, angle=name in ANGLES or name == "cis") for argument in node.args]
         if name in ANGLES:
             return self._angle(name, values[0])
         if name in ("root", "ln", "lg", "log", "exp", "cis"):
@@ -253,9 +256,9 @@ class Evaluator:
         if name in ("floor", "ceil"):
             return self._round(values[0], up=name == "ceil")
         if name in ("gcd", "lcm", "binom"):
-            return _whole_function(name, [_whole(each) for each in values])
+            return _whole_function(name, [_whole(argument) for argument in values])
         if name in ("max", "min"):
-            if not all(is_real(each) for each in values):
+            if not all(is_real(argument) for argument in values):
                 raise UndecidedError("an extremum of complex numbers")
             return (max if name == "max" else min)(values, key=self.real)
         return abs(values[0]) if name == "abs" else self._other(name, values[0])
@@ -267,14 +270,18 @@ class Evaluator:
             return self._exp(self.times(self._constant("i"), values[0]))
         if name == "root":
             degree = values[1]
-            whole = isinstance(degree, Fraction) and degree.denominator == 1
+            is_whole = isinstance(degree, Fraction) and degree.denominator == 1
             return (
                 self._root(values[0], degree.numerator)
-                if whole
+                if is_whole
                 else self._power(values[0], self.quotient(Fraction(1), degree))
             )
-        above = self._log(values[0])
-        return above if name == "ln" else self.quotient(above, self._log(values[1] if name == "log" else Fraction(10)))
+        logarithm = self._log(values[0])
+        return (
+            logarithm
+            if name == "ln"
+            else self.quotient(logarithm, self._log(values[1] if name == "log" else Fraction(10)))
+        )
 
     def _angle(self, name: str, value: Value) -> Value:
         """Return a trigonometric function, from the sine and the cosine."""

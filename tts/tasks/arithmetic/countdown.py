@@ -61,8 +61,8 @@ def read(written: str) -> CountdownProblem | None:
     Such texts are "Reach 39 with 17 22.", "Use 3, 5 and 7 to make 36", and the like.
     """
     for pattern in _ASKED:
-        if found := pattern.fullmatch(" ".join(written.split())):
-            return CountdownProblem(int(found["target"]), tuple(map(int, re.findall(_NUMBER, found["numbers"]))))
+        if match := pattern.fullmatch(" ".join(written.split())):
+            return CountdownProblem(int(match["target"]), tuple(map(int, re.findall(_NUMBER, match["numbers"]))))
     return None
 
 
@@ -89,9 +89,9 @@ def draw(count: int, split: Split, seed: int, index: int) -> CountdownProblem:
         solution = _tree(rng, count)
         if solution is None:
             continue
-        found = CountdownProblem(steps(solution)[-1].result, _shuffle(solution, rng), solution)
-        if split_of(found) == split:
-            return found
+        problem = CountdownProblem(steps(solution)[-1].result, _shuffle(solution, rng), solution)
+        if split_of(problem) == split:
+            return problem
     raise ConfigError(f"no countdown of {count} numbers was found in the split {split} in {_PATIENCE} draws")
 
 
@@ -137,12 +137,12 @@ def compose(found: list[Step]) -> Expression | None:
 def _tree(rng: np.random.Generator, count: int) -> Expression | None:
     if count == 1:
         return int(rng.integers(1, LARGEST_NUMBER + 1))
-    on_left = int(rng.integers(1, count))
-    left, right = _tree(rng, on_left), _tree(rng, count - on_left)
+    num_left = int(rng.integers(1, count))
+    left, right = _tree(rng, num_left), _tree(rng, count - num_left)
     if left is None or right is None:
         return None
-    made = Operation(OPERATORS[rng.integers(len(OPERATORS))], left, right)
-    return made if 1 <= steps(made)[-1].result <= LARGEST_RESULT else None
+    expression = Operation(OPERATORS[rng.integers(len(OPERATORS))], left, right)
+    return expression if 1 <= steps(expression)[-1].result <= LARGEST_RESULT else None
 
 
 def _shuffle(solution: Expression, rng: np.random.Generator) -> tuple[int, ...]:

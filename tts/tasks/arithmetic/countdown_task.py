@@ -59,16 +59,16 @@ class CountdownTask(LinesTask):
 
         It is None without such a line or expression.
         """
-        found: Expression | None = None
+        expression: Expression | None = None
         steps: list[str] = []
         for line in self.split(text):
-            stated = _parse_answer_line(line)
-            if stated is None:
+            answer = _parse_answer_line(line)
+            if answer is None:
                 steps.append(line)
                 continue
-            found = _compose(steps) if isinstance(stated, int) else stated
+            expression = _compose(steps) if isinstance(answer, int) else answer
             steps = []
-        return None if found is None else expression_text(found)
+        return None if expression is None else expression_text(expression)
 
     def canonical(self, answer: str) -> str:
         """Return the value of an expression and its numbers in order.
@@ -82,38 +82,38 @@ class CountdownTask(LinesTask):
         return f"{value(expression)}  {' '.join(map(str, sorted(numbers(expression))))}"
 
 
-def _compose(written: Sequence[str]) -> Expression | None:
+def _compose(lines: Sequence[str]) -> Expression | None:
     """Return what the steps among some lines compose; None where there is none, they leave several results, or there
     are very many.
     """
-    steps = [step for line in written if (step := read_step(line)) is not None]
+    steps = [step for line in lines if (step := read_step(line)) is not None]
     return compose(steps) if len(steps) <= _MOST_STEPS else None
 
 
 def _parse_answer_line(line: str) -> Expression | None:
-    found = _ANSWER_LINE.fullmatch(line)
-    return None if found is None else parse_expression(found[1])
+    match = _ANSWER_LINE.fullmatch(line)
+    return None if match is None else parse_expression(match[1])
 
 
-def _read(written: str) -> CountdownProblem:
-    problem = countdown.read(written)
+def _read(text: str) -> CountdownProblem:
+    problem = countdown.read(text)
     if problem is None:
         raise ConfigError(
-            f"the problem is {quote_problem(written)}, but the task 'countdown' reads only problems such as "
+            f"the problem is {quote_problem(text)}, but the task 'countdown' reads only problems such as "
             "'Reach 39 with 17 22.'",
             hint=f"other arithmetic has --task pocket; for anything else, {ELSEWHERE}",
         )
     if not FEWEST <= len(problem.numbers) <= MOST:
-        raise _outside(written, f"{len(problem.numbers)} numbers", f"there must be {FEWEST} to {MOST}")
+        raise _outside(text, f"{len(problem.numbers)} numbers", f"there must be {FEWEST} to {MOST}")
     for number in problem.numbers:
         if not 1 <= number <= LARGEST_NUMBER:
-            raise _outside(written, f"the number {number}", f"numbers must be from 1 to {LARGEST_NUMBER}")
+            raise _outside(text, f"the number {number}", f"numbers must be from 1 to {LARGEST_NUMBER}")
     if not 1 <= problem.target <= LARGEST_RESULT:
-        raise _outside(written, f"the target {problem.target}", f"targets must be from 1 to {LARGEST_RESULT}")
+        raise _outside(text, f"the target {problem.target}", f"targets must be from 1 to {LARGEST_RESULT}")
     return problem
 
 
-def _outside(written: str, has: str, rule: str) -> ConfigError:
+def _outside(text: str, has: str, rule: str) -> ConfigError:
     return ConfigError(
-        f"the countdown {quote_problem(written)} has {has}, but {rule}", hint=f"stay within that; or {ELSEWHERE}"
+        f"the countdown {quote_problem(text)} has {has}, but {rule}", hint=f"stay within that; or {ELSEWHERE}"
     )

@@ -51,11 +51,11 @@ def text(expression: Expression) -> str:
     """Return the text of an expression with the fewest parentheses: "12 + 7 * 3", "8 - (3 + 4)"."""
     if isinstance(expression, int):
         return str(expression)
-    own = _PRECEDENCE[expression.operator]
+    precedence = _PRECEDENCE[expression.operator]
     left, right = text(expression.left), text(expression.right)
-    if isinstance(expression.left, Operation) and _PRECEDENCE[expression.left.operator] < own:
+    if isinstance(expression.left, Operation) and _PRECEDENCE[expression.left.operator] < precedence:
         left = f"({left})"
-    if isinstance(expression.right, Operation) and _PRECEDENCE[expression.right.operator] <= own:
+    if isinstance(expression.right, Operation) and _PRECEDENCE[expression.right.operator] <= precedence:
         right = f"({right})"
     return f"{left} {expression.operator} {right}"
 
@@ -74,17 +74,17 @@ def steps(expression: Expression) -> list[Step]:
 
     Steps of operands come before their operation's, those of the left one first.
     """
-    found: list[Step] = []
+    worked: list[Step] = []
 
     def work(part: Expression) -> int:
         if isinstance(part, int):
             return part
         left, right = work(part.left), work(part.right)
-        found.append(Step(left, part.operator, right, apply(part.operator, left, right)))
-        return found[-1].result
+        worked.append(Step(left, part.operator, right, apply(part.operator, left, right)))
+        return worked[-1].result
 
     work(expression)
-    return found
+    return worked
 
 
 def value(expression: Expression) -> int:
@@ -124,20 +124,20 @@ class _ExpressionReader:
 
     def read(self) -> Expression:
         """Return the expression that the whole text writes."""
-        found = self._chain(1)
+        expression = self._chain(1)
         if self._peek() or self._written[self._at :].strip():
             raise self._refuse("an operator or the end belongs here")
-        return found
+        return expression
 
     def _chain(self, precedence: int) -> Expression:
-        found = self._chain(2) if precedence == 1 else self._operand()
+        expression = self._chain(2) if precedence == 1 else self._operand()
         while (operator := self._peek()) in OPERATORS and _PRECEDENCE[operator] == precedence:
             self._next()
             self._operations += 1
             if self._operations > _LONGEST:
                 raise self._refuse(f"there are more than {_LONGEST} operations")
-            found = Operation(operator, found, self._chain(2) if precedence == 1 else self._operand())
-        return found
+            expression = Operation(operator, expression, self._chain(2) if precedence == 1 else self._operand())
+        return expression
 
     def _operand(self) -> Expression:
         lexeme = self._peek()
@@ -146,12 +146,12 @@ class _ExpressionReader:
         if lexeme == "(":
             self._next()
             self._change_depth(1)
-            found = self._chain(1)
+            expression = self._chain(1)
             if self._peek() != ")":
                 raise self._refuse("a closing parenthesis belongs here")
             self._next()
             self._change_depth(-1)
-            return found
+            return expression
         if lexeme == "-":
             self._next()
             if self._peek().isdigit():
@@ -169,14 +169,14 @@ class _ExpressionReader:
             raise self._refuse(f"there are more than {_DEEPEST} parentheses within each other")
 
     def _peek(self) -> str:
-        found = _LEXEME.match(self._written, self._at)
-        return "" if found is None else found[1] or found[2]
+        match = _LEXEME.match(self._written, self._at)
+        return "" if match is None else match[1] or match[2]
 
     def _next(self) -> str:
-        found = _LEXEME.match(self._written, self._at)
-        assert found is not None, "only what was peeked is taken"
-        self._at = found.end()
-        return found[1] or found[2]
+        match = _LEXEME.match(self._written, self._at)
+        assert match is not None, "only what was peeked is taken"
+        self._at = match.end()
+        return match[1] or match[2]
 
     def _refuse(self, why: str) -> ConfigError:
         return ConfigError(f"the expression {quote(self._written)} cannot be read at character {self._at + 1}: {why}")

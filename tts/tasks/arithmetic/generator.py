@@ -83,8 +83,8 @@ class Difficulty:
 
     def __str__(self) -> str:
         kind = "worded" if self.worded else "plain"
-        rest = "" if self.operators == "+-*" else f"-{''.join(_LETTERS[operator] for operator in self.operators)}"
-        return f"{kind}-{self.digits}-{self.operations}{rest}{'' if self.parentheses or self.worded else '-flat'}"
+        suffix = "" if self.operators == "+-*" else f"-{''.join(_LETTERS[operator] for operator in self.operators)}"
+        return f"{kind}-{self.digits}-{self.operations}{suffix}{'' if self.parentheses or self.worded else '-flat'}"
 
 
 _LETTERS = {"+": "a", "-": "s", "*": "m"}
@@ -155,14 +155,14 @@ def draw(difficulty: Difficulty, split: Split, seed: int, index: int) -> Drawn:
         raise unknown_name("split", split, SPLITS)
     rng = generator(seed, hash64("arithmetic", str(difficulty), split), "draw", index)
     for _ in range(_PATIENCE):
-        drawn = _story(difficulty, rng) if difficulty.worded else _plain(difficulty, rng)
+        problem = _story(difficulty, rng) if difficulty.worded else _plain(difficulty, rng)
         if (
-            drawn is None
-            or split_of(drawn.expression) != split
-            or (split == "train" and any(map(held_out, drawn.steps)))
+            problem is None
+            or split_of(problem.expression) != split
+            or (split == "train" and any(map(held_out, problem.steps)))
         ):
             continue
-        return drawn
+        return problem
     raise ConfigError(
         f"no problem of difficulty {difficulty} was found in the split {split} in {_PATIENCE} draws",
         hint="make it wider",
@@ -181,10 +181,10 @@ def _plain(difficulty: Difficulty, rng: np.random.Generator) -> Drawn | None:
     """Draw a problem without a story; None: a step of it is out of bounds."""
     weights = np.array([_WEIGHTS[operator] for operator in difficulty.operators])
     shape = _tree if difficulty.parentheses else _flat
-    made = shape(difficulty, rng, weights / weights.sum(), difficulty.operations)
-    if made is None or not _is_within_bounds(steps(made), difficulty.digits):
+    expression = shape(difficulty, rng, weights / weights.sum(), difficulty.operations)
+    if expression is None or not _is_within_bounds(steps(expression), difficulty.digits):
         return None
-    return Drawn(text(made), made, difficulty)
+    return Drawn(text(expression), expression, difficulty)
 
 
 def _tree(difficulty: Difficulty, rng: np.random.Generator, weights: np.ndarray, count: int) -> Expression | None:
@@ -192,57 +192,59 @@ def _tree(difficulty: Difficulty, rng: np.random.Generator, weights: np.ndarray,
     if count == 0:
         return int(rng.integers(1, LARGEST_OPERAND[difficulty.digits] + 1))
     operator = difficulty.operators[rng.choice(len(weights), p=weights)]
-    on_left = int(rng.integers(count))
-    left = _tree(difficulty, rng, weights, on_left)
-    right = None if left is None else _tree(difficulty, rng, weights, count - 1 - on_left)
+    num_left = int(rng.integers(count))
+    left = _tree(difficulty, rng, weights, num_left)
+    right = None if left is None else _tree(difficulty, rng, weights, count - 1 - num_left)
     if left is None or right is None:
         return None
-    made = Operation(operator, left, right)
-    return made if _is_within_bounds(steps(made)[-1:], difficulty.digits) else None
+    expression = Operation(operator, left, right)
+    return expression if _is_within_bounds(steps(expression)[-1:], difficulty.digits) else None
 
 
 def _flat(difficulty: Difficulty, rng: np.random.Generator, weights: np.ndarray, count: int) -> Expression:
     """Draw a chain without parentheses: products first, and then from left to right."""
     operands = rng.integers(1, LARGEST_OPERAND[difficulty.digits] + 1, count + 1).tolist()
-    chosen = [difficulty.operators[i] for i in rng.choice(len(weights), size=count, p=weights)]
+    operators = [difficulty.operators[i] for i in rng.choice(len(weights), size=count, p=weights)]
     terms: list[Expression] = [operands[0]]
-    between: list[str] = []
-    for operator, operand in zip(chosen, operands[1:], strict=True):
+    term_operators: list[str] = []
+    for operator, operand in zip(operators, operands[1:], strict=True):
         if operator == "*":
             terms[-1] = Operation("*", terms[-1], operand)
         else:
-            between.append(operator)
+            term_operators.append(operator)
             terms.append(operand)
-    found = terms[0]
-    for operator, term in zip(between, terms[1:], strict=True):
-        found = Operation(operator, found, term)
-    return found
+    expression = terms[0]
+    for operator, term in zip(term_operators, terms[1:], strict=True):
+        expression = Operation(operator, expression, term)
+    return expression
 
 
 def _story(difficulty: Difficulty, rng: np.random.Generator) -> Drawn | None:
     kinds = [kind for kind in EVENTS if not set(kind) - set(difficulty.operators)]
     largest = LARGEST_OPERAND[difficulty.digits]
-    start = there = int(rng.integers(2, largest + 1))
+    start = amount = int(rng.integers(2, largest + 1))
     chain: list[tuple[str, int, int]] = []
-    left = difficulty.operations
-    while left:
-        fitting = [kind for kind in kinds if len(kind) <= left]
-        kind = fitting[rng.integers(len(fitting))]
+    num_left = difficulty.operations
+    while num_left:
+        fitting_kinds = [kind for kind in kinds if len(kind) <= num_left]
+        kind = fitting_kinds[rng.integers(len(fitting_kinds))]
         first, second = int(rng.integers(2, largest + 1)), int(rng.integers(2, 10)) if len(kind) == 2 else 0
-        there = apply(kind[0], there, first * second if len(kind) == 2 else first)
-        if not 0 <= there <= LARGEST_RESULT[difficulty.digits]:
+        amount = apply(kind[0], amount, first * second if len(kind) == 2 else first)
+        if not 0 <= amount <= LARGEST_RESULT[difficulty.digits]:
             return None
         chain.append((kind, first, second))
-        left -= len(kind)
+        num_left -= len(kind)
     story = tell(tuple(chain), start, rng)
-    made = story.expression()
-    return Drawn(str(story), made, difficulty) if _is_within_bounds(steps(made), difficulty.digits) else None
+    expression = story.expression()
+    return (
+        Drawn(str(story), expression, difficulty) if _is_within_bounds(steps(expression), difficulty.digits) else None
+    )
 
 
-def _is_within_bounds(found: Sequence[Step], digits: int) -> bool:
+def _is_within_bounds(worked: Sequence[Step], digits: int) -> bool:
     """Whether steps are within the bounds of all problems."""
     return all(
         abs(step.result) <= LARGEST_RESULT[digits]
         and (step.operator != "*" or min(abs(step.left), abs(step.right)) <= 9)
-        for step in found
+        for step in worked
     )

@@ -26,14 +26,14 @@ def judge(expression: Expression, lines: Sequence[str]) -> list[bool]:
         expression: What the problem asks for.
         lines: The lines of a solution, with or without their newlines, whole or cut short.
     """
-    before, stated, behind = _part(lines)
+    step_lines, answer, num_later = _part(lines)
     verdicts: list[bool] = []
-    last = _follow(expression, iter(before), verdicts)
-    verdicts += [False] * (len(before) - len(verdicts))
-    if stated is not None:
-        complete = len(before) == len(steps(expression))
-        verdicts.append(complete and stated == last)
-    return verdicts + [False] * behind
+    value = _follow(expression, iter(step_lines), verdicts)
+    verdicts += [False] * (len(step_lines) - len(verdicts))
+    if answer is not None:
+        complete = len(step_lines) == len(steps(expression))
+        verdicts.append(complete and answer == value)
+    return verdicts + [False] * num_later
 
 
 def judge_countdown(problem: CountdownProblem, lines: Sequence[str]) -> list[bool]:
@@ -44,21 +44,21 @@ def judge_countdown(problem: CountdownProblem, lines: Sequence[str]) -> list[boo
     number is left, and it is the target and the number written. Lines that are no step, and lines after the answer
     line, are wrong.
     """
-    before, stated, behind = _part(lines)
-    there = Counter(problem.numbers)
+    step_lines, answer, num_later = _part(lines)
+    available = Counter(problem.numbers)
     verdicts: list[bool] = []
-    for line in before:
+    for line in step_lines:
         step = read_step(line)
         verdicts.append(
             step is not None
-            and _use_operands(there, step)
+            and _use_operands(available, step)
             and step.result == apply(step.operator, step.left, step.right)
         )
         if step is not None:
-            there[step.result] += 1
-    if stated is not None:
-        verdicts.append(stated == problem.target and list(there.elements()) == [stated])
-    return verdicts + [False] * behind
+            available[step.result] += 1
+    if answer is not None:
+        verdicts.append(answer == problem.target and list(available.elements()) == [answer])
+    return verdicts + [False] * num_later
 
 
 def _part(lines: Sequence[str]) -> tuple[Sequence[str], int | None, int]:
@@ -66,8 +66,8 @@ def _part(lines: Sequence[str]) -> tuple[Sequence[str], int | None, int]:
     after it.
     """
     for k, line in enumerate(lines):
-        if (stated := read_answer(line)) is not None:
-            return lines[:k], stated, len(lines) - k - 1
+        if (answer := read_answer(line)) is not None:
+            return lines[:k], answer, len(lines) - k - 1
     return lines, None, 0
 
 
@@ -82,16 +82,16 @@ def _follow(part: Expression, lines: Iterator[str], verdicts: list[bool]) -> int
     line = next(lines, None)
     if line is None:
         return expected.result
-    written = read_step(line)
-    verdicts.append(written == expected)
-    return expected.result if written is None else written.result
+    step = read_step(line)
+    verdicts.append(step == expected)
+    return expected.result if step is None else step.result
 
 
-def _use_operands(there: Counter[int], step: Step) -> bool:
+def _use_operands(available: Counter[int], step: Step) -> bool:
     """Take a step's operands out of what is there, as far as they are; return whether both were."""
-    taken = 0
+    num_taken = 0
     for number in (step.left, step.right):
-        if there[number] > 0:
-            there[number] -= 1
-            taken += 1
-    return taken == 2
+        if available[number] > 0:
+            available[number] -= 1
+            num_taken += 1
+    return num_taken == 2

@@ -33,14 +33,14 @@ def solution(steps: Sequence[Step], answer: int) -> list[str]:
 
 def read_step(line: str) -> Step | None:
     """Return the step that a line writes, right or wrong, or None where it writes none."""
-    found = _STEP.fullmatch(line)
-    return None if found is None else Step(int(found[1]), found[2], int(found[3]), int(found[4]))
+    match = _STEP.fullmatch(line)
+    return None if match is None else Step(int(match[1]), match[2], int(match[3]), int(match[4]))
 
 
 def read_answer(line: str) -> int | None:
     """Return the whole number that an answer line states, or None where the line is none."""
-    found = _STATED.fullmatch(line)
-    return None if found is None else int(found[1])
+    match = _STATED.fullmatch(line)
+    return None if match is None else int(match[1])
 
 
 def number_form(answer: str) -> str:

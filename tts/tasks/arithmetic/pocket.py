@@ -47,14 +47,14 @@ class PocketTask(LinesTask):
         """
         if kind not in ("solve", "revise"):
             raise unknown_kind(self.name, kind, {"solve": "", "revise": ""})
-        asked = read(asked_text(problem, self.name)).text
+        question = read(asked_text(problem, self.name)).text
         if kind == "solve":
-            return f"{asked}\n"
+            return f"{question}\n"
         need_texts(kind, texts, 1)
         attempts = texts[-MOST_ATTEMPTS:]
         for attempt in attempts:
             _check(attempt)
-        return "".join([f"{asked}\n", *(f"{attempt}{AGAIN}\n" for attempt in attempts)])
+        return "".join([f"{question}\n", *(f"{attempt}{AGAIN}\n" for attempt in attempts)])
 
 
 def _check(attempt: str) -> None:

@@ -91,36 +91,36 @@ def quote_problem(written: str) -> str:
     return quote(" ".join(written.split()))
 
 
-def _story(written: str) -> Asked:
-    story = worded.read(written)
+def _story(question: str) -> Asked:
+    story = worded.read(question)
     if story is None:
         hint = f"its stories are made of a few fixed sentences, such as 'She buys 7 more.'; for others, {ELSEWHERE}"
-        raise ConfigError(f"the story {quote_problem(written)} cannot be read: {worded.fault(written)}", hint=hint)
+        raise ConfigError(f"the story {quote_problem(question)} cannot be read: {worded.fault(question)}", hint=hint)
     expression = story.expression()
-    _check(expression, quote_problem(written))
-    there = story.start
+    _check(expression, quote_problem(question))
+    amount = story.start
     for event in story.events:
-        there = value(event.apply(there))
-        if there < 0:
-            has = f"comes to {there} after {event.tell(story)!r}"
-            raise _outside(quote_problem(written), has, "stories in which nothing is ever less than none")
+        amount = value(event.apply(amount))
+        if amount < 0:
+            has = f"comes to {amount} after {event.tell(story)!r}"
+            raise _outside(quote_problem(question), has, "stories in which nothing is ever less than none")
     return Asked(str(story), expression)
 
 
-def _expression(written: str) -> Expression:
+def _expression(question: str) -> Expression:
     """Return the expression that a question holds."""
-    body = _OPENING.sub("", written.strip(), count=1).rstrip(_CLOSING)
+    body = _OPENING.sub("", question.strip(), count=1).rstrip(_CLOSING)
     for word, sign in _WORDS:
         body = word.sub(sign, body)
     if not (_ARITHMETIC.fullmatch(body) and _DIGIT.search(body)):
         raise ConfigError(
-            f"the problem is {quote_problem(written)}, but the model pocket was trained on arithmetic only: "
+            f"the problem is {quote_problem(question)}, but the model pocket was trained on arithmetic only: "
             "an expression such as '12 + 7 * (3 - 5)', or one of its stories",
             hint=ELSEWHERE,
         )
-    for sign, what in _STRANGE:
+    for sign, feature in _STRANGE:
         if sign.search(body):
-            raise _outside(quote_problem(written), f"has {what}", "whole numbers with +, - and * only")
+            raise _outside(quote_problem(question), f"has {feature}", "whole numbers with +, - and * only")
     try:
         return parse(body)
     except ConfigError as failure:
@@ -131,15 +131,15 @@ def _expression(written: str) -> Expression:
 
 def _check(expression: Expression, problem: str) -> None:
     """Refuse an expression that exceeds a bound of all problems."""
-    found = steps(expression)
-    if not found:
+    worked = steps(expression)
+    if not worked:
         raise _outside(problem, f"is the number {expression} alone", "problems with something to calculate")
-    if len(found) > MOST_OPERATIONS:
-        raise _outside(problem, f"has {len(found)} operations", f"{MOST_OPERATIONS} at most")
+    if len(worked) > MOST_OPERATIONS:
+        raise _outside(problem, f"has {len(worked)} operations", f"{MOST_OPERATIONS} at most")
     for number in numbers(expression):
         if not 1 <= number <= _MOST_OPERAND:
             raise _outside(problem, f"has the number {number}", f"numbers from 1 to {_MOST_OPERAND}")
-    for step in found:
+    for step in worked:
         if step.operator == "*" and min(abs(step.left), abs(step.right)) > _MOST_FACTOR:
             raise _outside(problem, f"has the product {step}", f"products with a factor of at most {_MOST_FACTOR}")
         if abs(step.result) > _MOST_RESULT:

@@ -71,10 +71,10 @@ class Story:
 
     def expression(self) -> Expression:
         """Return what is asked for."""
-        found: Expression = self.start
+        expression: Expression = self.start
         for event in self.events:
-            found = event.apply(found)
-        return found
+            expression = event.apply(expression)
+        return expression
 
     def __str__(self) -> str:
         return " ".join(
@@ -112,15 +112,15 @@ def tell(chain: tuple[tuple[str, int, int], ...], start: int, rng: np.random.Gen
 
 
 def _pattern(template: str) -> re.Pattern[str]:
-    escaped = re.escape(template)
+    pattern = re.escape(template)
     for mark, group in (
         ("\\{they\\}", "(?:She|He)"),
         ("\\{items\\}", "(?P<items>[a-z]+)"),
         ("\\{name\\}", "(?P<name>[A-Z][a-z]+)"),
     ):
-        escaped = escaped.replace(mark, group, 1).replace(mark, group.replace("P<items>", ":"))
+        pattern = pattern.replace(mark, group, 1).replace(mark, group.replace("P<items>", ":"))
     number = "[0-9]{1,9}"  # longer ones are in no story
-    return re.compile(re.sub(r"\bM\b", f"(?P<M>{number})", re.sub(r"\bN\b", f"(?P<N>{number})", escaped)))
+    return re.compile(re.sub(r"\bM\b", f"(?P<M>{number})", re.sub(r"\bN\b", f"(?P<N>{number})", pattern)))
 
 
 _SENTENCE_END = re.compile(r"(?<=[.?])\s+")
@@ -133,14 +133,14 @@ def read(written: str) -> Story | None:
 
     Spaces and line breaks count alike.
     """
-    found = _reading(written)
-    return found if isinstance(found, Story) else None
+    result = _reading(written)
+    return result if isinstance(result, Story) else None
 
 
 def fault(written: str) -> str | None:
     """Return why a text is not such a story, with the first sentence that does not fit; None: it is one."""
-    found = _reading(written)
-    return None if isinstance(found, Story) else found
+    result = _reading(written)
+    return None if isinstance(result, Story) else result
 
 
 def is_meant(written: str) -> bool:
@@ -152,34 +152,34 @@ def is_meant(written: str) -> bool:
     return any(pattern.fullmatch(sentence) for sentence in _sentences(written) for pattern in patterns)
 
 
-def _sentences(written: str) -> list[str]:
-    return _SENTENCE_END.split(" ".join(written.split()))
+def _sentences(text: str) -> list[str]:
+    return _SENTENCE_END.split(" ".join(text.split()))
 
 
-def _reading(written: str) -> Story | str:
+def _reading(text: str) -> Story | str:
     """Return the story, or why there is none."""
-    first, *told = _sentences(written)
-    opened = _READ_START.fullmatch(first)
-    if opened is None:
-        return f"it begins with {quote(first)}, not with a sentence such as 'Anna has 12 apples.'"
-    if opened["name"] not in NAMES:
+    first_sentence, *later_sentences = _sentences(text)
+    match = _READ_START.fullmatch(first_sentence)
+    if match is None:
+        return f"it begins with {quote(first_sentence)}, not with a sentence such as 'Anna has 12 apples.'"
+    if match["name"] not in NAMES:
         return (
-            f"nobody in its stories is called {quote(opened['name'])}, as in {quote(first)}; there are "
+            f"nobody in its stories is called {quote(match['name'])}, as in {quote(first_sentence)}; there are "
             f"{', '.join(NAMES)}"
         )
-    if opened["items"] not in ITEMS:
+    if match["items"] not in ITEMS:
         return (
-            f"nothing in its stories is called {quote(opened['items'])}, as in {quote(first)}; there are "
+            f"nothing in its stories is called {quote(match['items'])}, as in {quote(first_sentence)}; there are "
             f"{', '.join(ITEMS)}"
         )
-    story = Story(opened["name"], opened["items"], int(opened["N"]), ())
-    if _render_story(_START, story, story.start) != first:
-        return f"{first!r} would be {_render_story(_START, story, story.start)!r}"
+    story = Story(match["name"], match["items"], int(match["N"]), ())
+    if _render_story(_START, story, story.start) != first_sentence:
+        return f"{first_sentence!r} would be {_render_story(_START, story, story.start)!r}"
     question = _render_story(_QUESTION, story)
-    if not told or told[-1] != question:
-        return f"it ends with {quote((told or [first])[-1])}, not with {question!r}"
+    if not later_sentences or later_sentences[-1] != question:
+        return f"it ends with {quote((later_sentences or [first_sentence])[-1])}, not with {question!r}"
     events: list[StoryEvent] = []
-    for sentence in told[:-1]:
+    for sentence in later_sentences[:-1]:
         event = _event(sentence)
         if event is None:
             return f"the sentence {quote(sentence)} is not in its stories"
@@ -191,6 +191,6 @@ def _reading(written: str) -> Story | str:
 
 def _event(sentence: str) -> StoryEvent | None:
     for kind, template, pattern in _READ_EVENTS:
-        if found := pattern.fullmatch(sentence):
-            return StoryEvent(kind, template, int(found["N"]), int(found["M"]) if "M" in pattern.groupindex else 0)
+        if match := pattern.fullmatch(sentence):
+            return StoryEvent(kind, template, int(match["N"]), int(match["M"]) if "M" in pattern.groupindex else 0)
     return None

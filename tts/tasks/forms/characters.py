@@ -108,11 +108,12 @@ def as_latex(text: str) -> str:
     if text.isascii():
         return text
     text = _CIRCLED_RUN.sub(
-        lambda run: ",".join(_CIRCLED[each] for each in run[0] if each in _CIRCLED), text.translate(_AS_PLAIN)
+        lambda run: ",".join(_CIRCLED[character] for character in run[0] if character in _CIRCLED),
+        text.translate(_AS_PLAIN),
     )
     text = _SCALED_UNIT.sub("u", _SQUARED_UNIT.sub(r"\\text{ \1}^\2", text))
     text = _RAISED.sub(
         lambda run: f"^{{{run[0].translate(_SUPERSCRIPTS)}}}", text.replace("^²", "^2").replace("^³", "^3")
     )
     text = _LOWERED.sub(lambda run: f"_{{{run[0].translate(_SUBSCRIPTS)}}}", text).translate(_AS_LATEX)
-    return "".join(str(unicodedata.digit(each)) if each.isdecimal() else each for each in text)
+    return "".join(str(unicodedata.digit(character)) if character.isdecimal() else character for character in text)

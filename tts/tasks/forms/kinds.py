@@ -108,19 +108,21 @@ def _half_day(hour: int, minute: str, half: str) -> str:
 def _date(text: str) -> str | None:
     for pattern in (*_NAMED, _ORIENTAL, _ORIENTAL_MONTH):
         if (match := pattern.fullmatch(text)) is not None:
-            found = match.groupdict()
-            month = _MONTH_OF[found["name"].lower().rstrip(".")] if "name" in found else int(found["month"])
-            day, year = (int(found[name]) if found.get(name) else None for name in ("day", "year"))
+            groups = match.groupdict()
+            month = _MONTH_OF[groups["name"].lower().rstrip(".")] if "name" in groups else int(groups["month"])
+            day, year = (int(groups[name]) if groups.get(name) else None for name in ("day", "year"))
             return _write(year, month, day)
     if (match := _YEAR_FIRST.fullmatch(text)) is not None:
         year, _, month, day = match.groups()
         return _write(int(year), int(month), int(day)) or text
     if (match := _YEAR_LAST.fullmatch(text)) is not None:
-        first, sign, second, year = match.groups()
-        one, two = int(first), int(second)
-        if len(year) == 4 and (one > 12) != (two > 12):  # only then it is clear which of them is the month
-            return _write(int(year), min(one, two), max(one, two)) or text
-        return f"{one}/{two}/{year}" if sign != "." or len(year) == 4 else text
+        first_text, sign, second_text, year = match.groups()
+        first_number, second_number = int(first_text), int(second_text)
+        if len(year) == 4 and (first_number > 12) != (
+            second_number > 12
+        ):  # only then it is clear which of them is the month
+            return _write(int(year), min(first_number, second_number), max(first_number, second_number)) or text
+        return f"{first_number}/{second_number}/{year}" if sign != "." or len(year) == 4 else text
     return None
 
 

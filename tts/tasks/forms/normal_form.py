@@ -175,7 +175,7 @@ def normal_form(answer: str) -> str:
     """
     if len(answer) > MAX_CHARACTERS:
         return " ".join(answer.split())
-    text = answer if (dressed := _MARKDOWN.fullmatch(answer)) is None else dressed[2]
+    text = answer if (markdown := _MARKDOWN.fullmatch(answer)) is None else markdown[2]
     if r"\\" in text:
         text = _ESCAPED_TWICE.sub("", text)
     text = as_latex(_CUBE_ROOT.sub(r"\\sqrt[3]{\1\2\3}", text))
@@ -211,9 +211,9 @@ def _without_lead(text: str) -> str:
         inner = text if match is None else match["braced"].strip()
         if match is not None and not _is_balanced(inner):
             inner = text
-        opened = " ".join(_TEXT_BEFORE.sub(r"\1 ", inner, count=1).split()) if inner.startswith(r"\text") else inner
-        if (lead := _LEAD.match(opened)) is not None:
-            inner = opened[lead.end() :]
+        beginning = " ".join(_TEXT_BEFORE.sub(r"\1 ", inner, count=1).split()) if inner.startswith(r"\text") else inner
+        if (lead := _LEAD.match(beginning)) is not None:
+            inner = beginning[lead.end() :]
         if inner == text:
             return text
         text = inner.strip().rstrip(_END)
@@ -365,9 +365,9 @@ def _exact(text: str) -> str:
         parts = Parts((r"\{", r"\}"), parts.items)
     values = [rational(item) for item in parts.items]
     items = [item if value is None else str(value) for item, value in zip(parts.items, values, strict=True)]
-    known = [value for value in values if value is not None]
-    if len(known) == len(values) and parts.unordered:
-        items = [str(value) for value in (sorted(set(known)) if parts.bracketed else sorted(known))]
+    rationals = [value for value in values if value is not None]
+    if len(rationals) == len(values) and parts.unordered:
+        items = [str(value) for value in (sorted(set(rationals)) if parts.bracketed else sorted(rationals))]
     joined = ",".join(items)
     if not parts.bracketed and _GROUPS.fullmatch(joined.lstrip("+-")) is not None:
         joined = ";".join(items)

@@ -69,11 +69,11 @@ def _mix(match: re.Match[str]) -> Fraction:
 
 
 def _repeating(match: re.Match[str]) -> Fraction:
-    sign, whole, fixed, *periods = match.groups()
-    period = next(each for each in periods if each is not None)
-    scale = 10 ** len(fixed)
+    sign, integer_digits, fixed_digits, *periods = match.groups()
+    period = next(digits for digits in periods if digits is not None)
+    scale = 10 ** len(fixed_digits)
     tail = Fraction(int(period), scale * (10 ** len(period) - 1))
-    return _sign(sign) * (Fraction(int(whole + fixed or "0"), scale) + tail)
+    return _sign(sign) * (Fraction(int(integer_digits + fixed_digits or "0"), scale) + tail)
 
 
 def _scientific(match: re.Match[str]) -> Fraction:

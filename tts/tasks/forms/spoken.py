@@ -50,8 +50,8 @@ def read_quantity(text: str) -> str:
         return text
     quantity = match[1].strip().replace(",", "").removeprefix(r"\$")
     value = rational(quantity)
-    if value is None and (said := _number(quantity.casefold())) is not None:
-        value = Fraction(said)
+    if value is None and (number := _number(quantity.casefold())) is not None:
+        value = Fraction(number)
     return text if value is None else str(value * _SCALES[match[2].casefold()])
 
 
@@ -77,30 +77,30 @@ def spoken_words(text: str) -> str:
 
 def _count_things(words: str) -> Fraction | None:
     """Return the number before a unit, as in "five apples"; None where no number begins the words, or they say more."""
-    head, _, rest = words.partition(" ")
-    while rest:
+    head, _, remaining = words.partition(" ")
+    while remaining:
         number = _number(head)
-        following, _, further = rest.partition(" ")
+        following, _, later = remaining.partition(" ")
         if number is not None and _number(f"{head} {following}") is None:
-            return Fraction(number) if is_unit_text(rest) and _NOT_COUNTED.isdisjoint(rest.split()) else None
-        head, rest = f"{head} {following}", further
+            return Fraction(number) if is_unit_text(remaining) and _NOT_COUNTED.isdisjoint(remaining.split()) else None
+        head, remaining = f"{head} {following}", later
     return None
 
 
 def _fraction(words: str) -> Fraction | None:
     """Return the number that English words write: a whole one, a half, or parts such as "two thirds"; or None."""
     *count, part = words.replace("-", " ").split() or [""]
-    below = _PARTS.get(part if part == "halves" else part.removesuffix("s"))
-    if below is None:
+    denominator = _PARTS.get(part if part == "halves" else part.removesuffix("s"))
+    if denominator is None:
         number = _number(words)
         return None if number is None else Fraction(number)
-    above = 1 if not count and part == "half" else _number(" ".join(count))
-    return None if above is None else Fraction(above, below)
+    numerator = 1 if not count and part == "half" else _number(" ".join(count))
+    return None if numerator is None else Fraction(numerator, denominator)
 
 
 def _number(words: str) -> int | None:
     """Return the whole number that English words write, below 10^15, or None."""
-    total, group, last, count = 0, 0, 10**15, 0
+    total, group, smallest_scale, count = 0, 0, 10**15, 0
     for word in words.replace("-", " ").replace(" and ", " ").split():
         count += 1
         if word in _NUMBERS:
@@ -110,9 +110,9 @@ def _number(words: str) -> int | None:
             group += value
         elif word == "hundred" and 0 < group < 10:
             group *= 100
-        elif word in _SCALES and word not in ("hundred", "dozen") and group and _SCALES[word] < last:
-            last = _SCALES[word]
-            total, group = total + group * last, 0
+        elif word in _SCALES and word not in ("hundred", "dozen") and group and _SCALES[word] < smallest_scale:
+            smallest_scale = _SCALES[word]
+            total, group = total + group * smallest_scale, 0
         else:
             return None
     return total + group if count else None

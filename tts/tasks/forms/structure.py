@@ -39,28 +39,28 @@ def top_level_parts(text: str) -> Parts:
 
     Text with unbalanced brackets is one item.
     """
-    whole = Parts(("", ""), (text,))
+    one_item = Parts(("", ""), (text,))
     depth = 0
     first_close = -1  # where the depth first falls back to nothing
     separators: dict[int, list[int]] = {0: [], 1: []}
-    for at, character in enumerate(text):
+    for index, character in enumerate(text):
         if character in _OPENING:
             depth += 1
         elif character in _CLOSING:
             depth -= 1
             if depth < 0:
-                return whole
+                return one_item
             if depth == 0 and first_close < 0:
-                first_close = at
+                first_close = index
         elif character in ",;" and depth in separators:
-            separators[depth].append(at)
+            separators[depth].append(index)
     if depth != 0:
-        return whole
-    left = text[:2] if text.startswith(r"\{") else text[:1]
-    if left[-1:] in _OPENING and first_close == len(text) - 1:
-        right = text[-2:] if text.endswith(r"\}") else text[-1:]
-        begin, end = len(left), len(text) - len(right)
-        return Parts((left, right), _cut(text, begin, end, separators[1]))
+        return one_item
+    opening = text[:2] if text.startswith(r"\{") else text[:1]
+    if opening[-1:] in _OPENING and first_close == len(text) - 1:
+        closing = text[-2:] if text.endswith(r"\}") else text[-1:]
+        begin, end = len(opening), len(text) - len(closing)
+        return Parts((opening, closing), _cut(text, begin, end, separators[1]))
     return Parts(("", ""), _cut(text, 0, len(text), separators[0]))
 
 

@@ -101,9 +101,9 @@ def _scale(text: str) -> str:
         return text
     digits, _, decimals = match[1].replace(",", "").partition(".")
     scale = _SCALES[match[2]]
-    whole = digits + (decimals + "0" * scale)[:scale]
-    rest = decimals[scale:]
-    return f"{whole}{'.' + rest if rest else ''}{text[match.end() :]}"
+    integer_digits = digits + (decimals + "0" * scale)[:scale]
+    decimal_digits = decimals[scale:]
+    return f"{integer_digits}{'.' + decimal_digits if decimal_digits else ''}{text[match.end() :]}"
 
 
 def is_unit_text(text: str) -> bool:
@@ -121,9 +121,9 @@ def _has_meaning_characters(text: str) -> bool:
 
 
 def _is_quantity(text: str) -> bool:
-    rest = _QUANTITY_COMMANDS.sub("", text)
-    has_value = any(character.isdigit() for character in rest) or r"\pi" in text
-    return has_value and not any(character.isalpha() or character in "=<>" for character in rest)
+    other = _QUANTITY_COMMANDS.sub("", text)
+    has_value = any(character.isdigit() for character in other) or r"\pi" in text
+    return has_value and not any(character.isalpha() or character in "=<>" for character in other)
 
 
 def _is_unit(match: re.Match[str]) -> bool:
@@ -135,8 +135,8 @@ def _is_unit(match: re.Match[str]) -> bool:
     command = match.groupdict().get("command")
     words = unit.removeprefix("square ").removeprefix("sq ").removeprefix("sq. ").removeprefix("cubic ").split()
     if command is None or command == r"\mathrm":
-        known = len(words) == 1 and (words[0] in _UNITS or (command is not None and _is_symbol(words[0])))
-        return known or (command is not None and len(unit) > 2 and is_unit_text(unit))
+        is_known = len(words) == 1 and (words[0] in _UNITS or (command is not None and _is_symbol(words[0])))
+        return is_known or (command is not None and len(unit) > 2 and is_unit_text(unit))
     if not words:
         return True
     if len(unit) == 1:
@@ -149,18 +149,20 @@ def _are_words(unit: str) -> bool:
     words = unit.removeprefix("-").split()
     if not words or not is_unit_text(unit) or not words[0][0].isalpha():
         return False
-    first = words[0].rstrip(".,")
-    if not first.isascii():
+    first_word = words[0].rstrip(".,")
+    if not first_word.isascii():
         return True
-    if first in _UNITS or first.casefold() in ("percent", "percentage", "pct"):
+    if first_word in _UNITS or first_word.casefold() in ("percent", "percentage", "pct"):
         return True
-    letters = first.replace("-", "").replace("/", "")
-    run = any(letters in alphabet for alphabet in ("abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ"))
+    letters = first_word.replace("-", "").replace("/", "")
+    is_alphabet_run = any(
+        letters in alphabet for alphabet in ("abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+    )
     return (
         unit[0] in " -"
         and len(letters) > 2
-        and not run
-        and first.casefold() not in _NAMES
+        and not is_alphabet_run
+        and first_word.casefold() not in _NAMES
         and not _VOWELS.isdisjoint(letters)
     )
 

@@ -71,35 +71,40 @@ _TYPES: Mapping[str, Callable[[Any], bool]] = {
 }
 
 
-def _contradiction(given: Any, place: str) -> str | None:
+def _contradiction(schema: Any, place: str) -> str | None:
     """Return the place of a schema that every answer must fit and no value can, by its type, enum or const; None: none
     is found.
     """
-    if given is False:
+    if schema is False:
         return place
-    if not isinstance(given, Mapping):
+    if not isinstance(schema, Mapping):
         return None
-    types: Any = given.get("type", [*_TYPES])
+    types: Any = schema.get("type", [*_TYPES])
     types = [types] if isinstance(types, str) else types
-    values: Any = [given["const"]] if "const" in given else given.get("enum")
-    if isinstance(values, list) and not any(_TYPES[one](value) for one in types if one in _TYPES for value in values):
+    values: Any = [schema["const"]] if "const" in schema else schema.get("enum")
+    if isinstance(values, list) and not any(
+        _TYPES[kind](value) for kind in types if kind in _TYPES for value in values
+    ):
         return place
-    inner: Any = given.get("properties")
+    inner: Any = schema.get("properties")
     if types == ["object"] and isinstance(inner, Mapping):
-        for name in given.get("required", ()):
-            if name in inner and (found := _contradiction(inner[name], f"{place}.properties.{name[:80]}")) is not None:
-                return found
+        for name in schema.get("required", ()):
+            if (
+                name in inner
+                and (inner_place := _contradiction(inner[name], f"{place}.properties.{name[:80]}")) is not None
+            ):
+                return inner_place
     return None
 
 
-def _check(rule: str, number: int, most: int, hint: str = "state less of it") -> None:
-    if number > most:
-        raise ConfigError(f"schema has {rule.format(number)}, but at most {most} are allowed", hint=hint)
+def _check(rule: str, number: int, limit: int, hint: str = "state less of it") -> None:
+    if number > limit:
+        raise ConfigError(f"schema has {rule.format(number)}, but at most {limit} are allowed", hint=hint)
 
 
-def _depth_and_objects(given: Any) -> tuple[int, int]:
+def _depth_and_objects(schema: Any) -> tuple[int, int]:
     """Return how deep objects and lists are nested, and how many there are; both are counted until one is too large."""
-    depth, objects, level = 0, 0, [given]
+    depth, objects, level = 0, 0, [schema]
     while level and depth <= MAX_DEPTH and objects <= MAX_SUBSCHEMAS:
         depth, objects = depth + 1, objects + len(level)
         children = (child for each in level for child in (each.values() if isinstance(each, dict) else each))

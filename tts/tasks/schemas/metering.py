@@ -79,8 +79,8 @@ def metering_class(validator: Any) -> Any:
     Args:
         validator: A validator class of jsonschema.
     """
-    own = {name: keyword for name, keyword in _LINEAR.items() if name in validator.VALIDATORS}
-    keywords = {name: _meter(keyword) for name, keyword in {**validator.VALIDATORS, **own}.items()}
+    linear = {name: keyword for name, keyword in _LINEAR.items() if name in validator.VALIDATORS}
+    keywords = {name: _meter(keyword) for name, keyword in {**validator.VALIDATORS, **linear}.items()}
     return importlib.import_module("jsonschema").validators.extend(validator, validators=keywords)
 
 
@@ -150,9 +150,9 @@ def _check_additional_properties(
 ) -> Iterator[Any]:
     if not validator.is_type(instance, "object"):
         return
-    patterns, known = schema.get("patternProperties", {}), schema.get("properties", {})
+    patterns, properties = schema.get("patternProperties", {}), schema.get("properties", {})
     extra = [
-        name for name in instance if name not in known and not any(_matches(pattern, name) for pattern in patterns)
+        name for name in instance if name not in properties and not any(_matches(pattern, name) for pattern in patterns)
     ]
     if validator.is_type(others, "object"):
         for name in extra:

@@ -96,46 +96,51 @@ class Pattern:
             text: The text.
             spend: A function that gets the steps which the search takes; what it raises ends the search.
         """
-        states, last = frozenset[int](), len(text)
-        spend(last // _CHARACTERS_PER_STEP)
-        word = False
-        for at in range(last + 1):
-            character = text[at] if at < last else ""
-            before, word = word, bool(character) and _WORD.match(character) is not None
-            place = (at == 0, at == last or (at == last - 1 and character == "\n"), at == last, before != word)
+        states, size = frozenset[int](), len(text)
+        spend(size // _CHARACTERS_PER_STEP)
+        is_word = False
+        for index in range(size + 1):
+            character = text[index] if index < size else ""
+            was_word, is_word = is_word, bool(character) and _WORD.match(character) is not None
+            place = (
+                index == 0,
+                index == size or (index == size - 1 and character == "\n"),
+                index == size,
+                was_word != is_word,
+            )
             key = (states, place, character)
             if key in self._next:
-                reached = self._next[key]
+                next_states = self._next[key]
             else:
-                reached = self._step(*key, spend)
-                self._keep(key, reached)
-            if reached is None:
+                next_states = self._step(*key, spend)
+                self._keep(key, next_states)
+            if next_states is None:
                 return True
-            states = reached
+            states = next_states
         return False
 
-    def _keep(self, key: _Key, reached: frozenset[int] | None) -> None:
+    def _keep(self, key: _Key, next_states: frozenset[int] | None) -> None:
         """Keep a transition, with room for all that may be needed often."""
         self._kept += 1 + len(key[0])
         if self._kept > _MAX_KEPT:
             self._next.clear()
             self._kept = 0
-        self._next[key] = reached
+        self._next[key] = next_states
 
     def _step(
         self, states: frozenset[int], place: _Place, character: str, spend: Callable[[int], None]
     ) -> frozenset[int] | None:
         """Return the states behind a character; None where the pattern has matched before it."""
-        seen, waiting = {self._start, *states}, [self._start, *states]
+        reachable, waiting = {self._start, *states}, [self._start, *states]
         while waiting:
             for anchor, target in self._free[waiting.pop()]:
-                if target not in seen and (anchor is None or _ANCHORS[anchor](place)):
-                    seen.add(target)
+                if target not in reachable and (anchor is None or _ANCHORS[anchor](place)):
+                    reachable.add(target)
                     waiting.append(target)
-        spend(1 + len(seen) // _STATES_PER_STEP)
-        if self._end in seen:
+        spend(1 + len(reachable) // _STATES_PER_STEP)
+        if self._end in reachable:
             return None
-        leaving = (self._characters[state] for state in seen)
+        leaving = (self._characters[state] for state in reachable)
         return frozenset(step[1] for step in leaving if step is not None and character and step[0](character))
 
     # The automaton ----------------------------------------------------------------------------------------------------
@@ -220,15 +225,15 @@ def _test(code: Any, value: Any) -> _Test:
         return lambda character: character != excluded
     if code is codes.ANY:
         return lambda character: character != "\n"
-    negated = any(kind is codes.NEGATE for kind, _ in value)
-    ranges = [(chr(one), chr(one)) for kind, one in value if kind is codes.LITERAL]
-    ranges += [(chr(one[0]), chr(one[1])) for kind, one in value if kind is codes.RANGE]
-    classes = [re.compile(_CATEGORIES[one]) for kind, one in value if kind is codes.CATEGORY]
+    is_negated = any(kind is codes.NEGATE for kind, _ in value)
+    ranges = [(chr(content), chr(content)) for kind, content in value if kind is codes.LITERAL]
+    ranges += [(chr(content[0]), chr(content[1])) for kind, content in value if kind is codes.RANGE]
+    classes = [re.compile(_CATEGORIES[content]) for kind, content in value if kind is codes.CATEGORY]
 
     def is_in_set(character: str) -> bool:
         inside = any(first <= character <= last for first, last in ranges) or any(
             each.match(character) for each in classes
         )
-        return inside != negated
+        return inside != is_negated
 
     return is_in_set

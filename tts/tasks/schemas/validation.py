@@ -103,13 +103,13 @@ class Schema:
             return _limit()
         try:
             with _workers().worker() as worker:
-                started = time.monotonic()
+                began = time.monotonic()
                 try:
                     reply = worker.ask(
                         {"schema": self.text, "value": text, "steps": allowance.steps}, allowance.seconds
                     )
                 finally:
-                    allowance.seconds -= time.monotonic() - started
+                    allowance.seconds -= time.monotonic() - began
         except TimeoutError:
             return _limit()
         except WorkerDiedError as failure:
@@ -187,8 +187,8 @@ def _facts(graph: SchemaGraph) -> SchemaFacts:
         except ConfigError as failure:
             _check_expression(pattern)
             refusal = refusal or failure
-    metered = refusal is None and not any(_UNMETERED & part.keys() for part in graph.parts.values())
-    return SchemaFacts(graph.references, graph.expansion(), graph.leads_back(), refusal, metered)
+    is_metered = refusal is None and not any(_UNMETERED & part.keys() for part in graph.parts.values())
+    return SchemaFacts(graph.references, graph.expansion(), graph.leads_back(), refusal, is_metered)
 
 
 def _check_expression(pattern: str) -> None:

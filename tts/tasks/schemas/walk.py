@@ -52,8 +52,8 @@ class SchemaGraph:
 
     def patterns(self) -> list[str]:
         """Return the regular expressions of all subschemas."""
-        found = [part["pattern"] for part in self.parts.values() if isinstance(part.get("pattern"), str)]
-        return found + [name for part in self.parts.values() for name in part.get("patternProperties", ())]
+        patterns = [part["pattern"] for part in self.parts.values() if isinstance(part.get("pattern"), str)]
+        return patterns + [name for part in self.parts.values() for name in part.get("patternProperties", ())]
 
     def expansion(self) -> int:
         """Return the number of subschemas with every reference written out.
@@ -85,9 +85,9 @@ class SchemaGraph:
             if part in is_open:
                 return is_open[part]
             is_open[part] = True
-            found = any(map(leads_back, self.in_place[part]))
+            result = any(map(leads_back, self.in_place[part]))
             is_open[part] = False
-            return found
+            return result
 
         return any(map(leads_back, self.parts))
 
@@ -128,7 +128,7 @@ def schema_graph(schema: Mapping[str, Any], kind: Any, resolver: Any) -> SchemaG
         children = [child for child in children if isinstance(child[1], dict)]
         graph.inside[id(part)] = [id(child) for keyword, child, _ in children if keyword in _INSIDE]
         graph.in_place[id(part)] = [id(child) for keyword, child, _ in children if keyword not in _INSIDE | _NAMED]
-        waiting += [(child, there) for _, child, there in children]
+        waiting += [(child, child_resolver) for _, child, child_resolver in children]
     return graph
 
 
