@@ -31,20 +31,20 @@ TABLE = Registry("task", "tts.tasks", TASKS)
 
 
 def names() -> list[str]:
-    """Return the name of every task, ours and those of other packages, sorted."""
+    """Return the sorted names of all tasks, of this package and of others."""
     return TABLE.names()
 
 
 def get(name: str) -> Task:
-    """Return a new task of this name. Keep it: its caches, and of "math" its worker process, are its own.
+    """Return a new task of this name. Keep it: each task has its own caches, and "math" a worker process.
 
     Args:
-        name: The name of the table, or a place; with its parameters where the task has some, such as
+        name: A name of the table, or a place, with the parameters of the task, such as
             "choice(choices=('spam', 'ham'))".
 
     Raises:
-        ConfigError: no task has that name, a parameter is wrong, or what another package registered under it is no
-            task.
+        ConfigError: no task has that name, a parameter is wrong, or another package registered an object under the name
+            that is no task.
     """
     if "(" in name:
         return _complete(parse_call(TABLE, name), f"task {name!r}")
@@ -55,7 +55,7 @@ def make_task(given: Task | type[Task]) -> Task:
     """Return a task as it is, and a class as a task.
 
     Raises:
-        ConfigError: it is no task; what it lacks is named.
+        ConfigError: the object is no task; the message names the members that it lacks.
     """
     if isinstance(given, type):
         return _make_task(given, f"the task {given.__name__}")

@@ -1,4 +1,4 @@
-r"""What a task is: the frame around a problem (prompts, step boundary) and the meaning of its answers.
+r"""The interface of tasks: the frame around a problem, such as prompts, and the meaning of answers.
 
     class Sides(tts.Task):
         def extract(self, text):
@@ -11,11 +11,11 @@ r"""What a task is: the frame around a problem (prompts, step boundary) and the 
     tts.solve(problem, budget, task=Sides())
     tts.solve(problem, budget, task="mymodule:Sides")
 
-A task is independent of models, tokenizers and budgets. It is given as an object, as the place of its class, or by a
-name from the table in `tts/tasks/__init__.py`. A class that is given by place or name is made without parameters.
+A task is independent of models, tokenizers and budgets. Callers give a task as an object, as the place of its class, or
+by a name from the table in `tts/tasks/__init__.py`. A class given by place or name is made without parameters.
 
-Whether single steps are right is outside this interface. Reports on verifiers check the steps of the tasks
-`arithmetic`, `pocket` and `countdown`.
+The interface has no check of single steps. Reports on verifiers check the steps of the tasks `arithmetic`, `pocket` and
+`countdown`.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Task(HintsKeywords, ABC):
     def is_finished(self, text: str) -> bool:
         """Return whether a text, read at a step boundary, is a whole solution.
 
-        By default only an end of sequence ends one.
+        By default the result is False: only an end of sequence ends a solution.
         """
         del text
         return False
@@ -100,7 +100,7 @@ class Task(HintsKeywords, ABC):
         return self.canonical(a) == self.canonical(b)
 
     def equivalent(self, a: str, b: str) -> bool:
-        """Whether two answers mean the same; what `decide` leaves open counts as different."""
+        """Whether two answers mean the same; answers that `decide` leaves open count as different."""
         return bool(self.decide(a, b))
 
     def known_key(self, answer: str) -> str | None:
@@ -110,12 +110,12 @@ class Task(HintsKeywords, ABC):
     def key(self, answer: str) -> str:
         """Return the key of an answer: by default its canonical form.
 
-        It is used where `decide` and `equivalent` are not overridden.
+        Keys are used where `decide` and `equivalent` are not overridden.
         """
         return self.canonical(answer)
 
     def check(self, problem: Problem) -> None:
-        """Refuse, before anything is spent, a problem that the task cannot judge here; by default none.
+        """Refuse, before anything is spent, a problem that the task cannot judge; by default none is refused.
 
         Args:
             problem: The problem, with its reference answer where it has one.
@@ -136,9 +136,9 @@ def fold_text(text: str) -> str:
 
 
 def keyed_task(task: Task) -> Task | None:
-    """Return a task whose keys are equal for equivalent answers, or None.
+    """Return a task if its keys are equal for equivalent answers, else None.
 
-    It is None where a class overrides `decide` or `equivalent` alone.
+    The result is None where a class overrides `decide` or `equivalent` without `key`.
     """
     for ancestor in type(task).__mro__:
         overrides = ancestor.__dict__.keys() & {"key", "decide", "equivalent"}
@@ -152,10 +152,10 @@ def split_after(text: str, stops: Sequence[str]) -> list[str]:
 
     Args:
         text: Any text; "" gives no piece.
-        stops: Stop texts, none empty; the one that ends first wins.
+        stops: Stop texts, none empty; the stop text that ends first wins.
 
     Returns:
-        Pieces that join to `text`, none empty.
+        Pieces that join to `text`; no piece is empty.
     """
     pieces: list[str] = []
     start = 0
@@ -168,9 +168,9 @@ def split_after(text: str, stops: Sequence[str]) -> list[str]:
 
 
 def find_stop(text: str, stops: Sequence[str], start: int = 0) -> int | None:
-    """Return the index just after the stop text that *ends* first at or after `start`, or None.
+    """Return the index just after the stop text that *ends* first in the text from `start` on, or None.
 
-    The one that ends first wins, as it does for a model that writes token by token.
+    A model that writes token by token would meet the same stop text first.
     """
     if len(stops) == 1:
         index = text.find(stops[0], start)

@@ -1,6 +1,6 @@
-r"""The task that reference answers call for, where none was named.
+r"""The choice of a task by reference answers, for problems whose task was not named.
 
-The answers are a letter, JSON, a number or LaTeX, or a few words.
+The answers may be letters, JSON, numbers or LaTeX, or a few words.
 
 A task that does not fit scores right answers as wrong: "The answer is \\boxed{14}." is no word of the reference "14".
 So studies, imports and `solve_many` look at the references first. References of several kinds fit no task, and are
@@ -24,7 +24,7 @@ from tts.tasks.extraction import final_answer
 from tts.types import Problem
 
 _MOST: Final = 1000  # references that are looked at
-_SHARE: Final = 0.8  # of the references that must be of one kind; answers of mathematics are words now and then
+_SHARE: Final = 0.8  # share of references that must be of one kind; answers of mathematics are words now and then
 _LONGEST: Final = 80  # characters of an answer in words
 _LETTER: Final = re.compile(r"\(?[A-J]\)?\.?")
 _NUMBER: Final = re.compile(r"[-+−]?[$€£]?\s?[-+−]?(?:\d[\d,]*)?(?:\.\d+)?(?:\s?/\s?\d+)?(?:[eE][-+]?\d+)?\s?%?")
@@ -49,10 +49,10 @@ class TaskChoice:
     example: str
 
     def line(self, where: str) -> str:
-        """Return a line that says what was chosen, and how to choose otherwise.
+        """Return a line that states the chosen task and the reason.
 
         Args:
-            where: What the references are of, such as "the data set 'mine'".
+            where: The source of the references, such as "the data set 'mine'".
         """
         return (
             f"no task was named: {where} has references such as {quote(self.example)} ({self.kind}), so the task "
@@ -61,14 +61,14 @@ class TaskChoice:
 
 
 def choose_task(references: Iterable[str | None], where: str) -> TaskChoice | None:
-    """Return the task that fits references; None: there are none.
+    """Return the task that fits references; None: there are no references.
 
     Args:
         references: The reference answers; None: a problem without one.
-        where: What they are of, for messages.
+        where: The source of the references, for messages.
 
     Raises:
-        ConfigError: they are of several kinds, or worked solutions; the hint has the line to add.
+        ConfigError: the references are of several kinds, or worked solutions; the hint has the line to add.
     """
     answers = list(islice((answer for answer in references if answer is not None and answer.strip()), _MOST))
     if not answers:
@@ -95,14 +95,14 @@ def final_of(reference: str) -> str:
 
 
 def with_final_answers(problems: Iterable[Problem], task: str | None, where: str) -> list[Problem]:
-    """Return problems with the final answer of each reference that is a worked solution, and warn of it.
+    """Return problems with worked solutions replaced by their final answers, and warn of the change.
 
     The tasks `text` and `json` compare whole references, so their problems stay as they are.
 
     Args:
         problems: The problems.
-        task: The name of the task of problems that name none; None: it is not chosen yet.
-        where: What the problems are of, for the warning.
+        task: The name of the task for problems that name none; None: the task is not chosen yet.
+        where: The source of the problems, for the warning.
     """
     originals = list(problems)
     cleaned = [
@@ -143,7 +143,7 @@ def kind_of(reference: str) -> str:
 
 
 def _is_json(text: str) -> bool:
-    """Whether a text is a JSON object, or a list of them."""
+    """Whether a text is a JSON object, or a list of objects."""
     if not text.startswith(("{", "[{")):
         return False
     try:

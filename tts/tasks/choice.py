@@ -17,13 +17,13 @@ from tts.types import Problem, Prompt
 class ChoiceTask(Task):
     r"""Questions whose answer is one of a few texts, such as labels of a classification.
 
-    The answer is the choice in `<answer>`, else the last boxed one (`\boxed{yes}`), else the one after the last marker
-    ("Answer: yes"). Without these it is the choice that is the whole text or its last line. A choice may be in quotes
-    or bold, and in upper or lower case. A text that only mentions a choice has no answer. For letters of a list A to J
-    use the task `multiple_choice`.
+    The answer is the choice in `<answer>`, else in the last box (`\boxed{yes}`), else after the last marker ("Answer:
+    yes"). Without these it is the choice that is the whole text or its last line. A choice may be in quotes or bold,
+    and in upper or lower case. A text that only mentions a choice has no answer. For letters of a list A to J use the
+    task `multiple_choice`.
 
     Args:
-        choices: The texts, at least two, that differ after folding of case and spaces.
+        choices: The texts, at least two, which differ after folding of case and spaces.
 
     Raises:
         ConfigError: `choices` is no sequence of at least two different texts.
@@ -45,7 +45,7 @@ class ChoiceTask(Task):
 
     @property
     def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Its text form, by which results are distinguished."""
+        """The task's text form, by which results are distinguished."""
         return "choice" if self.choices == ("yes", "no") else f"choice(choices={self.choices!r})"
 
     def prompt(self, problem: Problem, kind: str = "solve", texts: Any = ()) -> Prompt:
@@ -54,7 +54,7 @@ class ChoiceTask(Task):
         return short_answers(request).prompt(self.name, problem, kind, texts)
 
     def extract(self, text: str) -> str | None:
-        """Return the choice that was stated last, as it was written; None where none was."""
+        """Return the choice that the text states, as it was written; None where it states none."""
         text = own_turn(text)
         end = last_marker(text)
         after_marker = "" if end is None else text[end:].lstrip().partition("\n")[0]

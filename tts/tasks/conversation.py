@@ -1,7 +1,4 @@
-"""Prompts of chat messages.
-
-They are a system message, worked examples, earlier turns, and the problem in a template.
-"""
+"""Prompts of chat messages: a system message, worked examples, earlier turns, and the problem."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from tts.checks import read_text
 from tts.errors import ConfigError, quote
 from tts.types import Message, Prompt
 
-SLOT = "{problem}"  # of a template
+SLOT = "{problem}"  # the place of the problem in a template
 _ROLES = ("system", "user", "assistant")
 # The names that data sets give the two parts of an example.
 QUESTIONS = ("question", "problem", "prompt", "input")
@@ -28,15 +25,15 @@ def conversation(
     messages: Sequence[Message] = (),
     template: str | None = None,
 ) -> Prompt:
-    """Return the prompt of a problem: its text alone, or chat messages where there is more.
+    """Return the prompt of a problem: its text alone, or chat messages if there are other parts.
 
     Args:
-        problem: The text of the last turn; None: `messages` end with it.
+        problem: The text of the last turn; None: `messages` end with the problem.
         system: The system message.
         examples: Questions with their solutions, as turns of user and assistant before the problem.
         messages: Earlier turns, after the examples.
-        template: A text with "{problem}", in whose place the problem and each example's question are put; None: as
-            they are.
+        template: A text with "{problem}", which is replaced by the problem and by each example's question; None: no
+            template.
 
     Raises:
         ConfigError: there is no turn of the user, two system messages, or `template` has no "{problem}".
@@ -73,7 +70,8 @@ def _fill(template: str | None, text: str) -> str:
 def read_messages(path: str) -> tuple[Message, ...]:
     """Return the messages of a file.
 
-    The file is a JSON list of {"role": …, "content": …}, such a list under "messages", or one message a line.
+    The file is a JSON list of {"role": …, "content": …}, an object with such a list under "messages", or one message a
+    line.
 
     Raises:
         ConfigError: the file cannot be read, or holds something else.
@@ -97,11 +95,11 @@ def read_examples(path: str) -> list[tuple[str, str]]:
 
     The file has one JSON object a line, or is a JSON list.
 
-    The question is the column "question", "problem", "prompt" or "input"; the solution "solution", "answer", "target",
-    "output" or "completion", the first that is there.
+    The question is the first column of "question", "problem", "prompt" and "input" that the row has. The solution is
+    the first of "solution", "answer", "target", "output" and "completion".
 
     Raises:
-        ConfigError: the file cannot be read, or a row lacks one of them.
+        ConfigError: the file cannot be read, or a row lacks a question or a solution.
     """
     examples: list[tuple[str, str]] = []
     for number, row in enumerate(_rows(path, "examples"), start=1):

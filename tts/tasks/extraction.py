@@ -1,10 +1,10 @@
 r"""The final answer in a text, never a guess.
 
-It is what `<answer>` encloses, else the last boxes, else what stands after the last marker.
+The answer is the text that `<answer>` encloses, else the last boxes, else the text after the last marker.
 
-A text ends where a template's mark ends the turn, and where a further question begins after an answer. Boxes that only
-commas, "and" or "or" stand between are one answer. After a marker, a sentence may go on: "42, so we are done" states
-42. A marker that states nothing ("the answer is unique") does not hide an earlier one.
+A text ends at a template's mark for the end of a turn, and where a further question begins after an answer. Boxes with
+only commas, "and" or "or" between them are one answer. After a marker, a sentence may go on: "42, so we are done"
+states 42. A marker that states nothing ("the answer is unique") does not hide an earlier marker.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from tts.tasks.forms.normal_form import normal_form
 from tts.tasks.marks import ANSWER_MARKS, marks_within, pattern_of
 
-# A set of first characters, which is looked for ten times faster than alternatives.
+# A token begins with a character of a set, for which `re` searches ten times faster than for alternatives.
 _BOX_TOKENS = re.compile(
     r"[\\{}](?:(?<=\\)(?:(?P<box>(?:boxed|fbox)\s*\{)|(?P<bare>boxed ?-?[0-9]+(?:[.,/][0-9]+)*(?![0-9A-Za-z{]))|.))?",
     re.DOTALL,
@@ -39,8 +39,8 @@ _FURTHER_QUESTION = re.compile(
     re.IGNORECASE,
 )
 
-# What the four-shot prompt in wide use for mathematics ends its answers with.
 _BOLD = re.compile(r"\*\*([^*]+)\*\*")
+# The sentence after answers in the four-shot prompt in wide use for mathematics.
 _HOPE = re.compile(r"[.,;]?\s*I hope (?:it|this) is correct\b.*", re.DOTALL)
 _MATH_DELIMITERS = re.compile(r"(?<!\\)\$|(?<!\\)\\[()\[\]]")
 _DISPLAYED = (
@@ -52,17 +52,17 @@ _DISPLAYED = (
     (r"\(", r"\)"),
     ("$", "$"),
 )
-# How far behind a marker displayed mathematics may reach.
+# The most characters of displayed mathematics after a marker.
 _WINDOW = 2048
-# How deep an answer may be wrapped in bold, quotes and full stops; a bound, as a model may write nothing but stars.
+# The most layers of bold, quotes and full stops around an answer; a bound, as a model may write nothing but stars.
 _MAX_LAYERS = 4
-# Long texts are read in pieces, since one search holds the interpreter's lock. A marker is found whole if it is no
-# longer than _LONGEST. The first piece, at the end, is short: most texts have their marker there.
+# Long texts are read in pieces, since one search holds the interpreter's lock. A marker of at most _LONGEST characters
+# is found whole. The first piece, at the end of the text, is short: most texts have their marker there.
 _PIECE = 65_536
 _LAST = 1024
 _LONGEST = 4096
 _MOST_MARKERS = 40
-_FEW_WORDS = 3  # of a remark that may yet be an answer, such as "not possible"
+_FEW_WORDS = 3  # the most words of a remark that may yet be an answer, such as "not possible"
 _PAIRS = (("**", "**"), ("__", "__"), ("*", "*"), ("`", "`"), ('"', '"'), ("'", "'"), ("“", "”"), ("‘", "’"))
 
 _FILLER = re.compile(
@@ -78,7 +78,7 @@ _REMARK = re.compile(
     r"|above|shown|found|to be|within|plausible)",
     re.IGNORECASE,
 )
-# A word in small letters that is no known answer is a remark, where an earlier marker states more.
+# A word in small letters that is no known answer counts as a remark.
 _ADJECTIVE = re.compile(r"(?:very |quite |more |less )?[a-z]{3,}(?: (?:for|to|as|if|when)\b.*)?")
 _PLAIN_ANSWER_WORDS = """
 yes no even odd true false zero one two three four five six seven eight nine ten eleven twelve none infinite infinity undefined impossible
@@ -115,7 +115,7 @@ _OPEN_END = re.compile(r"(?:(?:^|[\s\d)}])[-+*/^]|[=<>(\[^]|\\(?:cdot|times|div|
 def last_box(text: str) -> str | None:
     r"""Return the content of the last complete box that is not empty, or None.
 
-    A box is `\boxed{…}` or `\fbox{…}`, and the last is the one that opens last.
+    A box is `\boxed{…}` or `\fbox{…}`, and the last box is the box that opens last.
     """
     boxes = _boxes(text)
     return boxes[-1][2] if boxes else None
@@ -124,7 +124,7 @@ def last_box(text: str) -> str | None:
 def last_boxes(text: str) -> str | None:
     """Return the contents of the last boxes that commas, "and" or "or" connect; None without any.
 
-    They are one text, a list; mostly there is one box.
+    Several contents are joined to one text, a list; mostly there is one box.
     """
     boxes = _boxes(text)
     if not boxes:
@@ -148,12 +148,15 @@ def last_boxes(text: str) -> str | None:
 
 
 def _boxes(text: str) -> list[tuple[int, int, str]]:
-    """Return start, end and content of each complete box that is not empty, in order; of nested ones the innermost."""
+    """Return start, end and content of each complete box that is not empty, in order.
+
+    Of nested boxes only the innermost is returned.
+    """
     start = min((index for word in ("\\boxed", "\\fbox") if (index := text.find(word)) >= 0), default=None)
     if start is None:
         return []
     boxes: list[tuple[int, int, str]] = []
-    # of each open brace, where its box and its content begin; None for a brace that is no box's
+    # for each open brace the beginnings of its box and its content; None for a brace that opens no box
     open_braces: list[tuple[int, int] | None] = []
     for token in _BOX_TOKENS.finditer(text, start):
         if token["box"] is not None:
@@ -164,7 +167,7 @@ def _boxes(text: str) -> list[tuple[int, int, str]]:
             open_braces.append(None)
         elif token[0] == "}" and open_braces and (box := open_braces.pop()) is not None:
             content = text[box[1] : token.start()].strip()
-            if content and (not boxes or boxes[-1][0] < box[0]):  # else it encloses the last one
+            if content and (not boxes or boxes[-1][0] < box[0]):  # else the box encloses the last one
                 boxes.append((box[0], token.end(), content))
     return boxes
 
@@ -195,13 +198,11 @@ def _markers(text: str, marks: Sequence[str]) -> Iterator[int]:
 
 
 def announced_answer(text: str, marks: Sequence[str] = ANSWER_MARKS) -> str | None:
-    """Return what the last answer marker announces, cleaned.
+    """Return the cleaned answer after the last answer marker; None without a marker or an answer.
 
-    It is None without a marker or with nothing after it.
-
-    An announced answer is displayed mathematics, or the rest of the line without what the sentence says further. Where
-    the marker ends its line, the next line that is not blank is the answer. A remark such as "the answer is unique"
-    counts only without an earlier marker that states more.
+    An announced answer is displayed mathematics, or the rest of the line without the rest of its sentence. After a
+    marker at the end of a line, the next line that is not blank is the answer. A remark such as "the answer is unique"
+    counts only without an earlier marker that states an answer.
     """
     fallback: str | None = None
     for count, end in enumerate(_markers(text, marks)):
@@ -219,7 +220,7 @@ def announced_answer(text: str, marks: Sequence[str] = ANSWER_MARKS) -> str | No
 
 
 def _is_remark(phrase: str) -> bool:
-    """Whether what follows "the answer is" says something of the answer, and does not state it."""
+    """Whether the text after "the answer is" describes the answer, and does not state it."""
     if (match := _REMARK.match(phrase)) is not None:
         return not phrase[match.end() :].lstrip(" ,:").startswith((*"0123456789$\\-+(", "the number")) or match[
             0
@@ -230,7 +231,7 @@ def _is_remark(phrase: str) -> bool:
 def final_answer(text: str, marks: Sequence[str] = ANSWER_MARKS) -> str | None:
     r"""Return the final answer of a text, or None.
 
-    It is the answer in the last `<answer>`, else the last boxed one, else the one after the last marker.
+    The answer is the content of the last `<answer>`, else the last boxes, else the text after the last marker.
     """
     turn = own_turn(text)
     question = _FURTHER_QUESTION.search(turn)
@@ -248,7 +249,7 @@ def _answer_in(text: str, marks: Sequence[str]) -> str | None:
 
 
 def own_turn(text: str) -> str:
-    """Return a text up to the mark by which a template ends a turn, without such marks at its beginning."""
+    """Return a text up to the first mark of a turn's end after some text."""
     for mark in _TURN_ENDS:
         index = text.find(mark)
         if index >= 0 and text[:index].strip():
@@ -257,7 +258,7 @@ def own_turn(text: str) -> str:
 
 
 def last_tag(text: str) -> str | None:
-    """Return what the last `<answer>` and `</answer>` enclose that is not empty, or None."""
+    """Return the last text that is not empty between `<answer>` and `</answer>`, or None."""
     begin: int | None = None
     content: str | None = None
     for tag in _TAG.finditer(text):
@@ -270,10 +271,7 @@ def last_tag(text: str) -> str | None:
 
 
 def clean(answer: str) -> str:
-    r"""Return an answer without what belongs to the sentence around it.
-
-    That is math delimiters, bold, quotes, and the full stop.
-    """
+    r"""Return an answer without math delimiters, bold, quotes, and the full stop of its sentence."""
     answer = "".join(_MATH_DELIMITERS.sub("", piece) for piece in _pieces(answer))
     for _ in range(_MAX_LAYERS):
         answer = _without_full_stop(answer.strip())
@@ -286,7 +284,7 @@ def clean(answer: str) -> str:
 
 
 def _stated_text(following: str) -> str | None:
-    """Return what is stated at the beginning of a text, after a marker; None where nothing is."""
+    """Return the answer at the beginning of the text after a marker; None where nothing is stated."""
     first_line, _, later_lines = following.partition("\n")
     body = first_line.strip().strip("*_").strip()
     begin = following.lstrip(" \t\r\n*_")
@@ -306,18 +304,18 @@ def _stated_text(following: str) -> str | None:
 
 
 def _breaks_off(formula: str) -> bool:
-    """Whether a formula ends before its end: in an operator that lacks what follows, or inside of braces. `A+` and
-    `Na+` are whole.
+    """Whether a formula breaks off: at an operator without its operand, or inside of braces.
+
+    `A+` and `Na+` are whole.
     """
     braces = re.sub(r"\\[{}]", "", formula)
     return _OPEN_END.search(formula) is not None or braces.count("{") > braces.count("}")
 
 
 def _display(text: str) -> str | None:
-    """Return mathematics, or code, that its delimiters set apart from the lines around it; None where they stand within
-    a line.
+    """Return displayed mathematics or code at the beginning of a text; None where its delimiters are within a line.
 
-    What breaks off before its end, or holds an unfinished box, is "".
+    The result is "" for a display that breaks off, or that holds an unfinished box.
     """
     for opening, closing in _DISPLAYED:
         if text.startswith(opening):
@@ -334,7 +332,7 @@ def _display(text: str) -> str | None:
 
 
 def _value_in(line: str) -> str:
-    """Return a line without what its sentence says after the answer; of a sentence the value that it states."""
+    """Return a line without the rest of its sentence after the answer; of a sentence the value that it states."""
     outside = _MATH_SPAN.sub(lambda span: "\0" * len(span[0]), line[:_WINDOW])
     goes_on = _GOES_ON.search(outside)
     if goes_on is not None and clean(line[: goes_on.start()]) and _has_value(line[: goes_on.start()]):
@@ -361,8 +359,9 @@ def _has_value(text: str) -> bool:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """Cut a text where no delimiter is cut and none begins: in front of what follows no backslash, or within many of
-    them.
+    """Yield pieces of a long text, cut where no delimiter is cut or begins.
+
+    A cut is not right after a backslash, except within a run of backslashes.
     """
     start = 0
     while len(text) - start > _PIECE:
@@ -375,13 +374,13 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def _without_full_stop(answer: str) -> str:
-    """Drop a full stop at the end, and the spaces before it; of several dots none."""
+    """Drop a full stop at the end, and the spaces before it; several dots stay."""
     stripped = answer.removesuffix(".").removesuffix("。").rstrip()
     return answer if stripped.endswith(".") or len(stripped) == len(answer) else stripped
 
 
 def _half_bold(answer: str) -> str:
-    """Drop the closing half of bold text whose opening half stands before the marker ("**Answer: 5**")."""
+    """Drop the closing stars of bold text that opens before the marker, as in "**Answer: 5**"."""
     for stars in ("**", "__"):
         if answer.endswith(stars) and stars not in answer.removesuffix(stars):
             return answer.removesuffix(stars)

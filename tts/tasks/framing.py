@@ -1,4 +1,4 @@
-"""Chat prompts: the problem, then earlier solutions if the kind of prompt has them, then the request."""
+"""Chat prompts: the problem, then earlier solutions for some kinds of prompts, then the request."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Framing:
     """The requests of a chat task, and the usual lengths of replies.
 
     Args:
-        requests: The text at the end of each kind of prompt ("solve", "revise", "critique", "fuse"); "" for none.
+        requests: The text at the end of each kind of prompt ("solve", "revise", "critique", "fuse"); "": no text.
         tokens: The usual length in tokens of the reply to each kind of prompt, and of one step under "step".
     """
 
@@ -34,15 +34,13 @@ class Framing:
     tokens: Mapping[str, int]
 
     def prompt(self, task: str, problem: Problem, kind: str, texts: Sequence[str]) -> tuple[Message, ...]:
-        """Return the messages of a prompt.
-
-        It is one user message, after the earlier turns if the problem is a conversation.
+        """Return the messages of a prompt: one user message, after the earlier turns of a conversation.
 
         Args:
             task: The task's name, for error messages.
             problem: The problem to solve.
-            kind: "solve" and "program" take no text, "revise" and "critique" take the last of `texts`, "fuse" takes
-                them all. "program" requests a solution by programs.
+            kind: The kind of prompt. "solve" and "program" take no text, "revise" and "critique" the last of `texts`,
+                "fuse" all of `texts`. "program" requests a solution by programs.
             texts: Earlier solutions.
 
         Raises:
@@ -69,7 +67,7 @@ class Framing:
         The argument `task` is the task's name, for error messages.
 
         Raises:
-            ConfigError: `kind` is neither.
+            ConfigError: the task has no such kind.
         """
         tokens = {**self.tokens, "program": self.tokens["solve"]}
         if kind not in tokens:
@@ -84,7 +82,7 @@ def need_texts(kind: str, texts: Sequence[str], at_least: int) -> None:
 
 
 def unknown_kind(task: str, kind: str, known: Mapping[str, object]) -> ConfigError:
-    """Return the error for a kind that a task does not have; it names those it has."""
+    """Return the error for a kind that a task does not have; the message names the task's kinds."""
     return ConfigError(f"kind is {kind!r}, but the task {task!r} has only {', '.join(known)}")
 
 
@@ -102,7 +100,7 @@ def short_answers(told: str, noun: str = "solution") -> Framing:
     """Return the framing of problems whose answer may stand alone.
 
     Args:
-        told: The instruction how to write it.
+        told: The instruction how to write the answer.
         noun: The word for earlier texts.
     """
     requests = {

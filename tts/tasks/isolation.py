@@ -1,6 +1,6 @@
-"""A task whose faults are those of single candidates.
+"""A wrapper that limits a task's faults to single candidates.
 
-An error that it raises on a model's text does not end a search.
+An error that the task raises on a model's text does not end a search.
 
 Idea: a model may write anything, such as numbers that overflow in a library. The search gets the task in this wrapper,
     the one place that catches what `extract`, `split` and the comparisons raise. So strategies, selections and
@@ -18,16 +18,16 @@ from tts.tasks.base import Task, keyed_task
 
 T = TypeVar("T")
 _UNREAD = "\0unread: "  # begins the key of an answer that has none, so that it equals no other key
-_EXITS = (SystemExit, GeneratorExit, asyncio.CancelledError)  # raised in a plain function, they are its own
+_EXITS = (SystemExit, GeneratorExit, asyncio.CancelledError)  # in a plain function these are errors of the function
 
 
 class IsolatedTask:
-    """A task that reports what its methods raise on a model's text, and goes on with the safe result.
+    """A task that reports the errors of its methods on a model's text, and returns a safe result.
 
-    TimeoutError, by which a task states that a clock ended it, and MissingDependency are raised as they are.
+    TimeoutError, which means that a time limit ended the task, and MissingDependency are raised as they are.
 
     Args:
-        inner: The task; all its other members are its own.
+        inner: The task, whose other members are passed on.
         warn: A function that gets a line for the solution's warnings.
     """
 
@@ -52,7 +52,7 @@ class IsolatedTask:
             return fallback
 
     def _report(self, failure: BaseException, effect: str, method: str) -> None:
-        """Warn of the first failure of its kind in a method."""
+        """Warn of a failure, once for each method and type of exception."""
         kind = (method, type(failure))
         if kind not in self._reported:
             self._reported.add(kind)
@@ -85,11 +85,11 @@ class IsolatedTask:
         return self._try(a == b, "its answer equals no other", "equivalent", a, b)
 
     def known_key(self, answer: str) -> str | None:
-        """Return the key of an answer where it is cheap; that of no other answer where the task fails."""
+        """Return the key of an answer where it is cheap; where the task fails, a key that no other answer has."""
         return self._try(_UNREAD + answer, "its answer equals no other", "known_key", answer)
 
     def key(self, answer: str) -> str:
-        """Return the key of an answer; that of no other answer where the task fails."""
+        """Return the key of an answer; where the task fails, a key that no other answer has."""
         return self._try(_UNREAD + answer, "its answer equals no other", "key", answer)
 
 

@@ -1,4 +1,4 @@
-"""JSON: the answer is a JSON value, of a schema if one is given; what does not parse is no answer."""
+"""JSON: the answer is a JSON value, which fits a schema if there is one; other text is no answer."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _NEWLINE = "\n"
 class JsonTask(Task):
     """Structured answers: one JSON value.
 
-    The answer is the first of these that is JSON and fits the schema: the whole text; the last fenced block; what
-    stands after the last answer marker; the last object or list in the text. Without one the candidate has no answer
-    and cannot win. Answers are equal as values: the order of members, spaces and the form of numbers (1, 1.0, 1e0) do
-    not count; case and order in lists do.
+    The answer is the first of these texts that is JSON and fits the schema: the whole text; the last fenced block; the
+    line after the last answer marker; the last object or list in the text. A candidate without such a text has no
+    answer and cannot win. Answers are equal as values: the order of members, spaces and the form of numbers (1, 1.0,
+    1e0) do not count; case and order in lists do.
 
     Args:
         schema: A JSON schema, as a mapping, a `Schema`, JSON text or the path of a file; None: any JSON value. A schema
@@ -38,7 +38,8 @@ class JsonTask(Task):
             longer has no answer.
 
     Raises:
-        ConfigError: `schema` is none of these, or no valid schema. MissingDependency: jsonschema is not installed.
+        ConfigError: `schema` is of another type, or no valid schema.
+        MissingDependency: jsonschema is not installed.
     """
 
     schema: Any = None
@@ -56,7 +57,7 @@ class JsonTask(Task):
 
     @property
     def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Its text form, with the schema itself, by which results are distinguished."""
+        """The task's text form, with the schema itself, by which results are distinguished."""
         return "json" if self._schema is None else f"json(schema={json.dumps(self._schema.schema, sort_keys=True)!r})"
 
     def prompt(self, problem: Problem, kind: str = "solve", texts: Any = ()) -> Prompt:
@@ -72,7 +73,7 @@ class JsonTask(Task):
         return (*turns, last_turn.append(AnswerForm("" if self._schema is None else json.dumps(self._schema.schema))))
 
     def extract(self, text: str) -> str | None:
-        """Return the JSON that is the answer, as it was written; None where there is none that fits.
+        """Return the JSON text of the answer, as it was written; None where no JSON text fits.
 
         Raises:
             ValidationLimitError: The schema took too many steps on a text, or too long.
@@ -105,7 +106,12 @@ def _canonical(answer: str) -> str:
 
 
 def _read(text: str) -> Any:
-    """Return the value of JSON text. Raises: ValueError, RecursionError."""
+    """Return the value of JSON text.
+
+    Raises:
+        ValueError: the text is not JSON.
+        RecursionError: the value is nested too deeply.
+    """
     return json.loads(text, parse_constant=_refuse_constant)
 
 
@@ -114,7 +120,7 @@ def _refuse_constant(name: str) -> Any:
 
 
 def _embed(text: str) -> Iterator[str]:
-    """Yield the outermost objects and lists of a text, in order, up to one that is nested too deeply to be read."""
+    """Yield the outermost objects and lists of a text, in order, up to one that is nested too deeply."""
     decoder, index = json.JSONDecoder(parse_constant=_refuse_constant), 0
     while (opening := _OPENING.search(text, index)) is not None:
         try:

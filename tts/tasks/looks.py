@@ -22,7 +22,7 @@ _NUMBERS = re.compile(r"\d+")
 def looks_like_math(text: str) -> bool:
     """Return whether a prompt looks like a problem of mathematics.
 
-    It has LaTeX, a sum, or a question for a quantity with two numbers in it.
+    Such a prompt has LaTeX, a sum, or a question for a quantity together with two numbers.
     """
     if _LATEX.search(text) or _SUM.search(text):
         return True

@@ -1,9 +1,9 @@
 """The words that announce an answer, such as "Answer:" and "la réponse est", in many languages.
 
-A user's own words are added to them.
+A user can add marks of other words.
 
-A mark is compared without regard to case. Before its last colon, and after a mark without one, stars, spaces and a
-colon may stand.
+Marks are compared without regard to case. Stars and spaces may come before the last colon of a mark. After a mark
+without a colon, stars, spaces and a colon may follow.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ _TO = r"(?:[ ]to[ ](?:the|this|your)[ ](?:question|problem))?"
 
 @lru_cache(maxsize=256)
 def pattern_of(marks: tuple[str, ...]) -> re.Pattern[str]:
-    """Return the pattern of the English marks and of these; it matches up to where the answer begins."""
+    """Return a pattern of the English marks and of `marks`; a match ends where the answer begins."""
     english = [
         r"(?<!\#)\#{4}(?!\#)",
         rf"(?<![^\W_])(?:(?:the|final)\s+)?answers?{_TO}\s+(?:is|are|equals|(?:would|should|must|will)\s+be)(?![^\W_])(?:[*_]*\s?[:：])?[*_]*",
@@ -108,7 +108,7 @@ def check_marks(marks: Any) -> tuple[str, ...]:
     """Return a user's marks as a tuple.
 
     Raises:
-        ConfigError: they are no sequence of texts with a letter or digit.
+        ConfigError: `marks` is no sequence of texts with a letter or digit.
     """
     if isinstance(marks, tuple | list) and all(isinstance(mark, str) and any(map(str.isalnum, mark)) for mark in marks):
         return tuple(mark.strip() for mark in marks)

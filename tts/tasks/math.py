@@ -1,6 +1,6 @@
 r"""Mathematics: step by step in prose and LaTeX, with the final answer in `\boxed{}`.
 
-Answers are equal where they are equal as mathematics.
+Answers are equal if they are mathematically equal.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class MathTask(Task):
     (`tts.tasks.forms.normal_form` states the conventions), and `symbolic` is False.
 
     Args:
-        checker: The computer of keys that are not rationals; None: one of its own.
-        marks: Texts that announce an answer in further languages, beside those of `tts.tasks.marks`, such as
-            ("resultat:", "svaret blir").
+        checker: The checker that computes keys; None: a new checker.
+        marks: Texts that announce an answer in further languages, besides `tts.tasks.marks`, such as ("resultat:",
+            "svaret blir").
 
     Raises:
         ConfigError: `marks` is no sequence of texts.
@@ -47,7 +47,7 @@ class MathTask(Task):
 
     @property
     def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Its text form, by which results are distinguished."""
+        """The task's text form, by which results are distinguished."""
         return f"math(marks={self.marks!r})" if self.marks else "math"
 
     @property
@@ -56,13 +56,13 @@ class MathTask(Task):
         return self.checker.available
 
     def is_finished(self, text: str) -> bool:
-        r"""Whether a text has a complete `\boxed{}` with something in it."""
+        r"""Whether a text has a complete `\boxed{}` that is not empty."""
         return last_box(text) is not None
 
     def extract(self, text: str) -> str | None:
         """Return the final answer of a text, or None.
 
-        It is the answer in `<answer>`, else the last boxed one, else the one after the last marker.
+        The answer is the content of `<answer>`, else the last boxes, else the text after the last marker.
         """
         return final_answer(text, self._marks)
 
@@ -73,7 +73,7 @@ class MathTask(Task):
     def decide(self, a: str, b: str) -> bool | None:
         """Return whether two answers are equivalent; None: undecided.
 
-        It is decided by exact rules and the keys that need no worker.
+        Exact rules decide, and keys that need no worker.
         """
         left, right = self.canonical(a), self.canonical(b)
         if left == right:
@@ -86,11 +86,11 @@ class MathTask(Task):
         return False if are_different(left, right) else None
 
     def known_key(self, answer: str) -> str | None:
-        """Return the key of an answer where it needs no worker, else None."""
+        """Return the key of an answer if the key needs no worker, else None."""
         return self.checker.known_key(self.canonical(answer))
 
     def key(self, answer: str) -> str:
-        """Return the key of an answer: equivalent answers have equal keys, others do not.
+        """Return the key of an answer: two answers are equivalent exactly if their keys are equal.
 
         Raises:
             TimeoutError: the computation reached the checker's time limit.
@@ -100,7 +100,7 @@ class MathTask(Task):
     def equivalent(self, a: str, b: str) -> bool:
         """Return whether two answers mean the same.
 
-        An answer whose computation reached the time limit is equal to its own form alone.
+        An answer whose computation reached the time limit equals only answers of the same normal form.
         """
         verdict = self.decide(a, b)
         if verdict is not None:

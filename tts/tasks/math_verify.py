@@ -1,4 +1,4 @@
-r"""Mathematics graded by Math-Verify, for figures that must compare with published ones."""
+r"""Mathematics graded by Math-Verify, for figures that must be comparable with published figures."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from tts.tasks.worker import WorkerDiedError, WorkerNotStartedError, WorkerPool,
 from tts.types import Problem
 
 PACKAGE = "math_verify"
-# Of the end of a text, in which Math-Verify looks for an answer.
+# Characters at the end of a text, in which Math-Verify searches for an answer.
 _MOST_READ = 20_000
 
 
 def check_installed() -> None:
-    """Refuse where math-verify is not installed.
+    """Check that math-verify is installed.
 
     Raises:
-        MissingDependency: It is not.
+        MissingDependency: math-verify is not installed.
     """
     if importlib.util.find_spec(PACKAGE) is None:
         raise missing_extra("math-verify", "math-verify", "the task 'math_verify'")
@@ -33,20 +33,20 @@ class MathVerifyTask(MathTask):
 
     An answer is right where Math-Verify finds it equal to the reference answer.
 
-    Math-Verify compares pairs, rounds numbers to six decimals, and treats reference and answer unlike, so its verdicts
-    are no equivalence relation. Votes and all other comparisons of answers with each other stay with the keys of
-    `math`. It runs with its defaults in worker processes, which are killed at the time limit; the answer counts as
-    wrong then. Verdicts are kept.
+    Math-Verify compares pairs, rounds numbers to six decimals, and treats reference and answer differently, so its
+    verdicts are no equivalence relation. Votes and all other comparisons among answers use the keys of `math`.
+    Math-Verify runs with its defaults in worker processes, which are killed at the time limit; the answer then counts
+    as wrong. Verdicts are kept.
 
     Source: the package math-verify (Hugging Face). Departure: without `guess`, an answer is what `math` extracts, never
     a guess.
 
     Args:
-        guess: Whether a text that states no answer gets the expression that Math-Verify finds in it, as programs have
-            it that give whole texts to Math-Verify.
+        guess: Whether a text that states no answer gets the expression that Math-Verify finds in the text. Programs
+            that give whole texts to Math-Verify do the same.
         time_limit_s: The seconds for one verdict, above 0 and finite.
-        checker: The computer of keys; None: one of its own.
-        marks: Texts that announce an answer in further languages, as of the task `math`.
+        checker: The checker that computes keys; None: a new checker.
+        marks: Texts that announce an answer in further languages, as for the task `math`.
 
     Raises:
         ConfigError: a parameter is out of its range.
@@ -81,18 +81,16 @@ class MathVerifyTask(MathTask):
 
     @property
     def name(self) -> str:
-        """Its text form, by which results are distinguished."""
+        """The task's text form, by which results are distinguished."""
         parameters = [f"guess={self.guess}"] * self.guess + [f"marks={self.marks!r}"] * bool(self.marks)
         return f"math_verify({', '.join(parameters)})" if parameters else "math_verify"
 
     def extract(self, text: str) -> str | None:
-        """Return the answer that is stated, or None.
-
-        Where no answer is stated, `guess` asks Math-Verify for an expression.
+        """Return the stated answer, or None; with `guess` Math-Verify's expression if none is stated.
 
         Raises:
             MissingDependency: math-verify is needed, and is not installed.
-            VerifierError: its process does not start.
+            VerifierError: the process of Math-Verify does not start.
         """
         answer = super().extract(text)
         if answer is not None or not self.guess:
@@ -110,7 +108,7 @@ class MathVerifyTask(MathTask):
         return None
 
     def equivalent(self, a: str, b: str) -> bool:
-        """Whether an answer is right by a reference answer, as Math-Verify sees it.
+        """Whether Math-Verify finds an answer equal to a reference answer.
 
         Args:
             a: The answer.
@@ -118,7 +116,7 @@ class MathVerifyTask(MathTask):
 
         Raises:
             MissingDependency: math-verify is not installed.
-            VerifierError: its process does not start.
+            VerifierError: the process of Math-Verify does not start.
         """
         if max(len(a), len(b)) > MAX_CHARACTERS:
             return False
@@ -128,7 +126,7 @@ class MathVerifyTask(MathTask):
     def check(self, problem: Problem) -> None:
         """Refuse a problem with a reference answer where math-verify is not installed.
 
-        With `guess` every problem is refused there.
+        With `guess` every problem is refused without math-verify.
 
         Args:
             problem: The problem, with its reference answer where it has one.

@@ -16,7 +16,7 @@ from tts.tasks.worker import serve
 
 
 def prepare() -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Return what answers; the first call of the parser, which builds its tables, is made before."""
+    """Return the function that answers requests, after a first call that builds the parser's tables."""
     library: Any = importlib.import_module("math_verify")
 
     def read(text: str) -> list[Any]:
@@ -30,7 +30,7 @@ def prepare() -> Callable[[dict[str, Any]], dict[str, Any]]:
                 return {"found": str(expressions[-1]) if expressions else None}
             answer_values, reference = (read(rf"\boxed{{{text}}}") for text in texts)
             return {"verdict": bool(library.verify(reference, answer_values, timeout_seconds=None))}
-        except Exception:  # noqa: BLE001 - what it cannot read is wrong, as in its own function for metrics
+        except Exception:  # noqa: BLE001 - an answer that it cannot read is wrong, as in its own function for metrics
             return {"verdict": False, "found": None}
 
     answer({"texts": [r"\frac{1}{2}", "0.5"]})

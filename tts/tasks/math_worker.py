@@ -13,7 +13,7 @@ from tts.tasks.worker import serve
 
 
 def prepare() -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Return what answers; constants are computed before, outside the limit of the first question."""
+    """Return the function that answers requests, after computing constants before the first time limit."""
     key_of(r"\sin(\pi+\ln(2)+x)")
     return lambda request: {"key": key_of(request["form"])}
 

@@ -1,6 +1,6 @@
 """Multiple choice: the answer is a stated letter from A to J.
 
-A letter that was only mentioned is none.
+A letter that is only mentioned is no answer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FRAMING = Framing(
     },
     tokens={"solve": 256, "step": 48, "revise": 256, "fuse": 256, "critique": 128},
 )
-# What announces a letter beside the marks of an answer.
+# Texts that announce a letter, besides the marks of an answer.
 CHOICE_MARKS: tuple[str, ...] = (
     "correct:",
     "answer -",
@@ -100,14 +100,14 @@ _OTHER_LETTER = re.compile(r"(?:\(([A-J])\)|(?<!\w)([A-J])[).:])\s")
 class MultipleChoiceTask(Task):
     r"""Questions with choices A to J.
 
-    The answer is the choice in `<answer>`, else the last boxed one (`\boxed{B}`), else the one after the last marker
-    ("Answer: (B)", "the answer is B.", a letter on the next line), else one that is called right ("Option B is
-    correct"), else the last bold one (`**C**`), else a letter alone on the last line, or with its text as the whole
+    The answer is the first of these choices: in `<answer>`; in the last box (`\boxed{B}`); after the last marker
+    ("Answer: (B)", "the answer is B.", a letter on the next line); a choice that is called right ("Option B is
+    correct"); the last bold letter (`**C**`); a letter alone on the last line; a letter with its text as the whole
     reply ("B) Paris"). Two letters at once ("B or C") are no choice.
 
     Args:
-        marks: Texts that announce an answer in further languages, beside those of `tts.tasks.marks`, such as
-            ("resultat:", "svaret blir").
+        marks: Texts that announce an answer in further languages, besides `tts.tasks.marks`, such as ("resultat:",
+            "svaret blir").
 
     Raises:
         ConfigError: `marks` is no sequence of texts.
@@ -122,20 +122,20 @@ class MultipleChoiceTask(Task):
 
     @property
     def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Its text form, by which results are distinguished."""
+        """The task's text form, by which results are distinguished."""
         return f"multiple_choice(marks={self.marks!r})" if self.marks else "multiple_choice"
 
     def is_finished(self, text: str) -> bool:
         """Return whether a choice is boxed, or stated after a marker in the last line.
 
-        That line is the last one that is not empty, and its newline must be there.
+        The last line is the last that is not empty, and must end with its newline.
         """
         if _boxed_choice(text) is not None:
             return True
         return text.endswith("\n") and self._marked_choice(_last_line(text)) is not None
 
     def extract(self, text: str) -> str | None:
-        """Return the letter of the last choice that was stated, or None."""
+        """Return the letter of the stated choice, or None."""
         text = own_turn(text)
         if (tagged := last_tag(text)) is not None:
             return _boxed_choice(tagged) or _stated_choice(tagged) or self._marked_choice(tagged)
@@ -146,7 +146,7 @@ class MultipleChoiceTask(Task):
         return _lone_choice(_last_line(text)) or _whole_choice(text)
 
     def canonical(self, answer: str) -> str:
-        """Return the letter of a choice however it is dressed ("(b)", "B.", "B) Paris").
+        """Return the letter of a choice in any form, such as "(b)", "B." and "B) Paris".
 
         Any other text is returned folded.
         """
@@ -174,7 +174,7 @@ def _boxed_choice(text: str) -> str | None:
 
 
 def _right_choice(text: str) -> str | None:
-    """Return the choice that is called right, where no other one is."""
+    """Return the choice that is called right; None where no choice or several are called right."""
     letters = {(match["named"] or match["enclosed"] or match["bare"]).upper() for match in _CALLED_RIGHT.finditer(text)}
     return letters.pop() if len(letters) == 1 else None
 
@@ -201,7 +201,7 @@ def _whole_choice(text: str) -> str | None:
 
 
 def _stated_choice(text: str) -> str | None:
-    """Return the choice that a text begins with, unless it names another beside it or its letter is a word."""
+    """Return the choice that a text begins with; None if the text names another, or the letter is a word."""
     match = _CHOICE.fullmatch(text)
     if match is None or _ALTERNATIVE.match(match["rest"]):
         return None

@@ -1,8 +1,8 @@
-r"""Patches: a text has the messages of an agent, each with the patch that it has led to.
+r"""Patches: a text has the messages of an agent, each followed by the patch after that turn.
 
 The last patch is the answer.
 
-The text of a turn is written by `format_turn`:
+`format_turn` writes the text of a turn:
 
     calendar.py:3: write <= in place of <
     ===== patch =====
@@ -10,7 +10,7 @@ The text of a turn is written by `format_turn`:
     …
     ===== end of patch =====
 
-Every line of a patch has a mark of git's before it, so no file can end the patch.
+Every line of a patch begins with a mark of git's, so no file can end the patch.
 """
 
 from __future__ import annotations
@@ -23,23 +23,20 @@ from tts.tasks.base import Task
 
 _BEGIN, _END = "\n===== patch =====\n", "\n===== end of patch ====="
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+\d+(?:,(\d+))? @@")
-_LEFT_OUT = ("index ", "--- ", "+++ ", "\\ ")  # lines between changes that follow from the others, or from spaces
+_LEFT_OUT = ("index ", "--- ", "+++ ", "\\ ")  # lines of a patch that say nothing beyond the changes themselves
 
 
 class PatchTask(Task):
-    """Changes of a repository. The answer is the last patch of the text, and None where that is empty.
+    """Changes of a repository. The answer is the last patch of the text, None where it is empty.
 
-    Two answers are equal whose patches are, by `patch_key`. A step is a turn of an agent.
+    Two answers are equal if their patches have the same `patch_key`. A step is a turn of an agent.
     """
 
     name: str = "patch"
     step_stop: tuple[str, ...] = (f"{_END}\n",)
 
     def extract(self, text: str) -> str | None:
-        """Return the last whole patch of a text, as `git apply` reads it.
-
-        It is None where there is no patch, or an empty one.
-        """
+        """Return the last whole patch of a text, as `git apply` reads it; None where it is empty or missing."""
         end = text.rfind(_END)
         begin = text.rfind(_BEGIN, 0, max(0, end))
         patch = text[begin + len(_BEGIN) : end + 1] if 0 <= begin < end else ""
@@ -54,8 +51,8 @@ def format_turn(message: str, patch: str, *, is_last: bool) -> str:
     """Return the text of an agent's turn.
 
     Args:
-        message: What the agent said. Rows of `=` in it are shortened, so that it has no patch of its own.
-        patch: The changes from the root to the state after the turn; it ends with a line's end, or is empty.
+        message: The agent's message. Rows of `=` are shortened, so that the message has no patch of its own.
+        patch: The changes from the root to the state after the turn; empty, or ending with a newline.
         is_last: Whether the agent has finished. Otherwise the text ends a step.
     """
     return "".join((re.sub("={5,}", "====", message), _BEGIN, patch.removesuffix("\n"), _END, "" if is_last else "\n"))
@@ -64,8 +61,8 @@ def format_turn(message: str, patch: str, *, is_last: bool) -> str:
 def patch_key(patch: str) -> str:
     """Return a digest that is equal for patches that change the same lines in the same way.
 
-    Spaces at the end of lines and ends of lines make no difference. Lines that differ in these alone count as unchanged
-    at the beginning and the end of each change.
+    Spaces at the end of lines, and kinds of line ends, make no difference. At the beginning and the end of each change,
+    lines that differ in these alone count as unchanged.
 
     Args:
         patch: A patch as git writes it.
@@ -75,8 +72,9 @@ def patch_key(patch: str) -> str:
 
 
 def _file_parts(lines: list[str]) -> Iterator[list[str]]:
-    """Yield what counts of each file of a patch: its first line, and a line for each change; none where nothing but
-    spaces changed.
+    """Yield for each file of a patch its first line, and a line for each change.
+
+    A file in which only spaces changed has no lines of changes.
     """
     part: list[str] = []
     index = 0
@@ -116,7 +114,7 @@ def _changes(lines: list[str], index: int, hunk: re.Match[str]) -> tuple[list[st
         elif mark == "+":
             added.append(text)
             new_left -= 1
-        elif mark != "\\":  # a line that stays; some mailers strip the space of an empty one
+        elif mark != "\\":  # an unchanged line; some mailers strip the space of an empty line
             changes += _change(place, removed, added)
             place += len(removed) + 1
             removed, added = [], []
@@ -125,7 +123,10 @@ def _changes(lines: list[str], index: int, hunk: re.Match[str]) -> tuple[list[st
 
 
 def _change(place: int, removed: list[str], added: list[str]) -> list[str]:
-    """Return a change as a line for each removed and added line, without equal lines at its beginning and its end."""
+    """Return a line for each removed and added line of a change.
+
+    Equal lines at the beginning and the end of the change are left out.
+    """
     num_equal_first = 0
     while num_equal_first < min(len(removed), len(added)) and removed[num_equal_first] == added[num_equal_first]:
         num_equal_first += 1

@@ -1,6 +1,6 @@
 """Problems of the package reasoning-gym.
 
-Their answers have any form, between tags, and are judged by their generator's own scorer.
+Answers have any form, between tags, and are judged by the scorer of the problem's generator.
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ _FORMAT = (
     "and </answer>."
 )
 _TAGGED = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL)
-_REFERENCE: Final = '{"reasoning_gym": '  # how a reference begins: `tts.tasks.reasoning_gym_worker.make` writes it
+_REFERENCE: Final = (
+    '{"reasoning_gym": '  # the beginning of references, as `tts.tasks.reasoning_gym_worker.make` writes them
+)
 
 
 def check_installed() -> None:
-    """Refuse where reasoning-gym is not installed.
+    """Check that reasoning-gym is installed.
 
     Raises:
-        MissingDependency: It is not.
+        MissingDependency: reasoning-gym is not installed.
     """
     if importlib.util.find_spec("reasoning_gym") is None:
         raise missing_extra("reasoning-gym", "reasoning-gym", "a problem of reasoning-gym")
@@ -42,7 +44,7 @@ def worker() -> Worker:
         MissingDependency: reasoning-gym is not installed.
     """
     check_installed()
-    # Some generators go through sets of texts, whose order is a function of this seed.
+    # Some generators iterate over sets of texts, whose order depends on this seed.
     return Worker(
         python_command("tts.tasks.reasoning_gym_worker"), start_limit_s=300.0, environment={"PYTHONHASHSEED": "0"}
     )
@@ -51,13 +53,12 @@ def worker() -> Worker:
 class ReasoningGymTask(Task):
     """Problems of the data set "reasoning_gym".
 
-    The reference answer of such a problem is the whole entry as its generator made it, as JSON. An answer is right
-    where the generator's own scorer gives it 1: many problems have more right answers than the one in the entry, and
-    some have none there. Answers without a reference among them are the same where they are the same words, line by
-    line.
+    The reference answer of a problem is the generator's whole entry, as JSON. An answer is right if the generator's own
+    scorer gives it 1: many problems have more right answers than their entry has, and some entries have none. Two
+    answers that are no references are the same if they have the same words, line by line.
 
-    The scorer works in a process of its own, which is killed at the time limit; the answer counts as wrong then. It
-    never evaluates an answer as a program: see `tts.tasks.reasoning_gym_worker`.
+    The scorer runs in a process of its own, which is killed at the time limit; the answer then counts as wrong. The
+    scorer never evaluates an answer as a program: see `tts.tasks.reasoning_gym_worker`.
 
     Args:
         time_limit_s: Seconds for one answer, above 0 and finite.
@@ -85,7 +86,7 @@ class ReasoningGymTask(Task):
     def extract(self, text: str) -> str | None:
         """Return the final answer of a text, or None.
 
-        It is what stands between the last tags, else the last boxed answer or the one after the last marker.
+        The answer is the text between the last tags, else the last boxed answer, else the text after the last marker.
         """
         tagged = _tag(text)
         answer = final_answer(text) if tagged is None else tagged
@@ -106,11 +107,11 @@ class ReasoningGymTask(Task):
         return self.canonical(answer)
 
     def equivalent(self, a: str, b: str) -> bool:
-        """Whether two answers are the same words, or one is right by the other, a reference.
+        """Whether two answers have the same words, or the scorer accepts an answer by a reference.
 
         Raises:
-            MissingDependency: one is a reference, and reasoning-gym is not installed.
-            VerifierError: its process does not start.
+            MissingDependency: an answer is a reference, and reasoning-gym is not installed.
+            VerifierError: the process of reasoning-gym does not start.
         """
         verdict = self.decide(a, b)
         if verdict is not None:

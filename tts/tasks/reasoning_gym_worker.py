@@ -1,9 +1,9 @@
 """The process that makes reasoning-gym's problems and runs its scorers.
 
-No code of that package then runs in the process of a study.
+So no code of that package runs in the process of a study.
 
-Several of its scorers evaluate the answer, which a model wrote, as Python. Here they cannot: in its modules `eval`
-takes values and arithmetic only, and `parse_expr` of sympy takes mathematics only. Run it with
+Several scorers of the package evaluate the answer, which a model wrote, as Python. This process prevents that: in the
+package's modules `eval` takes values and arithmetic only, and `parse_expr` of sympy takes mathematics only. Run it with
 `python -m tts.tasks.reasoning_gym_worker`.
 """
 
@@ -27,7 +27,7 @@ from sympy.parsing import sympy_parser
 
 from tts.tasks.worker import serve
 
-_SPARE = 1000  # entries that a generator is asked for at least, so that repeated problems can be left out
+_SPARE = 1000  # the least entries to request from a generator, so that repeated problems can be left out
 _VALUES = (
     ast.Expression, ast.Constant, ast.List, ast.Tuple, ast.Set, ast.Dict, ast.Load, ast.UnaryOp, ast.BinOp, ast.unaryop,
     ast.operator,
@@ -51,7 +51,7 @@ _TUPLE, _PAIRS = "__tuple__", "__pairs__"
 
 
 def prepare() -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Return what answers {"make": …} and {"reference": …, "answer": …}."""
+    """Return the function that answers {"make": …} and {"reference": …, "answer": …}."""
     disarm()
 
     def reply(request: dict[str, Any]) -> dict[str, Any]:
@@ -78,7 +78,8 @@ def value(text: str) -> Any:
     """Return the value of a text of literals and arithmetic.
 
     Raises:
-        ValueError: it has anything else. SyntaxError: it cannot be read.
+        ValueError: the text has other parts.
+        SyntaxError: the text cannot be read.
     """
     tree = ast.parse(text.strip(), mode="eval")
     for node in ast.walk(tree):
@@ -88,10 +89,12 @@ def value(text: str) -> Any:
 
 
 def mathematics(parse_expr: Callable[..., Any], text: str, *arguments: Any, **options: Any) -> Any:
-    """Return what sympy reads in a text of numbers, names of one letter, known functions and signs.
+    """Return sympy's expression for a text of numbers, names of one letter, known functions and signs.
 
     Raises:
-        ValueError: it has anything else. tokenize.TokenError, SyntaxError: it cannot be read.
+        ValueError: the text has other parts.
+        tokenize.TokenError: the text cannot be split into tokens.
+        SyntaxError: the text cannot be read.
     """
     for token in tokenize.generate_tokens(io.StringIO(text.strip()).readline):
         if token.type == tokenize.NAME:
@@ -104,8 +107,8 @@ def mathematics(parse_expr: Callable[..., Any], text: str, *arguments: Any, **op
 
 
 def _find_unknown(generator: str, config: dict[str, Any]) -> dict[str, Any] | None:
-    """Return what is unknown of a generator and its parameters; None: nothing is."""
-    # A mixture of others, made of objects that no configuration can write.
+    """Return the error for an unknown generator or parameter; None: all are known."""
+    # "composite" mixes other generators, given as objects that no configuration can write.
     generators = {name: kinds for name, kinds in DATASETS.items() if name != "composite"}
     if generator not in generators:
         return {"unknown": "generator", "name": generator, "known": list(generators)}
@@ -117,9 +120,9 @@ def _find_unknown(generator: str, config: dict[str, Any]) -> dict[str, Any] | No
 
 
 def make(generator: str, config: dict[str, Any], *, seed: int, limit: int) -> dict[str, Any]:
-    """Return the first different problems of a generator as {"entries": …}, or what is wrong.
+    """Return the first different problems of a generator as {"entries": …}.
 
-    An error is {"unknown": …} or {"wrong": …}.
+    An error is returned as {"unknown": …} or {"wrong": …}.
     """
     if (unknown := _find_unknown(generator, config)) is not None:
         return unknown
@@ -151,7 +154,7 @@ def _different(dataset: Any, size: int) -> Iterator[dict[str, Any]]:
 def score(reference: str, answer: str) -> float:
     """Return the score that a generator's scorer gives an answer, from 0 to 1.
 
-    It is 0 for a text that the scorer cannot read.
+    A text that the scorer cannot read has the score 0.
     """
     record = json.loads(reference)
     dataset = _scorer(record["reasoning_gym"], json.dumps(record["config"]))
@@ -172,7 +175,7 @@ def _scorer(generator: str, config: str) -> Any:
 def pack(item: Any) -> Any:
     """Return a value in a form that JSON can hold.
 
-    The function `unpack` gives the value back with its tuples and the keys of its mappings.
+    The function `unpack` restores the value, with its tuples and the keys of its mappings.
     """
     if isinstance(item, tuple):
         return {_TUPLE: [pack(part) for part in cast("tuple[Any, ...]", item)]}
@@ -187,7 +190,7 @@ def pack(item: Any) -> Any:
 
 
 def unpack(item: Any) -> Any:
-    """Return what `pack` was given."""
+    """Return the value that `pack` was given."""
     if isinstance(item, list):
         return [unpack(part) for part in cast("list[Any]", item)]
     if not isinstance(item, dict):

@@ -1,6 +1,6 @@
 """Keys of mathematical answers, computed in worker processes (`tts.tasks.worker`).
 
-These can be killed and do not hold this process up.
+Workers can be killed, and do not block this process.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ PACKAGE = "mpmath"
 
 
 class SymbolicChecker:
-    """Gives answers in normal form their keys.
+    """A checker that computes the keys of answers in normal form.
 
-    Two answers are equal where their keys are (`tts.tasks.algebra.keys`).
+    Two answers are equal if their keys are equal (`tts.tasks.algebra.keys`).
 
     A key is computed once and kept. Work is bounded by sizes and counts, so that verdicts do not depend on the machine.
     The time limit only guards against a fault. Workers start when they are needed, and end with the checker or the
     interpreter.
 
     Args:
-        time_limit_s: Seconds for one answer, above 0 and finite; the worker is killed then, and the answer is equal to
-            no other.
+        time_limit_s: Seconds for one answer, above 0 and finite. At the limit the worker is killed, and the answer is
+            equal to no other.
         start_limit_s: Seconds that a worker may take to start, which do not count towards `time_limit_s`.
-        command: What starts a worker; None: this interpreter with `tts.tasks.math_worker`.
-        num_keys: Most keys that are kept.
-        num_workers: Processes at most; None: one a processor, up to 4.
+        command: The command that starts a worker; None: this interpreter with `tts.tasks.math_worker`.
+        num_keys: The most keys that are kept.
+        num_workers: The most processes; None: one a processor, up to 4.
 
     Attributes:
-        available: Whether keys can be computed: the package is there, and no worker has failed to start.
+        available: Whether keys can be computed: mpmath is installed, and no worker has failed to start.
         timeouts: Answers whose computation reached the time limit.
         failures: Workers that did not start or died by themselves.
     """
@@ -68,7 +68,7 @@ class SymbolicChecker:
         return self._workers.pids
 
     def known_key(self, form: str) -> str | None:
-        """Return the key of a normal form where it needs no worker, in microseconds, else None."""
+        """Return the key of a normal form, within microseconds, if the key needs no worker; else None."""
         if len(form) > MAX_CHARACTERS:
             return unread_key(form)
         if (key := self._keys.get(form)) is None:
@@ -111,7 +111,7 @@ class SymbolicChecker:
             future.set_exception(failure)
             raise
         with self._lock:
-            if key is not None:  # after a time limit the form stays among those that were asked for
+            if key is not None:  # after a time limit the form stays in `_asked`, so that later calls fail at once
                 self._keys.put(form, key)
                 del self._asked[form]
         future.set_result(key)

@@ -1,4 +1,4 @@
-"""Free text: the answer is what was written, and equal answers are equal words."""
+"""Free text: the answer is the written text, and answers are equal if their words are equal."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _MOST_LAYERS = 4
 class TextTask(Task):
     """Questions without a format of their own: the prompt is passed on as it is, and steps are paragraphs.
 
-    Two answers are equal whose words are: case, spaces, bold and quotes around the whole, and the full stop after it
-    make no difference.
+    Two answers are equal if their words are equal. Case, spaces, bold and quotes around the whole answer, and its full
+    stop make no difference.
     """
 
     name: str = "text"
@@ -32,7 +32,7 @@ class TextTask(Task):
     def extract(self, text: str) -> str | None:
         """Return the answer of a text, or None where it is empty.
 
-        It is what `<answer>` encloses, else all after the last answer marker, else the whole text.
+        The answer is the content of `<answer>`, else all text after the last answer marker, else the whole text.
         """
         if (tagged := last_tag(text)) is not None:
             return tagged
@@ -40,7 +40,7 @@ class TextTask(Task):
         return (text.strip() if end is None else clean(text[end:])) or None
 
     def canonical(self, answer: str) -> str:
-        """Return an answer in folded case, without bold and quotes around it and without the mark at its end."""
+        """Return an answer in folded case, without bold, quotes, and the full stop or exclamation mark."""
         text = fold_text(answer)
         for _ in range(_MOST_LAYERS):
             bare = text.rstrip(".。").rstrip() if not text.endswith("..") else text

@@ -41,13 +41,13 @@ class WorkerNotStartedError(WorkerDiedError):
 class Worker:
     """A process that answers one request at a time, from any thread.
 
-    It starts with the first request and ends with this object.
+    The process starts with the first request and ends with this object.
 
     Args:
-        command: Starts it; it reads JSON lines and writes JSON lines, the first of them {"ready": true} (see `serve`).
-        start_limit_s: Seconds that it may take to start, above 0 and finite; they do not count towards a request's
-            limit.
-        environment: Variables it gets beside this process's own.
+        command: The command that starts the process, which reads and writes JSON lines, first {"ready": true} (see
+            `serve`).
+        start_limit_s: Seconds that the start may take, above 0 and finite; they do not count towards a request's limit.
+        environment: Variables of the process besides this process's own.
     """
 
     def __init__(
@@ -69,12 +69,12 @@ class Worker:
     def ask(self, request: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
         """Return the reply to a request.
 
-        Where none comes, the process is killed; the next request starts another.
+        Without a reply the process is killed; the next request starts another.
 
         Raises:
-            TimeoutError: none came within `limit_s` seconds.
+            TimeoutError: no reply came within `limit_s` seconds.
             WorkerNotStartedError: the process did not become ready.
-            WorkerDiedError: it ended, or its reply is no JSON object.
+            WorkerDiedError: the process ended, or its reply is no JSON object.
         """
         with self._lock:
             process = self._running()
@@ -85,7 +85,7 @@ class Worker:
                 raise
 
     def close(self) -> None:
-        """End the process, also during a request, which then fails; the next request starts another."""
+        """End the process; a request under way fails, and the next request starts another process."""
         if (process := self._process) is not None:
             process.kill()
         with self._lock:
@@ -107,10 +107,10 @@ class Worker:
 
 
 class WorkerPool:
-    """Workers that share requests: each takes one at a time, from any thread.
+    """Workers that share requests: each takes one request at a time, from any thread.
 
     Args:
-        command: What starts a worker; see `Worker`.
+        command: The command that starts a worker; see `Worker`.
         start_limit_s: The seconds that a worker may take to start.
         num_workers: The most processes; None: one a processor, up to 4.
     """
@@ -143,8 +143,8 @@ class WorkerPool:
 
 
 def python_command(module: str) -> list[str]:
-    """Return what runs a module of this package by this interpreter."""
-    # -P keeps the working directory from shadowing modules; they are found by PYTHONPATH.
+    """Return the command that runs a module of this package by this interpreter."""
+    # -P keeps the working directory from shadowing modules, which PYTHONPATH finds.
     return [sys.executable, "-P", "-m", module]
 
 
@@ -152,7 +152,7 @@ def positive(name: str, limit_s: float) -> float:
     """Return a limit in seconds.
 
     Raises:
-        ConfigError: it is not above 0, or not finite.
+        ConfigError: the limit is not above 0, or not finite.
     """
     if not 0 < limit_s < math.inf:
         raise ConfigError(f"{name} is {limit_s}, but must be above 0 and finite")
@@ -164,11 +164,11 @@ def serve(prepare: Callable[[], Callable[[dict[str, Any]], Mapping[str, Any]]]) 
 
     The process may be killed at any time.
 
-    The kernel ends the process 5 seconds after a request's own limit (`limit_s`), in case the process that asked has
+    The kernel ends the process 5 seconds after a request's own limit (`limit_s`), in case the requesting process has
     ended.
 
     Args:
-        prepare: Imports what is needed, and returns what replies to a request; its time is the start's.
+        prepare: Imports modules, and returns the function that answers a request; its time counts as the start's.
     """
     _limit_memory()
     # Output of other code must not reach the pipe.
@@ -196,14 +196,14 @@ def _limit_memory() -> None:
 
 
 def _alarm(seconds: int) -> None:
-    """Let the kernel end this process after some seconds; 0: cancel that."""
+    """Let the kernel end this process after some seconds; 0: cancel the alarm."""
     if sys.platform != "win32":
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(seconds)
 
 
 class _Process:
-    """A process that reads a JSON line and writes one back; its first line states that it is ready."""
+    """A process that reads a JSON line and writes one back; its first line says that the process is ready."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], start_limit_s: float) -> None:
         self._owner = os.getpid()
@@ -240,14 +240,14 @@ class _Process:
 
     @property
     def usable(self) -> bool:
-        """Whether the process runs and was started by this one: a fork must not use the pipes of its parent."""
+        """Whether the process runs and this process started it: a fork must not use its parent's pipes."""
         return self._owner == os.getpid() and self._process.poll() is None
 
     def ask(self, request: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
         """Return the reply to a request.
 
         Raises:
-            TimeoutError: none came within `limit_s` seconds.
+            TimeoutError: no reply came within `limit_s` seconds.
             WorkerDiedError: the process ended, or its reply is no JSON object.
         """
         deadline = time.monotonic() + limit_s
