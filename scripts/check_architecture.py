@@ -35,8 +35,9 @@ ALLOWED: dict[str, str] = {
     "research/recorded/signal.py:page": "the text of a page",
 }
 PREPOSITIONS = "above|after|at|before|below|beside|between|by|for|from|in|of|on|since|to|under|until|with|without"
-# of functions: names without a verb in the imperative or a noun of the field
+# whose docstrings and names of functions are checked
 NAMED = ("benchmarks", "research", "scripts", "tests/support", "tts")
+# of functions: names without a verb in the imperative or a noun of the field
 BARE_WORDS = (
     "begun|brought|built|caught|chosen|done|drawn|found|given|gone|got|grown|heard|held|kept|known|left|lost|made|met|"
     "paid|said|seen|sent|shown|spent|taken|told|written|unknown|unread|unseen|unspent|"
@@ -344,16 +345,17 @@ def faults(every: Sequence[Source]) -> list[str]:
     """Return every fault of a checkout's files, one a line."""
     package = [source for source in every if source.path.parts[0] == PACKAGE]
     filled = [source for source in every if source.path.parts[0] in FILLED]
+    named = [source for source in every if any(map(source.path.is_relative_to, NAMED))]
     return [
         *circles(package),
         *outward(package),
         *check_doubles(package),
         *check_folders(filled),
         *too_long(every),
-        *shared_lines(package),
-        *prepositions(package),
-        *participles([source for source in every if any(map(source.path.is_relative_to, NAMED))]),
-        *first_lines(package),
+        *shared_lines(named),
+        *prepositions(named),
+        *participles(named),
+        *first_lines(named),
         *attribute_probes(package),
     ]
 

@@ -51,13 +51,13 @@ def binned_counts(difficulty: ArrayLike, gains: Floats, total: int, num: int = 5
         total: The units for all problems.
         num: The number of bins.
     """
-    of = bins(np.asarray(difficulty, np.float64), num)
-    share = np.bincount(of, minlength=num)
-    held = np.flatnonzero(share)
-    means = np.stack([gains[of == each].mean(axis=0) for each in held])
+    bin_of = bins(np.asarray(difficulty, np.float64), num)
+    sizes = np.bincount(bin_of, minlength=num)
+    filled = np.flatnonzero(sizes)
+    means = np.stack([gains[bin_of == each].mean(axis=0) for each in filled])
     table = np.zeros(num, np.int64)
-    table[held] = offline_counts(means, share[held], total / len(of))
-    return table[of]
+    table[filled] = offline_counts(means, sizes[filled], total / len(bin_of))
+    return table[bin_of]
 
 
 def oracle_counts(gains: Floats, total: int, *, least: int = 0) -> Whole:

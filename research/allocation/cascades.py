@@ -93,15 +93,15 @@ def choose(models: Sequence[Asked], limit: float) -> Chosen | None:
     Among cascades of equal accuracy, the cheapest is taken. Cascades have any of the models, in their order. Thresholds
     are the scores that occur.
     """
-    found: list[tuple[float, float, int, Chosen]] = []
+    cascades: list[tuple[float, float, int, Chosen]] = []
     for length in range(1, len(models) + 1):
         for places in itertools.combinations(range(len(models)), length):
             levels = [sorted({float(score) for score in models[i].score if score > 0}) for i in places[:-1]]
             for thresholds in itertools.product(*levels):
                 right, cost = replay_cascade([models[i] for i in places], thresholds)
                 if cost.mean() <= limit * (1 + 1e-9):
-                    found.append((float(right.mean()), -float(cost.mean()), -length, Chosen(places, thresholds)))
-    return max(found, key=lambda one: one[:3])[3] if found else None
+                    cascades.append((float(right.mean()), -float(cost.mean()), -length, Chosen(places, thresholds)))
+    return max(cascades, key=lambda one: one[:3])[3] if cascades else None
 
 
 def hindsight_accuracy(models: Sequence[Asked], limit: float) -> float:
@@ -126,46 +126,46 @@ def hindsight_accuracy(models: Sequence[Asked], limit: float) -> float:
     )
 
 
-def problems(count: int) -> list[Problem]:
+def make_problems(count: int) -> list[Problem]:
     """Return sums of two to nine terms with their values, in no order of difficulty."""
-    rng, made = np.random.default_rng(7), list[Problem]()
+    rng, problems = np.random.default_rng(7), list[Problem]()
     for i in range(count):
         terms = [int(term) for term in rng.integers(1, 10, int(rng.integers(2, 10)))]
-        made.append(Problem(" + ".join(map(str, terms)), answer=str(sum(terms)), id=f"sum{i}"))
-    return made
+        problems.append(Problem(" + ".join(map(str, terms)), answer=str(sum(terms)), id=f"sum{i}"))
+    return problems
 
 
 def backends() -> dict[str, ToyBackend]:
     """Return the models."""
-    made: dict[str, ToyBackend] = {}
+    models: dict[str, ToyBackend] = {}
     for role, (accuracy, dollars) in MODELS.items():
-        made[role] = ToyBackend(ToyLanguage(accuracy=accuracy))
+        models[role] = ToyBackend(ToyLanguage(accuracy=accuracy))
         price = dollars * UNIT // 10**6
-        made[role].rates = Rates(flops=2, usd_in=price // 5, usd_reused=price // 5, usd_out=price)
-    return made
+        models[role].rates = Rates(flops=2, usd_in=price // 5, usd_reused=price // 5, usd_out=price)
+    return models
 
 
-def ask_model(given: Sequence[Problem], backend: ToyBackend, samples: int) -> Asked:
+def ask_model(problems: Sequence[Problem], backend: ToyBackend, samples: int) -> Asked:
     """Return what one model answers to problems: its vote, and the share of samples that agree with it."""
     with tts.Solver(backend, task="arithmetic", strategy=f"best_of_n(n={samples}) | majority") as solver:
-        solutions = solver.solve_many(given, each=tts.Budget(samples=samples), seed=0)
+        solutions = solver.solve_many(problems, each=tts.Budget(samples=samples), seed=0)
     score = [
         max(map(float, np.unique([str(c.answer) for c in s.candidates], return_counts=True)[1])) / samples
         for s in solutions
     ]
-    right = [s.answer == problem.answer for s, problem in zip(solutions, given, strict=True)]
+    right = [s.answer == problem.answer for s, problem in zip(solutions, problems, strict=True)]
     return Asked(np.array(right), np.array(score), np.array([s.usage.usd or 0.0 for s in solutions]))
 
 
 def run_cascade(
-    given: Sequence[Problem], chosen: Chosen, samples: int
+    problems: Sequence[Problem], chosen: Chosen, samples: int
 ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
     """Run the strategy on problems, and return whether it is right [N] and what it costs [N]."""
     roles = [list(MODELS)[i] for i in chosen.models]
     plan = f"cascade(models={roles}, samples={[samples] * len(roles)}, thresholds={list(chosen.thresholds)})"
     with tts.Solver(backends(), {}, task="arithmetic") as solver:
-        solutions = solver.solve_many(given, each=tts.Budget(samples=samples * len(roles)), strategy=plan, seed=1)
-    right = np.array([s.answer == problem.answer for s, problem in zip(solutions, given, strict=True)])
+        solutions = solver.solve_many(problems, each=tts.Budget(samples=samples * len(roles)), strategy=plan, seed=1)
+    right = np.array([s.answer == problem.answer for s, problem in zip(solutions, problems, strict=True)])
     return right, np.array([s.usage.usd or 0.0 for s in solutions])
 
 
@@ -193,57 +193,57 @@ def result(problem: Problem, solution: Solution) -> Result:
     )
 
 
-def fit_model(given: Sequence[Problem], sizes: Sequence[int] = (1, 3)) -> PerformanceModel:
+def fit_model(problems: Sequence[Problem], sizes: Sequence[int] = (1, 3)) -> PerformanceModel:
     """Return the performance model of all models, from runs on problems.
 
     The runs are a pool of samples of the policy, and single samples of the other models.
     """
     results: list[Result] = []
-    made = backends()
-    with tts.Solver(made, {}, task="arithmetic") as solver:
-        for role, n in (("policy", POOL), *itertools.product(list(made)[1:], sizes)):
+    models = backends()
+    with tts.Solver(models, {}, task="arithmetic") as solver:
+        for role, n in (("policy", POOL), *itertools.product(list(models)[1:], sizes)):
             plan = BestOfN(writer=role) | Majority()
-            results += map(result, given, solver.solve_many(given, each=tts.Budget(samples=n), strategy=plan, seed=0))
+            results += map(
+                result, problems, solver.solve_many(problems, each=tts.Budget(samples=n), strategy=plan, seed=0)
+            )
     return PerformanceData.of(results).fit(
-        model=made["policy"].name,
+        model=models["policy"].name,
         task="arithmetic",
         source="cascades",
-        models={role: one.name for role, one in made.items()},
+        models={role: one.name for role, one in models.items()},
     )
 
 
 def run_auto(
-    given: Sequence[Problem], known: PerformanceModel, limit: float
+    problems: Sequence[Problem], model: PerformanceModel, limit: float
 ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
     """Run `auto` on problems, and return whether it is right [N] and what it costs [N].
 
     Args:
-        given: The problems.
-        known: The performance model.
+        problems: The problems.
+        model: The performance model.
         limit: The dollars for each problem; their sum is one total for all problems.
     """
     with tempfile.TemporaryDirectory() as folder:
         file = str(Path(folder) / "prices.json")
-        known.save(file)
+        model.save(file)
         with tts.Solver(backends(), {}, task="arithmetic") as solver:
             solutions = solver.solve_many(
-                given, tts.Budget(usd=limit * len(given)), strategy=f"auto(model={file!r}) | majority", seed=1
+                problems, tts.Budget(usd=limit * len(problems)), strategy=f"auto(model={file!r}) | majority", seed=1
             )
-    right = np.array([s.answer == problem.answer for s, problem in zip(solutions, given, strict=True)])
+    right = np.array([s.answer == problem.answer for s, problem in zip(solutions, problems, strict=True)])
     return right, np.array([s.usage.usd or 0.0 for s in solutions])
 
 
-def page(found: Mapping[str, Asked], given: Sequence[Problem], samples: int, command: str) -> Iterator[str]:
+def page(answers: Mapping[str, Asked], problems: Sequence[Problem], samples: int, command: str) -> Iterator[str]:
     """Yield the lines of the page."""
-    half = len(given) // 2
-    known, test = (
-        [one.select(slice(half)) for one in found.values()],
-        [one.select(slice(half, None)) for one in found.values()],
-    )
-    dear = max(float(one.cost.mean()) for one in known)
+    half = len(problems) // 2
+    validation = [one.select(slice(half)) for one in answers.values()]
+    test = [one.select(slice(half, None)) for one in answers.values()]
+    dear = max(float(one.cost.mean()) for one in validation)
     yield from ("# Cascades over priced models", "", stamp_line(command), "")
     yield (
-        f"- {half} problems were used to choose thresholds, and {len(given) - half} to test them. Each model "
+        f"- {half} problems were used to choose thresholds, and {len(problems) - half} to test them. Each model "
         f"that is asked draws {samples} samples."
     )
     prices = ", ".join(
@@ -267,7 +267,7 @@ def page(found: Mapping[str, Asked], given: Sequence[Problem], samples: int, com
         "within the same mean cost."
     )
     yield from ("", "## Each model alone", "", "| model | cost | accuracy |", "| :-- | :-- | :-- |")
-    for role, one in zip(found, test, strict=True):
+    for role, one in zip(answers, test, strict=True):
         yield f"| `{role}` | {one.cost.mean() / dear:.3f} | {100 * one.right.mean():.1f} |"
     yield from ("", "## Within a mean cost", "")
     yield (
@@ -275,25 +275,27 @@ def page(found: Mapping[str, Asked], given: Sequence[Problem], samples: int, com
         "alone | hindsight |"
     )
     yield "| :-- | :-- | :-- | :-- | :-- | :-- | :-- | :-- | :-- |"
-    performance = fit_model(given[:half])
+    performance = fit_model(problems[:half])
     for share in (0.04, 0.06, 0.1, 0.2, 0.4, 0.7, 1.0):
         limit = share * dear
-        chosen, best = choose(known, limit), hindsight_accuracy(test, limit)
-        alone = [float(t.right.mean()) for k, t in zip(known, test, strict=True) if k.cost.mean() <= limit * (1 + 1e-9)]
+        chosen, best = choose(validation, limit), hindsight_accuracy(test, limit)
+        alone = [
+            float(t.right.mean()) for k, t in zip(validation, test, strict=True) if k.cost.mean() <= limit * (1 + 1e-9)
+        ]
         single, bound = f"{100 * max(alone):.1f}" if alone else "–", "–" if math.isnan(best) else f"{100 * best:.1f}"
-        right, cost = run_auto(given[half:], performance, limit)
+        right, cost = run_auto(problems[half:], performance, limit)
         auto = f"{cost.mean() / dear:.3f} | {100 * right.mean():.1f}"
         if chosen is None:
             yield f"| {share} | – | – | – | – | {auto} | {single} | {bound} |"
             continue
-        right, cost = run_cascade(given[half:], chosen, samples)
-        foretold, _ = replay_cascade([known[i] for i in chosen.models], chosen.thresholds)
-        told = "".join(
+        right, cost = run_cascade(problems[half:], chosen, samples)
+        foretold, _ = replay_cascade([validation[i] for i in chosen.models], chosen.thresholds)
+        steps = "".join(
             f"`{list(MODELS)[i]}` to {t:.2f}, " for i, t in zip(chosen.models, chosen.thresholds, strict=False)
         )
         last = f"`{list(MODELS)[chosen.models[-1]]}`"
         figures = (f"{cost.mean() / dear:.3f}", f"{100 * right.mean():.1f}", f"{100 * foretold.mean():.1f}")
-        yield f"| {share} | {told}{last} | {' | '.join(figures)} | {auto} | {single} | {bound} |"
+        yield f"| {share} | {steps}{last} | {' | '.join(figures)} | {auto} | {single} | {bound} |"
 
 
 def main() -> None:
@@ -303,10 +305,10 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=3, help="of each model")
     parser.add_argument("--out", type=Path, default=PAGE)
     options = parser.parse_args()
-    given = problems(options.problems)
-    found = {role: ask_model(given, backend, options.samples) for role, backend in backends().items()}
+    problems = make_problems(options.problems)
+    answers = {role: ask_model(problems, backend, options.samples) for role, backend in backends().items()}
     command = f"python -m research.allocation.cascades --problems {options.problems} --samples {options.samples}"
-    options.out.write_text("\n".join(page(found, given, options.samples, command)) + "\n", encoding="utf-8")
+    options.out.write_text("\n".join(page(answers, problems, options.samples, command)) + "\n", encoding="utf-8")
     print(options.out)
 
 

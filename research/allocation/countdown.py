@@ -97,16 +97,16 @@ def measure(
     with Store(store) as opened:
         for result in opened.results(number, drawn=False):
             by_budget[int(result.cell.budget["tokens"])].append(result)
-    found: dict[str, dict[int, Curve]] = {name: {} for name in names}
+    curves_by_method: dict[str, dict[int, Curve]] = {name: {} for name in names}
     for budget, results in by_budget.items():
         for curve in curves_of(results, rng=np.random.default_rng(0)):
-            found[known[str(parse(curve.strategy))]][budget] = curve
-    return found
+            curves_by_method[known[str(parse(curve.strategy))]][budget] = curve
+    return curves_by_method
 
 
 def rows(test: Measured, validation: Measured) -> list[Row]:
     """Return a row for every method, and rows for choosing among the single ones."""
-    found = [
+    table = [
         Row(
             name,
             {budget: curve.shares[0] for budget, curve in curves.items()},
@@ -115,29 +115,29 @@ def rows(test: Measured, validation: Measured) -> list[Row]:
         )
         for name, curves in test.items()
     ]
-    by, budgets = {row.name: row for row in found}, list(test["auto"])
+    row_of, budgets = {row.name: row for row in table}, list(test["auto"])
     best = {
         budget: max(validation, key=lambda name: float(np.nanmean(validation[name][budget].shares)))
         for budget in budgets
     }
-    single = {budget: np.stack([by[name].right[budget] for name in validation]) for budget in budgets}
-    found.append(
+    single = {budget: np.stack([row_of[name].right[budget] for name in validation]) for budget in budgets}
+    table.append(
         Row(
             BEST,
-            {budget: by[name].right[budget] for budget, name in best.items()},
-            {b: by[n].tokens[b] for b, n in best.items()},
+            {budget: row_of[name].right[budget] for budget, name in best.items()},
+            {b: row_of[n].tokens[b] for b, n in best.items()},
             best,
         )
     )
-    found.append(Row(RANDOM, {budget: each.mean(axis=0) for budget, each in single.items()}, {}, {}))
-    found.append(Row(HINDSIGHT, {budget: each.max(axis=0) for budget, each in single.items()}, {}, {}))
-    return found
+    table.append(Row(RANDOM, {budget: each.mean(axis=0) for budget, each in single.items()}, {}, {}))
+    table.append(Row(HINDSIGHT, {budget: each.max(axis=0) for budget, each in single.items()}, {}, {}))
+    return table
 
 
-def page(found: Sequence[Row], budgets: Sequence[int], chosen_on: int, command: str) -> Iterator[str]:
+def page(table_rows: Sequence[Row], budgets: Sequence[int], chosen_on: int, command: str) -> Iterator[str]:
     """Yield the lines of the page."""
-    by = {row.name: row for row in found}
-    problems = len(next(iter(by["auto"].right.values())))
+    row_of = {row.name: row for row in table_rows}
+    problems = len(next(iter(row_of["auto"].right.values())))
     yield from (
         "# `auto` on countdowns, beside the methods that it chooses from",
         "",
@@ -155,7 +155,7 @@ def page(found: Sequence[Row], budgets: Sequence[int], chosen_on: int, command: 
         f"| | {' | '.join(f'{budget} tokens' for budget in budgets)} |",
         f"| :-- | {' | '.join(':--' for _ in budgets)} |",
     )
-    for row in found:
+    for row in table_rows:
         cells = [
             _accuracy(row.right[budget]) + (f" ({row.chosen[budget]})" if row.chosen else "") for budget in budgets
         ]
@@ -163,24 +163,24 @@ def page(found: Sequence[Row], budgets: Sequence[int], chosen_on: int, command: 
     yield from ("", "Tokens that a problem took, on average:", "")
     yield f"| | {' | '.join(f'{budget} tokens' for budget in budgets)} |"
     yield f"| :-- | {' | '.join('--:' for _ in budgets)} |"
-    for row in found:
+    for row in table_rows:
         if row.tokens and not row.chosen:
             yield f"| {row.name} | {' | '.join(f'{row.tokens[budget]:.0f}' for budget in budgets)} |"
     yield from ("", "## `auto` minus others, in points", "")
     yield f"| minus | {' | '.join(f'{budget} tokens' for budget in budgets)} |"
     yield f"| :-- | {' | '.join(':--' for _ in budgets)} |"
-    for row in found:
+    for row in table_rows:
         if row.name != "auto":
             yield (
                 f"| {row.name} | "
-                f"{' | '.join(_difference(by['auto'].right[budget], row.right[budget]) for budget in budgets)} |"
+                f"{' | '.join(_difference(row_of['auto'].right[budget], row.right[budget]) for budget in budgets)} |"
             )
-    wide = [f"{_difference(by[WIDE].right[b], by[NARROW].right[b])} at {b} tokens" for b in budgets]
+    wide = [f"{_difference(row_of[WIDE].right[b], row_of[NARROW].right[b])} at {b} tokens" for b in budgets]
     yield from (
         "",
         f"REBASE without `n` keeps as many paths as the budget pays. Minus REBASE with n = 8: {', '.join(wide)}.",
     )
-    gained = {budget: _mean(by["auto"].right[budget] - by[BEST].right[budget], (-1, 1)) for budget in budgets}
+    gained = {budget: _mean(row_of["auto"].right[budget] - row_of[BEST].right[budget], (-1, 1)) for budget in budgets}
     near = [budget for budget, gain in gained.items() if gain.value >= -_WITHIN]
     sure = [budget for budget, gain in gained.items() if gain.low >= -_WITHIN]
     least = f"`auto` is at most {100 * _WITHIN:g} points below the best single method"

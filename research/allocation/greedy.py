@@ -56,58 +56,58 @@ def greedy_counts(
     if gains.ndim != 2 or np.isnan(gains).any():
         raise ConfigError(f"gains is of shape {gains.shape}, but must be a table [problems, units] without NaN")
     rows, units = gains.shape
-    each = np.ones(rows) if cost is None else np.asarray(cost, np.float64)
-    if each.shape != (rows,) or not ((each > 0) & np.isfinite(each)).all():
+    unit_cost = np.ones(rows) if cost is None else np.asarray(cost, np.float64)
+    if unit_cost.shape != (rows,) or not ((unit_cost > 0) & np.isfinite(unit_cost)).all():
         raise ConfigError(f"cost is {quote(cost)}, but must be a number above 0 for each of {rows} problems")
-    if not 0 <= least <= units or each.sum() * least > total + 1e-9:
+    if not 0 <= least <= units or unit_cost.sum() * least > total + 1e-9:
         raise ConfigError(
             f"the total of {total:g} does not pay {least} units for each of {rows} problems",
             hint="give more, or fewer at least",
         )
     slopes, start = falling(gains[:, least:])
-    value = slopes if cost is None else slopes / each[:, None]
-    left = total - each.sum() * least
+    value = slopes if cost is None else slopes / unit_cost[:, None]
+    rest = total - unit_cost.sum() * least
     wanted = value > price
-    found = np.full(rows, least, np.int64)
-    spent = float((wanted.sum(axis=1) * each).sum())
-    if spent <= left:
-        return found + wanted.sum(axis=1)
-    threshold = _threshold(value[wanted], np.broadcast_to(each[:, None], value.shape)[wanted], left)
+    counts = np.full(rows, least, np.int64)
+    spent = float((wanted.sum(axis=1) * unit_cost).sum())
+    if spent <= rest:
+        return counts + wanted.sum(axis=1)
+    threshold = _threshold(value[wanted], np.broadcast_to(unit_cost[:, None], value.shape)[wanted], rest)
     above = value > threshold
-    found += above.sum(axis=1)
-    left -= float((above.sum(axis=1) * each).sum())
+    counts += above.sum(axis=1)
+    rest -= float((above.sum(axis=1) * unit_cost).sum())
     row, unit = np.nonzero(value == threshold)
     order = np.lexsort((unit, row, start[row, unit]))
-    pays = np.cumsum(each[row[order]]) <= left + 1e-9
-    np.add.at(found, row[order][pays], 1)
-    left -= float(each[row[order][pays]].sum())
-    return found + _remnant(value, found - least, each, left, price)
+    pays = np.cumsum(unit_cost[row[order]]) <= rest + 1e-9
+    np.add.at(counts, row[order][pays], 1)
+    rest -= float(unit_cost[row[order][pays]].sum())
+    return counts + _remnant(value, counts - least, unit_cost, rest, price)
 
 
-def _remnant(value: Floats, taken: Whole, cost: Floats, left: float, price: float) -> Whole:
+def _remnant(value: Floats, taken: Whole, cost: Floats, rest: float, price: float) -> Whole:
     """Return the units that a rest pays where it is too small for the next unit in order.
 
     The best units that it can pay are taken.
     """
     more = np.zeros_like(taken)
     padded = np.concatenate([value, np.full((len(value), 1), -np.inf)], axis=1)
-    while left >= cost.min(initial=np.inf):
-        upcoming = np.where(cost <= left, padded[np.arange(len(value)), taken + more], -np.inf)
+    while rest >= cost.min(initial=np.inf):
+        upcoming = np.where(cost <= rest, padded[np.arange(len(value)), taken + more], -np.inf)
         chosen = int(upcoming.argmax())
         if upcoming[chosen] <= price:
             break
         more[chosen] += 1
-        left -= float(cost[chosen])
+        rest -= float(cost[chosen])
     return more
 
 
-def _threshold(value: Floats, cost: Floats, left: float) -> float:
+def _threshold(value: Floats, cost: Floats, rest: float) -> float:
     """Return the value above which all units can be paid, while all at least as great cannot."""
     if (cost == 1).all():
-        place = min(len(value) - 1, int(left))  # from 0: the first that does not fit any more
+        place = min(len(value) - 1, int(rest))  # from 0: the first that does not fit any more
         return float(-np.partition(-value, place)[place])
     order = np.argsort(-value, kind="stable")
-    fitting = int(np.searchsorted(np.cumsum(cost[order]), left + 1e-9, side="right"))
+    fitting = int(np.searchsorted(np.cumsum(cost[order]), rest + 1e-9, side="right"))
     return float(value[order[min(fitting, len(order) - 1)]])
 
 

@@ -103,18 +103,18 @@ def oracle_accuracy(world: World, total: int) -> float:
 
 def compare(law: str, rates: Floats, lure: float, total: int, problems: int, seeds: int) -> Line:
     """Return how `auto` does on the worlds of one law."""
-    found = np.zeros((seeds, 4))
+    accuracies = np.zeros((seeds, 4))
     for seed in range(seeds):
         world = draw_world(rates, lure, problems, seed)
         even = np.full(problems, total)
-        found[seed] = (
+        accuracies[seed] = (
             world.score(even, checked=False).mean(),
             world.score(divide(world, total, checked=False), checked=False).mean(),
             world.score(divide(world, total, checked=True), checked=True).mean(),
             oracle_accuracy(world, total * problems),
         )
-    gain = found[:, 1] - found[:, 0]
-    uniform, auto, checked, best = found.mean(axis=0).tolist()
+    gain = accuracies[:, 1] - accuracies[:, 0]
+    uniform, auto, checked, best = accuracies.mean(axis=0).tolist()
     error = float(gain.std(ddof=1) / np.sqrt(seeds)) if seeds > 1 else 0.0
     return Line(law, lure, total, uniform, auto, float(gain.mean()), error, checked, best)
 

@@ -105,10 +105,10 @@ class World:
             kind: The place of the kind.
             prompt: The tokens of the prompt, which each sample reads.
         """
-        of = self.kinds[kind]
+        problem_kind = self.kinds[kind]
         return [
             (float(size * (prompt + tokens)), vote_accuracy(chance, size, self.wrong))
-            for chance, tokens in zip(of.chances, of.tokens, strict=True)
+            for chance, tokens in zip(problem_kind.chances, problem_kind.tokens, strict=True)
             for size in VOTES
         ]
 
@@ -140,15 +140,15 @@ def least_tokens(options: Sequence[Sequence[tuple[float, float]]], shares: Seque
     """
     steps: list[tuple[float, float, float]] = []  # gain for a token, gain, tokens
     for kind, share in zip(options, shares, strict=True):
-        at = (0.0, 0.0)
+        point = (0.0, 0.0)
         while True:
-            further = [one for one in kind if one[1] > at[1] and one[0] > at[0]]
+            further = [one for one in kind if one[1] > point[1] and one[0] > point[0]]
             if not further:
                 break
-            best = max(further, key=lambda one: ((one[1] - at[1]) / (one[0] - at[0]), one[0]))
-            gain, cost = best[1] - at[1], best[0] - at[0]
+            best = max(further, key=lambda one: ((one[1] - point[1]) / (one[0] - point[0]), one[0]))
+            gain, cost = best[1] - point[1], best[0] - point[0]
             steps.append((gain / cost, share * gain, share * cost))
-            at = best
+            point = best
     spent = reached = 0.0
     for _, gain, cost in sorted(steps, reverse=True):
         part = min(1.0, (accuracy - reached) / gain)
@@ -175,10 +175,12 @@ class Outcome:
     prompt: int
 
 
-def outcome(world: World, given: Sequence[Problem], solutions: Sequence[Solution]) -> Outcome:
+def outcome(world: World, problems: Sequence[Problem], solutions: Sequence[Solution]) -> Outcome:
     """Return what solutions of some problems have reached and spent."""
-    kinds = np.bincount([_kind(str(problem.prompt)) for problem in given], minlength=len(world.kinds)) / len(given)
-    accuracy = float(np.mean([s.answer == problem.answer for s, problem in zip(solutions, given, strict=True)]))
+    kinds = np.bincount([_kind(str(problem.prompt)) for problem in problems], minlength=len(world.kinds)) / len(
+        problems
+    )
+    accuracy = float(np.mean([s.answer == problem.answer for s, problem in zip(solutions, problems, strict=True)]))
     prompt = round(sum(s.usage.prompt_tokens for s in solutions) / sum(s.usage.samples for s in solutions))
     return Outcome(accuracy, float(np.mean([s.usage.tokens for s in solutions])), tuple(kinds.tolist()), prompt)
 
@@ -201,14 +203,14 @@ def ratio(world: World, each: Sequence[Outcome]) -> tuple[float, float]:
     return multiple(each), math.sqrt((len(each) - 1) / len(each) * float(((without - without.mean()) ** 2).sum()))
 
 
-def fit_modes(world: World, given: Sequence[Problem], seed: int) -> PerformanceModel:
+def fit_modes(world: World, problems: Sequence[Problem], seed: int) -> PerformanceModel:
     """Return the performance model of both modes, from runs on problems.
 
     The runs are a pool of short samples, votes of full ones, and the cascade.
     """
-    made = {"policy": world.backend(0), "full": world.backend(1)}
+    models = {"policy": world.backend(0), "full": world.backend(1)}
     results = []
-    with tts.Solver(made, {}, task="math") as solver:
+    with tts.Solver(models, {}, task="math") as solver:
         for plan, n, limit in (
             ("best_of_n | majority", POOL, None),
             (ONE, 1, LONGEST),
@@ -216,40 +218,43 @@ def fit_modes(world: World, given: Sequence[Problem], seed: int) -> PerformanceM
             (ESCALATION, 3, LONGEST),
         ):
             solutions = solver.solve_many(
-                given, each=tts.Budget(samples=n, tokens=limit), strategy=parse(plan), seed=seed
+                problems, each=tts.Budget(samples=n, tokens=limit), strategy=parse(plan), seed=seed
             )
             budget = {"samples": n} if limit is None else {"tokens": limit}
-            results += [replace(one, cell=replace(one.cell, budget=budget)) for one in map(result, given, solutions)]
+            results += [replace(one, cell=replace(one.cell, budget=budget)) for one in map(result, problems, solutions)]
     return PerformanceData.of(results, unit="tokens").fit(
-        model=made["policy"].name, task="math", source="modes", models={role: one.name for role, one in made.items()}
+        model=models["policy"].name,
+        task="math",
+        source="modes",
+        models={role: one.name for role, one in models.items()},
     )
 
 
 def runs(world: World, count: int, seed: int, shares: Sequence[float]) -> Iterator[tuple[str, Outcome]]:
     """Yield what each method does with the problems of one seed."""
-    given, level = world.problems(count, seed), 0
-    made = {"policy": world.backend(0), "full": world.backend(1)}
-    with tts.Solver(made, {}, task="math") as solver, tempfile.TemporaryDirectory() as folder:
+    problems, level = world.problems(count, seed), 0
+    models = {"policy": world.backend(0), "full": world.backend(1)}
+    with tts.Solver(models, {}, task="math") as solver, tempfile.TemporaryDirectory() as folder:
         for name, plan, n in (
             ("one short sample", "best_of_n(n=1) | majority", 1),
             ("one full sample", ONE, 1),
             ("vote of 3 full samples", THREE, 3),
             ("`cascade`", ESCALATION, 3),
         ):
-            solutions = solver.solve_many(given, each=tts.Budget(samples=n), strategy=plan, seed=seed)
-            yield name, outcome(world, given, solutions)
+            solutions = solver.solve_many(problems, each=tts.Budget(samples=n), strategy=plan, seed=seed)
+            yield name, outcome(world, problems, solutions)
             level = sum(s.usage.tokens for s in solutions)  # in the end, that of the cascade
         file = str(Path(folder) / "modes.json")
         fit_modes(world, world.problems(count, 1000 + seed), seed).save(file)
         for share in shares:
             total = round(share * level)
             solutions = solver.solve_many(
-                given, tts.Budget(tokens=total), strategy=f"auto(model={file!r}) | majority", seed=seed
+                problems, tts.Budget(tokens=total), strategy=f"auto(model={file!r}) | majority", seed=seed
             )
             spent = sum(s.usage.tokens for s in solutions)
             if spent > total:
                 raise SystemExit(f"auto spent {spent} tokens of {total}")
-            yield f"`auto`, {share:g} times the cascade's tokens", outcome(world, given, solutions)
+            yield f"`auto`, {share:g} times the cascade's tokens", outcome(world, problems, solutions)
 
 
 WORLDS = (
@@ -273,7 +278,7 @@ WORLDS = (
 
 
 def page(
-    found: dict[str, dict[str, list[Outcome]]], worlds: Sequence[World], count: int, seeds: int, command: str
+    outcomes: dict[str, dict[str, list[Outcome]]], worlds: Sequence[World], count: int, seeds: int, command: str
 ) -> Iterator[str]:
     """Yield the lines of the page."""
     yield from ("# Modes of a model that thinks", "", stamp_line(command), "")
@@ -312,7 +317,7 @@ def page(
             "| method | accuracy | tokens a problem | times hindsight |",
             "| :-- | --: | --: | :-- |",
         )
-        for method, each in found[world.name].items():
+        for method, each in outcomes[world.name].items():
             told = interval(*ratio(world, each), len(each))
             accuracy, tokens = np.mean([one.accuracy for one in each]), np.mean([one.tokens for one in each])
             yield f"| {method} | {100 * accuracy:.1f} | {tokens:,.0f} | {told} |"
@@ -348,19 +353,19 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--out", type=Path, default=PAGE)
     options = parser.parse_args()
-    found: dict[str, dict[str, list[Outcome]]] = {}
+    outcomes: dict[str, dict[str, list[Outcome]]] = {}
     for world in WORLDS:
         for seed in range(options.seeds):
             for method, one in runs(world, options.problems, seed, (1, 2)):
-                found.setdefault(world.name, {}).setdefault(method, []).append(one)
+                outcomes.setdefault(world.name, {}).setdefault(method, []).append(one)
         print(
             world.name,
-            {method: interval(*ratio(world, each), len(each)) for method, each in found[world.name].items()},
+            {method: interval(*ratio(world, each), len(each)) for method, each in outcomes[world.name].items()},
             flush=True,
         )
     command = f"python -m research.allocation.modes --problems {options.problems} --seeds {options.seeds}"
     options.out.write_text(
-        "\n".join(page(found, WORLDS, options.problems, options.seeds, command)) + "\n", encoding="utf-8"
+        "\n".join(page(outcomes, WORLDS, options.problems, options.seeds, command)) + "\n", encoding="utf-8"
     )
     print(options.out)
 

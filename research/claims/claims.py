@@ -68,7 +68,7 @@ def claims(measured: Measured, choices: Choices, recorded: Path) -> list[Claim]:
         choices: What the validation split decided.
         recorded: The folder of pages, which has the figures of claim (g).
     """
-    made = [
+    every = [
         _stepwise_claim(measured, choices),
         _a_star(measured),
         _robustness_claim(measured),
@@ -78,7 +78,7 @@ def claims(measured: Measured, choices: Choices, recorded: Path) -> list[Claim]:
         *_auto(measured, choices),
         _self_evaluation_claim(recorded),
     ]
-    return _correct(made)
+    return _correct(every)
 
 
 def claims_on_auto(measured: Measured, choices: Choices) -> list[Claim]:
@@ -223,24 +223,24 @@ def _ets(measured: Measured) -> Iterator[Claim]:
         ]
 
     def live_figures(verifier: str) -> list[Figure]:
-        made: list[Figure] = []
+        tests: list[Figure] = []
         for budget in plans.BUDGETS:
             mine, other = (measured.kept.get((verifier, name, budget), {}) for name in ("ets", "rebase"))
             shared = [problem for problem in mine if problem in other]
             if not shared:
-                made.append(unknown_figure(f"{budget} tokens, {verifier}", ETS_SAVES, "times"))
+                tests.append(unknown_figure(f"{budget} tokens, {verifier}", ETS_SAVES, "times"))
                 continue
             above, below = (np.array([of[problem] for problem in shared]) for of in (other, mine))
-            made.append(
+            tests.append(
                 figure_of(f"{budget} tokens, {verifier}", _sum_ratio(above, below), len(shared), ETS_SAVES, "times")
             )
-        return made
+        return tests
 
-    for text, made in (
+    for text, make_tests in (
         ("keeps REBASE's accuracy within 2 points", accuracy_figures),
         (f"has {ETS_SAVES:g} times fewer live tokens", live_figures),
     ):
-        tests, beside = _compute_both(measured, made)
+        tests, beside = _compute_both(measured, make_tests)
         yield Claim("d", f"(d) ETS {text}", tests, every=True, beside=beside)
 
 

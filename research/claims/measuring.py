@@ -119,7 +119,7 @@ class Lab:
             budgets: The limits.
             more: The split, and the number of traces that are recorded.
         """
-        asked = {
+        problems = {
             "dataset": "countdown",
             "split": more["split"],
             "numbers": [plans.NUMBERS],
@@ -130,7 +130,7 @@ class Lab:
             {
                 "name": f"claims-{name}",
                 "models": {shown: {"model": "pocket", "verifiers": dict(of)} for shown, of in verifiers.items()},
-                "problems": asked,
+                "problems": problems,
                 "strategies": list(dict.fromkeys(strategies)),
                 "budgets": budgets,
                 "seeds": self.seeds,
@@ -163,14 +163,14 @@ class Lab:
 
     def pools(self, split: str, alphas: Sequence[float]) -> dict[str, Curve]:
         """Return best-of-N and best-of-majority at each alpha, replayed from one pool of samples a problem."""
-        asked = self.study(
+        wanted = self.study(
             f"pool-{split}",
             _select_verifiers(plans.LEARNT),
             [plans.SAMPLED[plans.BEST_OF_N]],
             {"samples": [plans.POOL]},
             split=split,
         )
-        number = running.run(pool_study(asked, plans.POOL), self.store, self.jobs)
+        number = running.run(pool_study(wanted, plans.POOL), self.store, self.jobs)
         with Store(self.store) as store:
             pools = pools_of(store.results(number)).pools
         texts = {
@@ -208,14 +208,14 @@ def choose(lab: Lab) -> Choices:
     )
     chosen = {name: max(grid, key=everything.__getitem__) for name, grid in plans.GRIDS.items()}
     charged = plans.ets_grid(chosen["rebase"])
-    found, study = try_grid("charges", charged, lab.problems)
+    charges, study = try_grid("charges", charged, lab.problems)
     kept = {
         plan: float(np.mean(list(of.values())))
         for (_, plan, _), of in lab.live_tokens(study, {plan: plan for plan in charged}).items()
     }
-    good = [plan for plan in charged if found[plan] >= max(found.values()) - 100 * ACCURATE]
+    good = [plan for plan in charged if charges[plan] >= max(charges.values()) - 100 * ACCURATE]
     chosen["ets"] = min(good, key=kept.__getitem__)
-    everything |= found
+    everything |= charges
     replayed = lab.pools("validation", plans.ALPHAS)
     alpha = max(plans.ALPHAS, key=lambda a: _value(replayed[f"alpha {a:g}"]))
     stepwise = max(chosen, key=lambda name: everything[chosen[name]])

@@ -18,11 +18,11 @@ from tts.experiments.analysis.curves import Curve
 from tts.statistics import clustered_mean
 
 
-def page(found: list[Claim], measured: Measured, choices: Choices, command: str, folder: Path) -> Iterator[str]:
+def page(claims: list[Claim], measured: Measured, choices: Choices, command: str, folder: Path) -> Iterator[str]:
     """Yield the lines of the page.
 
     Args:
-        found: The claims.
+        claims: The claims.
         measured: The comparison on the test split.
         choices: What the validation split decided.
         command: The command that makes the page.
@@ -43,7 +43,7 @@ def page(found: list[Claim], measured: Measured, choices: Choices, command: str,
         "## Claims",
         "",
     )
-    yield from _claims(found)
+    yield from _claims(claims)
     yield from ("", "## Why", "", *reasons(measured, choices, folder))
     yield from ("", "## Accuracy", "", *_table(measured.curves))
     yield from ("", "## Accuracy where every method has the rules too", "")
@@ -65,7 +65,7 @@ def page(found: list[Claim], measured: Measured, choices: Choices, command: str,
         yield f"| {code(plan)} | {value:.1f} | {f'{kept[0]:.0f}' if kept else ''} |"
 
 
-def page_on_auto(found: list[Claim], measured: Measured, command: str) -> Iterator[str]:
+def page_on_auto(claims: list[Claim], measured: Measured, command: str) -> Iterator[str]:
     """Yield the lines of the page of claim (f) alone."""
     curves = ", ".join(f"`{curve}`" for curve in shipped.load("pocket-countdown").curves)
     yield from _head("The claim about `auto`, tested on countdowns", measured, command)
@@ -77,7 +77,7 @@ def page_on_auto(found: list[Claim], measured: Measured, command: str) -> Iterat
         "",
         "## Claims",
         "",
-        *_claims(found),
+        *_claims(claims),
         "",
         "## Accuracy",
         "",
@@ -98,8 +98,8 @@ def _head(title: str, measured: Measured, command: str) -> Iterator[str]:
     )
 
 
-def _claims(found: list[Claim]) -> Iterator[str]:
-    for one in found:
+def _claims(claims: list[Claim]) -> Iterator[str]:
+    for one in claims:
         yield f"- {one.text}: **{one.verdict}**."
         yield from (f"  - {test}" for test in (*one.tests, *one.beside))
 

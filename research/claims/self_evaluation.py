@@ -31,15 +31,17 @@ def measure(store: Path, folder: Path, jobs: int, limit: int) -> None:
 
     The figures are those of one sample, of runs that stop early with their samples, and of all samples.
     """
-    found = {split: [_columns(pool) for pool in _pools(store, jobs, split, limit)] for split in ("validation", "test")}
-    threshold = choose_threshold(found["validation"])
-    runs = [replay_stops(scores, right, threshold) for scores, right in found["test"]]
+    columns = {
+        split: [_columns(pool) for pool in _pools(store, jobs, split, limit)] for split in ("validation", "test")
+    }
+    threshold = choose_threshold(columns["validation"])
+    runs = [replay_stops(scores, right, threshold) for scores, right in columns["test"]]
     figures = {
         "threshold": threshold,
-        "one": [float(right.mean()) for _, right in found["test"]],
+        "one": [float(right.mean()) for _, right in columns["test"]],
         "stopped": [right for right, _ in runs],
         "samples": [drawn for _, drawn in runs],
-        "many": [float(right[np.argmax(scores)]) for scores, right in found["test"]],
+        "many": [float(right[np.argmax(scores)]) for scores, right in columns["test"]],
     }
     (folder / FILE).write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
 
@@ -73,13 +75,13 @@ def replay_stops(scores: Floats, right: Floats, threshold: float) -> tuple[float
 
     The samples of a pool are taken as a ring.
     """
-    n, found = len(scores), []
+    n, outcomes = len(scores), []
     for start in range(n):
         order = np.roll(np.arange(n), -start)
         good = np.flatnonzero(scores[order] >= threshold)
         drawn = int(good[0]) + 1 if len(good) else n
-        found.append((right[order[:drawn][np.argmax(scores[order[:drawn]])]], drawn))
-    shares, counts = np.mean(found, axis=0)
+        outcomes.append((right[order[:drawn][np.argmax(scores[order[:drawn]])]], drawn))
+    shares, counts = np.mean(outcomes, axis=0)
     return float(shares), float(counts)
 
 

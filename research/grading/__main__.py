@@ -139,7 +139,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=Path, help="further pairs, as lines of JSON with gold, pred, expected and file")
     parser.add_argument("--no-pools", action="store_true", help="leave out the recorded samples")
     parser.add_argument("--disagreements", action="store_true", help="print each pair that a grader judges otherwise")
-    given = parser.parse_args()
+    options = parser.parse_args()
     if "TTS_DATA_DIR" not in os.environ:
         parser.exit(2, "TTS_DATA_DIR is not set, but must name a folder with cases and pools\n")
     data = Path(os.environ["TTS_DATA_DIR"])
@@ -150,16 +150,16 @@ def main() -> None:
         (kind_of(case["source"]), case["a"], case["b"], case["equal"])
         for case in lines_of(data / "cases" / "answer_pairs.jsonl")
     ]
-    print_pairs("Pairs", graders, cases, disagreements=given.disagreements)
+    print_pairs("Pairs", graders, cases, disagreements=options.disagreements)
     print_outputs(lines_of(data / "cases" / "outputs.jsonl"), graders)
-    if given.pairs is not None:
+    if options.pairs is not None:
         task = graders["math"]
         pairs = [
             (row["file"], read_answer(task, row["pred"]), read_answer(task, row["gold"]), bool(row["expected"]))
-            for row in lines_of(given.pairs)
+            for row in lines_of(options.pairs)
         ]
-        print_pairs("Further pairs", graders, pairs, disagreements=given.disagreements)
-    if not given.no_pools:
+        print_pairs("Further pairs", graders, pairs, disagreements=options.disagreements)
+    if not options.no_pools:
         print_pools(data / "pools", graders)
     for task in graders.values():
         task.close()

@@ -103,13 +103,13 @@ def measure_policy(problems: int, seeds: int) -> list[dict[str, Any]]:
     """
     rows: list[dict[str, Any]] = []
     for name, (dataset, parameters) in DATA.items():
-        given = datasets.load(dataset, limit=problems, **parameters)[:problems]
-        task = tts.tasks.get(given[0].task or "pocket")
+        problem_list = datasets.load(dataset, limit=problems, **parameters)[:problems]
+        task = tts.tasks.get(problem_list[0].task or "pocket")
         for plan in VOTES:
             for tokens in TOKENS:
-                right = np.zeros((seeds, len(given)))
+                right = np.zeros((seeds, len(problem_list)))
                 for seed in range(seeds):
-                    solutions = tts.solve_many(given, each=tokens, strategy=plan, seed=seed, verifier="process")
+                    solutions = tts.solve_many(problem_list, each=tokens, strategy=plan, seed=seed, verifier="process")
                     right[seed] = [
                         s.answer is not None and bool(task.equivalent(s.answer, s.problem.answer or ""))
                         for s in solutions
@@ -194,16 +194,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--measured", type=Path, help="figures that --json wrote, in place of new ones")
     parser.add_argument("--before", type=Path, help="figures of an earlier revision")
     parser.add_argument("--out", type=Path, help="write the page; else it is printed")
-    given = parser.parse_args(arguments)
-    if given.measured is not None:
-        made = json.loads(given.measured.read_text(encoding="utf-8"))
+    options = parser.parse_args(arguments)
+    if options.measured is not None:
+        made = json.loads(options.measured.read_text(encoding="utf-8"))
     else:
-        made = {"lengths": measure_lengths(given.seeds), "policy": measure_policy(given.problems, given.policy_seeds)}
-    if given.json is not None:
-        given.json.write_text(json.dumps(made), encoding="utf-8")
-    text = page(made, None if given.before is None else json.loads(given.before.read_text(encoding="utf-8")))
-    if given.out is not None:
-        given.out.write_text(text, encoding="utf-8")
+        made = {
+            "lengths": measure_lengths(options.seeds),
+            "policy": measure_policy(options.problems, options.policy_seeds),
+        }
+    if options.json is not None:
+        options.json.write_text(json.dumps(made), encoding="utf-8")
+    text = page(made, None if options.before is None else json.loads(options.before.read_text(encoding="utf-8")))
+    if options.out is not None:
+        options.out.write_text(text, encoding="utf-8")
     else:
         print(text)
 

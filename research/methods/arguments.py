@@ -19,15 +19,15 @@ def parser(doc: str | None, *, limit: int, jobs: int = 1, **counts: int) -> argp
         counts: The defaults of other numbers: seeds, samples or draws.
     """
     told = {"samples": "of a problem", "draws": "subsets of a pool"}
-    made = argparse.ArgumentParser(description=(doc or "").split("\n")[0])
-    made.add_argument("--limit", type=int, default=limit, help="problems")
+    command = argparse.ArgumentParser(description=(doc or "").split("\n")[0])
+    command.add_argument("--limit", type=int, default=limit, help="problems")
     for name, default in counts.items():
-        made.add_argument(f"--{name}", type=int, default=default, help=told.get(name))
-    made.add_argument("--jobs", type=int, default=jobs, help="processes")
-    made.add_argument("--store", type=Path)
-    made.add_argument("--out", type=Path, default=RESULTS)
-    made.add_argument("--choices", type=Path, default=RESULTS, help="folder of methods_choices.json")
-    return made
+        command.add_argument(f"--{name}", type=int, default=default, help=told.get(name))
+    command.add_argument("--jobs", type=int, default=jobs, help="processes")
+    command.add_argument("--store", type=Path)
+    command.add_argument("--out", type=Path, default=RESULTS)
+    command.add_argument("--choices", type=Path, default=RESULTS, help="folder of methods_choices.json")
+    return command
 
 
 def write_page(folder: Path, name: str, lines: Iterable[str]) -> None:

@@ -38,16 +38,16 @@ def claims(measured: Measured) -> list[Claim]:
     return [*_a_star(measured), *_particles(measured), *_ets(measured), _best_of_majority(measured)]
 
 
-def judge_factor(wanted: float, found: Estimate | None) -> str:
+def judge_factor(wanted: float, estimate: Estimate | None) -> str:
     """Return the verdict on a factor that is to be reached.
 
     Args:
         wanted: The factor.
-        found: The estimate of it; None: one method never reaches what the other does.
+        estimate: The estimate of it; None: one method never reaches what the other does.
     """
-    if found is None or found.value < wanted:
+    if estimate is None or estimate.value < wanted:
         return FAILS
-    return HOLDS if found.low >= wanted else HOLDS_IN_THE_MEAN
+    return HOLDS if estimate.low >= wanted else HOLDS_IN_THE_MEAN
 
 
 def _describe_gain(measured: Measured, name: str, base: str, axis: str) -> tuple[Gain | None, str]:
@@ -57,13 +57,13 @@ def _describe_gain(measured: Measured, name: str, base: str, axis: str) -> tuple
 
 
 def _a_star(measured: Measured) -> Iterator[Claim]:
-    found = {base: _describe_gain(measured, "a_star", base, "tokens") for base in (LIVE_BASELINE, "best", "majority")}
-    first = found[LIVE_BASELINE][0]
+    gains = {base: _describe_gain(measured, "a_star", base, "tokens") for base in (LIVE_BASELINE, "best", "majority")}
+    first = gains[LIVE_BASELINE][0]
     yield Claim(
         f"A* reaches the accuracy of best-of-N (weighted, live) with at most 1/{A_STAR_SAVES:.0f} of its tokens, "
         "verifier included",
         judge_factor(A_STAR_SAVES, None if first is None else first.ratio),
-        [words for _, words in found.values()],
+        [words for _, words in gains.values()],
     )
     mine, other = measured.rows_of("a_star"), measured.rows_of("particle_filter")
     level = min(max(row.accuracy.value for row in rows) for rows in (mine, other))

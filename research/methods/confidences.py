@@ -138,16 +138,16 @@ def cell(curve: Curve) -> str:
 
 def page(
     pools: Sequence[ProblemPool],
-    found: Mapping[str, Sequence[Curve]],
+    curves_by_name: Mapping[str, Sequence[Curve]],
     live: Mapping[str, Curve],
     sizes: Sequence[int],
-    asked: str,
+    flags: str,
 ) -> Iterator[str]:
     """Yield the lines of the page."""
     yield from (
         "# Confidences by token, on the embedded pair",
         "",
-        stamp_line(f"python -m research.methods.confidences {asked}"),
+        stamp_line(f"python -m research.methods.confidences {flags}"),
         "",
     )
     yield f"- {len(pools)} problems of the test split, {len(pools[0].drawn)} samples each, one seed."
@@ -173,8 +173,8 @@ def page(
     sized = " | ".join(f"N = {size}" for size in sizes)
     yield f"| selection | {sized} | to majority, N = {sizes[-1]} | to `best` by inverse perplexity, N = {sizes[-1]} |"
     yield f"| :-- |{' :-- |' * (len(sizes) + 2)}"
-    for name, curves in found.items():
-        gaps = " | ".join(gap(curves[-1], found[base][-1]) for base in BASES)
+    for name, curves in curves_by_name.items():
+        gaps = " | ".join(gap(curves[-1], curves_by_name[base][-1]) for base in BASES)
         yield f"| {name} | {' | '.join(map(cell, curves))} | {gaps} |"
     yield from ("", "## Traces that are stopped while they are written", "")
     count = len(live["majority"].problems)
@@ -200,14 +200,14 @@ def main() -> None:
         number = running.run(online_study(choices, options.online), path, options.jobs)
         with Store(path) as store, trust_places():
             curves = curves_of(store.results(number), rng=np.random.default_rng(0))
-        found = measure(pools, sizes, options.draws)
+        curves_by_name = measure(pools, sizes, options.draws)
     except TTSError as failure:
         raise SystemExit(str(failure)) from None
     live = {
         name: next(one for one in curves if one.label.startswith(str(parse(plan)))) for name, plan in LIVE_PLANS.items()
     }
-    asked = f"--limit {options.limit} --samples {options.samples} --draws {options.draws} --online {options.online}"
-    shared.write_page(options.out, "confidences.md", page(pools, found, live, sizes, asked))
+    flags = f"--limit {options.limit} --samples {options.samples} --draws {options.draws} --online {options.online}"
+    shared.write_page(options.out, "confidences.md", page(pools, curves_by_name, live, sizes, flags))
 
 
 def arguments() -> argparse.Namespace:

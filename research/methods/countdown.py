@@ -88,11 +88,11 @@ class Reachable(Verifier):
         return [StepScores(steps=self.judge_lines(problem, asked, calls.task.split(t.full_text))) for t in trajectories]
 
     def judge_lines(
-        self, problem: Problem, asked: countdown.CountdownProblem, lines: Sequence[str]
+        self, problem: Problem, parsed: countdown.CountdownProblem, lines: Sequence[str]
     ) -> tuple[float, ...]:
         """Return the score of each line of a solution."""
         scores: list[float] = []
-        for i, right in enumerate(judge_prefixes(asked, lines)):
+        for i, right in enumerate(judge_prefixes(parsed, lines)):
             flipped = (
                 self.error > 0 and hash64("verdict", self.seed, problem.text, *lines[: i + 1]) * 2.0**-64 < self.error
             )
@@ -127,7 +127,7 @@ def rows(
     items: Sequence[Item], verifiers: Sequence[str], budgets: Sequence[int], seeds: int, methods: Sequence[str]
 ) -> list[Row]:
     """Return every method at every budget by every verifier."""
-    made: list[Row] = []
+    table: list[Row] = []
     for name in verifiers:
         error = VERIFIERS[name]
         guide: Verifier = ProcessVerifier(head=LEARNT) if error is None else Reachable(error=error)
@@ -136,7 +136,7 @@ def rows(
                 plan = METHODS[method]
                 for budget in budgets:
                     began = time.perf_counter()
-                    found = [
+                    solutions = [
                         solver.solve_many(
                             [item.problem for item in items],
                             each=Budget(generated_tokens=budget),
@@ -145,16 +145,18 @@ def rows(
                         )
                         for seed in range(seeds)
                     ]
-                    made.append(_row(name, method, budget, items, found))
-                    told = (
-                        f"{name}, {method}, {budget}: {made[-1].accuracy.value:.3f}, "
+                    table.append(_row(name, method, budget, items, solutions))
+                    line = (
+                        f"{name}, {method}, {budget}: {table[-1].accuracy.value:.3f}, "
                         f"{time.perf_counter() - began:.0f} s"
                     )
-                    print(told, file=sys.stderr, flush=True)
-    return made
+                    print(line, file=sys.stderr, flush=True)
+    return table
 
 
-def _row(verifier: str, method: str, budget: int, items: Sequence[Item], found: Sequence[Sequence[Solution]]) -> Row:
+def _row(
+    verifier: str, method: str, budget: int, items: Sequence[Item], solutions: Sequence[Sequence[Solution]]
+) -> Row:
     from tts.tasks import get
 
     task = get("countdown")
@@ -162,14 +164,15 @@ def _row(verifier: str, method: str, budget: int, items: Sequence[Item], found: 
         float(
             np.mean(
                 [
-                    of[i].answer is not None and task.equivalent(of[i].answer or "", item.problem.answer or "")
-                    for of in found
+                    each_seed[i].answer is not None
+                    and task.equivalent(each_seed[i].answer or "", item.problem.answer or "")
+                    for each_seed in solutions
                 ]
             )
         )
         for i, item in enumerate(items)
     ]
-    every = [solution.usage for of in found for solution in of]
+    every = [solution.usage for each_seed in solutions for solution in each_seed]
     return Row(
         verifier,
         method,
@@ -181,7 +184,7 @@ def _row(verifier: str, method: str, budget: int, items: Sequence[Item], found: 
     )
 
 
-def page(made: Sequence[Row], problems: int, seeds: int, options: str = "") -> str:
+def page(measured: Sequence[Row], problems: int, seeds: int, options: str = "") -> str:
     """Return the rows as a page."""
     lines = [
         "# Search methods on countdowns of four numbers",
@@ -196,26 +199,26 @@ def page(made: Sequence[Row], problems: int, seeds: int, options: str = "") -> s
         "| verifier | method | budget | accuracy | generated | MFLOPs |",
         "| :-- | :-- | --: | :-- | --: | --: |",
     ]
-    for one in made:
+    for one in measured:
         accuracy = f"{100 * one.accuracy.value:.1f} [{100 * one.accuracy.low:.1f}, {100 * one.accuracy.high:.1f}]"
         lines.append(
             f"| {one.verifier} | {one.method} | {one.budget} | {accuracy} | {one.generated:.0f} | "
             f"{one.flops / 1e6:.0f} |"
         )
-    return "\n".join([*lines, *_differences(made), ""])
+    return "\n".join([*lines, *_differences(measured), ""])
 
 
-def _differences(made: Sequence[Row]) -> list[str]:
+def _differences(measured: Sequence[Row]) -> list[str]:
     """Return the table of each method's accuracy minus those of the baselines, paired.
 
     Methods are compared within the same limit on tokens and by the same verifier.
     """
-    by = {(one.verifier, one.method, one.budget): one for one in made}
+    row_of = {(one.verifier, one.method, one.budget): one for one in measured}
     lines: list[str] = []
-    for one in made:
+    for one in measured:
         cells = [f"{one.verifier} | {one.method} | {one.budget}"]
         for base in BASELINES:
-            other = by.get((one.verifier, base, one.budget))
+            other = row_of.get((one.verifier, base, one.budget))
             if other is None or other is one or not one.right:
                 cells.append("")
                 continue
@@ -268,7 +271,7 @@ def read_page(path: Path, verifiers: Sequence[str], methods: Sequence[str]) -> S
     except OSError as failure:
         raise ConfigError(f"the page {str(path)!r} cannot be read: {failure.strerror}") from None
     counts = re.search(r"--problems (\d+) --seeds (\d+)", text)
-    found = [
+    stored_rows = [
         Row(
             verifier,
             method,
@@ -280,26 +283,28 @@ def read_page(path: Path, verifiers: Sequence[str], methods: Sequence[str]) -> S
         for verifier, method, budget, value, low, high, generated, mflops in _STORED.findall(text)
         if counts is not None and verifier in verifiers and method in methods
     ]
-    if counts is None or not found:
+    if counts is None or not stored_rows:
         raise ConfigError(
             f"the page {str(path)!r} has no study with {', '.join(methods)}", hint="name docs/results/claims.md"
         )
     # later tables have the same methods in other settings
-    first = {(one.verifier, one.method, one.budget): one for one in reversed(found)}
+    first = {(one.verifier, one.method, one.budget): one for one in reversed(stored_rows)}
     return StoredStudy(
-        [one for one in found if first[one.verifier, one.method, one.budget] is one], int(counts[1]), int(counts[2])
+        [one for one in stored_rows if first[one.verifier, one.method, one.budget] is one],
+        int(counts[1]),
+        int(counts[2]),
     )
 
 
 def draw_figure(
-    made: Sequence[Row], items: Sequence[Item], seeds: int, path: Path, beside: StoredStudy | None = None
+    measured: Sequence[Row], items: Sequence[Item], seeds: int, path: Path, beside: StoredStudy | None = None
 ) -> None:
     """Draw accuracy against the FLOPs of a problem, those of the process model included.
 
     Each method is a line, and each verifier a panel.
 
     Args:
-        made: The measured rows; empty: the stored study is drawn alone.
+        measured: The measured rows; empty: the stored study is drawn alone.
         items: The problems.
         seeds: The number of seeds.
         path: The figure.
@@ -334,8 +339,10 @@ def draw_figure(
             for (verifier, method), of in lines.items()
         ]
 
-    own, other = ("this run", f"stored study, {beside.seeds} seeds") if beside is not None and made else (None, None)
-    curves = curves_of(made, [str(item.problem.id) for item in items], seeds, own)
+    own, other = (
+        ("this run", f"stored study, {beside.seeds} seeds") if beside is not None and measured else (None, None)
+    )
+    curves = curves_of(measured, [str(item.problem.id) for item in items], seeds, own)
     fullest = len(curves)
     if beside is not None:
         stored = curves_of(beside.rows, [f"stored {number}" for number in range(beside.problems)], beside.seeds, other)
@@ -375,16 +382,16 @@ def main() -> None:
     items = draw_problems(Cell("countdown", NUMBERS), "test", options.problems)
     try:
         beside = None if options.beside is None else read_page(options.beside, options.verifiers, options.methods)
-        made = rows(items, options.verifiers, options.budgets, options.seeds, options.methods)
+        measured = rows(items, options.verifiers, options.budgets, options.seeds, options.methods)
         if options.figure is not None:
-            draw_figure(made, items, options.seeds, options.figure, beside)
+            draw_figure(measured, items, options.seeds, options.figure, beside)
     except TTSError as failure:
         raise SystemExit(str(failure)) from None
     named = " ".join(f"'{one}'" if " " in one else one for one in options.verifiers)
-    given = f" --budgets {' '.join(map(str, options.budgets))} --verifiers {named}"
+    flags = f" --budgets {' '.join(map(str, options.budgets))} --verifiers {named}"
     if tuple(options.methods) != tuple(METHODS):
-        given += f" --methods {' '.join(options.methods)}"
-    text = page(made, options.problems, options.seeds, given)
+        flags += f" --methods {' '.join(options.methods)}"
+    text = page(measured, options.problems, options.seeds, flags)
     print(text)
     if options.out is not None:
         options.out.write_text(text, encoding="utf-8")

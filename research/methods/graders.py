@@ -38,38 +38,38 @@ _SCORES = ("grader", "judge")
 
 def rows(count: int, samples: int) -> list[dict[str, Any]]:
     """Return the first problems of the pool with enough texts that have an answer, each with these texts."""
-    found: list[dict[str, Any]] = []
+    chosen: list[dict[str, Any]] = []
     with gzip.open(folder() / "bestofn_gsm8k/gsm8k_trajectories.jsonl.gz", "rt", encoding="utf-8") as file:
         for row in map(json.loads, file):
             texts = [one["text"] for one in row["trajectories"] if one["answer"]]
-            if len(texts) >= samples and len(found) < count:
-                found.append({"question": row["question"], "gold": str(row["gold"]), "texts": texts[:samples]})
-    return found
+            if len(texts) >= samples and len(chosen) < count:
+                chosen.append({"question": row["question"], "gold": str(row["gold"]), "texts": texts[:samples]})
+    return chosen
 
 
-def writer(of: Sequence[dict[str, Any]]) -> FunctionBackend:
+def writer(recorded: Sequence[dict[str, Any]]) -> FunctionBackend:
     """Return a model that writes the recorded texts of a problem one after another."""
-    texts = {row["question"]: iter(row["texts"]) for row in of}
+    texts = {row["question"]: iter(row["texts"]) for row in recorded}
 
     def write(ask: Ask) -> Answer:
-        asked = str(ask.prompt)
-        (question,) = [one for one in texts if one in asked]
+        prompt = str(ask.prompt)
+        (question,) = [one for one in texts if one in prompt]
         return Answer(next(texts[question]), tokens=200)
 
     return FunctionBackend(write)
 
 
-def solve(of: Sequence[dict[str, Any]], verifier: str, selection: str) -> list[Solution]:
+def solve(recorded: Sequence[dict[str, Any]], verifier: str, selection: str) -> list[Solution]:
     """Return the choice among the recorded texts of each problem."""
-    strategy = f"best_of_n(n={len(of[0]['texts'])}) | {selection}"
-    found: list[Solution] = []
-    models = {"policy": writer(of), **({"reader": "smollm2"} if verifier else {})}
+    strategy = f"best_of_n(n={len(recorded[0]['texts'])}) | {selection}"
+    solutions: list[Solution] = []
+    models = {"policy": writer(recorded), **({"reader": "smollm2"} if verifier else {})}
     with tts.Solver(models, verifier or None, task="math") as solver:
-        for row in of:
-            found.append(
+        for row in recorded:
+            solutions.append(
                 solver.solve(tts.Problem(row["question"]), tts.Budget(samples=len(row["texts"])), strategy=strategy)
             )
-    return found
+    return solutions
 
 
 def is_right(answer: str | None, row: dict[str, Any]) -> bool:
@@ -77,31 +77,31 @@ def is_right(answer: str | None, row: dict[str, Any]) -> bool:
     return answer is not None and equal_numbers(answer, row["gold"])
 
 
-def score_line(name: str, of: Sequence[dict[str, Any]], found: Sequence[Solution]) -> str:
+def score_line(name: str, recorded: Sequence[dict[str, Any]], solutions: Sequence[Solution]) -> str:
     """Return the line of a score: how many scores are known, and their AUC."""
     pairs = [
         (one.scores.get("main", math.nan), is_right(one.answer, row), number)
-        for number, (row, solution) in enumerate(zip(of, found, strict=True))
+        for number, (row, solution) in enumerate(zip(recorded, solutions, strict=True))
         for one in solution.candidates
     ]
     known = [pair for pair in pairs if not np.isnan(pair[0])]
-    shown = "all are right, or all wrong" if known else "none is known"
+    auc_text = "all are right, or all wrong" if known else "none is known"
     if len({truth for _, truth, _ in known}) == 2:
         auc = clustered_auc(*map(list, zip(*known, strict=True)), rng=np.random.default_rng(0))
-        shown = f"{auc.value:.3f} [{auc.low:.3f}, {auc.high:.3f}]"
-    return f"| `{name}` | {len(pairs)} | {len(pairs) - len(known)} | {shown} |"
+        auc_text = f"{auc.value:.3f} [{auc.low:.3f}, {auc.high:.3f}]"
+    return f"| `{name}` | {len(pairs)} | {len(pairs) - len(known)} | {auc_text} |"
 
 
-def choice_line(name: str, of: Sequence[dict[str, Any]], found: Sequence[Solution]) -> str:
+def choice_line(name: str, recorded: Sequence[dict[str, Any]], solutions: Sequence[Solution]) -> str:
     """Return the line of one choice: its accuracy, and the paired difference from a random choice."""
-    own = [float(is_right(solution.answer, row)) for row, solution in zip(of, found, strict=True)]
+    own = [float(is_right(solution.answer, row)) for row, solution in zip(recorded, solutions, strict=True)]
     chance = [
         float(np.mean([is_right(one.answer, row) for one in solution.candidates]))
-        for row, solution in zip(of, found, strict=True)
+        for row, solution in zip(recorded, solutions, strict=True)
     ]
     rng = np.random.default_rng(0)
     accuracy, gain = clustered_mean(own, rng=rng, bounds=(0, 1)), paired_difference(own, chance, rng=rng)
-    spent = np.mean([solution.usage.verifier_tokens for solution in found])
+    spent = np.mean([solution.usage.verifier_tokens for solution in solutions])
     shown = f"{100 * gain.mean.value:+.1f} [{100 * gain.mean.low:+.1f}, {100 * gain.mean.high:+.1f}]"
     return (
         f"| {name} | {len(own)} | {_percent(accuracy)} | {100 * np.mean(chance):.1f} % | {shown} | {gain.p:.2f} | "
@@ -140,14 +140,14 @@ def page(problems: int, pairs: int, samples: int) -> Iterator[str]:
     yield ""
     yield "| score | solutions | unknown | AUC |"
     yield "| :-- | --: | --: | :-- |"
-    of, lines = rows(problems, samples), list[str]()
+    problem_rows, lines = rows(problems, samples), list[str]()
     for name in _SCORES:
         votes = ", votes=1, max_tokens=80" if name == "judge" else ""
-        found = solve(of, f"{name}(model='reader', prompt_tokens={_ROOM}{votes})", "best")
-        yield score_line(name, of, found)
-        lines.append(choice_line(f"`best` by `{name}`", of, found))
-    lines.append(choice_line("`majority`", of, solve(of, "", "majority")))
-    few = of[:pairs]
+        solutions = solve(problem_rows, f"{name}(model='reader', prompt_tokens={_ROOM}{votes})", "best")
+        yield score_line(name, problem_rows, solutions)
+        lines.append(choice_line(f"`best` by `{name}`", problem_rows, solutions))
+    lines.append(choice_line("`majority`", problem_rows, solve(problem_rows, "", "majority")))
+    few = problem_rows[:pairs]
     lines.append(
         choice_line(
             "`pivot` by `grader`", few, solve(few, f"grader(model='reader', prompt_tokens={_ROOM})", "pivot(k=1)")

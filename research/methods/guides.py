@@ -99,8 +99,8 @@ def compare(path: Path, folder: Path, chosen: Path, *, limit: int, seeds: int, j
         jobs: The number of processes.
     """
     choices = Choices.load(chosen)
-    asked = study(choices, limit, seeds)
-    number = running.run(asked, path, jobs)
+    wanted = study(choices, limit, seeds)
+    number = running.run(wanted, path, jobs)
     with Store(path) as store:
         results = list(store.results(number, drawn=False))
     curves = running.curves_by_budget(results)
@@ -114,7 +114,7 @@ def compare(path: Path, folder: Path, chosen: Path, *, limit: int, seeds: int, j
         figure = plots.draw(drawn, axis, bands=False, front=False)
         for ending in (".png", ".svg"):
             plots.save(figure, folder / f"{file}{ending}")
-    page = "\n".join(page_of(rows, asked, choices, limit, seeds)) + "\n"
+    page = "\n".join(page_of(rows, wanted, choices, limit, seeds)) + "\n"
     (folder / "verifiers.md").write_text(page, encoding="utf-8")
     print(folder / "verifiers.md")
 
@@ -159,17 +159,21 @@ def add_differences(rows: Sequence[Row], curves: Mapping[tuple[str, str], Curve]
     The p-values are corrected over the limits.
     """
     limits = sorted({row.limit for row in rows})
-    made: list[Row] = []
+    complete: list[Row] = []
     for strategy, guide in dict.fromkeys((row.strategy, row.guide) for row in rows):
-        of = [row for row in rows if (row.strategy, row.guide) == (strategy, guide)]
+        group = [row for row in rows if (row.strategy, row.guide) == (strategy, guide)]
         if guide == BASE:
-            made += of
+            complete += group
             continue
-        places = [limits.index(row.limit) for row in of]
-        found = [point_difference(curves[strategy, guide], place, curves[strategy, BASE], place) for place in places]
-        corrected = holm([difference.p for difference in found]).tolist()
-        made += [dataclasses.replace(row, difference=d, p=p) for row, d, p in zip(of, found, corrected, strict=True)]
-    return made
+        places = [limits.index(row.limit) for row in group]
+        differences = [
+            point_difference(curves[strategy, guide], place, curves[strategy, BASE], place) for place in places
+        ]
+        corrected = holm([difference.p for difference in differences]).tolist()
+        complete += [
+            dataclasses.replace(row, difference=d, p=p) for row, d, p in zip(group, differences, corrected, strict=True)
+        ]
+    return complete
 
 
 def price_of(guide: str, rows: Sequence[Row]) -> float:
@@ -183,18 +187,18 @@ def findings(rows: Sequence[Row]) -> Iterator[str]:
     probe, process = price_of("probe", rows), price_of(BASE, rows)
     yield f"- The probe costs {probe:.3f} verifier tokens a generated token, the process model {process:.3f}."
     for strategy in dict.fromkeys(row.strategy for row in rows):
-        said: dict[tuple[str, str], list[str]] = {}
+        texts: dict[tuple[str, str], list[str]] = {}
         for row in rows:
             if row.strategy == strategy and row.difference is not None and row.p is not None and row.p < 0.05:
                 gain = row.difference.mean
-                said.setdefault((row.guide, "better" if gain.value > 0 else "worse"), []).append(
+                texts.setdefault((row.guide, "better" if gain.value > 0 else "worse"), []).append(
                     f"{points(gain)} at {row.limit} tokens"
                 )
-        words = "; ".join(f"{guide} is {word} ({', '.join(at)})" for (guide, word), at in said.items())
+        words = "; ".join(f"{guide} is {word} ({', '.join(at)})" for (guide, word), at in texts.items())
         yield f"- {name_of(strategy)}, against the process model: {words or 'no guide differs significantly'}."
 
 
-def page_of(rows: Sequence[Row], asked: StudyConfig, choices: Choices, limit: int, seeds: int) -> Iterator[str]:
+def page_of(rows: Sequence[Row], wanted: StudyConfig, choices: Choices, limit: int, seeds: int) -> Iterator[str]:
     """Yield the lines of the page."""
     yield from (
         "# Verifiers as guides, on the embedded pair",
@@ -253,4 +257,4 @@ def page_of(rows: Sequence[Row], asked: StudyConfig, choices: Choices, limit: in
             p,
         )
         yield f"| {' | '.join(cells)} |"
-    yield from ("", "## Plans", "", *(f"- `{strategy}`" for strategy in asked.strategies))
+    yield from ("", "## Plans", "", *(f"- `{strategy}`" for strategy in wanted.strategies))

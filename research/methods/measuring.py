@@ -246,7 +246,7 @@ def _add_differences(rows: Sequence[Row], curves: Mapping[str, Curve]) -> list[R
         for name in curves
         for point, row in enumerate(one for one in rows if one.name == name)
     }
-    found: dict[int, Difference] = {}
+    differences: dict[int, Difference] = {}
     for i, row in enumerate(rows):
         if row.name not in (BASELINE, COVERAGE):
             base = (
@@ -254,11 +254,13 @@ def _add_differences(rows: Sequence[Row], curves: Mapping[str, Curve]) -> list[R
                 if row.kind == "live" and row.name not in LIVE_BASELINES
                 else BASELINE
             )
-            found[i] = point_difference(
+            differences[i] = point_difference(
                 curves[row.name], places[row.name, row.size], curves[base], places[base, row.size]
             )
-    corrected = dict(zip(found, holm([difference.p for difference in found.values()]).tolist(), strict=True))
-    return [dataclasses.replace(row, difference=found.get(i), p=corrected.get(i)) for i, row in enumerate(rows)]
+    corrected = dict(
+        zip(differences, holm([difference.p for difference in differences.values()]).tolist(), strict=True)
+    )
+    return [dataclasses.replace(row, difference=differences.get(i), p=corrected.get(i)) for i, row in enumerate(rows)]
 
 
 def strongest_baseline(rows: Sequence[Row], size: int) -> str:

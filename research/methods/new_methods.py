@@ -64,17 +64,17 @@ def judged_accuracy(selection: str, chance: float, problems: int, seed: int = 0)
         share = 0.1 + 0.5 * (i + 0.5) / problems
 
         def model(ask: tts.Ask, i: int = i, share: float = share) -> str:
-            asked = str(ask.prompt)
-            rng = np.random.default_rng(hash64(seed, i, asked, ask.seed))
-            shown = re.findall(r"The answer is (\d)\.", asked)
-            if '{"reason"' not in asked:
+            prompt = str(ask.prompt)
+            rng = np.random.default_rng(hash64(seed, i, prompt, ask.seed))
+            shown = re.findall(r"The answer is (\d)\.", prompt)
+            if '{"reason"' not in prompt:
                 return f"The answer is {0 if rng.random() < share else rng.integers(1, 5)}."
             weights = np.array([odds if answer == "0" else 1.0 for answer in shown])
             named = int(rng.choice(len(shown), p=weights / weights.sum()))
-            return f'{{"best": {named + 1}}}' if '"best"' in asked else f'{{"better": "{"AB"[named]}"}}'
+            return f'{{"best": {named + 1}}}' if '"best"' in prompt else f'{{"better": "{"AB"[named]}"}}'
 
         problem = tts.Problem(f"Problem {i}", answer="0")
-        found = tts.solve(
+        solution = tts.solve(
             problem,
             tts.Budget(samples=1000),
             backend=model,
@@ -83,8 +83,8 @@ def judged_accuracy(selection: str, chance: float, problems: int, seed: int = 0)
             strategy=f"best_of_n(n={N}) | {selection}",
             seed=seed,
         )
-        solved.append(float(found.answer == "0"))
-        calls.append(found.usage.verifier_calls)
+        solved.append(float(solution.answer == "0"))
+        calls.append(solution.usage.verifier_calls)
     return solved, float(np.mean(calls))
 
 
@@ -92,9 +92,13 @@ def toy_accuracy(plan: str, tokens: int, problems: int) -> list[float]:
     """Return whether the toy solves each of some sums within so many tokens each."""
     rng = np.random.default_rng(1)
     sums = [rng.integers(1, 20, 10).tolist() for _ in range(problems)]
-    asked = [tts.Problem(" + ".join(map(str, of)), answer=f"{sum(of)}", id=f"{i}") for i, of in enumerate(sums)]
-    found = tts.solve_many(asked, each=tts.Budget(tokens=tokens), model="toy", verifier="none", strategy=plan)
-    return [float(one.answer == problem.answer) for one, problem in zip(found, asked, strict=True)]
+    problems_of_sums = [
+        tts.Problem(" + ".join(map(str, of)), answer=f"{sum(of)}", id=f"{i}") for i, of in enumerate(sums)
+    ]
+    solutions = tts.solve_many(
+        problems_of_sums, each=tts.Budget(tokens=tokens), model="toy", verifier="none", strategy=plan
+    )
+    return [float(one.answer == problem.answer) for one, problem in zip(solutions, problems_of_sums, strict=True)]
 
 
 def format_percent(one: Estimate) -> str:
@@ -142,14 +146,14 @@ def page(problems: int, draws: int) -> Iterator[str]:
 
 def recorded_tables(name: str, words: str, draws: int) -> Iterator[str]:
     """Yield the tables of a recorded pool."""
-    of = pool(name)
-    size = min(SIZE, max(len(one.drawn) for one in of.problems))
-    curves = of.replay(["random choice", *(f"best_of_n | {one}" for one in SELECTIONS)], [size], draws=draws)
+    recorded = pool(name)
+    size = min(SIZE, max(len(one.drawn) for one in recorded.problems))
+    curves = recorded.replay(["random choice", *(f"best_of_n | {one}" for one in SELECTIONS)], [size], draws=draws)
     yield from ("", f"## {words}", "", f"Selections of {size} samples; differences to `majority`.", "")
     yield from ("| selection | accuracy | difference | p |", "| :-- | :-- | :-- | --: |")
     cells = compare({one.curve.label: one.curve.shares[0].tolist() for one in curves}, "best_of_n | majority")
     yield from (f"| `{label.removeprefix('best_of_n | ')}` | {cell} |" for label, cell in cells.items())
-    stops = of.replay([f"best_of_n | {one} | best" for one in STOPS], [size], draws=draws)
+    stops = recorded.replay([f"best_of_n | {one} | best" for one in STOPS], [size], draws=draws)
     yield from (
         "",
         "Stop rules before `best`:",
@@ -180,7 +184,7 @@ def judge_tables(problems: int) -> Iterator[str]:
         "solutions among the eight have these odds."
     )
     for chance in CHANCES:
-        found = {name: judged_accuracy(name, chance, problems) for name in JUDGED}
+        outcomes = {name: judged_accuracy(name, chance, problems) for name in JUDGED}
         yield from (
             "",
             f"### Right with a chance of {chance}",
@@ -188,8 +192,8 @@ def judge_tables(problems: int) -> Iterator[str]:
             "| selection | accuracy | difference to `majority` | p | comparisons |",
         )
         yield "| :-- | :-- | :-- | --: | --: |"
-        cells = compare({name: solved for name, (solved, _) in found.items()}, "majority")
-        yield from (f"| `{name}` | {cell} | {found[name][1]:.1f} |" for name, cell in cells.items())
+        cells = compare({name: solved for name, (solved, _) in outcomes.items()}, "majority")
+        yield from (f"| `{name}` | {cell} | {outcomes[name][1]:.1f} |" for name, cell in cells.items())
 
 
 def toy_table(problems: int) -> Iterator[str]:

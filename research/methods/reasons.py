@@ -144,7 +144,7 @@ def _charge_section(choices: Choices, path: Path, limit: int, jobs: int) -> Iter
         f"| search | {' | '.join(f'accuracy at {size} | live' for size in CHARGED_AT)} |",
         f"| :-- {'| :-- | --: ' * len(CHARGED_AT)}|",
     )
-    found: dict[str, list[tuple[Estimate, float]]] = {name: [] for name in plans_of.values()}
+    figures: dict[str, list[tuple[Estimate, float]]] = {name: [] for name in plans_of.values()}
     for size in CHARGED_AT:
         study = running.make_study(
             f"methods-charge-{size}",
@@ -161,8 +161,8 @@ def _charge_section(choices: Choices, path: Path, limit: int, jobs: int) -> Iter
             curves = {curve.label: curve for curve in curves_of(results, rng=np.random.default_rng(0))}
             for (strategy, _), of in measuring.group_results(results).items():
                 kept = measuring.kept_tokens(store, of)
-                found[names[strategy]].append((curves[strategy].accuracy[0], statistics.fmean(kept.values())))
-    for name, points in found.items():
+                figures[names[strategy]].append((curves[strategy].accuracy[0], statistics.fmean(kept.values())))
+    for name, points in figures.items():
         yield f"| {name} | {_points(points)} |"
 
 

@@ -82,31 +82,31 @@ class Row:
 
 def rows_of(curves: dict[str, Curve], plans: Sequence[str], budgets: Sequence[int]) -> list[Row]:
     """Return a row for each plan of a group and budget."""
-    found: list[Row] = []
+    rows: list[Row] = []
     base = curves[canonical_name(plans[0], curves)]
     for plan in plans:
         curve = curves[canonical_name(plan, curves)]
         for point, budget in enumerate(sorted(budgets)):
             accuracy = curve.accuracy[point]
-            said = f"{100 * accuracy.value:.1f} [{100 * accuracy.low:.1f}, {100 * accuracy.high:.1f}]"
-            row = Row(plan=plan, budget=budget, accuracy=said, tokens=float(curve.costs["tokens"][point]))
-            found.append(
+            accuracy_text = f"{100 * accuracy.value:.1f} [{100 * accuracy.low:.1f}, {100 * accuracy.high:.1f}]"
+            row = Row(plan=plan, budget=budget, accuracy=accuracy_text, tokens=float(curve.costs["tokens"][point]))
+            rows.append(
                 row
                 if curve is base
                 else dataclasses.replace(row, difference=point_difference(curve, point, base, point))
             )
-    corrected = iter(holm([row.difference.p for row in found if row.difference is not None]).tolist())
-    return [row if row.difference is None else dataclasses.replace(row, p=next(corrected)) for row in found]
+    corrected = iter(holm([row.difference.p for row in rows if row.difference is not None]).tolist())
+    return [row if row.difference is None else dataclasses.replace(row, p=next(corrected)) for row in rows]
 
 
 def page(
-    groups: dict[str, list[Row]], asked: str, *, limit: int, seeds: int, operations: Sequence[int]
+    groups: dict[str, list[Row]], flags: str, *, limit: int, seeds: int, operations: Sequence[int]
 ) -> Iterator[str]:
     """Yield the lines of the page."""
     yield from (
         "# Methods of the second wave, on the embedded pair",
         "",
-        stamp_line(f"python -m research.methods.second_wave {asked}"),
+        stamp_line(f"python -m research.methods.second_wave {flags}"),
         "",
     )
     yield (
@@ -171,8 +171,8 @@ def main() -> None:
         groups = {verifier: measure_group(verifier, options, operations) for verifier in PLANS}
     except TTSError as failure:
         raise SystemExit(str(failure)) from None
-    asked = f"--limit {options.limit} --seeds {options.seeds} --budgets {' '.join(map(str, options.budgets))}"
-    lines = page(groups, asked, limit=options.limit, seeds=options.seeds, operations=operations)
+    flags = f"--limit {options.limit} --seeds {options.seeds} --budgets {' '.join(map(str, options.budgets))}"
+    lines = page(groups, flags, limit=options.limit, seeds=options.seeds, operations=operations)
     shared.write_page(options.out, "second_wave.md", lines)
 
 

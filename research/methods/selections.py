@@ -96,31 +96,33 @@ def study(choices: Choices, split: str, limit: int, samples: int) -> StudyConfig
 
 def plans(size: int) -> dict[str, str]:
     """Return the selections that are compared at a size, by name."""
-    made = {BASE: "majority"}
+    selections = {BASE: "majority"}
     for selection in ("best", "weighted"):
-        made |= {f"{selection}, {NAMES[role]}": f"{selection}(verifier={role!r})" for role in ROLES}
-    made["rpc, inverse perplexity"] = "rpc(verifier='mean')"
+        selections |= {f"{selection}, {NAMES[role]}": f"{selection}(verifier={role!r})" for role in ROLES}
+    selections["rpc, inverse perplexity"] = "rpc(verifier='mean')"
     for name in ("deepconf", "borda"):
-        made |= {
+        selections |= {
             f"{name}, {NAMES[role]}": f"{name}({'keep=10.0, ' * (name == 'deepconf')}verifier={role!r})"
             for role in ("mean", "path")
         }
     for threshold in thresholds.THRESHOLDS:
         alpha = thresholds.alpha_of(threshold, size)
-        made[f"best of majority, alpha {threshold}"] = f"best_of_majority(alpha={alpha!r})"
-        made[f"best of majority by {NAMES['both']}, alpha {threshold}"] = (
+        selections[f"best of majority, alpha {threshold}"] = f"best_of_majority(alpha={alpha!r})"
+        selections[f"best of majority by {NAMES['both']}, alpha {threshold}"] = (
             f"best_of_majority(alpha={alpha!r}, verifier='both')"
         )
-    return made
+    return selections
 
 
 def measure(pools: Sequence[ProblemPool], sizes: Sequence[int], draws: int) -> dict[str, list[ReplayedCurve]]:
     """Return a curve of one point for each selection and size."""
-    found: dict[str, list[ReplayedCurve]] = {CHANCE: [one for size in sizes for one in replay(pools, [CHANCE], [size])]}
+    curves_by_name: dict[str, list[ReplayedCurve]] = {
+        CHANCE: [one for size in sizes for one in replay(pools, [CHANCE], [size])]
+    }
     for size in sizes:
         for name, selection in plans(size).items():
-            found.setdefault(name, []).extend(replay(pools, [f"best_of_n | {selection}"], [size], draws=draws))
-    return found
+            curves_by_name.setdefault(name, []).extend(replay(pools, [f"best_of_n | {selection}"], [size], draws=draws))
+    return curves_by_name
 
 
 def aucs(pools: Sequence[ProblemPool], names: Mapping[str, str]) -> Iterator[tuple[str, Estimate]]:
@@ -143,25 +145,25 @@ def aucs(pools: Sequence[ProblemPool], names: Mapping[str, str]) -> Iterator[tup
 
 def page(
     pools: Sequence[ProblemPool],
-    found: dict[str, list[ReplayedCurve]],
+    curves_by_name: dict[str, list[ReplayedCurve]],
     sizes: Sequence[int],
     chosen: Sequence[str],
-    asked: str,
+    flags: str,
 ) -> Iterator[str]:
     """Yield the lines of the page.
 
     Args:
         pools: The pools of the test split.
-        found: The curves of each selection.
+        curves_by_name: The curves of each selection.
         sizes: The numbers of samples.
         chosen: The lines on how rare an answer best-of-majority may keep.
-        asked: The options of the command.
+        flags: The options of the command.
     """
     num = len(pools[0].drawn)
     yield from (
         "# Selections by score, on the embedded pair",
         "",
-        stamp_line(f"python -m research.methods.selections {asked}"),
+        stamp_line(f"python -m research.methods.selections {flags}"),
         "",
     )
     yield (
@@ -189,11 +191,11 @@ def page(
         f"| selection | {' | '.join(f'N = {size}' for size in sizes)} | difference at N = {sizes[-1]} |",
     )
     yield f"| :-- |{' :-- |' * (len(sizes) + 1)}"
-    for name, curves in found.items():
+    for name, curves in curves_by_name.items():
         points = [one.curve.accuracy[0] for one in curves]
         gap = "–"
         if name != BASE:
-            mean = point_difference(curves[-1].curve, 0, found[BASE][-1].curve, 0).mean
+            mean = point_difference(curves[-1].curve, 0, curves_by_name[BASE][-1].curve, 0).mean
             gap = f"{100 * mean.value:+.1f} [{100 * mean.low:+.1f}, {100 * mean.high:+.1f}]"
         yield (
             f"| {name} | "
@@ -235,11 +237,11 @@ def main() -> None:
         chosen_on = draw_pools(study(choices, "validation", half, options.samples), path, options.jobs)
         chosen = list(choice(chosen_on, options.draws))
         pools = draw_pools(study(choices, "test", options.limit, options.samples), path, options.jobs)
-        found = measure(pools, sizes, options.draws)
+        curves_by_name = measure(pools, sizes, options.draws)
     except TTSError as failure:
         raise SystemExit(str(failure)) from None
-    asked = f"--limit {options.limit} --samples {options.samples} --draws {options.draws}"
-    shared.write_page(options.out, "selections.md", page(pools, found, sizes, chosen, asked))
+    flags = f"--limit {options.limit} --samples {options.samples} --draws {options.draws}"
+    shared.write_page(options.out, "selections.md", page(pools, curves_by_name, sizes, chosen, flags))
 
 
 def draw_pools(asked: StudyConfig, path: Path, jobs: int) -> Sequence[ProblemPool]:

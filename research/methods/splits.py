@@ -125,15 +125,15 @@ def grid(
         verdicts: The number of verdicts that a share is of; None: verdicts are drawn from a chance.
     """
     most = min(len(problem.kinds) for problem in problems)
-    found: dict[tuple[int, int], NDArray[np.float64]] = {}
+    accuracies: dict[tuple[int, int], NDArray[np.float64]] = {}
     for total in totals:
         for v in votes:
             n = solutions(total, v, price)
             if not 1 <= n <= most or (verdicts is not None and v > verdicts) or (n == 1 and v):
                 continue
             rng = np.random.default_rng([total, v])
-            found[total, v] = np.array([accuracy(problem, n, v, draws, rng, verdicts) for problem in problems])
-    return found
+            accuracies[total, v] = np.array([accuracy(problem, n, v, draws, rng, verdicts) for problem in problems])
+    return accuracies
 
 
 def solutions(total: int, votes: int, price: float) -> int:
@@ -141,20 +141,22 @@ def solutions(total: int, votes: int, price: float) -> int:
     return math.floor(total / (1 + price * votes) + 1e-9)
 
 
-def best_votes(found: Grid, total: int) -> int:
+def best_votes(accuracies: Grid, total: int) -> int:
     """Return the verdicts of the best split of a total; of equal ones the fewest."""
-    return max((v for t, v in found if t == total), key=lambda v: (round(float(found[total, v].mean()), 9), -v))
+    return max(
+        (v for t, v in accuracies if t == total), key=lambda v: (round(float(accuracies[total, v].mean()), 9), -v)
+    )
 
 
-def law(found: Grid) -> tuple[float, float]:
+def law(accuracies: Grid) -> tuple[float, float]:
     """Return scale and exponent of V = scale C^exponent through the best splits.
 
     The fit is by least squares of logarithms, and the exponent is kept in [0, 1]. Totals at which no verdicts are best
     are
     left out. (0, 0) is returned if no verdicts are best at half of the totals.
     """
-    totals = sorted({total for total, _ in found if total > 1})
-    points = [(total, v) for total in totals if (v := best_votes(found, total))]
+    totals = sorted({total for total, _ in accuracies if total > 1})
+    points = [(total, v) for total in totals if (v := best_votes(accuracies, total))]
     if 2 * len(points) <= len(totals):
         return 0.0, 0.0
     x, y = np.log(np.array(points, dtype=np.float64)).T
@@ -169,20 +171,20 @@ def format_mean(values: NDArray[np.float64]) -> str:
     return f"{100 * values.mean():.1f} ± {100 * half:.1f}"
 
 
-def page(found: Grid, price: float, asked: str, about: str, *, measured: bool = True) -> Iterator[str]:
+def page(accuracies: Grid, price: float, flags: str, about: str, *, measured: bool = True) -> Iterator[str]:
     """Yield the lines of the page.
 
     Args:
-        found: The accuracies.
+        accuracies: The accuracies.
         price: The price of a verdict, in solutions.
-        asked: The options of the command.
+        flags: The options of the command.
         about: The sentence on the problems.
         measured: Whether the price is that of the pool.
     """
     source = ", measured on the pool: the tokens of a verdict over those of a solution" if measured else ", as given"
-    scale, exponent = law(found)
-    totals, votes = sorted({total for total, _ in found}), sorted({v for _, v in found})
-    yield from ("# Solving or verifying", "", stamp_line(f"python -m research.methods.splits {asked}"), "")
+    scale, exponent = law(accuracies)
+    totals, votes = sorted({total for total, _ in accuracies}), sorted({v for _, v in accuracies})
+    yield from ("# Solving or verifying", "", stamp_line(f"python -m research.methods.splits {flags}"), "")
     yield f"- {about}"
     yield "- A total of C pays S solutions with V verdicts each: S (1 + lambda V) = C. V = 0 is the plain vote."
     yield (
@@ -196,9 +198,9 @@ def page(found: Grid, price: float, asked: str, about: str, *, measured: bool = 
     )
     yield f"- The law of the best splits, for the strategy: `self_verification(law=[{scale:.2f}, {exponent:.2f}])`."
     gains = [
-        found[total, top] - found[total, 0]
+        accuracies[total, top] - accuracies[total, 0]
         for total in totals
-        if (top := best_votes(found, total)) and (total, 0) in found
+        if (top := best_votes(accuracies, total)) and (total, 0) in accuracies
     ]
     if not any(gain.mean() > 1.96 * gain.std(ddof=1) / math.sqrt(len(gain)) for gain in gains):
         yield "- No best split gains more over the vote than its interval, so this law may be noise."
@@ -208,9 +210,9 @@ def page(found: Grid, price: float, asked: str, about: str, *, measured: bool = 
         f"|{' :-- |' * (len(votes) + 3)}",
     )
     for total in totals:
-        cells = [format_mean(found[total, v]) if (total, v) in found else "–" for v in votes]
-        top = best_votes(found, total)
-        gain = format_mean(found[total, top] - found[total, 0]) if top and (total, 0) in found else "–"
+        cells = [format_mean(accuracies[total, v]) if (total, v) in accuracies else "–" for v in votes]
+        top = best_votes(accuracies, total)
+        gain = format_mean(accuracies[total, top] - accuracies[total, 0]) if top and (total, 0) in accuracies else "–"
         yield f"| {total} | {' | '.join(cells)} | {top} | {gain} |"
 
 
@@ -257,10 +259,10 @@ def main() -> None:
             raise ConfigError(f"role is {options.role!r}, but no pool of run {number} has scores of it")
         price = price_of(pools, options.verdicts) if options.price is None else options.price
         problems = [pool_arrays(pool, options.role) for pool in pools]
-        found = grid(problems, TOTALS, VOTES, price, options.draws, options.verdicts)
+        accuracies = grid(problems, TOTALS, VOTES, price, options.draws, options.verdicts)
     except TTSError as failure:
         raise SystemExit(str(failure)) from None
-    asked = f"--limit {options.limit} --samples {options.samples} --draws {options.draws}" + (
+    flags = f"--limit {options.limit} --samples {options.samples} --draws {options.draws}" + (
         "" if options.price is None else f" --price {options.price}"
     )
     own = "validation split of the embedded pair; verdicts are drawn from the policy's own judgement of each solution"
@@ -268,7 +270,7 @@ def main() -> None:
         f"{len(problems)} problems, {len(problems[0].kinds)} samples each: "
         f"{own if options.run is None else f'run {options.run}'}."
     )
-    shared.write_page(options.out, "splits.md", page(found, price, asked, about, measured=options.price is None))
+    shared.write_page(options.out, "splits.md", page(accuracies, price, flags, about, measured=options.price is None))
 
 
 def arguments() -> argparse.Namespace:

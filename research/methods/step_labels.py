@@ -38,10 +38,10 @@ def exact_verdicts(problem: tts.Problem, steps: tuple[str, ...]) -> list[bool]:
     return judge_prefixes(asked, [step.strip() for step in steps])
 
 
-def measure(name: str, found: list[Solution], labels: list[StepLabels]) -> str:
+def measure(name: str, solutions: list[Solution], labels: list[StepLabels]) -> str:
     """Return the line of one setting."""
     soft, truth, agree, clusters = list[float](), list[bool](), list[bool](), list[int]()
-    for number, (solution, one) in enumerate(zip(found, labels, strict=True)):
+    for number, (solution, one) in enumerate(zip(solutions, labels, strict=True)):
         for path in {path.steps: path for path in one.paths}.values():
             for value, hard, right in list(
                 zip(path.soft, path.hard, exact_verdicts(solution.problem, path.steps), strict=True)
@@ -79,14 +79,14 @@ def page(problems: int, samples: int, ks: Sequence[int]) -> Iterator[str]:
     yield ""
     yield "| labels | steps | right | AUC | hard labels that agree | tokens a step |"
     yield "| :-- | --: | --: | :-- | --: | --: |"
-    asked = countdown.load(limit=problems, split="validation", numbers=(3, 4))
+    problem_list = countdown.load(limit=problems, split="validation", numbers=(3, 4))
     with tts.Solver("pocket", task="countdown") as solver:
         budget = tts.Budget(samples=samples)
-        found = list(solver.solve_many(asked, each=budget, strategy="best_of_n | majority"))
+        solutions = list(solver.solve_many(problem_list, each=budget, strategy="best_of_n | majority"))
         for method in ("each", "first_error"):
             for k in ks if method == "each" else ks[-1:]:
-                labels = [tts.label_steps(one, 100_000, solver=solver, k=k, method=method) for one in found]
-                yield measure(f"{method}, k = {k}", found, labels)
+                labels = [tts.label_steps(one, 100_000, solver=solver, k=k, method=method) for one in solutions]
+                yield measure(f"{method}, k = {k}", solutions, labels)
 
 
 def main() -> None:

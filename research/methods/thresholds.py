@@ -96,11 +96,11 @@ def rewarded_pools() -> Iterator[tuple[str, tts.Pool]]:
 
 def _crucible() -> list[dict[str, Any]]:
     """Return the recorded problems, each with the samples of all seeds."""
-    task, found = get("math"), dict[str, dict[str, Any]]()
+    task, rows = get("math"), dict[str, dict[str, Any]]()
     for seed in range(3):
         path = recorded.folder() / _CRUCIBLE.format(seed)
         for one in json.loads(path.read_text(encoding="utf-8"))["records"]:
-            row = found.setdefault(
+            row = rows.setdefault(
                 one["problem_id"], {"problem": one["problem_id"], "text": [], "answer": [], "correct": [], "scores": []}
             )
             for trace in one["traces"]:
@@ -108,7 +108,7 @@ def _crucible() -> list[dict[str, Any]]:
                 row["answer"].append(task.canonical(task.extract(trace["text"]) or ""))
                 row["correct"].append(trace["correct"])
                 row["scores"].append(trace["prm_score"])
-    return list(found.values())
+    return list(rows.values())
 
 
 def accuracies(pools: Sequence[ProblemPool], size: int, draws: int, verifier: str = "main") -> list[float]:

@@ -63,13 +63,13 @@ class Scored(tts.Strategy):
     seconds: dict[str, float] = field(default_factory=dict, compare=False)
 
     async def run(self, search: Search) -> Sequence[Candidate]:
-        made = await search.complete([search.root], self.count)
+        candidates = await search.complete([search.root], self.count)
         for role in CHEAP:
             started = time.process_time()
-            scores = await search.score([c.trajectory for c in made], role)
+            scores = await search.score([c.trajectory for c in candidates], role)
             self.seconds[role] = time.process_time() - started
             assert len(scores) == self.count
-        return made
+        return candidates
 
     def default_selection(self, *, verified: bool) -> Selection:
         return Majority()

@@ -79,7 +79,7 @@ class Row:
 
 def study(name: str, strategies: Sequence[str], seeds: int, limit: int, store: Path) -> list[Result]:
     """Run what is missing of a study of the repositories, and return its results."""
-    made = tts.Study(
+    new_study = tts.Study(
         name=name,
         models={
             "toy": {
@@ -97,8 +97,8 @@ def study(name: str, strategies: Sequence[str], seeds: int, limit: int, store: P
         concurrency=1,
     )
     with allow_commands():
-        made.run(store)
-    return made.results()
+        new_study.run(store)
+    return new_study.results()
 
 
 def pools(results: Sequence[Result]) -> list[Runs]:
@@ -202,15 +202,15 @@ def _number(value: float) -> str:
 
 def _verdict(rows: Sequence[Row]) -> str:
     better, worse = [row.size for row in rows if row.low > 1], [row.size for row in rows if row.high < 1]
-    said = {True: "fewer", False: "more"}
-    told = [
-        f"it needs {said[way]} tokens at n = {', '.join(map(str, sizes))}"
+    words = {True: "fewer", False: "more"}
+    findings = [
+        f"it needs {words[way]} tokens at n = {', '.join(map(str, sizes))}"
         for way, sizes in ((True, better), (False, worse))
         if sizes
     ]
     rest = [row.size for row in rows if row.size not in (*better, *worse)]
-    told += [f"no difference is shown at n = {', '.join(map(str, rest))}"] if rest else []
-    return f"Beam search compared with independent runs that solve equally many repositories: {'; '.join(told)}."
+    findings += [f"no difference is shown at n = {', '.join(map(str, rest))}"] if rest else []
+    return f"Beam search compared with independent runs that solve equally many repositories: {'; '.join(findings)}."
 
 
 def main() -> None:

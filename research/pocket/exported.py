@@ -105,21 +105,21 @@ def fit(path: Path, out: Path, minutes: float, seed: int) -> tuple[Reader, Any]:
     tokenizer, rows = PreTrainedTokenizerFast.from_pretrained(source), read_rows(path)
     model, prompts = Reader(load(source)), sorted({row.prompt for row in rows})
     held = set(prompts[::HELD_OUT])
-    unseen, seen = [row for row in rows if row.prompt in held], [row for row in rows if row.prompt not in held]
-    if not seen:
+    held_out, training = [row for row in rows if row.prompt in held], [row for row in rows if row.prompt not in held]
+    if not training:
         raise ConfigError(
             f"{path} has the prompt {prompts[0]!r} alone, but training holds one out", hint="export more problems"
         )
 
     def drawn_loss(step: int) -> torch.Tensor:
-        places = generator(seed, 0, "exported", step).integers(len(seen), size=ROWS)
-        return loss_of(model, tokenizer, [seen[place] for place in places])
+        places = generator(seed, 0, "exported", step).integers(len(training), size=ROWS)
+        return loss_of(model, tokenizer, [training[place] for place in places])
 
     @torch.no_grad()
     def held_out_loss() -> float:
         model.eval()
         return float(
-            np.mean([float(loss_of(model, tokenizer, unseen[i : i + ROWS])) for i in range(0, len(unseen), ROWS)])
+            np.mean([float(loss_of(model, tokenizer, held_out[i : i + ROWS])) for i in range(0, len(held_out), ROWS)])
         )
 
     recipe = Recipe(tokens=4096, minutes=minutes, matrix_rate=0.002, rate=5e-4, decay=0.9)
@@ -133,24 +133,24 @@ def fit(path: Path, out: Path, minutes: float, seed: int) -> tuple[Reader, Any]:
 @torch.no_grad()
 def measure(model: Reader, tokenizer: Any, problems: int, samples: int) -> Iterator[str]:
     """Yield the rows of both models: how well each tells right steps from wrong ones."""
-    asked = countdown.load(limit=problems, split="validation", numbers=(3, 4))
+    problem_list = countdown.load(limit=problems, split="validation", numbers=(3, 4))
     ours, shipped, truth, clusters = list[float](), list[float](), list[bool](), list[int]()
     with tts.Solver("pocket", task="countdown", temperature=1.0) as solver:
-        task = solver.prepare(asked[0], 100, strategy="single").task
-        for number, found in enumerate(
-            solver.solve_many(asked, each=tts.Budget(samples=samples), strategy="best_of_n | weighted")
+        task = solver.prepare(problem_list[0], 100, strategy="single").task
+        for number, solution in enumerate(
+            solver.solve_many(problem_list, each=tts.Budget(samples=samples), strategy="best_of_n | weighted")
         ):
-            prompt, given = task.prompt(asked[number]), read(asked[number].text)
-            assert given is not None
-            assert found.trace is not None
-            for sample in {one.steps: one for one in found.trace.record(task).samples if one.values}.values():
+            prompt, parsed = task.prompt(problem_list[number]), read(problem_list[number].text)
+            assert parsed is not None
+            assert solution.trace is not None
+            for sample in {one.steps: one for one in solution.trace.record(task).samples if one.values}.values():
                 if len(sample.steps) < 2:
                     continue
                 row = Labelled(str(prompt), sample.steps, sample.values)
                 ids, places, _ = batch_of(tokenizer, [row])
                 ours += logits_of(model, ids, places)[:-1].tolist()
                 shipped += sample.values[:-1]
-                truth += judge_prefixes(given, [step.strip() for step in sample.steps])[:-1]
+                truth += judge_prefixes(parsed, [step.strip() for step in sample.steps])[:-1]
                 clusters += [number] * (len(sample.steps) - 1)
     yield "| process model | steps | right | AUC |"
     yield "| :-- | --: | --: | :-- |"

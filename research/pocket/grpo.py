@@ -46,26 +46,26 @@ UNLIMITED = 10**9  # tokens of equal groups, whose number limits them
 BATCH = 64  # rollouts in one forward pass
 
 
-def batch_of(found: Rollouts, pad: int) -> dict[str, torch.Tensor]:
+def batch_of(rollouts: Rollouts, pad: int) -> dict[str, torch.Tensor]:
     """Return the rollouts of groups with a difference as tensors.
 
     The tensors are ids, mask, log-probabilities, advantages and shares. A share is one over the number of all rollouts.
     Rollouts of other groups have no gradient, but they count in the mean, as in TRL.
     """
-    count = sum(len(group.rollouts) for group in found.groups)
+    count = sum(len(group.rollouts) for group in rollouts.groups)
     rows: list[tuple[tuple[int, ...], Any, float]] = []
-    for group in found.groups:
+    for group in rollouts.groups:
         if group.variance > 0:
             pairs = zip(group.rollouts, group.advantages().tolist(), strict=True)
             rows += [(one.tokens.prompt, one.tokens, advantage) for one, advantage in pairs if one.tokens is not None]
     width = max((len(prompt) + len(one.ids) for prompt, one, _ in rows), default=0)
     ids = torch.full((len(rows), width), pad, dtype=torch.long)
     mask, before = torch.zeros(len(rows), width), torch.zeros(len(rows), width)
-    for at, (prompt, one, _) in enumerate(rows):
+    for place, (prompt, one, _) in enumerate(rows):
         end = len(prompt) + len(one.ids)
-        ids[at, :end] = torch.tensor([*prompt, *one.ids])
-        mask[at, len(prompt) : end] = torch.tensor([float(wrote) for wrote in one.written])
-        before[at, len(prompt) : end] = torch.tensor(one.logprobs)
+        ids[place, :end] = torch.tensor([*prompt, *one.ids])
+        mask[place, len(prompt) : end] = torch.tensor([float(wrote) for wrote in one.written])
+        before[place, len(prompt) : end] = torch.tensor(one.logprobs)
     return {
         "ids": ids,
         "mask": mask,
@@ -137,15 +137,17 @@ def train(objective: str, totals: Sequence[int], prompts: int, seed: int) -> Ite
                 return
             problems = countdown.load(limit=prompts, split="train", numbers=(2, 3, 4), seed=1000 * seed + step)
             with solver_of(folder) as solver:
-                found = tts.rollouts(problems, totals[step], solver=solver, objective=objective, n=GROUP, seed=step)
-            spent, silent = spent + int(found.spent["tokens"]), found.silent
-            batch = batch_of(found, pad=0)
+                rollouts = tts.rollouts(problems, totals[step], solver=solver, objective=objective, n=GROUP, seed=step)
+            spent, silent = spent + int(rollouts.spent["tokens"]), rollouts.silent
+            batch = batch_of(rollouts, pad=0)
             if len(batch["ids"]):
                 take_step(model, optimizer, batch)
                 model.save_pretrained(folder)
 
 
-def page(found: Mapping[tuple[str, int], Sequence[Mapping[str, float]]], options: argparse.Namespace) -> Iterator[str]:
+def page(
+    measured: Mapping[tuple[str, int], Sequence[Mapping[str, float]]], options: argparse.Namespace
+) -> Iterator[str]:
     """Yield the lines of the page."""
     flags = f"--steps {options.steps} --prompts {options.prompts} --seeds {options.seeds}"
     yield from (
@@ -176,24 +178,27 @@ def page(found: Mapping[tuple[str, int], Sequence[Mapping[str, float]]], options
         "uniform | signal |"
     )
     yield "| --: | :-- | :-- | :-- | --: | --: | --: | --: |"
-    for at, one in enumerate(found["uniform", 0]):
+    for place, one in enumerate(measured["uniform", 0]):
         if math.isnan(one["accuracy"]):
             continue
         each = {
-            name: np.array([found[name, seed][at]["accuracy"] for seed in range(options.seeds)]) * 100
+            name: np.array([measured[name, seed][place]["accuracy"] for seed in range(options.seeds)]) * 100
             for name in OBJECTIVES
         }
         silent = {
-            name: np.mean([found[name, seed][at]["silent"] for seed in range(options.seeds)]) for name in OBJECTIVES
+            name: np.mean([measured[name, seed][place]["silent"] for seed in range(options.seeds)])
+            for name in OBJECTIVES
         }
         shares = " | ".join("–" if math.isnan(silent[name]) else f"{silent[name]:.0%}" for name in OBJECTIVES)
-        told = (
+        intervals = (
             f"{interval(each['uniform'])} | {interval(each['signal'])} | {interval(each['signal'] - each['uniform'])}"
         )
         spent = {
-            name: np.mean([found[name, seed][at]["tokens"] for seed in range(options.seeds)]) for name in OBJECTIVES
+            name: np.mean([measured[name, seed][place]["tokens"] for seed in range(options.seeds)])
+            for name in OBJECTIVES
         }
-        yield f"| {one['step']:.0f} | {told} | {shares} | {' | '.join(f'{spent[name]:,.0f}' for name in OBJECTIVES)} |"
+        tokens = " | ".join(f"{spent[name]:,.0f}" for name in OBJECTIVES)
+        yield f"| {one['step']:.0f} | {intervals} | {shares} | {tokens} |"
 
 
 def interval(values: np.ndarray[Any, np.dtype[np.float64]]) -> str:
@@ -214,15 +219,15 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path, default=PAGE)
     options = parser.parse_args()
-    found: dict[tuple[str, int], list[Mapping[str, float]]] = {}
+    measured: dict[tuple[str, int], list[Mapping[str, float]]] = {}
     for seed in range(options.seeds):
         totals = [UNLIMITED] * options.steps
         for objective in OBJECTIVES:
             began = time.time()
-            found[objective, seed] = list(train(objective, totals, options.prompts, seed))
-            totals = np.diff([one["tokens"] for one in found[objective, seed]]).astype(int).tolist()
-            print(objective, seed, f"{time.time() - began:.0f} s", json.dumps(found[objective, seed]), flush=True)
-    options.out.write_text("\n".join(page(found, options)) + "\n", encoding="utf-8")
+            measured[objective, seed] = list(train(objective, totals, options.prompts, seed))
+            totals = np.diff([one["tokens"] for one in measured[objective, seed]]).astype(int).tolist()
+            print(objective, seed, f"{time.time() - began:.0f} s", json.dumps(measured[objective, seed]), flush=True)
+    options.out.write_text("\n".join(page(measured, options)) + "\n", encoding="utf-8")
     print(options.out)
 
 

@@ -90,14 +90,14 @@ def page_lines(names: Sequence[str], draws: int, every: int, kept: Path, folder:
 
 def measure_agreement(every: int, kept: Path) -> tuple[dict[str, dict[int, Estimate]], list[str]]:
     """Return the accuracy of each way of choosing a program at each size, and the problems."""
-    asked = programs.problems(pools.folder() / "codet", every)
+    problem_list = programs.problems(pools.folder() / "codet", every)
     shares: dict[str, list[list[float]]] = {}
-    for problem in asked:
-        told = programs.verdicts(problem, kept)
-        n, right = len(told), sum(one.right for one in told)
+    for problem in problem_list:
+        verdicts = programs.verdicts(problem, kept)
+        n, right = len(verdicts), sum(one.right for one in verdicts)
         found = list(
             programs.mean_agreement(
-                list(problem.tests.values()), told, SIZES, programs.ORDERS, np.random.default_rng(0)
+                list(problem.tests.values()), verdicts, SIZES, programs.ORDERS, np.random.default_rng(0)
             )
         )
         rows = {"pass@k": pass_at_k(n, right, SIZES).tolist(), "one sample": [right / n] * len(SIZES)}
@@ -110,7 +110,7 @@ def measure_agreement(every: int, kept: Path) -> tuple[dict[str, dict[int, Estim
         }
         for way, values in shares.items()
     }
-    return estimates, [problem.name for problem in asked]
+    return estimates, [problem.name for problem in problem_list]
 
 
 def arguments() -> argparse.Namespace:

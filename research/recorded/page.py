@@ -119,13 +119,13 @@ def replay_pool(pool: tts.Pool, draws: int, totals: Sequence[int]) -> Replayed:
 
 def replay_auto(pool: tts.Pool, size: int, draws: int, *, shared: bool = False) -> tuple[Stopped, Stopped]:
     """Return the results of `auto` with a majority vote in recorded order, and in the mean over orders."""
-    found = [
+    curves = [
         pool.replay(["auto | majority"], [size], first=first, draws=draws, shared=shared)[0].curve
         for first in (True, False)
     ]
     first, mean = (
         Stopped(one.accuracy[0], *(float(one.costs[cost][0]) for cost in ("samples", "generated_tokens")))
-        for one in found
+        for one in curves
     )
     return first, mean
 
@@ -133,44 +133,44 @@ def replay_auto(pool: tts.Pool, size: int, draws: int, *, shared: bool = False) 
 def replay_rule(problems: Sequence[ProblemPool], rule: str, orders: Sequence[Sequence[int]]) -> Stopped:
     """Return the result of a stop rule with a majority vote, in the mean over orders of all samples."""
     plan = parse(f"best_of_n | {rule} | majority")
-    found = np.array(
+    ends = np.array(
         [
             [(end.right, end.samples, end.generated_tokens) for end in map(RecordedSearch(one, plan).run, orders)]
             for one in problems
         ],
         np.float64,
     ).mean(axis=1)
-    accuracy = clustered_mean(found[:, 0], rng=np.random.default_rng(0), bounds=(0, 1))
-    return Stopped(accuracy, float(found[:, 1].mean()), float(found[:, 2].mean()))
+    accuracy = clustered_mean(ends[:, 0], rng=np.random.default_rng(0), bounds=(0, 1))
+    return Stopped(accuracy, float(ends[:, 1].mean()), float(ends[:, 2].mean()))
 
 
-def section(of: Replayed, folder: Path) -> Iterator[str]:
+def section(replayed: Replayed, folder: Path) -> Iterator[str]:
     """Yield the lines of a pool's section, and save its figure."""
-    pool, sizes = of.pool, of.curves[0].sizes
+    pool, sizes = replayed.pool, replayed.curves[0].sizes
     file = f"recorded_{pool.name}"
     if len(sizes) > 1:
-        save([one.curve for one in of.curves], folder / file)
+        save([one.curve for one in replayed.curves], folder / file)
     counted = "the source's" if pool.name in MEASURED else "estimated from the texts"
     yield from (f"## {MODELS[pool.name]}: {pool.name}", "", f"{pool.report.lines()[0]}. Tokens are {counted}.", "")
     yield from (f"![Accuracy of selections against samples, {pool.name}]({file}.svg)", "") if len(sizes) > 1 else ()
     yield from (f"| selection | {' | '.join(f'{size}' for size in sizes)} |", f"| :-- |{' :-- |' * len(sizes)}")
-    for one in of.curves:
+    for one in replayed.curves:
         yield f"| `{one.curve.label.removeprefix('best_of_n | ')}` | {' | '.join(map(percent, one.curve.accuracy))} |"
-    yield from ("", *_STOPS.format(sizes[-1]).split("\n")) if of.stops else ()
-    for rule, (first, mean) in of.stops.items():
+    yield from ("", *_STOPS.format(sizes[-1]).split("\n")) if replayed.stops else ()
+    for rule, (first, mean) in replayed.stops.items():
         ends = f"{percent(first.accuracy)} | {first.samples:.2f} | {percent(mean.accuracy)} | {mean.samples:.2f}"
         yield f"| `{rule}` | {ends} | {mean.tokens:,.0f} |"
     yield ""
-    notes = [*NOTES.get(pool.name, ()), *of.notes]
+    notes = [*NOTES.get(pool.name, ()), *replayed.notes]
     yield from (f"- {note}" for note in notes)
     yield from ("",) if notes else ()
 
 
 def programs_section(
-    names: Sequence[str], found: Mapping[str, Mapping[int, Estimate]], every: int, folder: Path
+    names: Sequence[str], estimates: Mapping[str, Mapping[int, Estimate]], every: int, folder: Path
 ) -> Iterator[str]:
     """Yield the lines of the section of programs, and save its figure."""
-    sizes = list(next(iter(found.values())))
+    sizes = list(next(iter(estimates.values())))
     curves = [
         Curve(
             label=way,
@@ -183,7 +183,7 @@ def programs_section(
             problems=names,
             seeds=(0,),
         )
-        for way, of in found.items()
+        for way, of in estimates.items()
     ]
     save(curves, folder / "recorded_humaneval")
     yield from ("## CodeGen-16B on HumanEval, with tests that it wrote", "")
@@ -200,7 +200,7 @@ def programs_section(
         f"| choice | {' | '.join(map(str, sizes))} |",
         f"| :-- |{' :-- |' * len(sizes)}",
     )
-    yield from (f"| {way} | {' | '.join(percent(one) for one in of.values())} |" for way, of in found.items())
+    yield from (f"| {way} | {' | '.join(percent(one) for one in of.values())} |" for way, of in estimates.items())
     yield ""
 
 

@@ -78,28 +78,29 @@ def pool(name: str) -> tts.Pool:
     )
 
 
-def figures(of: tts.Pool) -> Mapping[str, float]:
+def figures(recorded: tts.Pool) -> Mapping[str, float]:
     """Return the figures of a pool that involve no chance.
 
     They are the share of right first samples, of all right samples, and of problems with any right one. Two more are
     the
     accuracy of the majority and that of the best by score, of all samples in recorded order.
     """
-    right = [[drawn.right is True for drawn in one.drawn] for one in of.problems]
+    right = [[drawn.right is True for drawn in one.drawn] for one in recorded.problems]
     n, c = [len(one) for one in right], [sum(one) for one in right]
-    found = {
+    shares = {
         "first": float(np.mean([one[0] for one in right])),
         "sample": float(np.mean(pass_at_k(n, c, 1))),
         "any": float(np.mean([any(one) for one in right])),
     }
     ways = {"majority": "best_of_n | majority"}
-    if all(one.has("main") for one in of.problems):
+    if all(one.has("main") for one in recorded.problems):
         ways["best"] = "best_of_n | best"
     if len(set(n)) == 1:
-        found |= {
-            way: float(of.replay([plan], [n[0]], first=True)[0].curve.accuracy[0].value) for way, plan in ways.items()
+        shares |= {
+            way: float(recorded.replay([plan], [n[0]], first=True)[0].curve.accuracy[0].value)
+            for way, plan in ways.items()
         }
-    return found
+    return shares
 
 
 def _qwen(path: Path) -> Iterator[Mapping[str, Any]]:

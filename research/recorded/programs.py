@@ -68,14 +68,16 @@ def problems(folder: Path, every: int) -> list[ProgramProblem]:
         row["prompt"].partition("    pass\n\n# check the")[0]: row["samples"]
         for row in _rows(folder / "humaneval_codegen16b_n100_tests.jsonl")
     }
-    found: list[ProgramProblem] = []
+    problem_list: list[ProgramProblem] = []
     for prompt, row in list(known.items())[::every]:
         tests = Counter(
             test for text in written[prompt] for test in written_tests(text, row["entry_point"])[:TESTS_OF_A_TEXT]
         )
         check = f"{row['test']}\ncheck({row['entry_point']})\n"
-        found.append(ProgramProblem(row["task_id"], prompt, check, tuple(map(_cut, programs[prompt])), dict(tests)))
-    return found
+        problem_list.append(
+            ProgramProblem(row["task_id"], prompt, check, tuple(map(_cut, programs[prompt])), dict(tests))
+        )
+    return problem_list
 
 
 def verdicts(problem: ProgramProblem, kept: Path) -> list[Verdict]:
@@ -84,7 +86,7 @@ def verdicts(problem: ProgramProblem, kept: Path) -> list[Verdict]:
     Verdicts of programs that ran before are read from a file, and new verdicts are added to the file.
     """
     known = {row["key"]: Verdict(row["right"], row["passed"]) for row in (_rows(kept) if kept.exists() else ())}
-    found: list[Verdict] = []
+    verdict_list: list[Verdict] = []
     for program in problem.programs:
         key = hashlib.sha256(json.dumps([problem.name, program, list(problem.tests), HARNESS]).encode()).hexdigest()
         if key not in known:
@@ -92,8 +94,8 @@ def verdicts(problem: ProgramProblem, kept: Path) -> list[Verdict]:
             kept.parent.mkdir(parents=True, exist_ok=True)
             with kept.open("a", encoding="utf-8") as file:
                 file.write(json.dumps({"key": key, **asdict(known[key])}) + "\n")
-        found.append(known[key])
-    return found
+        verdict_list.append(known[key])
+    return verdict_list
 
 
 def _verdict(problem: ProgramProblem, program: str) -> Verdict:

@@ -43,13 +43,13 @@ def main() -> None:
     parser.add_argument("--problems", type=int, default=300, help="problems of a calibration")
     parser.add_argument("--only", nargs="*", choices=PLANS, default=[*PLANS])
     parser.add_argument("--out", type=Path, default=RESULTS)
-    given = parser.parse_args()
+    options = parser.parse_args()
     try:
-        lines = list(page_lines(given.only, given.times, given.problems))
+        lines = list(page_lines(options.only, options.times, options.problems))
     except TTSError as failure:
         raise SystemExit(str(failure)) from None
-    (given.out / "risk.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    print(given.out / "risk.md")
+    (options.out / "risk.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print(options.out / "risk.md")
 
 
 def page_lines(names: Sequence[str], times: int, problems: int) -> Iterator[str]:
@@ -90,13 +90,13 @@ def page_lines(names: Sequence[str], times: int, problems: int) -> Iterator[str]
 def population(name: str, selection: str, n: int) -> tuple[Floats, Bools]:
     """Return the confidence and the verdict of each problem with each of its sets of samples."""
     rng = np.random.Generator(np.random.Philox(5))
-    plan, found = parse(f"best_of_n | {selection}"), list[tuple[float, bool]]()
+    plan, pairs = parse(f"best_of_n | {selection}"), list[tuple[float, bool]]()
     for pool in pools.pool(name).problems:
         search = RecordedSearch(pool, plan)
         for _ in range(ORDERS):
             outcome, confidence = search.sure(rng.permutation(len(pool.drawn))[:n].tolist())
-            found.append((math.nan if outcome.answer is None else confidence, bool(outcome.right)))
-    return np.array([one[0] for one in found]), np.array([one[1] for one in found])
+            pairs.append((math.nan if outcome.answer is None else confidence, bool(outcome.right)))
+    return np.array([one[0] for one in pairs]), np.array([one[1] for one in pairs])
 
 
 def rows(confidence: Floats, right: Bools, level: float, times: int, problems: int) -> Iterator[str]:
@@ -104,7 +104,7 @@ def rows(confidence: Floats, right: Bools, level: float, times: int, problems: i
     rng = np.random.Generator(np.random.Philox(6))
     proposes = np.arange(problems) % PROPOSING == 0
     everything = float(1 - right.mean())
-    found: dict[str, list[tuple[float, float]]] = {"tts calibrate": [], "selective": [], "random": []}
+    outcomes_by_rule: dict[str, list[tuple[float, float]]] = {"tts calibrate": [], "selective": [], "random": []}
     for _ in range(times):
         drawn = rng.integers(len(right), size=problems)
         sure, correct = confidence[drawn], right[drawn]
@@ -113,17 +113,17 @@ def rows(confidence: Floats, right: Bools, level: float, times: int, problems: i
         except ConfigError:
             threshold = math.inf
         calibrated = outcome(confidence, right, threshold)
-        found["tts calibrate"].append(calibrated)
-        found["selective"].append(outcome(confidence, right, plain_threshold(sure, correct, level)))
-        found["random"].append((calibrated[0], everything if calibrated[0] else 0.0))
-    for name, outcomes in found.items():
+        outcomes_by_rule["tts calibrate"].append(calibrated)
+        outcomes_by_rule["selective"].append(outcome(confidence, right, plain_threshold(sure, correct, level)))
+        outcomes_by_rule["random"].append((calibrated[0], everything if calibrated[0] else 0.0))
+    for name, outcomes in outcomes_by_rule.items():
         answered, wrong = (np.array([one[i] for one in outcomes]) for i in range(2))
         count = int((wrong > level).sum())
         interval = wilson(count, times)
         share = float(np.average(wrong, weights=answered)) if answered.any() else math.nan
-        told = "–" if math.isnan(share) else f"{share:.1%}"
+        share_text = "–" if math.isnan(share) else f"{share:.1%}"
         yield (
-            f"| {level:g} | {name if name == 'random' else f'`{name}`'} | {answered.mean():.1%} | {told} | "
+            f"| {level:g} | {name if name == 'random' else f'`{name}`'} | {answered.mean():.1%} | {share_text} | "
             f"{count / times:.3f} [{interval.low:.3f}, {interval.high:.3f}] |"
         )
 

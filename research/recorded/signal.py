@@ -65,15 +65,17 @@ class Recorded:
         problems = countdown.load(limit=prompts, split="train", numbers=(2, 3, 4), seed=11)
         with tts.Solver("pocket", task="countdown", temperature=1.0) as solver:
             task = solver.prepare(problems[0], 100, strategy="single").task
-            found = solver.solve_many(problems, each=tts.Budget(samples=samples), strategy="best_of_n | weighted")
+            solutions = solver.solve_many(problems, each=tts.Budget(samples=samples), strategy="best_of_n | weighted")
 
         def value(problem: tts.Problem, one: tts.Candidate) -> float:
             if reward == "scores":
                 return one.scores["main"]
             return float(one.answer is not None and task.equivalent(one.answer, problem.answer or ""))
 
-        values = tuple(np.array([value(of.problem, one) for one in of.candidates]) for of in found)
-        return cls(values, tuple(np.array([float(one.trajectory.num_tokens) for one in of.candidates]) for of in found))
+        values = tuple(np.array([value(of.problem, one) for one in of.candidates]) for of in solutions)
+        return cls(
+            values, tuple(np.array([float(one.trajectory.num_tokens) for one in of.candidates]) for of in solutions)
+        )
 
     @classmethod
     def of(cls, name: str) -> Recorded:
@@ -108,42 +110,42 @@ class Groups:
     silent: float
 
     @classmethod
-    def of(cls, of: Recorded, sizes: NDArray[np.int64]) -> Groups:
+    def of(cls, recorded: Recorded, sizes: NDArray[np.int64]) -> Groups:
         """Return the groups of the first samples of each problem.
 
         Args:
-            of: The samples.
+            recorded: The samples.
             sizes: The number of samples of each problem.
         """
         variances = np.array(
-            [one[:size].var() if size else 0.0 for one, size in zip(of.right, sizes.tolist(), strict=True)]
+            [one[:size].var() if size else 0.0 for one, size in zip(recorded.right, sizes.tolist(), strict=True)]
         )
-        tokens = sum(float(one[:size].sum()) for one, size in zip(of.tokens, sizes.tolist(), strict=True))
+        tokens = sum(float(one[:size].sum()) for one, size in zip(recorded.tokens, sizes.tolist(), strict=True))
         return cls(tokens, float((sizes * variances).sum()), float(variances.sum()), float((variances == 0).mean()))
 
 
-def divide(of: Recorded, wanted: float, first: int, quantity: str = "signal") -> Groups | None:
+def divide(recorded: Recorded, wanted: float, first: int, quantity: str = "signal") -> Groups | None:
     """Return the groups of the allocator once they have so much of a quantity; None: they never have.
 
     Costs are those of the samples seen so far. The tokens left are taken as a quarter of those of equal groups, so that
     waves are small.
     """
-    most = min(len(one) for one in of.right)
-    allocator, sizes = SignalAllocator(first=first, most=most), np.zeros(len(of.right), np.int64)
-    cost = np.full(len(sizes), float(np.mean([one[0] for one in of.tokens])))
+    most = min(len(one) for one in recorded.right)
+    allocator, sizes = SignalAllocator(first=first, most=most), np.zeros(len(recorded.right), np.int64)
+    cost = np.full(len(sizes), float(np.mean([one[0] for one in recorded.tokens])))
     total = len(sizes) * GROUP * float(cost.mean())
     while True:
-        successes = np.array([one[:size].sum() for one, size in zip(of.right, sizes.tolist(), strict=True)])
+        successes = np.array([one[:size].sum() for one, size in zip(recorded.right, sizes.tolist(), strict=True)])
         more = allocator.next(successes, sizes, cost, total / 4 if sizes.min() >= first else total)
         if not more.any():
             return None
         sizes = sizes + more
-        cost = np.array([one[: max(1, size)].mean() for one, size in zip(of.tokens, sizes.tolist(), strict=True)])
-        if sizes.min() >= first and getattr(found := Groups.of(of, sizes), quantity) >= wanted:
-            return found
+        cost = np.array([one[: max(1, size)].mean() for one, size in zip(recorded.tokens, sizes.tolist(), strict=True)])
+        if sizes.min() >= first and getattr(groups := Groups.of(recorded, sizes), quantity) >= wanted:
+            return groups
 
 
-def measure(of: Recorded, times: int, first: int, quantity: str) -> tuple[Floats, list[Groups], list[Groups]]:
+def measure(recorded: Recorded, times: int, first: int, quantity: str) -> tuple[Floats, list[Groups], list[Groups]]:
     """Return the tokens by expected variance as a share of those of equal groups, [times], and the groups.
 
     The groups are those of the runs that ended. A run whose groups never have as much of the quantity as equal ones has
@@ -154,14 +156,15 @@ def measure(of: Recorded, times: int, first: int, quantity: str) -> tuple[Floats
     ratios = np.full(times, np.inf)
     for run in range(times):
         # problems are resampled: the interval is over problems
-        places = rng.integers(len(of.right), size=len(of.right))
-        some = Recorded(tuple(of.right[i] for i in places), tuple(of.tokens[i] for i in places)).shuffle(rng)
+        places = rng.integers(len(recorded.right), size=len(recorded.right))
+        resampled = Recorded(tuple(recorded.right[i] for i in places), tuple(recorded.tokens[i] for i in places))
+        some = resampled.shuffle(rng)
         uniform = Groups.of(some, np.full(len(places), GROUP))
-        found = divide(some, getattr(uniform, quantity), first, quantity)
-        if found is not None:
+        groups = divide(some, getattr(uniform, quantity), first, quantity)
+        if groups is not None:
             equal.append(uniform)
-            divided.append(found)
-            ratios[run] = found.tokens / uniform.tokens
+            divided.append(groups)
+            ratios[run] = groups.tokens / uniform.tokens
     return ratios, equal, divided
 
 
@@ -174,17 +177,18 @@ def share(ratios: Floats) -> str:
     return f"{middle} [{low}, {high}], {int(np.isfinite(ratios).sum()):,} of {len(ratios):,}"
 
 
-def row(name: str, of: Recorded, first: int, times: int) -> str:
+def row(name: str, recorded: Recorded, first: int, times: int) -> str:
     """Return the row of a pool."""
-    sizes = sorted({len(one) for one in of.right})
-    told = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
-    ratios, equal, found = measure(of, times, first, "signal")
+    sizes = sorted({len(one) for one in recorded.right})
+    size_text = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+    ratios, equal, divided = measure(recorded, times, first, "signal")
     figures = "– | – | –"
-    if found:
-        figures = f"{mean(equal, 'silent'):.0%} | {mean(found, 'silent'):.0%}"
-        figures += f" | {mean(found, 'variances') / mean(equal, 'variances'):.2f} times"
-    variances, _, _ = measure(of, times, first, "variances")
-    return f"| {name} | {len(of.right):,} | {told} | {first} | {share(ratios)} | {share(variances)} | {figures} |"
+    if divided:
+        figures = f"{mean(equal, 'silent'):.0%} | {mean(divided, 'silent'):.0%}"
+        figures += f" | {mean(divided, 'variances') / mean(equal, 'variances'):.2f} times"
+    variances, _, _ = measure(recorded, times, first, "variances")
+    tokens = f"{share(ratios)} | {share(variances)}"
+    return f"| {name} | {len(recorded.right):,} | {size_text} | {first} | {tokens} | {figures} |"
 
 
 def page(times: int, prompts: int, samples: int) -> Iterator[str]:
@@ -264,13 +268,13 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=200, help="of the pair")
     parser.add_argument("--samples", type=int, default=40, help="of each of them")
     parser.add_argument("--out", type=Path, default=RESULTS)
-    given = parser.parse_args()
+    options = parser.parse_args()
     try:
-        lines = list(page(given.times, given.prompts, given.samples))
+        lines = list(page(options.times, options.prompts, options.samples))
     except TTSError as failure:
         raise SystemExit(str(failure)) from None
-    (given.out / "signal.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    print(given.out / "signal.md")
+    (options.out / "signal.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print(options.out / "signal.md")
 
 
 if __name__ == "__main__":

@@ -54,32 +54,32 @@ def halves(
     pools: Sequence[ProblemPool], greedy_first: Mapping[str, RecordedSample] | None
 ) -> tuple[list[str], Half, Half]:
     """Return the problems, and both halves of their samples; a greedy sample is the first of each half."""
-    of: dict[str, list[RecordedSample]] = {}
+    samples_of: dict[str, list[RecordedSample]] = {}
     for pool in pools:
-        of.setdefault(pool.cell.problem, []).extend(pool.drawn)
-    problems = list(of)
+        samples_of.setdefault(pool.cell.problem, []).extend(pool.drawn)
+    problems = list(samples_of)
     firsts = [None if greedy_first is None else greedy_first[problem] for problem in problems]
-    made = [_half([of[problem][start::2] for problem in problems], firsts) for start in (0, 1)]
-    return problems, made[0], made[1]
+    both = [_half([samples_of[problem][start::2] for problem in problems], firsts) for start in (0, 1)]
+    return problems, both[0], both[1]
 
 
 def _half(samples: Sequence[Sequence[RecordedSample]], firsts: Sequence[RecordedSample | None]) -> Half:
     rng = np.random.default_rng(0)
     most = min(map(len, samples))
-    found = [_votes(list(of[:most]), first, rng) for of, first in zip(samples, firsts, strict=True)]
-    votes = np.array([[one[1] for one in found], [one[2] for one in found]])
-    seen = Population.beta().vote_likelihood(votes[0], votes[1], np.full(len(found), PILOTS))
-    population = Population.beta().fit(seen)
-    tokens = np.array([np.mean([one.tokens for one in of]) for of in samples])
-    right = np.array([one[0] for one in found])
+    first_votes = [_votes(list(drawn[:most]), first, rng) for drawn, first in zip(samples, firsts, strict=True)]
+    votes = np.array([[one[1] for one in first_votes], [one[2] for one in first_votes]])
+    likelihood = Population.beta().vote_likelihood(votes[0], votes[1], np.full(len(first_votes), PILOTS))
+    population = Population.beta().fit(likelihood)
+    tokens = np.array([np.mean([one.tokens for one in drawn]) for drawn in samples])
+    right = np.array([one[0] for one in first_votes])
     cost = tokens[:, None] * np.arange(1, right.shape[1] + 1)
     if firsts[0] is not None:
         cost += (np.array([first.tokens for first in firsts if first is not None]) - tokens)[:, None]
     return Half(
         right=right,
         cost=cost,
-        rate=np.array([float(np.mean([one.right is True for one in of])) for of in samples]),
-        predicted=population.mean_rate(population.posterior(seen)),
+        rate=np.array([float(np.mean([one.right is True for one in drawn])) for drawn in samples]),
+        predicted=population.mean_rate(population.posterior(likelihood)),
     )
 
 

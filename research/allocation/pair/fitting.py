@@ -47,14 +47,14 @@ def fit(store: Path, jobs: int, limit: int, names: Iterable[str] = tuple(KINDS))
     shipped.FOLDER.mkdir(exist_ok=True)
     for name in names:
         kind = KINDS[name]
-        asked = [
+        wanted = [
             studies.pools(studies.VALIDATION, limit, 1, kind),
             *studies.alternatives(studies.VALIDATION, limit, kind),
         ]
-        measured = PerformanceData.of(studies.results(store, asked, jobs))
-        policy, task, _ = described_keys(asked[0], measured.cell)
+        measured = PerformanceData.of(studies.results(store, wanted, jobs))
+        policy, task, _ = described_keys(wanted[0], measured.cell)
         path = shipped.FOLDER / f"{name}.json"
-        fitted = measured.fit(model=policy, task=task, source=asked[0].name)
+        fitted = measured.fit(model=policy, task=task, source=wanted[0].name)
         fitted.save(path)
         # the budgets of its searches are those of whole problems, so that `auto` can be held against them
         if kind.unit == "tokens":
@@ -74,7 +74,7 @@ def add_piloted_curve(
     Runs that the store lacks are run first.
     """
     plan = f"auto(model={name!r}, pilots=1) | weighted"
-    asked = running.make_study(
+    study = running.make_study(
         kind.study("auto", studies.VALIDATION),
         kind.problems(studies.VALIDATION, limit),
         [plan],
@@ -82,12 +82,12 @@ def add_piloted_curve(
         seeds=kind.seeds,
         verifier=kind.verifier,
     )
-    (curve,) = curves_of(studies.results(store, [asked], jobs), rng=np.random.default_rng(0))
+    (curve,) = curves_of(studies.results(store, [study], jobs), rng=np.random.default_rng(0))
     limits, reached = np.array(sorted(kind.budgets)) / known.tokens, np.array([one.value for one in curve.accuracy])
-    found = dataclasses.replace(known, piloted=PilotedCurve(limits, reached))
-    searches = [text for text in found.curves if not draws_plain(parse(text))]
+    piloted = dataclasses.replace(known, piloted=PilotedCurve(limits, reached))
+    searches = [text for text in piloted.curves if not draws_plain(parse(text))]
     for budget, share, size in zip(sorted(kind.budgets), reached.tolist(), limits.tolist(), strict=True):
-        direct = found.direct(size, searches)
+        direct = piloted.direct(size, searches)
         begins = "a pilot first" if direct is None else f"{direct[0]} from the start"
         print(f"{name}, {budget} {kind.unit}: {share:.1%} with a pilot; {begins}")
-    return found
+    return piloted

@@ -164,11 +164,11 @@ def _divide(pools: Sequence[ProblemPool], other: Sequence[Result], like: Curve) 
         "A14, five oracle bins": ("oracle", lambda mean: divisions.binned_division(mean, predicted=False)),
         "static oracle": ("oracle", divisions.oracle_division),
     }
-    made: dict[str, Curve] = {}
+    curves: dict[str, Curve] = {}
     for name, (role, way) in ways.items():
         found = [divisions.measure_division((halves[0], halves[1]), way(share)) for share in (1, 2, 4, 8)]
         shares = np.array([one[0] for one in found])
-        made[name] = dataclasses.replace(
+        curves[name] = dataclasses.replace(
             like,
             label=name,
             costs={"tokens": np.array([one[1] for one in found])},
@@ -178,7 +178,7 @@ def _divide(pools: Sequence[ProblemPool], other: Sequence[Result], like: Curve) 
             accuracy=accuracies(shares, np.random.default_rng(0)),
             kind="replayed",
         )
-    return made
+    return curves
 
 
 def interpolate_shares(curve: Curve, tokens: float) -> Floats:
@@ -195,12 +195,12 @@ def interpolate_shares(curve: Curve, tokens: float) -> Floats:
 
 
 def _compare_totals(mine: Curve, other: Callable[[float], Curve]) -> list[Against]:
-    found: list[tuple[float, float, Curve, Difference, float, float]] = []
+    rows: list[tuple[float, float, Curve, Difference, float, float]] = []
     for share, tokens, own in zip(SHARES, mine.cost("tokens").tolist(), mine.shares, strict=True):
         curve = other(tokens)
         theirs = dict(zip(curve.problems, interpolate_shares(curve, tokens).tolist(), strict=True))
         base = [theirs[problem] for problem in mine.problems]
-        found.append(
+        rows.append(
             (
                 share,
                 tokens,
@@ -210,7 +210,7 @@ def _compare_totals(mine: Curve, other: Callable[[float], Curve]) -> list[Agains
                 float(np.mean(base)),
             )
         )
-    corrected = holm([difference.p for _, _, _, difference, _, _ in found])
+    corrected = holm([difference.p for _, _, _, difference, _, _ in rows])
     return [
         Against(
             share=share,
@@ -222,7 +222,7 @@ def _compare_totals(mine: Curve, other: Callable[[float], Curve]) -> list[Agains
             p=float(p),
             detectable=_detectable_gap(difference.spread, len(mine.problems)),
         )
-        for (share, tokens, curve, difference, own, base), p in zip(found, corrected, strict=True)
+        for (share, tokens, curve, difference, own, base), p in zip(rows, corrected, strict=True)
     ]
 
 

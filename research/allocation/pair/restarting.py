@@ -58,15 +58,15 @@ def measure(store: Path, jobs: int, limit: int) -> list[Restarts]:
         verifier="self_evaluation",
     )
     number = running.run(study, store, jobs)
-    by: dict[str, dict[str, Result]] = {}
+    by_strategy: dict[str, dict[str, Result]] = {}
     with Store(store) as opened:
         for one in opened.results(number, drawn=False):
-            by.setdefault(one.cell.strategy, {})[one.cell.problem] = one
+            by_strategy.setdefault(one.cell.strategy, {})[one.cell.problem] = one
     least, most = (
-        _right_shares(next(of for name, of in by.items() if name.startswith(plan.split(" |", maxsplit=1)[0])))
+        _right_shares(next(of for name, of in by_strategy.items() if name.startswith(plan.split(" |", maxsplit=1)[0])))
         for plan in (ONE, ALL)
     )
-    return [_restarts(name, list(of.values()), _right_shares(of), least, most) for name, of in by.items()]
+    return [_restarts(name, list(of.values()), _right_shares(of), least, most) for name, of in by_strategy.items()]
 
 
 def _right_shares(of: dict[str, Result]) -> Sequence[float]:

@@ -79,14 +79,14 @@ def pools(split: str, limit: int, seeds: int, kind: Kind = EXPRESSIONS) -> Study
 
 def alternatives(split: str, limit: int, kind: Kind = EXPRESSIONS) -> Iterator[StudyConfig]:
     """Yield the studies of what could replace plain samples: a greedy answer, or a tree search."""
-    plans, asked = GREEDY if split == VALIDATION else GREEDY[:1], kind.problems(split, limit)
+    plans, chosen = GREEDY if split == VALIDATION else GREEDY[:1], kind.problems(split, limit)
     greedy = running.make_study(
-        kind.study("greedy", split), asked, plans, {"samples": 1}, seeds=1, verifier=kind.verifier
+        kind.study("greedy", split), chosen, plans, {"samples": 1}, seeds=1, verifier=kind.verifier
     )
     yield greedy.model_copy(update={"record": greedy.record.model_copy(update={"candidates": True})})
     budget = {kind.unit: list(kind.budgets)}
     yield running.make_study(
-        kind.study("tree", split), asked, list(kind.trees), budget, seeds=kind.seeds, verifier=kind.verifier
+        kind.study("tree", split), chosen, list(kind.trees), budget, seeds=kind.seeds, verifier=kind.verifier
     )
 
 

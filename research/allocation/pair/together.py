@@ -40,17 +40,17 @@ def results(path: Path, plan: str, totals: Sequence[int], limit: int, seeds: int
         seeds: The number of seeds.
         jobs: The number of processes.
     """
-    asked = [(seed, each) for seed in range(seeds) for each in totals]
+    pairs = [(seed, each) for seed in range(seeds) for each in totals]
     helpers = [
-        multiprocessing.get_context("spawn").Process(target=_run_all, args=(path, plan, asked[i::jobs], limit))
+        multiprocessing.get_context("spawn").Process(target=_run_all, args=(path, plan, pairs[i::jobs], limit))
         for i in range(1, jobs)
     ]
     for helper in helpers:
         helper.start()
-    _run_all(path, plan, asked[::jobs], limit)
+    _run_all(path, plan, pairs[::jobs], limit)
     for helper in helpers:
         helper.join()
-    return _run_all(path, plan, asked, limit)
+    return _run_all(path, plan, pairs, limit)
 
 
 def read_timings(path: Path) -> dict[str, dict[str, float]]:
@@ -64,9 +64,9 @@ def read_timings(path: Path) -> dict[str, dict[str, float]]:
     )
 
 
-def _run_all(path: Path, plan: str, asked: Sequence[tuple[int, int]], limit: int) -> list[Result]:
-    found: list[Result] = []
-    for seed, each in asked:
+def _run_all(path: Path, plan: str, pairs: Sequence[tuple[int, int]], limit: int) -> list[Result]:
+    every: list[Result] = []
+    for seed, each in pairs:
         study = running.make_study(
             f"allocator-together-{each}-{seed}",
             studies.problems(studies.TEST, limit),
@@ -81,8 +81,8 @@ def _run_all(path: Path, plan: str, asked: Sequence[tuple[int, int]], limit: int
             store.add(number, cells)
             if store.counts(number).pending:
                 _run(store, cells, prepared.problems, plan, each, seed)
-            found += store.results(number, drawn=False)
-    return found
+            every += store.results(number, drawn=False)
+    return every
 
 
 def _shared_cell(cell: Cell) -> Cell:
@@ -91,27 +91,27 @@ def _shared_cell(cell: Cell) -> Cell:
 
 
 def _run(store: Store, cells: Sequence[Cell], problems: grid.Problems, plan: str, each: int, seed: int) -> None:
-    asked = [problems[cell.dataset][cell.problem] for cell in cells]
-    total = each * len(asked)
+    chosen = [problems[cell.dataset][cell.problem] for cell in cells]
+    total = each * len(chosen)
     with Solver("pocket", studies.VERIFIER, strategy=plan) as solver, _Deciding() as decided:
         # the model is loaded before the clock starts
-        solver.solve(asked[0], Budget(samples=1), strategy="best_of_n | majority")
+        solver.solve(chosen[0], Budget(samples=1), strategy="best_of_n | majority")
         began = time.perf_counter()
-        solutions = solver.solve_many(asked, Budget(tokens=total), seed=seed)
+        solutions = solver.solve_many(chosen, Budget(tokens=total), seed=seed)
         wall = time.perf_counter() - began
     if (spent := sum(solution.usage.tokens for solution in solutions)) > total:
         raise SystemExit(f"{spent} tokens were spent of a total of {total}")
-    known = {
-        "problems": len(asked),
+    figures = {
+        "problems": len(chosen),
         "seconds": wall,
         "deciding": decided.seconds,
         "waves": decided.waves,
         "spent": spent / total,
     }
     name = f"{each:03} tokens, seed {seed}"
-    store.path.with_name(f"{store.path.name}.together-{name}.json").write_text(json.dumps(known), encoding="utf-8")
-    print(f"{plan}, {name}: {known}", flush=True)
-    for cell, problem, solution in zip(cells, asked, solutions, strict=True):
+    store.path.with_name(f"{store.path.name}.together-{name}.json").write_text(json.dumps(figures), encoding="utf-8")
+    print(f"{plan}, {name}: {figures}", flush=True)
+    for cell, problem, solution in zip(cells, chosen, solutions, strict=True):
         store.finish(secrets.token_hex(8), _result(cell, problem, solution))
 
 

@@ -145,15 +145,15 @@ def _requirements(compared: Compared, restarts: Sequence[Restarts]) -> Iterator[
     )
 
 
-def _restart_verdict(found: Sequence[Restarts]) -> str:
-    one, *_, every = sorted(found, key=lambda each: each.samples)
+def _restart_verdict(rows: Sequence[Restarts]) -> str:
+    one, *_, every = sorted(rows, key=lambda each: each.samples)
     gained = (
         f"{100 * one.accuracy:.1f} % with one, {100 * every.accuracy:.1f} % with the best of {restarting.MOST} "
         "by self-evaluation"
     )
     if every.accuracy <= one.accuracy:
         return f"**missed**: there is no such gain here ({gained}); the card says why"
-    cheap = any(each.share.value >= _WANTED and each.samples <= _AT for each in found)
+    cheap = any(each.share.value >= _WANTED and each.samples <= _AT for each in rows)
     return f"**{'holds' if cheap else 'missed'}** ({gained})"
 
 
@@ -174,10 +174,10 @@ def _points(compared: Compared) -> Iterator[str]:
             yield f"| {code(name)} | {cost:.0f} | {share(found)} |"
 
 
-def _comparison(found: Sequence[Against]) -> Iterator[str]:
+def _comparison(rows: Sequence[Against]) -> Iterator[str]:
     yield "| total, samples' worth | tokens spent | auto | other | which | difference | p (Holm) | detectable |"
     yield "| --: | --: | --: | --: | :-- | :-- | --: | --: |"
-    for one in found:
+    for one in rows:
         p = "< 0.001" if one.p < 0.001 else f"{one.p:.3f}"
         cells = (
             f"{one.share:g}",
@@ -228,7 +228,7 @@ def _best_point(curves: Sequence[Curve], axis: str, most: float) -> tuple[str, s
     return label, f"{code(label)}: {100 * value:.1f} % for {amount(-cost)}"
 
 
-def _restarts(found: Sequence[Restarts]) -> Iterator[str]:
+def _restarts(rows: Sequence[Restarts]) -> Iterator[str]:
     yield (
         "These runs are live, with the verifier `self_evaluation`. The gain over one sample is given as a share "
         f"of the gain of {restarting.MOST} samples, with a 95 % interval over problems. The sign {NEVER} means "
@@ -237,7 +237,7 @@ def _restarts(found: Sequence[Restarts]) -> Iterator[str]:
     yield ""
     yield "| strategy | samples | tokens | accuracy | share of the gain |"
     yield "| :-- | --: | --: | --: | :-- |"
-    for one in found:
+    for one in rows:
         gain = NEVER if isnan(one.share.value) else f"{one.share.value:.2f} [{one.share.low:.2f}, {one.share.high:.2f}]"
         yield f"| {code(one.strategy)} | {one.samples:.2f} | {one.tokens:.0f} | {100 * one.accuracy:.1f} | {gain} |"
 

@@ -94,16 +94,16 @@ def compare(worlds: list[World], budget: int, most: int, *, checked: bool) -> re
     with np.errstate(divide="ignore", invalid="ignore"):
         low, high = np.nanquantile(drawn / drawn[:, [best]], [0.025, 0.975], axis=0)
         share = {name: float(gain.mean() / mine[report.REFERENCE].mean()) for name, gain in mine.items()}
-    found = {
+    row = {
         name: report.Line(float(each.mean()), share[name], float(low[i]), float(high[i]), float(np.mean(spent[name])))
         for i, (name, each) in enumerate(every.items())
     }
     print(
         f"{SETTINGS[checked]}, {budget} samples a problem: "
-        + ", ".join(f"{n} {line.accuracy:.4f}" for n, line in found.items()),
+        + ", ".join(f"{n} {line.accuracy:.4f}" for n, line in row.items()),
         flush=True,
     )
-    return found
+    return row
 
 
 @cache
@@ -132,7 +132,7 @@ def allocations(
     gains, (best, oracle) = gains_of(world.population, most, checked=checked), orders(world, most, checked=checked)
     broad = sample_values(_BROAD, min(most, _ROOM), checked=checked)
     sure = sample_values(world.population, most, checked=checked)
-    found = {
+    counts = {
         report.UNIFORM: np.full(everyone, budget),
         "random": np.minimum(random_counts(everyone, total, rng), MOST),
         "A14, five oracle bins": policies.divide_by_bins(world, gains, total, checked=checked, pilots=None),
@@ -148,8 +148,8 @@ def allocations(
         "adaptive oracle": policies.count_first(oracle, everyone, total),
     }
     if not checked:
-        found["best stop rule in hindsight"] = policies.stop_rule(world, total)
-    return found
+        counts["best stop rule in hindsight"] = policies.stop_rule(world, total)
+    return counts
 
 
 @cache

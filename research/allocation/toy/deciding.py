@@ -17,7 +17,7 @@ def time_decisions(problems: int) -> dict[str, str]:
 
     Timed are one wave, a whole division in waves, the table of votes, and ten times as many problems at once.
     """
-    rng, found = np.random.default_rng(0), dict[str, str]()
+    rng, timings = np.random.default_rng(0), dict[str, str]()
     world = World.draw(population(), problems, rng)
     for name, values in (("a checker", Checked(world.population)), ("votes", Voted(world.population, 64))):
         checked = name == "a checker"
@@ -25,22 +25,22 @@ def time_decisions(problems: int) -> dict[str, str]:
         if isinstance(values, Voted):
             started = time.perf_counter()
             assert values.table  # it is made at its first use
-            found["the table of votes up to 64, once"] = f"{time.perf_counter() - started:.2f} s"
+            timings["the table of votes up to 64, once"] = f"{time.perf_counter() - started:.2f} s"
         started = time.perf_counter()
         Allocator(values=values).next(state)
-        found[f"one wave over {problems:,} problems, {name}"] = (
+        timings[f"one wave over {problems:,} problems, {name}"] = (
             f"{(time.perf_counter() - started) / world.problems * 1e6:.2f} µs a problem"
         )
-        found[f"all waves, {problems:,} problems at 16 samples, {name}"] = _time_division(
+        timings[f"all waves, {problems:,} problems at 16 samples, {name}"] = _time_division(
             world, Allocator(values=values), checked=checked
         )
     gains = coverage_gains(rng.beta(0.5, 0.8, 10 * problems), 128)
     started = time.perf_counter()
     greedy_counts(gains, 160 * problems)
-    found[f"{10 * problems:,} problems of 128 samples at most, divided at once"] = (
+    timings[f"{10 * problems:,} problems of 128 samples at most, divided at once"] = (
         f"{time.perf_counter() - started:.2f} s"
     )
-    return found
+    return timings
 
 
 def _time_division(world: World, allocator: Allocator, *, checked: bool) -> str:

@@ -90,20 +90,23 @@ def stop_rule(world: World, total: int) -> Counts:
         while low < high:  # the greatest cap that the total pays
             middle = (low + high + 1) // 2
             low, high = (middle, high) if np.minimum(counts, middle).sum() <= total else (low, middle - 1)
-        found = np.minimum(counts, low)
-        if found.sum() <= total and world.score(found, checked=False).mean() > world.score(best, checked=False).mean():
-            best = found
+        counts_within = np.minimum(counts, low)
+        if (
+            counts_within.sum() <= total
+            and world.score(counts_within, checked=False).mean() > world.score(best, checked=False).mean()
+        ):
+            best = counts_within
     return best
 
 
 def vote_gains(population: Population, most: int) -> NDArray[np.float64]:
     """Return the gains [Z, most] of each further vote for every kind, if the kind were known."""
     kinds = len(population.weight)
-    found = np.zeros((kinds, most))
+    gains = np.zeros((kinds, most))
     for z in range(kinds):
         alone = Population(population.rate[[z]], population.lure[[z]], np.ones(1))
-        found[z] = np.diff(accuracies(alone, most))
-    return found
+        gains[z] = np.diff(accuracies(alone, most))
+    return gains
 
 
 def accuracies(population: Population, most: int) -> NDArray[np.float64]:
@@ -182,14 +185,14 @@ def oracle_order(world: World, *, checked: bool, most: int) -> Counts:
     """
     gone = np.zeros((world.problems, MOST))
     for z in np.unique(world.kind):
-        of = np.flatnonzero(world.kind == z)
+        places = np.flatnonzero(world.kind == z)
         alone = Population(world.population.rate[[z]], world.population.lure[[z]], np.ones(1))
-        table, lowest = None if checked else Votes.of(alone, most), np.full(len(of), np.inf)
+        table, lowest = None if checked else Votes.of(alone, most), np.full(len(places), np.inf)
         for n in range(MOST if checked else most):
-            state = world.state(np.full(len(of), n), 1.0, checked=checked, of=of)
+            state = world.state(np.full(len(places), n), 1.0, checked=checked, of=places)
             index = np.where(state.solved, 0.0, alone.rate[0]) if table is None else table.look(*state.votes())[1]
             lowest = np.minimum(lowest, index)
-            gone[of, n] = lowest
+            gone[places, n] = lowest
     return _sort(gone)
 
 

@@ -33,7 +33,7 @@ def reliability(world: World, *, checked: bool) -> dict[str, Told]:
 
     Rates are expected under the true population, and under one that is learnt from the pilots.
     """
-    found: dict[str, Told] = {}
+    groups: dict[str, Told] = {}
     for pilots in (1, 4, 16):
         # a checker ends a problem
         samples = np.minimum(pilots, world.first + 1) if checked else np.full(world.problems, pilots)
@@ -45,6 +45,8 @@ def reliability(world: World, *, checked: bool) -> dict[str, Told]:
             parts = np.array_split(np.argsort(expected, kind="stable"), GROUPS)
             true = world.population.rate[world.kind]
             means = (np.array([values[part].mean() for part in parts]) for values in (expected, true))
-            told, seen = means
-            found[f"{pilots} pilots, population {name}"] = Told(told, seen, float(np.abs(told - seen).mean()))
-    return found
+            expected_means, true_means = means
+            groups[f"{pilots} pilots, population {name}"] = Told(
+                expected_means, true_means, float(np.abs(expected_means - true_means).mean())
+            )
+    return groups

@@ -117,24 +117,24 @@ class Page:
                     f"{most - line.accuracy:+.4f} |"
                 )
 
-    def add_pilots(self, name: str, found: Pilots) -> None:
+    def add_pilots(self, name: str, figures: Pilots) -> None:
         """Add the worth of pilots to a division made once."""
         self._lines += [
             "",
             f"### Regret falls with pilots: {name}",
             "",
-            f"A pilot is a first sample that only informs, and is not charged here. A total of {found.budget} "
-            f"samples a problem is divided once, by what the pilots show. Expected accuracy: {found.uniform:.4f} "
-            f"if divided evenly, {found.oracle:.4f} with known success rates.",
+            f"A pilot is a first sample that only informs, and is not charged here. A total of {figures.budget} "
+            f"samples a problem is divided once, by what the pilots show. Expected accuracy: {figures.uniform:.4f} "
+            f"if divided evenly, {figures.oracle:.4f} with known success rates.",
             "",
             "| pilots | regret |",
             "| --: | --: |",
-            *(f"| {pilots} | {regret:.4f} |" for pilots, regret in found.regret.items()),
+            *(f"| {pilots} | {regret:.4f} |" for pilots, regret in figures.regret.items()),
         ]
 
-    def add_reliability(self, name: str, found: Mapping[str, Told]) -> None:
+    def add_reliability(self, name: str, groups: Mapping[str, Told]) -> None:
         """Add how expected success rates compare with true ones."""
-        self._told[name] = found
+        self._told[name] = groups
         self._lines += [
             "",
             f"### Difficulty is told rightly: {name}",
@@ -147,11 +147,11 @@ class Page:
             "| :-- | --: | :-- | :-- |",
             *(
                 f"| {name} | {told.error:.3f} | {_format_values(told.expected)} | {_format_values(told.true)} |"
-                for name, told in found.items()
+                for name, told in groups.items()
             ),
         ]
 
-    def add_timings(self, found: Mapping[str, str]) -> None:
+    def add_timings(self, timings: Mapping[str, str]) -> None:
         """Add how long decisions take."""
         self._lines += [
             "",
@@ -159,7 +159,7 @@ class Page:
             "",
             "| what | time |",
             "| :-- | --: |",
-            *(f"| {what} | {took} |" for what, took in found.items()),
+            *(f"| {what} | {took} |" for what, took in timings.items()),
         ]
 
     def write(self, out: Path | None) -> None:

@@ -37,16 +37,16 @@ def print_text(tables: Sequence[Table], console: Console) -> None:
         console.width = _WIDTH
     narrow = console.width < _WIDTH
     for table in tables:
-        made = RichTable(
+        table_text = RichTable(
             title=table.title, caption=table.note, box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left"
         )
         for i, heading in enumerate(table.columns.values()):
-            made.add_column(
+            table_text.add_column(
                 textwrap.fill(heading, _HEADING), justify="right" if i else "left", no_wrap=not (i and narrow)
             )
         for row in table.rows:
-            made.add_row(*map(format_entry, row))
-        console.print(made)
+            table_text.add_row(*map(format_entry, row))
+        console.print(table_text)
 
 
 def markdown(tables: Sequence[Table]) -> str:
@@ -80,7 +80,7 @@ def make_json(tables: Sequence[Table]) -> dict[str, object]:
     }
 
 
-def restore_tables(found: Mapping[str, Any]) -> list[Table]:
+def restore_tables(stored: Mapping[str, Any]) -> list[Table]:
     """Return the tables that `make_json` gave, from JSON."""
     return [
         Table(
@@ -90,7 +90,7 @@ def restore_tables(found: Mapping[str, Any]) -> list[Table]:
             one["columns"],
             [[_restore_entry(row[key]) for key in one["columns"]] for row in one["rows"]],
         )
-        for name, one in found.items()
+        for name, one in stored.items()
     ]
 
 

@@ -82,7 +82,7 @@ def verifier_tables(main: Sequence[Pool], others: Sequence[Pool], intervals: Int
 
 def lines_of(pools: Sequence[Pool]) -> list[Line]:
     """Return all whole lines that verifiers have read, up to the answer line."""
-    found: list[Line] = []
+    lines: list[Line] = []
     for number, pool in enumerate(pools):
         for attempt in pool.attempts:
             if not attempt.readings:
@@ -93,10 +93,10 @@ def lines_of(pools: Sequence[Pool]) -> list[Line]:
                     break
                 readings = {name: of_lines[i] for name, of_lines in attempt.readings.items()}
                 final = line.startswith(ANSWER)
-                found.append(Line(pool.item.cell, number, i + 1, final, readings, attempt.right, verdicts[i]))
+                lines.append(Line(pool.item.cell, number, i + 1, final, readings, attempt.right, verdicts[i]))
                 if final:
                     break
-    return found
+    return lines
 
 
 def final_table(pools: Sequence[Pool], names: Sequence[str], intervals: Intervals) -> Table:

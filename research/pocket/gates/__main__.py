@@ -75,14 +75,14 @@ def _arithmetic(backend: EngineBackend, number: int, head: str) -> tuple[list[Ga
     items = {size: draw_problems(Cell("plain-2", size), "test", of) for size, (of, _) in sizes.items()}
     pools = {size: draw_pools(backend, items[size], each, head=head) for size, (_, each) in sizes.items()}
     everything, what = [pool for of in pools.values() for pool in of], f"{rung} operations"
-    found = [
+    rows = [
         *gates.auc_of_samples(everything, intervals),
         *gates.best_of_n(pools[rung], what, intervals, wanted=gates.WANTED),
         gates.calibration(everything, f"{RUNGS[0]} to {RUNGS[-1]} operations", intervals),
         gates.ladder(dict(pools)),
         gates.computing_gate(draw_pools(backend, _sums(2 * number), COMPUTED_SAMPLES, head=head), intervals),
     ]
-    return found, Cell("plain-2", rung), what
+    return rows, Cell("plain-2", rung), what
 
 
 def _sums(number: int) -> list[Item]:
@@ -95,14 +95,14 @@ def _countdown(backend: EngineBackend, number: int, head: str) -> tuple[list[Gat
     intervals, what = Intervals(0), "countdown of 4 numbers"
     items = draw_problems(Cell("countdown", 4), "test", number)
     pools = draw_pools(backend, items, gates.BEST_AT, head=head)
-    found = [
+    rows = [
         *gates.auc_of_steps(read_steps(backend, items, head=head), intervals),
         # the gate is of steps
         *(dataclasses.replace(gate, met=None) for gate in gates.auc_of_samples(pools, intervals)),
         *gates.best_of_n(pools, what, intervals, wanted=None),
         gates.calibration(pools, what, intervals),
     ]
-    return found, Cell("countdown", 4), what
+    return rows, Cell("countdown", 4), what
 
 
 def wheel() -> Gate:
@@ -116,9 +116,9 @@ def wheel() -> Gate:
     return Gate(f"wheel at most {gates.WHEEL_MB:g} MB", f"{megabytes:.1f} MB", megabytes <= gates.WHEEL_MB)
 
 
-def page(found: list[Gate], kind: str, options: str, seconds: float) -> str:
+def page(rows: list[Gate], kind: str, options: str, seconds: float) -> str:
     """Return the gates as a page."""
-    missed = [gate.name for gate in found if gate.met is False]
+    missed = [gate.name for gate in rows if gate.met is False]
     return "\n".join(
         [
             f"# Gates of the embedded pair: {kind}",
@@ -127,11 +127,11 @@ def page(found: list[Gate], kind: str, options: str, seconds: float) -> str:
             "A gate is a lowest value that the model must reach. The problems are fresh ones of the test split, "
             "at temperature 0.8. Intervals are 95 %, resampled by problem; those of an AUC among steps are "
             "resampled by state. Lines without a verdict are for information.",
-            f"Missed: {len(missed)} of {sum(gate.met is not None for gate in found)}.",
+            f"Missed: {len(missed)} of {sum(gate.met is not None for gate in rows)}.",
             "",
             "| gate | found | |",
             "| :-- | :-- | :-- |",
-            *map(str, found),
+            *map(str, rows),
             "",
         ]
     )
@@ -161,13 +161,13 @@ def main() -> int:
             parser.error(f"--{name} is {getattr(options, name)}, but must be at least 2")
     began = time.perf_counter()
     try:
-        found = measure(options)
-        given = f" --problems {options.problems}"
+        rows = measure(options)
+        flags = f" --problems {options.problems}"
         if options.without_newcomer:
-            given += " --without-newcomer"
+            flags += " --without-newcomer"
         elif options.newcomers != options.problems:
-            given += f" --newcomers {options.newcomers}"
-        text = page(found, options.kind, given, time.perf_counter() - began)
+            flags += f" --newcomers {options.newcomers}"
+        text = page(rows, options.kind, flags, time.perf_counter() - began)
     except TTSError as failure:
         sys.stderr.write(f"error: {failure.cause}\n" + (f"hint: {failure.hint}\n" if failure.hint else ""))
         return 2

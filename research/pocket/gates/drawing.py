@@ -109,12 +109,12 @@ async def _pool(backend: Backend, item: Item, count: int, seed: int, head: str) 
         raise EngineError(f"a sample of problem {item.problem.id} failed")
     read = await backend.value([sample.handle for sample in samples], head)
     backend.release([opened.value, *(sample.handle for sample in samples)])
-    found: list[Sampled] = []
+    sampled: list[Sampled] = []
     for sample, reply in zip(samples, read, strict=True):
         answer = task.extract(sample.text) if sample.finish in ("answer", "eos") else None
         right = answer is not None and task.equivalent(answer, item.problem.answer or "")
-        found.append(Sampled(right, float(reply.value[-1]), float(sum(sample.logprobs))))
-    return Pool(item, tuple(found))
+        sampled.append(Sampled(right, float(reply.value[-1]), float(sum(sample.logprobs))))
+    return Pool(item, tuple(sampled))
 
 
 def read_steps(backend: Backend, items: Sequence[Item], seed: int = 0, head: str = "process") -> list[StepRead]:
@@ -139,26 +139,28 @@ def read_steps(backend: Backend, items: Sequence[Item], seed: int = 0, head: str
 
 
 async def _states(backend: Backend, number: int, item: Item, seed: int, head: str) -> list[StepRead]:
-    asked = item.asked
-    assert isinstance(asked, CountdownProblem), "only countdowns have states"
+    parsed = item.asked
+    assert isinstance(parsed, CountdownProblem), "only countdowns have states"
     task, rng = tasks.get("countdown"), generator(seed, 0, "gate states", number)
     (opened,) = await backend.open([task.prompt(item.problem)])
-    found: list[StepRead] = []
-    left, prefix = tuple(sorted(asked.numbers)), ""
+    steps_read: list[StepRead] = []
+    numbers, prefix = tuple(sorted(parsed.numbers)), ""
     for depth in range(2):
-        steps = [step for step in legal_steps(left) if step.result >= 0]
-        rests = [apply_step(left, step) or () for step in steps]
-        leads = [is_reachable(rest, asked.target) for rest in rests]
+        steps = [step for step in legal_steps(numbers) if step.result >= 0]
+        rests = [apply_step(numbers, step) or () for step in steps]
+        leads = [is_reachable(rest, parsed.target) for rest in rests]
         texts = [f"{prefix}{step}\n" for step in steps]
         readings = await _read(backend, opened.value, texts, head)
-        found += [StepRead(2 * number + depth, number, depth, r, good) for r, good in zip(readings, leads, strict=True)]
+        steps_read += [
+            StepRead(2 * number + depth, number, depth, r, good) for r, good in zip(readings, leads, strict=True)
+        ]
         good = [i for i, one in enumerate(leads) if one]
         if not good:
             break
         chosen = good[int(rng.integers(len(good)))]
-        left, prefix = rests[chosen], texts[chosen]
+        numbers, prefix = rests[chosen], texts[chosen]
     backend.release([opened.value])
-    return found
+    return steps_read
 
 
 async def _read(backend: Backend, handle: Any, texts: Sequence[str], head: str) -> list[float]:

@@ -51,14 +51,14 @@ def auc_of_samples(pools: Sequence[Pool], intervals: Intervals) -> list[Gate]:
 
     The gate is on the readings.
     """
-    made: list[Gate] = []
+    rows: list[Gate] = []
     for name, score in _SCORES.items():
-        of = [Observed(score(one), one.right, i) for i, pool in enumerate(pools) for one in pool.samples]
-        found = intervals.auc_within(of, "gate", "samples", name)
-        told = f"{format_estimate(found)}, {found.num} problems with both kinds"
-        met = found.value >= SHIP and found.low > FREE if name == "process" else None
-        made.append(Gate(f"AUC among samples of one problem, {name}", told, met))
-    return made
+        observed = [Observed(score(one), one.right, i) for i, pool in enumerate(pools) for one in pool.samples]
+        auc = intervals.auc_within(observed, "gate", "samples", name)
+        text = f"{format_estimate(auc)}, {auc.num} problems with both kinds"
+        met = auc.value >= SHIP and auc.low > FREE if name == "process" else None
+        rows.append(Gate(f"AUC among samples of one problem, {name}", text, met))
+    return rows
 
 
 def _log_odds(one: Sampled) -> float:
@@ -81,19 +81,19 @@ def auc_of_steps(steps: Sequence[StepRead], intervals: Intervals) -> list[Gate]:
 
     The figures are over all states, over first steps and over second steps.
     """
-    made: list[Gate] = []
+    rows: list[Gate] = []
     for name, depths in (("all", (0, 1)), ("first", (0,)), ("second", (1,))):
-        of = [Observed(one.reading, one.leads, one.state) for one in steps if one.depth in depths]
-        found = intervals.auc_within(of, "gate", "steps", name)
-        met = found.value >= SHIP and found.low > FREE if name == "all" else None
-        made.append(
+        observed = [Observed(one.reading, one.leads, one.state) for one in steps if one.depth in depths]
+        auc = intervals.auc_within(observed, "gate", "steps", name)
+        met = auc.value >= SHIP and auc.low > FREE if name == "all" else None
+        rows.append(
             Gate(
                 f"AUC among {name} steps of one state, countdown",
-                f"{format_estimate(found)}, {found.num} states with both kinds",
+                f"{format_estimate(auc)}, {auc.num} states with both kinds",
                 met,
             )
         )
-    return made
+    return rows
 
 
 def best_of_n(pools: Sequence[Pool], what: str, intervals: Intervals, *, wanted: float | None) -> list[Gate]:
@@ -118,11 +118,11 @@ def best_of_n(pools: Sequence[Pool], what: str, intervals: Intervals, *, wanted:
     last = intervals.share(chosen[BEST_AT], "gate", "best", what)
     anything = np.mean([any(one.right for one in pool.samples[:BEST_AT]) for pool in pools])
     once = np.mean([one.right for pool in pools for one in pool.samples])
-    told = f"{curve}; any of {BEST_AT}: {anything:.3f}; one sample: {once:.3f}; {len(pools)} problems"
+    text = f"{curve}; any of {BEST_AT}: {anything:.3f}; one sample: {once:.3f}; {len(pools)} problems"
     return [
         Gate(
             f"best of 1 to {BEST_AT} by the process model never falls, {what}",
-            f"{told}; falls: {', '.join(falls) or 'none'}",
+            f"{text}; falls: {', '.join(falls) or 'none'}",
             not falls,
         ),
         Gate(
@@ -135,20 +135,20 @@ def best_of_n(pools: Sequence[Pool], what: str, intervals: Intervals, *, wanted:
 
 def calibration(pools: Sequence[Pool], what: str, intervals: Intervals) -> Gate:
     """Return the calibration error of the last readings."""
-    of = [Observed(one.reading, one.right, i) for i, pool in enumerate(pools) for one in pool.samples]
-    found = intervals.ece(of, "gate", "ece", what)
-    return Gate(f"ECE, {what}", format_estimate(found), found.value <= CALIBRATED)
+    observed = [Observed(one.reading, one.right, i) for i, pool in enumerate(pools) for one in pool.samples]
+    error = intervals.ece(observed, "gate", "ece", what)
+    return Gate(f"ECE, {what}", format_estimate(error), error.value <= CALIBRATED)
 
 
 def computing_gate(pools: Sequence[Pool], intervals: Intervals) -> Gate:
     """Return how many samples of sums and differences of two digits are right."""
-    found = intervals.share(
+    share = intervals.share(
         [float(np.mean([one.right for one in pool.samples])) for pool in pools], "gate", "computing"
     )
     return Gate(
         "one sample of a sum or a difference of two digits",
-        f"{format_estimate(found)}, {len(pools)} problems",
-        found.value >= COMPUTED,
+        f"{format_estimate(share)}, {len(pools)} problems",
+        share.value >= COMPUTED,
     )
 
 

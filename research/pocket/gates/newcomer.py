@@ -38,19 +38,19 @@ def gates(solver: Solver, items: Sequence[Item], what: str, intervals: Intervals
     each = SAMPLES_WORTH * float(np.mean([one.usage.flops or 0 for one in single]))
     alone = solver.solve_many(problems, each=Budget(flops=each), seed=seed)
     together = solver.solve_many(problems, Budget(flops=each * len(problems)), seed=seed)
-    made: list[Gate] = []
-    for name, found in (("solve", alone), ("solve_many", together)):
-        spent = float(np.mean([one.usage.flops or 0 for one in found]))
+    rows: list[Gate] = []
+    for name, solutions in (("solve", alone), ("solve_many", together)):
+        spent = float(np.mean([one.usage.flops or 0 for one in solutions]))
         voted = solver.solve_many(problems, each=Budget(flops=spent), strategy="best_of_n | majority", seed=seed)
-        mine = _right_shares(solver, items, found)
+        mine = _right_shares(solver, items, solutions)
         for base, others in (("one sample", single), ("best_of_n | majority at equal FLOPs", voted)):
             theirs = _right_shares(solver, items, others)
             gained = intervals.difference(mine, theirs, "gate", "newcomer", what, name, base)
-            told = (
+            text = (
                 f"{np.mean(mine):.3f} against {np.mean(theirs):.3f}, {format_estimate(gained)}, {len(items)} problems"
             )
-            made.append(Gate(f"{name} beats {base}, {what}", told, gained.low > 0))
-    return made
+            rows.append(Gate(f"{name} beats {base}, {what}", text, gained.low > 0))
+    return rows
 
 
 def _right_shares(solver: Solver, items: Sequence[Item], found: Sequence[Solution]) -> list[float]:

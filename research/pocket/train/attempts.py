@@ -113,15 +113,15 @@ def _path(out: Path) -> Path:
 
 def _solve(problem: CountdownProblem, rng: np.random.Generator) -> list[str]:
     """Return a right solution; its steps are drawn evenly among those that keep the target in reach."""
-    left, lines = tuple(int(n) for n in rng.permutation(problem.numbers)), list[str]()
-    while len(left) > 1:
+    numbers, lines = tuple(int(n) for n in rng.permutation(problem.numbers)), list[str]()
+    while len(numbers) > 1:
         good = [
             (step, rest)
-            for step in legal_steps(left)
-            if (rest := apply_step(left, step)) and is_reachable(rest, problem.target)
+            for step in legal_steps(numbers)
+            if (rest := apply_step(numbers, step)) and is_reachable(rest, problem.target)
         ]
         likely = [one for one in good if one[0].result >= 0] or good
-        step, left = likely[int(rng.integers(len(likely)))]
+        step, numbers = likely[int(rng.integers(len(likely)))]
         lines.append(f"{shuffle_operands(step, rng)}\n")
     return [*lines, f"A: {problem.target}\n"]
 

@@ -83,14 +83,14 @@ def run_odds(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, 
     scale, shift, before, after = fit_scale([one.reading for one in samples], labels)
     save_likelihood(scale, shift, out / "heads" / "likelihood.safetensors")
     free = fit_scale([math.exp(one.logprob) for one in samples], labels)
-    found = {
+    figures = {
         "scale": scale,
         "shift": shift,
         "loss_before": before,
         "validation_loss": after,
         "samples": float(len(samples)),
     }
-    return {**found, "logprob_scale": free[0], "logprob_shift": free[1], "logprob_loss": free[3]}
+    return {**figures, "logprob_scale": free[0], "logprob_shift": free[1], "logprob_loss": free[3]}
 
 
 def fit_scale(readings: Sequence[float], labels: Sequence[float]) -> tuple[float, float, float, float]:
@@ -105,11 +105,15 @@ def fit_scale(readings: Sequence[float], labels: Sequence[float]) -> tuple[float
     clipped = np.clip(np.asarray(readings, np.float64), 1e-7, 1 - 1e-7)
     logits = torch.from_numpy(np.log(clipped) - np.log1p(-clipped))
     wanted = torch.tensor(labels, dtype=torch.float64)
-    by = torch.tensor([0.0, 0.0], dtype=torch.float64, requires_grad=True)  # the scale's logarithm, and the shift
-    solver = torch.optim.LBFGS([by], max_iter=200, line_search_fn="strong_wolfe")
+    parameters = torch.tensor(
+        [0.0, 0.0], dtype=torch.float64, requires_grad=True
+    )  # the scale's logarithm, and the shift
+    solver = torch.optim.LBFGS([parameters], max_iter=200, line_search_fn="strong_wolfe")
 
     def loss() -> torch.Tensor:
-        return torch.nn.functional.binary_cross_entropy_with_logits(logits * by[0].exp() + by[1], wanted)
+        return torch.nn.functional.binary_cross_entropy_with_logits(
+            logits * parameters[0].exp() + parameters[1], wanted
+        )
 
     def closure() -> torch.Tensor:
         solver.zero_grad()
@@ -119,5 +123,5 @@ def fit_scale(readings: Sequence[float], labels: Sequence[float]) -> tuple[float
 
     before = float(loss().detach())
     solver.step(closure)
-    found = by.detach()
+    found = parameters.detach()
     return float(found[0].exp()), float(found[1]), before, float(loss().detach())

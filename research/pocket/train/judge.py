@@ -85,7 +85,7 @@ def losses(model: Judge, batch: Forest) -> dict[str, torch.Tensor]:
     states = read_states(model, batch)
     read = states[batch.at]
     logits = model.head(read)[:, 0]
-    found = {
+    mean_losses = {
         "label": torch.nn.functional.binary_cross_entropy_with_logits(logits, batch.labels),
         "rank": ranking(logits, batch),
     }
@@ -95,12 +95,12 @@ def losses(model: Judge, batch: Forest) -> dict[str, torch.Tensor]:
         if chosen.any():
             wanted = batch.hints[chosen[batch.hinted]]
             parts.append(torch.nn.functional.binary_cross_entropy_with_logits(model.hints[kind](read[chosen]), wanted))
-    found["hint"] = torch.stack(parts).mean() if parts else logits.sum() * 0
+    mean_losses["hint"] = torch.stack(parts).mean() if parts else logits.sum() * 0
     if len(batch.next_tokens):
-        found["speech"] = torch.nn.functional.cross_entropy(
+        mean_losses["speech"] = torch.nn.functional.cross_entropy(
             model.trunk.lm_head(states[batch.spoken]), batch.next_tokens
         )
-    return found
+    return mean_losses
 
 
 def ranking(logits: torch.Tensor, batch: Forest) -> torch.Tensor:

@@ -34,13 +34,13 @@ def targets(left: tuple[int, ...]) -> int:
     """
     if len(left) == 1:
         return 1 << left[0] if 1 <= left[0] <= LARGEST_RESULT else 0
-    found = 0
+    bits = 0
     for i, j in combinations(range(len(left)), 2):
         a, b = left[i], left[j]
         others = [*left[:i], *left[i + 1 : j], *left[j + 1 :]]
         for result in {a + b, a - b, b - a, a * b}:
-            found |= targets(tuple(sorted((*others, result))))
-    return found
+            bits |= targets(tuple(sorted((*others, result))))
+    return bits
 
 
 def legal_steps(left: Sequence[int]) -> Iterator[Step]:
@@ -48,12 +48,12 @@ def legal_steps(left: Sequence[int]) -> Iterator[Step]:
 
     A sum or a product has the larger operand first, and a difference is there both ways.
     """
-    seen = set[tuple[int, str, int]]()
+    known = set[tuple[int, str, int]]()
     for a, b in combinations(left, 2):
         high, low = max(a, b), min(a, b)
         for one in ((high, "+", low), (high, "-", low), (low, "-", high), (high, "*", low)):
-            if one not in seen:
-                seen.add(one)
+            if one not in known:
+                known.add(one)
                 yield Step(*one, apply(one[1], one[0], one[2]))
 
 
@@ -74,14 +74,14 @@ def judge_prefixes(problem: CountdownProblem, lines: Sequence[str]) -> list[bool
     right if the target is the one number left, and the line states it.
     """
     verdicts: list[bool] = []
-    left: tuple[int, ...] | None = tuple(problem.numbers)
+    numbers: tuple[int, ...] | None = tuple(problem.numbers)
     for line in lines:
         step, stated = read_step(line), read_answer(line)
-        if left is None or stated is not None:
-            verdicts.append(left == (problem.target,) and stated == problem.target)
-            left = None
+        if numbers is None or stated is not None:
+            verdicts.append(numbers == (problem.target,) and stated == problem.target)
+            numbers = None
             continue
-        left = None if step is None else apply_step(left, step)
-        verdicts.append(left is not None and is_reachable(left, problem.target))
-        left = left if verdicts[-1] else None
+        numbers = None if step is None else apply_step(numbers, step)
+        verdicts.append(numbers is not None and is_reachable(numbers, problem.target))
+        numbers = numbers if verdicts[-1] else None
     return verdicts

@@ -207,16 +207,20 @@ def train_stage(out: Path, stage: Stage, *, minutes: float, seed: int) -> dict[s
     def held_out_loss() -> float:
         judge, total = model.averaged.eval(), 0.0
         for kind, batches in checked.items():
-            found = dict.fromkeys(("label", "rank"), 0.0)
+            means = dict.fromkeys(("label", "rank"), 0.0)
             with torch.no_grad():
                 for batch in batches:
                     logits = judge.head(read_states(judge, batch)[batch.at])[:, 0]
-                    found["label"] += label_loss(logits, batch.labels).item() / len(batches)
-                    found["rank"] += ranking(logits, batch).item() / len(batches)
-            total += found["label"] + RANK * found["rank"]
-            told = {key: round(value, 4) for key, value in found.items()}
+                    means["label"] += label_loss(logits, batch.labels).item() / len(batches)
+                    means["rank"] += ranking(logits, batch).item() / len(batches)
+            total += means["label"] + RANK * means["rank"]
+            rounded = {key: round(value, 4) for key, value in means.items()}
             print(
-                kind, told, "AUC", {of: round(area, 4) for of, area in auc_within(judge, batches).items()}, flush=True
+                kind,
+                rounded,
+                "AUC",
+                {of: round(area, 4) for of, area in auc_within(judge, batches).items()},
+                flush=True,
             )
         return total
 

@@ -207,7 +207,7 @@ def questions(tokenizer: Any, solved: Sequence[Solved], rows: int, seed: int, nu
     asking, yes, no = (tokenizer.encode(word, add_special_tokens=False)[0] for word in (RESTART, YES, NO))
     ids = batch.ids.clone()
     positions = torch.arange(longest).repeat(rows, 1)
-    seen = torch.ones(longest, longest, dtype=torch.bool).tril().repeat(rows, 1, 1)
+    visible = torch.ones(longest, longest, dtype=torch.bool).tril().repeat(rows, 1, 1)
     answers = torch.empty(rows, _QUESTIONS, dtype=torch.long)
     columns = torch.empty(rows, _QUESTIONS, dtype=torch.long)
     for row, (one, i, prompt) in enumerate(zip(chosen, mine, prompts, strict=True)):
@@ -217,15 +217,15 @@ def questions(tokenizer: Any, solved: Sequence[Solved], rows: int, seed: int, nu
         columns[row] = torch.arange(end, end + _QUESTIONS)
         ids[row, end : end + _QUESTIONS] = asking
         positions[row, end : end + _QUESTIONS] = torch.from_numpy(places)
-        seen[row, end:] = False
+        visible[row, end:] = False
         for column, place in zip(range(end, end + _QUESTIONS), places.tolist(), strict=True):
-            seen[row, column, :place] = True
-            seen[row, column, column] = True
-        seen[row, end + _QUESTIONS :, 0] = True  # padding must see something
+            visible[row, column, :place] = True
+            visible[row, column, column] = True
+        visible[row, end + _QUESTIONS :, 0] = True  # padding must see something
         siblings = [j for j in range(len(one.right)) if j != i]
         rivals = [one.right[siblings[k]] for k in rng.integers(len(siblings), size=_QUESTIONS)]
         answers[row] = torch.tensor([yes if rival and not one.right[i] else no for rival in rivals])
-    mask = torch.zeros(seen.shape).masked_fill_(~seen, float("-inf"))[:, None]
+    mask = torch.zeros(visible.shape).masked_fill_(~visible, float("-inf"))[:, None]
     at = torch.arange(rows).repeat_interleave(_QUESTIONS), columns.flatten()
     return Questions(ids, positions, mask, at, answers.flatten(), batch)
 

@@ -53,8 +53,8 @@ def careless_lines(problem: Asked, rng: np.random.Generator, slips: float) -> li
 
 def _write(expression: Expression, rng: np.random.Generator, slips: float) -> list[Line] | None:
     """Return the lines; None: a line has a pair of operands that is held out of training."""
-    given = list(numbers(expression))
-    rate = min(0.5, slips / (len(given) - 1))
+    operands = list(numbers(expression))
+    rate = min(0.5, slips / (len(operands) - 1))
     lines, last, banned = list[Line](), [0], [False]
 
     def work(part: Expression) -> int:
@@ -64,7 +64,7 @@ def _write(expression: Expression, rng: np.random.Generator, slips: float) -> li
         wanted = Step(left, part.operator, right, apply(part.operator, left, right))
         written = wanted
         if rng.random() < rate:
-            written = _stray_step(wanted, given, rng) if rng.random() < _STRAY else _miss_result(wanted, rng)
+            written = _stray_step(wanted, operands, rng) if rng.random() < _STRAY else _miss_result(wanted, rng)
         lines.append(Line(f"{written}\n", f"{wanted}\n"))
         last[0] = written.result
         banned[0] |= held_out(wanted) or held_out(written)

@@ -99,14 +99,14 @@ def countdown_state(seed: int, index: int, split: Split = "train") -> State:
     count = int(rng.choice([2, 3, 4], p=[0.04, 0.26, 0.7]))
     problem = countdown.draw(count, split, seed, 50_000_000 + index)
     depth = int(rng.choice(count - 1, p=_DEPTHS[count]))
-    left, prefix = tuple(int(n) for n in rng.permutation(problem.numbers)), list[str]()
+    numbers_left, prefix = tuple(int(n) for n in rng.permutation(problem.numbers)), list[str]()
     for _ in range(depth):
-        options = [step for step in legal_steps(left) if step.result >= 0]
-        good = [step for step in options if is_reachable(_apply_right_step(left, step), problem.target)]
+        options = [step for step in legal_steps(numbers_left) if step.result >= 0]
+        good = [step for step in options if is_reachable(_apply_right_step(numbers_left, step), problem.target)]
         step = _pick(good, options, rng)
-        left = _apply_right_step(left, step)
+        numbers_left = _apply_right_step(numbers_left, step)
         prefix.append(f"{step}\n")
-    branches = [_branch(problem, prefix, step, left, rng) for step in _next_steps(left, rng)]
+    branches = [_branch(problem, prefix, step, numbers_left, rng) for step in _next_steps(numbers_left, rng)]
     return State(f"{problem.text}\n{''.join(prefix)}", tuple(branches), "countdown")
 
 
@@ -130,16 +130,16 @@ def shuffle_operands(step: Step, rng: np.random.Generator) -> Step:
 
 def _next_steps(left: tuple[int, ...], rng: np.random.Generator) -> list[Step]:
     """Return all right steps and up to two wrong ones; most steps with a negative result are left out."""
-    found = [shuffle_operands(step, rng) for step in legal_steps(left) if step.result >= 0 or rng.random() < 0.2]
+    next_steps = [shuffle_operands(step, rng) for step in legal_steps(left) if step.result >= 0 or rng.random() < 0.2]
     for _ in range(int(rng.integers(3))):
-        step = found[rng.integers(len(found))]
+        step = next_steps[rng.integers(len(next_steps))]
         if rng.random() < 0.6:
             moved = step.result + int(rng.choice([-10, -2, -1, 1, 2, 10]))
-            found.append(Step(step.left, step.operator, step.right, moved))
+            next_steps.append(Step(step.left, step.operator, step.right, moved))
         else:
             stray = int(rng.integers(1, 26))
-            found.append(Step(stray, "+", step.right, stray + step.right))
-    return found
+            next_steps.append(Step(stray, "+", step.right, stray + step.right))
+    return next_steps
 
 
 def _branch(
@@ -211,20 +211,20 @@ def _line_hint(line: str) -> np.ndarray | None:
     Each number has its sign and its last three digits.
     """
     step, stated = read_step(line), read_answer(line)
-    found = np.zeros(HINTS, np.float32)
+    entries = np.zeros(HINTS, np.float32)
     if step is None:
         if stated is None:
             return None
-        given = (None, None, stated)
+        stated_numbers = (None, None, stated)
     else:
-        given = (step.left, step.right, step.result)
-        found[96 + "+-*".index(step.operator)] = 1
-    for k, number in enumerate(given):
+        stated_numbers = (step.left, step.right, step.result)
+        entries[96 + "+-*".index(step.operator)] = 1
+    for k, number in enumerate(stated_numbers):
         if number is not None:
-            found[32 * k + int(number < 0)] = 1
+            entries[32 * k + int(number < 0)] = 1
             for place in range(3):
-                found[32 * k + 2 + 10 * place + abs(number) // 10**place % 10] = 1
-    return found
+                entries[32 * k + 2 + 10 * place + abs(number) // 10**place % 10] = 1
+    return entries
 
 
 def _slip_line(line: str, before: Sequence[str], given: Sequence[int], rng: np.random.Generator) -> str:
@@ -361,8 +361,8 @@ def forest(rows: Sequence[Row], pad: int) -> Forest:
         ids[i, : len(row.ids)] = torch.tensor(row.ids)
         positions[i, : len(row.ids)] = torch.tensor(row.positions)
         owners[i, : len(row.ids)] = torch.tensor(row.owner)
-    seen = (owners[:, None, :] == owners[:, :, None]) | (owners[:, None, :] == -1)
-    seen &= torch.ones(longest, longest, dtype=torch.bool).tril()
+    visible = (owners[:, None, :] == owners[:, :, None]) | (owners[:, None, :] == -1)
+    visible &= torch.ones(longest, longest, dtype=torch.bool).tril()
     reads = [(i, *read) for i, row in enumerate(rows) for read in row.reads]
     groups = {key: n for n, key in enumerate(dict.fromkeys((read[0], read[4]) for read in reads))}
     spoken = [(i, column) for i, row in enumerate(rows) for column in row.spoken]
@@ -370,7 +370,7 @@ def forest(rows: Sequence[Row], pad: int) -> Forest:
     return Forest(
         ids=ids,
         positions=positions,
-        mask=torch.zeros(seen.shape).masked_fill_(~seen, float("-inf"))[:, None],
+        mask=torch.zeros(visible.shape).masked_fill_(~visible, float("-inf"))[:, None],
         at=(torch.tensor([read[0] for read in reads]), torch.tensor([read[1] for read in reads])),
         labels=torch.tensor([float(read[2]) for read in reads]),
         group=torch.tensor([groups[read[0], read[4]] for read in reads]),
