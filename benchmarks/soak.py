@@ -118,14 +118,14 @@ class Part:
         if self.after is None:
             return [self.failure or "it did not end"]
         before, after = self.levels[0], self.after
-        told = [self.failure] if self.failure else []
+        texts = [self.failure] if self.failure else []
         if not self.growth < GROWTH_MIB:
-            told.append(f"memory grew by {self.growth:.1f} MiB after the warm-up")
+            texts.append(f"memory grew by {self.growth:.1f} MiB after the warm-up")
         if after.descriptors > before.descriptors:
-            told.append(f"{after.descriptors - before.descriptors} descriptors are left")
+            texts.append(f"{after.descriptors - before.descriptors} descriptors are left")
         if after.python_threads > before.python_threads:
-            told.append(f"{after.python_threads - before.python_threads} threads are left")
-        return told
+            texts.append(f"{after.python_threads - before.python_threads} threads are left")
+        return texts
 
 
 def level(began: float) -> Level:

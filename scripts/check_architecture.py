@@ -101,13 +101,13 @@ def list_imports(source: Source) -> Iterator[tuple[str, str, int]]:
 def arrows(files: Sequence[Source]) -> Arrows:
     """Return which modules import which of each other, and where they first do."""
     known = {source.module for source in files}
-    found: dict[str, dict[str, int]] = defaultdict(dict)
+    importers: dict[str, dict[str, int]] = defaultdict(dict)
     for source in files:
         for module, name, line in list_imports(source):
             target = f"{module}.{name}" if f"{module}.{name}" in known else module
             if target in known and target != source.module:
-                found[source.module].setdefault(target, line)
-    return found
+                importers[source.module].setdefault(target, line)
+    return importers
 
 
 def circles(files: Sequence[Source]) -> Iterator[str]:
@@ -116,13 +116,13 @@ def circles(files: Sequence[Source]) -> Iterator[str]:
     Each circle comes once, the shortest first.
     """
     graph, paths = prune_arrows(arrows(files)), {source.module: source.path for source in files}
-    found: dict[tuple[str, ...], None] = {}
+    rings: dict[tuple[str, ...], None] = {}
     for start, targets in sorted(graph.items()):
         for target in sorted(targets):
             if (way := shortest(graph, target, start)) is not None:
                 first = way.index(min(way))
-                found[tuple(way[first:] + way[:first])] = None
-    for circle in sorted(found, key=lambda modules: (len(modules), modules)):
+                rings[tuple(way[first:] + way[:first])] = None
+    for circle in sorted(rings, key=lambda modules: (len(modules), modules)):
         around = zip(circle, (*circle[1:], circle[0]), strict=True)
         yield "import circle: " + ", ".join(f"{paths[a]}:{graph[a][b]} imports {b}" for a, b in around)
 
@@ -134,15 +134,15 @@ def prune_arrows(graph: Arrows) -> Arrows:
     """
     while True:
         targets = {target for row in graph.values() for target in row}
-        left = {
+        pruned = {
             module: {target: line for target, line in row.items() if target in graph}
             for module, row in graph.items()
             if module in targets
         }
-        left = {module: row for module, row in left.items() if row}
-        if left == graph:
+        pruned = {module: row for module, row in pruned.items() if row}
+        if pruned == graph:
             return graph
-        graph = left
+        graph = pruned
 
 
 def shortest(graph: Arrows, start: str, end: str) -> list[str] | None:
@@ -226,13 +226,13 @@ def shared_lines(files: Sequence[Source]) -> Iterator[str]:
             )
             if section is None:
                 continue
-            at = f"{source.path}:{node.lineno}"
+            place = f"{source.path}:{node.lineno}"
             known = "|".join(map(re.escape, sorted(_parameters(node), key=len, reverse=True)))
             for line in section[2].split("\n"):
                 if joined and (several := re.match(rf"{section[1]} {{4}}(\**\w+(?:, \**\w+)+): ", line)):
-                    yield f"{at}: one entry is about {several[1]}, but must be about one parameter"
+                    yield f"{place}: one entry is about {several[1]}, but must be about one parameter"
                 if known and (shared := re.search(rf"[.?;] (({known})(?:, (?:{known}))*): ", line)):
-                    yield f"{at}: the line of a parameter has another one, {shared[1]}, but must have one alone"
+                    yield f"{place}: the line of a parameter has another one, {shared[1]}, but must have one alone"
 
 
 def prepositions(files: Sequence[Source]) -> Iterator[str]:
@@ -363,13 +363,13 @@ def faults(every: Sequence[Source]) -> list[str]:
 def main() -> int:
     """Print the faults and the number of code lines; return the exit code."""
     every = list(sources(Path(sys.argv[1] if len(sys.argv) > 1 else "."), SIZED))
-    found = faults(every)
+    messages = faults(every)
     count = sum(code_lines(source) for source in every if source.path.parts[0] == PACKAGE)
-    sys.stdout.write("".join(f"{fault}\n" for fault in found))
+    sys.stdout.write("".join(f"{fault}\n" for fault in messages))
     sys.stdout.write(
-        f"{PACKAGE}/ has {count:,} lines of code without docstrings, comments and blank lines; {len(found)} faults\n"
+        f"{PACKAGE}/ has {count:,} lines of code without docstrings, comments and blank lines; {len(messages)} faults\n"
     )
-    return 1 if found else 0
+    return 1 if messages else 0
 
 
 if __name__ == "__main__":

@@ -104,38 +104,41 @@ def draw_calibration(where: Setting, verifier: str) -> Calibration:
 
 def calibration(where: Setting) -> str:
     """Return the shares of right samples against scores, a point a bin, its area by the samples in it."""
-    left, top, side = 84.0, 60.0, 440.0
+    margin, top, side = 84.0, 60.0, 440.0
     body = [svg.words(24, 32, "When a verifier says p, how many are right?", "bold")]
-    corners = f"M{svg.number(left)} {svg.number(top)}V{svg.number(top + side)}H{svg.number(left + side)}"
+    corners = f"M{svg.number(margin)} {svg.number(top)}V{svg.number(top + side)}H{svg.number(margin + side)}"
     body.append(
-        f'<path class="axis" d="{corners}"/><path class="diagonal" d="M{left} {top + side}L{left + side} {top}"/>'
+        f'<path class="axis" d="{corners}"/><path class="diagonal" d="M{margin} {top + side}L{margin + side} {top}"/>'
     )
     for share in (0, 0.5, 1):
-        body.append(svg.words(left - 10, top + side * (1 - share) + 7, f"{share:g}", "soft", anchor="end"))
-        body.append(svg.words(left + side * share, top + side + 26, f"{share:g}", "soft", anchor="middle"))
-    body.append(svg.words(left + side / 2, top + side + 52, "score", "soft", anchor="middle"))
-    body.append(svg.words(left + 8, top + 8, "share right", "soft"))
-    told: list[str] = []
+        body.append(svg.words(margin - 10, top + side * (1 - share) + 7, f"{share:g}", "soft", anchor="end"))
+        body.append(svg.words(margin + side * share, top + side + 26, f"{share:g}", "soft", anchor="middle"))
+    body.append(svg.words(margin + side / 2, top + side + 52, "score", "soft", anchor="middle"))
+    body.append(svg.words(margin + 8, top + 8, "share right", "soft"))
+    texts: list[str] = []
     for number, (name, verifier) in enumerate(where.verifiers.items()):
-        found = draw_calibration(where, verifier)
-        most = max(each.num for each in found.table)
+        measured = draw_calibration(where, verifier)
+        most = max(each.num for each in measured.table)
         kind = ("first", "second")[number]
-        for each in found.table:
+        for each in measured.table:
             if each.num:
-                x, y = svg.number(left + side * each.score), svg.number(top + side * (1 - each.label))
+                x, y = svg.number(margin + side * each.score), svg.number(top + side * (1 - each.label))
                 radius = svg.number(3 + 13 * math.sqrt(each.num / most))
                 body.append(f'<circle class="{kind}" cx="{x}" cy="{y}" r="{radius}" fill-opacity="0.7"/>')
         row = top + side + 84 + 30 * number
-        line = f"{name}: calibration error {found.error:.2f}"
-        body.append(
-            f'<circle class="{kind}" cx="{left}" cy="{svg.number(row - 7)}" r="8"/>{svg.words(left + 18, row, line)}'
-        )
-        told.append(line)
+        line = f"{name}: calibration error {measured.error:.2f}"
+        words = svg.words(margin + 18, row, line)
+        body.append(f'<circle class="{kind}" cx="{margin}" cy="{svg.number(row - 7)}" r="8"/>{words}')
+        texts.append(line)
     samples = f"{len(where.judged)} problems, {_SAMPLES} samples each; larger: more samples"
     last = top + side + 84 + 30 * len(where.verifiers)
     body.append(svg.words(24, last, samples, "soft"))
     return svg.document(
-        last + 20, "Scores of verifiers against shares of right samples", f"{'; '.join(told)}. {samples}.", body, _STYLE
+        last + 20,
+        "Scores of verifiers against shares of right samples",
+        f"{'; '.join(texts)}. {samples}.",
+        body,
+        _STYLE,
     )
 
 

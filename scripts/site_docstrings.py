@@ -47,13 +47,13 @@ def _class_of(obj: griffe.Object) -> type | None:
 
 def rewrite_docstring(text: str, names: list[str]) -> str:
     """Return a docstring as Griffe divides it best; `names` are arguments that an entry may be about."""
-    made: list[str] = []
+    sections: list[str] = []
     under = ""  # the section, or the label, that the lines are of
     for line in text.split("\n"):
         if line and not line.startswith(" "):
             under = "label" if _LABEL.match(line) else line
-        made.append("Examples:" if line == "Example:" else line.strip() if under == "label" else line)
-    return site_reference.linked_papers("\n".join(_entries(made, names)))
+        sections.append("Examples:" if line == "Example:" else line.strip() if under == "label" else line)
+    return site_reference.linked_papers("\n".join(_entries(sections, names)))
 
 
 def _entries(lines: list[str], names: list[str]) -> list[str]:
@@ -63,10 +63,10 @@ def _entries(lines: list[str], names: list[str]) -> list[str]:
     inner = re.compile(
         rf"(?<=[.;]) (?=(?:{'|'.join(map(re.escape, names))})(?:, (?:{'|'.join(map(re.escape, names))}))*: )"
     )
-    made: list[str] = []
+    entries: list[str] = []
     inside = False
     for line in lines:
         if line and not line.startswith(" "):
             inside = line == "Args:"
-        made += inner.sub("\n    ", line).split("\n") if inside else [line]
-    return made
+        entries += inner.sub("\n    ", line).split("\n") if inside else [line]
+    return entries

@@ -289,24 +289,24 @@ def _doubles(ask: tts.Ask) -> str:
 
 
 def _compares(ask: tts.Ask) -> str:
-    asked = str(ask.prompt)
-    if '"best"' in asked:
-        shown = re.findall(r"answer is (\d)", asked)
+    prompt = str(ask.prompt)
+    if '"best"' in prompt:
+        shown = re.findall(r"answer is (\d)", prompt)
         return f'{{"best": {1 + shown.index(min(shown))}}}'
-    if "better" not in asked:
+    if "better" not in prompt:
         return f"The answer is {7 + ask.seed % 3}."
-    first = re.findall(r"answer is (\d)", asked)[:2]
+    first = re.findall(r"answer is (\d)", prompt)[:2]
     return f'{{"better": "{"A" if first == sorted(first) else "B"}"}}'
 
 
 def _judges(ask: tts.Ask) -> str:
-    asked, luck = str(ask.prompt), ask.seed % 5
-    right = "answer is 7" in asked
-    if "Verdict" in asked:
+    prompt, luck = str(ask.prompt), ask.seed % 5
+    right = "answer is 7" in prompt
+    if "Verdict" in prompt:
         return f"Verdict: {'Yes' if right == (luck > 0) else 'No'}"
     return (
         f'{{"score": {5 + luck if right else luck}}}'
-        if "score" in asked
+        if "score" in prompt
         else f"The answer is {7 if ask.seed % 3 else 8}."
     )
 
@@ -329,33 +329,35 @@ def bars(solved: tts.Solution, *, scored: bool) -> str:
         solved: The solution.
         scored: Whether a candidate has its score; otherwise it has its weight in the selection.
     """
-    left, right, top, row = 240.0, 520.0, 74.0, 34.0
+    margin, right, top, row = 240.0, 520.0, 74.0, 34.0
     values = [c.scores.get("main", math.nan) if scored else c.weight for c in solved.candidates]
     known = [value for value in values if math.isfinite(value)]
     least, most = min([0.0, *known]), max([1e-9, *known])
     title = "score of each candidate" if scored else "weight of each candidate"
-    body = [svg.words(24, 32, svg.cut(solved.problem.text, 52), "bold"), svg.words(left, 62, title, "soft")]
+    body = [svg.words(24, 32, svg.cut(solved.problem.text, 52), "bold"), svg.words(margin, 62, title, "soft")]
     won: list[str] = []
     for number, (candidate, value) in enumerate(zip(solved.candidates, values, strict=True)):
         good = candidate.answer == (solved.problem.answer if scored and solved.problem.answer else solved.answer)
         y = top + row * number
         body.append(svg.words(24, y + 20, svg.cut(candidate.answer or "no answer", 19), "mono"))
         if math.isfinite(value):
-            wide = svg.number(max(1.0, (right - left) * (value - least) / (most - least)))
+            wide = svg.number(max(1.0, (right - margin) * (value - least) / (most - least)))
             kind = "good" if good else "bar"
-            body.append(f'<rect class="{kind}" x="{svg.number(left)}" y="{svg.number(y)}" width="{wide}" height="24"/>')
-        told = f"{value:.3g}" if math.isfinite(value) else "none"
-        body.append(svg.words(right + 14, y + 20, told, "win bold" if good else ""))
-        won.append(f"{candidate.answer or 'no answer'} {told}")
+            body.append(
+                f'<rect class="{kind}" x="{svg.number(margin)}" y="{svg.number(y)}" width="{wide}" height="24"/>'
+            )
+        text = f"{value:.3g}" if math.isfinite(value) else "none"
+        body.append(svg.words(right + 14, y + 20, text, "win bold" if good else ""))
+        won.append(f"{candidate.answer or 'no answer'} {text}")
     bottom = top + row * len(values) + 30
     answer = "no answer" if solved.answer is None else f"answer: {svg.cut(solved.answer, 40)}"
     green = "the right answer" if scored and solved.problem.answer else "the chosen answer"
     body += [svg.words(24, bottom, answer, "win bold"), svg.words(24, bottom + 30, f"green: {green}", "soft")]
-    told = (
+    text = (
         f"Candidates with the {'score' if scored else 'weight'} of each: "
         f"{', '.join(svg.cut(one, 40) for one in won)}; {answer}."
     )
-    return svg.document(bottom + 50, f"{title.capitalize()}: {solved.problem.text}", told, body, _BARS)
+    return svg.document(bottom + 50, f"{title.capitalize()}: {solved.problem.text}", text, body, _BARS)
 
 
 def main() -> None:

@@ -93,12 +93,12 @@ def _readable(lines: list[str]) -> list[str]:
 
     The indent is the one that Python-Markdown needs.
     """
-    made: list[str] = []
+    out: list[str] = []
     fenced = False
     for line in lines:
         fenced ^= bool(_FENCE.match(line))
         item = _ITEM.match(line)
-        before = made[-1] if made else ""
+        before = out[-1] if out else ""
         if (
             not fenced
             and before
@@ -106,6 +106,6 @@ def _readable(lines: list[str]) -> list[str]:
             and not _ITEM.match(before)
             and (line.startswith("|") or (item and not item[1]))
         ):
-            made.append("")
-        made.append(f"{item[1]}{line}" if item and item[1] and not fenced else line)
-    return made
+            out.append("")
+        out.append(f"{item[1]}{line}" if item and item[1] and not fenced else line)
+    return out

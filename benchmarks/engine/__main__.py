@@ -114,13 +114,13 @@ def chosen_systems(options: argparse.Namespace) -> list[str]:
 def interpreters(options: argparse.Namespace, absent: dict[str, str]) -> dict[str, str]:
     """Return the Python of each chosen system that has one; the others go to `absent`."""
     peers = dict(entry.split("=", 1) for entry in options.peer)
-    found: dict[str, str] = {}
+    pythons: dict[str, str] = {}
     for name in chosen_systems(options):
         try:
-            found[name] = interpreter(SPECS[name], peers)
+            pythons[name] = interpreter(SPECS[name], peers)
         except AbsentError as reason:
             absent[name] = str(reason)
-    return found
+    return pythons
 
 
 def convert_arguments(options: argparse.Namespace, pythons: dict[str, str], absent: dict[str, str]) -> dict[str, str]:
@@ -184,35 +184,35 @@ def replay(
     for repeat in range(warmups + repeats):
         for name, system in list(systems.items()):
             try:
-                found = run_undisturbed(system, workload, patience if repeat >= warmups else 0)
+                run = run_undisturbed(system, workload, patience if repeat >= warmups else 0)
             except AbsentError as reason:
                 absent[name] = f"{workload}: {reason}"
                 systems.pop(name).close()
                 runs.pop(name, None)
                 continue
             print(
-                f"{workload} {name} {found['seconds']:.2f} s, {found['cpu_s']:.2f} s of processor time, others "
-                f"{found['others']:.0%}",
+                f"{workload} {name} {run['seconds']:.2f} s, {run['cpu_s']:.2f} s of processor time, others "
+                f"{run['others']:.0%}",
                 file=sys.stderr,
                 flush=True,
             )
             if repeat >= warmups:
-                runs.setdefault(name, []).append(found)
+                runs.setdefault(name, []).append(run)
     return runs
 
 
-def evaluate(runs: Mapping[str, Any], made: Mapping[str, Any], probe: Probe, shapes: Shapes) -> dict[str, Any]:
+def evaluate(runs: Mapping[str, Any], report: Mapping[str, Any], probe: Probe, shapes: Shapes) -> dict[str, Any]:
     """Return a workload's numbers from the runs of each system."""
-    known = facts(made).as_dict()
+    known = facts(report).as_dict()
 
     def least(rows: int, keys: int) -> float:
         return step_s(probe, shapes, rows, keys)
 
-    floor = floor_s(made, least)
+    floor = floor_s(report, least)
     readings = {system: mine[-1]["readings"] for system, mine in runs.items() if mine[-1]["readings"]}
     return {
         "facts": known,
-        "hash": made["hash"],
+        "hash": report["hash"],
         "floor_s": floor,
         "systems": {
             system: summary(mine, known, *((None, None) if SPECS[system].precision == "int8" else (floor, least)))
@@ -224,21 +224,21 @@ def evaluate(runs: Mapping[str, Any], made: Mapping[str, Any], probe: Probe, sha
 
 def verdicts(report: Mapping[str, Any]) -> list[str]:
     """Return what a reader must know before believing the numbers."""
-    machine, found = report["machine"], []
+    machine, warnings = report["machine"], []
     before, after = machine["bandwidth"]
     drift = abs(after / before - 1)
     if drift > MOST_DRIFT:
-        found.append(
+        warnings.append(
             f"REJECT: the machine's bandwidth was {before / 1e9:.1f} GB/s before the run, {after / 1e9:.1f} after"
         )
     for name, workload in report["workloads"].items():
         other = [system for system, numbers in workload["systems"].items() if numbers["hash"] != workload["hash"]]
         if other:
-            found.append(f"WRONG: {', '.join(other)} processed other token ids on {name}")
+            warnings.append(f"WRONG: {', '.join(other)} processed other token ids on {name}")
         for system, difference in workload["disagreement"].items():
             if SPECS[system].precision == "float32" and difference > TOLERANCE:
-                found.append(f"WRONG: {system} computes other numbers on {name}: |ln p| differs by {difference:.1e}")
-    return found
+                warnings.append(f"WRONG: {system} computes other numbers on {name}: |ln p| differs by {difference:.1e}")
+    return warnings
 
 
 def make_templates(options: argparse.Namespace, vocabulary: int) -> dict[str, dict[str, Any]]:
@@ -262,7 +262,7 @@ def measure_all(options: argparse.Namespace) -> dict[str, Any]:
     config = json.loads((Path(files["hf"]) / "config.json").read_text())
     templates = make_templates(options, config["vocab_size"])
     systems = start(options, pythons, files, templates, report["absent"])
-    found: dict[str, Any] = {}
+    machine_limits: dict[str, Any] = {}
     try:
         report["versions"] = {name: system.versions for name, system in systems.items()}
         shapes = Shapes.from_config(config)
@@ -271,7 +271,9 @@ def measure_all(options: argparse.Namespace) -> dict[str, Any]:
             checking = name == CHECK
             repeats, warmups = (1, 1) if checking else (options.repeats, options.warmups)
             patience = 0 if checking else options.patience
-            found[name] = replay(name, systems, report["absent"], repeats=repeats, warmups=warmups, patience=patience)
+            machine_limits[name] = replay(
+                name, systems, report["absent"], repeats=repeats, warmups=warmups, patience=patience
+            )
         after = measure(shapes)
         probe = before.best(after)
         report["machine"] = {
@@ -283,7 +285,9 @@ def measure_all(options: argparse.Namespace) -> dict[str, Any]:
     finally:
         for system in systems.values():
             system.close()
-    report["workloads"] = {name: evaluate(found[name], made, probe, shapes) for name, made in templates.items()}
+    report["workloads"] = {
+        name: evaluate(machine_limits[name], made, probe, shapes) for name, made in templates.items()
+    }
     return report
 
 

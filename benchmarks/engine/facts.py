@@ -85,13 +85,13 @@ class Walk:
             node = self.parent[node]
 
     def ancestry(self, nodes: Iterable[int]) -> set[int]:
-        found: set[int] = set()
+        ancestors: set[int] = set()
         for start in nodes:
             node = start
-            while node >= 0 and node not in found:
-                found.add(node)
+            while node >= 0 and node not in ancestors:
+                ancestors.add(node)
                 node = self.parent[node]
-        return found
+        return ancestors
 
     def logical(self) -> int:
         inner = {self.parent[node] for node, holds in enumerate(self.holds) if holds}

@@ -41,25 +41,25 @@ def make_plan(rows: int, shared: int, own: int) -> AttentionPlan:
     )
 
 
-def measure_plan(plan: AttentionPlan, given: argparse.Namespace) -> tuple[list[float], list[float]]:
+def measure_plan(plan: AttentionPlan, options: argparse.Namespace) -> tuple[list[float], list[float]]:
     """Return the seconds of each repetition in float32 and in float16."""
     rng, count, rows, team = np.random.default_rng(0), len(plan.blocks), len(plan.positions), Team(1)
 
     def normal(*shape: int) -> Any:
         return rng.standard_normal(shape, np.float32)
 
-    queries = normal(given.heads, rows, given.group, given.size)
-    shapes = (given.heads, count, given.size, BLOCK), (given.heads, count, BLOCK, given.size)
-    floats = [(normal(*shapes[0]), normal(*shapes[1])) for _ in range(given.layers)]
+    queries = normal(options.heads, rows, options.group, options.size)
+    shapes = (options.heads, count, options.size, BLOCK), (options.heads, count, BLOCK, options.size)
+    floats = [(normal(*shapes[0]), normal(*shapes[1])) for _ in range(options.layers)]
     halves = [tuple(held.astype(np.float16).view(np.int16) for held in layer) for layer in floats]
-    out, seconds = np.empty((rows, given.heads, given.group, given.size), np.float32), ([], [])
-    for repeat in range(given.repeat + 1):
-        for layers, found in zip((floats, halves), seconds, strict=True):
+    out, seconds = np.empty((rows, options.heads, options.group, options.size), np.float32), ([], [])
+    for repeat in range(options.repeat + 1):
+        for layers, times in zip((floats, halves), seconds, strict=True):
             began = time.thread_time()
             for keys, values in layers:
                 attend(plan, queries, keys, values, out, team)
             if repeat:  # the first compiles
-                found.append(time.thread_time() - began)
+                times.append(time.thread_time() - began)
     return seconds
 
 
@@ -68,15 +68,15 @@ def main() -> None:
     for name, default in (("layers", 8), ("repeat", 11), ("heads", 3), ("group", 3), ("size", 64)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--smoke", action=Smoke, sizes={"layers": 1, "repeat": 3})
-    given = parser.parse_args()
+    options = parser.parse_args()
     if not WIDENS_HALVES:
         raise SystemExit("this CPU has no F16C: it cannot widen float16")
     print(
-        f"{INSTRUCTIONS}: {given.layers} layers of {given.heads} key-value heads with {given.group} query heads of "
-        f"size {given.size} each"
+        f"{INSTRUCTIONS}: {options.layers} layers of {options.heads} key-value heads with {options.group} query heads "
+        f"of size {options.size} each"
     )
     for rows, shared, own in SHAPES:
-        floats, halves = measure_plan(make_plan(rows, shared, own), given)
+        floats, halves = measure_plan(make_plan(rows, shared, own), options)
         ratios = [a / b for a, b in zip(floats, halves, strict=True)]
         shape = f"{rows:>3} rows, {shared:>5,} tokens shared, {own:>5,} of each"
         times = ", ".join(

@@ -155,9 +155,9 @@ def measure(
         wanted = continue_texts(model, starts, tokens)
         expected = score_ends(model, starts, wanted)
         with swap_layers(model, precision, head=head), rounded_keys(model) if halves else nullcontext():
-            found = score_ends(model, starts, wanted)
+            logprobs = score_ends(model, starts, wanted)
             free = continue_texts(model, starts, tokens)
-    divergence = functional.kl_div(found, expected, reduction="none", log_target=True).sum(-1)
+    divergence = functional.kl_div(logprobs, expected, reduction="none", log_target=True).sum(-1)
     same = [[a == b for a, b in zip(mine, theirs, strict=False)] for mine, theirs in zip(free, wanted, strict=True)]
     lengths = [max(len(mine), len(theirs)) for mine, theirs in zip(free, wanted, strict=True)]
     return Quality(
@@ -169,7 +169,7 @@ def measure(
         kl_median=float(divergence.median()),
         kl_p99=float(divergence.quantile(0.99)),
         kl_max=float(divergence.max()),
-        forced_agreement=float((found.argmax(-1) == expected.argmax(-1)).double().mean()),
+        forced_agreement=float((logprobs.argmax(-1) == expected.argmax(-1)).double().mean()),
         free_agreement=sum(map(sum, same)) / sum(lengths),
         free_prefix=sum([*row, False].index(False) for row in same) / len(same),
     )

@@ -49,20 +49,22 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=10_000)
     parser.add_argument("--rows", type=int, default=1_000)
     parser.add_argument("--repeat", type=int, default=200)
-    given = parser.parse_args()
-    step = grow_tree(given.nodes, given.rows)
+    options = parser.parse_args()
+    step = grow_tree(options.nodes, options.rows)
     planned = make_plan(*step)
     seconds = []
-    for _ in range(given.repeat):
+    for _ in range(options.repeat):
         began = time.perf_counter()
         make_plan(*step)
         seconds.append(time.perf_counter() - began)
     shape = f"{len(planned.plan.items)} items, {len(planned.plan.blocks)} blocks"
     share = planned.keys_unshared / planned.keys_read
-    print(f"{given.nodes} nodes, {given.rows} rows: {shape}, {share:.1f} times fewer keys read than without sharing")
+    print(
+        f"{options.nodes} nodes, {options.rows} rows: {shape}, {share:.1f} times fewer keys read than without sharing"
+    )
     print(
         f"make_plan: median {1e3 * statistics.median(seconds):.3f} ms, fastest {1e3 * min(seconds):.3f} ms of "
-        f"{given.repeat}"
+        f"{options.repeat}"
     )
 
 

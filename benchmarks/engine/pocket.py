@@ -87,15 +87,15 @@ def main() -> None:
     replayer = Replayer(pocket_checkpoint(options.kv_heads), threads=options.threads, max_rows=options.rows)
     run_once(replayer, options.rows, 16)
     runs = [run_once(replayer, options.rows, options.tokens) for _ in range(options.repeats)]
-    found: dict[str, Any] = {"rows": options.rows, "kv_heads": options.kv_heads, "threads": torch.get_num_threads()}
-    found["load"] = round(os.getloadavg()[0], 2)
+    report: dict[str, Any] = {"rows": options.rows, "kv_heads": options.kv_heads, "threads": torch.get_num_threads()}
+    report["load"] = round(os.getloadavg()[0], 2)
     for name in runs[0]:
         values = sorted(run[name] for run in runs)
-        found[name] = {"median": statistics.median(values), "least": values[0], "most": values[-1]}
+        report[name] = {"median": statistics.median(values), "least": values[0], "most": values[-1]}
     if options.json:
-        print(json.dumps(found))
+        print(json.dumps(report))
         return
-    for name, value in found.items():
+    for name, value in report.items():
         median = (
             f"{value['median']:.3g}  ({value['least']:.3g} to {value['most']:.3g})"
             if isinstance(value, dict)

@@ -29,7 +29,7 @@ def summary(
     """
     seconds = spread([run["seconds"] for run in runs])
     last = runs[-1]
-    found = {
+    numbers = {
         "seconds": seconds,
         "seconds_by_op": {
             op: statistics.median(run["seconds_by_op"][op] for run in runs) for op in last["seconds_by_op"]
@@ -48,10 +48,10 @@ def summary(
     stats = dict(last.get("stats", {}))
     per_step = stats.pop("per_step", None)
     if stats:
-        found["stats"] = stats
+        numbers["stats"] = stats
     if per_step and step_s:
-        found["floor_fraction_by_rows"] = group_by_rows(per_step, step_s)
-    return found
+        numbers["floor_fraction_by_rows"] = group_by_rows(per_step, step_s)
+    return numbers
 
 
 def group_by_rows(
@@ -113,23 +113,23 @@ def lines(name: str, says: str, workload: Mapping[str, Any], precisions: Mapping
 
     The last column is the time over ours at the same precision: above 1, ours takes less.
     """
-    of, systems = workload["facts"], workload["systems"]
+    facts, systems = workload["facts"], workload["systems"]
     out = [
         "",
         f"{name}  {says}",
-        f"  {of['nodes']} nodes; {of['generated']:,} tokens generated, {of['useful']:,} of them useful",
-        f"  {of['no_reuse_prefill']:,} read without reuse; hash of the ids {workload['hash']}",
-        f"  {of['peak_unique']:,} unique tokens at a time at most, {of['peak_logical']:,} logical ones",
+        f"  {facts['nodes']} nodes; {facts['generated']:,} tokens generated, {facts['useful']:,} of them useful",
+        f"  {facts['no_reuse_prefill']:,} read without reuse; hash of the ids {workload['hash']}",
+        f"  {facts['peak_unique']:,} unique tokens at a time at most, {facts['peak_logical']:,} logical ones",
         f"  {'':<15} {'':<8}" + "".join(f"{title:>{width}}" for title, width, _ in _COLUMNS) + f"{'/ ours':>8}",
     ]
-    for system, found in systems.items():
+    for system, numbers in systems.items():
         ours = systems.get(_OURS[precisions[system]])
-        ratio = found["seconds"]["median"] / ours["seconds"]["median"] if ours else None
-        row = "".join(f"{value(found):>{width}}" for _, width, value in _COLUMNS)
-        wrong = "" if found["hash"] == workload["hash"] else "  OTHER IDS"
+        ratio = numbers["seconds"]["median"] / ours["seconds"]["median"] if ours else None
+        row = "".join(f"{value(numbers):>{width}}" for _, width, value in _COLUMNS)
+        wrong = "" if numbers["hash"] == workload["hash"] else "  OTHER IDS"
         out.append(f"  {system:<15} {precisions[system]:<8}{row}{_number(ratio, '{:.2f}'):>8}{wrong}")
-    for system, found in systems.items():
-        for bucket, share in found.get("floor_fraction_by_rows", {}).items():
+    for system, numbers in systems.items():
+        for bucket, share in numbers.get("floor_fraction_by_rows", {}).items():
             out.append(
                 f"  {system}, rows {bucket}: {share['median']:.0%} of the floor, p10 {share['p10']:.0%}, "
                 f"{share['steps']} steps"

@@ -65,7 +65,7 @@ class Generate(Shared):
             inputs = pad_left([self.paths[parent] for parent, _ in rows], self.model.device)
             prompt, new = inputs["input_ids"].shape[1], max(len(ids) for _, ids in rows)
             force = Force([ids for _, ids in rows], prompt, end, self.model.device)
-            made = self.model.generate(
+            generated = self.model.generate(
                 **inputs,
                 max_new_tokens=new,
                 do_sample=False,
@@ -75,21 +75,21 @@ class Generate(Shared):
             )
             self.computed += sum(len(self.paths[parent]) for parent, _ in rows)
             self.peak = max(self.peak, len(rows) * (prompt + new))
-            processed += [row[: len(ids)].tolist() for row, (_, ids) in zip(made[:, prompt:], rows, strict=True)]
+            processed += [row[: len(ids)].tolist() for row, (_, ids) in zip(generated[:, prompt:], rows, strict=True)]
         for node, ((parent, _), ids) in enumerate(zip(children, processed, strict=True), first):
             self.paths[node] = self.paths[parent] + ids
         return processed
 
     def read(self, nodes: Sequence[int], ids: Sequence[int], *, process: bool) -> Sequence[Sequence[float]]:
-        found: list[list[float]] = []
+        probabilities: list[list[float]] = []
         for start in range(0, len(nodes), self.most_rows):
             paths = [self.paths[node] for node in nodes[start : start + self.most_rows]]
             self.computed += sum(map(len, paths))
             inputs = pad_left(paths, self.model.device)
             inputs["position_ids"] = (inputs["attention_mask"].cumsum(1) - 1).clamp(min=0)
             logits = self.model(**inputs, logits_to_keep=1, use_cache=False).logits[:, -1]
-            found += logits.float().softmax(-1)[:, list(ids)].tolist()
-        return found
+            probabilities += logits.float().softmax(-1)[:, list(ids)].tolist()
+        return probabilities
 
     def release(self, nodes: Sequence[int]) -> None:
         pass  # it keeps nothing

@@ -70,19 +70,19 @@ def arguments() -> argparse.Namespace:
 
 def machine(device: str) -> dict[str, str]:
     """Return what runs, by name."""
-    found = {"device": "CPU"}
+    versions = {"device": "CPU"}
     if device == "cuda":
         about = torch.cuda.get_device_properties(0)
-        found["device"] = (
+        versions["device"] = (
             f"{about.name}, {about.total_memory / 2**30:.0f} GiB, compute capability {about.major}.{about.minor}"
         )
-        found["CUDA"] = str(torch.version.cuda)
+        versions["CUDA"] = str(torch.version.cuda)
     for name in ("torch", "triton", "transformers", "numba"):
         try:
-            found[name] = metadata.version(name)
+            versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+            versions[name] = "not installed"
+    return versions
 
 
 def read(folder: Path, part: str) -> dict[str, Any]:
@@ -106,13 +106,13 @@ def attempt(part: str, name: str, options: argparse.Namespace, limit_s: float | 
     """Return a case's result; of one that fails, the reason in one line."""
     began = time.perf_counter()
     try:
-        found = CASES[part](name, settings(options)) if options.here else run_apart(part, name, options, limit_s)
+        result = CASES[part](name, settings(options)) if options.here else run_apart(part, name, options, limit_s)
     except AbsentError as reason:
-        found = {"absent": str(reason)}
+        result = {"absent": str(reason)}
     except Exception as failure:  # noqa: BLE001 - the other cases go on
         text = str(failure).strip() or "no message"
-        found = {"failure": f"{type(failure).__name__}: {text.splitlines()[0]}"[:500]}
-    return {**found, "wall_s": round(time.perf_counter() - began, 3)}
+        result = {"failure": f"{type(failure).__name__}: {text.splitlines()[0]}"[:500]}
+    return {**result, "wall_s": round(time.perf_counter() - began, 3)}
 
 
 def run_apart(part: str, name: str, options: argparse.Namespace, limit_s: float | None) -> dict[str, Any]:

@@ -107,14 +107,14 @@ def limits(precision: str, settings: Settings) -> dict[str, Any]:
 
 
 def _least(run: Callable[[], object], device: str) -> float:
-    found: list[float] = []
+    seconds: list[float] = []
     for _ in range(11):
         _wait(device)
         began = time.perf_counter()
         run()
         _wait(device)
-        found.append(time.perf_counter() - began)
-    return min(found[1:])
+        seconds.append(time.perf_counter() - began)
+    return min(seconds[1:])
 
 
 def _wait(device: str) -> None:
@@ -206,13 +206,13 @@ def compare(
         theirs: The probabilities by transformers in the engine's precision; None: that is float32.
     """
     mine = _differences(ours, exact)
-    found: dict[str, Any] = {"readings": len(mine), "worst": max(mine), "mean": statistics.fmean(mine)}
+    figures: dict[str, Any] = {"readings": len(mine), "worst": max(mine), "mean": statistics.fmean(mine)}
     if theirs is None:
-        return {**found, "tolerance": f"worst {TOLERANCE}", "agrees": found["worst"] <= TOLERANCE}
+        return {**figures, "tolerance": f"worst {TOLERANCE}", "agrees": figures["worst"] <= TOLERANCE}
     other = _differences(theirs, exact)
     most = ROUNDING * statistics.fmean(other) + _LEAST
-    found |= {"worst_of_transformers": max(other), "mean_of_transformers": statistics.fmean(other)}
-    return {**found, "tolerance": f"mean {most:.2g}", "agrees": found["mean"] <= most}
+    figures |= {"worst_of_transformers": max(other), "mean_of_transformers": statistics.fmean(other)}
+    return {**figures, "tolerance": f"mean {most:.2g}", "agrees": figures["mean"] <= most}
 
 
 def _differences(some: Sequence[Sequence[float]], others: Sequence[Sequence[float]]) -> list[float]:
@@ -310,7 +310,7 @@ def workloads(name: str, settings: Settings) -> dict[str, Any]:
     replay(driver, template("W0", vocabulary=both.vocabulary))
     runs = [replay(driver, tree) for _ in range(1 if settings.smoke else 3)]
     decoder = driver.replayer.decoder
-    found = _shares(runs, tree, decoder, settings.limits.get(precision))
+    figures = _shares(runs, tree, decoder, settings.limits.get(precision))
     del driver, decoder
     gc.collect()
     with torch.inference_mode():
@@ -319,10 +319,10 @@ def workloads(name: str, settings: Settings) -> dict[str, Any]:
         theirs = replay(peer, tree)
     alike = {run["hash"] for run in [*runs, theirs]} == {tree["hash"]}
     return {
-        **found,
+        **figures,
         "says": WORKLOADS[workload].says,
         "generate": theirs["seconds"],
-        "faster": theirs["seconds"] / found["seconds"],
+        "faster": theirs["seconds"] / figures["seconds"],
         "agrees": alike,
     }
 
@@ -337,7 +337,7 @@ def _shares(
     """
     seconds = statistics.median(run["seconds"] for run in runs)
     stats, about = runs[-1]["stats"], facts(tree)
-    found = {
+    figures = {
         "seconds": seconds,
         "least": min(run["seconds"] for run in runs),
         "greatest": max(run["seconds"] for run in runs),
@@ -346,14 +346,14 @@ def _shares(
         "on_the_host": (stats["seconds_planning"] + stats["seconds_draws"]) / runs[-1]["seconds"],
     }
     if known is None:
-        return found
+        return figures
     layers, _ = decoder.products
 
     def least(rows: int, keys: int) -> float:
         moved = decoder.weight_bytes + keys * decoder.kv_shape.bytes_per_token
         return max(moved / known["bandwidth"], 2 * layers * rows / known["flops"])
 
-    return found | {
+    return figures | {
         "of_floor": floor_s(tree, least) / seconds,
         "of_bandwidth": (stats["weight_bytes_read"] + stats["kv_read_actual"]) / seconds / known["bandwidth"],
         "of_compute": (stats["flops_linear"] + stats["flops_attention"]) / seconds / known["flops"],
@@ -381,14 +381,14 @@ def graphs(name: str, settings: Settings) -> dict[str, Any]:
         )
         for way, graphs in (("off", False), ("on", on))
     }
-    found = {str(rows): _step_times(drivers, tree, settings) for rows, tree in trees.items()}
+    steps = {str(rows): _step_times(drivers, tree, settings) for rows, tree in trees.items()}
     if kind == "fast":  # its rows have other bits in other shapes
-        return {"steps": found}
+        return {"steps": steps}
     bits = {
         way: [_row_bits(driver.replayer, batch, both.vocabulary, tokens) for batch in BATCHES]
         for way, driver in drivers.items()
     }
-    return {"steps": found, "agrees": bits["on"] == bits["off"]}
+    return {"steps": steps, "agrees": bits["on"] == bits["off"]}
 
 
 def _step_times(drivers: dict[str, Ours], tree: dict[str, Any], settings: Settings) -> dict[str, Any]:

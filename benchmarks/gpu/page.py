@@ -126,14 +126,14 @@ def page(
 
 def _cells(found: Found | None, cells: Callable[[Found], Row], count: int) -> Row:
     if found is None:
-        told = "not run"
+        text = "not run"
     elif "failure" in found:
-        told = f"FAILED: {found['failure']}"
+        text = f"FAILED: {found['failure']}"
     elif "absent" in found:
-        told = f"absent: {found['absent']}"
+        text = f"absent: {found['absent']}"
     else:
         return cells(found)
-    return told.replace("|", "\\|"), *[""] * (count - 1)
+    return text.replace("|", "\\|"), *[""] * (count - 1)
 
 
 def _line(cells: Sequence[str]) -> str:

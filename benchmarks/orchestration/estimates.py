@@ -108,15 +108,15 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--only", default="", help="steps whose name has this word")
     parser.add_argument("--smoke", action=Smoke, sizes={"rows": 1600})
-    given = parser.parse_args()
-    sizes = [given.rows // 16, given.rows // 4, given.rows]
+    options = parser.parse_args()
+    sizes = [options.rows // 16, options.rows // 4, options.rows]
     context = multiprocessing.get_context("spawn")
     print(
         f"{'step':42s} {'seconds at ' + ', '.join(f'{size:,}' for size in sizes):>44s} {'growth':>12s} "
         f"{'MiB added':>10s}"
     )
     for name in STEPS:
-        if given.only not in name:
+        if options.only not in name:
             continue
         found: list[tuple[float, float]] = []
         for size in sizes:

@@ -57,11 +57,11 @@ def rows(problems: int, samples: int) -> Iterator[dict[str, Any]]:
         yield {"problem": problem, "reference": "answer 0", "answer": [f"answer {answer}" for answer in answers]}
 
 
-def measure_replays(given: argparse.Namespace) -> None:
+def measure_replays(options: argparse.Namespace) -> None:
     """Import a pool, and print the rate of each strategy."""
-    pool = tts.Pool.from_rows(rows(given.problems, given.samples), task="text")
-    sizes = sorted({round(size) for size in np.geomspace(1, given.samples, POINTS + 3)})[-POINTS:]
-    count, total = given.problems * given.samples, 0.0
+    pool = tts.Pool.from_rows(rows(options.problems, options.samples), task="text")
+    sizes = sorted({round(size) for size in np.geomspace(1, options.samples, POINTS + 3)})[-POINTS:]
+    count, total = options.problems * options.samples, 0.0
     for strategy in STRATEGIES:
         start = time.process_time()
         (curve,) = pool.replay([strategy], sizes, first=True)
@@ -79,16 +79,16 @@ def measure_replays(given: argparse.Namespace) -> None:
     )
 
 
-def samples(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def samples(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Yield samples for ever, each with its number; those of a problem are far apart."""
-    text = " ".join(f"step{i}" for i in range(given.words))
+    text = " ".join(f"step{i}" for i in range(options.words))
     for number in itertools.count():
-        answer, problem = number * 2_654_435_761 % 7, number % given.problems
+        answer, problem = number * 2_654_435_761 % 7, number % options.problems
         yield {
             "problem": problem,
             "reference": "3",
             "text": f"{text} {number}\n#### {answer}",
-            "tokens": given.words,
+            "tokens": options.words,
             "number": number,
         }
 
@@ -142,44 +142,44 @@ def write(form: str, path: Path, given: argparse.Namespace) -> int:
     return write_text(form, path, given) if writer is None else writer(path, given)
 
 
-def write_archive(path: Path, given: argparse.Namespace) -> int:
+def write_archive(path: Path, options: argparse.Namespace) -> int:
     written, number = 0, 0
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         archive.writestr("header.json", f"{{{HEADER}}}")
-        for row in samples(given):
-            line, number = format_inspect_sample(row, given.problems), number + 1
-            archive.writestr(f"samples/{row['problem']}_epoch_{row['number'] // given.problems + 1}.json", line)
-            if (written := written + len(line)) >= given.megabytes << 20:
+        for row in samples(options):
+            line, number = format_inspect_sample(row, options.problems), number + 1
+            archive.writestr(f"samples/{row['problem']}_epoch_{row['number'] // options.problems + 1}.json", line)
+            if (written := written + len(line)) >= options.megabytes << 20:
                 break
     return number
 
 
-def write_table(path: Path, given: argparse.Namespace) -> int:
+def write_table(path: Path, options: argparse.Namespace) -> int:
     import pyarrow as pa
     from pyarrow import parquet
 
-    rows, number = samples(given), 0
+    rows, number = samples(options), 0
     schema = pa.schema(
         [("problem", pa.int64()), ("reference", pa.string()), ("text", pa.string()), ("tokens", pa.int64())]
     )
     with parquet.ParquetWriter(path, schema, compression="none", use_dictionary=False) as table:
-        while path.stat().st_size < given.megabytes << 20:
+        while path.stat().st_size < options.megabytes << 20:
             group = list(itertools.islice(rows, 500))
             table.write_table(pa.table({name: [row[name] for row in group] for name in schema.names}, schema))
             number += len(group)
     return number
 
 
-def write_text(form: str, path: Path, given: argparse.Namespace) -> int:
+def write_text(form: str, path: Path, options: argparse.Namespace) -> int:
     number, written, text = 0, 0, io.StringIO(newline="")
     cells = csv.writer(text)
     with path.open("w", newline="") as file:
         file.write({"csv": "problem,reference,text,tokens\r\n", "json": f'{{{HEADER}, "samples": ['}.get(form, ""))
-        for number, row in enumerate(samples(given), 1):
+        for number, row in enumerate(samples(options), 1):
             if form == "csv":
                 cells.writerow([row[name] for name in COLUMNS])
             elif form == "json":
-                text.write((", " if number > 1 else "") + format_inspect_sample(row, given.problems))
+                text.write((", " if number > 1 else "") + format_inspect_sample(row, options.problems))
             else:
                 text.write(
                     (
@@ -192,7 +192,7 @@ def write_text(form: str, path: Path, given: argparse.Namespace) -> int:
             written += file.write(text.getvalue())
             text.seek(0)
             text.truncate()
-            if written >= given.megabytes << 20:
+            if written >= options.megabytes << 20:
                 break
         file.write("]}" if form == "json" else "")
     return number
@@ -242,14 +242,14 @@ def main() -> None:
     parser.add_argument("--words", type=int, default=180, help="of a solution")
     parser.add_argument("--forms", nargs="+", default=["jsonl"], choices=FORMS)
     parser.add_argument("--smoke", action=Smoke, sizes={"problems": 20, "samples": 16, "megabytes": 1})
-    given = parser.parse_args()
-    if given.samples:
-        run_apart(measure_replays, given)
-    for form in given.forms if given.megabytes else ():
+    options = parser.parse_args()
+    if options.samples:
+        run_apart(measure_replays, options)
+    for form in options.forms if options.megabytes else ():
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, FORMS[form])
-            number = write(form, path, given)
-            run_apart(measure_import, form, path, number, f", {given.words:,} words each")
+            number = write(form, path, options)
+            run_apart(measure_import, form, path, number, f", {options.words:,} words each")
 
 
 if __name__ == "__main__":

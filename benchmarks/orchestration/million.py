@@ -87,8 +87,8 @@ def main() -> None:
     parser.add_argument("--problems", type=int, help="one more size, such as 1000000")
     parser.add_argument("--folder", type=Path, help="where the stores are kept; else they are deleted")
     parser.add_argument("--smoke", action=Smoke, sizes={"sizes": [20, 40]})
-    given = parser.parse_args()
-    sizes = [*given.sizes, *([given.problems] if given.problems else [])]
+    options = parser.parse_args()
+    sizes = [*options.sizes, *([options.problems] if options.problems else [])]
     with tempfile.TemporaryDirectory() as scratch:
         measure(200, Path(scratch))  # imports and compiles
     print(
@@ -99,7 +99,7 @@ def main() -> None:
     rows: list[dict[str, float]] = []
     for size in sizes:
         with tempfile.TemporaryDirectory() as scratch:
-            seconds, wall, store = measure(size, given.folder or Path(scratch))
+            seconds, wall, store = measure(size, options.folder or Path(scratch))
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         shown = "  ".join(f"{seconds[step]:{width}.2f}" for step, width in zip(STEPS, (7, 8, 7), strict=True))
         print(

@@ -117,30 +117,29 @@ STEPS: dict[str, Callable[[Store, int, argparse.Namespace], None]] = {
 }
 
 
-def step(name: str, path: str, given: argparse.Namespace, found: Queue[tuple[float, float, float]]) -> None:
+def step(name: str, path: str, options: argparse.Namespace, found: Queue[tuple[float, float, float]]) -> None:
     """Measure a step in this process: its seconds, the processor's seconds, and its peak memory in MB."""
     with Store(path) as store:
-        study = store.begin("benchmark", {"configuration": given.rows})
+        study = store.begin("benchmark", {"configuration": options.rows})
         began, worked = time.perf_counter(), time.process_time()
-        STEPS[name](store, study, given)
+        STEPS[name](store, study, options)
         seconds, processor = time.perf_counter() - began, time.process_time() - worked
     found.put((seconds, processor, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024))
 
 
-def measure_store(path: str, given: argparse.Namespace) -> dict[str, float]:
+def measure_store(path: str, options: argparse.Namespace) -> dict[str, float]:
     """Run all steps on one store, each in a process of its own; return the processor's seconds."""
     context = multiprocessing.get_context("spawn")
     processors: dict[str, float] = {}
     for name in STEPS:
         queue = context.Queue()
-        process = context.Process(target=step, args=(name, path, given, queue))
+        process = context.Process(target=step, args=(name, path, options, queue))
         process.start()
         seconds, processors[name], memory = queue.get()
         process.join()
-        rates = (
-            f"{seconds:>9.2f} s {processors[name]:>9.2f} s of processor {given.rows / processors[name]:>10,.0f} rows/s"
-        )
-        print(f"{given.rows:>10,}  {name:<18} {rates} {memory:>7,.0f} MB", flush=True)
+        rate = options.rows / processors[name]
+        rates = f"{seconds:>9.2f} s {processors[name]:>9.2f} s of processor {rate:>10,.0f} rows/s"
+        print(f"{options.rows:>10,}  {name:<18} {rates} {memory:>7,.0f} MB", flush=True)
     return processors
 
 
@@ -150,13 +149,13 @@ def main() -> None:
     parser.add_argument("--conditions", type=int, default=20)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--smoke", action=Smoke, sizes={"rows": 160})
-    given = parser.parse_args()
-    sizes = [given.rows // 16, given.rows // 4, given.rows]
+    options = parser.parse_args()
+    sizes = [options.rows // 16, options.rows // 4, options.rows]
     with tempfile.TemporaryDirectory() as folder:
         runs: list[dict[str, float]] = []
         for size in sizes:
             path = Path(folder, f"{size}.sqlite")
-            runs.append(measure_store(str(path), argparse.Namespace(**vars(given) | {"rows": size})))
+            runs.append(measure_store(str(path), argparse.Namespace(**vars(options) | {"rows": size})))
         print(f"file: {path.stat().st_size / 2**20:,.0f} MB, {path.stat().st_size / sizes[-1]:,.0f} bytes a row")
         for name in STEPS:
             growth = math.log(runs[2][name] / runs[1][name]) / math.log(sizes[2] / sizes[1])

@@ -104,8 +104,8 @@ def main() -> None:
     parser.add_argument("--warm", type=int, default=3, help="searches before the one that counts")
     parser.add_argument("--calls", action="store_true", help="list the files")
     parser.add_argument("--smoke", action=Smoke, sizes={"warm": 1})
-    given = parser.parse_args()
-    walk, count = walk_plan(given.plan, given.warm), lines()
+    options = parser.parse_args()
+    walk, count = walk_plan(options.plan, options.warm), lines()
     core = [count[part] for part in ("tts/search", "tts/budget", "tts/solver")]
     rows = {
         "files entered": f"{len(walk.files):,}",
@@ -117,12 +117,12 @@ def main() -> None:
         "code lines of tts/": f"{count['tts']:,}",
     }
     print(
-        f"| a warm `{given.plan.replace('|', chr(92) + '|')}`, `{PROMPT}`, {TOKENS} tokens, on the toy |  |\n| :-- | "
+        f"| a warm `{options.plan.replace('|', chr(92) + '|')}`, `{PROMPT}`, {TOKENS} tokens, on the toy |  |\n| :-- | "
         "--: |"
     )
     for name, value in rows.items():
         print(f"| {name} | {value} |")
-    if given.calls:
+    if options.calls:
         print("\n| file of tts/ | entries from other files | calls |\n| :-- | --: | --: |")
         entered = {_place(file): entries for file, entries in walk.entered.items()}
         for file, calls in sorted(walk.files.items(), key=lambda item: (-entered.get(item[0], 0), item[0])):

@@ -64,18 +64,19 @@ def run_flight(options: argparse.Namespace) -> None:
 
 def run_faults(options: argparse.Namespace) -> None:
     """Print the outcome of calls through a faulty server; fail if a token, a connection or a task is lost."""
-    told = run_faulty(options.problems)
-    num_faults = sum(told.given.values())
-    print(f"{told.calls:,} calls, {num_faults:,} of them faulty ({num_faults / told.calls:.1%}); {told.seconds:.0f} s")
-    print(f"given:  {', '.join(f'{name} {count}' for name, count in told.given.most_common())}")
-    print(f"typed:  {', '.join(f'{name} {count}' for name, count in told.found.most_common())}")
+    outcome = run_faulty(options.problems)
+    num_faults = sum(outcome.given.values())
+    share = num_faults / outcome.calls
+    print(f"{outcome.calls:,} calls, {num_faults:,} of them faulty ({share:.1%}); {outcome.seconds:.0f} s")
+    print(f"given:  {', '.join(f'{name} {count}' for name, count in outcome.given.most_common())}")
+    print(f"typed:  {', '.join(f'{name} {count}' for name, count in outcome.found.most_common())}")
     print(
-        f"tokens: {told.written:,} written, {told.charged:,} booked; {told.lossy:,} stood in replies whose connection "
-        "was reset"
+        f"tokens: {outcome.written:,} written, {outcome.charged:,} booked; {outcome.lossy:,} stood in replies whose "
+        "connection was reset"
     )
     print(
-        f"{told.candidates:,} candidates; no budget passed, every ledger sums, no task and no connection left "
-        f"({told.most_open} at most)"
+        f"{outcome.candidates:,} candidates; no budget passed, every ledger sums, no task and no connection left "
+        f"({outcome.most_open} at most)"
     )
 
 

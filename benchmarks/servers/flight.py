@@ -40,17 +40,17 @@ def measure(requests: int, tokens: int, gap_s: float) -> list[str]:
         seconds, others = time.perf_counter() - started, shares.others()
         processor = time.process_time() - processor
         LOOP.run(backend.close())
-        told = server.ask({})
+        lines = server.ask({})
     finally:
         server.close()
     booked = sum(one.usage.generated_tokens for one in solutions)
-    if booked != told["written"] or booked != requests // ROWS * ROWS * tokens:
+    if booked != lines["written"] or booked != requests // ROWS * ROWS * tokens:
         raise AssertionError(
-            f"the server wrote {told['written']} tokens, but {booked} are booked; faults: {dict(backend.errors)}"
+            f"the server wrote {lines['written']} tokens, but {booked} are booked; faults: {dict(backend.errors)}"
         )
     pace = tokens * gap_s
     return [
-        f"{requests:,} requests of {tokens} tokens, one each {gap_s:g} s: most in flight at once {told['most']:,};",
+        f"{requests:,} requests of {tokens} tokens, one each {gap_s:g} s: most in flight at once {lines['most']:,};",
         f"{seconds:.1f} s where the server's pace alone takes {pace:.1f} s; {processor:.1f} s of processor time here,",
         f"{processor / booked * 1e6:.0f} us a token; others took {others:.0%} of the machine.",
     ]

@@ -134,7 +134,7 @@ class Measured:
         return self.generated / self.seconds
 
 
-def reusable(asked: Sequence[Asked], block: int) -> int:
+def reusable(requests: Sequence[Asked], block: int) -> int:
     """Return how much of the input of requests whole blocks of earlier requests could have served.
 
     A block is known when it was read, or written and then continued: the last token that a row writes is never
@@ -143,7 +143,7 @@ def reusable(asked: Sequence[Asked], block: int) -> int:
     """
     known: set[tuple[int, ...]] = set()
     total = 0
-    for rows, calls in asked:
+    for rows, calls in requests:
         ids = tuple(rows.request.handle.ids)
         whole = [ids[: i + block] for i in range(0, len(ids) - block, block)]
         total += block * (
@@ -221,7 +221,7 @@ class Rivals:
     def ours(self, job: Job) -> tuple[Measured, list[Asked]]:
         """Measure the HTTP backend; its books must be the server's."""
         assert isinstance(self.backend, Watched)
-        asked, before = self.backend.watch(), self.server.count_generated()
+        requests, before = self.backend.watch(), self.server.count_generated()
         strategy: Any = f"best_of_n(n={job.n}) | majority" if job.levels == 1 else StepBeam(job=job)
         shares, started = Shares([self.server.group]), time.perf_counter()
         solver = Solver(
@@ -229,13 +229,13 @@ class Rivals:
         )
         solutions = solver.solve_many(job.prompts, each=Budget(samples=job.n * job.levels), strategy=strategy)
         seconds, others = time.perf_counter() - started, shares.others()
-        made = self.server.count_generated() - before
+        generated = self.server.count_generated() - before
         charged = sum(one.usage.generated_tokens + one.usage.cancelled_tokens for one in solutions)
-        if made != charged:
-            raise AssertionError(f"the server wrote {made} tokens, but {charged} are booked")
-        cached = sum(rows.reused_tokens or 0 for rows, _ in asked)
-        inputs = sum(rows.prompt_tokens for rows, _ in asked) + cached
-        return Measured(made, seconds, others, inputs, cached, reusable(asked, BLOCK)), asked
+        if generated != charged:
+            raise AssertionError(f"the server wrote {generated} tokens, but {charged} are booked")
+        cached = sum(rows.reused_tokens or 0 for rows, _ in requests)
+        inputs = sum(rows.prompt_tokens for rows, _ in requests) + cached
+        return Measured(generated, seconds, others, inputs, cached, reusable(requests, BLOCK)), requests
 
     def theirs(self, job: Job) -> Measured:
         """Measure its_hub."""
@@ -276,14 +276,14 @@ def measure(rivals: Rivals, job: Job, repeats: int) -> dict[str, list[Measured]]
     for _ in range(repeats):
         with rivals.server.running():
             rivals.server.forget()
-            mine, asked = rivals.ours(job)
+            mine, requests = rivals.ours(job)
             note_run("ours", mine)
             if rivals.its_hub is not None:
                 rivals.server.forget()
                 with rivals.its_hub.running():
                     note_run("its_hub", rivals.theirs(job))
         opened = {
-            rows.request.handle.prompt: tuple(rows.request.handle.ids) for rows, _ in asked if not rows.request.text
+            rows.request.handle.prompt: tuple(rows.request.handle.ids) for rows, _ in requests if not rows.request.text
         }
         with rivals.offline.running():
             note_run("offline", rivals.offline_run(job, list(opened.values())))

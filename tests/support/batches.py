@@ -148,15 +148,15 @@ class BatchServer:
                 return 404, {"error": {"message": "Not Found"}}
 
     def batch_json(self, batch: Batch) -> dict[str, Any]:
-        told = {
+        body = {
             "id": batch.id,
             "object": "batch",
             "endpoint": batch.endpoint,
             "status": batch.status,
             "metadata": batch.metadata,
         }
-        told |= {"input_file_id": batch.input, "created_at": batch.created_at, "errors": batch.why}
-        told |= {
+        body |= {"input_file_id": batch.input, "created_at": batch.created_at, "errors": batch.why}
+        body |= {
             "request_counts": {"total": len(batch.lines), "completed": len(batch.output), "failed": len(batch.errors)}
         }
         if batch.status in _OVER:
@@ -166,8 +166,8 @@ class BatchServer:
                     self.files[file] = b"".join(
                         one if isinstance(one, bytes) else json.dumps(one).encode() + b"\n" for one in lines
                     )
-                    told[f"{name}_file_id"] = file
-        return told
+                    body[f"{name}_file_id"] = file
+        return body
 
     def advance(self, batch: Batch) -> None:
         batch.polls += 1

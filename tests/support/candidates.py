@@ -28,13 +28,13 @@ def candidates(answers: Sequence[str | None], truncated: Sequence[int] = ()) -> 
         truncated: The indices of truncated candidates.
     """
     classes: dict[str, int] = {}
-    made: list[Candidate] = []
+    every: list[Candidate] = []
     for index, answer in enumerate(answers):
         status = "truncated" if index in truncated else "finished"
         trajectory = Trajectory(_ROOT, f"A: {answer}\n", (), (), status, index, index + 1, 1, 1)
         kind = None if answer is None else classes.setdefault(answer, len(classes))
-        made.append(Candidate(trajectory, answer, kind, index, index))
-    return made
+        every.append(Candidate(trajectory, answer, kind, index, index))
+    return every
 
 
 def reorder(of: Sequence[Candidate], order: Sequence[int]) -> list[Candidate]:

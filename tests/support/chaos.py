@@ -113,10 +113,10 @@ class ChaosBackend(Backend):
         rows.prompt_tokens, rows.reused_tokens = inner.prompt_tokens, inner.reused_tokens
         self.counters.prompt_tokens += inner.prompt_tokens
         self.counters.reused_tokens += inner.reused_tokens or 0
-        asked = rows.request.rows
-        waits = [self._chance("late", row.stream, row.position, row.word) * self._slow for row in asked]
-        order = sorted(range(len(asked)), key=waits.__getitem__)
-        breaks = self._chance("broken", asked[0].stream, asked[0].position, asked[0].word) < self._broken
+        requested = rows.request.rows
+        waits = [self._chance("late", row.stream, row.position, row.word) * self._slow for row in requested]
+        order = sorted(range(len(requested)), key=waits.__getitem__)
+        breaks = self._chance("broken", requested[0].stream, requested[0].position, requested[0].word) < self._broken
         turn = 0
         for place, index in enumerate(order):
             while turn < int(waits[index]) + 1:
@@ -125,7 +125,7 @@ class ChaosBackend(Backend):
             if breaks and not rows.cancelled and place >= len(order) // 2:
                 self._break(rows, samples, order[place:])
                 return
-            rows.resolve(index, self._outcome(rows, asked[index], samples[index]))
+            rows.resolve(index, self._outcome(rows, requested[index], samples[index]))
 
     def _outcome(self, rows: RowSet, row: Row, sample: Sample) -> Sample:
         part = int(self._chance("part", row.stream, row.position, row.word) * (sample.num_tokens + 1))

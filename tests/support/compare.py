@@ -240,14 +240,14 @@ def write(ask: Any) -> tuple[str, int, bool]:
     The seed and the text so far decide the text. It is cut at the tokens that are allowed, which are words, and at the
     first stop text.
     """
-    rng, asked = random.Random(hash_parts(ask.seed, ask.text, ask.temperature)), str(ask.prompt)
-    if "Verdict" in asked:
+    rng, prompt = random.Random(hash_parts(ask.seed, ask.text, ask.temperature)), str(ask.prompt)
+    if "Verdict" in prompt:
         text = rng.choice(("It adds up. Verdict: Yes", "Verdict: No", "hard to say"))
-    elif '"better"' in asked:
+    elif '"better"' in prompt:
         text = rng.choice(('{"better": "A"}', '{"better": "B"}', '{"better": "tie"}', "both"))
-    elif '"score"' in asked:
+    elif '"score"' in prompt:
         text = rng.choice((f'{{"score": {rng.randint(0, 10)}}}', "good"))
-    elif "python" in asked and rng.random() < 0.3:
+    elif "python" in prompt and rng.random() < 0.3:
         text = CODE
     else:
         value = rng.choice((7, 7, 7, 8, 33))
@@ -367,14 +367,14 @@ class Steps(tts.Verifier):
 
     async def score(self, problem: Any, trajectories: Sequence[Any], calls: Any) -> list[Any]:
         """Return one score a step of each path."""
-        found: list[Any] = []
+        scores: list[Any] = []
         for t in trajectories:
             steps, text = [], ""
             for step in calls.task.split(t.full_text):
                 text += step
                 steps.append(math.nan if hash_parts("unknown", text) % 9 == 0 else hash_score(problem, text))
-            found.append(tts.StepScores(steps=tuple(steps)))
-        return found
+            scores.append(tts.StepScores(steps=tuple(steps)))
+        return scores
 
 
 VERIFIERS: Mapping[str, Callable[[], Any]] = {

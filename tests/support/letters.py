@@ -65,15 +65,15 @@ class Letters(Backend):
             written: list[str] = []
             while len(written) < row.max_tokens:
                 law = self.law(text)
-                at = draw(
+                choice = draw(
                     np.log(list(law.values())),
                     request.sampling,
                     uniform(row.stream, row.position + len(written), row.word),
                 )
-                letter = list(law)[at.token]
+                letter = list(law)[choice.token]
                 written.append(letter)
-                logprobs.append(at.logprob)
-                drawn.append(at.sampling_logprob)
+                logprobs.append(choice.logprob)
+                drawn.append(choice.sampling_logprob)
                 text += letter
                 if not letter:
                     finish = "eos"

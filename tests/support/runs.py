@@ -82,11 +82,11 @@ async def solve_runs(
         cancel_at: The event-loop turn at which each run is cancelled; None: never.
         portion: The most tokens of a row in one call; None: no limit.
     """
-    made: dict[int, Search] = {}
+    searches: dict[int, Search] = {}
 
     def make_search(**parts: Any) -> Search:
         search = Search(**parts, portion=portion)
-        made[id(parts["sampling"])] = search  # each run has a sampling of its own
+        searches[id(parts["sampling"])] = search  # each run has a sampling of its own
         return search
 
     with mock.patch.object(tts.solver.problem_run, "Search", make_search):
@@ -99,7 +99,7 @@ async def solve_runs(
                 if at == turn:
                     job.cancel()
         ends = await asyncio.gather(*jobs, return_exceptions=True)
-    return [Solved(end, made.get(id(run.sampling))) for run, end in zip(runs, ends, strict=True)]
+    return [Solved(end, searches.get(id(run.sampling))) for run, end in zip(runs, ends, strict=True)]
 
 
 def solve(run: ProblemRun) -> Solution:
