@@ -243,6 +243,27 @@ def test_a_function_is_named_by_no_participle_adverb_or_preposition(tree: Tree, 
     assert checks.faults(files) == [f"scripts/a.py:2: {name} is no verb in the imperative, and no noun"]
 
 
+@pytest.mark.parametrize(
+    ("docstring", "fault"),
+    [
+        ("Return one. " + "x" * 100, "the first line of the docstring of f has 112 characters"),
+        ("Return one.\n\n    Args:\n        a: of it.", "a begins with 'of'"),
+        (
+            "Return one.\n\n    Args:\n        a: The one. b: The other.",
+            "the line of a parameter has another one, b",
+        ),
+    ],
+)
+def test_docstrings_of_named_folders_are_checked_and_those_of_tests_are_not(
+    tree: Tree, docstring: str, fault: str
+) -> None:
+    code = f'def f(a, b):\n    """{docstring}"""\n'
+    files = tree({f"{folder}/a.py": code for folder in ("research", "scripts", "tests/support", "tests")})
+    faults = checks.faults(files)
+    assert sorted(one.split(":")[0] for one in faults) == ["research/a.py", "scripts/a.py", "tests/support/a.py"]
+    assert all(fault in one for one in faults)
+
+
 def test_names_of_the_tests_support_are_checked_and_those_of_other_tests_are_not(tree: Tree) -> None:
     code = "def measured(): pass\n"
     files = tree({f"{folder}/a.py": code for folder in ("research/a", "tests/support", "tests", "tests/supported")})
