@@ -1,6 +1,6 @@
-"""Access to a model on a server, from its record.
+"""Access to a model on a server: the url, name and key of its record, and its capabilities.
 
-It has the url, name, key, and capabilities. These are declared, kept on disk, or probed now.
+The capabilities are declared in the record, kept on disk, or probed now.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tts.errors import ConfigError, EngineError, TTSError
 from tts.models.registry import ModelRecord
 
 Probe = Literal["kept", "new", "never"]
-MOST_PROBE_S = 300.0  # as long as for a reply's first event
+MOST_PROBE_S = 300.0  # as long as the timeout of a reply's first event
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,15 +32,17 @@ class ServerAccess:
 
     Args:
         url: The url of the server.
-        model: Its name there; "": the only one.
-        key: Sent with each request.
-        mode: How it is called; "auto": the best that works.
+        model: The model's name on the server; "": the only model that is served.
+        key: The API key, sent with each request.
+        mode: The mode of calls; "auto": the best one that works.
         timeout_s: The most seconds until a reply begins.
-        probe: "kept": unless its capabilities are kept on disk; "new": in any case; "never": plain chat is assumed.
+        probe: The condition of a probe. "kept": probe unless capabilities are kept on disk; "new": probe in any case;
+            "never": assume plain chat.
         query: The query of each request's url, as the record has it.
-        others: Urls of further servers of the same model. Where the first cannot be used at the start, the next one is.
+        others: Urls of further servers of the same model. If the first server cannot be used at the start, the next
+            one is tried.
         probe_s: Most seconds of a probe.
-        declared: Capabilities that the record states; where there are any, nothing is probed.
+        declared: Capabilities that the record states. If there are any, nothing is probed.
         extra: Further members of every request, as JSON; "": none.
     """
 
@@ -58,10 +60,14 @@ class ServerAccess:
 
     @classmethod
     def of(cls, record: ModelRecord, options: Mapping[str, Any] | None = None) -> ServerAccess:
-        """Return the access that a record describes, by these options of the backend; None: by its own.
+        """Return the access that a record describes.
+
+        Args:
+            record: The record of the model.
+            options: Options of the backend; None: the record's options.
 
         Raises:
-            ConfigError: there is no url, the key or `probe` is not valid, or batches take no such mode.
+            ConfigError: There is no url, the key or `probe` is not valid, or batches do not take the mode.
         """
         if record.url is None:
             raise ConfigError(
@@ -96,14 +102,14 @@ class ServerAccess:
 
     @property
     def kept(self) -> KeptCapabilities:
-        """The file for the server's capabilities."""
+        """The file that keeps the server's capabilities."""
         return KeptCapabilities.of(self.url, self.model, self.mode, self.query, self.extra)
 
     def only_model(self) -> str:
-        """Return the name of the model; where there is none, of the only one that is served.
+        """Return the name of the model; where the access names none, the name of the only served model.
 
         Raises:
-            ConfigError: as `tts.backends.openai.reaching.reach_model`.
+            ConfigError: As `tts.backends.openai.reaching.reach_model`.
         """
         if self.model:
             return self.model
@@ -112,13 +118,13 @@ class ServerAccess:
         return entry["id"]
 
     def capabilities(self) -> Capabilities:
-        """Return the capabilities of the first server that can be used. What a probe spent is logged.
+        """Return the capabilities of the first server that can be used, and log the cost of a probe.
 
         Raises:
-            ConfigError: as `tts.backends.openai.probe.probe_server`, of the first server, or a declared capability is
-                not valid.
+            ConfigError: The first server fails as in `tts.backends.openai.probe.probe_server`, or a declared capability
+                is not valid.
         """
-        first: TTSError | None = None
+        first_failure: TTSError | None = None
         for url in (self.url, *self.others):
             try:
                 return dataclasses.replace(self, url=url, others=())._own_capabilities()
@@ -126,34 +132,41 @@ class ServerAccess:
                 if not self.others:
                     raise
                 LOG.warning("%s cannot be used now, and its calls go to the next server: %s", url, failure.cause)
-                first = first or failure
-        assert first is not None, "there is a server"
-        raise first
+                first_failure = first_failure or failure
+        assert first_failure is not None, "there is a server"
+        raise first_failure
 
     def other_roots(self, root: str) -> tuple[str, ...]:
-        """Return the base urls of the servers beside the one with this base url, which has the form of theirs."""
-        found = [roots(url)[0 if root.endswith("/v1") else -1] for url in (self.url, *self.others)]
-        return tuple(one for one in found if one != root)
+        """Return the base urls of the other servers, with "/v1" if `root` ends with it.
+
+        Args:
+            root: The base url of the server that is left out.
+        """
+        all_roots = [roots(url)[0 if root.endswith("/v1") else -1] for url in (self.url, *self.others)]
+        return tuple(one for one in all_roots if one != root)
 
     def _own_capabilities(self) -> Capabilities:
-        """Return the capabilities of the server, as `capabilities`."""
+        """Return the capabilities of the server at `url`: declared, kept, or probed."""
         if self.declared or self.probe == "never":
             mode = {} if self.mode == "auto" else {"mode": self.mode}
             return declared_capabilities(
                 roots(self.url)[0], self.model, {**mode, "extra": self.extra, **dict(self.declared)}
             )
-        known = self._keep_capabilities() if self.probe == "kept" else None
-        if known is not None:
-            if check_reachable(known, self.url, self.key, min(self.timeout_s, max(0.5, self.probe_s))):
-                return known
+        stored = self._keep_capabilities() if self.probe == "kept" else None
+        if stored is not None:
+            if check_reachable(stored, self.url, self.key, min(self.timeout_s, max(0.5, self.probe_s))):
+                return stored
             self.kept.drop(f"{self.url} has another version, list of models or context than when it was probed")
         return self.probe_anew(self.probe_s)
 
     def _keep_capabilities(self) -> Capabilities | None:
-        """Return what is kept of the model; for the only one of a server also what is kept under its name."""
-        known = self.kept.read()
-        if known is not None or self.model:
-            return known
+        """Return the capabilities that are kept of the model; None where none are.
+
+        A server's only model, which the access does not name, is looked up under its name, too.
+        """
+        stored = self.kept.read()
+        if stored is not None or self.model:
+            return stored
         return dataclasses.replace(self, model=self.only_model()).kept.read()
 
     def _note_probe(self) -> None:
@@ -162,17 +175,17 @@ class ServerAccess:
     def probe_anew(self, most_s: float = math.inf) -> Capabilities:
         """Return the capabilities that a new probe finds.
 
-        They are kept on disk where the probe was not stopped by its time limit.
+        The capabilities are kept on disk, unless the time limit stopped the probe.
 
         Args:
             most_s: The most seconds of the probe.
 
         Raises:
-            ConfigError: as `tts.backends.openai.probe.probe_server`.
+            ConfigError: As `tts.backends.openai.probe.probe_server` raises it.
         """
         costs: list[ProbeCost] = []
         try:
-            found = probe_server(
+            capabilities = probe_server(
                 self.url,
                 self.model,
                 self.key,
@@ -187,9 +200,9 @@ class ServerAccess:
             for cost in costs:
                 LOG.info("probed %s: %s", self.url, cost)
         if costs[0].whole:
-            self.kept.write(found)
-            if not self.model:  # who names the only model later need not wait again
-                dataclasses.replace(self, model=found.model).kept.write(found)
+            self.kept.write(capabilities)
+            if not self.model:  # a later caller who names the only model need not wait again
+                dataclasses.replace(self, model=capabilities.model).kept.write(capabilities)
         else:
             LOG.warning(
                 "the probe of %s was stopped after %.1f s, its time limit: what it had not found by then is not used; "
@@ -197,14 +210,14 @@ class ServerAccess:
                 self.url,
                 costs[0].seconds,
             )
-        return found
+        return capabilities
 
 
 def _batch_mode(mode: str) -> Any:
-    """Return how a model is called by batches: by chat, unless another mode is asked for.
+    """Return the mode in which batches call a model: chat, unless another mode is asked for.
 
     Raises:
-        ConfigError: Paths are token ids in that mode, for which the server would have to be asked first.
+        ConfigError: The mode is "tokens", in which the server would have to give token ids first.
     """
     if mode == "tokens":
         raise ConfigError(
@@ -214,8 +227,8 @@ def _batch_mode(mode: str) -> Any:
 
 
 def _following(url: str, replicas: Sequence[str]) -> tuple[str, ...]:
-    """Return the other urls of a list, those after this one first: so each server fails over to another one."""
-    known = {roots(one)[0]: one.strip() for one in replicas}
-    order, own = list(known), roots(url)[0]
-    at = order.index(own) + 1 if own in known else 0
-    return tuple(known[one] for one in (*order[at:], *order[:at]) if one != own)
+    """Return the other urls of a list, starting after `url`, so that each server fails over to another one."""
+    urls = {roots(one)[0]: one.strip() for one in replicas}
+    order, own_root = list(urls), roots(url)[0]
+    begin = order.index(own_root) + 1 if own_root in urls else 0
+    return tuple(urls[one] for one in (*order[begin:], *order[:begin]) if one != own_root)

@@ -1,9 +1,9 @@
 """Any server of the OpenAI API as a backend: vLLM, SGLang, llama.cpp, a hosted one.
 
-Its capabilities are found by a probe (`tts.backends.openai.probe`), which `tts doctor --url` shows. Where the server
-takes token ids, a path continues exactly where it ended; else by its text, or by a continued message of a chat. Where
-there is only chat, or the model reasons apart from its answer, a path cannot be continued: methods that need steps are
-refused before anything is spent. Charges: `tts.backends.openai.call`.
+A probe finds its capabilities (`tts.backends.openai.probe`), and `tts doctor --url` shows them. Where the server takes
+token ids, a path continues exactly where it ended. Elsewhere a path continues by its text, or by a continued message of
+a chat. A path cannot be continued where there is only chat, or where the model reasons apart from its answer. There,
+methods that need steps are refused before anything is spent. `tts.backends.openai.call` has the rules of charges.
 """
 
 from __future__ import annotations
@@ -45,41 +45,42 @@ _TIMEOUTS = Timeouts()
 
 
 def _price(rates: Rates) -> str:
-    """Return the part of an identity that states prices and FLOPs, on which budgets in them depend."""
-    known = {name: value for name, value in dataclasses.asdict(rates).items() if value is not None}
-    return f" {json.dumps(known, sort_keys=True)}" if known else ""
+    """Return the part of an identity that states prices and FLOPs, since results of budgets depend on them."""
+    stated = {name: value for name, value in dataclasses.asdict(rates).items() if value is not None}
+    return f" {json.dumps(stated, sort_keys=True)}" if stated else ""
 
 
 class OpenAIBackend(Backend):
     """A model on a server.
 
-    Where the server obeys seeds, each row is a call of its own with its own seed. Elsewhere rows with one cap share a
-    call, where the server gives several continuations. A row that failed is counted by kind and is no candidate.
-    Nothing is computed before rows are requested: every row reads its prompt and path, of which the server may reuse a
-    cached part.
+    Where the server obeys seeds, each row is a call of its own with its own seed. Elsewhere rows with equal caps share
+    a call, if the server can give several continuations. A failed row is counted by kind and is no candidate. Nothing
+    is computed before rows are requested. Every row reads its prompt and path, and the server may reuse a cached part
+    of them.
 
     Args:
         capabilities: The capabilities of the server.
-        key: Sent with each request.
-        timeouts: The timeouts of requests, and how many are in flight.
-        rates: What tokens cost.
+        key: The API key, sent with each request; None: none.
+        timeouts: The timeouts of requests, and the most requests in flight; None: the defaults of `Timeouts`.
+        rates: The cost of tokens; None: not stated.
         context: Most tokens of prompt and path; None: as the server reports it.
-        kept: The file of the capabilities, dropped when the server refuses what they promise; None: they are in none.
-        probe: Called then, once, in a thread; what it returns replaces the capabilities. None: they stay.
-        thoughts: Marks of its thoughts in its text; None: as the probe found them. A server that shows thoughts apart
-            needs none.
+        kept: The file of the capabilities, which is dropped when the server contradicts them; None: there is no file.
+        probe: Called once, in a thread, when the server contradicts its capabilities. Its result replaces them. None:
+            the capabilities stay.
+        thoughts: Marks of the model's thoughts in its text; None: as the probe found them. A server that shows thoughts
+            apart needs none.
         others: Base urls of further servers of the same model, to which calls go while the first one fails.
-        prices_writes: Whether the rates state what writing to the server's cache costs.
-        batch: Whether calls are answered from a book of replies, which batches bring, and not by the server.
+        prices_writes: Whether the rates price the tokens that are written to the server's cache.
+        batch: Whether calls are answered from a book of replies that batches fill, and not by the server.
 
     Attributes:
         book: The book of replies, with `batch`; None: it is not known yet.
-        errors: The errors of all calls, by kind, those that a later try made good included.
+        errors: The errors of all calls, by kind. Errors that a later try made good are included.
     """
 
     name = "openai"
-    caps = Caps(fork="emulated", stop_predicate=True)  # of every server; a probe finds the rest
-    context: int | None = None  # prompts are counted by the server, which refuses those that are too long
+    caps = Caps(fork="emulated", stop_predicate=True)  # the capabilities of every server; a probe finds the others
+    context: int | None = None  # the server counts prompts, and refuses prompts that are too long
 
     def __init__(  # noqa: PLR0913 - its parts, by name
         self,
@@ -98,16 +99,17 @@ class OpenAIBackend(Backend):
     ) -> None:
         self.book: BatchBook | None = None
         self.batch = batch
-        if batch:  # whose replies do not stream
+        if batch:  # replies in a book do not stream
             capabilities = dataclasses.replace(capabilities, streams=False)
         self.capabilities = capabilities
         self.caps = dataclasses.replace(capabilities.caps, thoughts=True) if thoughts else capabilities.caps
         self.rates = rates or Rates()
         opened = dataclasses.replace(thoughts or THINK, opened=capabilities.opened)
+        marks = opened if self.caps.thoughts else None
         self.metadata = BackendMetadata(
             template_tokens=capabilities.template_tokens,
             picture_tokens=capabilities.picture_tokens,
-            thoughts=THINK if capabilities.reasoning else opened if self.caps.thoughts else None,
+            thoughts=THINK if capabilities.reasoning else marks,
             arrivals=True,
             capability_hint=self._capability_hint,
             notes=self._notes,
@@ -156,17 +158,21 @@ class OpenAIBackend(Backend):
         extra_body: str | Mapping[str, Any] = "",
         batch: bool = False,
     ) -> OpenAIBackend:
-        """Return the backend of a model on a server, whose capabilities are kept on disk, else probed now.
+        """Return the backend of a model on a server.
+
+        Its capabilities are declared in the record, kept on disk, or probed now.
 
         Args:
             record: The record of the model.
-            mode: How it is called: "tokens", "text", "continued chat", "chat"; "auto": the first of these that works.
-            served_as: The model's name on the server; "": the record's.
+            mode: The mode of calls: "tokens", "text", "continued chat", "chat"; "auto": the first of these that works.
+            served_as: The model's name on the server; "": the record's name.
             key_variable: The variable of the environment that holds the key; "": `TTS_API_KEY`.
-            key_file: The file that holds the key; "": the one that `TTS_API_KEY_FILE` names, where no variable is named
+            key_file: The file that holds the key. "": the file that `TTS_API_KEY_FILE` names, if no variable is named
                 and `TTS_API_KEY` is not set.
-            probe: "kept": unless its capabilities are kept on disk; "new": in any case; "never": plain chat is assumed.
-            probe_s: Most seconds of the probe; what it has not found until then is not used, and nothing is kept.
+            probe: The condition of a probe. "kept": probe unless capabilities are kept on disk; "new": probe in any
+                case; "never": assume plain chat.
+            probe_s: Most seconds of the probe. Capabilities that it has not found by then are not used, and nothing is
+                kept.
             concurrency: As in `Timeouts`.
             rpm: As in `Timeouts`.
             tpm: As in `Timeouts`.
@@ -175,24 +181,25 @@ class OpenAIBackend(Backend):
             first_s: As in `Timeouts`.
             gap_s: As in `Timeouts`.
             call_s: As in `Timeouts`.
-            reasoning_effort: How long the model thinks, stated in every request ("low", "high"); "": none is sent.
+            reasoning_effort: The effort of the model's thoughts in every request ("low", "high"); "": none is sent.
             chat_template_kwargs: Arguments of the chat template in every request, as JSON or a mapping, such as
                 {"enable_thinking": false}.
-            extra_body: Other members of every request, as JSON or a mapping; what a search sets itself is refused.
-            batch: Whether batches answer the calls, at their prices (`usd_batch_in`, `usd_batch_out`); see
-                `tts sample --batch`.
+            extra_body: Other members of every request, as JSON or a mapping. Members that a search sets are refused.
+            batch: Whether batches answer the calls, at the prices `usd_batch_in` and `usd_batch_out` (see
+                `tts sample --batch`).
 
         Raises:
-            ConfigError: `tts.backends.openai.probe.probe_server`, there is no url, or batches have no prices.
+            ConfigError: The probe fails (`tts.backends.openai.probe.probe_server`), there is no url, or batches have no
+                prices.
         """
-        named = {
+        options = {
             "mode": mode,
             "served_as": served_as,
             "key_variable": key_variable,
             "key_file": key_file,
             "probe": probe,
         }
-        named |= {
+        options |= {
             "reasoning_effort": reasoning_effort,
             "chat_template_kwargs": chat_template_kwargs,
             "extra_body": extra_body,
@@ -207,16 +214,16 @@ class OpenAIBackend(Backend):
             gap_s=gap_s,
             call_s=call_s,
         )
-        access = ServerAccess.of(record, {**named, "connect_s": connect_s, "probe_s": probe_s, "batch": batch})
-        probed, capabilities = not access.declared and access.probe != "never", access.capabilities()
+        access = ServerAccess.of(record, {**options, "connect_s": connect_s, "probe_s": probe_s, "batch": batch})
+        may_probe, capabilities = not access.declared and access.probe != "never", access.capabilities()
         return cls(
             dataclasses.replace(capabilities, picture_tokens=record.tokens_per_image),
             key=access.key,
             timeouts=timeouts,
             rates=rates(record, batch=batch),
             context=record.context,
-            kept=access.kept if probed else None,
-            probe=partial(access.probe_anew, MOST_PROBE_S) if probed else None,
+            kept=access.kept if may_probe else None,
+            probe=partial(access.probe_anew, MOST_PROBE_S) if may_probe else None,
             thoughts=thought_marks(record),
             others=access.other_roots(capabilities.root),
             prices_writes=record.usd_cache_write is not None,
@@ -224,21 +231,21 @@ class OpenAIBackend(Backend):
         )
 
     def _notes(self, usage: Usage) -> list[str]:
-        """Return why a solution with this usage was charged by estimates, and what its prices leave out."""
+        """Return notes on a solution's costs: why rows were charged by estimates, and which tokens have no price."""
         http = self._http
         if http is None:
             return []
-        found = [f"{self.capabilities.root}: {cause}" for cause in http.estimates] if usage.estimated else []
+        notes = [f"{self.capabilities.root}: {cause}" for cause in http.estimates] if usage.estimated else []
         if usage.usd and http.cache_writes and self.rates.usd_in and not self._prices_writes:
-            found.append(
+            notes.append(
                 f"{self.capabilities.root} wrote {http.cache_writes:,} tokens to its cache, which are priced as "
                 "usd_in: "
                 "if it asks for more, give usd_cache_write in the model's record"
             )
-        return found
+        return notes
 
     def _capability_hint(self, capability: str) -> str:
-        """Return what works on this server without a capability; "": no more than elsewhere."""
+        """Return a hint on what works on this server without a capability; "": the general hint holds."""
         if capability in ("thought_limits", "thought_switch"):
             return (
                 f"of its fields for thoughts, none holds ({self.capabilities.thought_note or 'all were tried'}; "
@@ -260,7 +267,7 @@ class OpenAIBackend(Backend):
         return "see tts doctor --url for what works there, or use the backend engine"
 
     def count(self, prompt: Prompt) -> int:
-        """Return the most tokens of a prompt: its bytes, and what a template adds."""
+        """Return the most tokens of a prompt: its bytes, its pictures, and the tokens that a template adds."""
         return input_bound(prompt, "", self.capabilities.template_tokens, self.capabilities.picture_tokens)
 
     # Reads ------------------------------------------------------------------------------------------------------------
@@ -271,8 +278,8 @@ class OpenAIBackend(Backend):
         Nothing is computed until a row is requested.
 
         Raises:
-            PromptTooLong: a prompt leaves no room in the context.
-            EngineError: the server does not return the tokens of a prompt.
+            PromptTooLong: A prompt leaves no room in the context.
+            EngineError: The server does not return the tokens of a prompt.
         """
         if self.capabilities.mode != "tokens":
             return [Reply(ServerHandle(prompt, (), "", ""), 0) for prompt in prompts]
@@ -291,68 +298,77 @@ class OpenAIBackend(Backend):
         """Return the tokens of prompts, as the server renders them."""
         bodies: list[Any] = []
         for prompt in prompts:
-            spelled = prompt.ids if isinstance(prompt, TokenizedText) else None
+            ids = prompt.ids if isinstance(prompt, TokenizedText) else None
             chat = self.capabilities.template and not isinstance(prompt, str)
-            bodies.append(spelled or ({"messages": messages(prompt)} if chat else {"prompt": prompt_text(prompt)}))
+            bodies.append(ids or ({"messages": messages(prompt)} if chat else {"prompt": prompt_text(prompt)}))
         return await self._gather([self._tokens(body) for body in bodies])
 
     async def prompt_logprobs(self, prompts: Sequence[Prompt], top: int = 0) -> list[Reply[PromptLogprobs]]:
         """Return the log-probabilities of all tokens of prompts.
 
-        They are read from completions that repeat the prompts (`tts.backends.openai.echo`).
+        The values are read from completions that repeat the prompts (`tts.backends.openai.echo`).
 
         Raises:
-            CapabilityError: the server does not show them. PromptTooLong: a prompt passes the context.
-            ConfigError: a prompt has no token. EngineError: the server fails.
+            CapabilityError: The server does not show log-probabilities of prompts.
+            PromptTooLong: A prompt passes the context.
+            ConfigError: A prompt has no token.
+            EngineError: The server fails.
         """
         if self.caps.prompt_logprobs == "absent":
             raise self._refusal("prompt_logprobs")
         if self.capabilities.token_ids:
-            asked = await self._render(prompts)
-            for ids in asked:
+            inputs = await self._render(prompts)
+            for ids in inputs:
                 check_some(ids)
                 if self._limit is not None:
                     check_read(len(ids), self._limit - 1)
         else:
-            asked = [prompt_text(prompt) for prompt in prompts]
-            for text in asked:
+            inputs = [prompt_text(prompt) for prompt in prompts]
+            for text in inputs:
                 check_some(text)
-        replies = await self._gather([self._echo(one, top) for one in asked])
+        replies = await self._gather([self._echo(one, top) for one in inputs])
         for reply in replies:
             self.counters.prompt_tokens += reply.computed
             self.counters.reused_tokens += reply.reused or 0
         return replies
 
     async def _echo(self, prompt: str | tuple[int, ...], top: int) -> Reply[PromptLogprobs]:
+        """Return the log-probabilities of a prompt from a completion that repeats it.
+
+        Raises:
+            PromptTooLong: The server refuses the length of the prompt.
+            EngineError: The server fails.
+        """
         body = {"model": self.capabilities.model, **self.capabilities.extra_body, **echo_members(prompt, top)}
-        http, began = self._open_client(), asyncio.get_running_loop().time()
+        http, start = self._open_client(), asyncio.get_running_loop().time()
         try:
             async with http.gate:
-                told = await http.post_json("/completions", body, tokens=len(prompt))
-            reply = read_echo(told, () if isinstance(prompt, str) else prompt, top)
+                completion = await http.post_json("/completions", body, tokens=len(prompt))
+            reply = read_echo(completion, () if isinstance(prompt, str) else prompt, top)
         except ServerError as error:
             if error.status in (400, 422) and no_room(error.cause):
                 raise PromptTooLong(f"the server {self.capabilities.root} refuses the prompt: {error.cause}") from None
             if error.status in CONTRADICTIONS or error.kind == "BadReply":
                 await self._renewal.wait_for_end(error.cause)
             raise self._server_failure("does not read a prompt", error) from None
-        return dataclasses.replace(reply, seconds=asyncio.get_running_loop().time() - began)
+        return dataclasses.replace(reply, seconds=asyncio.get_running_loop().time() - start)
 
     async def extend(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[Extension]]:
         """Append text, which the next row reads.
 
         Raises:
-            CapabilityError: paths cannot be continued here. PromptTooLong: a path would pass the context.
+            CapabilityError: Paths cannot be continued here.
+            PromptTooLong: A path would pass the context.
         """
         if not self.capabilities.continues:
             raise self._refusal("extend")
         if self.capabilities.mode != "tokens":
-            made = [
+            extended = [
                 ServerHandle(handle.prompt, (), handle.whole_text + text, "")
                 for handle, text in zip(handles, texts, strict=True)
             ]
-            return [Reply(Extension(handle, ()), 0) for handle in made]
-        asked = [
+            return [Reply(Extension(handle, ()), 0) for handle in extended]
+        inputs = [
             text.ids
             if isinstance(text, TokenizedText)
             else {"prompt": text, "add_special_tokens": False}
@@ -360,7 +376,7 @@ class OpenAIBackend(Backend):
             else ()
             for text in texts
         ]
-        all_ids = await self._gather([self._tokens(one) for one in asked])
+        all_ids = await self._gather([self._tokens(one) for one in inputs])
         replies: list[Reply[Extension]] = []
         for handle, ids in zip(handles, all_ids, strict=True):
             if self._limit is not None:
@@ -368,37 +384,42 @@ class OpenAIBackend(Backend):
             replies.append(Reply(Extension(ServerHandle(handle.prompt, handle.ids + ids, "", ""), ids), 0))
         return replies
 
-    async def _tokens(self, asked: Any) -> tuple[int, ...]:
-        """Return tokens that are known, or those that the server's tokenizer returns for a request."""
-        if isinstance(asked, tuple):
-            return asked
-        why = ServerError("BadReply", "no list of tokens")
+    async def _tokens(self, ids_or_body: Any) -> tuple[int, ...]:
+        """Return the tokens of an input: token ids as they are, or a request for the server's tokenizer."""
+        if isinstance(ids_or_body, tuple):
+            return ids_or_body
+        failure = ServerError("BadReply", "no list of tokens")
         for _ in range(self._timeouts.tries):
             try:
-                told = await self._tokenize({"model": self.capabilities.model, **asked})
+                reply = await self._tokenize({"model": self.capabilities.model, **ids_or_body})
             except ServerError as error:
-                why = error
-                if error.kind not in ("BadReply", "ConnectionLost"):  # others were tried again, or are permanent
+                failure = error
+                if error.kind not in (
+                    "BadReply",
+                    "ConnectionLost",
+                ):  # other errors were tried again before, or are permanent
                     break
             else:
-                ids = told.get("tokens")
+                ids = reply.get("tokens")
                 if isinstance(ids, list) and all(type(one) is int for one in ids):
                     return tuple(ids)
-        if why.status in CONTRADICTIONS:
-            await self._renewal.wait_for_end(why.cause)
-        raise self._server_failure("does not give the tokens of a text", why)
+        if failure.status in CONTRADICTIONS:
+            await self._renewal.wait_for_end(failure.cause)
+        raise self._server_failure("does not give the tokens of a text", failure)
 
-    def _server_failure(self, what: str, error: ServerError) -> EngineError:
-        told = explain_error(error)
+    def _server_failure(self, failing: str, error: ServerError) -> EngineError:
+        message = explain_error(error)
         return EngineError(
-            f"the server {self.capabilities.root} {what}: {told}", kind=told.partition(": ")[0], retry_s=error.after_s
+            f"the server {self.capabilities.root} {failing}: {message}",
+            kind=message.partition(": ")[0],
+            retry_s=error.after_s,
         )
 
     async def _tokenize(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the reply of the server's tokenizer, which answers at once or not at all.
 
         Raises:
-            ServerError: there is no reply.
+            ServerError: There is no reply.
         """
         http = self._open_client()
         try:
@@ -421,7 +442,8 @@ class OpenAIBackend(Backend):
         """Start the rows of one request.
 
         Raises:
-            EngineError: the backend was closed. CapabilityError: the request needs what the server does not offer.
+            EngineError: The backend was closed.
+            CapabilityError: The request needs a capability that the server lacks.
         """
         http = self._open_client()
         request = self._check(request)
@@ -436,10 +458,10 @@ class OpenAIBackend(Backend):
         return rows
 
     def _check(self, request: SampleRequest) -> SampleRequest:
-        """Return a request with its path as the server takes it now.
+        """Return a request with its path in the form that the server takes now.
 
         Raises:
-            CapabilityError: it needs what the server does not offer.
+            CapabilityError: The request needs a capability that the server lacks.
         """
         check_sampling(request.sampling, self.capabilities)
         handle = current(request, self.capabilities)
@@ -448,11 +470,12 @@ class OpenAIBackend(Backend):
         return request if handle is request.handle else dataclasses.replace(request, handle=handle)
 
     def _end_call(self, rows: ServerRows, indexes: Sequence[int], call: asyncio.Task[None]) -> None:
+        """Forget a call that has ended, and settle its rows that still wait."""
         rows.tasks.discard(call)
         failure = None if call.cancelled() else call.exception()
         if isinstance(failure, Exception):
             rows.fail(failure)
-        for index in indexes:  # cancelled before it began
+        for index in indexes:  # rows still wait if the call was cancelled before it began
             rows.settle(index, Sample("", (), (), "cancelled", None, 0))
         if not rows.tasks:
             self._live.discard(rows)
@@ -466,6 +489,12 @@ class OpenAIBackend(Backend):
     # Life -------------------------------------------------------------------------------------------------------------
 
     def _open_client(self) -> HttpClient:
+        """Return the client of the server or of the book, which is made for the first call.
+
+        Raises:
+            EngineError: The backend was closed.
+            ConfigError: Batches answer the model, and there is no book.
+        """
         if self._closed:
             raise closed_error()
         if self._http is None and self.batch:
@@ -490,13 +519,14 @@ class OpenAIBackend(Backend):
             self._http.renewed = self._renew
         return self._http
 
-    def _take(self, found: Capabilities) -> None:
-        self.capabilities = dataclasses.replace(found, picture_tokens=self.capabilities.picture_tokens)
-        self.caps = dataclasses.replace(found.caps, thoughts=self.caps.thoughts)
+    def _take(self, capabilities: Capabilities) -> None:
+        self.capabilities = dataclasses.replace(capabilities, picture_tokens=self.capabilities.picture_tokens)
+        self.caps = dataclasses.replace(capabilities.caps, thoughts=self.caps.thoughts)
 
     async def _renew(self, why: str, request: SampleRequest) -> tuple[SampleRequest, Capabilities] | None:
-        """Return a refused request as it may be sent again, by capabilities that a new probe found; None: it may
-        not.
+        """Probe the server again; return a refused request in its new form, with the new capabilities.
+
+        None: the capabilities are as before, or do not suffice for the request.
         """
         before = self.capabilities
         await self._renewal.wait_for_end(why)
@@ -506,7 +536,7 @@ class OpenAIBackend(Backend):
             return None
 
     def batch_api(self) -> BatchApi:
-        """Return calls of the server's API for batches, which the caller closes."""
+        """Return a client of the server's API for batches, which the caller closes."""
         return BatchApi(self.capabilities.root, self._key)
 
     async def close(self) -> None:

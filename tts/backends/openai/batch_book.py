@@ -1,10 +1,10 @@
 """Requests for batches and their replies, as files in a folder.
 
-Batch APIs and `vllm run-batch` share their format. A backend with a book asks no server. It looks for the reply to each
-request, notes the requests without one, and is run again when their replies have come. Bodies of requests are those of
-live calls, and replies are parsed as those of live calls.
+Batch APIs and `vllm run-batch` share the format of the files. A backend with a book calls no server. It looks up the
+reply to each request, and notes the requests without a reply. The command is run again when their replies have come.
+Bodies and replies are the same as in live calls.
 
-Files: `NAME.requests.jsonl` is sent; `NAME.output.jsonl` and `NAME.errors.jsonl` come back. A reply is found by its
+`NAME.requests.jsonl` is sent. `NAME.output.jsonl` and `NAME.errors.jsonl` come back. A reply is found by its
 `custom_id` alone.
 """
 
@@ -22,14 +22,14 @@ from tts.backends.openai.errors import Key, ServerError, event_error, status_err
 from tts.backends.openai.http import HttpClient, Take, Timeouts, encode_body, event_of
 from tts.errors import ConfigError, TTSError
 
-MOST_REQUESTS: Final = 50_000  # of a file, as the API allows
+MOST_REQUESTS: Final = 50_000  # requests of a file, as the API allows
 MOST_BYTES: Final = 200_000_000
 _FINAL: Final = (400, 413, 422)  # statuses of requests that the server would refuse again
 _ENDED: Final[Mapping[str, str]] = {"batch_expired": "Expired", "batch_cancelled": "Cancelled"}
 
 
 class Unanswered(TTSError):
-    """A request has no reply yet: a batch must bring it."""
+    """A request has no reply yet; a batch must bring the reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ class BatchRequest:
     """A request as a line of a file.
 
     Args:
-        key: Its `custom_id`: a hash of server, endpoint, body, and the address of its draws. So equal bodies of two
-            draws are two requests.
+        key: The request's `custom_id`: a hash of server, endpoint, body, and the address of its random draws. So two
+            draws with equal bodies are two requests.
         endpoint: The path of the API, such as "/v1/chat/completions".
         model: The model's name on the server.
         line: The line, without its end.
@@ -55,16 +55,16 @@ class BatchRequest:
 
         Args:
             root: The base url of the API.
-            path: The endpoint below it.
+            path: The endpoint below the base url.
             body: The body of the live call.
             stream: The stream of the call's first row.
-            position: The position of that row's first token.
+            position: The position of the first row's first token.
         """
-        sent, endpoint = _canonical(json.loads(encode_body(body))), f"/v1{path}"
-        key = hashlib.sha256(json.dumps([root, endpoint, stream, position, sent], sort_keys=True).encode()).hexdigest()[
-            :32
-        ]
-        line = {"custom_id": key, "method": "POST", "url": endpoint, "body": sent}
+        canonical_body, endpoint = _canonical(json.loads(encode_body(body))), f"/v1{path}"
+        key = hashlib.sha256(
+            json.dumps([root, endpoint, stream, position, canonical_body], sort_keys=True).encode()
+        ).hexdigest()[:32]
+        line = {"custom_id": key, "method": "POST", "url": endpoint, "body": canonical_body}
         return cls(key, endpoint, str(body.get("model", "")), json.dumps(line, separators=(",", ":")).encode("ascii"))
 
 
@@ -73,7 +73,7 @@ class BatchReply:
     """A reply that will not change.
 
     Args:
-        status: The status of the request: 200, or that of a refusal.
+        status: The status of the reply: 200, or the status of a refusal.
         content: The body of the reply, as JSON.
     """
 
@@ -82,10 +82,10 @@ class BatchReply:
 
 
 class BatchBook:
-    """The requests that were made, and the replies in a folder.
+    """The requests that calls have made, and the replies in a folder.
 
     Args:
-        folder: Where the files are. It may be missing.
+        folder: The folder of the files, which may be missing.
 
     Attributes:
         wanted: The requests without a reply that calls have asked for, by key.
@@ -96,22 +96,22 @@ class BatchBook:
         self.folder = folder
         self.wanted: dict[str, BatchRequest] = {}
         self.lost: dict[str, str] = {}
-        self._places: dict[str, tuple[Path, int]] = {}  # of each reply: its file, and where its line begins
-        self._sizes: dict[Path, int] = {}  # of the files that were read
+        self._places: dict[str, tuple[Path, int]] = {}  # by key: the file of a reply, and the offset of its line
+        self._sizes: dict[Path, int] = {}  # sizes of the files that were read
         self.refresh()
 
     def __contains__(self, key: str) -> bool:
         return key in self._places
 
     def take_requests(self) -> dict[str, BatchRequest]:
-        """Return the requests without a reply that calls have asked for, and forget them."""
+        """Return the wanted requests that still have no reply, and forget them."""
         wanted, self.wanted = self.wanted, {}
         return {key: request for key, request in wanted.items() if key not in self}
 
     def refresh(self) -> None:
         """Read the replies in files that are new or longer than before.
 
-        Lines that are no replies are left out.
+        Lines that are no replies are skipped.
         """
         for path in sorted([*self.folder.glob("*.output.jsonl"), *self.folder.glob("*.errors.jsonl")]):
             if self._sizes.get(path) == (size := path.stat().st_size):
@@ -125,7 +125,7 @@ class BatchBook:
                     self.lost[key] = error.kind
 
     def reply(self, request: BatchRequest) -> BatchReply | None:
-        """Return the reply to a request; None where there is none, which is noted as wanted."""
+        """Return the reply to a request; None where there is none yet, and the request is noted as wanted."""
         if (place := self._places.get(request.key)) is None:
             self.wanted[request.key] = request
             return None
@@ -153,7 +153,7 @@ class BatchBook:
             name: The name of the file, without its ending.
 
         Raises:
-            ConfigError: It cannot be written.
+            ConfigError: The file cannot be written.
         """
         content = b"".join(request.line + b"\n" for request in requests)
         path = self.folder / f"{name}.requests.jsonl"
@@ -175,8 +175,8 @@ class BatchClient(HttpClient):
     Args:
         root: The base url of the API.
         key: The key, which replies do not show.
-        timeouts: Timeouts and the number of tries, as `OpenAIBackend` has them.
-        book: The book.
+        timeouts: The timeouts and the number of tries of the backend.
+        book: The book of replies.
     """
 
     def __init__(self, root: str, key: Key, timeouts: Timeouts, book: BatchBook) -> None:
@@ -191,7 +191,7 @@ class BatchClient(HttpClient):
         This never waits, so that all rows of one request have asked before the first one fails.
 
         Raises:
-            Unanswered: There is none yet.
+            Unanswered: There is no reply yet.
             ServerError: The server refused the request, or its reply is not valid.
         """
         del tokens
@@ -207,7 +207,7 @@ class BatchClient(HttpClient):
 
 
 def digest_of(requests: Iterable[BatchRequest]) -> str:
-    """Return the hash of the file of some requests."""
+    """Return the hash of a file with these requests."""
     return hashlib.sha256(b"".join(request.line + b"\n" for request in requests)).hexdigest()
 
 
@@ -219,7 +219,7 @@ def split_requests(
     Args:
         requests: The requests.
         most_requests: The most requests of a file.
-        most_bytes: The most bytes of a file. A request that is larger has a file of its own.
+        most_bytes: The most bytes of a file. A larger request has a file of its own.
     """
     by_kind: dict[tuple[str, str], list[BatchRequest]] = {}
     for request in requests:
@@ -236,32 +236,28 @@ def split_requests(
 
 
 def parse_reply(line: bytes) -> tuple[str, BatchReply | None, ServerError | None]:
-    """Return the key of a line of replies, and its reply or error.
+    """Return the key of a line of replies, and its reply or its error.
 
-    An error is that of a request that may be sent again.
+    A request with an error may be sent again.
 
     Args:
-        line: The line. One that is no reply has the key "" and an error.
+        line: The line. For a line that is no reply, the key is "" and there is an error.
     """
     try:
-        told: Any = json.loads(line)
-        key = told["custom_id"]
+        entry: Any = json.loads(line)
+        key = entry["custom_id"]
     except (ValueError, RecursionError, LookupError, TypeError):
         return "", None, ServerError("BadReply", "a line that is no reply")
     if not isinstance(key, str):
         return "", None, ServerError("BadReply", "a reply without a custom_id")
-    response: Any = told.get("response")
+    response: Any = entry.get("response")
     response = response if isinstance(response, dict) else {}
-    status, body, failure = response.get("status_code"), response.get("body"), told.get("error")
+    status, body, failure = response.get("status_code"), response.get("body"), entry.get("error")
     if status == 200 and isinstance(body, dict) and not failure:
         return key, BatchReply(200, json.dumps(body).encode()), None
-    content = (
-        body
-        if body is not None
-        else failure
-        if isinstance(failure, dict) and "error" in failure
-        else {"error": failure}
-    )
+    content = failure if isinstance(failure, dict) and "error" in failure else {"error": failure}
+    if body is not None:
+        content = body
     error = _error_of(status, content, failure)
     if error.kind == "Refused" and error.status in _FINAL:
         return key, BatchReply(error.status, json.dumps(content).encode()), None
@@ -269,12 +265,12 @@ def parse_reply(line: bytes) -> tuple[str, BatchReply | None, ServerError | None
 
 
 def count_lost(book: BatchBook, keys: Iterable[str], otherwise: str) -> Counter[str]:
-    """Return how many requests ended without a reply, by kind.
+    """Return the number of requests that ended without a reply, by kind.
 
     Args:
         book: The book.
         keys: The keys of the requests.
-        otherwise: The kind of those of which no file says anything.
+        otherwise: The kind of requests that no file mentions.
     """
     return Counter(book.lost.get(key, otherwise) for key in keys if key not in book)
 
@@ -297,8 +293,8 @@ def _error_of(status: Any, content: Any, failure: Any) -> ServerError:
         return ServerError(_ENDED[code], str(failure.get("message") or code))
     if type(status) is int and status != 200:
         return status_error(status, json.dumps(content).encode(), 0.0, Key())
-    found = event_error(content, 0.0, Key(), began=False) if failure else None
-    return found or ServerError("BadReply", "a reply without a body")
+    error = event_error(content, 0.0, Key(), began=False) if failure else None
+    return error or ServerError("BadReply", "a reply without a body")
 
 
 def _canonical(value: Any) -> Any:
@@ -311,7 +307,7 @@ def _canonical(value: Any) -> Any:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of a file that are not empty, with where each begins."""
+    """Yield the offset and the bytes of each line of a file that is not empty."""
     offset = 0
     with path.open("rb") as file:
         for line in file:

@@ -1,8 +1,9 @@
 """Batches of the OpenAI API.
 
-Files of requests are sent, and files of replies are fetched, which a book reads. Nothing is paid twice. A file of each
-batch is written before the batch is created, with a key that stands in the batch's `metadata`. After a kill between
-creation and record, the list of batches has the key. Requests of a batch that has not ended are not sent again.
+Files of requests are sent. Files of replies are fetched, and a book reads them. Nothing is paid twice: a record with a
+key is written before its batch is created, and the batch has the key in its `metadata`. If the process is killed
+between creation and the next record, the list of batches has the key. Requests of a batch that has not ended are not
+sent again.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from tts.models.user_files import write_whole
 
 KEY: Final = "tts_key"  # names in the metadata of a batch
 STUDY: Final = "tts_study"
-WINDOW: Final = "24h"  # the only one that the API has
+WINDOW: Final = "24h"  # the only window that the API has
 ENDS: Final[Mapping[str, str]] = {
     "completed": "NoReply",
     "failed": "BatchFailed",
@@ -52,8 +53,8 @@ _TRIES, _WAIT_S, _LONGEST_WAIT_S = 6, 0.5, 60.0
 _FIRST_POLL_S, _LONGEST_POLL_S = 1.0, 60.0
 _MOST_FAILED_POLLS: Final = 60  # in a row: about an hour
 _REPLY_S, _FILE_S = 60.0, 600.0
-_MOST_NAME = 512  # characters of a value of metadata
-_MOST_AGE_S = 30 * 86400.0  # of a batch in the list
+_MOST_NAME = 512  # characters of a value in metadata
+_MOST_AGE_S = 30 * 86400.0  # the age up to which batches are listed
 _PAGE = 100
 
 Report = Callable[[str], None]
@@ -61,19 +62,19 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRecord:
-    """What is kept of a batch, as a file beside that of its requests.
+    """The record of a batch, kept as a file beside the file of its requests.
 
     Args:
-        key: Its key, which stands in the batch's metadata and names its files.
+        key: The key of the batch, which is in its metadata and names its files.
         root: The base url of the API.
-        study: The study that it was created for.
-        endpoint: The endpoint of its requests.
-        requests: How many there are.
+        study: The study for which the batch was created.
+        endpoint: The endpoint of the requests.
+        requests: The number of requests.
         digest: The hash of the file of requests.
-        id: The server's id; "": it is not known to exist.
+        id: The server's id of the batch; "": the batch is not known to exist.
         status: The last status that the server has stated.
-        done: The requests that have ended.
-        fetched: Whether it has ended, and its replies are in the folder.
+        done: The number of requests that have ended.
+        fetched: Whether the batch has ended and its replies are in the folder.
     """
 
     key: str
@@ -90,11 +91,11 @@ class BatchRecord:
 
 @dataclass(slots=True)
 class BatchEnds:
-    """How the batches of some requests ended.
+    """The outcome of the batches of some requests.
 
     Attributes:
-        answered: The requests that have a reply.
-        lost: The requests that have none, by kind.
+        answered: The number of requests that have a reply.
+        lost: The number of requests without a reply, by kind of failure.
         notes: One line for each thing that was not as expected.
     """
 
@@ -103,14 +104,14 @@ class BatchEnds:
     notes: list[str] = field(default_factory=list[str])
 
     def add(self, other: BatchEnds) -> None:
-        """Add how other batches ended."""
+        """Add the outcome of other batches."""
         self.answered += other.answered
         self.lost += other.lost
         self.notes += other.notes
 
 
 class BatchApi:
-    """Calls of the API for files and batches. What may be sent again is, a few times.
+    """Calls of the API for files and batches. Calls that failed are sent again a few times where possible.
 
     Args:
         root: The base url of the API.
@@ -127,10 +128,10 @@ class BatchApi:
         self._client.close()
 
     def upload(self, path: Path) -> str:
-        """Return the id of a file of requests that is sent.
+        """Send a file of requests, and return its id on the server.
 
         Raises:
-            TTSError: The server does not take it.
+            TTSError: The server does not take the file.
         """
 
         def send() -> httpx.Response:
@@ -141,26 +142,26 @@ class BatchApi:
         return self._id_in(self._try(send))
 
     def create(self, file: str, record: BatchRecord) -> dict[str, Any]:
-        """Return a batch that is created once.
+        """Create a batch once, and return it.
 
-        Where the reply is lost, the batch is looked for by its key before another try.
+        If the reply is lost, the batch is looked up by its key before another try.
 
         Args:
             file: The id of the file of requests.
             record: The record of the batch.
 
         Raises:
-            TTSError: The server does not create it.
+            TTSError: The server does not create the batch.
         """
         metadata = {KEY: record.key, STUDY: record.study[:_MOST_NAME]}
         body = {"input_file_id": file, "endpoint": record.endpoint, "completion_window": WINDOW, "metadata": metadata}
-        for tried in range(_TRIES):
+        for attempt in range(_TRIES):
             try:
                 return self._send_once(lambda: self._client.post(f"{self.root}/batches", json=body))
             except ServerError as error:
-                self._check_again(error, tried)
-            if (found := self.list_batches().get(record.key)) is not None:
-                return found
+                self._check_again(error, attempt)
+            if (batch := self.list_batches().get(record.key)) is not None:
+                return batch
         raise AssertionError("the last try raises")
 
     def batch(self, batch: str) -> dict[str, Any] | None:
@@ -175,65 +176,66 @@ class BatchApi:
             return None
 
     def cancel(self, batch: str) -> dict[str, Any]:
-        """Return a batch that is to end. Requests that have ended are kept, and paid.
+        """Cancel a batch, and return it. Requests that have ended keep their replies, and are paid.
 
         Raises:
-            TTSError: The server does not cancel it.
+            TTSError: The server does not cancel the batch.
         """
         return self._try(lambda: self._client.post(f"{self.root}/batches/{_quote(batch)}/cancel"))
 
     def list_batches(self) -> dict[str, dict[str, Any]]:
-        """Return the batches of this package on the server, by key, those of the last thirty days.
+        """Return this package's batches of the last thirty days on the server, by key.
 
         Raises:
             TTSError: The server has no batches, or does not answer.
         """
-        found: dict[str, dict[str, Any]] = {}
-        after, seen = "", set[str]()
-        while after not in seen:
-            seen.add(after)
+        batches: dict[str, dict[str, Any]] = {}
+        after, cursors = "", set[str]()
+        while after not in cursors:
+            cursors.add(after)
             parameters: dict[str, str | int] = {"limit": _PAGE, **({"after": after} if after else {})}
             try:
-                told = self._try(lambda given=parameters: self._client.get(f"{self.root}/batches", params=given))
+                reply = self._try(lambda query=parameters: self._client.get(f"{self.root}/batches", params=query))
             except _Missing:
                 raise ConfigError(
                     f"{self.root} has no batches",
                     hint="leave --batch out, or write files for `vllm run-batch` with --batch-files FOLDER",
                 ) from None
-            page = [one for one in told.get("data") or () if isinstance(one, dict) and isinstance(one.get("id"), str)]
-            for one in page:
-                metadata: Any = one.get("metadata")
+            page = [one for one in reply.get("data") or () if isinstance(one, dict) and isinstance(one.get("id"), str)]
+            for batch in page:
+                metadata: Any = batch.get("metadata")
                 if isinstance(metadata, dict) and isinstance(key := metadata.get(KEY), str):
-                    found.setdefault(key, one)
+                    batches.setdefault(key, batch)
             created = page[-1].get("created_at") if page else None
             if (
                 not page
-                or not told.get("has_more")
+                or not reply.get("has_more")
                 or (isinstance(created, int | float) and created < time.time() - _MOST_AGE_S)
             ):
                 break
             after = page[-1]["id"]
-        return found
+        return batches
 
     def fetch(self, file: str, target: Path) -> bool:
         """Write the content of a file of the server; return whether the server has it.
 
         Args:
-            file: Its id.
-            target: Where it is written, once it is whole.
+            file: The id of the file.
+            target: The path to which the whole content is written.
 
         Raises:
-            TTSError: The server does not send it, or it cannot be written.
+            TTSError: The server does not send the file, or it cannot be written.
         """
 
         def receive() -> httpx.Response:
+            """Write the content into the target, and return a reply without it; an error is returned as it is."""
             with self._client.stream("GET", f"{self.root}/files/{_quote(file)}/content", timeout=_FILE_S) as reply:
                 if reply.status_code != 200:
                     reply.read()
                     return reply
-                with replace_file(target) as part, part.open("wb") as written:
-                    for some in reply.iter_bytes():
-                        written.write(some)
+                with replace_file(target) as part, part.open("wb") as output:
+                    for piece in reply.iter_bytes():
+                        output.write(piece)
             return httpx.Response(200, content=b"{}")
 
         try:
@@ -242,47 +244,47 @@ class BatchApi:
             return False
         return True
 
-    def _id_in(self, told: Mapping[str, Any]) -> str:
-        if not isinstance(found := told.get("id"), str) or not found:
-            raise EngineError(f"{self.root} gave {quote(told)}, which has no id")
-        return found
+    def _id_in(self, reply: Mapping[str, Any]) -> str:
+        if not isinstance(file_id := reply.get("id"), str) or not file_id:
+            raise EngineError(f"{self.root} gave {quote(reply)}, which has no id")
+        return file_id
 
     def _try(self, send: Callable[[], httpx.Response]) -> dict[str, Any]:
-        """Return the JSON of the reply to what `send` sends, again where that may help.
+        """Send a request, again where that may help, and return the JSON of its reply.
 
         Raises:
             TTSError: There is no valid reply.
         """
-        for tried in range(_TRIES):
+        for attempt in range(_TRIES):
             try:
                 return self._send_once(send)
             except ServerError as error:
-                self._check_again(error, tried)
+                self._check_again(error, attempt)
         raise AssertionError("the last try raises")
 
     def _send_once(self, send: Callable[[], httpx.Response]) -> dict[str, Any]:
-        """Return the JSON of a reply.
+        """Send a request once, and return the JSON of its reply.
 
         Raises:
-            ServerError: There is none, or it is no object.
+            ServerError: There is no valid reply, or the reply is no object.
         """
         try:
             reply = send()
             if reply.status_code not in (200, 201):
                 raise status_error(reply.status_code, reply.content, retry_after(reply.headers), self._key)
-            told = decode_json(reply.content, self._key)
+            content = decode_json(reply.content, self._key)
         except (ServerError, httpx.TransportError, httpx.DecodingError) as failure:
             raise call_error(failure, self._key, began=False) from None
-        if not isinstance(told, dict):
-            raise ServerError("BadReply", f"{quote(told)} where an object must be")
-        return told
+        if not isinstance(content, dict):
+            raise ServerError("BadReply", f"{quote(content)} where an object must be")
+        return content
 
     def _check_again(self, error: ServerError, tried: int) -> None:
         """Wait before a request is sent again.
 
         Raises:
             _Missing: The server does not know the address.
-            TTSError: It would be refused again, or this was the last try.
+            TTSError: The request would be refused again, or this was the last try.
         """
         if error.status in (401, 403):
             raise refusal(self.root, error, self._key)
@@ -304,12 +306,12 @@ class Batches:
 
     Args:
         api: Calls of the server.
-        book: The book, whose folder has the files.
+        book: The book of replies, whose folder has the files.
         study: The name of the study, for the metadata of batches.
         report: Takes a line of progress.
         sleep: Waits for so many seconds.
         most_requests: The most requests of a batch.
-        most_bytes: The most bytes of its file.
+        most_bytes: The most bytes of a batch's file.
     """
 
     def __init__(
@@ -330,25 +332,27 @@ class Batches:
     def send(self, requests: Mapping[str, BatchRequest]) -> list[BatchRecord]:
         """Create batches for requests that are in no batch under way.
 
-        The records of all batches that bring replies to the requests are returned.
+        Returns the records of all batches that bring replies to the requests.
 
         Args:
             requests: The requests, by key.
 
         Raises:
-            TTSError: The server has no batches, refuses one, or does not answer.
+            TTSError: The server has no batches, refuses a batch, or does not answer.
         """
         with self._lock_folder():
             under_way = self._find_under_way()
-            self._book.refresh()  # behind it: another process may have fetched replies
+            self._book.refresh()  # after the records: another process may have fetched replies
             covered = {key for _, keys in under_way for key in keys}
-            new = [request for key, request in requests.items() if key not in covered and key not in self._book]
-            known = self._api.list_batches() if new else {}
-            sent = [self._create(part, known) for part in split_requests(new, self._most_requests, self._most_bytes)]
-        return [record for record, keys in under_way if keys & requests.keys()] + sent
+            unsent = [request for key, request in requests.items() if key not in covered and key not in self._book]
+            on_server = self._api.list_batches() if unsent else {}
+            created = [
+                self._create(part, on_server) for part in split_requests(unsent, self._most_requests, self._most_bytes)
+            ]
+        return [record for record, keys in under_way if keys & requests.keys()] + created
 
     def receive(self, records: Sequence[BatchRecord], requests: Mapping[str, BatchRequest]) -> BatchEnds:
-        """Wait until batches have ended, fetch their replies, and return how many requests have one.
+        """Wait until batches have ended, fetch their replies, and return the outcome.
 
         Args:
             records: The records that `send` returned.
@@ -369,7 +373,7 @@ class Batches:
     def cancel(self) -> list[BatchRecord]:
         """Cancel the batches of this study that have not ended, and return their records.
 
-        `receive` fetches what they have brought.
+        `receive` fetches the replies of requests that ended before.
 
         Raises:
             TTSError: The server does not answer.
@@ -383,26 +387,30 @@ class Batches:
     # Records ----------------------------------------------------------------------------------------------------------
 
     def _find_under_way(self) -> list[tuple[BatchRecord, set[str]]]:
-        """Return the batches that have not ended, with the keys of their requests. One that was planned and never
-        created is dropped.
+        """Return the batches that have not ended, with the keys of their requests.
+
+        The files of a batch that was planned but never created are removed.
         """
         records = [record for record in self._records() if not record.fetched]
-        known = self._api.list_batches() if any(not record.id for record in records) else {}
-        found: list[tuple[BatchRecord, set[str]]] = []
+        on_server = self._api.list_batches() if any(not record.id for record in records) else {}
+        under_way: list[tuple[BatchRecord, set[str]]] = []
         for record in records:
             created = record
             if not record.id:
-                told = known.get(record.key)
-                if told is None:
+                batch = on_server.get(record.key)
+                if batch is None:
                     self._path(record.key, "json").unlink()
                     self._path(record.key, "requests.jsonl").unlink(missing_ok=True)
                     continue
-                created = self._keep(record, told)
-            found.append((created, set(keys_of(self._path(record.key, "requests.jsonl")))))
-        return found
+                created = self._keep(record, batch)
+            under_way.append((created, set(keys_of(self._path(record.key, "requests.jsonl")))))
+        return under_way
 
-    def _create(self, requests: Sequence[BatchRequest], known: Mapping[str, Any]) -> BatchRecord:
-        """Create a batch, unless the server has it, and return its record, which is written before and after."""
+    def _create(self, requests: Sequence[BatchRequest], on_server: Mapping[str, Any]) -> BatchRecord:
+        """Create a batch, unless the server has it, and return its record.
+
+        The record is written before and after the creation.
+        """
         digest = digest_of(requests)
         attempt = sum(record.digest == digest for record in self._records())
         key = hashlib.sha256(f"{self._api.root} {digest} {attempt}".encode()).hexdigest()[:32]
@@ -416,21 +424,21 @@ class Batches:
             digest=digest,
         )
         self._write(record)
-        told = known.get(key)
-        return self._keep(record, self._api.create(self._api.upload(path), record) if told is None else told)
+        batch = on_server.get(key)
+        return self._keep(record, self._api.create(self._api.upload(path), record) if batch is None else batch)
 
-    def _keep(self, record: BatchRecord, told: Mapping[str, Any]) -> BatchRecord:
-        """Write a record with what the server states of its batch, and return it."""
+    def _keep(self, record: BatchRecord, batch: Mapping[str, Any]) -> BatchRecord:
+        """Update a record with the id, status and counts of its batch on the server; write and return it."""
         if (
-            not isinstance(found := told.get("id"), str)
-            or not found
-            or not isinstance(status := told.get("status"), str)
+            not isinstance(batch_id := batch.get("id"), str)
+            or not batch_id
+            or not isinstance(status := batch.get("status"), str)
         ):
-            raise EngineError(f"{self._api.root} gave {quote(told)} where a batch must be")
-        counts: Any = told.get("request_counts")
+            raise EngineError(f"{self._api.root} gave {quote(batch)} where a batch must be")
+        counts: Any = batch.get("request_counts")
         counts = counts if isinstance(counts, dict) else {}
-        done = sum(count for name in ("completed", "failed") if type(count := counts.get(name)) is int)
-        record = dataclasses.replace(record, id=found, status=status, done=done)
+        num_done = sum(count for name in ("completed", "failed") if type(count := counts.get(name)) is int)
+        record = dataclasses.replace(record, id=batch_id, status=status, done=num_done)
         self._write(record)
         return record
 
@@ -442,6 +450,11 @@ class Batches:
                 yield record
 
     def _read(self, key: str) -> BatchRecord:
+        """Return the record of a batch from its file.
+
+        Raises:
+            TTSError: The file is no record.
+        """
         path = self._path(key, "json")
         try:
             return BatchRecord(**json.loads(path.read_text(encoding="utf-8")))
@@ -478,23 +491,23 @@ class Batches:
     # Waiting ----------------------------------------------------------------------------------------------------------
 
     def _wait(self, records: Sequence[BatchRecord], ends: BatchEnds) -> list[BatchRecord]:
-        """Return the records of batches once all have ended, and their replies are in the folder."""
-        now, wait_s = list(records), _FIRST_POLL_S
-        total = sum(record.requests for record in now)
+        """Wait until all batches have ended and their replies are in the folder; return the records."""
+        current, wait_s = list(records), _FIRST_POLL_S
+        total = sum(record.requests for record in current)
         while True:
-            now = [record if record.fetched else self._poll(record, ends) for record in now]
-            left = sum(not record.fetched for record in now)
-            done = sum(record.requests if record.fetched else record.done for record in now)
-            self._report(f"{left:,} of {len(now):,} batches under way, {done:,} of {total:,} requests done")
-            if not left:
-                return now
+            current = [record if record.fetched else self._poll(record, ends) for record in current]
+            num_open = sum(not record.fetched for record in current)
+            num_done = sum(record.requests if record.fetched else record.done for record in current)
+            self._report(f"{num_open:,} of {len(current):,} batches under way, {num_done:,} of {total:,} requests done")
+            if not num_open:
+                return current
             self._sleep(wait_s)
             wait_s = min(_LONGEST_POLL_S, 2 * wait_s)
 
     def _poll(self, record: BatchRecord, ends: BatchEnds) -> BatchRecord:
-        """Return a batch as the server states it now. Once it has ended, its replies are fetched."""
+        """Return the updated record of a batch. If the batch has ended, fetch its replies."""
         try:
-            told = self._api.batch(record.id)
+            batch = self._api.batch(record.id)
         except EngineError as failure:  # the batch goes on without us
             self._failed_polls += 1
             if self._failed_polls > _MOST_FAILED_POLLS:
@@ -502,15 +515,15 @@ class Batches:
             self._report(f"{failure.cause}; it is asked again")
             return record
         self._failed_polls = 0
-        if told is None:
+        if batch is None:
             ends.notes.append(f"the server does not know the batch {record.id!r} any more")
             return self._close(record, _GONE)
-        record = self._keep(record, told)
+        record = self._keep(record, batch)
         if record.status not in ENDS:
             return record
         keys = set(keys_of(self._path(record.key, "requests.jsonl")))
         for name, ending in (("output_file_id", "output.jsonl"), ("error_file_id", "errors.jsonl")):
-            file, target = told.get(name), self._path(record.key, ending)
+            file, target = batch.get(name), self._path(record.key, ending)
             if not isinstance(file, str) or not file:
                 continue
             if not self._api.fetch(file, target):
@@ -521,7 +534,7 @@ class Batches:
                     "out"
                 )
         if record.status == "failed":
-            ends.notes.append(f"the batch {record.id!r} failed: {_failures(told)}")
+            ends.notes.append(f"the batch {record.id!r} failed: {_failures(batch)}")
         return self._close(record, record.status)
 
     def _close(self, record: BatchRecord, status: str) -> BatchRecord:
@@ -531,14 +544,14 @@ class Batches:
 
 
 def _quote(name: str) -> str:
-    """Return an id of a server as a part of a path."""
+    """Return a server's id, quoted as a part of a url's path."""
     return parse.quote(name, safe="") if name.strip(".") else name.replace(".", "%2E")
 
 
-def _failures(told: Mapping[str, Any]) -> str:
-    """Return why a batch failed as a whole, in the server's words."""
-    errors: Any = told.get("errors")
+def _failures(batch: Mapping[str, Any]) -> str:
+    """Return the reason, in the server's words, why a batch failed as a whole."""
+    errors: Any = batch.get("errors")
     listed: Any = errors.get("data") if isinstance(errors, dict) else errors
-    first = next((one for one in listed if isinstance(one, dict)), {}) if isinstance(listed, list) else {}
-    words = [str(first[name]) for name in ("code", "message", "line") if first.get(name) is not None]
+    first_error = next((one for one in listed if isinstance(one, dict)), {}) if isinstance(listed, list) else {}
+    words = [str(first_error[name]) for name in ("code", "message", "line") if first_error.get(name) is not None]
     return " ".join(": ".join(words).split())[:300] or "the server gives no reason"

@@ -1,4 +1,4 @@
-"""One call for rows of one request: its body, the ends of its rows, and what they are charged."""
+"""One call for rows of one request: its body, the ends of its rows, and their charges."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from tts.types import TOP_TOKENS, pictures_in, prompt_text
 
 _MOST_STOPS = 4  # that the API takes
 _SEED_BITS = 31
-_UNLIMITED = 1 << 20  # a cap above every server's own limit, which hosted ones refuse
+_UNLIMITED = 1 << 20  # a cap above every server's own limit; hosted servers refuse such a cap, so it is not sent
 # kinds of errors that another try would meet as well
 _FOR_GOOD = ("Refused", "KeyRefused", "NotServed", "NoRoom", "CertificateError", "ContentFilter", "Overrun")
-CONTRADICTIONS = (400, 404, 405, 415, 422)  # statuses of calls that no server refuses which does what was found
-_MIXED = ("WrongCount", "DuplicateChoice")  # whose texts may be another row's
+CONTRADICTIONS = (400, 404, 405, 415, 422)  # statuses of refusals that contradict the probed capabilities
+_MIXED = ("WrongCount", "DuplicateChoice")  # kinds of errors after which a text may belong to another row
 _BYTES_A_TOKEN = (4, 3, 2, 1)
-_MOST_BYTES = 512  # of a token; the longest of known vocabularies have 128 characters
-_PIECES = 4  # of one token at most: servers show it whole, but a proxy may not
+_MOST_BYTES = 512  # the most bytes of a token; the longest tokens of known vocabularies have 128 characters
+_PIECES = 4  # the most pieces of one token; servers send a token whole, but a proxy may divide it
 _ENDED_HERE = "rows were ended here before the server reported their tokens: they are charged what was received of them"
 _BROKEN = (
     "replies broke before the server reported their tokens: their rows are charged what was received, or all "
@@ -44,7 +44,7 @@ _UNSEEN = (
     "the tokens of the "
     "longest row that was reported"
 )
-# tokens of a row that nothing was seen of, where no row was reported yet and no limit is one of tokens
+# charged tokens of an unseen row, where no row was reported yet and the budget does not limit tokens
 _UNKNOWN_LENGTH = 4096
 _SEVERAL = re.compile(r"\bn\b|num_choices", re.IGNORECASE)
 
@@ -52,20 +52,24 @@ _SEVERAL = re.compile(r"\bn\b|num_choices", re.IGNORECASE)
 class ServerCall:
     """A call for some rows of one request, all with one cap.
 
-    Charges: the tokens that the server reports, or shows one by one. Without a valid report, a row of b bytes is
-    charged b + 1 tokens as
-        an estimate, or its full grant where the model may think unseen; `HttpClient.estimates` has the cause. A report
-        is not valid that has fewer tokens than the reply shows or than its text can have, or more than the cap. A row
-        that ends here (cancelled, broken, or cut at a step that the server was not told of) has no report. It is
-        charged the tokens received, where the server shows them; otherwise the bytes of the received text and one.
-        Where the reply does not stream, or may hold hidden tokens, it is charged its full grant.
+    A row is charged the tokens that the server reports, or shows one by one. Without a valid report, a row of b bytes
+    is charged b + 1 tokens as an estimate. Where the model may think unseen, the row is charged its full grant.
+    `HttpClient.estimates` has the causes. A report is not valid if it has fewer tokens than the reply shows or than its
+    text can have, or more than the cap.
+
+    A row that ends here has no report: it was cancelled, broke, or was cut at a step unknown to the server. Such a row
+    is charged the tokens received, where the server shows them; otherwise the bytes of the received text and one. Where
+    the reply does not stream, or may hold hidden tokens, the row is charged its full grant.
 
     Args:
-        indexes: The indexes of the rows.
+        http: The client of the server.
+        capabilities: The capabilities of the server.
+        rows: The rows of the request.
+        indexes: The indexes of the rows that this call writes.
         limit: Most tokens of prompt and path; None: not known.
-        lost: What earlier tries of the call came to; None: this is the first.
+        lost: The costs and the error of earlier tries; None: this is the first try.
         below: A cap that the server refused; None: none.
-        request: The request in place of the rows' own, where its path is sent in another way.
+        request: The request in place of the rows' own, where its path is sent in another way; None: their own.
     """
 
     def __init__(
@@ -91,26 +95,29 @@ class ServerCall:
         self._caps = [cap for cap in self._fitting(granted) if below is None or cap < below]
         self._cap = self._caps[0]
         self._scanners = [StopScanner(request.stop, request.text, request.handle.carry) for _ in indexes]
-        self._kept: dict[int, int] = {}  # tokens shown when a row ended, by place
+        self._kept: dict[int, int] = {}  # tokens that the reply showed when a row ended, by the row's place
         self._reply = ServerReply(len(indexes))
         stops = ends_of(request.stop)
-        # else the text of a last token beyond its stop text is not known
-        exact = capabilities.mode != "tokens" or capabilities.logprobs
+        # without tokens that are shown, the text of the last token after a stop text is not known
+        ends_exactly = capabilities.mode != "tokens" or capabilities.logprobs
         self._wants_tops = capabilities.tops and (request.spreads or request.sampling_logprobs or request.tops)
-        self._stops = stops if capabilities.stops and exact and len(stops) <= _MOST_STOPS else ()
+        self._stops = stops if capabilities.stops and ends_exactly and len(stops) <= _MOST_STOPS else ()
         self._sent = False
         for place, index in enumerate(indexes):
             rows.show_draft(index, partial(self._draft, place))
 
     def _draft(self, place: int) -> Draft:
-        """Return what a row has received so far, without the key, also where its end may begin the key."""
+        """Return the received part of a row, without the key and without an end that may begin the key."""
         if (choice := self._reply.choices.get(place)) is None:
             return Draft("", 0)
         text = self._http.key.hidden_behind("", choice.thought + self._scanners[place].text, cut=True)[0]
         return Draft(text, choice.num_visible)
 
     async def run(self) -> None:
-        """Send the call and resolve its rows. What a broken reply left of a row's grant pays for another try."""
+        """Send the call and resolve its rows.
+
+        If a reply breaks, the unused part of a row's grant pays for another try.
+        """
         cancelled = self.rows.cancelled
         if self._lost.wait_s and not cancelled:
             try:
@@ -119,18 +126,18 @@ class ServerCall:
                 cancelled = True
         if cancelled:
             self._give_up("cancelled", "", 0.0)
-        elif any(map(self.rows.waits, self.indexes)):  # else the backend was closed
+        elif any(map(self.rows.waits, self.indexes)):  # false if the backend was closed
             await self._run()
         if self._again:
             await self._run_again()
 
     async def _run_again(self) -> None:
-        """Run the calls in place of this one until all have ended; each settles its own rows."""
+        """Run the calls that replace this one until all have ended; each settles its own rows."""
         try:
             ends = await asyncio.gather(*(call.run() for call in self._again), return_exceptions=True)
         except asyncio.CancelledError:
             for call in self._again:
-                if not call._sent:  # perhaps cancelled before it began; earlier tries are charged
+                if not call._sent:  # it may be cancelled before it began; then only earlier tries are charged
                     call._give_up("cancelled", "", 0.0)
             raise
         for end in ends:
@@ -138,15 +145,21 @@ class ServerCall:
                 raise end
 
     def _other(self, indexes: Sequence[int], lost: LostTries | None = None, below: int | None = None) -> ServerCall:
-        """Return a call for some of the rows in place of this one; `lost`: None where this one lost nothing more."""
+        """Return a call that replaces this one for some of its rows.
+
+        Args:
+            indexes: The indexes of the rows.
+            lost: The costs of tries so far; None: this call cost nothing more.
+            below: A cap that the server refused; None: none.
+        """
         lost = lost or dataclasses.replace(self._lost, wait_s=0.0)
         return ServerCall(self._http, self._capabilities, self.rows, indexes, self._limit, lost, below, self._request)
 
     def _fitting(self, granted: int) -> list[int]:
         """Return the caps that a row may have, the largest first.
 
-        Where only the server counts its input, these are guesses by bytes a token; it refuses those that are too large,
-        at no cost.
+        Where only the server can count its input, the caps are guesses by bytes per token. The server refuses a cap
+        that is too large, at no cost.
         """
         if self._limit is None:
             return [granted]
@@ -157,16 +170,17 @@ class ServerCall:
         return sorted({min(granted, room) for room in rooms if room > 0}, reverse=True)
 
     async def _run(self) -> None:
+        """Send the call once; resolve its rows, or prepare the calls that replace it."""
         loop, request = asyncio.get_running_loop(), self._request
         if self._scanners[0].ended or self._cap < 1:
             for place in range(len(self.indexes)):
                 self._resolve(place, 0, estimated=False)
             return
-        started, row = loop.time(), request.rows[self.indexes[0]]
-        failed: ServerError | None = None
+        start, row = loop.time(), request.rows[self.indexes[0]]
+        failure: ServerError | None = None
         try:
             async with self._http.gate:
-                self._sent, started = True, loop.time()
+                self._sent, start = True, loop.time()
                 refused = await self._http.post(
                     self._capabilities.path,
                     self._body(row),
@@ -177,51 +191,55 @@ class ServerCall:
                 )
             self._lost = dataclasses.replace(self._lost, error=refused or self._lost.error)
         except ServerError as error:
-            failed = error
+            failure = error
         except asyncio.CancelledError:
-            self._give_up("cancelled", "", loop.time() - started)
+            self._give_up("cancelled", "", loop.time() - start)
             return
-        seconds = (loop.time() - started) / len(self.indexes)
-        complete = self._reply.ended or self._over  # an error after the last wanted event is ignored
-        if failed is None or (complete and failed.kind not in _MIXED):
+        seconds = (loop.time() - start) / len(self.indexes)
+        complete = self._reply.ended or self._over  # then a later error is ignored
+        if failure is None or (complete and failure.kind not in _MIXED):
             self._finish(seconds)
-        elif not self._smaller(failed) and not await self._renew_request(failed):
-            # else it cost nothing
-            self._sent = not (failed.again or failed.status or failed.kind == "CertificateError")
-            self._give_up("error", explain_error(failed), seconds, failed)
+        elif not self._smaller(failure) and not await self._renew_request(failure):
+            # a call that may be sent again or was refused cost nothing
+            self._sent = not (failure.again or failure.status or failure.kind == "CertificateError")
+            self._give_up("error", explain_error(failure), seconds, failure)
 
     def _expected_tokens(self) -> int:
-        """Return the tokens that the call may take, as servers count them before they write: four bytes a token, and
-        the caps.
+        """Return the tokens that the call may take, as servers estimate them before they generate.
+
+        The estimate is the sum of the caps and of the input, at four bytes a token where its tokens are not known.
         """
-        return self._read_at_most() // (1 if self._capabilities.mode == "tokens" else 4) + self._cap * len(self.indexes)
+        bytes_a_token = 1 if self._capabilities.mode == "tokens" else 4
+        return self._read_at_most() // bytes_a_token + self._cap * len(self.indexes)
 
     def _smaller(self, error: ServerError) -> bool:
-        """Prepare smaller calls where the server refused one of this size; return whether there are any."""
+        """Prepare smaller calls if the server refused the size of this one; return whether there are any."""
         if error.status not in (400, 422):
             return False
         if no_room(error.cause) and len(self._caps) > 1:
             self._again = [self._other(self.indexes, below=self._cap)]
-        elif (count := len(self.indexes)) > 1 and _SEVERAL.search(error.cause):  # fewer rows a call
-            self._again = [self._other(some) for some in (self.indexes[: count // 2], self.indexes[count // 2 :])]
+        elif (count := len(self.indexes)) > 1 and _SEVERAL.search(error.cause):  # fewer rows in each call
+            halves = (self.indexes[: count // 2], self.indexes[count // 2 :])
+            self._again = [self._other(half) for half in halves]
         return bool(self._again)
 
     async def _renew_request(self, error: ServerError) -> bool:
-        """Prepare the same rows in another way where the server refused what it could do before; return whether there
-        is one.
+        """Prepare calls by new capabilities if the server refused what it could do; return whether there are any.
+
+        A second probe finds the new capabilities.
         """
         if error.status not in CONTRADICTIONS or no_room(error.cause):
             return False
         try:
             renewed = await self._http.renewed(error.cause, self._request)
         except asyncio.CancelledError:
-            self._sent = False  # it was refused, and cost nothing
+            self._sent = False  # the call was refused, and cost nothing
             self._give_up("cancelled", "", 0.0)
             return True
         if renewed is not None:
-            request, found = renewed
+            request, capabilities = renewed
             self._again = [
-                ServerCall(self._http, found, self.rows, (index,), self._limit, self._lost, None, request)
+                ServerCall(self._http, capabilities, self.rows, (index,), self._limit, self._lost, None, request)
                 for index in self.indexes
             ]
         return renewed is not None
@@ -229,10 +247,11 @@ class ServerCall:
     # Asking -----------------------------------------------------------------------------------------------------------
 
     def _body(self, row: Row) -> dict[str, Any]:
+        """Return the body of the request, with the seed and the cap of its first row."""
         capabilities, request = self._capabilities, self._request
         sampling, handle = request.sampling, request.handle
         body: dict[str, Any] = {"model": capabilities.model, **capabilities.extra_body}
-        # which would write 16 tokens; chat writes to its own limit
+        # without a cap, completions would stop after 16 tokens, and chat writes up to the server's limit
         if self._cap < _UNLIMITED or capabilities.path == "/completions":
             body[capabilities.cap_name] = self._cap
         body |= tempering(sampling, capabilities)
@@ -266,7 +285,7 @@ class ServerCall:
             body |= {"return_token_ids": True} if capabilities.mode == "tokens" else {}
             body |= {"logprobs": TOP_TOKENS if self._wants_tops else 0} if capabilities.logprobs else {}
             return body
-        tools = capabilities.tools and not handle.whole_text  # a path that goes on does so by its text
+        tools = capabilities.tools and not handle.whole_text  # a path is continued by its text alone
         body["messages"] = messages(handle.prompt, handle.whole_text, tools=tools)
         body |= native_members(handle.prompt, tools=tools, forms=capabilities.forms and not handle.whole_text)
         body |= {"logprobs": True} if capabilities.logprobs else {}
@@ -274,7 +293,7 @@ class ServerCall:
         return body | (CONTINUE if handle.whole_text else {})
 
     def _take(self, event: Any) -> bool:
-        """Handle an event; True where no more is wanted."""
+        """Handle an event of the reply; return True where no more events are wanted."""
         late = False
         for place, text in self._reply.take(event):
             scanner, choice = self._scanners[place], self._reply.choices[place]
@@ -283,7 +302,7 @@ class ServerCall:
                 self._kept[place] = choice.num_visible
             elif not scanner.ended and (choice.num_visible > self._cap or len(choice.pieces) > _PIECES * self._cap):
                 raise ServerError("Overrun", f"more than the {self._cap} tokens that were asked for")
-        # a server that has the stop texts ends by itself, with a report
+        # a server that was given the stop texts ends by itself, with a report
         return self._over and not self._reply.ended and (late or not self._stops)
 
     @property
@@ -298,7 +317,7 @@ class ServerCall:
     # Results ----------------------------------------------------------------------------------------------------------
 
     def _finish(self, seconds: float) -> None:
-        """Resolve the rows of a reply that is whole as far as it was wanted."""
+        """Resolve the rows of a reply that is complete, or complete as far as it was wanted."""
         usage = self._reply.usage
         self._read()
         charges = self._charges()
@@ -318,7 +337,7 @@ class ServerCall:
             self._resolve(place, num_tokens, seconds=seconds, estimated=estimated)
 
     def _error(self, place: int, num_tokens: int) -> ServerError | None:
-        """Return the error of a row whose reply has ended; None: it is valid."""
+        """Return the error of a row whose reply has ended; None: the row is valid."""
         choice, ended = self._reply.choices.get(place, Choice()), self._scanners[place].ended
         error = None if ended else self._reply.error(place)
         if error is None and choice.num_visible > self._cap:
@@ -329,71 +348,84 @@ class ServerCall:
         return error
 
     def _charges(self) -> list[tuple[int, bool]]:
-        """Return the tokens that each row is charged, and whether that is an estimate."""
+        """Return the charged tokens of each row, and whether they are an estimate."""
         reply, cap = self._reply, self._cap
-        seen = [reply.choices[place].num_visible if place in reply.choices else 0 for place in range(len(self.indexes))]
+        visible = [
+            reply.choices[place].num_visible if place in reply.choices else 0 for place in range(len(self.indexes))
+        ]
         if not reply.ended:
             self._http.estimates[_ENDED_HERE] += 1
             return [(self._receive(place), True) for place in range(len(self.indexes))]
-        # which may be hidden
-        thought = self._capabilities.reasoning or any(choice.reasoned for choice in reply.choices.values())
-        shown = all(seen[place] or not choice.pieces for place, choice in reply.choices.items()) and not thought
+        # thoughts may be hidden
+        may_think = self._capabilities.reasoning or any(choice.reasoned for choice in reply.choices.values())
+        shows_tokens = (
+            all(visible[place] or not choice.pieces for place, choice in reply.choices.items()) and not may_think
+        )
         if reply.usage is None:
             return [
-                self._estimate_tokens(place, count if shown else 0, hidden=thought) for place, count in enumerate(seen)
+                self._estimate_tokens(place, count if shows_tokens else 0, hidden=may_think)
+                for place, count in enumerate(visible)
             ]
-        total, wrote = reply.usage.generated, any(choice.pieces or choice.reasoned for choice in reply.choices.values())
-        sizes = [reply.choices[place].num_bytes for place in range(len(seen))]
-        if total > cap * len(seen):
+        num_reported, has_content = (
+            reply.usage.generated,
+            any(choice.pieces or choice.reasoned for choice in reply.choices.values()),
+        )
+        sizes = [reply.choices[place].num_bytes for place in range(len(visible))]
+        if num_reported > cap * len(visible):
             self._http.estimates["more tokens were reported than asked for: rows are charged all that was granted"] += 1
-            return [(cap, True)] * len(seen)
-        if total < sum(seen) or (total == 0 and wrote) or sum(sizes) > _MOST_BYTES * total:
+            return [(cap, True)] * len(visible)
+        if (
+            num_reported < sum(visible)
+            or (num_reported == 0 and has_content)
+            or sum(sizes) > _MOST_BYTES * num_reported
+        ):
             reply.doubted = True
             return [
-                self._estimate_tokens(place, count if shown else 0, hidden=thought) for place, count in enumerate(seen)
+                self._estimate_tokens(place, count if shows_tokens else 0, hidden=may_think)
+                for place, count in enumerate(visible)
             ]
-        if len(seen) == 1:
-            return [(total, False)]
-        if shown and sum(seen) == total:
-            return [(count, False) for count in seen]
-        parts = shares(total, sizes, [cap] * len(seen))
+        if len(visible) == 1:
+            return [(num_reported, False)]
+        if shows_tokens and sum(visible) == num_reported:
+            return [(count, False) for count in visible]
+        parts = shares(num_reported, sizes, [cap] * len(visible))
         self._http.estimates[_TOGETHER] += 1
-        return [(cap, True)] * len(seen) if parts is None else [(part, True) for part in parts]
+        return [(cap, True)] * len(visible) if parts is None else [(part, True) for part in parts]
 
     def _estimate_tokens(self, place: int, shown: int, *, hidden: bool) -> tuple[int, bool]:
-        """Return the tokens that a row without a valid report is charged, and whether that is an estimate. The cause is
-        noted.
+        """Return the charged tokens of a row without a valid report, and whether they are an estimate.
 
-        A token has at least a byte, but the end of sequence. So a row of b bytes has at most b + 1 tokens, unless it
-        hides some: where the model may think unseen, where it shows no content at all, or where it met its cap with
-        fewer bytes than that has tokens.
+        The cause is noted. Every token but the end of sequence has at least a byte. So a row of b bytes has at most
+        b + 1 tokens, unless some are hidden. Tokens may be hidden where the model may think unseen, or where the reply
+        has no content. A row that met its cap with fewer bytes than the cap has tokens also has hidden tokens.
 
         Args:
-            place: The place of the row.
-            shown: Tokens that the reply shows of it; 0: it does not show them.
+            place: The place of the row in the call.
+            shown: The tokens that the reply shows of the row; 0: it does not show them.
             hidden: Whether the model may think unseen.
         """
-        doubted = "its report of tokens is not valid" if self._reply.doubted else "the server reports no tokens"
+        reason = "its report of tokens is not valid" if self._reply.doubted else "the server reports no tokens"
         if shown:
             return min(self._cap, shown), self._reply.doubted
         choice = self._reply.choices.get(place, Choice())
-        most = choice.num_bytes + 1
-        if hidden or not choice.contents or (choice.finish == "length" and most < self._cap):
+        bound = choice.num_bytes + 1
+        if hidden or not choice.contents or (choice.finish == "length" and bound < self._cap):
             self._http.estimates[
-                f"{doubted}, and the model may think unseen: rows are charged all that was granted"
+                f"{reason}, and the model may think unseen: rows are charged all that was granted"
             ] += 1
             return self._most(), True
-        self._http.estimates[f"{doubted}: rows are charged a token for each byte, and one"] += 1
-        return min(self._cap, most), True
+        self._http.estimates[f"{reason}: rows are charged a token for each byte, and one"] += 1
+        return min(self._cap, bound), True
 
     def _most(self) -> int:
-        """Return what a row is charged that nothing was seen of: its grant, or the longest row where tokens are not
-        limited.
+        """Return the charged tokens of a row of which nothing was received: its cap.
+
+        Where the budget does not limit tokens, the longest reported row is charged, if that is less.
         """
         return self._cap if self._request.limited else min(self._cap, self._http.longest or _UNKNOWN_LENGTH)
 
     def _receive(self, place: int) -> int:
-        """Return the tokens that a row which ended here is charged."""
+        """Return the charged tokens of a row that ended here."""
         if not self._sent:
             return 0
         choice = self._reply.choices.get(place, Choice())
@@ -408,11 +440,12 @@ class ServerCall:
         return min(self._cap, len("".join(choice.pieces).encode(errors="replace")) + 1) if choice.pieces else 0
 
     def _give_up(self, finish: Finish, error: str, seconds: float, failed: ServerError | None = None) -> None:
-        """Resolve the rows of a call that was cancelled or broke. Rows that had ended before are whole."""
+        """Resolve the rows of a call that was cancelled or broke; rows that had ended before are valid."""
         if self._sent:
             self._read()
             unseen = not self._request.limited and not self._capabilities.streams
-            self._http.estimates[_BROKEN if failed is not None else _UNSEEN if unseen else _ENDED_HERE] += 1
+            cause = _UNSEEN if unseen else _ENDED_HERE
+            self._http.estimates[_BROKEN if failed is not None else cause] += 1
         for place in range(len(self.indexes)):
             num_tokens = self._receive(place)
             if (
@@ -444,23 +477,31 @@ class ServerCall:
         estimated: bool,
         after_s: float | None = None,
     ) -> None:
-        """Resolve a row that failed, or try it again; `after_s`: seconds that the server asked to wait, None where it
-        did not fail.
+        """Resolve a row that failed, or prepare another try.
+
+        Args:
+            place: The place of the row in the call.
+            finish: The finish of the row, if it is resolved.
+            num_tokens: The charged tokens of this try.
+            error: The error as "kind: cause".
+            seconds: The model seconds of the row.
+            estimated: Whether `num_tokens` is an estimate.
+            after_s: The seconds that the failed server asked to wait; None: the call itself did not fail.
         """
-        index, tried, timeouts = self.indexes[place], self._lost.tries + 1, self._http.timeouts
-        row, lost = self._request.rows[index], LostTries(tried, self._lost.tokens + min(self._cap, num_tokens), error)
-        may = (
+        index, tries, timeouts = self.indexes[place], self._lost.tries + 1, self._http.timeouts
+        row, lost = self._request.rows[index], LostTries(tries, self._lost.tokens + min(self._cap, num_tokens), error)
+        may_retry = (
             self._request.rereads
             and finish == "error"
             and self._sent
             and num_tokens < self._cap
-            and tried < timeouts.tries
+            and tries < timeouts.tries
         )
-        if may and error.partition(": ")[0] not in _FOR_GOOD and (after_s or 0.0) <= timeouts.longest_wait_s:
+        if may_retry and error.partition(": ")[0] not in _FOR_GOOD and (after_s or 0.0) <= timeouts.longest_wait_s:
             if after_s is not None:
-                longest = min(timeouts.longest_wait_s, timeouts.wait_s * 2 ** (tried - 1))
+                longest_s = min(timeouts.longest_wait_s, timeouts.wait_s * 2 ** (tries - 1))
                 lost = dataclasses.replace(
-                    lost, wait_s=after_s + longest * uniform(row.stream, row.position, 1 << 17 | tried)
+                    lost, wait_s=after_s + longest_s * uniform(row.stream, row.position, 1 << 17 | tries)
                 )
             self._again.append(self._other((index,), lost))
             return
@@ -480,9 +521,9 @@ class ServerCall:
         self.rows.settle(index, sample)
 
     def _read(self) -> None:
-        """Count the input tokens; without a valid report, their upper bound."""
+        """Count the input tokens by the report; without a valid report, by their upper bound."""
         usage, bound = self._reply.usage, self._read_at_most()
-        # which have no bound of their own
+        # pictures have no bound
         if usage is not None and (usage.prompt <= bound or pictures_in(self._request.handle.prompt)):
             self.rows.read(usage.prompt, usage.cached)
             self._http.cache_writes += usage.written
@@ -499,23 +540,26 @@ class ServerCall:
         )
 
     def _resolve(self, place: int, num_tokens: int, *, seconds: float = 0.0, estimated: bool) -> None:
-        """Resolve a row whose reply is whole as far as it was wanted; a row without reply had no room."""
+        """Resolve a row whose reply is complete as far as it was wanted.
+
+        A row without a reply had no room in the context, and ends with "length".
+        """
         handle, scanner = self._request.handle, self._scanners[place]
         choice = self._reply.choices.get(place, Choice(finish="length"))
         finish: Finish = scanner.ended or ("length" if choice.finish == "length" else "eos")
-        # events may divide it
-        text, begun = self._http.key.hidden_behind(self._request.text, scanner.text, cut=finish == "length")
-        kept = self._kept.get(place, choice.num_visible)
-        ids = tuple(choice.ids[:kept]) if self._capabilities.token_ids else ()
-        logprobs = tuple(choice.logprobs[:kept]) if self._capabilities.logprobs else ()
+        # two events may divide the key
+        text, withheld = self._http.key.hidden_behind(self._request.text, scanner.text, cut=finish == "length")
+        num_kept = self._kept.get(place, choice.num_visible)
+        ids = tuple(choice.ids[:num_kept]) if self._capabilities.token_ids else ()
+        logprobs = tuple(choice.logprobs[:num_kept]) if self._capabilities.logprobs else ()
         if self._capabilities.token_ids:
             carry = scanner.carry or (
                 _text_past_stop(handle.carry, choice, scanner.text) if scanner.ended and choice.finish else ""
             )
-            behind = ServerHandle(handle.prompt, handle.ids + ids, "", begun + carry)
+            end_handle = ServerHandle(handle.prompt, handle.ids + ids, "", withheld + carry)
         else:
-            behind = ServerHandle(handle.prompt, (), handle.text + text, begun)
-        unseen = num_tokens - len(logprobs)  # the end of sequence is a token that not every server shows
+            end_handle = ServerHandle(handle.prompt, (), handle.text + text, withheld)
+        unseen = num_tokens - len(logprobs)  # some servers do not show the end of sequence
         logprobs = logprobs if unseen == 0 or (unseen == 1 and finish == "eos" and not ids) else ()
         tops = (
             choice.tops[: len(logprobs)]
@@ -530,7 +574,7 @@ class ServerCall:
             ids,
             logprobs,
             finish,
-            behind,
+            end_handle,
             charged,
             estimated or bool(lost.tries),
             lost.error,
@@ -557,7 +601,7 @@ def _name_tops(tops: Sequence[Sequence[float]], texts: Sequence[Sequence[str]]) 
 
 
 def _thought_members(tokens: int, capabilities: Capabilities) -> dict[str, Any]:
-    """Return the members that limit a thought, in the server's own words, or leave it out."""
+    """Return the members of a request that limit a thought, or switch it off, by the server's own fields."""
     return limit_members(capabilities.thought_limit, tokens) if tokens else switch_members(capabilities.thought_switch)
 
 
@@ -565,7 +609,7 @@ HOW_CERTIFICATE = "name its authority's file in the environment variable SSL_CER
 
 
 def explain_error(error: ServerError) -> str:
-    """Return an error as `Sample.error` has it, with a cure where the caller has one."""
+    """Return an error as a text for `Sample.error`, with a cure where the caller can do something."""
     kind, cure = error.kind, ""
     if error.status in (401, 403):
         kind, cure = "KeyRefused", how_key()
@@ -579,9 +623,9 @@ def explain_error(error: ServerError) -> str:
 
 
 def _text_past_stop(carry: str, choice: Choice, text: str) -> str:
-    """Return the text of the last token beyond the stop text at which the server cut it."""
-    whole = carry + "".join(choice.tokens)
-    if whole.startswith(text):
-        return whole[len(text) :]
-    last = choice.tokens[-1] if choice.tokens else ""
-    return next((last[k:] for k in range(len(last), 0, -1) if text.endswith(last[:k])), "")
+    """Return the part of the last token that follows the stop text at which the server cut the row."""
+    full_text = carry + "".join(choice.tokens)
+    if full_text.startswith(text):
+        return full_text[len(text) :]
+    last_token = choice.tokens[-1] if choice.tokens else ""
+    return next((last_token[k:] for k in range(len(last_token), 0, -1) if text.endswith(last_token[:k])), "")

@@ -1,4 +1,4 @@
-"""Capabilities of a server as a probe found them. Nothing is concluded from its address."""
+"""Capabilities of a server, as a probe found them. None is concluded from the server's address."""
 
 from __future__ import annotations
 
@@ -25,45 +25,47 @@ class Capabilities:
 
     Args:
         root: Base url of the API.
-        model: Its name there.
-        served: The names of all models.
-        version: The version of the server, as it reports it.
-        owner: The owner of the model, as the list of models states it; engines write their own names there.
-        mode: How it is called.
+        model: The model's name on the server.
+        served: The names of all models on the server.
+        version: The version that the server reports; "": none.
+        owner: The owner of the model in the list of models, where engines write their own names.
+        mode: The mode in which the model is called.
         context: Most tokens of prompt and path; None: not reported.
         template: Whether the server renders messages by the model's own template.
-        template_tokens: What that adds to a message.
+        template_tokens: The most tokens that the template adds to a message.
         cap_name: The parameter that limits a row.
         streams: Whether replies stream, with a report of their tokens.
         usage: Whether token counts are reported.
-        cached: Whether reused tokens are.
+        cached: Whether counts of reused tokens are reported.
         logprobs: Whether log-probabilities of the untempered distribution are given.
-        tops: Whether those of the 20 most likely tokens are.
-        seeds: Whether one seed gives one text.
-        seed_note: Why seeds were not probed.
+        tops: Whether log-probabilities of the 20 most likely tokens are given.
+        seeds: Whether equal seeds give equal texts.
+        seed_note: The reason why seeds were not probed; "": they were.
         n: Whether one call may ask for several continuations.
         stops: Whether a row ends after a stop text, which it includes.
         neutral: Parameters, with their values, that switch off the server's own changes to the distribution.
         filters: Whether top_k and min_p are obeyed.
-        filter_note: Why that is not known.
+        filter_note: The reason why `filters` is not known; "": it is.
         tempers: Whether temperatures other than 1 are accepted.
         cuts: Whether a `top_p` below 1 is accepted.
-        both: Whether a request may have a temperature and a `top_p`; otherwise the one that is not 1 is sent alone.
+        both: Whether a request may have a temperature and a `top_p` together. If not, only the parameter that is not 1
+            is sent.
         penalties: Whether presence and frequency penalties are taken.
         biases: Whether `logit_bias` is taken.
         reasoning: Whether the model writes reasoning apart from its answer.
-        efforts: Whether it takes `reasoning_effort`.
-        thought_limit: The field that limits a thought, of `tts.backends.openai.thinking.LIMITS`; "": none that holds.
-        thought_switch: The field that leaves a thought out, of `SWITCHES` there; "": none that holds.
-        thought_note: Why fields for thoughts were not probed, or are not known to hold; "": they were.
-        opened: Whether the template opens a thought in the prompt, so that the model's text begins inside of it.
+        efforts: Whether `reasoning_effort` is taken.
+        thought_limit: The field that limits a thought, a key of `tts.backends.openai.thinking.LIMITS`; "": none works.
+        thought_switch: The field that switches thoughts off, a key of `tts.backends.openai.thinking.SWITCHES`; "": none
+            works.
+        thought_note: The reason why fields for thoughts were not probed, or may not work; "": there is none.
+        opened: Whether the template opens a thought in the prompt, so that the model's text begins inside a thought.
         echo: Whether completions show the log-probabilities of their prompts.
         tools: Whether chats take tools and give the calls apart from the text.
         forms: Whether chats decode under a JSON schema in `response_format`.
         pictures: Whether chats take pictures.
-        picture_tokens: The most input tokens of one; None: not known.
+        picture_tokens: The most input tokens of one picture; None: not known.
         extra: Further members of every request, as JSON; "": none.
-        limited: Whether replies state rate limits; then few calls are in flight at first.
+        limited: Whether replies state rate limits. If so, few calls are in flight at first.
     """
 
     root: str
@@ -129,14 +131,14 @@ class Capabilities:
 
     @property
     def chats(self) -> bool:
-        """Whether rows are written by chats, which alone take tools, forms and pictures."""
+        """Whether rows are written by chats. Only chats take tools, forms and pictures."""
         return self.path == "/chat/completions"
 
     @property
     def caps(self) -> Caps:
         """The capabilities of a backend on this server.
 
-        No server guarantees that a row's draws do not depend on its batch.
+        `Caps.streams` stays False: on every server a row's draws may depend on its batch.
         """
         support = "emulated" if self.continues else "absent"
         reads = "emulated" if self.echo and self.path == "/completions" else "absent"
@@ -163,11 +165,11 @@ class Capabilities:
 
     @property
     def extra_body(self) -> dict[str, Any]:
-        """The members of `extra`."""
+        """The members of `extra`, parsed."""
         return json.loads(self.extra) if self.extra else {}
 
     def lines(self) -> list[tuple[str, str]]:
-        """Return a table to show: names and values."""
+        """Return a table of the capabilities to show: pairs of a name and a value."""
         return [
             ("server", " ".join(part for part in (self.root, self.version and f"version {self.version}") if part)),
             ("model", f"{self.model} (served: {', '.join(self.served) or 'no list of models'})"),
@@ -265,5 +267,5 @@ class Capabilities:
         ]
 
 
-def _choose_word(found: bool, yes: str, no: str) -> str:  # noqa: FBT001 - the first of three things in a row
-    return yes if found else no
+def _choose_word(holds: bool, yes: str, no: str) -> str:  # noqa: FBT001 - the first of three things in a row
+    return yes if holds else no

@@ -1,6 +1,6 @@
 """Log-probabilities of prompts by completions that repeat their prompt.
 
-They use `echo` with `logprobs`, as vLLM's server and others offer them.
+The requests use `echo` with `logprobs`, which vLLM's server and others offer.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from tts.backends.prompt_logprobs import PromptLogprobs, Top
 
 
 def echo_members(prompt: str | Sequence[int], top: int) -> dict[str, Any]:
-    """Return the members of a request for the log-probabilities of a prompt, beside the model.
+    """Return the members of a request for the log-probabilities of a prompt, except for the model.
 
-    Servers must generate one token.
+    The request asks for one token, since servers must generate one.
     """
-    asked = prompt if isinstance(prompt, str) else list(prompt)
-    return {"prompt": asked, "echo": True, "logprobs": max(1, top), "max_tokens": 1, "temperature": 0}
+    text_or_ids = prompt if isinstance(prompt, str) else list(prompt)
+    return {"prompt": text_or_ids, "echo": True, "logprobs": max(1, top), "max_tokens": 1, "temperature": 0}
 
 
 def read_echo(told: Any, ids: Sequence[int] = (), top: int = 0) -> Reply[PromptLogprobs]:
-    """Return what a reply shows of its prompt. The token that the server generated is charged as input.
+    """Return the log-probabilities of a prompt from a reply. The generated token is charged as input.
 
     Args:
         told: The reply of the server, as JSON values.
@@ -35,32 +35,32 @@ def read_echo(told: Any, ids: Sequence[int] = (), top: int = 0) -> Reply[PromptL
         top: The number of most likely tokens for each place.
 
     Raises:
-        ServerError: the reply is not valid, or does not report its tokens.
+        ServerError: The reply is not valid, or does not report its tokens.
     """
     usage = usage_of(told.get("usage")) if isinstance(told, dict) else None
     if usage is None:
         raise ServerError("BadReply", "no report of the prompt's tokens")
     count = usage.prompt
     try:
-        shown = told["choices"][0]["logprobs"]
-        texts, values = [str(one) for one in shown["tokens"]], [_value(one) for one in shown["token_logprobs"]]
-        tops = [_tops(one, top) for one in shown.get("top_logprobs") or [None] * len(texts)]
+        members = told["choices"][0]["logprobs"]
+        texts, values = [str(one) for one in members["tokens"]], [_value(one) for one in members["token_logprobs"]]
+        tops = [_tops(one, top) for one in members.get("top_logprobs") or [None] * len(texts)]
     except (KeyError, IndexError, TypeError, ValueError, AttributeError):
         raise ServerError("BadReply", "no log-probabilities of the prompt") from None
-    whole = len(texts) == len(values) == len(tops) and count <= len(texts) <= count + 1
-    if not whole or (ids and len(ids) != count) or not count:
+    is_whole = len(texts) == len(values) == len(tops) and count <= len(texts) <= count + 1
+    if not is_whole or (ids and len(ids) != count) or not count:
         raise ServerError("BadReply", f"{len(values)} log-probabilities for a prompt of {len(ids) or count} tokens")
-    behind = tops[count] if top and len(tops) > count else ()
-    found = PromptLogprobs(
-        tuple(ids), tuple(texts[:count]), np.array(values[:count]), tuple(tops[:count]) if top else (), behind
+    next_tops = tops[count] if top and len(tops) > count else ()
+    logprobs = PromptLogprobs(
+        tuple(ids), tuple(texts[:count]), np.array(values[:count]), tuple(tops[:count]) if top else (), next_tops
     )
-    return Reply(found, count - (usage.cached or 0) + usage.generated, usage.cached)
+    return Reply(logprobs, count - (usage.cached or 0) + usage.generated, usage.cached)
 
 
-def _value(told: Any) -> float:
-    return math.nan if told is None else min(0.0, float(told))
+def _value(value: Any) -> float:
+    return math.nan if value is None else min(0.0, float(value))
 
 
-def _tops(told: Mapping[str, Any] | None, top: int) -> tuple[Top, ...]:
-    found = [Top(str(text), _value(value)) for text, value in (told or {}).items()]
-    return tuple(sorted(found, key=lambda one: -one.logprob)[:top])
+def _tops(members: Mapping[str, Any] | None, top: int) -> tuple[Top, ...]:
+    tops = [Top(str(text), _value(value)) for text, value in (members or {}).items()]
+    return tuple(sorted(tops, key=lambda one: -one.logprob)[:top])

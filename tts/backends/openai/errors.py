@@ -1,4 +1,4 @@
-"""Errors of a server by kind, and the key, which no error message shows."""
+"""Errors of a server by kind, and the API key, which no error message shows."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _SECRET_NAMES = re.compile("authorization|api[-_]?key|token|secret|cookie", re.IGNORECASE)
 _NO_PAIRS: Mapping[str, str] = {}
 _SECRET = 12  # characters; shorter keys may be words of a model's text, and are hidden in error messages alone
-# characters of one that a text may end with; where it goes on, a longer end is withheld until it is known what follows
+# characters of a secret that are shown at the end of an unfinished text; a longer beginning of one is withheld
 _BEGUN = 6
 _MOST_SAID = 300
-_MOST_HINTED_S = 7 * 86400.0  # of a time that an error's text names
+_MOST_HINTED_S = 7 * 86400.0  # the longest wait that is believed of an error's text
 # other statuses from 500 on: "ServerError"
 _BUSY = {408: "TimedOut", 425: "Unavailable", 429: "RateLimited", 503: "Unavailable"}
-_WORDS = tuple(  # of errors that have no number, and the status that each stands for
+_WORDS = tuple(  # words of an error's code or type, with the status for which each stands
     (re.compile(words, re.IGNORECASE), status)
     for words, status in (
         ("rate.?limit|too.?many|quota|exhausted|throttl", 429),
@@ -44,7 +44,7 @@ _WORDS = tuple(  # of errors that have no number, and the status that each stand
         ("invalid|bad.?request|unsupported|context", 400),
     )
 )
-_TEXT_WORDS = tuple(  # of the text of an error that has neither a number nor a type
+_TEXT_WORDS = tuple(  # words of the message of an error that has neither a number nor a type
     (re.compile(words, re.IGNORECASE), status)
     for words, status in (
         (r"rate.?limit|too many requests|throttl|\btry again (?:later|in)\b", 429),
@@ -62,7 +62,7 @@ _TEXT_WORDS = tuple(  # of the text of an error that has neither a number nor a 
         (r"unsupported|unrecognized|not supported|invalid|bad request|cannot both be", 400),
     )
 )
-_DEEPEST, _MOST_PARTS = 4, 4  # of an error's message: how deep it is looked for, and how many of a list are told
+_DEEPEST, _MOST_PARTS = 4, 4  # the depth to which a message is searched, and the items of a list that are shown
 
 
 _NO_ROOM = re.compile(
@@ -91,14 +91,14 @@ _SCALE = {"ms": 0.001, "m": 60.0, "s": 1.0, "h": 3600.0, "d": 86400.0}
 
 
 class ServerError(Exception):
-    """A call without a whole reply.
+    """The error of a call that got no whole reply.
 
     Args:
-        kind: One word, counted in `Solution.failures`.
-        cause: One line.
+        kind: The kind of the error in one word, counted in `Solution.failures`.
+        cause: The cause in one line.
         again: Whether the call cost nothing and may be sent again.
-        after_s: Seconds that the server asked to wait first.
-        status: The status of a reply that is only an error; else 0.
+        after_s: The seconds that the server asked to wait before the next try.
+        status: The status of a reply that is only an error; 0 otherwise.
     """
 
     def __init__(self, kind: str, cause: str, *, again: bool = False, after_s: float = 0.0, status: int = 0) -> None:
@@ -122,10 +122,10 @@ class Key:
 
     Args:
         value: The key; "": none.
-        source: Where it is from, for messages.
-        headers: The headers of each request beside it, with secrets in place.
-        query: The query of each request beside it, with secrets in place.
-        secrets: The secrets in them.
+        source: The place from which the key was read, for messages.
+        headers: Further headers of each request, with secrets filled in.
+        query: The query of each request, with secrets filled in.
+        secrets: The secrets in the headers and the query.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class Key:
         self._value = value
         self._headers, self.query = dict(headers), dict(query)
         self._secrets = [one for one in (value, *secrets) if one]
-        # as it is, in JSON, in Python
+        # each secret as it is, as in JSON, and as in Python
         forms = {form for one in self._secrets for form in (one, json.dumps(one)[1:-1], repr(one)[1:-1])}
         self._forms = sorted(forms, key=len, reverse=True)
         self.source = source
@@ -149,10 +149,10 @@ class Key:
     def find(cls, variable: str = "", file: str = "") -> Key:
         """Return the key in a file or an environment variable.
 
-        By default it is that of `TTS_API_KEY` or `TTS_API_KEY_FILE`, or none.
+        Without arguments, `TTS_API_KEY` or the file in `TTS_API_KEY_FILE` gives the key; else there is none.
 
         Raises:
-            ConfigError: the named place holds no key, the file cannot be read, or the key has characters that no header
+            ConfigError: The named place holds no key, the file cannot be read, or the key has characters that no header
                 takes.
         """
         file = file or ("" if variable or os.environ.get(KEY_VARIABLE) else os.environ.get(KEY_FILE_VARIABLE, ""))
@@ -173,25 +173,25 @@ class Key:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers of a request with it."""
+        """The headers of a request, with the key."""
         return {**({"Authorization": f"Bearer {self._value}"} if self._value else {}), **self._headers}
 
     def with_parameters(self, headers: Sequence[tuple[str, str]], query: Sequence[tuple[str, str]]) -> Key:
-        """Return the key with headers and a query of each request.
+        """Return the key with further headers and a query for each request.
 
-        `${NAME}` stands for a variable of the environment, a secret.
+        `${NAME}` stands for the value of an environment variable, which is kept as a secret.
 
         Raises:
-            ConfigError: a variable is not set, a header holds a secret as it is, or something cannot be sent.
+            ConfigError: A variable is not set, a header or parameter holds a plain secret, or a text cannot be sent.
         """
         secrets: list[str] = []
-        sent = {name: _fill("header", name, text, secrets) for name, text in headers}
-        asked = {name: _fill("query parameter", name, text, secrets) for name, text in query}
+        filled_headers = {name: _fill("header", name, text, secrets) for name, text in headers}
+        filled_query = {name: _fill("query parameter", name, text, secrets) for name, text in query}
         return Key(
             self._value,
             self.source or ("the record's headers" if secrets else ""),
-            headers=sent,
-            query=asked,
+            headers=filled_headers,
+            query=filled_query,
             secrets=secrets,
         )
 
@@ -202,21 +202,27 @@ class Key:
         return text
 
     def hide(self, value: Any, text: str) -> Any:
-        """Return a value without the key in any of its strings; `text`: the JSON that it is read from."""
+        """Return a JSON value without the key in any of its strings.
+
+        Args:
+            value: The value.
+            text: The JSON text from which the value was parsed.
+        """
         for secret in self._secrets:
-            if len(secret) >= _SECRET and (secret in text or "\\" in text):  # without escapes it stands there as it is
+            if len(secret) >= _SECRET and (secret in text or "\\" in text):  # an escape may hide the secret in the text
                 value = with_strings(value, lambda one, secret=secret: one.replace(secret, "***"))
         return value
 
     def hidden_behind(self, before: str, text: str, *, cut: bool) -> tuple[str, str]:
-        """Return a text without the key, and what is withheld at its end, "" for most texts.
+        """Return a text without the key, and the withheld end of the text, which is mostly "".
 
         The key may begin in the text before this one.
 
         Args:
             before: The text that was shown before this one.
             text: The text to show.
-            cut: Whether the text goes on later: then an end that may begin the key is withheld, and opens what follows.
+            cut: Whether the text goes on later. If so, an end that may begin the key is withheld. The caller prepends
+                it to the text that follows.
         """
         withheld = 0
         for secret in self._secrets:
@@ -227,8 +233,8 @@ class Key:
             text = text.replace(secret, "***")
             size = _overlap(secret[:begun] + text, secret, len(secret) - 1)
             withheld = max(withheld, min(size, len(text)) if cut and size >= _BEGUN else 0)
-        kept = len(text) - withheld
-        return text[:kept], text[kept:]
+        num_shown = len(text) - withheld
+        return text[:num_shown], text[num_shown:]
 
     def __bool__(self) -> bool:
         return bool(self._secrets)
@@ -238,7 +244,7 @@ class Key:
 
 
 def with_strings(value: Any, change: Callable[[str], str]) -> Any:
-    """Return a JSON value with all its strings changed, also those that are names of members."""
+    """Return a JSON value with all its strings changed, including the names of members."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, list):
@@ -249,12 +255,15 @@ def with_strings(value: Any, change: Callable[[str], str]) -> Any:
 
 
 def _overlap(text: str, secret: str, most: int) -> int:
-    """Return the most characters, up to `most`, that end a text and begin a secret."""
+    """Return the length, at most `most`, of the longest end of a text that begins a secret."""
     return next((size for size in range(min(most, len(text)), 0, -1) if text.endswith(secret[:size])), 0)
 
 
 def how_key() -> str:
-    """Return how a key is given; where a variable that others use is set, that it is not sent."""
+    """Return a hint on how to give a key.
+
+    If only the variable that other clients use is set, the hint says that it is not sent.
+    """
     if os.environ.get(OTHER_VARIABLE) and not (os.environ.get(KEY_VARIABLE) or os.environ.get(KEY_FILE_VARIABLE)):
         return (
             f"{HOW_KEY}; {OTHER_VARIABLE} is set, but is not sent unless --key-from {OTHER_VARIABLE}, or the "
@@ -264,10 +273,10 @@ def how_key() -> str:
 
 
 def _fill(what: str, name: str, text: str, secrets: list[str]) -> str:
-    """Return a value with variables of the environment in place; `secrets`: receives theirs.
+    """Return a header or parameter with environment variables filled in, and add their values to `secrets`.
 
     Raises:
-        ConfigError: as `Key.with_parameters`.
+        ConfigError: As `Key.with_parameters` raises it.
     """
     if _SECRET_NAMES.search(name) and not _VARIABLE.search(text):
         raise ConfigError(
@@ -275,11 +284,12 @@ def _fill(what: str, name: str, text: str, secrets: list[str]) -> str:
             hint=f"put it into a variable of the environment, and write {name}: ${{THAT_VARIABLE}}",
         )
 
-    def value(found: re.Match[str]) -> str:
-        secret = os.environ.get(found[1], "").strip()
+    def value(match: re.Match[str]) -> str:
+        """Return the value of the variable that a match names, and add it to the secrets."""
+        secret = os.environ.get(match[1], "").strip()
         if not secret:
             raise ConfigError(
-                f"the {what} {name} names the variable {found[1]}, which is not set", hint=f"export {found[1]}=…"
+                f"the {what} {name} names the variable {match[1]}, which is not set", hint=f"export {match[1]}=…"
             )
         secrets.append(secret)
         return secret
@@ -294,7 +304,7 @@ def decode_json(content: bytes, key: Key) -> Any:
     """Return the JSON that a server sent, its strings without the key.
 
     Raises:
-        ServerError: it is not JSON.
+        ServerError: The content is not JSON.
     """
     try:
         text = content.decode("utf-8", "surrogatepass")
@@ -306,54 +316,56 @@ def decode_json(content: bytes, key: Key) -> Any:
 
 
 def status_error(status: int, content: bytes, after_s: float, key: Key) -> ServerError:
-    """Return the error of a reply with another status than 200."""
+    """Return the error of a reply whose status is not 200."""
     try:
-        told = decode_json(content, key)
+        content_value = decode_json(content, key)
     except ServerError:
-        told = content.decode(errors="replace")
-    return _status_error(status, f"status {status}: {_message_line(told, key) or 'nothing'}", after_s, began=False)
+        content_value = content.decode(errors="replace")
+    return _status_error(
+        status, f"status {status}: {_message_line(content_value, key) or 'nothing'}", after_s, began=False
+    )
 
 
 def no_room(cause: str) -> bool:
-    """Whether a server refused the length of a prompt or a row, and not the name of the parameter."""
+    """Whether a server refused the length of a prompt or a row, and not the name of a parameter."""
     return _NO_ROOM.search(cause) is not None and _NOT_TAKEN.search(cause) is None
 
 
 def stated_wait(text: str, now: float) -> float:
-    """Return the seconds to wait that an error's text states; else 0.
+    """Return the seconds to wait that an error's text states; 0 if it states none.
 
-    Such texts are "try again in 3m20s" or "until 2026-01-01T00:00:00Z".
+    Examples of such texts are "try again in 3m20s" and "until 2026-01-01T00:00:00Z".
 
     Args:
         text: The text of the error.
         now: The time, in seconds since 1970.
     """
-    if (begin := _AFTER.search(text)) is not None:
-        seconds, at = 0.0, begin.end()
-        while (found := _SPAN.match(text, at)) is not None:
-            unit = found[2].lower()
-            seconds += float(found[1]) * _SCALE["ms" if unit.startswith(("ms", "milli")) else unit[:1]]
-            at = found.end() + len(text[found.end() :]) - len(text[found.end() :].lstrip(" ,"))
+    if (opening := _AFTER.search(text)) is not None:
+        seconds, offset = 0.0, opening.end()
+        while (match := _SPAN.match(text, offset)) is not None:
+            unit = match[2].lower()
+            seconds += float(match[1]) * _SCALE["ms" if unit.startswith(("ms", "milli")) else unit[:1]]
+            offset = match.end() + len(text[match.end() :]) - len(text[match.end() :].lstrip(" ,"))
         if seconds:
             return min(seconds, _MOST_HINTED_S)
-    if (found := _DATE.search(text)) is not None:
-        zone = (found[3] or "Z").upper().replace("UTC", "Z").replace("GMT", "Z").replace("Z", "+00:00")
+    if (match := _DATE.search(text)) is not None:
+        zone = (match[3] or "Z").upper().replace("UTC", "Z").replace("GMT", "Z").replace("Z", "+00:00")
         with suppress(ValueError):
             return min(
-                max(0.0, datetime.fromisoformat(f"{found[1]}T{found[2] or '00:00'}{zone}").timestamp() - now),
+                max(0.0, datetime.fromisoformat(f"{match[1]}T{match[2] or '00:00'}{zone}").timestamp() - now),
                 _MOST_HINTED_S,
             )
     return 0.0
 
 
 def event_error(event: Any, after_s: float, key: Key, *, began: bool) -> ServerError | None:
-    """Return the error in a reply of status 200, or in an event of it; None where it is none.
+    """Return the error in a reply of status 200, or in one of its events; None where there is none.
 
     Args:
         event: The JSON of the reply or the event.
         after_s: Seconds that the reply's header asks to wait.
         key: The key, which the error does not show.
-        began: Whether anything came before it.
+        began: Whether anything of the reply came before the event.
     """
     if isinstance(event, list) and len(event) == 1:  # as one service sends its errors
         event = event[0]
@@ -370,19 +382,21 @@ def event_error(event: Any, after_s: float, key: Key, *, began: bool) -> ServerE
 
 
 def _is_bare_error(event: Mapping[str, Any]) -> bool:
-    """Whether an object without choices is an error by its members: a message or detail, with a code or status of
-    one.
+    """Whether the members of an object without choices make it an error.
+
+    An error has a message or detail, together with an error's code or status, or with `success: false`.
     """
     code: Any = next((event[name] for name in ("code", "status", "status_code") if event.get(name)), None)
     if any(event.get(name) is not None for name in ("choices", "usage", "id")):
         return False
-    said = any(isinstance(event.get(name), str) for name in ("message", "detail", "msg", "error_msg"))
-    return said and (code is not None or event.get("success") is False)
+    has_message = any(isinstance(event.get(name), str) for name in ("message", "detail", "msg", "error_msg"))
+    return has_message and (code is not None or event.get("success") is False)
 
 
 def _status_error(status: int, cause: str, after_s: float, *, began: bool) -> ServerError:
-    """Return the error of a status. Its text tells a quota, which no second try can pass, from a rate, and states when
-    to come back.
+    """Return the error of a status and a cause.
+
+    The cause tells a used-up quota, which no second try can pass, from a rate limit. It may state when to come back.
     """
     after_s = after_s or (stated_wait(cause, time.time()) if status == 429 or _QUOTA.search(cause) else 0.0)
     if status not in (401, 403, 404) and _QUOTA.search(cause) and not no_room(cause):
@@ -393,37 +407,40 @@ def _status_error(status: int, cause: str, after_s: float, *, began: bool) -> Se
     )
 
 
-def _status_in(*told: Any) -> int:
-    """Return the status that an error names, or that its words stand for, those of its text last; else 500."""
+def _status_in(*levels: Any) -> int:
+    """Return the status that an error names, or for which its words stand; otherwise 500.
+
+    Words of its code and type go before words of its message.
+    """
     words, texts = "", ""
-    for one in told:
-        for name in ("code", "status", "status_code", "type", "error_type") if isinstance(one, Mapping) else ():
-            value = one.get(name)
+    for level in levels:
+        for name in ("code", "status", "status_code", "type", "error_type") if isinstance(level, Mapping) else ():
+            value = level.get(name)
             if isinstance(value, str) and len(value) == 3 and value.isdecimal():
                 value = int(value)
             if type(value) is int and 400 <= value < 600:
                 return value
             words += f" {value}" if isinstance(value, str) else ""
-        texts += f" {_message(one)}"
-    found = next((status for pattern, status in _WORDS if pattern.search(words)), None)
-    if found is None and no_room(texts):
+        texts += f" {_message(level)}"
+    status_of_words = next((status for pattern, status in _WORDS if pattern.search(words)), None)
+    if status_of_words is None and no_room(texts):
         return 400
-    named = re.search(r"\b(?:status|code|error)\W{0,8}(?:code\W{0,3})?([45]\d\d)\b", texts, re.IGNORECASE)
-    if found is None and named is not None:
-        return int(named[1])
-    return found or next((status for pattern, status in _TEXT_WORDS if pattern.search(texts)), 500)
+    number = re.search(r"\b(?:status|code|error)\W{0,8}(?:code\W{0,3})?([45]\d\d)\b", texts, re.IGNORECASE)
+    if status_of_words is None and number is not None:
+        return int(number[1])
+    return status_of_words or next((status for pattern, status in _TEXT_WORDS if pattern.search(texts)), 500)
 
 
-def _message(told: Any, depth: int = 0) -> str:
-    """Return the message within an error, with the cause that a proxy puts beside or inside of it."""
-    if isinstance(told, str) or depth > _DEEPEST:
-        return told if isinstance(told, str) else quote(told)
-    if isinstance(told, list):
-        return "; ".join(filter(None, (_message(one, depth + 1) for one in told[:_MOST_PARTS])))
-    if not isinstance(told, Mapping):
-        return "" if told is None else quote(told)
-    place = told.get("loc")
-    parts: list[str] = [".".join(map(str, place))] if isinstance(place, list) else []
+def _message(error: Any, depth: int = 0) -> str:
+    """Return the message within an error, with the cause that a proxy adds beside or inside the message."""
+    if isinstance(error, str) or depth > _DEEPEST:
+        return error if isinstance(error, str) else quote(error)
+    if isinstance(error, list):
+        return "; ".join(filter(None, (_message(one, depth + 1) for one in error[:_MOST_PARTS])))
+    if not isinstance(error, Mapping):
+        return "" if error is None else quote(error)
+    location = error.get("loc")
+    parts: list[str] = [".".join(map(str, location))] if isinstance(location, list) else []
     for name in (
         "error",
         "errors",
@@ -437,24 +454,25 @@ def _message(told: Any, depth: int = 0) -> str:
         "raw",
         "metadata",
     ):
-        if told.get(name) and (name != "metadata" or isinstance(told[name], Mapping)):
-            part = _message(told[name], depth + 1)
+        if error.get(name) and (name != "metadata" or isinstance(error[name], Mapping)):
+            part = _message(error[name], depth + 1)
             parts += [part] if part and not any(part in other for other in parts) else []
     if not parts and depth == 0:
         try:
-            return json.dumps(told)
+            return json.dumps(error)
         except (RecursionError, ValueError, TypeError):
-            return quote(told)
+            return quote(error)
     return ": ".join(parts) or ", ".join(
-        f"{name} {value}" for name, value in told.items() if isinstance(value, str | int) and value
+        f"{name} {value}" for name, value in error.items() if isinstance(value, str | int) and value
     )
 
 
-def _message_line(told: Any, key: Key) -> str:
-    """Return an error's message in one line without the key, which is hidden before the line is cut; of a page, its
-    text.
+def _message_line(error: Any, key: Key) -> str:
+    """Return an error's message in one line without the key; of an HTML page, its text.
+
+    The key is hidden before the line is cut, so that no part of the key remains.
     """
-    text = _message(told)
+    text = _message(error)
     if re.match(r"\s*<(?:!doctype|html|head|body|\?xml)", text, re.IGNORECASE):
         text = re.sub(r"<(style|script)\b.{0,20000}?</\1>", " ", text, flags=re.DOTALL | re.IGNORECASE)
         text = re.sub(r"<[^<>]{0,2000}>", " ", text)
@@ -462,7 +480,13 @@ def _message_line(told: Any, key: Key) -> str:
 
 
 def call_error(failure: Exception, key: Key, *, began: bool) -> ServerError:
-    """Return what a call raised as an error without the key; `began`: whether the reply had begun."""
+    """Return the `ServerError` of a call's exception, without the key.
+
+    Args:
+        failure: The exception that the call raised.
+        key: The key.
+        began: Whether the reply had begun.
+    """
     if isinstance(failure, ServerError):
         return failure.hiding(key)
     if isinstance(failure, httpx.TransportError):
@@ -473,7 +497,13 @@ def call_error(failure: Exception, key: Key, *, began: bool) -> ServerError:
 
 
 def connection_error(failure: httpx.TransportError, key: Key, *, began: bool) -> ServerError:
-    """Return the error of a connection, without the key; `began`: whether the reply had begun."""
+    """Return the `ServerError` of a connection's exception, without the key.
+
+    Args:
+        failure: The exception of the connection.
+        key: The key.
+        began: Whether the reply had begun.
+    """
     cause = key.hidden(" ".join(str(failure).split()))[:_MOST_SAID] or type(failure).__name__
     reason: BaseException | None = failure
     while reason is not None:

@@ -18,43 +18,44 @@ class Events:
     """
 
     def __init__(self) -> None:
-        self._parts: list[bytes] = []  # of a line that has not ended
-        self._data: list[bytes] = []  # of an event that has not ended
-        self._held = 0  # bytes of that event
-        self._size = 0  # of both
-        self._returned = False  # whether the last byte was CR, whose LF may follow
+        self._parts: list[bytes] = []  # pieces of a line that has not ended
+        self._data: list[bytes] = []  # lines of an event that has not ended
+        self._held = 0  # bytes of `_data`
+        self._size = 0  # bytes of `_parts` and `_data`
+        self._returned = False  # whether the last byte was a CR, after which a LF may follow
         self._first = True  # whether no line has ended yet
 
     def feed(self, some: bytes) -> list[bytes]:
-        """Return the data of the events that end in these bytes.
+        """Add bytes of the stream, and return the data of the events that end in them.
 
         Raises:
-            ServerError: an event is too long.
+            ServerError: An event is too long.
         """
-        some = self._plain(some)
-        self._size += len(some)
+        piece = self._plain(some)
+        self._size += len(piece)
         ended: list[bytes] = []
-        if b"\n" in some:
-            *lines, rest = b"".join((*self._parts, some)).split(b"\n")
+        if b"\n" in piece:
+            *lines, remainder = b"".join((*self._parts, piece)).split(b"\n")
             if self._first:
                 lines[0], self._first = lines[0].removeprefix(_BYTE_ORDER_MARK), False
             ended = self._events(lines)
-            self._parts = [rest]
-            self._size = self._held + len(rest)
+            self._parts = [remainder]
+            self._size = self._held + len(remainder)
         else:
-            self._parts.append(some)
+            self._parts.append(piece)
         if self._size > _MOST:
             raise ServerError("BadReply", "an event of its stream has no end")
         return ended
 
-    def _plain(self, some: bytes) -> bytes:
-        """Return bytes whose lines all end by LF."""
-        if self._returned and some.startswith(b"\n"):
-            some = some[1:]
-        self._returned = some.endswith(b"\r")
-        return some.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in some else some
+    def _plain(self, piece: bytes) -> bytes:
+        """Return bytes with every line end replaced by LF."""
+        if self._returned and piece.startswith(b"\n"):
+            piece = piece[1:]
+        self._returned = piece.endswith(b"\r")
+        return piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in piece else piece
 
     def _events(self, lines: list[bytes]) -> list[bytes]:
+        """Return the data of the events that end in some lines, and keep the data of the last, unfinished event."""
         ended: list[bytes] = []
         for line in lines:
             if line.startswith(b"data:"):
@@ -69,7 +70,7 @@ class Events:
         return ended
 
     def rest(self) -> list[bytes]:
-        """Return the data after the last empty line of a stream that has ended, if it is a whole event."""
+        """Return the data of the last event of an ended stream, if that event is whole."""
         ended = self.feed(b"\n\n")
         return [*ended[:-1], *(one for one in ended[-1:] if _whole(one))]
 

@@ -1,8 +1,8 @@
 """HTTP to a server of the OpenAI API: connections, timeouts, retries, and the events of a reply.
 
-A call without a whole reply raises a `ServerError` with a kind. A call whose reply did not begin (no connection, an
-error status, a connection that was closed) cost nothing and is sent again. One that broke in the middle is not: what
-was received of it is charged.
+A call without a whole reply raises a `ServerError` with a kind. A call whose reply did not begin costs nothing and is
+sent again. Examples are a missing connection, an error status, and a closed connection. A call that broke in the middle
+of its reply is not sent again: the received part is charged.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ from tts.errors import ConfigError, quote
 from tts.randomness import uniform
 
 _JSON = {"Content-Type": "application/json"}
-_IDLE_S = 1.0  # a connection that the server closed while it was idle is found so sooner
+_IDLE_S = 1.0  # a failure sooner than this means that the server had closed the idle connection before
 _AUTHORITY = re.compile(r"(?:[a-z]*:)?/*([^/?#]*).*", re.IGNORECASE | re.DOTALL)  # of a url, be it a wrong one
 # a host with its port, or with its domain
 _BARE = re.compile(r"[\w.-]+(:\d+)(/[\w./-]*)?|[\w-]+(\.[\w-]+)+(/[\w./-]*)?")
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 _FOR_EXAMPLE = "for example http://localhost:8000"
 _HOW_QUERY = f"{_FOR_EXAMPLE}; give a query as the record's query: {{name: value}}"
-_POOL = 8  # connections of one httpx client: its pool looks at every one of them several times for each request
+_POOL = 8  # connections of one httpx client, few since its pool scans all of them several times for each request
 _MOST = 1 << 26  # bytes of a whole reply
-_MOST_SAID, _SAYING_S = 1 << 20, 10.0  # of an error: bytes and seconds that are read of it
-_LAST_S = 2.0  # between the last event of a reply and its end
+_MOST_SAID, _SAYING_S = 1 << 20, 10.0  # the most bytes and seconds for reading the content of an error
+_LAST_S = 2.0  # seconds between the last event of a reply and its end
 
-# Handles one event of a reply; True: no more is wanted, and the connection is closed, on which the server stops.
+# Handles one event of a reply; True: no more events are wanted. Then the connection is closed, and the server stops.
 Take = Callable[[Any], bool]
 
 
@@ -65,20 +65,21 @@ class Timeouts:
     """Timeouts in seconds, the number of tries, and the requests in flight.
 
     Args:
-        concurrency: Most requests in flight, at least 1; other rows wait. Fewer are in flight after refusals for load.
+        concurrency: Most requests in flight, at least 1; other rows wait. Refusals for load lower this number.
         rpm: Most requests in any minute; None: unlimited.
         tpm: Most tokens in any minute, prompts included; None: unlimited.
-        tries: How often a call that the server refuses is sent, at least 1.
+        tries: The most times that a refused call is sent, at least 1.
         connect_s: The most seconds for a connection; the probe takes 3.5 s at most.
         first_s: The most seconds until a reply's first event.
         gap_s: The most seconds between two events.
         call_s: The most seconds for a whole call.
-        wait_s: The most seconds before the second try; doubled for each try, and drawn from 0 on (full jitter).
+        wait_s: The most seconds before the second try. They double with each try, and the wait is drawn from 0 up to
+            them (full jitter).
         longest_wait_s: The most seconds before any try. A server that asks for more by Retry-After, or that could not
             be reached for so long, is not tried again.
 
     Raises:
-        ConfigError: a value is not valid.
+        ConfigError: A value is not valid.
     """
 
     concurrency: int = 256
@@ -110,12 +111,12 @@ def check_positive(name: str, value: Any) -> None:
 
 
 def roots(url: str) -> tuple[str, ...]:
-    """Return the possible base urls of the API.
+    """Return the possible base urls of the API: the url with /v1 after it, and the url itself.
 
-    They are the url with /v1 after it, and the url itself, without white space around it.
+    White space around the url is removed.
 
     Raises:
-        ConfigError: it is not a server's url, or holds a secret.
+        ConfigError: The text is not a server's url, or holds a secret.
     """
     url = url.strip()
     try:
@@ -129,9 +130,9 @@ def roots(url: str) -> tuple[str, ...]:
             "the url holds a user's name or password, which would be written to results", hint=f"for a key: {HOW_KEY}"
         )
     if not valid:
-        told = quote(re.sub("([?#]).+", r"\1…", url))  # keys are given there
+        shown_url = quote(re.sub("([?#]).+", r"\1…", url))  # keys are given there
         raise ConfigError(
-            f"url is {told}, but must be http:// or https:// with a host, and neither query nor fragment",
+            f"url is {shown_url}, but must be http:// or https:// with a host, and neither query nor fragment",
             hint=f"did you mean http://{url}?"
             if _BARE.fullmatch(url)
             else _FOR_EXAMPLE
@@ -143,8 +144,9 @@ def roots(url: str) -> tuple[str, ...]:
 
 
 def _plain_url(url: str) -> str:
-    """Return a valid url in one spelling: scheme and host in lower case, without the default port and slashes that
-    change nothing.
+    """Return the normal form of a valid url.
+
+    Scheme and host are in lower case. The default port and redundant slashes are left out.
     """
     parts = urlsplit(url)
     scheme, host = parts.scheme.lower(), parts.netloc.lower()
@@ -158,16 +160,16 @@ def checks(root: str) -> ssl.SSLContext | bool:
     An http server has no certificate, and reading the certificate authorities takes longer than a call.
 
     Raises:
-        ConfigError: the authorities cannot be read.
+        ConfigError: The certificate authorities cannot be read.
     """
     if urlsplit(root).scheme != "https":
         return False
     try:
         return httpx.create_ssl_context()
     except OSError as failure:  # ssl.SSLError, of a file without a certificate, is an OSError too
-        where = os.environ.get("SSL_CERT_FILE", "")
+        file = os.environ.get("SSL_CERT_FILE", "")
         raise ConfigError(
-            f"SSL_CERT_FILE is {where!r}, but must be a file of certificates: {failure.strerror or failure}"
+            f"SSL_CERT_FILE is {file!r}, but must be a file of certificates: {failure.strerror or failure}"
         ) from None
 
 
@@ -177,10 +179,16 @@ def encode_body(body: Mapping[str, Any]) -> bytes:
 
 
 def event_of(data: bytes, after_s: float, key: Key, *, began: bool) -> dict[str, Any]:
-    """Return an event of a reply, or a whole reply; `began`: whether anything came before it.
+    """Return an event of a reply, or a whole reply, from its JSON.
+
+    Args:
+        data: The JSON.
+        after_s: Seconds that the reply's header asks to wait.
+        key: The key, which is hidden.
+        began: Whether anything of the reply came before the event.
 
     Raises:
-        ServerError: it is not valid, or is an error.
+        ServerError: The event is not valid, or is an error.
     """
     event = decode_json(data, key)
     error = event_error(event, after_s, key, began=began)
@@ -200,7 +208,7 @@ class HttpClient:
 
     Args:
         root: Base url of the API.
-        key: Sent with each request.
+        key: The API key, sent with each request.
         timeouts: The timeouts of requests.
         cautious: Whether to begin with few calls in flight.
         others: Base urls of further servers of the same model, to which calls go while this one fails.
@@ -208,11 +216,12 @@ class HttpClient:
     Attributes:
         gate: Limits the calls at once; the caller acquires it.
         contradicted: Called with the cause where the server breaks what its capabilities promise.
-        renewed: Awaited with the cause and a request that was refused so; returns how to send it again, or None.
-        errors: The errors of every try, by kind, those that a later try made good included.
-        estimates: Rows that were charged by an estimate, by its cause.
-        cache_writes: Tokens that servers reported as written to a cache.
-        longest: Tokens of the longest row that was reported.
+        renewed: Awaited with the cause of such a break and the refused request. It returns how to send the request
+            again, or None.
+        errors: The errors of every try, by kind. Errors that a later try made good are included.
+        estimates: The number of charges by an estimate, by the cause.
+        cache_writes: The tokens that servers reported as written to a cache.
+        longest: The tokens of the longest row that was reported.
     """
 
     def __init__(
@@ -236,22 +245,20 @@ class HttpClient:
     async def post(
         self, path: str, body: Mapping[str, Any], take: Take, stream: int, position: int, tokens: int = 0
     ) -> str:
-        """Send a request and pass the events of its reply to `take`.
+        """Send a request, and pass the events of its reply to `take` until this returns True.
 
-        This goes on until `take` returns True or the reply ends.
-
-        Returns: the error of the last try that was refused, as "kind: cause"; "" if none was.
+        Returns: the error of the last try that was refused, as "kind: cause"; "" if no try was refused.
 
         Args:
             path: The path below the root, or a whole url.
             body: The body of the request, sent as JSON.
             take: Called with each event; True ends the reading.
-            stream: The stream of the random waits, so that rows are not sent again all at once.
-            position: The position of these waits in the stream.
+            stream: The stream of the random waits, which keep rows from being sent again all at once.
+            position: The position of the random waits in the stream.
             tokens: The tokens that the call is expected to take, prompt included.
 
         Raises:
-            ServerError: there is no whole reply after all tries.
+            ServerError: There is no whole reply after all tries.
         """
         timeouts, refused, tried, clock = self.timeouts, "", 0, asyncio.get_running_loop().time
         while True:
@@ -272,10 +279,10 @@ class HttpClient:
                     timeouts.tries, len(self.replicas.all)
                 ):
                     tried += 1
-                    continue  # another server takes it at once
+                    continue  # another server takes the call at once
                 self._down_s = (self._down_s or clock()) if error.kind == "ConnectionFailed" else None
-                gone = self._down_s is not None and clock() - self._down_s > timeouts.longest_wait_s
-                if gone or not error.again or tried + 1 == timeouts.tries or error.after_s > timeouts.longest_wait_s:
+                is_down = self._down_s is not None and clock() - self._down_s > timeouts.longest_wait_s
+                if is_down or not error.again or tried + 1 == timeouts.tries or error.after_s > timeouts.longest_wait_s:
                     raise
                 longest = min(timeouts.longest_wait_s, timeouts.wait_s * 2**tried)
                 wait = error.after_s + longest * uniform(stream, position, 1 << 16 | tried)
@@ -285,9 +292,9 @@ class HttpClient:
     async def post_json(
         self, path: str, body: Mapping[str, Any], position: int = 0, tokens: int = 0
     ) -> dict[str, Any] | None:
-        """Send a request as `post` does, and return the first event of its reply; None: it is empty.
+        """Send a request as `post` does, and return the first event of its reply; None: the reply is empty.
 
-        Only the first event of the reply is read.
+        Later events are not read.
         """
         events: list[dict[str, Any]] = []
         await self.post(path, body, lambda event: events.append(event) is None, 0, position, tokens)
@@ -296,16 +303,27 @@ class HttpClient:
     async def _send_once(
         self, replica: Replica, path: str, body: Mapping[str, Any], take: Take, ticket: Ticket
     ) -> None:
-        timeouts, began, which, clock = self.timeouts, False, self._least_busy(replica), asyncio.get_running_loop().time
+        """Send a request to one server once, and pass the events of its reply to `take`.
+
+        Raises:
+            ServerError: There is no whole reply.
+        """
+        timeouts, began, client, clock = (
+            self.timeouts,
+            False,
+            self._least_busy(replica),
+            asyncio.get_running_loop().time,
+        )
         outside = path.startswith("http")
         url = replica.site + path.removeprefix(self.root.removesuffix("/v1")) if outside else replica.root + path
-        whole, started = not outside and not body.get("stream"), clock()  # such a reply is written before it begins
+        # a whole reply is generated before it begins
+        is_whole, started = not outside and not body.get("stream"), clock()
         end = started + timeouts.call_s
-        replica.busy[which] += 1
+        replica.busy[client] += 1
         try:
             async with (
                 asyncio.timeout(min(timeouts.first_s, timeouts.call_s)) as alarm,
-                replica.clients[which].stream("POST", url, content=encode_body(body), headers=_JSON) as reply,
+                replica.clients[client].stream("POST", url, content=encode_body(body), headers=_JSON) as reply,
             ):
                 self._keep_limits(reply.headers)
                 if reply.status_code != 200:
@@ -318,33 +336,41 @@ class HttpClient:
                 "TooSlow" if slow else "TimedOut", f"no end within {timeouts.call_s:g} s" if slow else "no word in time"
             ) from None
         except (ServerError, httpx.TransportError, httpx.DecodingError) as failure:
-            raise call_error(failure, self.key, began=began or (whole and clock() - started > _IDLE_S)) from None
+            raise call_error(failure, self.key, began=began or (is_whole and clock() - started > _IDLE_S)) from None
         finally:
-            replica.busy[which] -= 1
+            replica.busy[client] -= 1
 
     async def _read(self, reply: httpx.Response, take: Take, alarm: asyncio.Timeout, end: float) -> None:
+        """Pass the events of a reply to `take`, or the whole reply if the server does not stream.
+
+        Args:
+            reply: The reply.
+            take: Called with each event; True ends the reading.
+            alarm: The timeout of the call, which is set anew after each piece of a stream.
+            end: The time of the event loop's clock at which the whole call times out.
+        """
         clock, after_s = asyncio.get_running_loop().time, retry_after(reply.headers)
         if "text/event-stream" not in reply.headers.get("content-type", "").lower():
             content = bytearray()
             async with aclosing(cast("AsyncGenerator[bytes]", reply.aiter_bytes())) as pieces:
-                async for some in pieces:
-                    content += some
+                async for piece in pieces:
+                    content += piece
                     if len(content) > _MOST:
                         raise ServerError("BadReply", "a reply that does not end")
-            take(event_of(bytes(content), after_s, self.key, began=False))  # a server that does not stream
+            take(event_of(bytes(content), after_s, self.key, began=False))  # the server does not stream
             return
-        events, began, done = Events(), False, False
+        events, began, is_last = Events(), False, False
         async with aclosing(_pieces(reply, events)) as parts:
             async for part in parts:
                 for data in part:
-                    if done or data == b"[DONE]":  # read to its end, so that the connection is used again
-                        done = True
+                    if is_last or data == b"[DONE]":  # read to the end, so that the connection can be used again
+                        is_last = True
                     elif data:
                         event = event_of(data, after_s, self.key, began=began)
                         began = began or bool(event.get("choices"))
                         if take(event):
                             return
-                alarm.reschedule(min(end, clock() + (_LAST_S if done else self.timeouts.gap_s)))
+                alarm.reschedule(min(end, clock() + (_LAST_S if is_last else self.timeouts.gap_s)))
 
     def _keep_limits(self, headers: Mapping[str, str]) -> None:
         """Keep to the rate limits that a reply states."""
@@ -374,7 +400,7 @@ class HttpClient:
         return min(range(len(busy)), key=busy.__getitem__)
 
     def _checks_of(self, root: str) -> ssl.SSLContext | bool:
-        """Return what certificates are checked by; the authorities are read once."""
+        """Return the context that checks a server's certificate, or False for http; authorities are read once."""
         if urlsplit(root).scheme == "https":
             self._checks = self._checks or checks(root)
             return self._checks
@@ -389,7 +415,7 @@ class HttpClient:
 
 
 def _counting(take: Take, ticket: Ticket) -> Take:
-    """Return `take`, which also notes the tokens that a reply reports."""
+    """Return a `take` that also writes the tokens that a reply reports into a ticket."""
 
     def take_event(event: Any) -> bool:
         usage = usage_of(event.get("usage")) if isinstance(event, dict) else None
@@ -401,20 +427,20 @@ def _counting(take: Take, ticket: Ticket) -> Take:
 
 
 async def _pieces(reply: httpx.Response, events: Events) -> AsyncGenerator[list[bytes]]:
-    """Yield the data of the events that end in each piece of a stream, and of those left at its end."""
+    """Yield the data of the events that end in each piece of a stream, then of the event left at its end."""
     async with aclosing(cast("AsyncGenerator[bytes]", reply.aiter_bytes())) as pieces:
-        async for some in pieces:
-            yield events.feed(some)
+        async for piece in pieces:
+            yield events.feed(piece)
     yield events.rest()
 
 
 async def _error(reply: httpx.Response) -> bytes:
-    """Return the content of an error, as far as it arrives within a few seconds."""
+    """Return the content of an error reply, as far as it arrives within a few seconds."""
     content = bytearray()
     with suppress(TimeoutError, httpx.TransportError, httpx.DecodingError):
         async with asyncio.timeout(_SAYING_S), aclosing(cast("AsyncGenerator[bytes]", reply.aiter_bytes())) as pieces:
-            async for some in pieces:
-                content += some
+            async for piece in pieces:
+                content += piece
                 if len(content) > _MOST_SAID:
                     break
     return bytes(content)

@@ -1,8 +1,8 @@
 """Capabilities of servers kept on disk, so that each server is probed once.
 
-There is a file for each url, model and mode. They are used for a week at most. They are dropped where the server states
-another version, or refuses what they promise. Where it states none, another context or owner of the model counts as
-another version.
+There is a file for each url, model and mode. A file is used for a week at most. The file is dropped where the server
+states another version, or refuses a call that the capabilities promise. If a server states no version, another context
+or owner of the model counts as another version.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from tts.models.user_files import cache_file, write_whole
 
 LOG = get_logger("tts.servers")
 _MOST_AGE_S = 7 * 86400.0
-_FORMAT = 6  # raised when probes find other things
+_FORMAT = 6  # raised whenever probes look for other capabilities
 _NOT_DECLARED = ("model", "served", "version", "owner", "seed_note", "filter_note", "thought_note", "picture_tokens")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptCapabilities:
-    """A file that keeps what a probe found out about a model on a server.
+    """A file that keeps the capabilities that a probe found of a model on a server.
 
     Args:
         path: The path of the file, which may be missing: `read` then returns None.
@@ -43,29 +43,30 @@ class KeptCapabilities:
     def of(
         cls, url: str, model: str, mode: str, query: tuple[tuple[str, str], ...] = (), extra: str = ""
     ) -> KeptCapabilities:
-        """Return the file for a url, a model there, and the requested mode.
+        """Return the file for a url, a model on that server, and the requested mode.
 
-        The further members of every request belong to it too. Two spellings of a url have one file.
+        The url's query and the further members of every request also select the file. Two spellings of a url have one
+        file.
         """
-        place = re.sub(r"^(https?://)localhost(?=[:/]|$)", r"\g<1>127.0.0.1", roots(url)[0])
-        name = hashlib.sha256(json.dumps([_FORMAT, place, model, mode, query, extra]).encode()).hexdigest()[:24]
+        base_url = re.sub(r"^(https?://)localhost(?=[:/]|$)", r"\g<1>127.0.0.1", roots(url)[0])
+        name = hashlib.sha256(json.dumps([_FORMAT, base_url, model, mode, query, extra]).encode()).hexdigest()[:24]
         return cls(path=cache_file(f"servers/{name}.json"))
 
     def read(self) -> Capabilities | None:
-        """Return the capabilities; None where there are none, they are too old, or the file is damaged."""
+        """Return the capabilities; None where the file is missing, too old, or damaged."""
         try:
-            told: Any = json.loads(self.path.read_text(encoding="utf-8"))
-            if not 0 <= time.time() - told["probed_at"] <= _MOST_AGE_S:
+            stored: Any = json.loads(self.path.read_text(encoding="utf-8"))
+            if not 0 <= time.time() - stored["probed_at"] <= _MOST_AGE_S:
                 return None
-            return capabilities_from(told["capabilities"])
+            return capabilities_from(stored["capabilities"])
         except (OSError, ValueError, TypeError, KeyError, RecursionError, ConfigError):
             return None
 
     def write(self, capabilities: Capabilities) -> bool:
-        """Write capabilities with the time; return whether that could be done."""
-        told = {"probed_at": time.time(), "capabilities": dataclasses.asdict(capabilities)}
+        """Write capabilities with the current time; return whether the file could be written."""
+        stored = {"probed_at": time.time(), "capabilities": dataclasses.asdict(capabilities)}
         try:
-            write_whole(self.path, json.dumps(told, indent=1) + "\n")
+            write_whole(self.path, json.dumps(stored, indent=1) + "\n")
         except OSError as failure:
             LOG.warning(
                 "what the server %s can do cannot be kept in %s: %s", capabilities.root, self.path, failure.strerror
@@ -74,7 +75,11 @@ class KeptCapabilities:
         return True
 
     def drop(self, why: str) -> None:
-        """Remove the file, so that the server is probed again; `why`: one line."""
+        """Remove the file, so that the server is probed again.
+
+        Args:
+            why: The reason in one line, for the log.
+        """
         if self.path.exists():
             LOG.warning("%s; what was kept about it is dropped, and it is probed again", why)
             with suppress(OSError):
@@ -85,29 +90,29 @@ def capabilities_from(given: dict[str, Any]) -> Capabilities:
     """Return capabilities from plain values.
 
     Raises:
-        ConfigError: a name is unknown, or a value is not valid.
+        ConfigError: A name is unknown, or a value is not valid.
     """
     from pydantic import TypeAdapter, ValidationError
 
-    known = {field.name for field in dataclasses.fields(Capabilities)}
+    names = {field.name for field in dataclasses.fields(Capabilities)}
     for name in given:
-        if name not in known:
-            raise unknown_name("capability", name, known)
+        if name not in names:
+            raise unknown_name("capability", name, names)
     try:
         return TypeAdapter(Capabilities).validate_python(given)
     except ValidationError as failure:
-        fault = failure.errors(include_url=False)[0]
-        where = ".".join(map(str, fault["loc"]))
+        error = failure.errors(include_url=False)[0]
+        place = ".".join(map(str, error["loc"]))
         raise ConfigError(
-            f"the capability {where} is {quote(fault['input'])}, but {fault['msg'][:1].lower()}{fault['msg'][1:]}"
+            f"the capability {place} is {quote(error['input'])}, but {error['msg'][:1].lower()}{error['msg'][1:]}"
         ) from None
 
 
 def declared_capabilities(root: str, model: str, given: dict[str, Any]) -> Capabilities:
-    """Return the capabilities that a record declares: plain chat, and what it names.
+    """Return the capabilities that a record declares, in addition to plain chat.
 
     Raises:
-        ConfigError: as `capabilities_from`, or one is stated by the server alone.
+        ConfigError: A name is unknown, a value is not valid, or a record may not declare a capability.
     """
     for name in given:
         if name in _NOT_DECLARED:

@@ -1,6 +1,6 @@
-"""How fast a server is called.
+"""The pace at which a server is called.
 
-The calls in flight adapt to refusals. Requests and tokens a minute are limited.
+The number of calls in flight adapts to refusals. Requests and tokens per minute are limited.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ _SECONDS = (86400.0, 3600.0, 60.0, 1.0, 0.001)
 
 
 class Gate:
-    """Limits the calls in flight. An async context manager; the caller that has waited longest is next.
+    """Limits the calls in flight, as an async context manager. The caller that has waited longest is next.
 
-    After a refusal for load half as many are in flight, at least one. Each call that ends well allows one more, and
-    after the first refusal a part of one: the limit then grows by one for each round of calls.
+    A refusal for load halves the limit, to at least one call. Before the first refusal, each call that ends well raises
+    the limit by one. Afterwards the limit grows by one for each full round of calls.
 
     Args:
-        most: Calls in flight, at least 1.
-        cautious: Whether to begin with few.
+        most: The most calls in flight, at least 1.
+        cautious: Whether to begin with few calls.
 
     Attributes:
-        limit: Calls that may be in flight now.
-        cuts: Times that it was halved.
+        limit: The calls that may be in flight now.
+        cuts: The number of times that the limit was halved.
     """
 
     def __init__(self, most: int, *, cautious: bool = False) -> None:
@@ -71,14 +71,15 @@ class Gate:
                 turn.set_result(None)
 
     def grow(self) -> None:
-        """Count a call that ended well."""
+        """Raise the limit after a call that ended well."""
         self.limit = min(self._most, self._left, self.limit + (1 / self.limit if self.cuts else 1))
         self._wake()
 
     def cut(self, cuts: int) -> None:
-        """Halve the limit for a call that was refused.
+        """Halve the limit for a call that was refused; several refusals of one round halve it once.
 
-        `cuts` is the number as it was when the call began. One round of refusals counts once.
+        Args:
+            cuts: The value of `Gate.cuts` when the call began.
         """
         if cuts == self.cuts:
             self.limit = max(1, int(self.limit) // 2)
@@ -92,7 +93,12 @@ class Gate:
 
 @dataclass(slots=True)
 class Ticket:
-    """A request that was sent: when, in seconds, and its tokens, prompt included: expected, then reported."""
+    """A request that was sent.
+
+    Args:
+        at: The time of sending, in seconds.
+        tokens: The tokens of the request, prompt included: first the expected number, then the reported one.
+    """
 
     at: float
     tokens: int
@@ -128,19 +134,19 @@ class RequestMeter:
         return ticket
 
     def wait_s(self, now: float, tokens: int) -> float:
-        """Return the seconds until a request of so many tokens may be sent; at most 0: now."""
+        """Return the seconds until a request of so many tokens may be sent; 0 or less: it may be sent now."""
         while self._sent and now - self._sent[0].at >= _MINUTE_S:
             self._sent.popleft()
         wait = self._closed_until - now
         if self._rpm is not None and len(self._sent) >= self._rpm:
             wait = max(wait, self._sent[len(self._sent) - self._rpm].at + _MINUTE_S - now)
         if self._tpm is not None:
-            held = sum(ticket.tokens for ticket in self._sent)
+            num_tokens = sum(ticket.tokens for ticket in self._sent)
             for ticket in self._sent:
-                if held + tokens <= self._tpm:
+                if num_tokens + tokens <= self._tpm:
                     break
                 wait = max(wait, ticket.at + _MINUTE_S - now)
-                held -= ticket.tokens
+                num_tokens -= ticket.tokens
         return wait
 
     def close_until(self, at: float) -> None:
@@ -152,7 +158,10 @@ class RequestMeter:
 class RateLimits:
     """Rate limits that the headers of a reply state.
 
-    They are requests and tokens left, and the seconds until these are reset.
+    Args:
+        requests: The requests left; None: not stated.
+        tokens: The tokens left; None: not stated.
+        reset_s: The seconds until a used-up limit is reset.
     """
 
     requests: int | None = None
@@ -170,8 +179,8 @@ class RateLimits:
             requests = _number(headers, "x-ratelimit-remaining")
         if requests is None and tokens is None:
             return None
-        ended = [kind for kind, left in (("requests", requests), ("tokens", tokens)) if left == 0]
-        resets = [_seconds(headers.get(f"x-ratelimit-reset-{kind}", "")) for kind in ended]
+        used_up = [kind for kind, left in (("requests", requests), ("tokens", tokens)) if left == 0]
+        resets = [_seconds(headers.get(f"x-ratelimit-reset-{kind}", "")) for kind in used_up]
         return cls(requests, tokens, max(resets, default=0.0))
 
 
@@ -185,7 +194,7 @@ def _seconds(text: str) -> float:
     try:
         seconds = float(text)
     except ValueError:
-        found = _DURATION.fullmatch(text.strip())
-        parts = found.groups() if found else ()
+        match = _DURATION.fullmatch(text.strip())
+        parts = match.groups() if match else ()
         seconds = sum(float(part) * size for part, size in zip(parts, _SECONDS, strict=False) if part)
     return seconds if math.isfinite(seconds) and seconds > 0 else 0.0

@@ -1,11 +1,11 @@
 """Probe a server before it is used.
 
-A probe finds which models it serves, how it may be called, and which parameters it obeys.
+A probe finds which models a server has, in which modes they may be called, and which parameters the server obeys.
 
-Every capability is tried with a few tokens: 250 to 500 in all, some 5,000 where a model writes no text in so few. No
-problem is charged for them. What is found is kept on disk (`tts.backends.openai.kept_capabilities`). Nothing is
-concluded from a server's address or name. The one exception is vLLM before 0.33 on CPUs: a request with a seed ends it,
-so that seeds are not tried there.
+Every capability is tried with a few tokens: 250 to 500 in all. A model that writes no text in so few tokens may take
+5,000. No problem is charged for them. The capabilities are kept on disk (`tts.backends.openai.kept_capabilities`).
+Nothing is concluded from a server's address or name, with one exception: vLLM before 0.33 on CPUs. A request with a
+seed ends that server, so seeds are not tried on it.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ T = TypeVar("T")
 _TEXT = "One, two, three, four, five,"
 _BEGUN = "One, two, three,"
 _TOKENS = 8
-_THOUGHTS = 256  # where a model writes nothing in so few
-# the last is llama.cpp's, where it would be 1.1
+_THOUGHTS = 256  # tokens of a row where a model writes no text in `_TOKENS`
+# `repeat_penalty` is llama.cpp's parameter, whose default there is 1.1
 _NEUTRAL = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0, "repeat_penalty": 1.0}
 _EFFORT = {"reasoning_effort": "low"}
 _PENALTIES = {"presence_penalty": 0.1, "frequency_penalty": 0.1}
 _BIASES = {"logit_bias": {"0": 1}}
-_NO_TOP_K = -1  # of servers that refuse 0
+_NO_TOP_K = -1  # the neutral top_k of servers that refuse 0
 _NOT_TAKEN = re.compile(
     "un(?:recognized|known|supported|expected)|extra|not (?:supported|permitted|allowed|recognized)", re.IGNORECASE
 )
@@ -58,20 +58,24 @@ _PIXEL = (  # a picture of one point
 )
 _LONG_THOUGHT = "How many prime numbers lie between one hundred and two hundred? Think it through step by step."
 _THOUGHT_ROOM = 512  # tokens of a row in which a thought is limited
-_THOUGHT_LIMIT = 24  # tokens
-_THOUGHT_SLACK = 1.5  # servers end a thought a few tokens later, or by a sentence of their own
+_THOUGHT_LIMIT = 24  # tokens of a limited thought
+_THOUGHT_SLACK = 1.5  # factor, since servers end a thought a few tokens late, or add a sentence of their own
 _SHORT_THOUGHTS = "not known: its thoughts are short"
-_BYTES_A_TOKEN = 4  # where tokens are not reported
-_CONTROLS = 8  # rows that are compared; one is mostly enough
+_BYTES_A_TOKEN = 4  # an estimate, where tokens are not reported
+_CONTROLS = 8  # the most rows without filters that are compared; one is mostly enough
 _ALIKE = "not known: without them it writes the same; refused if asked for"
 _SEEDLESS = "not tried: seeds end vLLM's server on CPUs in this version; rows are drawn without"
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeCost:
-    """What a probe spent: requests, tokens that the server reported, and seconds.
+    """The cost of a probe.
 
-    `whole` states whether the probe ended within its time.
+    Args:
+        requests: The number of requests.
+        tokens: The tokens that the server reported.
+        seconds: The seconds that the probe took.
+        whole: Whether the probe ended within its time limit.
     """
 
     requests: int
@@ -98,29 +102,29 @@ def probe_server(  # noqa: PLR0913 - conditions of a probe, by name
     """Return the capabilities of a server for a model.
 
     Args:
-        url: The root of the server.
-        model: Its name there; "": the only one that is served.
+        url: The url of the server.
+        model: The model's name on the server; "": the only model that is served.
         key: The key of the server.
-        mode: How it is called; "auto": the best mode that works.
-        timeout_s: The most seconds until its first reply.
-        told: Called with what the probe spent, also where it fails after its first reply.
+        mode: The mode in which the model is called; "auto": the best mode that works.
+        timeout_s: The most seconds until the first reply.
+        told: Called with the cost of the probe, even if the probe fails after the first reply.
         extra: Further members of every request, as JSON; "": none.
-        most_s: The most seconds of the whole probe. What it has not found until then is taken as absent. Where not even
-            a way to call the model was found, plain chat is assumed.
+        most_s: The most seconds of the whole probe. A capability that was not found by then counts as absent. If no
+            mode was found, plain chat is assumed.
         begun: Called once the server is reached, before the requests that take time.
 
     Raises:
-        ConfigError: the url, the key, the model or the mode is wrong, or no such server answers. CapabilityError: the
-            mode does not work there.
+        ConfigError: The url, the key, the model or the mode is wrong, or no such server answers.
+        CapabilityError: The mode does not work on the server.
     """
     url = url.strip()
     if mode != "auto" and mode not in MODES:
         raise ConfigError(f"mode is {mode!r}, but must be auto, {', '.join(MODES)}")
-    began = time.monotonic()
+    start = time.monotonic()
     try:
-        client, entry, served = reach_model(url, model, key, timeout_s, began + most_s)
+        client, entry, served = reach_model(url, model, key, timeout_s, start + most_s)
     except ProbeEnded:
-        told(ProbeCost(1, 0, time.monotonic() - began, whole=False))
+        told(ProbeCost(1, 0, time.monotonic() - start, whole=False))
         return _assume(roots(url)[0], model, (), mode, extra)
     begun()
     probe = _Probe(client, entry, served, extra)
@@ -130,11 +134,11 @@ def probe_server(  # noqa: PLR0913 - conditions of a probe, by name
         return _assume(client.root, entry["id"], served, mode, extra)
     finally:
         client.close()
-        told(ProbeCost(client.requests, client.tokens, time.monotonic() - began, probe.whole))
+        told(ProbeCost(client.requests, client.tokens, time.monotonic() - start, probe.whole))
 
 
 def _assume(root: str, model: str, served: tuple[str, ...], mode: Mode | Literal["auto"], extra: str) -> Capabilities:
-    """Return what is assumed where a probe found nothing in its time."""
+    """Return the capabilities that are assumed where a probe found no mode in its time."""
     return Capabilities(root=root, model=model, mode="chat" if mode == "auto" else mode, served=served, extra=extra)
 
 
@@ -152,17 +156,23 @@ class _Probe:
         self._always: dict[str, Any] = {"model": self._model, **json.loads(extra or "{}")}  # members of every request
         self._served = served
         self._entry = entry
-        self._site = client.root.removesuffix("/v1")  # of endpoints outside the API
+        self._site = client.root.removesuffix("/v1")  # base url of endpoints outside the API
         self._cap_name = "max_tokens"
         self._chat_tokens = _TOKENS
-        self._thinks_little = False  # a thought of a few tokens, and text after it
+        self._thinks_little = False  # whether a thought ended within a few tokens, with text after it
         self._chat_refusal: ServerError | None = None
         self.whole = False
 
-    def capabilities(self, asked: Mode | Literal["auto"]) -> Capabilities:
+    def capabilities(self, wanted_mode: Mode | Literal["auto"]) -> Capabilities:
+        """Find the mode in which the model is called, try all parameters, and return the capabilities.
+
+        Raises:
+            ConfigError: The model writes neither by completions nor by chat, or the key is refused.
+            CapabilityError: The mode does not work.
+        """
         version = self._client.request_json(f"{self._site}/version")
-        chat, completions = self._endpoints(asked)
-        self.whole = True  # until time is missing for something
+        chat, completions = self._endpoints(wanted_mode)
+        self.whole = True  # until a request finds the time limit passed
         if chat is None and completions is None:
             if self._client.denied is not None:  # some servers list their models without a key
                 raise refusal(self._client.root, self._client.denied, self._client.key)
@@ -175,20 +185,22 @@ class _Probe:
             )
         template = chat is not None
         reasoning = _is_reasoning(chat)
-        # then only whole solutions can be written, and no other way need be tried
-        apart = reasoning and asked == "auto"
-        ids = self._call_in_time(self._tokenize, {"prompt": _TEXT}) if completions is not None and not apart else None
+        # a model that reasons apart writes only whole solutions, so that no other mode need be tried
+        is_apart = reasoning and wanted_mode == "auto"
+        ids = (
+            self._call_in_time(self._tokenize, {"prompt": _TEXT}) if completions is not None and not is_apart else None
+        )
         begin = {"prompt": ids, "max_tokens": _TOKENS, "return_token_ids": True}
         by_ids = self._call_in_time(self._write, "/completions", begin) if ids else None
         by_tokens = by_ids is not None and bool(by_ids.choices[0].ids)
-        decided = apart or (by_tokens and asked in ("auto", "tokens"))
+        is_decided = is_apart or (by_tokens and wanted_mode in ("auto", "tokens"))
         works: dict[Mode, bool] = {
             "tokens": by_tokens,
             "text": completions is not None,
-            "continued chat": template and not decided and bool(self._call_in_time(self._continues)),
+            "continued chat": template and not is_decided and bool(self._call_in_time(self._continues)),
             "chat": template,
         }
-        mode = self._mode(asked, works, reasoning=reasoning)
+        mode = self._mode(wanted_mode, works, reasoning=reasoning)
         path = "/completions" if mode in ("tokens", "text") else "/chat/completions"
         start = {"prompt": ids if mode == "tokens" else _TEXT} if path == "/completions" else {"messages": list(TURNS)}
         start |= {self._cap_name: _TOKENS if path == "/completions" else self._chat_tokens}
@@ -213,21 +225,22 @@ class _Probe:
         return self._try_settings(base, path, start)
 
     def _try_settings(self, base: Capabilities, path: str, start: Mapping[str, Any]) -> Capabilities:
-        """Return capabilities completed by the requests that run at once."""
-        if all_at_once := bool(self._call_in_time(self._takes_all, path, start, _EFFORT if base.reasoning else {})):
-            neutral, (tempers, cuts, both) = dict(_NEUTRAL), (True, True, True)
+        """Return capabilities completed by requests for single parameters, which mostly run at once."""
+        all_at_once = bool(self._call_in_time(self._takes_all, path, start, _EFFORT if base.reasoning else {}))
+        if all_at_once:
+            neutral, (tempers, cuts, takes_both) = dict(_NEUTRAL), (True, True, True)
         else:
             neutral = self._call_in_time(self._neutral, path, start) or {}
-            # also where that was not tried
-            tempers, cuts, both = self._call_in_time(self._tempering, path, start) or (True, True, True)
+            # accepted also if time was missing to try them
+            tempers, cuts, takes_both = self._call_in_time(self._tempering, path, start) or (True, True, True)
         obeys = tempers and {"top_k", "min_p"} <= neutral.keys()
         metrics = self._call_in_time(self._client.text, f"{self._site}/metrics") if _may_crash(base.version) else ""
         seeds_crash = _seeds_crash(base.version, metrics or "")
-        # alone: llama.cpp's Python server ends a stream when another request arrives
+        # this request runs alone, since llama.cpp's Python server ends a stream when another request arrives
         grows, reports = self._call_in_time(self._client.grows, path, {**self._always, **start}) or (False, False)
         streams = grows and (reports or not base.usage)  # a whole reply with a report is better than a stream without
         tries: dict[str, Callable[[], Any]] = {
-            "logprobs": lambda: self._logprobs(path, start, cuts=cuts and both) if tempers else (False, False),
+            "logprobs": lambda: self._logprobs(path, start, cuts=cuts and takes_both) if tempers else (False, False),
             "draws": lambda: self._draws(path, start, neutral if obeys else None, seeds=not seeds_crash and tempers),
             "n": lambda: all_at_once or self._write(path, {**start, "n": 2}, 2) is not None,
             "stops": lambda: base.mode != "chat" and tempers and self._stops(path, start),
@@ -240,11 +253,11 @@ class _Probe:
             "thoughts": lambda: self._thought_fields() if base.chats and base.reasoning else None,
         }
         with ThreadPoolExecutor(8) as pool:
-            found = dict(zip(tries, pool.map(self._call_in_time, tries.values()), strict=True))
-        found["seeds"], obeyed, unsure = found.pop("draws") or (False, False, "")
-        found["logprobs"], found["tops"] = found["logprobs"] or (False, False)
-        found["penalties"], found["biases"] = found.pop("changes") or (False, False)
-        limit, switch, note = found.pop("thoughts") or ("", "", "")
+            results = dict(zip(tries, pool.map(self._call_in_time, tries.values()), strict=True))
+        results["seeds"], obeyed, unsure = results.pop("draws") or (False, False, "")
+        results["logprobs"], results["tops"] = results["logprobs"] or (False, False)
+        results["penalties"], results["biases"] = results.pop("changes") or (False, False)
+        limit, switch, note = results.pop("thoughts") or ("", "", "")
         return dataclasses.replace(
             base,
             neutral=tuple(neutral.items()),
@@ -255,16 +268,16 @@ class _Probe:
             limited=self._client.limited,
             tempers=tempers,
             cuts=cuts,
-            both=both,
+            both=takes_both,
             cached=self._client.cached,
             thought_limit=limit,
             thought_switch=switch,
             thought_note=note,
-            **{name: bool(one) for name, one in found.items()},
+            **{name: bool(one) for name, one in results.items()},
         )
 
     def _call_in_time(self, fn: Callable[..., T], *args: Any) -> T | None:
-        """Return what a function returns, or None where the probe's time ends before."""
+        """Return the result of a function; None where the probe's time limit passes before its end."""
         try:
             return fn(*args)
         except ProbeEnded:
@@ -279,15 +292,15 @@ class _Probe:
         return None if reply is None else "".join(reply.choices[0].pieces)
 
     def _words(self, path: str, body: Mapping[str, Any]) -> str | None:
-        """Return all that a model writes, its thought included; None where the reply is not valid."""
+        """Return the thought and the text of a reply, joined; None where the reply is not valid."""
         reply = self._write(path, body)
         return None if reply is None else "".join([*reply.choices[0].thoughts, *reply.choices[0].pieces])
 
-    def _endpoints(self, asked: Mode | Literal["auto"]) -> tuple[ServerReply | None, ServerReply | None]:
-        """Return the replies of chat and of completions; keep the parameter that limits a chat, and a limit with which
-        it shows text.
+    def _endpoints(self, wanted_mode: Mode | Literal["auto"]) -> tuple[ServerReply | None, ServerReply | None]:
+        """Return the replies of chat and of completions, each None where it is refused.
 
-        Completions are not tried where a chat has shown thoughts apart: then it is called by chat.
+        The parameter that limits a chat is kept, with a limit that leaves room for text. If a chat shows thoughts
+        apart, it is the mode, and completions are not tried.
         """
         chat = None
         for size, name in itertools.product((_TOKENS, _THOUGHTS), ("max_tokens", "max_completion_tokens")):
@@ -298,54 +311,59 @@ class _Probe:
                 break
         if chat is not None and chat.usage is not None:
             self._thinks_little = bool(chat.choices[0].pieces) and 0 < chat.usage.reasoning < _TOKENS
-        if asked == "auto" and _is_reasoning(chat):
+        if wanted_mode == "auto" and _is_reasoning(chat):
             return chat, None
         return chat, self._write("/completions", {"prompt": _TEXT, "max_tokens": _TOKENS})
 
     def _tokenize(self, body: Mapping[str, Any]) -> list[int] | None:
-        told = self._client.request_json(f"{self._site}/tokenize", {"model": self._model, **body})
-        ids = told.get("tokens") if isinstance(told, dict) else None
+        reply = self._client.request_json(f"{self._site}/tokenize", {"model": self._model, **body})
+        ids = reply.get("tokens") if isinstance(reply, dict) else None
         return ids if isinstance(ids, list) and ids and all(type(one) is int for one in ids) else None
 
     def _opens_thought(self) -> bool:
-        """Whether the prompt that the template makes ends with the mark of a thought."""
+        """Whether a prompt ends, by the model's template, with the opening mark of a thought."""
         ids = self._tokenize({"messages": list(TURNS)}) or []
-        told = (
+        reply = (
             self._client.request_json(f"{self._site}/detokenize", {"model": self._model, "tokens": ids[-_TOKENS:]})
             if ids
             else None
         )
-        text = told.get("prompt") if isinstance(told, dict) else None
+        text = reply.get("prompt") if isinstance(reply, dict) else None
         return isinstance(text, str) and THINK.continue_prompt(text).opened
 
     def _continues(self) -> bool:
         """Whether chat continues the assistant's message.
 
-        Then its prompt is shorter than one with a new turn, and than one with a line end more: many templates trim
-        messages.
+        If so, the continued prompt is shorter than a prompt with a new turn, and shorter than a prompt with a further
+        line end. The latter shows that the template does not trim messages.
         """
         turns = [*TURNS, {"role": "assistant", "content": _BEGUN}]
         line = [*TURNS, {"role": "assistant", "content": f"{_BEGUN}\n\n"}]
         lengths: list[int] = []
-        for told, more in ((turns, CONTINUE), (turns, {}), (line, CONTINUE)):
-            reply = self._write("/chat/completions", {"messages": told, self._cap_name: 1, **more})
+        for messages, members in ((turns, CONTINUE), (turns, {}), (line, CONTINUE)):
+            reply = self._write("/chat/completions", {"messages": messages, self._cap_name: 1, **members})
             if reply is None or reply.usage is None or (len(lengths) == 1 and reply.usage.prompt <= lengths[0]):
                 return False
             lengths.append(reply.usage.prompt)
         continued, plain, with_line = lengths
         return continued < min(plain, with_line)
 
-    def _mode(self, asked: Mode | Literal["auto"], works: Mapping[Mode, bool], *, reasoning: bool) -> Mode:
-        if reasoning and asked == "auto":
+    def _mode(self, wanted_mode: Mode | Literal["auto"], works: Mapping[Mode, bool], *, reasoning: bool) -> Mode:
+        """Return the mode in which the model is called.
+
+        Raises:
+            CapabilityError: The wanted mode does not work.
+        """
+        if reasoning and wanted_mode == "auto":
             return "chat"  # reasoning apart from the answer cannot be continued
         order: tuple[Mode, ...] = ("tokens", "continued chat", "chat", "text")
-        for mode in order if asked == "auto" else (asked,):
+        for mode in order if wanted_mode == "auto" else (wanted_mode,):
             if works[mode]:
                 return mode
-        known = ", ".join(mode for mode, found in works.items() if found)
+        working = ", ".join(mode for mode, found in works.items() if found)
         raise CapabilityError(
-            f"mode is {asked!r}, but {self._client.root} does not offer that for {self._model!r}",
-            hint=f"it offers: {known}",
+            f"mode is {wanted_mode!r}, but {self._client.root} does not offer that for {self._model!r}",
+            hint=f"it offers: {working}",
         )
 
     def _template_tokens(self, chat: ServerReply | None) -> int:
@@ -353,36 +371,38 @@ class _Probe:
             max(TEMPLATE_TOKENS, chat.usage.prompt) if chat is not None and chat.usage is not None else TEMPLATE_TOKENS
         )
 
-    def _takes_all(self, path: str, start: Mapping[str, Any], more: Mapping[str, Any]) -> bool:
+    def _takes_all(self, path: str, start: Mapping[str, Any], members: Mapping[str, Any]) -> bool:
         """Whether one request may have all neutral values, a temperature, a top_p, two rows, and further members."""
-        return self._write(path, {**start, **_NEUTRAL, "temperature": 0.7, "top_p": 0.9, "n": 2, **more}, 2) is not None
+        return (
+            self._write(path, {**start, **_NEUTRAL, "temperature": 0.7, "top_p": 0.9, "n": 2, **members}, 2) is not None
+        )
 
     def _neutral(self, path: str, start: Mapping[str, Any]) -> dict[str, float]:
-        """Return the parameters, with values that change nothing, that the server takes.
+        """Return the neutral parameters that the server takes, with values that change nothing.
 
-        A refusal that names some of them leaves these out; one that names none has each tried apart.
+        Parameters that a refusal names are left out. After a refusal that names none, each parameter is tried alone.
         """
-        left: dict[str, float] = dict(_NEUTRAL)
-        while left:
-            if self._write(path, {**start, **left}) is not None:
-                return left
+        candidates: dict[str, float] = dict(_NEUTRAL)
+        while candidates:
+            if self._write(path, {**start, **candidates}) is not None:
+                return candidates
             cause = self._client.refusal.cause if self._client.refusal is not None else ""
-            named = [name for name in left if re.search(rf"\b{name}\b", cause)]
+            named = [name for name in candidates if re.search(rf"\b{name}\b", cause)]
             if not named:
                 break
-            if "top_k" in named and left["top_k"] != _NO_TOP_K and not _NOT_TAKEN.search(cause):
-                left["top_k"] = _NO_TOP_K
+            if "top_k" in named and candidates["top_k"] != _NO_TOP_K and not _NOT_TAKEN.search(cause):
+                candidates["top_k"] = _NO_TOP_K
             else:
-                left = {name: value for name, value in left.items() if name not in named}
-        apart = [*left.items(), *([("top_k", _NO_TOP_K)] if left else [])]
-        taken: dict[str, float] = {}
-        for name, value in apart:
-            if name not in taken and self._write(path, {**start, name: value}) is not None:
-                taken[name] = value
-        return taken
+                candidates = {name: value for name, value in candidates.items() if name not in named}
+        single = [*candidates.items(), *([("top_k", _NO_TOP_K)] if candidates else [])]
+        accepted: dict[str, float] = {}
+        for name, value in single:
+            if name not in accepted and self._write(path, {**start, name: value}) is not None:
+                accepted[name] = value
+        return accepted
 
     def _tempering(self, path: str, start: Mapping[str, Any]) -> tuple[bool, bool, bool]:
-        """Return whether a temperature is taken, a top_p, and both in one request."""
+        """Return whether the server takes a temperature, whether a top_p, and whether both in one request."""
         temperature, top_p = {"temperature": 0.7}, {"top_p": 0.9}
         if self._write(path, {**start, **temperature, **top_p}) is not None:
             return True, True, True
@@ -393,7 +413,7 @@ class _Probe:
         )
 
     def _changes(self, path: str, start: Mapping[str, Any]) -> tuple[bool, bool]:
-        """Return whether penalties are taken, and biases."""
+        """Return whether the server takes penalties, and whether it takes biases."""
         if self._write(path, {**start, **_PENALTIES, **_BIASES}) is not None:
             return True, True
         return self._write(path, {**start, **_PENALTIES}) is not None, self._write(
@@ -401,48 +421,51 @@ class _Probe:
         ) is not None
 
     def _logprobs(self, path: str, start: Mapping[str, Any], *, cuts: bool) -> tuple[bool, bool]:
-        """Return whether tokens have log-probabilities from before the temperature, and the most likely tokens beside
-        them too.
+        """Return whether tokens have log-probabilities from before the temperature, and whether `tops` have them.
 
-        They are the same at two temperatures which leave only one token.
+        Such log-probabilities are equal at two temperatures that both leave only one token.
         """
         completes = path == "/completions"
         plain: dict[str, Any] = {"logprobs": 0} if completes else {"logprobs": True}
-        more: dict[str, Any] = {"logprobs": TOP_TOKENS} if completes else {"logprobs": True, "top_logprobs": TOP_TOKENS}
-        cold = self._write(path, {**start, "temperature": 0.0, **plain})
-        if cold is None or not (values := cold.choices[0].logprobs):
+        with_tops: dict[str, Any] = (
+            {"logprobs": TOP_TOKENS} if completes else {"logprobs": True, "top_logprobs": TOP_TOKENS}
+        )
+        greedy_reply = self._write(path, {**start, "temperature": 0.0, **plain})
+        if greedy_reply is None or not (values := greedy_reply.choices[0].logprobs):
             return False, False
-        barely = {"temperature": 0.3, "top_p": 0.001} if cuts else {"temperature": 0.01}
-        warm = self._write(path, {**start, **barely, **more}) or self._write(path, {**start, **barely, **plain})
-        if warm is None or len(warm.choices[0].logprobs) != len(values):
+        nearly_greedy = {"temperature": 0.3, "top_p": 0.001} if cuts else {"temperature": 0.01}
+        warm_reply = self._write(path, {**start, **nearly_greedy, **with_tops}) or self._write(
+            path, {**start, **nearly_greedy, **plain}
+        )
+        if warm_reply is None or len(warm_reply.choices[0].logprobs) != len(values):
             return False, False
-        found = warm.choices[0]
-        same = all(abs(a - b) < 0.05 for a, b in zip(values, found.logprobs, strict=True))
-        # of a distribution at temperature 0, or cut to one token, all would be 0
-        if not same or not min(values) < -1e-6:
+        choice = warm_reply.choices[0]
+        are_equal = all(abs(a - b) < 0.05 for a, b in zip(values, choice.logprobs, strict=True))
+        # after temperature 0, or a cut to one token, all log-probabilities would be 0
+        if not are_equal or not min(values) < -1e-6:
             return False, False
-        return True, len(found.tops) == len(values) and all(found.tops) and max(map(len, found.tops)) > 1
+        return True, len(choice.tops) == len(values) and all(choice.tops) and max(map(len, choice.tops)) > 1
 
     def _echoes(self, start: Mapping[str, Any]) -> bool:
-        """Whether a completion shows the log-probabilities of its prompt, and not at temperature 0."""
-        asked = echo_members(start["prompt"], 1)
-        told = self._client.request_json("/completions", {**self._always, **asked})
+        """Whether a completion shows the log-probabilities of its prompt, from before the temperature."""
+        members = echo_members(start["prompt"], 1)
+        completion = self._client.request_json("/completions", {**self._always, **members})
         try:
-            found = read_echo(told, start["prompt"] if isinstance(start["prompt"], list) else (), 1)
+            reply = read_echo(completion, start["prompt"] if isinstance(start["prompt"], list) else (), 1)
         except ServerError:
             return False
-        self._client.tokens += found.computed + (found.reused or 0)
-        return bool(np.nanmin([0.0, *found.value.logprobs]) < -1e-6)
+        self._client.tokens += reply.computed + (reply.reused or 0)
+        return bool(np.nanmin([0.0, *reply.value.logprobs]) < -1e-6)
 
     def _draws(
         self, path: str, start: Mapping[str, Any], neutral: Mapping[str, float] | None, *, seeds: bool
     ) -> tuple[bool, bool, str]:
-        """Return whether seeds are obeyed, whether filters are, and why that is not known.
+        """Return whether seeds are obeyed, whether filters are obeyed, and why the latter is not known.
 
         Args:
             path: The endpoint.
             start: The members of every request.
-            neutral: The values with which a row has no filter; None: filters are not tried.
+            neutral: The values that switch every filter off; None: filters are not tried.
             seeds: Whether seeds are tried.
         """
         texts: list[str] = []
@@ -451,10 +474,10 @@ class _Probe:
         return seeded, obeyed, unsure
 
     def _seeds(self, path: str, start: Mapping[str, Any], texts: list[str]) -> bool:
-        """Whether one seed gives one text twice, and another seed another text; by two pairs where two seeds give the
-        same.
+        """Whether equal seeds give equal texts, and other seeds other texts.
 
-        Of a model that writes no text in so few tokens, nothing is known. What was written is added to `texts`.
+        A second pair decides where two seeds give the same text. A model that writes no text in so few tokens counts as
+        not obeying seeds. The texts are added to `texts`.
         """
         for seed in (7, 7, 8, 8, 9):
             text = self._words(path, {**self._long_request(start), "temperature": 1.5, "seed": seed})
@@ -466,31 +489,30 @@ class _Probe:
         return texts[2] == texts[3] and len(set(texts)) > 1
 
     def _long_request(self, start: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a request of four times the usual tokens."""
+        """Return the members of a request with four times the usual tokens."""
         return {**start, self._cap_name: max(4 * _TOKENS, start[self._cap_name])}
 
     def _filters(
-        self, path: str, start: Mapping[str, Any], neutral: Mapping[str, Any], drawn: Sequence[str]
+        self, path: str, start: Mapping[str, Any], neutral: Mapping[str, Any], unfiltered: Sequence[str]
     ) -> tuple[bool, str]:
-        """Whether top_k=1, and a min_p just below 1, write the same at a high temperature, and a row without them does
-        not.
+        """Return whether top_k and min_p are obeyed, and why that is not known; "": it is known.
 
-        Also return why that is not known.
-
-        Rows are longer, so that rows without filters are hardly greedy by chance.
+        Filters are obeyed if top_k=1 and a min_p just below 1 give the same text at a high temperature, and rows
+        without filters give another text. Rows are longer here, so that rows without filters are hardly greedy by
+        chance.
         """
         warm, start = {"temperature": 2.0}, self._long_request(start)
         texts = set[str]()
-        for more in ({**warm, "top_k": 1}, {**warm, "min_p": 0.999}):
-            text = self._words(path, {**start, **neutral, **more})
+        for members in ({**warm, "top_k": 1}, {**warm, "min_p": 0.999}):
+            text = self._words(path, {**start, **neutral, **members})
             if text is None:
                 return False, ""
-            if not text:  # nothing to compare
+            if not text:  # there is no text to compare
                 return False, _ALIKE
             texts.add(text)
         if len(texts) > 1:
             return False, ""
-        if any(text and text not in texts for text in drawn):
+        if any(text and text not in texts for text in unfiltered):
             return True, ""
         for _ in range(_CONTROLS):
             text = self._words(path, {**start, **neutral, **warm})
@@ -499,9 +521,9 @@ class _Probe:
         return False, _ALIKE
 
     def _thought_fields(self) -> tuple[str, str, str]:
-        """Return the field that limits a thought, the one that leaves it out, and why they are not known.
+        """Return the field that limits thoughts, the field that switches them off, and why neither is known.
 
-        All fields of a kind are tried in one request first: where the model thinks on, none of them holds.
+        A first request has all fields of a kind. If the model thinks on in spite of them, none of them works.
         """
         if self._thinks_little:
             return "", "", _SHORT_THOUGHTS
@@ -526,18 +548,24 @@ class _Probe:
         return limit, switch, ""
 
     def _fits_thought(self, members: Mapping[str, Any], most: float, *, refused: bool = False) -> bool:
-        """Whether a thought has at most so many tokens with further members; `refused`: where these are refused."""
+        """Whether a thought has at most `most` tokens in a request with further members.
+
+        Args:
+            members: The further members.
+            most: The most tokens.
+            refused: The result where the server refuses the members.
+        """
         length = self._thought_tokens(members)
         return refused if length is None else length <= most
 
     def _thought_tokens(self, members: Mapping[str, Any]) -> float | None:
-        """Return the tokens of a long thought, by their share of the text where they are not reported; None: the
-        request is refused.
+        """Return the tokens of a long thought; None: the request is refused.
 
-        A thought without its end counts as endless where it leaves no text.
+        Where they are not reported, they are estimated by their share of the text. A thought that leaves no text counts
+        as infinite.
         """
-        asked = {"messages": [{"role": "user", "content": _LONG_THOUGHT}], self._cap_name: _THOUGHT_ROOM}
-        reply = self._write("/chat/completions", with_members(asked, members))
+        body = {"messages": [{"role": "user", "content": _LONG_THOUGHT}], self._cap_name: _THOUGHT_ROOM}
+        reply = self._write("/chat/completions", with_members(body, members))
         if reply is None:
             return None
         choice, usage = reply.choices[0], reply.usage
@@ -546,25 +574,25 @@ class _Probe:
         if usage is not None and usage.reasoning:
             return usage.reasoning
         thought, text = (len("".join(pieces).encode()) for pieces in (choice.thoughts, choice.pieces))
-        written = (thought + text) / _BYTES_A_TOKEN if usage is None else usage.generated
-        return written * thought / max(1, thought + text)
+        num_tokens = (thought + text) / _BYTES_A_TOKEN if usage is None else usage.generated
+        return num_tokens * thought / max(1, thought + text)
 
     def _takes_tools(self) -> bool:
-        """Whether a chat that must call a function gives a call, and one that may call it is not refused."""
+        """Whether a chat that must call a function does so, and a chat that may call it is not refused."""
         tool = {
             "type": "function",
             "function": {"name": "ready", "description": "Report.", "parameters": {"type": "object", "properties": {}}},
         }
-        asked = {"messages": list(TURNS), self._cap_name: max(self._chat_tokens, _CALL_TOKENS), "tools": [tool]}
-        named = self._write(
-            "/chat/completions", {**asked, "tool_choice": {"type": "function", "function": {"name": "ready"}}}
+        body = {"messages": list(TURNS), self._cap_name: max(self._chat_tokens, _CALL_TOKENS), "tools": [tool]}
+        forced_reply = self._write(
+            "/chat/completions", {**body, "tool_choice": {"type": "function", "function": {"name": "ready"}}}
         )
-        if named is None or not any(name == "ready" for name, *_ in named.choices[0].calls.values()):
+        if forced_reply is None or not any(name == "ready" for name, *_ in forced_reply.choices[0].calls.values()):
             return False
-        return self._write("/chat/completions", {**asked, "tool_choice": "auto"}) is not None
+        return self._write("/chat/completions", {**body, "tool_choice": "auto"}) is not None
 
     def _obeys_forms(self) -> bool:
-        """Whether a chat that is asked something else answers with the only value that a schema allows."""
+        """Whether a chat answers with the only value that a schema allows, to a question that suggests another."""
         schema = {
             "type": "object",
             "properties": {"color": {"enum": ["violet"]}},
@@ -572,27 +600,27 @@ class _Probe:
             "additionalProperties": False,
         }
         form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}}
-        asked = {"messages": list(TURNS), self._cap_name: max(self._chat_tokens, _CALL_TOKENS), "response_format": form}
+        body = {"messages": list(TURNS), self._cap_name: max(self._chat_tokens, _CALL_TOKENS), "response_format": form}
         try:
-            return json.loads(self._text("/chat/completions", asked) or "null") == {"color": "violet"}
+            return json.loads(self._text("/chat/completions", body) or "null") == {"color": "violet"}
         except (ValueError, RecursionError):
             return False
 
     def _sees(self) -> bool:
-        """Whether a chat takes a picture, and reads more tokens with it than without where it reports them."""
+        """Whether a chat takes a picture, and, if it reports tokens, reads more of them with the picture."""
         words = {"type": "text", "text": _TEXT}
         lengths: list[int | None] = []
         for content in ([words, {"type": "image_url", "image_url": {"url": _PIXEL}}], [words]):
-            asked = {"messages": [{"role": "user", "content": content}], self._cap_name: self._chat_tokens}
+            body = {"messages": [{"role": "user", "content": content}], self._cap_name: self._chat_tokens}
             try:
-                reply = self._write("/chat/completions", asked)
-            except EngineError:  # servers of text alone may break on it
+                reply = self._write("/chat/completions", body)
+            except EngineError:  # servers of text alone may break on a picture
                 reply = None
             if reply is None:
                 return False
             lengths.append(None if reply.usage is None else reply.usage.prompt)
-        seen, without = lengths
-        return without is None or seen is None or seen > without
+        with_picture, without_picture = lengths
+        return without_picture is None or with_picture is None or with_picture > without_picture
 
     def _stops(self, path: str, start: Mapping[str, Any]) -> bool:
         """Whether a row ends right after a stop text that is to be included."""
@@ -615,16 +643,16 @@ def _is_reasoning(chat: ServerReply | None) -> bool:
 
 
 def _may_crash(version: str) -> bool:
-    """Whether a version is one of vLLM in which requests with a seed may end the engine."""
-    found = re.match(r"(\d+)\.(\d+)", version)
-    return found is not None and (0, 6) <= (int(found[1]), int(found[2])) <= (0, 32)
+    """Whether requests with a seed may end the engine of a vLLM of this version."""
+    match = re.match(r"(\d+)\.(\d+)", version)
+    return match is not None and (0, 6) <= (int(match[1]), int(match[2])) <= (0, 32)
 
 
 def _seeds_crash(version: str, metrics: str) -> bool:
-    """Whether a server may be vLLM before 0.33 on CPUs, where a request with a seed whose prompt is read in parts ends
-    the engine.
+    """Whether a server may be vLLM before 0.33 on CPUs, whose engine a request with a seed may end.
 
-    Known by its version and the size of its cache's blocks: at least 32 tokens on CPUs, by default 16 elsewhere.
+    The engine ends if the prompt of such a request is read in parts. The server is recognized by its version and by the
+    blocks of its cache: at least 32 tokens on CPUs, and 16 by default elsewhere.
     """
     blocks = re.search(r'cache_config_info\{[^}]*\bblock_size="(\d+)"', metrics)
     return _may_crash(version) and (blocks is None or int(blocks[1]) >= 32)

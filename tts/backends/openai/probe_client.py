@@ -1,6 +1,6 @@
 """The client that probes a server, with one request after another.
 
-Each request has a time limit that holds whatever hangs.
+Each request has a time limit, which holds even if name resolution or a connection hangs.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ from tts.errors import ConfigError, EngineError
 T = TypeVar("T")
 _LARGEST = 1 << 24  # bytes of a reply: lists of models have thousands of entries
 _LARGEST_ERROR = 1 << 20
-_MOST_EVENTS = 1000  # of a stream of a few tokens
-_MARGIN_S = 0.1  # between what waits for a connection or a word, and what waits for both
+_MOST_EVENTS = 1000  # events of a stream of a few tokens
+_MARGIN_S = 0.1  # seconds that the caller waits longer than the timeouts within its request
 
 
 class ProbeEnded(Exception):
-    """The time that a probe may take is over."""
+    """The time limit of a probe has passed."""
 
 
 class ProbeClient:
     """Sends requests one after another, each in a thread of its own.
 
-    A thread that hangs, as name resolution may, is left behind.
+    A thread that hangs, for example in name resolution, is abandoned.
 
     Args:
         root: Base url of the API.
-        key: Sent with each request.
-        timeout_s: The seconds of a reply that no model writes; replies of a model have thirty times as long.
-        ends: Reading of `time.monotonic` from which `ProbeEnded` is raised in place of any reply.
+        key: The API key, sent with each request.
+        timeout_s: The most seconds of a reply that no model writes. A model's replies may take thirty times as long.
+        ends: The time, by `time.monotonic`, from which `ProbeEnded` is raised in place of any reply.
 
     Attributes:
         denied: The last reply of status 401 or 403.
@@ -80,36 +80,41 @@ class ProbeClient:
                 f"a variable of the environment holds no valid proxy: {failure}", hint="see HTTP_PROXY and its like"
             ) from None
         self._quick, self._slow = timeout_s, timeout_s * 30
-        self._longest = 0.0  # that a whole reply of a model took
+        self._longest = 0.0  # the longest time of a whole reply of a model, in seconds
 
     def call(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """Return the JSON of a reply.
+        """Send a request, and return the JSON of its reply.
+
+        Args:
+            path: The path below the root, or a whole url.
+            body: The body of a POST request, whose reply a model writes; None: a GET request is sent.
 
         Raises:
-            ServerError: there is none.
+            ServerError: There is no valid reply.
         """
-        began = time.monotonic()
+        start = time.monotonic()
         status, content, after_s = self._fetch(path, body, self._quick if body is None else self._slow, _whole)
         if status != 200:
             raise status_error(status, content, after_s, self.key).hiding(self.key)
         if body is not None:
-            self._longest = max(self._longest, time.monotonic() - began)
+            self._longest = max(self._longest, time.monotonic() - start)
         try:
-            told = with_strings(decode_json(content, self.key), join_surrogates)
+            value = with_strings(decode_json(content, self.key), join_surrogates)
         except RecursionError:
             raise ServerError("BadReply", "it is nested too deeply") from None
-        error = event_error(told, after_s, self.key, began=False)
+        error = event_error(value, after_s, self.key, began=False)
         if error is not None:
             raise error.hiding(self.key)
-        return told
+        return value
 
     def _fetch(
         self, path: str, body: Mapping[str, Any] | None, seconds: float, read: Callable[[httpx.Response, float], T]
     ) -> T:
-        """Send a request, and return what `read` returns for the reply, within the time limit.
+        """Send a request, and return the result of `read` for the reply, within the time limit.
 
         Raises:
-            ServerError: there is no reply in time, or it does not end. ProbeEnded: the probe's time is over.
+            ServerError: There is no reply in time, or it does not end.
+            ProbeEnded: The time limit of the probe has passed.
         """
         seconds = min(seconds, self._remaining_seconds())
         self.requests += 1
@@ -117,26 +122,26 @@ class ProbeClient:
             path if path.startswith("http") else self.root + path,
             None if body is None else encode_body(body),
         )
-        told, stage, end = Future[T](), ["answers"], time.monotonic() + seconds
+        result, stage, end = Future[T](), ["answers"], time.monotonic() + seconds
 
         def trace(event: str, info: Mapping[str, Any]) -> None:
             del info
             if event.startswith("connection.connect_tcp."):
                 stage[0] = "connects" if event.endswith("started") else "answers"
 
-        def ask() -> None:
+        def send() -> None:
             try:
                 method, extensions = "GET" if body is None else "POST", {"trace": trace}
                 with self._client.stream(method, url, content=content, timeout=seconds, extensions=extensions) as reply:
                     stage[0] = "ends"
                     self.limited = self.limited or RateLimits.of(reply.headers) is not None
-                    told.set_result(read(reply, end))
-            except BaseException as failure:  # noqa: BLE001 - it is raised where it is waited for
-                told.set_exception(failure)
+                    result.set_result(read(reply, end))
+            except BaseException as failure:  # noqa: BLE001 - raised in the thread that waits for the result
+                result.set_exception(failure)
 
-        threading.Thread(target=ask, name="tts-probe", daemon=True).start()
+        threading.Thread(target=send, name="tts-probe", daemon=True).start()
         try:
-            return told.result(seconds + _MARGIN_S)
+            return result.result(seconds + _MARGIN_S)
         except (TimeoutError, httpx.TimeoutException) as failure:
             self._remaining_seconds()
             if stage[0] == "connects" or isinstance(failure, httpx.ConnectTimeout):
@@ -149,28 +154,28 @@ class ProbeClient:
             raise call_error(failure, self.key, began=False) from None
 
     def _remaining_seconds(self) -> float:
-        """Return the seconds that are left of the probe's time.
+        """Return the seconds that are left until the probe's time limit.
 
         Raises:
-            ProbeEnded: it is over.
+            ProbeEnded: The time limit has passed.
         """
-        left = self.ends - time.monotonic()
-        if left <= 0:
+        remaining = self.ends - time.monotonic()
+        if remaining <= 0:
             raise ProbeEnded
-        return left
+        return remaining
 
     def request_json(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """Return the JSON of a reply, or None where the server refuses the request.
+        """Send a request, again where that may help, and return the JSON of its reply; None: it is refused.
 
         Raises:
-            EngineError: it does not answer, from which nothing can be concluded.
+            EngineError: The server does not answer, from which nothing can be concluded.
         """
         error = ServerError("TimedOut", "")
         for wait_s in (0.5, 2.0, 8.0, 0.0):
             try:
                 return self.call(path, body)
-            except ServerError as found:
-                error = found
+            except ServerError as failure:
+                error = failure
             if error.kind not in ("RateLimited", "Unavailable"):
                 break
             time.sleep(min(max(wait_s, min(error.after_s, 20.0)), self._remaining_seconds()) if wait_s else 0.0)
@@ -182,6 +187,7 @@ class ProbeClient:
         raise self._probe_error(f"{error.kind}: {error.cause}", error)
 
     def _probe_error(self, why: str, error: ServerError | None = None) -> EngineError:
+        """Return the error of a probe that failed, with the kind and the wait of the server's error."""
         kind, retry_s = ("", 0.0) if error is None else (error.kind, error.after_s)
         return EngineError(
             f"{self.root} failed while it was probed: {why}",
@@ -191,37 +197,35 @@ class ProbeClient:
         )
 
     def text(self, url: str) -> str:
-        """Return the text of a page; "" where there is none."""
+        """Return the text at a url; "" where there is none."""
         try:
             return self._fetch(url, None, self._quick, _whole)[1].decode(errors="replace")
         except ServerError:
             return ""
 
     def generate(self, path: str, body: Mapping[str, Any], count: int = 1) -> ServerReply | None:
-        """Return a whole reply of a model; None where it is not valid."""
-        told = self.request_json(path, body)
+        """Return a whole reply of a model; None where the reply is not valid."""
+        value = self.request_json(path, body)
         reply = ServerReply(count)
         try:
-            reply.take(told if isinstance(told, dict) else {})
+            reply.take(value if isinstance(value, dict) else {})
         except ServerError:
             return None
         self._count(reply)
         return reply if all(reply.error(i) is None for i in range(count)) else None
 
     def grows(self, path: str, body: Mapping[str, Any]) -> tuple[bool, bool]:
-        """Return whether a reply arrives in pieces, and whether it ends with a report of its tokens.
-
-        A reply arrives in pieces where there is more than one.
-        """
+        """Return whether a reply arrives in several pieces, and whether it ends with a report of its tokens."""
         reply, heard = ServerReply(1), [time.monotonic()]
 
-        def read(answer: httpx.Response, end: float) -> bool:
-            if answer.status_code != 200 or "text/event-stream" not in answer.headers.get("content-type", ""):
+        def read(response: httpx.Response, end: float) -> bool:
+            """Read a stream into `reply`, and return whether its choice has ended."""
+            if response.status_code != 200 or "text/event-stream" not in response.headers.get("content-type", ""):
                 return False
             events = Events()
-            for some in answer.iter_bytes():
+            for piece in response.iter_bytes():
                 heard[0] = time.monotonic()
-                self._take(reply, events.feed(some), end)
+                self._take(reply, events.feed(piece), end)
             self._take(reply, events.rest(), end)
             return reply.ended
 
@@ -242,8 +246,8 @@ class ProbeClient:
             self.tokens += reply.usage.prompt + reply.usage.generated
             self.cached = self.cached or reply.usage.cached is not None
 
-    def _take(self, reply: ServerReply, told: list[bytes], end: float) -> None:
-        for data in told:
+    def _take(self, reply: ServerReply, events: list[bytes], end: float) -> None:
+        for data in events:
             if data and data != b"[DONE]":
                 reply.take(event_of(data, 0.0, self.key, began=False))
         if time.monotonic() > end or reply.events > _MOST_EVENTS:
@@ -255,17 +259,18 @@ class ProbeClient:
 
 
 def _whole(reply: httpx.Response, end: float) -> tuple[int, bytes, float]:
-    """Return a reply's status, its content (of an error as far as it arrives), and the seconds of its Retry-After
-    header.
+    """Return a reply's status, its content, and the seconds of its Retry-After header.
+
+    The content of an error is read as far as it arrives in time.
 
     Raises:
-        ServerError: it is too long, or does not end.
+        ServerError: The reply is too long, or does not end.
     """
-    content, failed = bytearray(), reply.status_code != 200
+    content, is_error = bytearray(), reply.status_code != 200
     for part in reply.iter_bytes():
         content += part
-        if len(content) > (_LARGEST_ERROR if failed else _LARGEST) or time.monotonic() > end:
-            if failed:
+        if len(content) > (_LARGEST_ERROR if is_error else _LARGEST) or time.monotonic() > end:
+            if is_error:
                 break
             raise ServerError("BadReply", "a reply that does not end")
     return reply.status_code, bytes(content), retry_after(reply.headers)

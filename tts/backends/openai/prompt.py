@@ -1,7 +1,4 @@
-"""Prompts and paths as a server takes them, and their greatest number of tokens.
-
-They are sent as one text or as messages.
-"""
+"""Prompts and paths as texts or messages for a server, and bounds on their tokens."""
 
 from __future__ import annotations
 
@@ -47,36 +44,43 @@ _OURS = frozenset(
 def extra_members(
     extra_body: str | Mapping[str, Any], reasoning_effort: str = "", chat_template_kwargs: str | Mapping[str, Any] = ""
 ) -> dict[str, Any]:
-    """Return the members that a model's options add to every request; options that are "" add none.
+    """Return the members that a model's options add to every request; an option of "" adds none.
 
     Raises:
-        ConfigError: an option is no JSON object, sets what a search sets, or what another option sets.
+        ConfigError: An option is no JSON object, or sets a member that a search or another option sets.
     """
     extra = _object("extra_body", extra_body)
-    named: dict[str, Any] = {"reasoning_effort": reasoning_effort} if reasoning_effort else {}
+    optional: dict[str, Any] = {"reasoning_effort": reasoning_effort} if reasoning_effort else {}
     if chat_template_kwargs:
-        named["chat_template_kwargs"] = _object("chat_template_kwargs", chat_template_kwargs)
-    if twice := sorted(named.keys() & extra.keys()):
-        raise ConfigError(f"extra_body sets {', '.join(twice)}, which is given as an option too", hint="leave one out")
-    extra |= named
-    if taken := sorted(_OURS & extra.keys()):
+        optional["chat_template_kwargs"] = _object("chat_template_kwargs", chat_template_kwargs)
+    if duplicates := sorted(optional.keys() & extra.keys()):
         raise ConfigError(
-            f"extra_body sets {', '.join(taken)}, but a search sets that itself", hint="use the options of solve"
+            f"extra_body sets {', '.join(duplicates)}, which is given as an option too", hint="leave one out"
+        )
+    extra |= optional
+    if reserved := sorted(_OURS & extra.keys()):
+        raise ConfigError(
+            f"extra_body sets {', '.join(reserved)}, but a search sets that itself", hint="use the options of solve"
         )
     return extra
 
 
 def _object(name: str, value: str | Mapping[str, Any]) -> dict[str, Any]:
+    """Return an option's JSON object; "" is an empty one.
+
+    Raises:
+        ConfigError: The option is no JSON object.
+    """
     try:
-        read: Any = json.loads(value or "{}") if isinstance(value, str) else dict(value)
-        json.dumps(read, allow_nan=False)
+        members: Any = json.loads(value or "{}") if isinstance(value, str) else dict(value)
+        json.dumps(members, allow_nan=False)
     except (ValueError, TypeError, RecursionError):
-        read = None
-    if not isinstance(read, dict):
+        members = None
+    if not isinstance(members, dict):
         raise ConfigError(
             f"{name} is {quote(value)}, but must be a JSON object", hint='such as {"enable_thinking": false}'
         )
-    return read
+    return members
 
 
 def messages(prompt: Prompt, text: str = "", *, tools: bool = False) -> list[dict[str, Any]]:
@@ -85,15 +89,18 @@ def messages(prompt: Prompt, text: str = "", *, tools: bool = False) -> list[dic
     Args:
         prompt: The prompt.
         text: The text of the path.
-        tools: Whether the server takes tools; then calls and results of the history are sent as such, else as text.
+        tools: Whether the server takes tools. If so, calls and results of the history are sent natively; else as text.
     """
     turns = (Message("user", prompt),) if isinstance(prompt, str) else prompt
-    said = (*turns, Message("assistant", text)) if text else turns
-    return [one for turn in said for one in _turn(turn, tools=tools)]
+    all_turns = (*turns, Message("assistant", text)) if text else turns
+    return [one for turn in all_turns for one in _turn(turn, tools=tools)]
 
 
 def _turn(turn: Message, *, tools: bool) -> list[dict[str, Any]]:
-    """Return a turn as messages; with tools each result is a message of its own, and the offer of tools is no text."""
+    """Return a turn as messages.
+
+    With tools, each result is a message of its own, and an offer of tools is not written as text.
+    """
     if not turn.parts:
         return [{"role": turn.role, "content": turn.content}]
     natives = (ToolCall, ToolResult, ToolOffer, AnswerForm) if tools else ()
@@ -142,15 +149,13 @@ def native_members(prompt: Prompt, *, tools: bool, forms: bool) -> dict[str, Any
                 else None
             )
             members["response_format"] = schema or {"type": "json_object"}
-    if "tools" in members:  # an answer may be a call then
+    if "tools" in members:  # the answer may be a call instead of the form
         members.pop("response_format", None)
     return members
 
 
 def input_bound(prompt: Prompt, text: str, template_tokens: int, picture_tokens: int | None = None) -> int:
-    """Return the most tokens of a prompt and a path.
-
-    These are their bytes, the tokens of pictures, and `template_tokens`.
+    """Return a bound on the tokens of a prompt and a path: bytes, pictures, and `template_tokens`.
 
     Args:
         prompt: The prompt.
@@ -164,7 +169,7 @@ def input_bound(prompt: Prompt, text: str, template_tokens: int, picture_tokens:
         if isinstance(prompt, str)
         else (part for turn in prompt for part in turn.parts if isinstance(part, ToolOffer))
     )
-    # templates show tools in words of their own
+    # tools count apart, since templates render them in their own words
     texts = (*contents, *(one for offer in offers for one in offer.tools), text)
     return (
         sum(len(one.encode(errors="replace")) for one in texts)

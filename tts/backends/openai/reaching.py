@@ -1,6 +1,6 @@
-"""Reaches a server before it is probed or used.
+"""The first contact with a server, before it is probed or used.
 
-The module finds its base url, the models that it lists, and the errors of one that cannot be used.
+The module finds a server's base url and its list of models, and makes the errors of servers that cannot be used.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from tts.backends.openai.http import roots
 from tts.backends.openai.probe_client import ProbeClient
 from tts.errors import ConfigError, EngineError, TTSError, quote
 
-_NO_LIST = (404, 405, 500, 501)  # of servers that list no models
+_NO_LIST = (404, 405, 500, 501)  # statuses of servers that list no models
 _NAMED = 12  # models in one message
-# which are no part of a base url
+# paths of endpoints, which are no part of a base url
 _ENDPOINT = re.compile(r"/+(chat/completions|completions|models|responses|embeddings)/*$")
-PROBE_TIMEOUT_S = 3.5  # of a server's first reply
+PROBE_TIMEOUT_S = 3.5  # the timeout of a server's first reply
 TURNS = ({"role": "user", "content": "Count from one to twenty in words."},)
 _TOKENS = 8
 
@@ -33,32 +33,36 @@ def reach_model(
 ) -> tuple[ProbeClient, Mapping[str, Any], tuple[str, ...]]:
     """Return the client, the server's entry of the model, and the names of all models.
 
-    Some servers list no models. A model that is named is then looked for by a request for chat.
+    Some servers list no models. There, a request for chat tests a model that is named.
 
     Args:
-        url: The root of the server.
-        model: Its name; "": the only one that is served.
+        url: The url of the server.
+        model: The name of the model; "": the only model that is served.
         key: The key of the server.
         timeout_s: The most seconds of the first reply.
         ends: The time at which the probe ends, by the monotonic clock.
 
     Raises:
-        ConfigError: the server cannot be used, or has no such model. EngineError: it cannot serve now.
+        ConfigError: The server cannot be used, or has no such model.
+        EngineError: The server cannot serve now.
     """
     error: ServerError | None = None
     end = time.monotonic() + timeout_s
-    told: Any = None
+    reply: Any = None
     for root in roots(url):
         client = ProbeClient(root, key, max(min(0.5, timeout_s), min(timeout_s, end - time.monotonic())), ends)
         try:
-            told = client.call("/models")
-            listed = [one for one in told["data"] if isinstance(one["id"], str)]
-        except ServerError as found:
-            # which says more
-            error = found if error is None or (error.status == 404 and found.status != 404) else error
-            again = found.status in _NO_LIST or found.kind == "BadReply"
+            reply = client.call("/models")
+            listed = [one for one in reply["data"] if isinstance(one["id"], str)]
+        except ServerError as refused:
+            # an error other than 404 says more
+            error = refused if error is None or (error.status == 404 and refused.status != 404) else error
+            may_try_next = refused.status in _NO_LIST or refused.kind == "BadReply"
         except (TypeError, KeyError, LookupError):
-            error, again = error or ServerError("BadReply", f"{quote(told)} where a list of models must be"), True
+            error, may_try_next = (
+                error or ServerError("BadReply", f"{quote(reply)} where a list of models must be"),
+                True,
+            )
         else:
             served = tuple(one["id"] for one in listed)
             name = model or (served[0] if len(served) == 1 else "")
@@ -75,67 +79,67 @@ def reach_model(
                 else "start the server with a model",
             )
         client.close()
-        if not again or time.monotonic() > end:
+        if not may_try_next or time.monotonic() > end:
             break
     else:
         if model and (client := _chat_client(url, model, key, timeout_s, ends)) is not None:
             return client, {"id": model}, ()
-    found = _connection_error(url, error or ServerError("BadReply", "nothing"), key)
-    if isinstance(found, EngineError) and not model:
-        found.hint = "try again later, or name the model (--model NAME), which needs no list"
-    raise found
+    failure = _connection_error(url, error or ServerError("BadReply", "nothing"), key)
+    if isinstance(failure, EngineError) and not model:
+        failure.hint = "try again later, or name the model (--model NAME), which needs no list"
+    raise failure
 
 
 def _chat_client(url: str, model: str, key: Key, timeout_s: float, ends: float) -> ProbeClient | None:
-    """Return the client of a server that answers a request for chat; None where there is none."""
+    """Return the client of the first base url that answers a request for chat; None: no base url does."""
     for root in roots(url):
         client = ProbeClient(root, key, timeout_s, ends)
         try:
-            told = client.call("/chat/completions", {"model": model, "messages": list(TURNS), "max_tokens": _TOKENS})
+            reply = client.call("/chat/completions", {"model": model, "messages": list(TURNS), "max_tokens": _TOKENS})
         except ServerError as error:
             if error.status in (401, 403):
                 client.close()
                 raise refusal(url, error, key) from None
-            if error.status in (400, 422):  # of a parameter, which the probe finds out
+            if error.status in (400, 422):  # the server refuses a parameter, which the probe finds out
                 return client
-            told = None
-        if isinstance(told, dict) and "choices" in told:
+            reply = None
+        if isinstance(reply, dict) and "choices" in reply:
             return client
         client.close()
     return None
 
 
 def owner_of(entry: Mapping[str, Any]) -> str:
-    """Return the owner that the list of models states for a model; "": none."""
+    """Return the owner of a model by its entry in the list of models; "": none is stated."""
     owner = entry.get("owned_by")
     return owner if isinstance(owner, str) else ""
 
 
 def check_reachable(capabilities: Capabilities, url: str, key: Key, timeout_s: float) -> bool:
-    """Return whether a server that was probed before seems to be the same.
+    """Return whether a server seems to be unchanged since its probe.
 
-    One request is sent, for its version or its list of models.
+    One request is sent, for the server's version or its list of models.
 
     Raises:
-        ConfigError: it cannot be reached, or refuses the key.
+        ConfigError: The server cannot be reached, or refuses the key.
     """
     client = ProbeClient(capabilities.root, key, timeout_s)
     try:
-        told = client.call(f"{capabilities.site}/version" if capabilities.version else "/models")
+        reply = client.call(f"{capabilities.site}/version" if capabilities.version else "/models")
     except ServerError as error:
         if error.kind in ("ConnectionFailed", "ConnectionLost", "CertificateError", "TimedOut") or error.status in (
             401,
             403,
         ):
             raise _connection_error(url, error, key) from None
-        told = None
+        reply = None
     finally:
         client.close()
     if capabilities.version:
-        return isinstance(told, dict) and str(told.get("version")) == capabilities.version
-    if not capabilities.served:  # it had no list of models
+        return isinstance(reply, dict) and str(reply.get("version")) == capabilities.version
+    if not capabilities.served:  # the server had no list of models
         return True
-    listed = told.get("data") if isinstance(told, dict) else None
+    listed = reply.get("data") if isinstance(reply, dict) else None
     entries = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
     entry = next((one for one in entries if one.get("id") == capabilities.model), None)
     return (
@@ -146,24 +150,28 @@ def check_reachable(capabilities: Capabilities, url: str, key: Key, timeout_s: f
 
 
 def _several(served: Sequence[str]) -> str:
-    """Return the names of models; the first of them where there are many."""
+    """Return the names of models for a message; of many models, the first few and the number of the others."""
     return ", ".join(served[:_NAMED]) + (f" and {len(served) - _NAMED} others" if len(served) > _NAMED else "")
 
 
 def _nearest(name: str, served: Sequence[str]) -> str:
-    """Return the served name that is nearest; of a gateway the model without a search, where none was given."""
+    """Return the served name that is nearest to `name`.
+
+    Without a near name, the first is returned. If no name was given, a gateway's model without a search goes first.
+    """
     plain = f"{served[0]}:single"
-    first = plain if not name and plain in served else served[0]
-    return next(iter(difflib.get_close_matches(name, served, n=1)), first)
+    default = plain if not name and plain in served else served[0]
+    return next(iter(difflib.get_close_matches(name, served, n=1)), default)
 
 
 def refusal(url: str, error: ServerError, key: Key) -> ConfigError:
-    """Return the error of a server that needs a key, or another one."""
-    sent = f"the key in {key.source} was refused" if key else "it requires a key, and none was sent"
-    return ConfigError(f"{url} refuses access: {sent} ({error.cause})", hint=how_key())
+    """Return the error of a server that needs a key, or another key than the given one."""
+    cause = f"the key in {key.source} was refused" if key else "it requires a key, and none was sent"
+    return ConfigError(f"{url} refuses access: {cause} ({error.cause})", hint=how_key())
 
 
 def _connection_error(url: str, error: ServerError, key: Key) -> TTSError:
+    """Return the error of a server that cannot be used, with a cure by its kind."""
     if error.status in (401, 403):
         return refusal(url, error, key)
     if error.kind == "CertificateError":

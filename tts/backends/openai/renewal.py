@@ -1,4 +1,4 @@
-"""A second probe of a server that refuses what the first one found.
+"""A second probe of a server that refuses a call which its probed capabilities promise.
 
 The search continues with the new capabilities.
 """
@@ -19,9 +19,9 @@ class Renewal:
 
     Args:
         root: Base url of the API, for messages.
-        kept: The file of the capabilities, which is dropped; None: they are in none.
+        kept: The file of the capabilities, which is dropped; None: there is no file.
         probe: Returns new capabilities; None: there is no second probe.
-        found: Called with them, in the event loop.
+        found: Called with the new capabilities, in the event loop.
     """
 
     def __init__(
@@ -38,7 +38,11 @@ class Renewal:
         self._task: asyncio.Task[None] | None = None
 
     def begin(self, why: str) -> None:
-        """Drop what was kept, and begin the probe if that was not yet done; `why`: one line."""
+        """Drop the kept capabilities, and begin the probe unless it has begun before.
+
+        Args:
+            why: The reason in one line, for the log.
+        """
         if self._kept is not None:
             self._kept.drop(f"{self._root} refused a call ({why})")
             self._kept = None
@@ -46,7 +50,7 @@ class Renewal:
             self._task = asyncio.get_running_loop().create_task(self._run(self._probe))
 
     async def wait_for_end(self, why: str) -> None:
-        """`begin`, and wait for the end of the probe."""
+        """Begin the probe as `begin` does, and wait for its end."""
         self.begin(why)
         if self._task is not None:
             await asyncio.shield(self._task)

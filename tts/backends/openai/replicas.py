@@ -1,9 +1,9 @@
-"""Servers of one model: which one a call goes to, and which rest after a failure.
+"""The choice among servers of one model, and the rests of servers after failures.
 
-A call goes to the first server that does not rest, so that searches keep to the server whose cache has their prompts. A
-server that fails rests for a second, twice as long after each failure in a row, at most as long as any try waits, and
-at least as long as it asks for. Its calls go to the next one at once. One call after its rest tells whether it works
-again.
+A call goes to the first server that does not rest. So searches keep to the server whose cache has their prompts. A
+server that fails rests for a second, and twice as long after each failure in a row. The rest is at most as long as any
+try waits, and at least as long as the server asks for. Meanwhile calls go to the next server. The first call after the
+rest shows whether the server works again.
 
 Source: retries, failover and cooldowns of LiteLLM's router, by its documentation. Differs: the time doubles, and the
 order is fixed.
@@ -20,7 +20,7 @@ import httpx
 from tts.backends.openai.errors import ServerError
 
 _REST_S = 1.0
-# failures of a server, and not of a request
+# kinds of failures that a server has, and not a request
 RESTING = frozenset(
     {"ConnectionFailed", "ConnectionLost", "TimedOut", "Unavailable", "ServerError", "RateLimited", "QuotaExceeded"}
 )
@@ -31,12 +31,12 @@ class Replica:
     """One of the servers.
 
     Attributes:
-        root: The base url of its API.
-        clients: Its HTTP clients.
+        root: The base url of the server's API.
+        clients: The HTTP clients of the server.
         busy: Calls in flight, by client.
         failures: Failures in a row.
-        rests_until: The time up to which it rests.
-        closed: The error that its calls meet until then, because it asked for a longer wait than any try takes.
+        rests_until: The time up to which the server rests.
+        closed: The error of calls during a rest that is longer than any try waits; None: no such rest.
     """
 
     root: str
@@ -56,7 +56,7 @@ class Replicas:
     """The servers, in the order in which they are preferred.
 
     Args:
-        roots: The base urls of their APIs, at least one.
+        roots: The base urls of the servers' APIs, at least one.
         longest_s: The longest rest, and the longest wait that a try takes, in seconds.
     """
 
@@ -65,20 +65,20 @@ class Replicas:
         self._longest_s = longest_s
 
     def choose(self, now: float) -> Replica:
-        """Return the server that the next call goes to.
+        """Return the server for the next call.
 
-        It is the first that does not rest, otherwise the one whose rest ends first.
+        The first server that does not rest is chosen. If all rest, the server whose rest ends first is chosen.
 
         Raises:
-            ServerError: all of them are closed for longer than any try waits.
+            ServerError: All servers are closed for longer than any try waits.
         """
         chosen = next((one for one in self.all if one.rests_until <= now), None)
         if chosen is None:
             chosen = min((one for one in self.all if one.closed is None), key=lambda one: one.rests_until, default=None)
         if chosen is None:
-            first = min(self.all, key=lambda one: one.rests_until)
-            assert first.closed is not None, "no server is open"
-            raise first.closed
+            next_open = min(self.all, key=lambda one: one.rests_until)
+            assert next_open.closed is not None, "no server is open"
+            raise next_open.closed
         return chosen
 
     def note_success(self, replica: Replica) -> None:

@@ -1,7 +1,7 @@
 """Parsing of a server's reply: the text and tokens of each choice, and the reported token counts.
 
-One parser for replies of completions and of chat, whole or as a stream of events. Every choice is validated: one that
-is missing, doubled or without content is an error, and token counts that cannot be are dropped.
+One parser serves replies of completions and of chat, whole or as a stream of events. Every choice is validated. A
+choice that is missing, doubled or without content is an error. Impossible token counts are dropped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tts.errors import quote
 from tts.thoughts import THINK
 from tts.types import ToolCall
 
-_ENDS = {  # as servers call them
+_ENDS = {  # reasons why a choice ended, with the servers' words for each
     "stop": (
         "stop",
         "tool_calls",
@@ -39,10 +39,10 @@ _ENDS = {  # as servers call them
     "content_filter": ("content_filter", "safety", "recitation", "blocklist", "prohibited_content", "sensitive"),
 }
 _END_OF = {word: end for end, words in _ENDS.items() for word in words}
-_LESS = "\\u003c"  # as JSON may write it
-_THOUGHTS = ("reasoning_content", "reasoning", "thinking", "reasoning_details")  # fields of what is thought apart
-_INNER = ("text", "thinking", "reasoning", "content", "summary")  # fields of a part that have its text
-_ENDLESS = 1e300  # of a log-probability
+_LESS = "\\u003c"  # "<" as an escape of JSON
+_THOUGHTS = ("reasoning_content", "reasoning", "thinking", "reasoning_details")  # fields of thoughts apart from text
+_INNER = ("text", "thinking", "reasoning", "content", "summary")  # fields that have the text of a part
+_ENDLESS = 1e300  # the absolute value from which on a log-probability counts as infinite
 
 
 @dataclass(slots=True)
@@ -50,19 +50,19 @@ class Choice:
     """One continuation, as far as it has been received.
 
     Attributes:
-        pieces: Its texts, in order.
-        ids: The ids of its tokens, as far as the server shows them.
-        logprobs: The log-probabilities of its tokens, as far as the server shows them.
-        tokens: The texts of its tokens, as far as the server shows them.
-        tops: Log-probabilities of the most likely tokens at each place; [] where they are not known.
-        top_texts: The texts of these tokens; "" for one that is not named.
-        finish: Why it ended: "stop", "length", "content_filter", or a reason of the server's own; "": it has not ended.
-        contents: Number of texts, empty ones included.
-        thoughts: Its reasoning content, in pieces.
-        reasoned: Whether it has reasoning, shown as a text or not.
-        calls: Calls of tools, the name and the pieces of the arguments of each, by its index.
+        pieces: The texts of the choice, in order.
+        ids: The ids of the tokens, as far as the server shows them.
+        logprobs: The log-probabilities of the tokens, as far as the server shows them.
+        tokens: The texts of the tokens, as far as the server shows them.
+        tops: The log-probabilities of the most likely tokens at each place; [] where they are not known.
+        top_texts: The texts of the tokens in `tops`; "" for a token that is not named.
+        finish: The reason of the end: "stop", "length", "content_filter", or a server's own word; "": no end yet.
+        contents: The number of texts, empty ones included.
+        thoughts: The reasoning content, in pieces.
+        reasoned: Whether the model has reasoned, with or without a text to show.
+        calls: The calls of tools by index, each as its name and the pieces of its arguments.
         refused: Whether the server reports a refusal of the model.
-        half: The first surrogate of a character that has not arrived.
+        half: The first surrogate of a character whose second one has not arrived.
     """
 
     pieces: list[str] = field(default_factory=list[str])
@@ -81,25 +81,25 @@ class Choice:
 
     @property
     def thought(self) -> str:
-        """The reasoning content of the choice within marks, as a path has it.
+        """The reasoning content of the choice within the marks that it has in a path.
 
-        The last mark is there only where a response began, or the choice has ended.
+        The closing mark is there only where the response has begun or the choice has ended.
         """
         if not self.thoughts:
             return ""
         ended = self.pieces or self.finish not in ("", "length")
-        # a mark within it would end it there
-        told = join_surrogates("".join(self.thoughts)).replace(THINK.close, "").strip()
-        return f"{THINK.open}\n{told}" + (f"\n{THINK.close}\n\n" if ended else "")
+        # a closing mark within the thought would end it there
+        reasoning = join_surrogates("".join(self.thoughts)).replace(THINK.close, "").strip()
+        return f"{THINK.open}\n{reasoning}" + (f"\n{THINK.close}\n\n" if ended else "")
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of its texts, thoughts included."""
+        """The bytes of the texts, thoughts included."""
         return len("".join([*self.thoughts, *self.pieces]).encode(errors="replace"))
 
     @property
     def num_visible(self) -> int:
-        """Tokens that the reply shows."""
+        """The number of tokens that the reply shows."""
         return max(len(self.ids), len(self.logprobs))
 
 
@@ -110,9 +110,9 @@ class ReportedUsage:
     Args:
         prompt: Tokens of the prompt.
         generated: Tokens that were generated, reasoning included.
-        cached: Those tokens of `prompt` that were reused; None: not reported.
-        reasoning: Those tokens of `generated` that are reasoning.
-        written: Tokens of `prompt` that were written to a cache, for which some servers ask a higher price.
+        cached: The part of `prompt` that was reused; None: not reported.
+        reasoning: The part of `generated` that is reasoning.
+        written: The part of `prompt` that was written to a cache. Some servers ask a higher price for it.
     """
 
     prompt: int
@@ -126,7 +126,7 @@ class ServerReply:
     """The events of one call, parsed.
 
     Args:
-        count: Choices that were requested.
+        count: The number of choices that were requested.
 
     Attributes:
         choices: The choices by index.
@@ -147,48 +147,53 @@ class ServerReply:
         """Parse an event; return the new text of each choice in it.
 
         Raises:
-            ServerError: it is not of the form of a reply.
+            ServerError: The event has not the form of a reply.
         """
         self.events += 1
-        given = event.get("choices")
+        choices = event.get("choices")
         if event.get("usage") is not None:
             self.usage = usage_of(event["usage"])
             self.doubted = self.usage is None
-        if given is None and event.get("usage") is not None:
+        if choices is None and event.get("usage") is not None:
             return []
         if event and "choices" not in event:  # a keep-alive, unless it is the only event
             self._other = self._other or quote(event)
             return []
-        if not isinstance(given, list):
+        if not isinstance(choices, list):
             raise ServerError("BadReply", f"{quote(event)} where choices must be")
-        return [self._choice(one) for one in given]
+        return [self._choice(one) for one in choices]
 
-    def _choice(self, given: Any) -> tuple[int, str]:
-        index: Any = given.get("index", 0) if isinstance(given, dict) else None
+    def _choice(self, item: Any) -> tuple[int, str]:
+        """Add an event's item of one choice to that choice; return the choice's index and new text.
+
+        Raises:
+            ServerError: The item is not valid, is an error, or comes after the choice's end.
+        """
+        index: Any = item.get("index", 0) if isinstance(item, dict) else None
         if type(index) is not int:
-            raise ServerError("BadReply", f"{quote(given)} where a choice must be")
+            raise ServerError("BadReply", f"{quote(item)} where a choice must be")
         if not 0 <= index < self.count:
             raise ServerError("WrongCount", f"choice {index} where {self.count} were asked for")
-        error = event_error({"error": given.get("error")}, 0.0, Key(), began=True)
+        error = event_error({"error": item.get("error")}, 0.0, Key(), began=True)
         if error is not None:
             raise error
         choice = self.choices.setdefault(index, Choice())
-        told: Any = given.get("delta", given.get("message"))
-        inner: dict[str, Any] = told if isinstance(told, dict) else {"content": given.get("text")}
-        parts = _parts(inner.get("content"))
-        apart = next((inner[name] for name in _THOUGHTS if inner.get(name)), None)
-        thought = parts.thought + _text_of(apart)
-        choice.reasoned = choice.reasoned or bool(apart) or parts.reasoned
+        message: Any = item.get("delta", item.get("message"))
+        members: dict[str, Any] = message if isinstance(message, dict) else {"content": item.get("text")}
+        parts = _parts(members.get("content"))
+        reasoning = next((members[name] for name in _THOUGHTS if members.get(name)), None)
+        thought = parts.thought + _text_of(reasoning)
+        choice.reasoned = choice.reasoned or bool(reasoning) or parts.reasoned
         if thought and not choice.finish:
             choice.thoughts.append(thought)
-        choice.refused = choice.refused or bool(inner.get("refusal")) or parts.refused
-        text, finish = parts.text, _end(given.get("finish_reason"))
+        choice.refused = choice.refused or bool(members.get("refusal")) or parts.refused
+        text, finish = parts.text, _end(item.get("finish_reason"))
         if choice.finish and text:
             raise ServerError("DuplicateChoice", f"choice {index} came again after its end")
         choice.contents += text is not None
         if not choice.finish:
-            _take_tokens(choice, given)
-            _take_calls(choice, inner.get("tool_calls"))
+            _take_tokens(choice, item)
+            _take_calls(choice, members.get("tool_calls"))
         text = _join_surrogates(choice, text or "", last=bool(finish))
         if finish and not choice.finish:
             text += _text_of_calls(choice)
@@ -203,7 +208,7 @@ class ServerReply:
         return len(self.choices) == self.count and all(choice.finish for choice in self.choices.values())
 
     def error(self, index: int) -> ServerError | None:
-        """Return the error of a choice of a reply that has ended; None: it is valid."""
+        """Return the error of a choice of an ended reply; None: the choice is valid."""
         choice = self.choices.get(index)
         if not self.choices and self._other:
             return ServerError("BadReply", f"{self._other} where choices must be")
@@ -225,8 +230,13 @@ class ServerReply:
 
 @dataclass(slots=True)
 class _Parts:
-    """The content of a message: its text, None where there is none, its thought, and whether the model thought or
-    refused.
+    """The content of a message.
+
+    Attributes:
+        text: The text; None: there is none.
+        thought: The thought; "": none is shown.
+        reasoned: Whether the model thought.
+        refused: Whether the model refused.
     """
 
     text: str | None = None
@@ -236,12 +246,12 @@ class _Parts:
 
 
 def _parts(content: Any) -> _Parts:
-    """Return the parts of a content: a text, or a list of parts, each a text, or an object with a type.
+    """Return the parts of a content: a text, or a list of parts, each a text or an object with a type.
 
     Raises:
-        ServerError: it is of another form.
+        ServerError: The content has another form.
     """
-    found = _Parts()
+    parts = _Parts()
     if content is None or isinstance(content, str):
         return _Parts(content)
     for part in content if isinstance(content, list) else [content]:
@@ -249,19 +259,19 @@ def _parts(content: Any) -> _Parts:
         if not isinstance(kind, str):
             raise ServerError("BadReply", f"{quote(part)} where a text or a part of a content must be")
         if any(word in kind for word in ("think", "reason", "thought")):
-            found.thought += _text_of(part)
-            found.reasoned = True
+            parts.thought += _text_of(part)
+            parts.reasoned = True
         elif "refus" in kind:
-            found.refused = True
+            parts.refused = True
         elif "text" in kind:
-            found.text = (found.text or "") + _text_of(part)
+            parts.text = (parts.text or "") + _text_of(part)
         else:
             raise ServerError("BadReply", f"a part of the kind {quote(kind)}, which is no text, in {quote(content)}")
-    return found
+    return parts
 
 
 def _text_of(value: Any) -> str:
-    """Return the text in a part of a content, whatever it is nested in; "" where there is none."""
+    """Return the text in a part of a content, at any depth of nesting; "" where there is none."""
     if isinstance(value, str):
         return value
     if isinstance(value, list):
@@ -270,16 +280,17 @@ def _text_of(value: Any) -> str:
     return inner if isinstance(inner, str) else _text_of(inner) if isinstance(inner, list) else ""
 
 
-def _end(told: Any) -> str:
-    """Return why a choice ended; "" where it has not."""
-    if told is None or told in ("", "null"):
+def _end(reason: Any) -> str:
+    """Return the reason why a choice ended; "" where it has not ended."""
+    if reason is None or reason in ("", "null"):
         return ""
-    return _END_OF.get(told.lower(), quote(told)) if isinstance(told, str) else quote(told)
+    return _END_OF.get(reason.lower(), quote(reason)) if isinstance(reason, str) else quote(reason)
 
 
 def _join_surrogates(choice: Choice, text: str, *, last: bool) -> str:
-    """Return new text in whole characters; a lone first surrogate waits for the second, or is replaced where none
-    follows.
+    """Return new text in whole characters.
+
+    A first surrogate at the end waits for the second one. At the end of the choice it is replaced.
     """
     text, choice.half = choice.half + text, ""
     if not last and "\ud800" <= text[-1:] <= "\udbff":
@@ -287,52 +298,53 @@ def _join_surrogates(choice: Choice, text: str, *, last: bool) -> str:
     return join_surrogates(text)
 
 
-def _take_calls(choice: Choice, given: Any) -> None:
-    """Add what an event has of calls of tools."""
-    calls: list[Any] = given if isinstance(given, list) else []
-    for place, one in enumerate(calls):
-        function: Any = one.get("function") if isinstance(one, dict) else None
+def _take_calls(choice: Choice, items: Any) -> None:
+    """Add an event's pieces of tool calls to a choice."""
+    calls: list[Any] = items if isinstance(items, list) else []
+    for place, item in enumerate(calls):
+        function: Any = item.get("function") if isinstance(item, dict) else None
         if not isinstance(function, dict):
-            raise ServerError("BadReply", f"{quote(one)} where a call of a tool must be")
-        index = one.get("index", place)
+            raise ServerError("BadReply", f"{quote(item)} where a call of a tool must be")
+        index = item.get("index", place)
         call = choice.calls.setdefault(index if type(index) is int else place, [""])
         name, arguments = function.get("name"), function.get("arguments")
         call[0] = call[0] or (name if isinstance(name, str) else "")
-        call.append(
-            arguments if isinstance(arguments, str) else json.dumps(arguments or {}) if arguments is not None else ""
-        )
+        if arguments is not None and not isinstance(arguments, str):
+            arguments = json.dumps(arguments or {})
+        call.append(arguments or "")
         choice.contents += 1
 
 
 def _text_of_calls(choice: Choice) -> str:
-    """Return the calls of tools as a path has them: a text that has no mark of a call within its arguments."""
-    written: list[str] = []
+    """Return the calls of tools in the text form of a path; their arguments have no mark of a call."""
+    texts: list[str] = []
     for _, (name, *pieces) in sorted(choice.calls.items()):
-        told = "".join(pieces).strip() or "{}"
+        arguments = "".join(pieces).strip() or "{}"
         try:
-            told = json.dumps(json.loads(told), ensure_ascii=False)
-        except (ValueError, RecursionError):  # what is not JSON is no valid call
-            told = json.dumps(told)
-        written.append(f"\n{ToolCall(join_surrogates(name), told.replace('<', _LESS))}")
-    return "".join(written)
+            arguments = json.dumps(json.loads(arguments), ensure_ascii=False)
+        except (ValueError, RecursionError):  # a call without valid JSON is no valid call
+            arguments = json.dumps(arguments)
+        texts.append(f"\n{ToolCall(join_surrogates(name), arguments.replace('<', _LESS))}")
+    return "".join(texts)
 
 
-def _take_tokens(choice: Choice, given: Mapping[str, Any]) -> None:
-    ids = given.get("token_ids")
+def _take_tokens(choice: Choice, item: Mapping[str, Any]) -> None:
+    """Add an event's token ids and log-probabilities to a choice, in either form of the API."""
+    ids = item.get("token_ids")
     if isinstance(ids, list) and all(type(one) is int for one in ids):
         choice.ids += ids
-    told: Any = given.get("logprobs")
-    if not isinstance(told, dict):
+    members: Any = item.get("logprobs")
+    if not isinstance(members, dict):
         return
-    content: Any = told.get("content")
+    content: Any = members.get("content")
     if isinstance(content, list):  # the form of chat
         content = [one for one in content if isinstance(one, dict)]
         values: Any = [one.get("logprob") for one in content]
         tops: Any = [one.get("top_logprobs") for one in content]
         texts: Any = [one.get("token") for one in content]
     else:
-        values, texts, tops = told.get("token_logprobs"), told.get("tokens"), told.get("top_logprobs")
-    if isinstance(values, list):  # one that is unknown keeps its place: then the row has none at all
+        values, texts, tops = members.get("token_logprobs"), members.get("tokens"), members.get("top_logprobs")
+    if isinstance(values, list):  # an unknown value keeps its place, and the row then has no log-probabilities
         choice.logprobs += map(_logprob, values)
         if isinstance(tops, list) and len(tops) == len(values):
             choice.tops += map(_top_logprobs, tops)
@@ -341,30 +353,34 @@ def _take_tokens(choice: Choice, given: Mapping[str, Any]) -> None:
             choice.tokens += [join_surrogates(one) if isinstance(one, str) else "" for one in texts]
 
 
-def _logprob(told: Any) -> float:
-    """Return a log-probability, at most 0; NaN where it is none."""
-    return min(0.0, float(told)) if isinstance(told, int | float) and abs(told) < _ENDLESS else math.nan
+def _logprob(value: Any) -> float:
+    """Return a log-probability, at most 0; NaN where the value is not one."""
+    return min(0.0, float(value)) if isinstance(value, int | float) and abs(value) < _ENDLESS else math.nan
 
 
-def _top_logprobs(told: Any) -> list[float]:
-    """Return the log-probabilities of the most likely tokens at one place, in either form of the API; [] where one is
-    not known.
+def _top_logprobs(entry: Any) -> list[float]:
+    """Return the log-probabilities of the most likely tokens at one place; [] where any is not known.
+
+    Args:
+        entry: The place's entry, in either form of the API.
     """
-    values: Any = list(told.values()) if isinstance(told, dict) else told
+    values: Any = list(entry.values()) if isinstance(entry, dict) else entry
     if not isinstance(values, list):
         return []
-    found = [_logprob(one.get("logprob") if isinstance(one, dict) else one) for one in values]
-    return [] if any(map(math.isnan, found)) else found
+    logprobs = [_logprob(one.get("logprob") if isinstance(one, dict) else one) for one in values]
+    return [] if any(map(math.isnan, logprobs)) else logprobs
 
 
-def _top_texts(told: Any) -> list[str]:
-    """Return the texts of the most likely tokens at one place, in either form of the API; "" for one that is not
-    named.
+def _top_texts(entry: Any) -> list[str]:
+    """Return the texts of the most likely tokens at one place; "" for a token that is not named.
+
+    Args:
+        entry: The place's entry, in either form of the API.
     """
     names: Any = (
-        list(told)
-        if isinstance(told, dict)
-        else [one.get("token") if isinstance(one, dict) else None for one in (told if isinstance(told, list) else ())]
+        list(entry)
+        if isinstance(entry, dict)
+        else [one.get("token") if isinstance(one, dict) else None for one in (entry if isinstance(entry, list) else ())]
     )
     return [join_surrogates(name) if isinstance(name, str) else "" for name in names]
 
@@ -372,7 +388,7 @@ def _top_texts(told: Any) -> list[str]:
 def usage_of(told: Any) -> ReportedUsage | None:
     """Return reported token counts, or None where they are not valid.
 
-    They are read under any of the names that servers give them.
+    The counts are read under any of the names that servers give them.
     """
     if not isinstance(told, dict):
         return None
@@ -383,56 +399,62 @@ def usage_of(told: Any) -> ReportedUsage | None:
     if prompt is None or (generated is None and any(name in told for name in ("completion_tokens", "output_tokens"))):
         return None
     generated = generated or 0
-    inner, outer = _details(told, "prompt_tokens", "input_tokens"), _details(told, "completion_tokens", "output_tokens")
-    cached = _first(inner, "cached_tokens")
-    read = _first(told, "prompt_cache_hit_tokens", "cache_read_input_tokens")
-    wrote = _first(told, "cache_creation_input_tokens")
-    if wrote is None:
-        wrote = _first(inner, "cache_write_tokens", "cache_creation_tokens")
-    if "prompt_tokens" not in told and not inner and "cache_read_input_tokens" in told:
-        prompt += (read or 0) + (wrote or 0)  # Anthropic's own count of input leaves out what its cache read and wrote
-    cached = read if cached is None else max(cached, read or 0)
-    reasoning = _first(outer, "reasoning_tokens")
+    prompt_details, generated_details = (
+        _details(told, "prompt_tokens", "input_tokens"),
+        _details(told, "completion_tokens", "output_tokens"),
+    )
+    cached = _first(prompt_details, "cached_tokens")
+    cache_read = _first(told, "prompt_cache_hit_tokens", "cache_read_input_tokens")
+    cache_written = _first(told, "cache_creation_input_tokens")
+    if cache_written is None:
+        cache_written = _first(prompt_details, "cache_write_tokens", "cache_creation_tokens")
+    if "prompt_tokens" not in told and not prompt_details and "cache_read_input_tokens" in told:
+        # Anthropic's count of input leaves out the tokens that its cache read or wrote
+        prompt += (cache_read or 0) + (cache_written or 0)
+    cached = cache_read if cached is None else max(cached, cache_read or 0)
+    reasoning = _first(generated_details, "reasoning_tokens")
     if reasoning is None:
         reasoning = _first(told, "reasoning_tokens")
-    beside = (_first(told, "total_tokens") or 0) - prompt - generated
-    if beside > 0:  # a server that reports reasoning beside the answer, or in the total alone
-        generated, reasoning = generated + beside, max(reasoning or 0, beside)
-    if (cached or 0) + (wrote or 0) > prompt or (reasoning or 0) > generated:
+    unlisted = (_first(told, "total_tokens") or 0) - prompt - generated
+    if unlisted > 0:  # the server counts reasoning apart from the answer, or in the total alone
+        generated, reasoning = generated + unlisted, max(reasoning or 0, unlisted)
+    if (cached or 0) + (cache_written or 0) > prompt or (reasoning or 0) > generated:
         return None
-    return ReportedUsage(prompt, generated, cached, reasoning or 0, wrote or 0)
+    return ReportedUsage(prompt, generated, cached, reasoning or 0, cache_written or 0)
 
 
-def _details(told: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
-    return next((found for name in names if isinstance(found := told.get(f"{name}_details"), dict)), {})
+def _details(usage: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+    return next((details for name in names if isinstance(details := usage.get(f"{name}_details"), dict)), {})
 
 
-def _first(told: Mapping[str, Any], *names: str) -> int | None:
-    """Return the first of some counts that is reported; None where none is, or it is no whole number of at least 0."""
-    value = next((told[name] for name in names if told.get(name) is not None), None)
+def _first(usage: Mapping[str, Any], *names: str) -> int | None:
+    """Return the first reported count among some names.
+
+    None: none is reported, or the first reported one is no whole number of at least 0.
+    """
+    value = next((usage[name] for name in names if usage.get(name) is not None), None)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return value if type(value) is int and 0 <= value < 2**53 else None
 
 
 def shares(total: int, weights: Sequence[int], caps: Sequence[int]) -> list[int] | None:
-    """Divide a total in proportion to weights, by largest remainders, no part above its cap.
+    """Divide a total in proportion to weights, by largest remainders, with no part above its cap.
 
-    The result is None where the caps hold less than the total.
-
-    Idea: a call of several choices reports the sum of their tokens. The parts sum to it; each is an estimate.
+    The result is None where the sum of the caps is below the total. The parts add up to the total. With this, the
+    reported tokens of a call of several choices are divided among the choices, as estimates.
     """
     if total > sum(caps):
         return None
     parts = [0] * len(caps)
-    while (left := total - sum(parts)) > 0:
+    while (remaining := total - sum(parts)) > 0:
         open_ = [i for i, cap in enumerate(caps) if parts[i] < cap]
         scale = sum(max(1, weights[i]) for i in open_)
-        ideal = {i: left * max(1, weights[i]) / scale for i in open_}
+        ideal = {i: remaining * max(1, weights[i]) / scale for i in open_}
         for i in open_:
             parts[i] += min(caps[i] - parts[i], int(ideal[i]))
-        left = total - sum(parts)
+        remaining = total - sum(parts)
         for i in sorted(open_, key=lambda i: (int(ideal[i]) - ideal[i], i)):
-            if left and parts[i] < caps[i]:
-                parts[i], left = parts[i] + 1, left - 1
+            if remaining and parts[i] < caps[i]:
+                parts[i], remaining = parts[i] + 1, remaining - 1
     return parts

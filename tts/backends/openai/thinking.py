@@ -1,6 +1,6 @@
 """Fields by which servers limit thoughts, or leave them out.
 
-None of the fields belongs to the API, so a probe finds those that hold.
+None of the fields belongs to the API. A probe finds the fields that a server obeys.
 """
 
 from __future__ import annotations
@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-# Name of a field -> its member of a request, where "tokens" stands for the most tokens of a thought.
+# Name of a field -> the member that it adds to a request. "tokens" stands for the most tokens of a thought.
 LIMITS: Final[Mapping[str, Mapping[str, Any]]] = {
     "thinking_token_budget": {"thinking_token_budget": "tokens"},  # vLLM
     "thinking_budget": {"thinking_budget": "tokens"},  # DashScope, SiliconFlow
     "thinking_budget_tokens": {"thinking_budget_tokens": "tokens"},  # llama-server
     "reasoning_budget_tokens": {"reasoning_budget_tokens": "tokens"},  # llama-server
     "reasoning.max_tokens": {"reasoning": {"max_tokens": "tokens"}},  # OpenRouter
-    # servers after Anthropic's API
+    # servers that follow Anthropic's API
     "thinking.budget_tokens": {"thinking": {"type": "enabled", "budget_tokens": "tokens"}},
 }
-# Name of a field -> its member of a request without a thought.
+# Name of a field -> the member that it adds to a request without a thought.
 SWITCHES: Final[Mapping[str, Mapping[str, Any]]] = {
     "chat_template_kwargs.enable_thinking": {"chat_template_kwargs": {"enable_thinking": False}},
     "reasoning_effort": {"reasoning_effort": "none"},
@@ -47,11 +47,11 @@ def switch_members(field: str) -> dict[str, Any]:
 
 
 def with_members(body: Mapping[str, Any], members: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a body with further members; objects that both have are joined."""
+    """Return a body with further members. Where both have an object of one name, the objects are merged."""
     joined = dict(body)
     for name, value in members.items():
-        known = joined.get(name)
-        joined[name] = {**known, **value} if isinstance(known, dict) and isinstance(value, dict) else value
+        present = joined.get(name)
+        joined[name] = {**present, **value} if isinstance(present, dict) and isinstance(value, dict) else value
     return joined
 
 

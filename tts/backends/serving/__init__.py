@@ -1,4 +1,4 @@
-"""Start a server of a model: its command, and its process."""
+"""Servers of models that this package starts: their commands and their processes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""How a vLLM or llama.cpp server is started.
-
-The module has the location of the model's files, and the server's command.
-"""
+"""Commands that start a vLLM or llama.cpp server, and the files of the model that it reads."""
 
 from __future__ import annotations
 
@@ -31,9 +28,9 @@ _LLAMA = "llama_cpp.server"
 _VLLM = "vllm.entrypoints.openai.api_server"
 _HEALTH = {"vllm": "/health", "llama_cpp": "/v1/models"}
 _CPU_KV_GIB = "2"
-_CONTEXT = 4096  # of llama.cpp, where the record names none: its default is 2048
+_CONTEXT = 4096  # the context of llama.cpp where the record names none; its own default is 2048
 _COMPANIONS = ("torchvision", "torchaudio", "torchcodec")
-_TAIL = 300  # characters of what a failed import printed
+_TAIL = 300  # characters that are shown of the output of a failed import
 _PACKAGE = Path(__file__).resolve().parents[2]
 _DEQUANTISES = ("torch", "transformers", "gguf", "tokenizers")
 _DEQUANTISE = """
@@ -53,7 +50,7 @@ class ServerLaunch:
     Args:
         command: The command without host and port.
         health: The path that answers 200 when the server is ready.
-        environment: Variables in addition to those of this process.
+        environment: Environment variables in addition to this process's own.
     """
 
     command: tuple[str, ...]
@@ -65,16 +62,17 @@ class ServerLaunch:
 def readable(record: ModelRecord, *, gguf: bool, python: str = sys.executable) -> Generator[str]:
     """Yield the location of a model's files.
 
-    It is a GGUF file with `gguf`, otherwise a folder for transformers or a Hub name. Without `gguf`, a model in a GGUF
-    file is dequantised into a temporary folder, which is deleted at the end of the block.
+    With `gguf`, the location is a GGUF file. Otherwise it is a folder for transformers, or a Hub name. Without `gguf`,
+    a model in a GGUF file is dequantised into a temporary folder, which is deleted at the end of the block.
 
     Args:
         record: The record of the model.
-        gguf: Whether the server reads GGUF files, and nothing else.
-        python: The interpreter that dequantises, where it has torch, transformers and gguf; otherwise this one does.
+        gguf: Whether the server reads only GGUF files.
+        python: The interpreter that dequantises, if it has torch, transformers and gguf. If not, this process
+            dequantises.
 
     Raises:
-        ConfigError: The model has no weights, or with `gguf` no GGUF file.
+        ConfigError: The model has no weights, or, with `gguf`, no GGUF file.
         MissingDependency: Neither interpreter can dequantise.
     """
     path = locate(record)
@@ -99,6 +97,11 @@ def readable(record: ModelRecord, *, gguf: bool, python: str = sys.executable) -
 
 
 def _dequantise(record: ModelRecord, folder: str) -> None:
+    """Write a model in a GGUF file into a folder for transformers, in float32.
+
+    Raises:
+        MissingDependency: A package for this is not installed.
+    """
     try:
         import torch
 
@@ -115,10 +118,10 @@ def _dequantise(record: ModelRecord, folder: str) -> None:
 
 
 def _dequantise_by(python: str, file: Path, folder: str) -> None:
-    """Dequantise a GGUF file with another interpreter, which sees this package and nothing else of this environment.
+    """Dequantise a GGUF file with another interpreter; of this environment, it can import only this package.
 
     Raises:
-        ConfigError: It cannot.
+        ConfigError: The interpreter cannot dequantise the file.
     """
     with TemporaryDirectory(prefix="tts-") as packages:
         (Path(packages) / "tts").symlink_to(_PACKAGE, target_is_directory=True)
@@ -126,12 +129,12 @@ def _dequantise_by(python: str, file: Path, folder: str) -> None:
             **os.environ,
             "PYTHONPATH": os.pathsep.join(filter(None, (packages, os.environ.get("PYTHONPATH")))),
         }
-        done = subprocess.run(
+        process = subprocess.run(
             [python, "-c", _DEQUANTISE, str(file), folder], capture_output=True, text=True, check=False, env=environment
         )
-    if done.returncode:
+    if process.returncode:
         raise ConfigError(
-            f"{python} cannot read {file}: {(done.stderr.strip().splitlines() or ['no reason given'])[-1][-_TAIL:]}"
+            f"{python} cannot read {file}: {(process.stderr.strip().splitlines() or ['no reason given'])[-1][-_TAIL:]}"
         )
 
 
@@ -140,19 +143,19 @@ def launch(record: ModelRecord, location: str, engine: ServerEngine, python: str
 
     Args:
         record: The record of the model.
-        location: The location of its files, from `readable`.
+        location: The location of the model's files, from `readable`.
         engine: The program that serves: vLLM or llama.cpp.
         python: The Python of an environment in which vLLM or llama.cpp is installed.
 
     Raises:
-        ConfigError: the engine is not installed there, or does not run this model.
+        ConfigError: The engine is not installed for `python`, or does not run this model.
     """
     check_installed(engine, python)
     if engine == "llama_cpp":
         return _llama(record, location, python)
     command = [python, "-m", _VLLM, "--model", location, "--served-model-name", record.name]
-    command += ["--enable-prefix-caching", "--enable-prompt-tokens-details"]  # reused tokens are reported
-    command += ["--generation-config", "vllm"]  # else the model's own file may change the distribution
+    command += ["--enable-prefix-caching", "--enable-prompt-tokens-details"]  # so that reused tokens are reported
+    command += ["--generation-config", "vllm"]  # without this, the model's own file may change the distribution
     command += [] if record.context is None else ["--max-model-len", str(record.context)]
     environment = {"VLLM_NO_USAGE_STATS": "1"}
     if _runs_on_cpu(python):
@@ -164,7 +167,7 @@ def launch(record: ModelRecord, location: str, engine: ServerEngine, python: str
 def _llama(record: ModelRecord, location: str, python: str) -> ServerLaunch:
     command = [python, "-m", _LLAMA, "--model", location, "--model_alias", record.name]
     command += ["--n_ctx", str(record.context or _CONTEXT), "--n_threads", "-1"]
-    command += ["--interrupt_requests", "false"]  # else a new request ends the running one
+    command += ["--interrupt_requests", "false"]  # without this, a new request ends the running one
     return ServerLaunch(command=tuple(command), health=_HEALTH["llama_cpp"])
 
 
@@ -172,7 +175,7 @@ def check_installed(engine: ServerEngine, python: str) -> None:
     """Check that an interpreter has an engine.
 
     Raises:
-        ConfigError: it has not, or is not an interpreter.
+        ConfigError: The engine is missing, or `python` is not an interpreter.
     """
     if not _has(python, engine):
         raise ConfigError(
@@ -185,7 +188,7 @@ def _has(python: str, *modules: str) -> bool:
     """Whether an interpreter has some top-level modules.
 
     Raises:
-        ConfigError: It is not an interpreter.
+        ConfigError: `python` is not an interpreter.
     """
     if python == sys.executable:
         return all(importlib.util.find_spec(module) for module in modules)
@@ -203,30 +206,30 @@ def _runs_on_cpu(python: str) -> bool:
     """Whether vLLM computes on the CPU with this interpreter.
 
     Raises:
-        ConfigError: it cannot be imported.
+        ConfigError: vLLM cannot be imported.
     """
     script = "from vllm.platforms import current_platform; print(current_platform.is_cpu())"
-    told = subprocess.run([python, "-c", script], capture_output=True, text=True, check=False)
-    if told.returncode:
+    process = subprocess.run([python, "-c", script], capture_output=True, text=True, check=False)
+    if process.returncode:
         raise ConfigError(
-            f"vLLM is installed for {python}, but cannot be imported: {quote(told.stderr.strip()[-_TAIL:])}",
-            hint=import_hint(told.stderr),
+            f"vLLM is installed for {python}, but cannot be imported: {quote(process.stderr.strip()[-_TAIL:])}",
+            hint=import_hint(process.stderr),
         )
-    return told.stdout.strip().endswith("True")
+    return process.stdout.strip().endswith("True")
 
 
 def import_hint(printed: str) -> str:
-    """Return the cure of a server that does not start by fault of torch's companions; else "".
+    """Return a cure where companions of torch keep a server from starting; "" where they do not.
 
     Such companions do not match the installed torch.
 
     Args:
-        printed: What the server, or the import of its package, printed.
+        printed: The output of the server, or of the import of its package.
     """
-    found = [name for name in _COMPANIONS if name in printed]
+    companions = [name for name in _COMPANIONS if name in printed]
     return (
         f"uninstall what does not match its torch, and is not needed for text: pip uninstall {' '.join(_COMPANIONS)}"
-        if found
+        if companions
         else ""
     )
 
@@ -235,7 +238,7 @@ def engine_of(name: str) -> ServerEngine:
     """Return an engine by its name.
 
     Raises:
-        ConfigError: there is none of that name.
+        ConfigError: There is no engine of that name.
     """
     if name in ENGINES:
         return name

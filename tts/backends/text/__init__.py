@@ -1,4 +1,1 @@
-"""Text and tokens of backends.
-
-The package renders, detokenizes, stops at text, checks lengths, and holds the state of a row.
-"""
+"""Text and tokens of backends: rendering, detokenizing, stop texts, lengths, and states of rows."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-_CONTEXT = 5  # tokens decoded in front of the new ones, so that a tokenizer keeps the space between two pieces
+_CONTEXT = 5  # tokens decoded before the new ones, so that a tokenizer keeps the space between two pieces
 _UNFINISHED = "\ufffd"
 
 
 def context_start(length: int) -> int:
-    """Return where the context of a path begins whose first `length` tokens have been emitted."""
+    """Return the index of the first token of context, after `length` tokens have been emitted."""
     return max(0, length - _CONTEXT)
 
 
@@ -17,15 +17,14 @@ class Detokenizer:
     """Decodes the tokens of one path incrementally.
 
     Idea: a token's text is decode(context and new tokens) minus decode(context). Text that ends in U+FFFD may be part
-    of a
-        character and waits for the next token. So text is emitted only where a character ends. The pieces of a path
-        join to the decoding of its tokens, wherever the path was cut into rows.
+    of a character, and waits for the next token. So text is emitted only where a character ends. The pieces of a path
+    join to the decoding of its tokens, wherever the path was cut into rows.
 
     Args:
         decode: Turns token ids into text, ends of sequence into "".
         ids: Tokens of the path so far.
-        start: Index of the first token of context.
-        read: Number of tokens whose text has been emitted. Both are as an earlier detokenizer of this path left them.
+        start: The index of the first token of context. `start` and `read` continue an earlier detokenizer of the path.
+        read: The number of tokens whose text has been emitted.
     """
 
     def __init__(self, decode: Callable[[Sequence[int]], str], ids: Sequence[int], start: int, read: int) -> None:
@@ -42,16 +41,16 @@ class Detokenizer:
         return "" if text.endswith(_UNFINISHED) else self._give(text)
 
     def flush(self) -> str:
-        """Return the text held back: the path has ended."""
+        """Return the text held back, at the end of the path."""
         return self._give(self._new_text())
 
     def tail(self) -> tuple[int, ...]:
-        """Return the tokens from the first one of context on, for the detokenizer of a continuation."""
+        """Return the tokens from the first token of context on, for the detokenizer of a continuation."""
         return tuple(self._ids[self.start - self._offset :])
 
     def _new_text(self) -> str:
-        start, read = self.start - self._offset, self.read - self._offset
-        return self._decode(self._ids[start:])[len(self._decode(self._ids[start:read])) :]
+        start, num_read = self.start - self._offset, self.read - self._offset
+        return self._decode(self._ids[start:])[len(self._decode(self._ids[start:num_read])) :]
 
     def _give(self, text: str) -> str:
         self.start, self.read = self.read, self._offset + len(self._ids)

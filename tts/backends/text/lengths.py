@@ -11,7 +11,7 @@ def check_prompt(tokens: int, context: int) -> None:
     """Check that a prompt leaves room for one more token.
 
     Raises:
-        PromptTooLong: it does not.
+        PromptTooLong: The prompt leaves no room.
     """
     if tokens >= context:
         raise PromptTooLong(
@@ -24,7 +24,7 @@ def check_text(path: int, text: int, context: int) -> None:
     """Check that a path with a text fits the context.
 
     Raises:
-        PromptTooLong: it does not.
+        PromptTooLong: Path and text do not fit.
     """
     if path + text > context:
         raise PromptTooLong(
@@ -37,7 +37,7 @@ def check_some(ids: Sequence[int] | str) -> None:
     """Check that a prompt has a token.
 
     Raises:
-        ConfigError: it has none.
+        ConfigError: The prompt has no token.
     """
     if not ids:
         raise ConfigError("the prompt renders to no token, but needs at least one", hint="give the prompt some text")
@@ -47,7 +47,7 @@ def check_read(tokens: int, context: int) -> None:
     """Check that a prompt that is only read fits the context.
 
     Raises:
-        PromptTooLong: it does not.
+        PromptTooLong: The prompt does not fit.
     """
     if tokens > context:
         raise PromptTooLong(
@@ -60,7 +60,7 @@ def check_known(ids: Sequence[int], vocab: int) -> None:
     """Check that the model has an embedding for every token.
 
     Raises:
-        ConfigError: it has none for one.
+        ConfigError: A token has no embedding.
     """
     wrong = next((token for token in ids if not 0 <= token < vocab), None)
     if wrong is not None:

@@ -19,7 +19,7 @@ from tts.errors import ConfigError
 from tts.thoughts import ThoughtMarks
 from tts.types import Message, Prompt, prompt_text
 
-_KNOWN = (  # marks of thoughts in chat templates
+_KNOWN = (  # known marks of thoughts in chat templates
     ThoughtMarks("<think>\n", "\n</think>\n\n"),
     ThoughtMarks("[THINK]", "[/THINK]"),
     ThoughtMarks("<seed:think>\n", "\n</seed:think>\n"),
@@ -32,7 +32,7 @@ class Renderer:
 
     Args:
         tokenizer: The tokenizer of the transformers library.
-        eos: Ids that end a sequence; they decode to "".
+        eos: Ids that end a sequence, which decode to "".
     """
 
     def __init__(self, tokenizer: Any, eos: frozenset[int]) -> None:
@@ -43,12 +43,12 @@ class Renderer:
     def prompt(self, prompt: Prompt) -> tuple[int, ...]:
         """Return the tokens of a prompt.
 
-        Text is encoded as the tokenizer does by default (with the beginning-of-sequence token of tokenizers that add
-        one); messages pass through the chat template and open the assistant's turn, or where there is no template, are
+        Text is encoded as the tokenizer does by default, with a beginning-of-sequence token if the tokenizer adds one.
+        Messages pass through the chat template, which then opens the assistant's turn. Without a template, messages are
         joined by blank lines. A `TokenizedText` has its own tokens.
 
         Raises:
-            ConfigError: the chat template refuses the messages, or the prompt renders to no token.
+            ConfigError: The chat template refuses the messages, or the prompt renders to no token.
         """
         if isinstance(prompt, str) or not getattr(self._tokenizer, "chat_template", None):
             text = prompt_text(prompt)
@@ -63,12 +63,10 @@ class Renderer:
         return ids
 
     def thoughts(self, given: ThoughtMarks | None = None) -> ThoughtMarks | None:
-        """Return the marks of the model's thoughts, or None.
-
-        They are those of its record, else known marks that its chat template has.
+        """Return the marks of the model's thoughts; None: no marks are known.
 
         Args:
-            given: The given of the record.
+            given: The marks of the model's record; None: known marks are looked for in the chat template.
         """
         template = str(getattr(self._tokenizer, "chat_template", None) or "")
         marks = given or next((one for one in _KNOWN if one.close.strip() in template), None)
@@ -79,7 +77,7 @@ class Renderer:
         return marks
 
     def text(self, text: str) -> tuple[int, ...]:
-        """Return the tokens of a text after a path, with nothing added; of a `TokenizedText` its own."""
+        """Return the tokens of a text after a path, with nothing added; a `TokenizedText` has its own tokens."""
         if isinstance(text, TokenizedText):
             return text.ids
         return tuple(self._tokenizer.encode(text, add_special_tokens=False))
@@ -92,7 +90,7 @@ class Renderer:
         """Return the id of a text that is one token.
 
         Raises:
-            ConfigError: it is not exactly one token.
+            ConfigError: The text is not exactly one token.
         """
         ids = self.text(token)
         if len(ids) != 1:
@@ -105,14 +103,15 @@ class Renderer:
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of tokens.
 
-        Ends of sequence and ids that the tokenizer lacks give none. Other special tokens give their names.
+        Ends of sequence, and ids that the tokenizer lacks, have no text. The text of other special tokens is their
+        name.
         """
         if self._bytes is not None:
             return b"".join([self._bytes[token] for token in ids if token < len(self._bytes)]).decode(
                 "utf-8", "replace"
             )
-        kept = [token for token in ids if token not in self.eos]
-        return self._tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        shown_ids = [token for token in ids if token not in self.eos]
+        return self._tokenizer.decode(shown_ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
     def text_of(self, text: str, ids: Sequence[int]) -> str:
         """See `BackendMetadata.text_of`."""
@@ -120,7 +119,7 @@ class Renderer:
         return self.decode(ids)
 
     def pieces(self, before: Sequence[int], ids: Sequence[int]) -> list[str]:
-        """Return the text that each token of `ids` completes after `before`; the pieces join to their text."""
+        """Return the text that each token of `ids` completes after `before`; joined, they are the whole text."""
         detokenizer = Detokenizer(self.decode, before, 0, len(before))
         pieces = [detokenizer.push(token) for token in ids]
         if pieces:
@@ -128,7 +127,7 @@ class Renderer:
         return pieces
 
     def name(self, token: int) -> str:
-        """Return the text of one token; of an end of sequence its name."""
+        """Return the text of one token; for an end of sequence, its name."""
         return str(self._tokenizer.convert_ids_to_tokens(token) or "") if token in self.eos else self.decode((token,))
 
     def write(self, ids: Sequence[int]) -> str:
@@ -139,14 +138,16 @@ class Renderer:
     def special(self) -> dict[str, str | None]:
         """See `tts.backends.metadata.Tokenizer`.
 
-        Where the tokenizer names no end of sequence, that of the model stands for it.
+        Where the tokenizer names no end of sequence, the model's end of sequence is named.
         """
         names = ("bos_token", "eos_token", "unk_token", "pad_token")
-        known = {name: None if (told := getattr(self._tokenizer, name, None)) is None else str(told) for name in names}
-        known["eos_token"] = known["eos_token"] or next(map(self.name, sorted(self.eos)), None)
+        tokens = {
+            name: None if (token := getattr(self._tokenizer, name, None)) is None else str(token) for name in names
+        }
+        tokens["eos_token"] = tokens["eos_token"] or next(map(self.name, sorted(self.eos)), None)
         return {
             "tokenizer_class": type(self._tokenizer).__name__,
-            **known,
+            **tokens,
             "chat_template": getattr(self._tokenizer, "chat_template", None),
         }
 
@@ -156,26 +157,27 @@ class Renderer:
         """Return the log-probabilities of a prompt with the texts of its tokens.
 
         Args:
-            ids: [T] of the prompt.
-            logprobs: [T].
-            likely: [T + 1] most likely tokens at each place and after the last, with log-probabilities; all () where
-                none are wanted.
+            ids: [T], the tokens of the prompt.
+            logprobs: [T], the log-probability of each token.
+            likely: [T + 1], the most likely tokens at each place and after the last, with their log-probabilities. All
+                are () where none are wanted.
         """
         texts = [
             self.name(token) if token in self.eos else piece
             for token, piece in zip(ids, self.pieces((), ids), strict=True)
         ]
-        *tops, behind = [
-            tuple(Top(self.name(token), logprob, token in self.eos) for token, logprob in some) for some in likely
+        *tops, next_tops = [
+            tuple(Top(self.name(token), logprob, token in self.eos) for token, logprob in place) for place in likely
         ]
         return PromptLogprobs(
-            tuple(ids), tuple(texts), np.array(logprobs, np.float64), tuple(tops) if behind else (), behind
+            tuple(ids), tuple(texts), np.array(logprobs, np.float64), tuple(tops) if next_tops else (), next_tops
         )
 
 
 def _byte_table(tokenizer: Any, eos: frozenset[int]) -> list[bytes] | None:
-    """Return the bytes of every token of a byte-level tokenizer, whose text is that of its tokens' bytes; None for
-    others.
+    """Return the bytes of every token of a byte-level tokenizer; None for other tokenizers.
+
+    The text of tokens is then the decoding of their joined bytes.
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None or type(backend.decoder).__name__ != "ByteLevel":
@@ -189,14 +191,14 @@ def _byte_table(tokenizer: Any, eos: frozenset[int]) -> list[bytes] | None:
         elif token in special:
             table.append(text.encode())
         elif any(character not in _BYTES for character in text):
-            return None  # it only looks byte-level
+            return None  # the tokenizer only looks byte-level
         else:
             table.append(bytes(_BYTES[character] for character in text))
     return table
 
 
 def _unicode_bytes() -> dict[str, int]:
-    """Return the byte that each character stands for in byte-level vocabularies (GPT-2, Radford et al. 2019)."""
+    """Return the byte for which each character stands in byte-level vocabularies (GPT-2, Radford et al. 2019)."""
     printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
@@ -206,11 +208,13 @@ _BYTES = _unicode_bytes()
 
 
 def eos_ids(generation: Any, config: Any, tokenizer: Any) -> frozenset[int]:
-    """Return every id that ends a sequence.
+    """Return every id that ends a sequence, by a model's settings.
 
-    The ids are those of the generation settings (or None), the configuration and the tokenizer.
+    Args:
+        generation: The generation settings; None: there are none.
+        config: The configuration of the model.
+        tokenizer: The tokenizer.
     """
-    told = (getattr(generation, "eos_token_id", None), getattr(config, "eos_token_id", None), tokenizer.eos_token_id)
-    return frozenset(
-        int(token) for ids in told if ids is not None for token in (ids if isinstance(ids, list | tuple) else [ids])
-    )
+    sources = (getattr(generation, "eos_token_id", None), getattr(config, "eos_token_id", None), tokenizer.eos_token_id)
+    lists = [ids if isinstance(ids, list | tuple) else [ids] for ids in sources if ids is not None]
+    return frozenset(int(token) for ids in lists for token in ids)

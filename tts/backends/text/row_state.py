@@ -1,7 +1,4 @@
-"""The state of a row under way, for backends that draw token by token.
-
-It has the row's tokens, its text, and its end.
-"""
+"""The state of a row under way, for backends that draw token by token: its tokens, text, and end."""
 
 from __future__ import annotations
 
@@ -19,9 +16,9 @@ class PathText(NamedTuple):
     """The state of a path's text, from which its continuation is detokenized.
 
     Args:
-        tail: Its last tokens, those that the next token's text depends on.
-        read: Number of them whose text has been emitted.
-        carry: Text of its last token that opens its continuation.
+        tail: The last tokens of the path, on which the next token's text depends.
+        read: The number of tokens in `tail` whose text has been emitted.
+        carry: The text of the last token that opens the path's continuation.
     """
 
     tail: tuple[int, ...]
@@ -30,7 +27,7 @@ class PathText(NamedTuple):
 
     @staticmethod
     def skip(ids: Sequence[int], carry: str = "") -> PathText:
-        """Return the state after tokens whose text has been emitted: of a prompt, or a forced text."""
+        """Return the state after tokens whose text has been emitted, such as a prompt or a forced text."""
         tail = tuple(ids[context_start(len(ids)) :])
         return PathText(tail, len(tail), carry)
 
@@ -41,17 +38,17 @@ class RowState:
     Args:
         rows: The request's rows.
         index: The index of the row.
-        before: State of its path's text.
-        length: Tokens of its path.
+        before: The state of the path's text.
+        length: The number of tokens of the path.
         decode: Turns token ids into text.
         eos: Ids that end a row.
         context: Most tokens of a path.
 
     Attributes:
-        ids: The ids of its new tokens.
-        logprobs: The log-probabilities of its new tokens.
-        spreads: The `Spread` at each new token, if the request wants them.
-        sampling_logprobs: The log-probabilities of its new tokens under the law that drew them.
+        ids: The ids of the new tokens.
+        logprobs: The log-probabilities of the new tokens.
+        spreads: The `Spread` at each new token, if the request wants spreads.
+        sampling_logprobs: The log-probabilities of the new tokens under the law that drew them.
         pieces: The text that each new token completed.
         seconds: Model time so far.
     """
@@ -85,7 +82,7 @@ class RowState:
         rows.show_draft(index, self.draft)
 
     def draft(self) -> Draft:
-        """Return what the row has written so far."""
+        """Return the text and the number of tokens so far."""
         return Draft(self._scanner.text, len(self.ids))
 
     @property
@@ -94,7 +91,7 @@ class RowState:
         return self.row.position + len(self.ids)
 
     def early_finish(self) -> Finish | None:
-        """Return how the row ends before its first token, or None."""
+        """Return the finish of a row that ends before its first token; None: the row can begin."""
         if self.rows.cancelled:
             return "cancelled"
         if self._scanner.ended:
@@ -106,7 +103,14 @@ class RowState:
     def append(
         self, token: int, logprob: float, spread: Spread | None = None, sampling_logprob: float | None = None
     ) -> Finish | None:
-        """Append a drawn token, with what is known of its law; return how the row ended with it, or None."""
+        """Append a drawn token, and return the row's finish; None: the row goes on.
+
+        Args:
+            token: The id of the token.
+            logprob: The token's log-probability.
+            spread: The spread of the token's distribution; None: not known.
+            sampling_logprob: The token's log-probability under the law that drew it; None: not known.
+        """
         self.ids.append(token)
         self.logprobs.append(logprob)
         if spread is not None and self.rows.request.spreads:
@@ -151,7 +155,12 @@ def failed_row(failure: Exception) -> Sample:
 
 
 def as_engine_error(failure: Exception, what: str) -> EngineError:
-    """Return a failure as an EngineError, itself if it is one; `what`: what failed."""
+    """Return a failure as an EngineError; an EngineError is returned as it is.
+
+    Args:
+        failure: The failure.
+        what: A noun for the part that failed, for the message.
+    """
     if isinstance(failure, EngineError):
         return failure
     error = EngineError(f"{what} failed: {type(failure).__name__}: {str(failure).partition(chr(10))[0]}")
@@ -160,7 +169,7 @@ def as_engine_error(failure: Exception, what: str) -> EngineError:
 
 
 def error_line(failure: Exception) -> str:
-    """Return a failure in one line, as `Sample.error` has it."""
+    """Return a failure as one line for `Sample.error`."""
     if isinstance(failure, EngineError):
         kind = "" if type(failure) is EngineError else f"{type(failure).__name__}: "
         return f"{kind}{failure.cause}"

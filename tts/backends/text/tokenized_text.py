@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 
 class TokenizedText(str):
-    """A prompt or a text after a path, with the tokens that it is to be read as.
+    """A prompt, or a text after a path, together with its tokens.
 
-    It serves where encoding the text would give other tokens. Backends with a tokenizer read these tokens; others read
-    the text.
+    Use it where encoding the text would give other tokens. Backends with a tokenizer read the tokens, and other
+    backends read the text.
     """
 
     __slots__ = ("ids",)
@@ -17,7 +17,7 @@ class TokenizedText(str):
 
     @classmethod
     def of(cls, ids: Sequence[int]) -> TokenizedText:
-        """Return tokens whose text is not known."""
-        made = cls()
-        made.ids = tuple(ids)
-        return made
+        """Return a text of unknown characters with these tokens; as a string it is empty."""
+        text = cls()
+        text.ids = tuple(ids)
+        return text

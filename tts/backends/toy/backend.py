@@ -1,8 +1,8 @@
-"""The toy model as a backend.
+"""The toy model as a backend, for tests of laws, benchmarks of orchestration, and first examples.
 
-It takes microseconds a step, has no dependencies, and every probability is known exactly. It serves law tests,
-orchestration benchmarks and first examples. Its language is `tts.backends.toy.language`; `value` knows whether each
-step is right, for verifiers of any quality.
+A step takes microseconds, there are no dependencies, and every probability is known exactly. The language is that of
+`tts.backends.toy.language`. `ToyBackend.value` knows whether each step is right, so verifiers of any quality can be
+made.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from tts.randomness import uniform
 from tts.thoughts import THINK, ThoughtMarks
 from tts.types import Prompt, prompt_text
 
-# cumulative probability, outcome, its log-probability, and that drawn by
+# for each outcome: its cumulative probability, the outcome, its log-probability, and that under the sampling
 _Edges = tuple[tuple[float, int | str, float, float], ...]
 
 
@@ -59,8 +59,8 @@ class ToyBackend(Backend):
     Its log-probabilities are exact, and it has no context limit.
 
     Args:
-        language: The distribution of its texts.
-        prices: The dollars that its tokens cost, beside two FLOPs each.
+        language: The distribution of the texts; None: the default language.
+        prices: The dollars that tokens cost; each token also costs two FLOPs.
     """
 
     name = "toy"
@@ -106,10 +106,14 @@ class ToyBackend(Backend):
 
     @classmethod
     def from_record(cls, record: ModelRecord, *, thoughts: int = 0) -> ToyBackend:
-        """Return the toy model of the default language; `thoughts`: whether it thinks, 0 or 1.
+        """Return the toy model of the default language.
+
+        Args:
+            record: The record of the model.
+            thoughts: Whether the model thinks, 0 or 1.
 
         Raises:
-            ConfigError: the record has a url, weights, or marks of thoughts.
+            ConfigError: The record has a url, weights, or marks of thoughts.
         """
         refuse_url(record)
         if record.thought is not None:
@@ -125,7 +129,7 @@ class ToyBackend(Backend):
         return cls(ToyLanguage(thoughts=bool(thoughts)), rates(record))
 
     async def open(self, prompts: Sequence[Prompt]) -> list[Reply[Any]]:
-        """Parse sums."""
+        """Return handles at the beginning of the sums in prompts."""
         replies: list[Reply[Any]] = []
         for prompt in prompts:
             length = self.count(prompt)
@@ -134,11 +138,12 @@ class ToyBackend(Backend):
         return replies
 
     def _begin_path(self, prompt: Prompt, length: int) -> ToyHandle:
-        first, steps = read_sum(
+        """Return the handle at the beginning of the sum in a prompt of `length` tokens."""
+        first_term, steps = read_sum(
             "".join(self._tokens(prompt)) if isinstance(prompt, TokenizedText) else prompt_text(prompt)
         )
-        truth = tuple(accumulate(steps, initial=first))[1:]
-        handle = ToyHandle(steps, truth, first, 0, 0, True, (), length, 0, first=first)  # noqa: FBT003
+        truth = tuple(accumulate(steps, initial=first_term))[1:]
+        handle = ToyHandle(steps, truth, first_term, 0, 0, True, (), length, 0, first=first_term)  # noqa: FBT003
         if self.language.thoughts:
             handle.thought = "open" if THINK.continue_prompt(prompt).opened else "ahead"
         return handle
@@ -150,6 +155,7 @@ class ToyBackend(Backend):
         return rows
 
     def _execute(self, _: BatchQueue, jobs: list[RowSet], deliver: Any) -> None:
+        """Write all rows of some requests, and deliver their samples."""
         for rows in jobs:
             request = rows.request
             reused = (request.handle.prompt_tokens + request.handle.num_tokens) * len(request.rows)
@@ -163,25 +169,26 @@ class ToyBackend(Backend):
             rows.fail(failure)
 
     def _write(self, request: SampleRequest, row: Row) -> Sample:
+        """Write a row token by token, or by whole lines where no row can end within them."""
         handle = request.handle.child()
         scanner = StopScanner(request.stop, request.text, request.handle.carry)
         tokens: list[str] = []
         logprobs: list[float] = []
-        drawn: dict[int, float] = {}  # log-probabilities under the sampling, of tokens that have several
-        by_line = request.stop.step in ((), ("\n",))  # then a boundary can only be at the end of a line
+        drawn_logprobs: dict[int, float] = {}  # log-probabilities under the sampling, by the index of a random token
+        by_line = request.stop.step in ((), ("\n",))  # whether a boundary can only be at the end of a line
         finish: Finish = scanner.ended or "length"
         while not scanner.ended and len(tokens) < row.max_tokens:
-            whole = by_line and handle.place == 0 and handle.thought != "ahead"
-            if whole and handle.step < len(handle.steps) and row.max_tokens - len(tokens) > RESULT + 1:
+            by_whole_line = by_line and handle.place == 0 and handle.thought != "ahead"
+            if by_whole_line and handle.step < len(handle.steps) and row.max_tokens - len(tokens) > RESULT + 1:
                 u = uniform(row.stream, row.position + len(tokens) + RESULT, row.word)
-                token, logprob, drawn[len(tokens) + RESULT] = self._draw(handle, request.sampling, u)
+                token, logprob, drawn_logprobs[len(tokens) + RESULT] = self._draw(handle, request.sampling, u)
                 piece = handle.write_line(token)
                 logprobs += (0.0, 0.0, 0.0, 0.0, logprob, 0.0)
                 tokens += piece
                 scanner.feed("".join(piece))
                 continue
             answers = handle.step == len(handle.steps) and not handle.thought and not self.language.mute
-            if whole and answers and row.max_tokens - len(tokens) >= 3:
+            if by_whole_line and answers and row.max_tokens - len(tokens) >= 3:
                 piece = handle.write_answer()
                 logprobs += (0.0, 0.0, 0.0)
                 tokens += piece
@@ -193,9 +200,9 @@ class ToyBackend(Backend):
             if token is None and answers:
                 token = "A: "  # a single outcome needs no draw
             elif token is None:
-                at = len(tokens)
-                token, logprob, drawn[at] = self._draw(
-                    handle, request.sampling, uniform(row.stream, row.position + at, row.word)
+                index = len(tokens)
+                token, logprob, drawn_logprobs[index] = self._draw(
+                    handle, request.sampling, uniform(row.stream, row.position + index, row.word)
                 )
             logprobs.append(logprob)
             tokens.append(token)
@@ -206,7 +213,9 @@ class ToyBackend(Backend):
             scanner.feed(token)
         handle.carry = scanner.carry
         self.counters.generated_tokens += len(tokens)
-        by_sampling = tuple(drawn.get(at, 0.0) for at in range(len(tokens))) if request.sampling_logprobs else ()
+        by_sampling = (
+            tuple(drawn_logprobs.get(index, 0.0) for index in range(len(tokens))) if request.sampling_logprobs else ()
+        )
         return Sample(
             scanner.text,
             tuple(map(token_id, tokens)),
@@ -218,18 +227,19 @@ class ToyBackend(Backend):
         )
 
     def _draw(self, handle: ToyHandle, sampling: Sampling, u: float) -> tuple[str, float, float]:
-        """Draw a token where several are possible; return it, its log-probability, and the one under the sampling."""
-        key = (sampling, handle.round if handle.step < len(handle.steps) else "thought" if handle.thought else "answer")
+        """Draw a random token; return the token, its log-probability, and its log-probability under the sampling."""
+        place = "thought" if handle.thought else "answer"
+        key = (sampling, handle.round if handle.step < len(handle.steps) else place)
         if (edges := self._edges.get(key)) is None:
             edges = self._edges[key] = self._filter(self._outcomes(handle), sampling)
         _, outcome, logprob, by_sampling = next(one for one in edges if u < one[0])
         if isinstance(outcome, str):
             return outcome, logprob, by_sampling
-        # an offset from the right result
+        # the outcome is an offset from the right result
         return str(handle.value + handle.steps[handle.step] + outcome), logprob, by_sampling
 
     def _outcomes(self, handle: ToyHandle) -> tuple[tuple[int | str, float], ...]:
-        """Return what may stand at a place that is random, with probabilities: an offset of a result, or a word."""
+        """Return the outcomes at a random place, offsets of a result or words, with their probabilities."""
         language = self.language
         if handle.step < len(handle.steps):
             return language.outcomes(handle.round)
@@ -238,18 +248,19 @@ class ToyBackend(Backend):
         return (("A: ", 1 - language.mute), ("?", language.mute))
 
     def _filter(self, outcomes: Sequence[tuple[int | str, float]], sampling: Sampling) -> _Edges:
-        """Return outcomes with their cumulative probabilities under a sampling, and their log-probabilities."""
-        kept = [(value, p) for value, p in outcomes if p > 0]
-        law = filtered_distribution(np.log([p for _, p in kept]), sampling)
+        """Return possible outcomes with cumulative probabilities under a sampling, and log-probabilities."""
+        possible = [(value, p) for value, p in outcomes if p > 0]
+        law = filtered_distribution(np.log([p for _, p in possible]), sampling)
         edges = np.cumsum(law)
         edges[-1] = 2.0  # rounding must not leave a gap below 1
-        drawn = [math.log(q) if q > 0 else -math.inf for q in law.tolist()]
+        sampling_logprobs = [math.log(q) if q > 0 else -math.inf for q in law.tolist()]
         return tuple(
-            (edge, value, math.log(p), by) for edge, (value, p), by in zip(edges.tolist(), kept, drawn, strict=True)
+            (edge, value, math.log(p), by)
+            for edge, (value, p), by in zip(edges.tolist(), possible, sampling_logprobs, strict=True)
         )
 
     async def extend(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[Extension]]:
-        """Append text. Tokens of the language move the state, other words do not."""
+        """Append text. Tokens of the language move the state; other words do not."""
 
         def make_extension(child: ToyHandle, tokens: list[str]) -> Extension:
             child.write_all(tokens)
@@ -274,8 +285,8 @@ class ToyBackend(Backend):
     ) -> list[Reply[NDArray[np.float64]]]:
         """Return the exact log-probability of each token after handle and text."""
 
-        def read_next(scratch: ToyHandle, written: list[str]) -> NDArray[np.float64]:
-            scratch.write_all(written)
+        def read_next(scratch: ToyHandle, text_tokens: list[str]) -> NDArray[np.float64]:
+            scratch.write_all(text_tokens)
             return np.array([self._logprob(scratch, token) for token in tokens])
 
         return self._with_text(handles, texts, read_next)
@@ -283,24 +294,24 @@ class ToyBackend(Backend):
     def _with_text(
         self, handles: Sequence[Any], texts: Sequence[str], value: Callable[[ToyHandle, list[str]], Any]
     ) -> list[Reply[Any]]:
-        """Return what `value` returns for a copy of each handle and the tokens of its text."""
+        """Return the replies with `value(copy, tokens)`, for a copy of each handle and the tokens of its text."""
         pairs = [(handle, tokens_of(text)) for handle, text in zip(handles, texts, strict=True)]
         return [self._reply(value(handle.child(), tokens), len(tokens), handle) for handle, tokens in pairs]
 
     async def prompt_logprobs(self, prompts: Sequence[Prompt], top: int = 0) -> list[Reply[PromptLogprobs]]:
         """Return exact log-probabilities after the first sum of each prompt and its newlines.
 
-        The language has no law of the tokens before.
+        The language gives the earlier tokens no probabilities, and their log-probabilities are NaN.
 
         Raises:
-            ConfigError: a prompt has no sum, or a token that the language lacks.
+            ConfigError: A prompt has no sum, or a token that the language lacks.
         """
-        asked = [self._tokens(prompt) for prompt in prompts]
+        prompt_tokens = [self._tokens(prompt) for prompt in prompts]
         replies: list[Reply[PromptLogprobs]] = []
-        for tokens, given in [(tokens, given_tokens(tokens)) for tokens in asked]:
-            handle = self._begin_path("".join(tokens[:given]), given)
-            logprobs, tops = [math.nan] * given, list[tuple[Top, ...]]([()] * given)
-            for token in tokens[given:]:
+        for tokens, num_given in [(tokens, given_tokens(tokens)) for tokens in prompt_tokens]:
+            handle = self._begin_path("".join(tokens[:num_given]), num_given)
+            logprobs, tops = [math.nan] * num_given, list[tuple[Top, ...]]([()] * num_given)
+            for token in tokens[num_given:]:
                 logprobs.append(self._logprob(handle, token))
                 tops.append(self._likely(handle)[:top])
                 handle.write(token)
@@ -318,45 +329,48 @@ class ToyBackend(Backend):
         )
 
     def _likely(self, handle: ToyHandle) -> tuple[Top, ...]:
-        """Return what may come next, with log-probabilities, best first and the lowest id among equals."""
+        """Return the possible next tokens with log-probabilities, best first and the lowest id among equals."""
         expected = handle.certain_token()
         if expected is not None:
             return (Top(expected, 0.0, not expected),)
         base = handle.value + handle.steps[handle.step] if handle.step < len(handle.steps) else 0
-        found = [
+        tops = [
             Top(str(base + one) if isinstance(one, int) else one, math.log(p))
             for one, p in self._outcomes(handle)
             if p > 0
         ]
-        return tuple(sorted(found, key=lambda one: (-one.logprob, token_id(one.text))))
+        return tuple(sorted(tops, key=lambda one: (-one.logprob, token_id(one.text))))
 
     def _logprob(self, handle: ToyHandle, token: str) -> float:
+        """Return the exact log-probability of a token at a place."""
         expected = handle.certain_token()
         if expected is not None:
             return 0.0 if token == expected else -math.inf
         outcomes = self._outcomes(handle)
         if isinstance(outcomes[0][0], int):
             offset = int(token) - handle.value - handle.steps[handle.step] if is_number(token) else None
-            found: dict[Any, float] = dict(outcomes)
-            return _log(found.get(offset, 0.0))
+            probabilities: dict[Any, float] = dict(outcomes)
+            return _log(probabilities.get(offset, 0.0))
         return _log({str(word): p for word, p in outcomes}.get(token, 0.0))
 
     async def value(self, handles: Sequence[Any], head: str) -> list[Reply[NDArray[np.float64]]]:
-        """Return, by head "truth", 1.0 for each line whose results up to there are all right, else 0.0.
+        """Return, by head "truth", 1.0 for each line up to which all results are right, else 0.0.
 
-        Only tokens after the last valued ancestor are computed.
+        Tokens up to the last ancestor that was valued are reused, and only the others are computed.
         """
         if head != "truth":
             raise CapabilityError(f"head is {head!r}, but the toy model has only 'truth'")
         replies: list[Reply[NDArray[np.float64]]] = []
         for handle in handles:
             lines = (*handle.lines, handle.right) if handle.open_line else handle.lines
-            node, known = handle, 0
-            while node is not None and known == 0:
-                known = node.num_tokens if node.valued else 0
+            node, num_reused = handle, 0
+            while node is not None and num_reused == 0:
+                num_reused = node.num_tokens if node.valued else 0
                 node = node.parent
             handle.valued = True
-            replies.append(self._reply(np.array(lines, dtype=np.float64), handle.num_tokens - known, handle, known))
+            replies.append(
+                self._reply(np.array(lines, dtype=np.float64), handle.num_tokens - num_reused, handle, num_reused)
+            )
         return replies
 
     def _reply(self, value: Any, computed: int, handle: ToyHandle, reused: int | None = None) -> Reply[Any]:
@@ -366,7 +380,7 @@ class ToyBackend(Backend):
         return Reply(value, computed, reused)
 
     def fork(self, handle: Any, count: int) -> list[Any]:
-        """Return copies of a place."""
+        """Return handles at the same place."""
         return [handle.child() for _ in range(count)]
 
     def release(self, handles: Sequence[Any]) -> None:

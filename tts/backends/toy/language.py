@@ -1,12 +1,12 @@
-"""The toy's language: its distribution, its states and its tokens, independent of any backend.
+"""The language of the toy model, without a backend: its distribution, its states and its tokens.
 
-Asked "3 + 4 - 2", it writes "3 + 4 = 7", "7 - 2 = 5", "A: 5". Each result is right with a known probability and
-otherwise off by a known slip, which later steps carry on. So it errs step by step, as real models do, and every
-answer's probability is known exactly (`ToyLanguage.answer_distribution`).
+For "3 + 4 - 2", the model writes "3 + 4 = 7", "7 - 2 = 5", "A: 5". Each result is right with a known probability, and
+otherwise off by a known slip. Later steps continue with the wrong result. So the model errs step by step, as real
+models do, and every answer's probability is known exactly (`ToyLanguage.answer_distribution`).
 
-A language with thoughts writes these lines between `<think>` and `</think>`. At their end it may write "Wait" and
-compute the sum once more, with fewer errors. What it answers is the last value before the end of the thought. So a
-thought cut short answers a part of the sum, and a thought prolonged answers better.
+A language with thoughts writes these lines between `<think>` and `</think>`. At the end of the lines it may write
+"Wait" and compute the sum once more, with fewer errors. The answer is the last value before the end of the thought. So
+a thought that is cut short answers a part of the sum, and a longer thought answers better.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from typing import Final, Literal
 from tts.errors import ConfigError
 from tts.types import Prompt, prompt_text
 
-RESULT = 4  # the place of the result in a step, the only token of it that is random
+RESULT = 4  # the place of the result in a step, the only random token of a step
 _SUM = re.compile(r"(?<!\d)-?\d++(?:\s*+[+-]\s*+\d++)+")
-# What makes a sum a part of a larger expression: a product, a power, a bracket or decimals beside it.
+# Signs that a sum is a part of a larger expression: a product, a power, a bracket or decimals beside the sum.
 _BEFORE = re.compile(r"(?:[\d)]\s*(?:\*\*?|[/×·÷^])\s*\(?\s*-?|[\d)]\s*[-+]\s*\(\s*|\d\.)\Z")
 _AFTER = re.compile(r"\s*\)?\s*(?:\*\*?|[/×·÷^])\s*[(-]?\s*\d|\s*[-+]\s*\(|\)\s*[-+]\s*\d|\.\d")
-_BESIDE: Final = 40  # characters on each side that are looked at
+_BESIDE: Final = 40  # characters on each side of a sum in which these signs are looked for
 _PIECES = re.compile(r"<think>\n|</think>\n|Wait\n| \+ | - | = |\n|A: |\?|-?\d+|[^\S\n]+|[^\s\d]+")
 _WORDS: Final = {
     "": 0,
@@ -55,9 +55,9 @@ class ToyLanguage:
         accuracy: Probability in [0, 1] that a step's result is right.
         slips: (offset, share) of wrong results; shares sum to 1, offsets are distinct and not 0.
         mute: Probability in [0, 1] that a solution ends without an answer.
-        thoughts: Whether it thinks.
-        again: Probability in [0, 1) of another round at the end of one.
-        better: Factor in [0, 1] of the error's probability in each round, from the round before.
+        thoughts: Whether the model thinks.
+        again: Probability in [0, 1), at the end of a round of a thought, of another round.
+        better: Factor in [0, 1] by which each round multiplies the probability of an error.
     """
 
     accuracy: float = 0.8
@@ -83,31 +83,33 @@ class ToyLanguage:
             )
 
     def outcomes(self, round_: int = 0) -> tuple[tuple[int, float], ...]:
-        """Return the distribution of one result, the right one first.
+        """Return the distribution of one result as pairs (offset from the right result, probability).
 
-        Each item is (offset from the right one, probability).
+        The right result comes first.
 
         Args:
-            round_: The round of a thought, from 0; errors become rarer with it.
+            round_: The round of a thought, from 0. Errors become rarer with each round.
         """
         wrong = (1 - self.accuracy) * self.better**round_
         return ((0, 1 - wrong), *((offset, wrong * share) for offset, share in self.slips))
 
     def answer_distribution(self, problem: str, round_: int = 0) -> dict[str | None, float]:
-        """Return the exact probability of each answer to a sum at temperature 1; None is no answer.
+        """Return the exact probability of each answer to a sum at temperature 1; the key None: no answer.
 
         Args:
-            problem: The sum, as the toy reads it.
+            problem: A text with the sum.
             round_: The last round of a thought, from 0.
         """
-        first, steps = read_sum(problem)
-        distribution: dict[int, float] = {first: 1.0}
+        first_term, steps = read_sum(problem)
+        distribution: dict[int, float] = {first_term: 1.0}
         for change in steps:
-            after: dict[int, float] = {}
+            next_distribution: dict[int, float] = {}
             for value, mass in distribution.items():
                 for offset, share in self.outcomes(round_):
-                    after[value + change + offset] = after.get(value + change + offset, 0.0) + mass * share
-            distribution = after
+                    next_distribution[value + change + offset] = (
+                        next_distribution.get(value + change + offset, 0.0) + mass * share
+                    )
+            distribution = next_distribution
         answers: dict[str | None, float] = {
             str(value): mass * (1 - self.mute) for value, mass in distribution.items() if mass > 0
         }
@@ -120,14 +122,14 @@ def read_sum(text: str) -> tuple[int, tuple[int, ...]]:
     """Return the first term and the signed changes of the last sum in a text.
 
     Raises:
-        ConfigError: there is no sum, or it is a part of an expression with products, powers, brackets or decimals.
+        ConfigError: There is no sum, or the sum is a part of an expression with products, powers, brackets or decimals.
     """
-    found = deque(_SUM.finditer(text), maxlen=1)
-    if not found or _is_part(text, *found[0].span()):
+    last_match = deque(_SUM.finditer(text), maxlen=1)
+    if not last_match or _is_part(text, *last_match[0].span()):
         raise ConfigError(
             f"the problem is {text[:60]!r}, but the toy model solves sums only", hint="for example '3 + 4 - 2'"
         )
-    terms = re.findall(r"^-?\d+|[+-]\s*\d+", found[0][0])
+    terms = re.findall(r"^-?\d+|[+-]\s*\d+", last_match[0][0])
     return int(terms[0]), tuple(int("".join(term.split())) for term in terms[1:])
 
 
@@ -139,28 +141,28 @@ def _is_part(text: str, start: int, end: int) -> bool:
 
 @dataclass(slots=True, eq=False)
 class ToyHandle:
-    """A place in the language: which result is next, and what has been written so far."""
+    """A place in the language: the next result, and facts about the text so far."""
 
     steps: tuple[int, ...]
     truth: tuple[int, ...]  # the right value after each step
     value: int  # the running value in the text
-    step: int  # steps done
-    place: int  # tokens written of the current step
-    right: bool  # whether every result so far was right
+    step: int  # number of finished steps
+    place: int  # number of tokens written of the current step
+    right: bool  # whether every result so far is right
     lines: tuple[bool, ...]  # `right` at the end of each line
     prompt_tokens: int
-    num_tokens: int  # after the prompt
+    num_tokens: int  # tokens after the prompt
     carry: str = ""
     parent: ToyHandle | None = None
     valued: bool = False
     released: bool = False
-    open_line: bool = False  # whether text stands after the last newline
-    thought: Literal["", "ahead", "open"] = ""  # "ahead": it is to begin; "open": it goes on
-    first: int = 0  # the first term
-    round: int = 0  # of the thought
+    open_line: bool = False  # whether there is text after the last newline
+    thought: Literal["", "ahead", "open"] = ""  # "ahead": a thought begins next; "open": a thought is under way
+    first: int = 0  # the first term of the sum
+    round: int = 0  # the round of the thought, from 0
 
     def child(self) -> ToyHandle:
-        """Return a copy to write on."""
+        """Return a copy that can be written on."""
         return ToyHandle(
             self.steps,
             self.truth,
@@ -195,7 +197,7 @@ class ToyHandle:
         return (" - " if change < 0 else " + ", str(abs(change)), " = ", None, "\n")[self.place - 1]
 
     def write_line(self, result: str) -> tuple[str, ...]:
-        """Write a whole step whose result is given, from its beginning; return its tokens."""
+        """Write a whole step with a given result, from the beginning of a line; return its tokens."""
         change = self.steps[self.step]
         line = (str(self.value), " - " if change < 0 else " + ", str(abs(change)), " = ", result, "\n")
         self.value = int(result)
@@ -207,14 +209,14 @@ class ToyHandle:
         return line
 
     def write_answer(self) -> tuple[str, ...]:
-        """Write the last line and the end of sequence, from its beginning; return its tokens."""
+        """Write the whole last line and the end of sequence; return their tokens."""
         self.place = 2
         self.open_line = True
         self.num_tokens += 3
         return ("A: ", str(self.value), "")
 
     def write(self, token: str) -> None:
-        """Move past a token: one that the language has here, or foreign text, which moves nothing."""
+        """Move the state past a token; foreign text only counts as a token."""
         self.num_tokens += 1
         if token in (OPEN, CLOSE, WAIT) and self.thought:
             self._turn(token)
@@ -226,18 +228,18 @@ class ToyHandle:
             self.place += 1
             if token == "\n":
                 self.step, self.place = self.step + 1, 0
-        if token == "\n":  # a newline ends a line, be it foreign
+        if token == "\n":  # every newline ends a line, even a foreign one
             self.lines += (self.right,)
         if token:
             self.open_line = token != "\n"
 
     def write_all(self, tokens: Sequence[str]) -> None:
-        """Move past tokens."""
+        """Move the state past tokens."""
         for token in tokens:
             self.write(token)
 
     def _turn(self, token: str) -> None:
-        """Begin the thought, end it, or begin its next round."""
+        """Begin a thought, end it, or begin its next round, by the token."""
         self.thought = "" if token == CLOSE else "open"
         self.step, self.place = (len(self.steps) if token == CLOSE else 0), 0
         if token == WAIT:
@@ -257,19 +259,19 @@ class ToyHandle:
 
 
 def given_tokens(tokens: Sequence[str]) -> int:
-    """Return how many tokens are a problem's.
+    """Return the number of tokens of a problem, to which the language gives no probabilities.
 
-    They run up to the end of the first sum, and the newlines after it. The language has no law of them.
+    The problem ends with the first sum and the newlines after it.
 
     Raises:
-        ConfigError: there is no sum.
+        ConfigError: There is no sum.
     """
-    numbers = [at for at, token in enumerate(tokens) if is_number(token)]
-    for at in numbers:
-        end = at + 1
+    number_places = [begin for begin, token in enumerate(tokens) if is_number(token)]
+    for begin in number_places:
+        end = begin + 1
         while end + 1 < len(tokens) and tokens[end] in (" + ", " - ") and is_number(tokens[end + 1]):
             end += 2
-        if end > at + 1:
+        if end > begin + 1:
             while end < len(tokens) and tokens[end] == "\n":
                 end += 1
             return end
@@ -287,7 +289,7 @@ def token_text(token: int) -> str:
     """Return the text of a token of the language; the end of a sequence is "".
 
     Raises:
-        ConfigError: the language has no such token.
+        ConfigError: The language has no such token.
     """
     if 0 <= token < len(_WORDS):
         return list(_WORDS)[token]
@@ -315,25 +317,25 @@ class ToyTokenizer:
         """Return the text of tokens.
 
         Raises:
-            ConfigError: the language lacks one.
+            ConfigError: The language lacks a token.
         """
         return "".join(map(token_text, ids))
 
     def special(self) -> dict[str, str | None]:
-        """Return that the language names no special token."""
+        """Return special tokens that are all None, since the language names none."""
         return {"tokenizer_class": "ToyTokenizer", "bos_token": None, "eos_token": None, "chat_template": None}
 
 
 def tokens_of(text: str) -> list[str]:
-    """Cut any text into tokens: the language's own, and foreign words."""
+    """Cut any text into tokens of the language and foreign words."""
     return _PIECES.findall(text)
 
 
 @lru_cache(maxsize=4096)
 def token_id(token: str) -> int:
     """Return the id of a token: words, then numbers from 1000 on (zigzag), then foreign text by checksum."""
-    if (known := _WORDS.get(token)) is not None:
-        return known
+    if (word_id := _WORDS.get(token)) is not None:
+        return word_id
     if is_number(token):
         number = int(token)
         return 1000 + (2 * number if number >= 0 else -2 * number - 1)

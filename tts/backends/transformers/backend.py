@@ -41,12 +41,12 @@ except ModuleNotFoundError as failure:
     raise missing_extra(failure.name or "torch", "engine", "the transformers backend") from failure
 
 
-_READ = 64  # tokens of a prompt whose logits are held at once
+_READ = 64  # the most tokens of a prompt whose logits are held at once
 
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """One item of a call: `compute` runs in the worker, `wrap` in the event loop's thread."""
+    """One item of a call: `compute` runs in the worker, and `wrap` in the event loop's thread."""
 
     compute: Callable[[], Any]
     wrap: Callable[[Any], Any]
@@ -61,29 +61,28 @@ _Job = _Call | RowRequest
 class TransformersBackend(StateBackend[CachedPath]):
     """Opens, continues and scores paths of a transformers model.
 
-    Idea: everything is computed path by path and row by row, nothing in batches. Rows of all requests take turns, a
-    token a turn,
-        and new requests join between two turns, so that none waits for another's end. All shapes follow from the row
-        alone, and so do all bits: tokens and log-probabilities do not depend on the batch or its order. This needs one
-        machine, number of threads and version of torch. Forks share keys and values; a row under way has a copy of its
-        path's.
+    Idea: everything is computed path by path and row by row, nothing in batches. Rows of all requests take turns of one
+    token. New requests join between two turns, so that none waits for another's end. All shapes follow from the row
+    alone, and so do all bits: tokens and log-probabilities do not depend on the batch or its order. This holds for one
+    machine, number of threads and version of torch. Forks share keys and values. A row under way copies the keys
+    and values of its path.
 
     Accounting: opening a prompt computes all its tokens. A row reuses all tokens of its path and computes none of them.
-    `extend`,
-        `score` and `next_logprobs` compute the tokens of their texts and reuse the path's. The last token of a path is
-        read by the next call; it was counted when it was opened, appended or generated, and is not counted again.
+    `extend`, `score` and `next_logprobs` compute the tokens of their texts and reuse the path's. The last token of a
+    path is read by the next call. This token was counted when it was opened, appended or generated, and is not counted
+    again.
 
     Args:
-        model: A decoder-only model; it is switched to evaluation and to eager attention.
-        tokenizer: Its (fast) tokenizer.
+        model: A decoder-only model, which is switched to evaluation and to eager attention.
+        tokenizer: The model's (fast) tokenizer.
         name: The backend's name.
-        identity: What results depend on; None: a checksum of the weights, dtype and device.
-        rates: Cost of a token; FLOPs are filled in from the model where they are None.
+        identity: A text that names what results depend on; None: a checksum of the weights, the dtype and the device.
+        rates: The cost of a token. FLOPs that are None are computed from the model.
         max_rows: Most rows under way at once, at least 1; others wait.
-        thoughts: Marks of its thoughts; None: those of its chat template.
+        thoughts: Marks of the model's thoughts; None: the marks in the chat template.
 
     Raises:
-        ConfigError: the model has layers whose state is not keys and values of the whole path; or `max_rows` is below
+        ConfigError: The model has layers whose state is not keys and values of the whole path, or `max_rows` is below
             1.
     """
 
@@ -137,26 +136,27 @@ class TransformersBackend(StateBackend[CachedPath]):
         """Load a model by its record.
 
         Args:
-            record: The record with weights in a package, a folder or on the Hub.
-            device: A torch device; None: "cuda" where there is one, else "cpu".
+            record: The record of the model, whose weights are in a package, in a folder or on the Hub.
+            device: A torch device; None: "cuda" where there is a GPU, else "cpu".
             dtype: "float32", "bfloat16" (a CPU needs instructions for it) or "float16"; None: float32 on a CPU,
                 bfloat16 elsewhere.
             max_rows: See the class.
 
         Raises:
-            ConfigError: the model cannot be had, is of a kind that this backend cannot run, an option is not valid, or
-                the record has a url.
+            ConfigError: The model is not available, this backend cannot run it, an option is not valid, or the record
+                has a url.
         """
         refuse_url(record)
-        place = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        precision = dtype or ("float32" if place == "cpu" else "bfloat16")
+        torch_device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        precision = dtype or ("float32" if torch_device == "cpu" else "bfloat16")
         if precision not in ("float32", "bfloat16", "float16"):
             raise ConfigError(f"dtype is {dtype!r}, but must be float32, bfloat16 or float16")
-        if place == "cpu" and precision == "bfloat16":
+        if torch_device == "cpu" and precision == "bfloat16":
             check_bfloat16("dtype", "'float32'")
 
         def make() -> TransformersBackend:
-            loaded = load(record, device=place, dtype=getattr(torch, precision))
+            """Load the model, and return its backend."""
+            loaded = load(record, device=torch_device, dtype=getattr(torch, precision))
             backend = cls(
                 loaded.model,
                 loaded.tokenizer,
@@ -175,8 +175,8 @@ class TransformersBackend(StateBackend[CachedPath]):
         """Render and read prompts; the values are handles.
 
         Raises:
-            PromptTooLong: a prompt leaves no room for one more token; nothing has been computed.
-            ConfigError: a prompt cannot be rendered.
+            PromptTooLong: A prompt leaves no room for one more token. Nothing has been computed.
+            ConfigError: A prompt cannot be rendered.
         """
         rendered = [self._renderer.prompt(prompt) for prompt in prompts]
         for ids in rendered:
@@ -194,12 +194,12 @@ class TransformersBackend(StateBackend[CachedPath]):
     def sample(self, request: SampleRequest) -> RowSet:
         """Start the rows of one request.
 
-        Token number i of a row is drawn by `uniform(stream, position + i, word)`; the end-of-sequence token counts, and
-        its text is "". A row ends "length" at its cap and where its path fills the context, and "error" where the model
-        failed.
+        Token number i of a row is drawn by `uniform(stream, position + i, word)`. The end-of-sequence token counts, and
+        its text is "". A row ends with "length" at its cap or where its path fills the context, and with "error" if the
+        model failed.
 
         Raises:
-            EngineError: the handle has been released.
+            EngineError: The handle has been released.
         """
         rows = RowSet(request)
         self._queue.submit((rows, self._state_of(request.handle)))
@@ -211,7 +211,7 @@ class TransformersBackend(StateBackend[CachedPath]):
         Text that the path's last token carried stays at the head of the next row's text.
 
         Raises:
-            PromptTooLong: a path with its text passes the context; nothing has been computed.
+            PromptTooLong: A path with its text passes the context. Nothing has been computed.
         """
         return await self._with_text(handles, texts, self._extend, lambda path, ids: Extension(self._keep(path), ids))
 
@@ -219,14 +219,14 @@ class TransformersBackend(StateBackend[CachedPath]):
         if not ids:
             return path
         segment, _ = self._model.read(path.state, (path.ids[-1], *ids[:-1]))
-        longer = (*path.ids, *ids)
-        return CachedPath(longer, (*path.state, segment), PathText.skip(longer, path.text.carry))
+        new_ids = (*path.ids, *ids)
+        return CachedPath(new_ids, (*path.state, segment), PathText.skip(new_ids, path.text.carry))
 
     async def score(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[NDArray[np.float64]]]:
-        """Score texts.
+        """Return the log-probabilities of texts after their paths.
 
         Raises:
-            PromptTooLong: a path with its text passes the context; nothing has been computed.
+            PromptTooLong: A path with its text passes the context. Nothing has been computed.
         """
         return await self._with_text(handles, texts, self._scores)
 
@@ -242,11 +242,11 @@ class TransformersBackend(StateBackend[CachedPath]):
         """Return log-probabilities of next tokens.
 
         Raises:
-            ConfigError: one of `tokens` is not exactly one token.
-            PromptTooLong: a path with its text passes the context; nothing has been computed.
+            ConfigError: One of `tokens` is not exactly one token.
+            PromptTooLong: A path with its text passes the context. Nothing has been computed.
         """
-        wanted = [self._renderer.single(token) for token in tokens]
-        return await self._with_text(handles, texts, lambda path, ids: self._next_logprobs(path, ids)[wanted])
+        token_ids = [self._renderer.single(token) for token in tokens]
+        return await self._with_text(handles, texts, lambda path, ids: self._next_logprobs(path, ids)[token_ids])
 
     def _next_logprobs(self, path: CachedPath, ids: tuple[int, ...]) -> NDArray[np.float64]:
         return log_softmax(self._model.read(path.state, (path.ids[-1], *ids), logits=1)[1][0])
@@ -255,8 +255,8 @@ class TransformersBackend(StateBackend[CachedPath]):
         """Return the log-probabilities of all tokens of prompts, each read alone.
 
         Raises:
-            PromptTooLong: a prompt passes the context. ConfigError: it has no token, or an unknown one. Nothing has
-                been computed.
+            PromptTooLong: A prompt passes the context. Nothing has been computed.
+            ConfigError: A prompt has no token, or an unknown one. Nothing has been computed.
         """
         self._check_open()
         rendered = [self._renderer.prompt(prompt) for prompt in prompts]
@@ -270,12 +270,13 @@ class TransformersBackend(StateBackend[CachedPath]):
         return await self._gather(calls)
 
     def _prompt_logprobs(self, ids: tuple[int, ...], top: int) -> PromptLogprobs:
+        """Read a prompt in chunks, and return the log-probabilities of its tokens."""
         state: tuple[Any, ...] = ()
         logprobs, likely = [np.nan], list[list[tuple[int, float]]]([[]])
-        end = len(ids) if top else len(ids) - 1  # the last one only where it is wanted what may follow
+        end = len(ids) if top else len(ids) - 1  # the last token is read only to learn what may follow
         for start in range(0, end, _READ):
-            some = ids[start : min(start + _READ, end)]
-            segment, logits = self._model.read(state, some, logits=len(some))
+            chunk = ids[start : min(start + _READ, end)]
+            segment, logits = self._model.read(state, chunk, logits=len(chunk))
             state = (*state, segment)
             for row in map(log_softmax, logits):
                 logprobs += [float(row[token]) for token in ids[len(logprobs) : len(logprobs) + 1]]
@@ -300,8 +301,13 @@ class TransformersBackend(StateBackend[CachedPath]):
         compute: Callable[[CachedPath, tuple[int, ...]], Any],
         wrap: Callable[[Any, tuple[int, ...]], Any] = lambda value, _: value,
     ) -> list[Reply[Any]]:
-        """Return what `compute` returns for each path and the tokens of its text, as `wrap` makes it in the event
-        loop's thread.
+        """Return the replies with the wrapped results of `compute`, for each path and the tokens of its text.
+
+        Args:
+            handles: The handles of the paths.
+            texts: The text after each path.
+            compute: Called in the worker with a path and the tokens of its text.
+            wrap: Called in the event loop's thread with the result of `compute` and the tokens.
         """
         pairs = [
             (self._state_of(handle), self._renderer.text(text)) for handle, text in zip(handles, texts, strict=True)
@@ -334,21 +340,22 @@ class TransformersBackend(StateBackend[CachedPath]):
             self._decoder.run(self._read(jobs, deliver), more, lambda end: deliver(self._resolve, end))
 
     def _read(self, jobs: list[_Job], deliver: Callable[..., None]) -> list[RowRequest]:
-        """Compute prefill-only calls, and return the requests of rows. `jobs` is emptied, so that only the decoder
-        holds paths.
+        """Compute the calls among jobs, and return the requests of rows.
+
+        `jobs` is emptied, so that only the decoder holds paths.
         """
         rows: list[RowRequest] = []
         for job in jobs:
             if not isinstance(job, _Call):
                 rows.append(job)
             elif not _is_done(job):
-                began = time.perf_counter()
+                start = time.perf_counter()
                 try:
                     value = job.compute()
-                except Exception as failure:  # noqa: BLE001 - errors of torch, lack of memory included, fail this call only
+                except Exception as failure:  # noqa: BLE001 - errors of torch and lack of memory fail only this call
                     deliver(_refuse, job.future, _engine_error(failure))
                 else:
-                    deliver(self._answer, job, value, time.perf_counter() - began)
+                    deliver(self._answer, job, value, time.perf_counter() - start)
         jobs.clear()
         return rows
 

@@ -19,23 +19,22 @@ from tts.errors import ConfigError
 # Keys and values of some tokens: a pair of [H, T, D] for each layer.
 Segment = tuple[tuple[torch.Tensor, torch.Tensor], ...]
 
-_CHUNK = 512  # tokens read in one pass: bounds the memory of attention scores
+_CHUNK = 512  # tokens read in one pass, which bounds the memory of attention scores
 
 
 class CausalModel:
     """Runs a decoder-only transformers model on explicit states.
 
-    Idea: rounding depends on the shapes of matrix products, so nothing is batched. A path is read alone, in passes cut
-    by its own
-        calls, and a row reads one token a pass. So a row's bits do not depend on other rows. Attention is transformers'
-        "eager" one.
+    Idea: rounding depends on the shapes of matrix products, so nothing is batched. A path is read alone, in passes that
+    only its own calls determine, and a row reads one token in each pass. So a row's bits do not depend on other rows.
+    Attention is the "eager" attention of transformers.
 
     Args:
-        model: Any decoder-only model whose layers attend to the whole path, or to a window that `context` keeps paths
-            within. It is switched to evaluation and eager attention.
+        model: Any decoder-only model whose layers attend to the whole path, or to a window that is at least as long as
+            any path (`context`). The model is switched to evaluation and eager attention.
 
     Raises:
-        ConfigError: the model has layers with another kind of state.
+        ConfigError: The model has layers with another kind of state.
     """
 
     def __init__(self, model: Any) -> None:
@@ -67,18 +66,18 @@ class CausalModel:
             The keys and values of `ids`, and the logits [logits, V].
         """
         cache = self.cache(state)
-        before = cache.get_seq_length()
+        num_before = cache.get_seq_length()
         rows: list[NDArray[np.float32]] = []
         for start in range(0, len(ids), _CHUNK):
             chunk = ids[start : start + _CHUNK]
-            keep = max(0, min(len(chunk), start + len(chunk) - len(ids) + logits))
-            output = self._forward(chunk, cache, logits_to_keep=max(1, keep))
-            if keep:
-                rows.append(output.logits[0, -keep:].float().cpu().numpy())
-        return self.segment(cache, before), np.concatenate(rows) if rows else np.empty((0, 0), np.float32)
+            num_logits = max(0, min(len(chunk), start + len(chunk) - len(ids) + logits))
+            output = self._forward(chunk, cache, logits_to_keep=max(1, num_logits))
+            if num_logits:
+                rows.append(output.logits[0, -num_logits:].float().cpu().numpy())
+        return self.segment(cache, num_before), np.concatenate(rows) if rows else np.empty((0, 0), np.float32)
 
     def hidden(self, state: Sequence[Segment], token: int) -> NDArray[np.float32]:
-        """Return the last hidden state, as the output layer reads it, at a token after a state."""
+        """Return the hidden state that the output layer reads, at a token after a state."""
         output = self._forward([token], self.cache(state), output_hidden_states=True)
         return output.hidden_states[-1][0, -1].float().cpu().numpy()
 
@@ -91,7 +90,7 @@ class CausalModel:
         return cache
 
     def step(self, cache: DynamicCache, token: int) -> NDArray[np.float32]:
-        """Read one token after those of a cache, which grows by it, and return its logits [V]."""
+        """Read one token after a cache, add its keys and values to the cache, and return its logits [V]."""
         return self._forward([token], cache).logits[0, -1].float().cpu().numpy()
 
     @staticmethod
@@ -110,17 +109,17 @@ class CausalModel:
         """Check that a step after kept keys and values computes the same as a plain pass, on a few tokens.
 
         Raises:
-            ConfigError: it does not: the model's positions or masks are not supported.
+            ConfigError: The results differ, since the model's positions or masks are not supported.
         """
         ids = [token % self._model.config.get_text_config().vocab_size for token in range(11, 18)]
         with torch.inference_mode():
             plain = self._model(input_ids=torch.tensor([ids], device=self.device)).logits[0, -1].float()
             segment, _ = self.read((), ids[:-1])
-            stepped = self.step(self.cache([segment]), ids[-1])
-        apart = float((plain.cpu().log_softmax(-1) - torch.from_numpy(stepped).log_softmax(-1)).abs().max())
-        if not apart <= (0.05 if self.dtype == torch.float32 else 1.0):
+            steps = self.step(self.cache([segment]), ids[-1])
+        gap = float((plain.cpu().log_softmax(-1) - torch.from_numpy(steps).log_softmax(-1)).abs().max())
+        if not gap <= (0.05 if self.dtype == torch.float32 else 1.0):
             raise ConfigError(
-                f"the architecture {type(self._model).__name__} is not supported: its steps are {apart:.2g} nats off "
+                f"the architecture {type(self._model).__name__} is not supported: its steps are {gap:.2g} nats off "
                 "a plain pass",
                 hint="use another backend for this model",
             )

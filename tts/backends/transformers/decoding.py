@@ -1,4 +1,4 @@
-"""Decoding of the rows of many requests: rows take turns, a token a turn, and each is computed alone."""
+"""Decoding of the rows of many requests: rows take turns of one token, and each is computed alone."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tts.randomness import uniform
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CachedPath:
-    """The state of a path, from which it is continued.
+    """The state of a path, from which the path is continued.
 
     Args:
-        ids: Its tokens, the prompt's included.
-        state: Keys and values of all of them but the last, in pieces that paths share.
-        text: State of its text.
+        ids: The tokens of the path, the prompt's included.
+        state: Keys and values of all tokens but the last, in pieces that paths share.
+        text: The state of the path's text.
     """
 
     ids: tuple[int, ...]
@@ -35,7 +35,12 @@ class CachedPath:
 class FinishedRow:
     """An ended row.
 
-    It has its sample without a handle, the path after it (None if cancelled or failed), and the tokens reused.
+    Args:
+        rows: The rows of the request.
+        index: The index of the row.
+        sample: The sample of the row, without a handle.
+        path: The path after the row; None: the row was cancelled or failed.
+        reused: The number of input tokens that the row reused.
     """
 
     rows: RowSet
@@ -51,7 +56,7 @@ RowRequest = tuple[RowSet, CachedPath]
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """A row under way: the path that it continues, and the keys and values of both."""
+    """A row under way: its state, the path that it continues, and the keys and values of path and row."""
 
     state: RowState
     path: CachedPath
@@ -79,11 +84,11 @@ class RowDecoder:
     def run(
         self, requests: list[RowRequest], more: Callable[[], list[RowRequest]], ended: Callable[[FinishedRow], None]
     ) -> None:
-        """Decode rows until they end. A row that fails ends alone.
+        """Decode rows until all have ended. If a row fails, only this row ends.
 
         Args:
             requests: The requests of the first rows.
-            more: Returns, after each turn, requests whose rows join.
+            more: Called after each turn. It returns requests whose rows join.
             ended: Called for each row as soon as it ends.
         """
         waiting: deque[tuple[RowSet, int, CachedPath]] = deque()
@@ -102,7 +107,7 @@ class RowDecoder:
         running: list[_Running],
         ended: Callable[[FinishedRow], None],
     ) -> None:
-        """Start waiting rows, in order, while there is room; cancelled rows end without it."""
+        """Start waiting rows, in order, while there is room; cancelled rows end even without room."""
         for _ in range(len(waiting)):
             rows, index, path = waiting.popleft()
             if len(running) < self._max_rows or rows.cancelled:
@@ -113,7 +118,7 @@ class RowDecoder:
     def _start(
         self, rows: RowSet, index: int, path: CachedPath, running: list[_Running], ended: Callable[[FinishedRow], None]
     ) -> None:
-        """Start a row, or end it at once."""
+        """Start a row, or end it at once where it has no first token."""
         try:
             state = RowState(
                 rows, index, path.text, len(path.ids), decode=self._decode, eos=self._eos, context=self._model.context
@@ -122,33 +127,33 @@ class RowDecoder:
             if finish is None:
                 running.append(_Running(state, path, self._model.cache(path.state)))
                 return
-        except Exception as failure:  # noqa: BLE001 - no memory, or its predicate raised: fails this row only
+        except Exception as failure:  # noqa: BLE001 - no memory, or a predicate raised: only this row fails
             ended(FinishedRow(rows, index, failed_row(failure), None, 0))
             return
-        same = None if finish == "cancelled" else CachedPath(path.ids, path.state, state.path_text())
-        ended(FinishedRow(rows, index, state.sample(finish), same, 0))
+        end_path = None if finish == "cancelled" else CachedPath(path.ids, path.state, state.path_text())
+        ended(FinishedRow(rows, index, state.sample(finish), end_path, 0))
 
     def _draw_token(self, row: _Running, ended: Callable[[FinishedRow], None]) -> bool:
-        """Draw one token for a row; return whether it goes on after it."""
-        state, path, behind, error = row.state, row.path, None, ""
+        """Draw one token for a row; return whether the row goes on."""
+        state, path, end_path, error = row.state, row.path, None, ""
         try:
             finish = "cancelled" if state.rows.cancelled else self._append(row)
             if finish is None:
                 return True
             if finish != "cancelled":
                 segment = self._model.segment(row.cache, len(path.ids) - 1)
-                behind = CachedPath((*path.ids, *state.ids), (*path.state, segment), state.path_text())
-        except Exception as failure:  # noqa: BLE001 - its logits or its predicate: fails this row only
+                end_path = CachedPath((*path.ids, *state.ids), (*path.state, segment), state.path_text())
+        except Exception as failure:  # noqa: BLE001 - bad logits, or a predicate raised: only this row fails
             finish, error = "error", error_line(failure)
-        ended(FinishedRow(state.rows, state.index, state.sample(finish, error=error), behind, len(path.ids)))
+        ended(FinishedRow(state.rows, state.index, state.sample(finish, error=error), end_path, len(path.ids)))
         return False
 
     def _append(self, row: _Running) -> Finish | None:
-        """Draw a row's next token; return how the row ended with it, or None."""
+        """Draw a row's next token; return the row's finish, None if the row goes on."""
         state = row.state
-        began = time.perf_counter()
+        start = time.perf_counter()
         logits = self._model.step(row.cache, (state.ids or row.path.ids)[-1])
-        state.seconds += time.perf_counter() - began
+        state.seconds += time.perf_counter() - start
         return state.append(
             *draw(logits, state.rows.request.sampling, uniform(state.row.stream, state.position, state.row.word))
         )

@@ -1,1 +1,1 @@
-"""States of a repository that searches fork: each is a commit in a repository of the run's own."""
+"""Workspaces: searches over the states of a repository, which are commits in the run's own repository."""

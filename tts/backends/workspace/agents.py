@@ -1,20 +1,20 @@
-"""Agents: programs that change the files of a folder, and how they are run for one turn.
+"""Agents: programs that change the files of a folder, and the protocol by which they run for one turn.
 
 An agent runs in the folder, with an empty home, and with these variables alone: `PATH`, `LANG`, `VIRTUAL_ENV`,
 `TMPDIR`, `HOME`, and
 
-- `TTS_PROMPT_FILE`: a file with the task, which is on standard input too;
-- `TTS_SEED`: a whole number, another one in each run, from which an agent that draws at random should draw;
+- `TTS_PROMPT_FILE`: a file with the task, which is also on standard input;
+- `TTS_SEED`: a whole number that differs between runs, as the seed of an agent that draws at random;
 - `TTS_MAX_TOKENS`: the most tokens that the run may take;
-- `TTS_REPORT_FILE`: where the agent may write, in JSON, its last `message`, its `tokens`, and its `status`;
-- `TTS_SESSION_FILE`: what the agent wrote there is there again when its run goes on from the state that it left.
+- `TTS_REPORT_FILE`: a file to which the agent may write, in JSON, its last `message`, its `tokens`, and its `status`;
+- `TTS_SESSION_FILE`: a file whose content is kept for the next run, which goes on from the state that this run left.
 
-An agent that calls a model of the workspace also gets `TTS_MODEL`, its name, and the variables of `MODEL_VARIABLES`:
-the url and the key of its row, which is of no use in any other. Its tokens are those that the model counts.
+An agent that calls a model of the workspace also gets the model's name in `TTS_MODEL`, and the variables of
+`MODEL_VARIABLES`: the url, and a key that is valid for its row alone. Its tokens are counted by the model.
 
-The status is "finished"; "cut", where the tokens did not suffice; or "turn", where the agent goes on if it is run
-again. An agent that goes on has `resumes`, and is run a turn at a time. Without a report the message is the end of what
-the agent printed.
+The status is "finished"; "cut", where the tokens did not suffice; or "turn", where the agent goes on in its next run.
+An agent with "turn" has `resumes`, and runs a turn at a time. Without a report, the message is the end of the agent's
+output.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ from tts.errors import ConfigError, unknown_name
 Status = Literal["finished", "turn", "cut", "failed", "stopped"]
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "VIRTUAL_ENV")
 _COMMAND = "command:"
-_MESSAGE = 2000  # characters of output that stand for a message
-_MOST_SESSION = 16 << 20  # bytes
+_MESSAGE = 2000  # characters of output that serve as the message of an agent without a report
+_MOST_SESSION = 16 << 20  # bytes of a session file
 MODEL_VARIABLES: Final[Mapping[str, str]] = {
     "TTS_MODEL": "{model}",
     "OPENAI_BASE_URL": "{url}/v1",
@@ -62,16 +62,16 @@ class Agent:
 
     Attributes:
         name: The name in results.
-        command: The program and its arguments, which no shell reads.
-        resumes: Whether it is run a turn at a time, with a session that goes on.
+        command: The program and its arguments, which run without a shell.
+        resumes: Whether the agent runs a turn at a time, with a session that goes on.
         draws_by_seed: Whether equal files, prompts, seeds and sessions give equal runs.
-        counts_tokens: Whether it reports its tokens, before it acts. Then a run that is stopped before has taken none.
-        environment: Further variables, in which `{url}`, `{key}` and `{model}` stand for those of a model. Without one
-            they are left out.
-        files: Files below its empty home, written before it starts.
-        leaves: Names of what it leaves in the folder, which is no part of a patch.
-        trusted: What it says of its usage, where it calls a model on its own login.
-        model: Whether it "may" call a model of the workspace, "needs" one, or calls "none".
+        counts_tokens: Whether the agent reports its tokens before it acts. If so, a run without a report took none.
+        environment: Further variables, in which `{url}`, `{key}` and `{model}` stand for the values of a model. Without
+            a model, variables with these fields are left out.
+        files: Files below the agent's empty home, written before the start.
+        leaves: Names of files that the agent leaves in the folder and that are no part of a patch.
+        trusted: The report of usage of an agent that calls a model with its own login; None: there is none.
+        model: Whether the agent "may" call a model of the workspace, "needs" one, or calls "none".
     """
 
     name: str
@@ -97,9 +97,9 @@ TOY = Agent(
 
 
 def find_agent(given: str | Agent) -> Agent:
-    """Return an agent by its name, or by a path.
+    """Return an agent by its name or by a path.
 
-    The name is "toy", that of a harness, the path of its record, or "command:PATH" for a program.
+    The text is "toy", the name of a harness, the path of a harness's record, or "command:PATH" for a program.
 
     Raises:
         ConfigError: There is no such agent, or no such program.
@@ -123,7 +123,7 @@ def find_agent(given: str | Agent) -> Agent:
 
 
 def _harness(record: HarnessRecord) -> Agent:
-    """Return the agent that a record describes, whose program is installed."""
+    """Return the agent that a record describes; refuse a record whose program is not installed."""
     name, *arguments = record.command
     if (program := shutil.which(Path(name).absolute() if os.sep in name else name)) is None:
         raise ConfigError(
@@ -143,14 +143,14 @@ def _harness(record: HarnessRecord) -> Agent:
 
 @dataclass(frozen=True, slots=True)
 class AgentTurn:
-    """What one run of an agent came to.
+    """The result of one run of an agent.
 
     Attributes:
-        status: "finished", "turn" and "cut" as the agent says; "failed"; or "stopped", where it was told to stop.
-        message: What it said.
-        tokens: The tokens that it took.
-        session: What it left for its next run.
-        error: Why it failed, as "kind: cause".
+        status: The agent's own status, "finished", "turn" or "cut"; "failed"; or "stopped", if the agent was stopped.
+        message: The agent's message.
+        tokens: The tokens that the run took.
+        session: The content of the session file, for the next run.
+        error: The error of a failed run as "kind: cause"; "": none.
     """
 
     status: Status
@@ -161,12 +161,12 @@ class AgentTurn:
 
 
 def make_environment(folder: Path) -> dict[str, str]:
-    """Make an empty home below a folder, and return a program's environment.
+    """Make an empty home below a folder, and return a program's whole environment.
 
-    The program gets nothing else of the user's.
+    The program gets only a few variables of the user's environment.
 
     Args:
-        folder: An empty folder outside of that with the repository's files.
+        folder: An empty folder outside of the fork.
     """
     home, temporary = folder / "home", folder / "tmp"
     for place in (home, temporary):
@@ -176,12 +176,12 @@ def make_environment(folder: Path) -> dict[str, str]:
 
 
 class TurnFiles:
-    """The files beside a folder by which an agent is told its task and reports.
+    """The files by which an agent gets its task and reports.
 
     Args:
-        folder: An empty folder outside of that with the repository's files.
+        folder: An empty folder outside of the fork.
         prompt: The task.
-        session: What the last run left.
+        session: The session of the last run; b"": there is none.
         loan: The key of the row; None: the agent calls no model of the workspace.
     """
 
@@ -193,7 +193,7 @@ class TurnFiles:
             self.session.write_bytes(session)
 
     def fields(self) -> dict[str, str]:
-        """Return what stands for the fields of an agent's texts."""
+        """Return the values of the fields in an agent's texts, by field."""
         loan, text = self._loan, self.prompt.read_text(encoding="utf-8").replace("\0", "")
         files = {"prompt_file": str(self.prompt), "report_file": str(self.report), "home": self._own["HOME"]}
         return {
@@ -230,20 +230,20 @@ class TurnFiles:
         )
 
     def read(self, agent: Agent, end: ProcessEnd, max_tokens: int, *, changed: bool, is_told: bool) -> AgentTurn:
-        """Return what a run came to.
+        """Return the result of a run, from the agent's report and the end of its program.
 
         Args:
             agent: The agent.
-            end: How its program ended.
-            max_tokens: The most tokens that it might take.
+            end: The end of the agent's program.
+            max_tokens: The most tokens that the run was allowed.
             changed: Whether files have changed in the run.
-            is_told: Whether the search has told it to stop.
+            is_told: Whether the search has stopped the run.
         """
-        last = end.output.strip()[-_MESSAGE:]
+        output_end = end.output.strip()[-_MESSAGE:]
         report = (
             _read_report(self.report) if agent.trusted is None else self._trusted_report(agent.trusted, end, max_tokens)
         )
-        tokens = report.get("tokens", 0) if self._loan is None else 0  # the model counts them
+        tokens = report.get("tokens", 0) if self._loan is None else 0  # with a loan, the model counts the tokens
         if type(tokens) is not int or not 0 <= tokens <= max_tokens:
             return AgentTurn(
                 "failed", "", 0, error=f"AgentReport: it reports {str(tokens)[:40]!r} tokens, of at most {max_tokens}"
@@ -256,14 +256,14 @@ class TurnFiles:
         if end.flooded:
             return AgentTurn("failed", "", tokens, error=f"AgentOutput: it printed more than {MOST_OUTPUT >> 20} MiB")
         message = report.get("message")
-        message = message if isinstance(message, str) else last
+        message = message if isinstance(message, str) else output_end
         if self._loan is not None and self._loan.is_used_up and not is_told:
             return AgentTurn("cut", message, tokens)
         if end.stopped:
-            return AgentTurn("stopped", last, tokens)
+            return AgentTurn("stopped", output_end, tokens)
         if end.code != 0 and not changed:
             return AgentTurn(
-                "failed", "", tokens, error=f"AgentFailed: it ended with exit code {end.code}: {_last_line(last)}"
+                "failed", "", tokens, error=f"AgentFailed: it ended with exit code {end.code}: {_last_line(output_end)}"
             )
         if agent.model == "needs" and self._loan is not None and not self._loan.calls:
             return AgentTurn(
@@ -277,25 +277,26 @@ class TurnFiles:
         return AgentTurn(status, message, tokens, session)
 
     def _trusted_report(self, trusted: TrustedUsage, end: ProcessEnd, max_tokens: int) -> Mapping[str, Any]:
-        """Return the report of an agent with a login of its own. More tokens than it might take, or an unknown number,
-        count as all.
+        """Return the report of an agent with its own login.
+
+        If the number of tokens is unknown or above `max_tokens`, `max_tokens` is counted.
         """
-        said = _read_report(self.report) or _parse_report((end.output.strip().splitlines() or [""])[-1])
-        tokens, message = _value_at(said, trusted.tokens), _value_at(said, trusted.message)
+        content = _read_report(self.report) or _parse_report((end.output.strip().splitlines() or [""])[-1])
+        tokens, message = _value_at(content, trusted.tokens), _value_at(content, trusted.message)
         if type(tokens) is not int or not 0 <= tokens <= max_tokens:
             return {"tokens": max_tokens, "message": message, "status": "cut"}
         return {"tokens": tokens, "message": message}
 
 
-def _value_at(said: Any, path: str) -> Any:
-    """Return what stands at a path in plain values; None where nothing does."""
+def _value_at(value: Any, path: str) -> Any:
+    """Return the value at a path in plain values; None where there is none."""
     for name in path.split("."):
-        said = said.get(name) if isinstance(said, dict) else None
-    return said
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
 
 
 def _read_report(path: Path) -> Mapping[str, Any]:
-    """Return an agent's report; nothing where it has none, or one that cannot be read."""
+    """Return an agent's report; an empty one where the file is missing or cannot be read."""
     try:
         return _parse_report(path.read_bytes()[:_MOST_SESSION]) if path.is_file() else {}
     except OSError:

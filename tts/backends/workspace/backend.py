@@ -1,6 +1,6 @@
 """Runs of an agent as a model: `AgentRuns`, whose states are commits and whose answers are patches.
 
-`tts.Workspace` adds a model to it.
+`tts.Workspace` adds a model that the agent calls.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ _SEED_BITS = 53
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkspaceHandle:
-    """A state that an agent left, to go on from.
+    """A state that an agent left, from which a run can go on.
 
     Attributes:
         prompt: The task.
-        state: The files.
-        session: What the agent left for its next run.
+        state: The state of the files.
+        session: The content of the agent's session file, for its next run.
     """
 
     prompt: str
@@ -62,8 +62,9 @@ class WorkspaceHandle:
 
 
 class _AgentRows(TaskRows):
-    """Rows whose agents are stopped as soon as the rows are cancelled or have failed; each row ends when its agent
-    has.
+    """Rows whose agents are stopped as soon as the rows are cancelled or have failed.
+
+    Each row ends when its agent has ended.
     """
 
     __slots__ = ("begun", "lock", "processes")
@@ -72,7 +73,7 @@ class _AgentRows(TaskRows):
         super().__init__(request, counters)
         self.begun: set[int] = set()
         self.lock = threading.Lock()
-        self.processes: set[Process] = set()  # under way, added and removed by threads
+        self.processes: set[Process] = set()  # the running programs, added and removed by threads
 
     def cancel(self) -> None:
         """Stop the agents. Rows that have not begun end at once."""
@@ -87,7 +88,7 @@ class _AgentRows(TaskRows):
                 process.stop()
 
     def track(self, process: Process) -> None:
-        """Note that a program runs for one of the rows."""
+        """Note that a program runs for one of the rows, and stop it if the rows have ended."""
         with self.lock:
             self.processes.add(process)
             if self.cancelled or self.done:
@@ -101,7 +102,7 @@ class _AgentRows(TaskRows):
 
 @dataclass(slots=True)
 class _Run:
-    """What a row has come to so far."""
+    """The progress of a row: its fork, its text and its costs so far."""
 
     fork: Checkout
     session: bytes
@@ -115,26 +116,27 @@ class AgentRuns(Backend):
     r"""Runs of an agent in forks of a repository, which is only read.
 
     A row is a run, its text ends in a patch, and a handle is a commit. A fork is a folder with the files of a state.
-    When the agent's run ends, the files are the next state. The repository's own `.git`, files and settings stay as
-    they are. The agent runs as you do: a fork is no sandbox.
+    When the agent's run ends, the files are the next state. The repository's own `.git`, files and settings do not
+    change. The agent runs with your permissions: a fork is no sandbox.
 
-    Close it, or use it in a `with` block, to remove its states. Otherwise they are removed when the interpreter ends.
+    Close the backend, or use it in a `with` block, to remove its states. Otherwise they are removed when the
+    interpreter ends.
 
     Args:
         repo: A folder in a repository of git, or a plain folder.
-        agent: The agent, or the name of one (`tts.backends.workspace.agents.find_agent`).
-        revision: The revision that the agents begin from. A plain folder has only `HEAD`.
-        include_changes: Whether changed tracked files belong to what they begin from. Otherwise a repository that has
-            some is refused.
-        jobs: The most agents at once, at least 1. Without a model, results do not depend on it.
-        door: Where agents call a model; None: they call none of the workspace.
+        agent: The agent, or its name (`tts.backends.workspace.agents.find_agent`).
+        revision: The revision from which the agents begin. A plain folder has only `HEAD`.
+        include_changes: Whether changed tracked files belong to the root. If not, a repository with changed tracked
+            files is refused.
+        jobs: The most agents at once, at least 1. Without a model, results do not depend on this number.
+        door: The entrance to a model that agents call; None: they call no model of the workspace.
 
     Attributes:
         agent: The agent.
-        store: The states.
+        store: The store of the states.
 
     Raises:
-        ConfigError: There is no such agent, or the repository cannot be forked; the error says why.
+        ConfigError: There is no such agent, or the repository cannot be forked. The error says why.
     """
 
     name = "workspace"
@@ -178,7 +180,7 @@ class AgentRuns(Backend):
         """Refuse records: no model is a repository.
 
         Raises:
-            ConfigError: Always, with what to give instead.
+            ConfigError: Always. The hint says what to give instead.
         """
         del record, options
         raise ConfigError(
@@ -195,7 +197,7 @@ class AgentRuns(Backend):
         return [Reply(self._copy(WorkspaceHandle(prompt_text(prompt), self.store.root)), 0) for prompt in prompts]
 
     def sample(self, request: SampleRequest) -> RowSet:
-        """Run the agent once for each row, at most `jobs` at once. At temperature 0 all have one seed.
+        """Run the agent once for each row, at most `jobs` at once; at temperature 0 all rows have equal seeds.
 
         Raises:
             EngineError: The backend was closed.
@@ -208,12 +210,12 @@ class AgentRuns(Backend):
         return rows
 
     def run_suite(self, suite: Suite, patch: str | None, seconds: float | None = None) -> SuiteOutcome:
-        """Run a test suite on the root with a patch, in a fork of its own. Equal files are tested once.
+        """Run a test suite on the root with a patch, in a fork of its own; equal files are tested once.
 
         Args:
             suite: The suite.
             patch: The patch; None or "" for the root as it is.
-            seconds: The time that is left, if that is limited.
+            seconds: The most seconds of the run; None: only the suite's own limit holds.
         """
         return self._suites.run(suite, patch, seconds)
 
@@ -222,11 +224,11 @@ class AgentRuns(Backend):
         return [self._copy(handle) for _ in range(count)]
 
     def release(self, handles: Sequence[Any]) -> None:
-        """Let go of the states of handles."""
-        gone = self._live.intersection(handles)
-        self._live -= gone
+        """Release the states of handles."""
+        released = self._live.intersection(handles)
+        self._live -= released
         if not self._closed:
-            self.store.release(*(handle.state for handle in gone))
+            self.store.release(*(handle.state for handle in released))
 
     async def close(self) -> None:
         """Stop every agent, fail its row with an EngineError, and remove all states and forks."""
@@ -242,7 +244,7 @@ class AgentRuns(Backend):
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Remove all states and forks. No search may run any more."""
+        """Remove all states and forks; no search may still run."""
         self._closed = True
         self._end()
 
@@ -253,7 +255,7 @@ class AgentRuns(Backend):
         self._remove()
 
     def _copy(self, handle: WorkspaceHandle) -> WorkspaceHandle:
-        """Return a handle of the same state, which is kept for it."""
+        """Return a new handle of the same state, and keep the state for this handle."""
         copy = dataclasses.replace(handle)
         self.store.keep(copy.state)
         self._live.add(copy)
@@ -288,9 +290,9 @@ class AgentRuns(Backend):
         rows.settle(index, sample)
 
     def _run(self, rows: _AgentRows, index: int) -> tuple[Sample, Usage | None]:
-        """Run the agent for a row with a key of its own, and return the row, and what its calls of a model have spent.
+        """Run the agent for a row with a key of its own; return the row and the usage of its model calls.
 
-        This runs in a thread of its own. After it the key is of no use.
+        This runs in a thread of its own. When it ends, the key is invalid.
         """
         row, loan, usage = rows.request.rows[index], None, None
         stream = row.stream if rows.request.sampling.temperature else 0
@@ -314,37 +316,42 @@ class AgentRuns(Backend):
     def _run_agent(self, rows: _AgentRows, index: int, stream: int, loan: Loan | None) -> Sample:
         """Run the agent in a fork until the row ends, and return the row."""
         request, row = rows.request, rows.request.rows[index]
-        run = _Run(self.store.fork(request.handle.state), request.handle.session, loan)
-        self.store.keep(run.fork.state)
+        progress = _Run(self.store.fork(request.handle.state), request.handle.session, loan)
+        self.store.keep(progress.fork.state)
         try:
             while True:
                 turn = self._turn(
-                    rows, run, _seed(stream, row.position + run.tokens, row.word), row.max_tokens - run.tokens
+                    rows,
+                    progress,
+                    _seed(stream, row.position + progress.tokens, row.word),
+                    row.max_tokens - progress.tokens,
                 )
-                self._add(run, turn)
-                if (finish := _finish(turn, run, request.stop, request.text, row.max_tokens)) is not None:
-                    return self._sample(request.handle.prompt, run, finish)
+                self._add(progress, turn)
+                if (finish := _finish(turn, progress, request.stop, request.text, row.max_tokens)) is not None:
+                    return self._sample(request.handle.prompt, progress, finish)
         finally:
-            self.store.release(run.fork, run.fork.state)
+            self.store.release(progress.fork, progress.fork.state)
 
-    def _turn(self, rows: _AgentRows, run: _Run, seed: int, max_tokens: int) -> AgentTurn:
+    def _turn(self, rows: _AgentRows, progress: _Run, seed: int, max_tokens: int) -> AgentTurn:
         """Run the agent's program once in the row's fork."""
         with self.store.scratch() as folder:
-            files = TurnFiles(folder, rows.request.handle.prompt, run.session, run.loan)
+            files = TurnFiles(folder, rows.request.handle.prompt, progress.session, progress.loan)
             command = files.begin(self.agent)
-            process = Process(command, run.fork.path, files.environment(self.agent, seed, max_tokens), files.prompt)
+            process = Process(
+                command, progress.fork.path, files.environment(self.agent, seed, max_tokens), files.prompt
+            )
             rows.track(process)
-            if run.loan is not None:
-                run.loan.stop = process.stop
+            if progress.loan is not None:
+                progress.loan.stop = process.stop
             try:
                 end = process.wait()
             finally:
                 rows.forget(process)
             is_told = rows.cancelled or rows.done
-            for path in (path for name in self.agent.leaves for path in run.fork.path.glob(name)):
+            for path in (path for name in self.agent.leaves for path in progress.fork.path.glob(name)):
                 remove(path)
             try:
-                state = self.store.commit(run.fork)
+                state = self.store.commit(progress.fork)
             except EngineError as failure:
                 turn = files.read(self.agent, end, max_tokens, changed=False, is_told=is_told)
                 return (
@@ -352,41 +359,46 @@ class AgentRuns(Backend):
                     if turn.status == "failed"
                     else dataclasses.replace(turn, status="failed", error=f"Workspace: {failure.cause}")
                 )
-            changed = state.tree != run.fork.state.tree
-            self.store.release(run.fork.state)
-            run.fork = dataclasses.replace(run.fork, state=state)
+            changed = state.tree != progress.fork.state.tree
+            self.store.release(progress.fork.state)
+            progress.fork = dataclasses.replace(progress.fork, state=state)
             return files.read(self.agent, end, max_tokens, changed=changed, is_told=is_told)
 
-    def _add(self, run: _Run, turn: AgentTurn) -> None:
-        """Add a turn to what a row has come to."""
-        run.session = turn.session
-        run.error = turn.error
-        run.tokens += turn.tokens
+    def _add(self, progress: _Run, turn: AgentTurn) -> None:
+        """Add a turn to the progress of a row."""
+        progress.session = turn.session
+        progress.error = turn.error
+        progress.tokens += turn.tokens
         if turn.status == "cut" and self.agent.resumes:
-            run.text += turn.message
+            progress.text += turn.message
         elif turn.status != "failed":
-            run.text += format_turn(turn.message, self.store.text_patch(run.fork.state), is_last=turn.status != "turn")
+            progress.text += format_turn(
+                turn.message, self.store.text_patch(progress.fork.state), is_last=turn.status != "turn"
+            )
 
-    def _sample(self, prompt: str, run: _Run, finish: Finish) -> Sample:
+    def _sample(self, prompt: str, progress: _Run, finish: Finish) -> Sample:
+        """Return the sample of an ended row, with a handle of its last state unless the row failed."""
         handle = None
         if finish not in ("error", "cancelled"):
-            handle = WorkspaceHandle(prompt, run.fork.state, run.session)
+            handle = WorkspaceHandle(prompt, progress.fork.state, progress.session)
             self.store.keep(handle.state)
-        return Sample(run.text, (), (), finish, handle, run.tokens, self.agent.trusted is not None, run.error)
+        return Sample(
+            progress.text, (), (), finish, handle, progress.tokens, self.agent.trusted is not None, progress.error
+        )
 
 
 def _seed(stream: int, position: int, word: int) -> int:
-    """Return the seed of a turn: the number that a token at its place would be drawn by."""
+    """Return the seed of a turn: the random number at its position in the stream, as a whole number."""
     return int(uniform(stream, position, word) * 2**_SEED_BITS)
 
 
-def _finish(turn: AgentTurn, run: _Run, stop: StopCondition, before: str, max_tokens: int) -> Finish | None:
-    """Return why a row ends after a turn, or None where it goes on.
+def _finish(turn: AgentTurn, progress: _Run, stop: StopCondition, before: str, max_tokens: int) -> Finish | None:
+    """Return the finish of a row that ends after a turn; None: the row goes on.
 
     Args:
         turn: The turn.
-        run: What the row has come to, the turn included.
-        stop: Where the row ends.
+        progress: The progress of the row, the turn included.
+        stop: The stop condition of the row.
         before: The text of the path before the row.
         max_tokens: The most tokens of the row.
     """
@@ -396,13 +408,13 @@ def _finish(turn: AgentTurn, run: _Run, stop: StopCondition, before: str, max_to
         return "eos"
     if turn.status == "turn" and stop.at_step:
         return "stop"
-    if turn.status == "turn" and stop.finished is not None and stop.finished(before + run.text):
+    if turn.status == "turn" and stop.finished is not None and stop.finished(before + progress.text):
         return "answer"
-    return "length" if turn.status == "cut" or run.tokens >= max_tokens else None
+    return "length" if turn.status == "cut" or progress.tokens >= max_tokens else None
 
 
 def _close(store: StateStore, door: Door | None, process: int) -> None:
-    """Close a door and remove a store in the process that made them: a forked one only shares them."""
+    """Close a door and remove a store, but only in the process that made them; a forked process shares them."""
     if os.getpid() == process:
         if door is not None:
             door.close(waits=False)

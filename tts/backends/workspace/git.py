@@ -1,4 +1,4 @@
-"""Run git so that neither its settings nor its hooks reach a repository of the user's."""
+"""Runs of git that apply neither settings nor hooks to the user's repository."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def run_git(
         arguments: The command of git and its arguments.
         folder: The folder in which git runs.
         variables: Further environment variables, such as `GIT_DIR`.
-        users: Whether the user's own settings are read. Only commands that read the user's repository set it.
-        stdin: What git reads from standard input.
+        users: Whether git reads the user's own settings, as commands that read the user's repository need.
+        stdin: The bytes that git reads from standard input.
         ok: The exit codes that are no failure.
 
     Raises:
         ConfigError: There is no program `git`.
-        EngineError: git failed; the text has its first line of error.
+        EngineError: git failed. The text has git's first line of error.
     """
     environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
     environment |= {

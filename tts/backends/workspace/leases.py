@@ -1,6 +1,6 @@
-"""What a workspace needs so that its agents call a model: keys that are leases.
+"""Interfaces by which the agents of a workspace call a model, with keys that are leases.
 
-`tts.serve.leases` has it, for a gateway keeps them.
+`tts.serve.leases` implements them, since a gateway keeps the leases.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from tts.types import Usage
 
 
 class Loan(Protocol):
-    """A key for one row, and what its calls of the model may spend.
+    """A key for one row, with limits on the cost of its calls of the model.
 
     Attributes:
         url: The gateway, without the path of an API.
         key: The key.
-        model: The name by which the model is asked for.
-        calls: The calls that were made.
-        stop: A function that is called when a second call is refused: the agent goes on without a model.
+        model: The model's name on the gateway.
+        calls: The number of calls that were made.
+        stop: A function that is called when a second call is refused, since the agent goes on without a model.
     """
 
     url: str
@@ -31,16 +31,16 @@ class Loan(Protocol):
 
     @property
     def is_used_up(self) -> bool:
-        """Whether nothing is left, or a call was refused or cut."""
+        """Whether the limits are reached, or a call was refused or cut."""
         ...
 
     def end(self) -> Usage:
-        """Let the key be of no use any more, end its calls, and return what they have spent."""
+        """Make the key invalid, end its calls, and return their usage."""
         ...
 
 
 class Door(Protocol):
-    """Where agents call a model, each row by a key of its own.
+    """An entrance through which agents call a model, each row with its own key.
 
     Attributes:
         backend: The model.
@@ -52,8 +52,8 @@ class Door(Protocol):
         """Return a new key.
 
         Args:
-            limits: What its calls may spend, in whole units.
-            seed: What the draws of its calls follow from.
+            limits: The most that the calls of the key may spend, in whole units, by the name of the limit.
+            seed: The seed of the calls' random draws.
         """
         ...
 
@@ -61,6 +61,7 @@ class Door(Protocol):
         """End all calls.
 
         Args:
-            waits: Whether to return when they have ended; not in the thread of the library's event loop.
+            waits: Whether to wait for the end of the calls. This must be False in the thread of the library's event
+                loop.
         """
         ...

@@ -1,4 +1,4 @@
-"""Runs a program in a folder, keeps the end of what it prints, and leaves nothing of it running."""
+"""Runs of programs in a folder, which keep the end of the output and leave no process running."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from pathlib import Path
 from tts.backends.workspace import supervisor
 
 _SUPERVISOR = Path(supervisor.__file__)
-_KEPT = 16 << 10  # bytes of output
+_KEPT = 16 << 10  # bytes of output that are kept
 MOST_OUTPUT = 64 << 20  # bytes that a program may print
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessEnd:
-    """How a program ended.
+    """The end of a program.
 
     Attributes:
-        code: Its exit code, negative for a signal; None where it is not known.
-        output: The end of what it printed to standard output and standard error.
-        stopped: Whether it was told to stop.
-        flooded: Whether it was told to stop because it printed more than `MOST_OUTPUT` bytes.
+        code: The exit code, negative for a signal; None where it is not known.
+        output: The end of the text on standard output and standard error.
+        stopped: Whether the program was told to stop.
+        flooded: Whether the program was stopped because it printed more than `MOST_OUTPUT` bytes.
     """
 
     code: int | None
@@ -37,13 +37,13 @@ class ProcessEnd:
 
 
 class Process:
-    """A program that runs, below a process of ours that ends everything that it started (`supervisor`).
+    """A running program, below a supervisor process that ends all its descendants (`supervisor`).
 
     Args:
-        command: The program and its arguments, which no shell reads.
-        folder: The folder that it runs in.
-        environment: Its whole environment.
-        stdin: What it reads from standard input.
+        command: The program and its arguments, which run without a shell.
+        folder: The folder in which the program runs.
+        environment: The whole environment of the program.
+        stdin: The file for standard input; None: standard input is empty.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Process:
     def stop(self) -> None:
         """Tell the program to stop, from any thread.
 
-        It gets SIGTERM. A moment later all that descends from it gets SIGKILL.
+        The program gets SIGTERM. A moment later all its descendants get SIGKILL.
         """
         with self._lock:
             if not self._is_told:
@@ -84,36 +84,36 @@ class Process:
                 os.close(self._life)
 
     def wait(self) -> ProcessEnd:
-        """Wait until nothing of the program runs any more, and return how it ended."""
+        """Wait until no process of the program runs any more, and return its end."""
         assert self._process.stdout is not None, "opened as a pipe"
-        out, kept, printed, told, flooded = self._process.stdout.fileno(), bytearray(), 0, b"", False
+        stdout, output, num_printed, status, flooded = self._process.stdout.fileno(), bytearray(), 0, b"", False
         with selectors.DefaultSelector() as ends:  # `select` refuses the high file descriptors of busy processes
-            ends.register(out, selectors.EVENT_READ)
+            ends.register(stdout, selectors.EVENT_READ)
             ends.register(self._status, selectors.EVENT_READ)
             while self._status in ends.get_map():
                 for key, _ in ends.select():
                     piece = os.read(key.fd, 1 << 16)
                     if not piece:
                         ends.unregister(key.fd)
-                    elif key.fd == out:
-                        kept, printed = (kept + piece)[-_KEPT:], printed + len(piece)
-                        if printed > MOST_OUTPUT and not flooded:
+                    elif key.fd == stdout:
+                        output, num_printed = (output + piece)[-_KEPT:], num_printed + len(piece)
+                        if num_printed > MOST_OUTPUT and not flooded:
                             flooded = True
                             self.stop()
                     else:
-                        told += piece
-        os.set_blocking(out, False)
-        while True:  # what was printed just before the end
+                        status += piece
+        os.set_blocking(stdout, False)
+        while True:  # read the output that was printed just before the end
             try:
-                piece = os.read(out, 1 << 16)
+                piece = os.read(stdout, 1 << 16)
             except BlockingIOError:
                 break
             if not piece:
                 break
-            kept = (kept + piece)[-_KEPT:]
+            output = (output + piece)[-_KEPT:]
         self.stop()
         self._process.wait()
         self._process.stdout.close()
         os.close(self._status)
-        end = json.loads(told) if told else {}
-        return ProcessEnd(end.get("code"), kept.decode("utf-8", "replace"), bool(end.get("told")), flooded)
+        end = json.loads(status) if status else {}
+        return ProcessEnd(end.get("code"), output.decode("utf-8", "replace"), bool(end.get("told")), flooded)

@@ -1,9 +1,10 @@
-"""Runs pytest in a fork, with nothing of the fork before pytest in the import path, and says what ran.
+"""A program that runs pytest in a fork, and reports modules that were not imported from the fork.
 
 It is run by its path (`python -I -B pytest_child.py REPORT MODULES FIRST ARGUMENT…`) by the Python that has the
-repository's packages, so it imports only the standard library and pytest. REPORT is where it writes, in JSON, the
-modules of the repository that were imported from elsewhere. MODULES are their names, with commas between. FIRST is "1"
-where the fork comes first in the import path once pytest is there.
+repository's packages. So it imports only the standard library and pytest, and pytest before any file of the fork.
+REPORT is the file to which it writes, in JSON, the modules of the repository that were imported from elsewhere. MODULES
+are the names of the repository's modules, joined by commas. FIRST is "1" if the fork comes first in the import path
+after pytest was imported.
 """
 
 import json
@@ -13,10 +14,10 @@ import sys
 
 def main():
     """Run pytest with the arguments and return its exit code."""
-    report, names, first, *arguments = sys.argv[1:]
-    import pytest  # before any file of the fork can stand in its place
+    report, names, fork_first, *arguments = sys.argv[1:]
+    import pytest  # before a file of the fork can take its name
 
-    if first == "1":
+    if fork_first == "1":
         sys.path.insert(0, os.getcwd())  # noqa: PTH109 - as Python itself does
     code = pytest.main(arguments)
     root = os.path.realpath(os.getcwd())  # noqa: PTH109

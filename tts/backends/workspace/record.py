@@ -1,13 +1,13 @@
-"""Records of harnesses: YAML files that say how a coding agent is run, and where it finds the model.
+"""Records of harnesses: YAML files that state how a coding agent runs, and how it calls the model.
 
     name: mine
     command: [my-agent, --task-file, "{prompt_file}", --model, "{model}"]
     environment: {OPENAI_BASE_URL: "{url}/v1", OPENAI_API_KEY: "{key}"}
     install: pip install my-agent
 
-A record has no code. `command` is a program and its arguments, which no shell reads; the program is found on PATH. The
-prompt is on standard input, and in the file `{prompt_file}`. `records/` has the records of this package. `find_record`
-takes the name of one, or the path of a YAML file.
+A record has no code. `command` is a program and its arguments, and runs without a shell. The program is found on PATH.
+The prompt is on standard input, and in the file `{prompt_file}`. `records/` has the records of this package.
+`find_record` takes the name of such a record, or the path of a YAML file.
 """
 
 from __future__ import annotations
@@ -34,14 +34,15 @@ Text = Annotated[str, Field(min_length=1)]
 
 
 class TrustedUsage(Section):
-    """What a harness that calls a model on its own login says of its usage.
+    """The usage that a harness reports, where it calls a model with its own login.
 
-    Paths are names with points between them, in the JSON that it writes to `{report_file}`, or prints as its last line.
+    Paths are names joined by points. They point into the JSON that the harness writes to `{report_file}`, or prints as
+    its last line.
 
     Args:
-        passes: Variables of the user's environment that it gets, such as the one with its key.
+        passes: The variables of the user's environment that the harness gets, such as the variable with its key.
         tokens: The path of the number of generated tokens.
-        message: The path of its last message; "": what it printed.
+        message: The path of the last message; "": the message is the printed text.
     """
 
     passes: list[Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")]] = Field(min_length=1)
@@ -50,7 +51,7 @@ class TrustedUsage(Section):
 
 
 class HarnessRecord(Section):
-    """A coding agent, and how it is run for one task.
+    """A coding agent, and the way in which it runs for one task.
 
     Texts may have the fields `{prompt}`, `{prompt_file}`, `{url}` (the gateway, without a path), `{key}`, `{model}`,
     `{home}` and `{report_file}`. Other braces stay as they are.
@@ -58,13 +59,14 @@ class HarnessRecord(Section):
     Args:
         name: The name of the record.
         command: The program and its arguments.
-        environment: Further variables of its environment.
-        leaves: Names of what it leaves in the folder of the task, such as `.mine.cache*`, which is no part of a patch.
-        files: Files that are written before it starts, by their paths below its empty home.
-        trust_usage: What it says of its usage, where it calls a model on its own login. That counts as an estimate.
-            None: it calls a model of the workspace.
-        install: How the program is installed, for people.
-        source: Where the fields are from.
+        environment: Further variables of the agent's environment.
+        leaves: Names of files that the agent leaves in the folder of the task, such as `.mine.cache*`. These files are
+            no part of a patch.
+        files: Files that are written before the start, by their paths below the agent's empty home.
+        trust_usage: The report of usage of an agent that calls a model with its own login. The report counts as an
+            estimate. None: the agent calls a model of the workspace.
+        install: Instructions for installing the program, for people.
+        source: The source of the fields.
         notes: Advice for users.
     """
 
@@ -80,34 +82,35 @@ class HarnessRecord(Section):
 
     @field_validator("command")
     @classmethod
-    def _words(cls, given: list[str]) -> list[str]:
-        if _FIELD.search(given[0]) or given[0].startswith("-"):
-            raise ConfigError(f"command begins with {quote(given[0])}, but must begin with the name of a program")
-        if "{prompt}" in given:
+    def _words(cls, words: list[str]) -> list[str]:
+        if _FIELD.search(words[0]) or words[0].startswith("-"):
+            raise ConfigError(f"command begins with {quote(words[0])}, but must begin with the name of a program")
+        if "{prompt}" in words:
             raise ConfigError(
                 "command has the argument {prompt} alone, which a prompt that begins with - would turn into an option",
                 hint="write --task={prompt}, or use {prompt_file} or standard input",
             )
-        return given
+        return words
 
     @field_validator("environment")
     @classmethod
-    def _variables(cls, given: dict[str, str]) -> dict[str, str]:
-        for name in given:
+    def _variables(cls, variables: dict[str, str]) -> dict[str, str]:
+        for name in variables:
             if not re.fullmatch(r"[A-Za-z_]\w*", name) or name in _RESERVED or name.startswith("TTS_"):
                 raise ConfigError(f"environment has the variable {quote(name)}, which a record cannot set")
-        return given
+        return variables
 
     @field_validator("files")
     @classmethod
-    def _paths(cls, given: dict[str, str]) -> dict[str, str]:
-        for name in given:
+    def _paths(cls, files: dict[str, str]) -> dict[str, str]:
+        for name in files:
             if Path(name).is_absolute() or ".." in Path(name).parts or not Path(name).parts:
                 raise ConfigError(f"files has {quote(name)}, but must have paths below the home of the agent")
-        return given
+        return files
 
     @model_validator(mode="after")
     def _fields(self) -> HarnessRecord:
+        """Refuse a record whose fields do not fit the place from which it gets its model."""
         used = {name for text in self.texts for name in _FIELD.findall(text)}
         if self.trust_usage is not None and not used.isdisjoint(_OF_MODEL):
             raise ConfigError(
@@ -127,7 +130,7 @@ class HarnessRecord(Section):
 
 
 def fill_fields(text: str, values: Mapping[str, str]) -> str:
-    """Return a text with values in place of its fields; what has no value stays as it is."""
+    """Return a text with values in place of its fields; a field without a value stays as it is."""
     return _FIELD.sub(lambda match: values.get(match[1], match[0]), text)
 
 
@@ -144,10 +147,10 @@ def names() -> list[str]:
 
 
 def find_record(name: str) -> HarnessRecord | None:
-    """Return a record of this package by its name, or of a YAML file by its path; None: it is neither.
+    """Return a record of this package by its name, or a YAML file by its path; None: `name` is neither.
 
     Raises:
-        ConfigError: The file cannot be read, or is no valid record; the message names the field and the rule.
+        ConfigError: The file cannot be read, or is no valid record. The message names the field and the rule.
         MissingDependency: PyYAML is not installed.
     """
     if name in names():
@@ -168,14 +171,22 @@ def find_record(name: str) -> HarnessRecord | None:
     return _parse(text, f"the record {name!r}")
 
 
-def _parse(text: bytes, what: str) -> HarnessRecord:
+def _parse(text: bytes, subject: str) -> HarnessRecord:
+    """Return the record in a YAML text.
+
+    Args:
+        text: The text.
+        subject: The name of the record in messages.
+    """
     try:
         data: Any = read_yaml(text.decode(), "record of a harness", extra="serve")
     except (ConfigError, UnicodeDecodeError) as failure:
-        raise ConfigError(f"{what}: {failure.cause if isinstance(failure, ConfigError) else failure}") from None
+        raise ConfigError(f"{subject}: {failure.cause if isinstance(failure, ConfigError) else failure}") from None
     if not isinstance(data, dict):
-        raise ConfigError(f"{what} is {quote(data)}, but must be keys with values", hint="name, command, environment")
-    return HarnessRecord.of(data, what)
+        raise ConfigError(
+            f"{subject} is {quote(data)}, but must be keys with values", hint="name, command, environment"
+        )
+    return HarnessRecord.of(data, subject)
 
 
 def _folder() -> Any:

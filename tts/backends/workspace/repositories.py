@@ -1,6 +1,4 @@
-"""Data sets of repositories: a folder with a folder for each task.
-
-Each problem is opened in the repository of its own.
+"""Data sets of repositories: a folder with a folder for each task, which has its own repository.
 
     patches/
       leap/
@@ -8,7 +6,7 @@ Each problem is opened in the repository of its own.
         repo/           files, or a clone
         hidden/         files of tests that agents do not get
 
-`repo` and `hidden` are below the folder of the task. A repository without `.git` of its own is a plain folder.
+`repo` and `hidden` are below the folder of the task. A repository without its own `.git` is a plain folder.
 """
 
 from __future__ import annotations
@@ -43,9 +41,9 @@ class RepositoryTask:
     Attributes:
         folder: The folder of the task.
         prompt: The task in words.
-        tests: The command of the tests, which no shell reads.
+        tests: The command of the tests, which runs without a shell.
         repo: The folder of the repository.
-        revision: The revision that agents begin from.
+        revision: The revision from which agents begin.
         hidden: Files of tests that agents do not get; None: there are none.
     """
 
@@ -58,14 +56,14 @@ class RepositoryTask:
 
     @property
     def name(self) -> str:
-        """The name of its folder."""
+        """The name of the task's folder."""
         return self.folder.name
 
     def workspace(self, agent: str, jobs: int = 4) -> AgentRuns:
         """Return a workspace in the repository.
 
         Args:
-            agent: The agent.
+            agent: The name of the agent.
             jobs: The most agents at once.
 
         Raises:
@@ -73,7 +71,7 @@ class RepositoryTask:
         """
         if (self.repo / ".git").exists():
             return AgentRuns(self.repo, agent=agent, revision=self.revision, jobs=jobs)
-        with TemporaryDirectory(prefix="tts-task-") as scratch:  # outside of any repository that the data set may be in
+        with TemporaryDirectory(prefix="tts-task-") as scratch:  # outside of any repository around the data set
             copy = shutil.copytree(self.repo, Path(scratch, self.name), symlinks=True)
             return AgentRuns(copy, agent=agent, revision=self.revision, jobs=jobs)
 
@@ -85,7 +83,7 @@ def read_tasks(folder: str | Path) -> list[RepositoryTask]:
         folder: The folder of the data set.
 
     Raises:
-        ConfigError: There is no task, one is not valid, or two have one prompt; the text names the file.
+        ConfigError: There is no task, a task is not valid, or two tasks have equal prompts. The text names the file.
     """
     files = sorted(Path(folder).glob(f"*/{TASK_FILE}"))
     if not files:
@@ -93,21 +91,26 @@ def read_tasks(folder: str | Path) -> list[RepositoryTask]:
             f"the data set {str(folder)!r} has no task", hint=f"make a folder for each task, with {TASK_FILE}"
         )
     tasks = [_read_task(file) for file in files]
-    named: dict[str, Path] = {}
+    files_by_prompt: dict[str, Path] = {}
     for file, task in zip(files, tasks, strict=True):
-        if (other := named.setdefault(task.prompt, file)) != file:
+        if (first_file := files_by_prompt.setdefault(task.prompt, file)) != file:
             raise ConfigError(
-                f"{file}: its prompt is that of {other}, but each must be another", hint="name the files to mend"
+                f"{file}: its prompt is that of {first_file}, but each must be another", hint="name the files to mend"
             )
     return tasks
 
 
 def _read_task(file: Path) -> RepositoryTask:
-    told = _read_yaml(file)
-    for key in told:
+    """Return the task in a file.
+
+    Raises:
+        ConfigError: The task is not valid.
+    """
+    content = _read_yaml(file)
+    for key in content:
         if key not in _KEYS:
             raise unknown_name(f"key of {file}", key, _KEYS)
-    texts = {key: _text(file, key, value) for key, value in told.items()}
+    texts = {key: _text(file, key, value) for key, value in content.items()}
     for key in ("prompt", "tests"):
         if key not in texts:
             raise ConfigError(f"{file}: it has no {key}", hint=f"write {key}: …")
@@ -129,9 +132,14 @@ def _read_task(file: Path) -> RepositoryTask:
 
 
 def _read_yaml(file: Path) -> Mapping[str, Any]:
+    """Return the keys and values in a YAML file.
+
+    Raises:
+        ConfigError: The file cannot be read, or has no keys and values.
+    """
     try:
-        with file.open("rb") as opened:
-            text = opened.read(_MOST_BYTES + 1)
+        with file.open("rb") as stream:
+            text = stream.read(_MOST_BYTES + 1)
         content: Any = read_yaml(text.decode(), "task of a repository") if len(text) <= _MOST_BYTES else None
     except (OSError, UnicodeDecodeError, ConfigError) as failure:
         raise ConfigError(f"{file}: {failure.cause if isinstance(failure, ConfigError) else failure}") from None
@@ -149,21 +157,21 @@ def _text(file: Path, key: str, value: Any) -> str:
 
 
 def _resolve_below(file: Path, key: str, name: str) -> Path:
-    """Return what a name means below the folder of a task, also behind links."""
-    found = (file.parent / name).resolve()
-    if not found.is_relative_to(file.parent.resolve()) or found == file.parent.resolve():
+    """Return the path of a name below the folder of a task, with links resolved."""
+    path = (file.parent / name).resolve()
+    if not path.is_relative_to(file.parent.resolve()) or path == file.parent.resolve():
         raise ConfigError(f"{file}: its {key} is {name!r}, but must be below the folder of {TASK_FILE}")
-    return found
+    return path
 
 
 class Repositories(Backend):
     """Runs of an agent, each problem of a data set in its own repository.
 
-    A prompt is that of a task, or has it in its text.
+    A prompt is the prompt of a task, or a text that contains one.
 
     Args:
         data: The folder of the data set.
-        agent: As in `AgentRuns`.
+        agent: The name of the agent, as in `AgentRuns`.
         jobs: The most agents at once in each repository.
 
     Attributes:
@@ -177,7 +185,7 @@ class Repositories(Backend):
     metadata = BackendMetadata(task="patch")
 
     def __init__(self, data: str | Path, *, agent: str, jobs: int = 4) -> None:
-        found = find_agent(agent)
+        agent_program = find_agent(agent)
         self.tasks = read_tasks(data)
         self._workspaces = [task.workspace(agent, jobs) for task in self.tasks]
         self.caps = self._workspaces[0].caps
@@ -186,7 +194,7 @@ class Repositories(Backend):
         digest = hashlib.sha256(
             " ".join(workspace.store.root.tree for workspace in self._workspaces).encode()
         ).hexdigest()
-        self.identity = f"repositories {found.name} {digest}"
+        self.identity = f"repositories {agent_program.name} {digest}"
 
     @classmethod
     def from_record(cls, record: object, *, data: str = "", agent: str = "", jobs: int = 4, **others: object) -> Self:
@@ -221,7 +229,7 @@ class Repositories(Backend):
         return self._runs_for(handle.prompt).fork(handle, count)
 
     def release(self, handles: Sequence[Any]) -> None:
-        """Let go of the states of handles."""
+        """Release the states of handles."""
         for handle in handles:
             self._runs_for(handle.prompt).release([handle])
 
@@ -234,7 +242,7 @@ class Repositories(Backend):
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Remove all states and forks. No search may run any more."""
+        """Remove all states and forks; no search may still run."""
         for workspace in self._workspaces:
             workspace.__exit__()
 
@@ -249,7 +257,7 @@ class Repositories(Backend):
         """Return the repository of a prompt.
 
         Raises:
-            ConfigError: No task has it.
+            ConfigError: No task has the prompt.
         """
         return self.repositories()[self._place(prompt)]
 
@@ -257,11 +265,11 @@ class Repositories(Backend):
         return self._workspaces[self._place(prompt)]
 
     def _place(self, prompt: str) -> int:
-        """Return the place of the task whose prompt a text has, the longest one where it has several."""
-        found = [place for place, task in enumerate(self.tasks) if task.prompt in prompt]
-        if not found:
+        """Return the index of the task whose prompt a text contains; of several, the longest prompt decides."""
+        places = [place for place, task in enumerate(self.tasks) if task.prompt in prompt]
+        if not places:
             raise ConfigError(
                 f"the prompt {quote(prompt)} is of no task of the data set",
                 hint=f"the prompts are those in {TASK_FILE} of its folders",
             )
-        return max(found, key=lambda place: len(self.tasks[place].prompt))
+        return max(places, key=lambda place: len(self.tasks[place].prompt))

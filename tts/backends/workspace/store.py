@@ -1,8 +1,8 @@
 """States of a repository to continue and fork, kept in a repository of the run's own.
 
 A state is a commit, as a handle of the engine is a node of its KV tree. The run's repository borrows all objects of the
-user's repository by git's alternates, so a fork costs one checkout and no object is kept twice. The user's repository
-is only read.
+user's repository by git's alternates. So a fork costs one checkout, and no object is stored twice. The user's
+repository is only read.
 
 Each fork is a folder with a private repository, not one of `git worktree`. A process in a fork may use git freely: its
 commits, branches, stashes, settings and hooks are in its folder alone, and no command of the store reads them.
@@ -37,8 +37,8 @@ class State:
 
     Attributes:
         commit: The commit in the repository of the run. Equal trees of equal parents have equal commits.
-        tree: The tree of the commit. Equal files have equal trees, whatever led to them.
-        parent: The commit that it was forked from, or None for the root.
+        tree: The tree of the commit. Equal files have equal trees, whatever their history.
+        parent: The commit from which the state was forked; None for the root.
     """
 
     commit: str
@@ -52,7 +52,7 @@ class Checkout:
 
     Attributes:
         path: The folder. It has a private repository in `.git`, with the state checked out.
-        state: The state it began with.
+        state: The state with which the folder began.
     """
 
     path: Path
@@ -62,24 +62,24 @@ class Checkout:
 class StateStore:
     """The states of one run over one repository.
 
-    The store is a folder of its own. It is removed when the store is closed; `clean` removes those of processes that
-    were killed.
+    The store is a folder of its own, which is removed when the store is closed. `clean` removes the stores of processes
+    that were killed.
 
     Args:
         repo: A folder in a repository of git with a worktree, or a plain folder, whose files become the root.
         revision: The revision whose files are the root, in git's notation. A plain folder has only `HEAD`.
-        include_changes: Whether changed tracked files belong to the root. Otherwise a repository that has some is
-            refused.
-        folder: The folder of all stores. None means `workspaces_folder()`.
+        include_changes: Whether changed tracked files belong to the root. If not, a repository with changed tracked
+            files is refused.
+        folder: The folder of all stores; None: `workspaces_folder()`.
 
     Attributes:
-        root: The state that all others come from.
-        target: What patches from the root are applied to, also after the store was closed.
+        root: The state from which all others come.
+        target: The folder to which patches from the root are applied, also after the store was closed.
         untracked: Files that git does not track, which the root leaves out.
 
     Raises:
-        ConfigError: git is missing; the repository is bare, shallow or a partial clone, has changed tracked files,
-            submodules or pointers of Git LFS; the revision is not a commit; or a plain folder has the stores.
+        ConfigError: git is missing, or the revision is not a commit. The repository is bare, shallow or a partial
+            clone, or has changed tracked files, submodules or pointers of Git LFS. A plain folder contains the stores.
     """
 
     def __init__(
@@ -95,7 +95,8 @@ class StateStore:
             raise ConfigError(f"repo is {str(repo)!r}, but must be a folder", hint="name the folder of a repository")
         self._forks = itertools.count()
         self._refs = threading.Lock()
-        self._kept: Counter[str] = Counter()  # how often each commit is kept: equal states are one
+        # the number of times that each commit is kept, since equal states share a commit
+        self._kept: Counter[str] = Counter()
         source = _Borrowed.read(path, revision, include_changes=include_changes)
         self.untracked = source.untracked
         head = head_of(source.top)
@@ -118,7 +119,7 @@ class StateStore:
             raise
 
     def fork(self, state: State) -> Checkout:
-        """Check a state out into a new folder, which nothing else uses."""
+        """Check a state out into a new folder, and return this fork."""
         name = f"{next(self._forks):06d}"
         path = self.folder / "forks" / name
         path.mkdir(parents=True)
@@ -128,16 +129,15 @@ class StateStore:
             path / ".git" / "info" / "exclude", (self._git_dir / "info" / "exclude").read_text(encoding="utf-8")
         )
         run_git("checkout", "--quiet", "--detach", state.commit, "--", folder=path)
-        # a copy that the process in the fork does not reach by git: only what changed on disk is read again
+        # a copy of the index that git in the fork does not change; so `commit` reads only files that changed on disk
         shutil.copyfile(path / ".git" / "index", self._index(path))
         return Checkout(path, state)
 
     def commit(self, fork: Checkout) -> State:
-        """Return the files of a fork as a state, that of the fork where none has changed.
+        """Return the files of a fork as a state; if no file has changed, the fork's own state.
 
-        Untracked files belong to it. What `.gitignore` names does not.
-
-        The files count, not the commits that a process made in the fork.
+        Untracked files belong to the state, but files that `.gitignore` names do not. Commits that a process made in
+        the fork are ignored.
 
         Raises:
             EngineError: The fork is gone, has another repository within it, or has files that cannot be read.
@@ -155,16 +155,16 @@ class StateStore:
         return self._commit_tree(tree, fork.state.commit)
 
     def patch(self, state: State, base: State | None = None) -> bytes:
-        """Return the changes from `base` (the root, if None) to a state as `git apply` reads them.
+        """Return the changes from `base` (the root, if None) to a state, in the format of `git apply`.
 
-        Changes of binary files are there too.
+        Changes of binary files are included.
         """
         return self._diff(state, base or self.root)
 
     def text_patch(self, state: State) -> str:
         """Return the changes from the root to a state as text.
 
-        Where they are not UTF-8, every file is in git's form for binary files.
+        If any change is not UTF-8, all files have git's form for binary files.
         """
         patch = self._diff(state, self.root)
         if b"\0" not in patch:
@@ -181,10 +181,10 @@ class StateStore:
 
         Args:
             patch: A patch that `text_patch` has made.
-            is_restored: Which paths stay as in the root; None for no path.
+            is_restored: Whether a path stays as in the root; None: no path does.
 
         Raises:
-            EngineError: The patch does not fit the root, or has another repository.
+            EngineError: The patch does not fit the root, or contains another repository.
         """
         index = self.folder / "indexes" / f"patch-{next(self._forks):06d}"
         variables = {"GIT_INDEX_FILE": str(index)}
@@ -213,25 +213,26 @@ class StateStore:
         return self._commit_tree(tree, self.root.commit)
 
     def _restore_lines(self, tree: str, is_restored: Callable[[str], bool]) -> bytes:
-        """Return what `git update-index` reads to make some changed paths those of the root again."""
+        """Return the input of `git update-index` that restores some changed paths from the root."""
         fields = self._git("diff-tree", "-r", "-z", "--no-renames", self.root.tree, tree).split(b"\0")
         changed = [
-            (about.removeprefix(b":").split(b" "), path)
-            for about, path in zip(fields[:-1:2], fields[1::2], strict=True)
+            (entry.removeprefix(b":").split(b" "), path)
+            for entry, path in zip(fields[:-1:2], fields[1::2], strict=True)
             if is_restored(os.fsdecode(path))
         ]
-        gone = [b"0 " + b"0" * len(about[2]) + b"\t" + path for about, path in changed]
-        back = [about[0] + b" " + about[2] + b"\t" + path for about, path in changed if about[2].strip(b"0")]
-        return b"".join(line + b"\0" for line in (*gone, *back))
+        removals = [b"0 " + b"0" * len(entry[2]) + b"\t" + path for entry, path in changed]
+        additions = [entry[0] + b" " + entry[2] + b"\t" + path for entry, path in changed if entry[2].strip(b"0")]
+        return b"".join(line + b"\0" for line in (*removals, *additions))
 
     def states(self) -> list[str]:
         """Return the commits of the states that are kept, sorted."""
         return self._git("for-each-ref", "--format=%(objectname)", "refs/states").decode().split()
 
     def release(self, *parts: State | Checkout) -> None:
-        """Remove the folders of forks, and let go of states, each as often as it was committed or kept.
+        """Remove the folders of forks, and release states.
 
-        The root stays. What is gone already is no error.
+        A state is removed once it was released as often as it was committed or kept. The root stays. Releasing a part
+        that is already removed is no error.
         """
         for fork in (part for part in parts if isinstance(part, Checkout)):
             remove(fork.path)
@@ -252,7 +253,7 @@ class StateStore:
                 )
 
     def keep(self, state: State) -> None:
-        """Keep a state until it is released once more."""
+        """Keep a state until it is released one more time."""
         with self._refs:
             self._kept[state.commit] += 1
             if self._kept[state.commit] == 1:
@@ -280,7 +281,7 @@ class StateStore:
         self.close()
 
     def _create(self, source: _Borrowed) -> None:
-        """Make the repository of the run. It borrows the objects of the user's, and has their excluded names."""
+        """Make the repository of the run, which borrows the user's objects and has the user's excluded names."""
         self._format = source.object_format
         self._git_dir.mkdir()
         run_git(
@@ -299,8 +300,9 @@ class StateStore:
         (self.folder / "indexes").mkdir()
 
     def _root(self, source: _Borrowed, *, include_changes: bool) -> State:
-        """Return the root: the revision, with the user's changes where they are included, or the files of a plain
-        folder.
+        """Return the root: the files of the revision or of a plain folder.
+
+        The user's changes belong to the root where they are included.
         """
         if source.commit is not None and not (include_changes and source.changed):
             root = State(source.commit, self._git("rev-parse", f"{source.commit}^{{tree}}").decode().strip())
@@ -309,14 +311,14 @@ class StateStore:
         variables = {"GIT_WORK_TREE": str(source.top), "GIT_INDEX_FILE": str(self.folder / "indexes" / "root")}
         if source.commit is not None:
             self._git("read-tree", source.commit, variables=variables, folder=source.top)
-        what = "--all" if source.commit is None else "--update"
-        self._git("add", what, "--", ".", variables=variables, folder=source.top)
+        option = "--all" if source.commit is None else "--update"
+        self._git("add", option, "--", ".", variables=variables, folder=source.top)
         return self._commit_tree(
             self._git("write-tree", variables=variables, folder=source.top).decode().strip(), source.commit
         )
 
     def _refuse_unusable(self, commit: str) -> None:
-        """Refuse trees whose files are elsewhere."""
+        """Refuse trees with files whose content git does not have: submodules and pointers of Git LFS."""
         if links := self._gitlinks(commit):
             raise ConfigError(
                 f"repo has the submodule {links[0]!r}, whose files a workspace cannot fork",
@@ -347,6 +349,7 @@ class StateStore:
     def _git(
         self, *arguments: str, variables: dict[str, str] | None = None, folder: Path | None = None, **options: Any
     ) -> bytes:
+        """Run git on the repository of the run, and return its standard output."""
         return run_git(
             *arguments,
             folder=folder or self._git_dir,
@@ -357,7 +360,7 @@ class StateStore:
 
 @dataclass(frozen=True)
 class _Borrowed:
-    """What a store takes from the user's folder."""
+    """The facts that a store reads from the user's folder."""
 
     top: Path
     commit: str | None  # None for a plain folder
@@ -369,7 +372,7 @@ class _Borrowed:
 
     @classmethod
     def read(cls, path: Path, revision: str, *, include_changes: bool) -> _Borrowed:
-        """Read a repository without a change to it, and refuse one that cannot be forked."""
+        """Read a repository without changing it, and refuse a repository that cannot be forked."""
 
         def ask(*arguments: str, ok: tuple[int, ...] = (0,)) -> str:
             return os.fsdecode(run_git(*arguments, folder=path, users=True, ok=ok)).strip()
@@ -436,7 +439,7 @@ def workspaces_folder() -> Path:
 def clean(folder: Path | None = None) -> list[Path]:
     """Remove the stores of processes that ended without closing them, and return their folders.
 
-    A store whose process lives is left alone. It holds a lock that the system frees with the process.
+    The store of a living process is locked, and is left alone.
     """
     folder = folder or workspaces_folder()
     if not folder.is_dir():
@@ -465,7 +468,7 @@ def _hold(path: Path, *, wait: bool = True) -> Generator[None]:
 
 
 def _lock(path: Path, *, wait: bool) -> BinaryIO:
-    """Open a file and lock it for this process. BlockingIOError says that another process has it."""
+    """Open a file and lock it for this process; raise BlockingIOError if another process has the lock."""
     try:
         import fcntl
     except ImportError:
@@ -482,7 +485,7 @@ def _lock(path: Path, *, wait: bool) -> BinaryIO:
 
 
 def _status_entries(output: bytes) -> list[tuple[str, str]]:
-    """Return the state and the name of each file that `git status -z` reports."""
+    """Return the status and the name of each file that `git status -z` reports."""
     return [(entry[:2].decode(), os.fsdecode(entry[3:])) for entry in output.split(b"\0") if entry]
 
 
@@ -496,7 +499,7 @@ def _write_lines(path: Path, text: str) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file or a folder, folders without permissions too. Links are removed, never followed."""
+    """Remove a file or a folder, even one without permissions; links are removed, never followed."""
     if path.is_symlink() or path.is_file():
         path.unlink()
         return

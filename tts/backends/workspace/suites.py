@@ -1,8 +1,8 @@
 """Test suites in states.
 
-A patch is applied to the root, test files are restored, and the suite runs in a fork of its own. What a suite of pytest
-reports counts, not its exit code, which a program ends with as it likes. The file of results lies outside of the fork.
-A program that the tests import runs in their process, so it can still forge results by changing pytest itself.
+A patch is applied to the root, test files are restored, and the suite runs in a fork of its own. For pytest the
+reported results count, not the exit code, which a program can choose. The file of results lies outside of the fork. A
+program that the tests import runs in their process, so it can still forge results by changing pytest itself.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class Suite:
     """A test suite.
 
     Attributes:
-        command: The program and its arguments, which no shell reads.
-        hidden: A folder or file that is copied into the fork for the run alone.
-        restore: Whether test files and settings of tests are those of the root.
-        seconds: The longest time of a run.
+        command: The program and its arguments, which run without a shell.
+        hidden: A folder or file that is copied into the fork of the run; None: there is none.
+        restore: Whether test files and settings of tests are restored from the root.
+        seconds: The most seconds of a run.
     """
 
     command: tuple[str, ...]
@@ -53,12 +53,12 @@ class Suite:
 
     @property
     def by_pytest(self) -> bool:
-        """Whether the command runs pytest, so that each test is known."""
+        """Whether the command runs pytest, so that the result of each test is known."""
         return bool(self.pytest_arguments)
 
     @property
     def pytest_arguments(self) -> tuple[str, tuple[str, ...]] | tuple[()]:
-        """The program that has pytest, and pytest's arguments; nothing for other commands."""
+        """The program that has pytest, and pytest's arguments; () for other commands."""
         program = Path(self.command[0]).name
         if program in ("pytest", "py.test"):
             return self.command[0], self.command[1:]
@@ -68,15 +68,16 @@ class Suite:
 
 @dataclass(frozen=True, slots=True)
 class SuiteOutcome:
-    """What a run of a suite came to.
+    """The outcome of a run of a suite.
 
     Attributes:
-        code: The exit code, None where it is not known.
-        results: What became of each test; None where nothing reports it.
-        output: The end of what was printed.
-        stopped: Whether the time was over.
-        elsewhere: Modules of the repository that were not imported from the fork, with their files.
-        refusal: Why the patch cannot be applied; "" where it was.
+        code: The exit code; None where it is not known.
+        results: The result of each test, by name; None where there is no report.
+        output: The end of the printed text.
+        stopped: Whether the run was stopped by its time limit.
+        elsewhere: The files of the repository's modules that were not imported from the fork, by module; None: not
+            known.
+        refusal: The reason why the patch cannot be applied; "": it was applied.
     """
 
     code: int | None = None
@@ -88,13 +89,13 @@ class SuiteOutcome:
 
     @property
     def last_line(self) -> str:
-        """The last line that was printed."""
+        """The last line of the output."""
         return (self.output.strip().splitlines() or ["it printed nothing"])[-1].strip()[:200]
 
 
 @runtime_checkable
 class RunsSuites(Protocol):
-    """A backend whose answers are patches of a repository that it can test."""
+    """A backend whose answers are patches of a repository, and which can test them."""
 
     def run_suite(self, suite: Suite, patch: str | None, seconds: float | None = None) -> SuiteOutcome:
         """Run a suite on the root with a patch.
@@ -102,7 +103,7 @@ class RunsSuites(Protocol):
         Args:
             suite: The suite.
             patch: The patch; None or "" for the root as it is.
-            seconds: The time that is left, if that is limited.
+            seconds: The most seconds of the run; None: only the suite's own limit holds.
         """
         ...
 
@@ -112,8 +113,8 @@ class RepositorySuites:
     """A repository that can be tested.
 
     Attributes:
-        runs: What runs suites in it.
-        command: The command of its own tests, in place of a suite's; None: it states none.
+        runs: The backend that runs suites in the repository.
+        command: The command of the repository's own tests, in place of a suite's command; None: it states none.
     """
 
     runs: RunsSuites
@@ -129,7 +130,7 @@ class HasRepositories(Protocol):
     """A backend with a repository for each prompt of a data set."""
 
     def repositories(self) -> Sequence[RepositorySuites]:
-        """Return all of them."""
+        """Return all repositories of the data set."""
         ...
 
     def repository_of(self, prompt: str) -> RepositorySuites:
@@ -153,7 +154,7 @@ class SuiteRunner:
     """Runs suites in forks of a store's states. Equal files are tested once.
 
     Args:
-        store: The states.
+        store: The store of the states.
     """
 
     def __init__(self, store: StateStore) -> None:
@@ -161,22 +162,23 @@ class SuiteRunner:
         self._known: dict[tuple[Suite, str], SuiteOutcome] = {}
 
     def run(self, suite: Suite, patch: str | None, seconds: float | None = None) -> SuiteOutcome:
-        """Run a suite on the root with a patch; see `RunsSuites`."""
+        """Run a suite on the root with a patch (see `RunsSuites`)."""
         try:
             state = self._store.patch_root(patch or "", is_protected if suite.restore else None)
         except EngineError as failure:
             return SuiteOutcome(refusal=failure.cause)
         try:
-            found = self._known.get((suite, state.tree))
-            if found is None:
-                found = self._run(suite, state, seconds)
-                if not found.stopped or seconds is None or seconds >= suite.seconds:
-                    self._known[suite, state.tree] = found
-            return found
+            outcome = self._known.get((suite, state.tree))
+            if outcome is None:
+                outcome = self._run(suite, state, seconds)
+                if not outcome.stopped or seconds is None or seconds >= suite.seconds:
+                    self._known[suite, state.tree] = outcome
+            return outcome
         finally:
             self._store.release(state)
 
     def _run(self, suite: Suite, state: State, seconds: float | None) -> SuiteOutcome:
+        """Run a suite in a fork of a state, and return its outcome."""
         fork = self._store.fork(state)
         try:
             with self._store.scratch() as folder:
@@ -184,20 +186,20 @@ class SuiteRunner:
                     copy_over(suite.hidden, fork.path)
                 report, results = folder / "elsewhere.json", folder / "results.xml"
                 command = list(suite.command)
-                if chosen := suite.pytest_arguments:
-                    own = ("--junitxml", str(results), "-p", "no:cacheprovider")
-                    first = str(int(suite.command[1:2] == ("-m",)))
+                if pytest_command := suite.pytest_arguments:
+                    options = ("--junitxml", str(results), "-p", "no:cacheprovider")
+                    is_module = str(int(suite.command[1:2] == ("-m",)))
                     modules = ",".join(_modules(fork.path))
                     command = [
-                        find_python(chosen[0]),
+                        find_python(pytest_command[0]),
                         "-I",
                         "-B",
                         str(_CHILD),
                         str(report),
                         modules,
-                        first,
-                        *chosen[1],
-                        *own,
+                        is_module,
+                        *pytest_command[1],
+                        *options,
                     ]
                 process = Process(command, fork.path, make_environment(folder))
                 limit = suite.seconds if seconds is None else min(seconds, suite.seconds)
@@ -207,8 +209,8 @@ class SuiteRunner:
                     end = process.wait()
                 finally:
                     timer.cancel()
-                read = _read_results(results) if suite.by_pytest else None
-                return SuiteOutcome(end.code, read, end.output, end.stopped, _read_elsewhere(report))
+                test_results = _read_results(results) if suite.by_pytest else None
+                return SuiteOutcome(end.code, test_results, end.output, end.stopped, _read_elsewhere(report))
         finally:
             self._store.release(fork)
 
@@ -216,41 +218,41 @@ class SuiteRunner:
 def find_python(program: str) -> str:
     """Return the Python that has the pytest of a command.
 
-    It is the program itself, or the one beside the program `pytest`.
+    The program may be that Python itself. For the program `pytest`, the Python in the same folder is taken.
     """
     places = os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)])
-    found = shutil.which(program, path=places)
-    if found is None:
+    path = shutil.which(program, path=places)
+    if path is None:
         return program
-    if Path(found).name.startswith("python"):
-        return found
-    beside = [Path(found).parent, Path(found).resolve().parent]
-    pythons = [shutil.which(name, path=str(folder)) for folder in beside for name in ("python", "python3")]
+    if Path(path).name.startswith("python"):
+        return path
+    folders = [Path(path).parent, Path(path).resolve().parent]
+    pythons = [shutil.which(name, path=str(folder)) for folder in folders for name in ("python", "python3")]
     return next((python for python in pythons if python is not None), sys.executable)
 
 
 def copy_over(source: Path, target: Path) -> None:
-    """Copy a file or all files of a folder into a fork, over what is there.
+    """Copy a file, or all files of a folder, into a fork, over existing files.
 
     Links of the fork are replaced, never followed.
     """
     files = [source] if source.is_file() else sorted(path for path in source.rglob("*") if path.is_file())
     for path in files:
-        inner = Path(path.name) if source.is_file() else path.relative_to(source)
-        place = target
-        for part in inner.parts[:-1]:
-            place /= part
-            if place.is_symlink() or (place.exists() and not place.is_dir()):
-                place.unlink()
-            place.mkdir(exist_ok=True)
-        place /= inner.name
-        if place.is_symlink() or place.exists():
-            remove(place)
-        shutil.copyfile(path, place)
+        relative = Path(path.name) if source.is_file() else path.relative_to(source)
+        destination = target
+        for part in relative.parts[:-1]:
+            destination /= part
+            if destination.is_symlink() or (destination.exists() and not destination.is_dir()):
+                destination.unlink()
+            destination.mkdir(exist_ok=True)
+        destination /= relative.name
+        if destination.is_symlink() or destination.exists():
+            remove(destination)
+        shutil.copyfile(path, destination)
 
 
 def _modules(root: Path) -> list[str]:
-    """Return the names of a repository's modules: files and packages in its root, and in `src`."""
+    """Return the names of a repository's modules: the files and packages in its root and in `src`."""
     names: set[str] = set()
     for folder in (root, root / "src"):
         for path in folder.iterdir() if folder.is_dir() else ():
@@ -260,14 +262,14 @@ def _modules(root: Path) -> list[str]:
 
 
 def _read_results(path: Path) -> Mapping[str, Result] | None:
-    """Return the result of each test of a JUnit file; None where there is no whole file."""
+    """Return the result of each test in a JUnit file; None where the file is missing, broken or too large."""
     try:
         if path.stat().st_size > _MOST_RESULTS:
             return None
         cases = list(ET.fromstring(path.read_bytes()).iter("testcase"))  # expat bounds entities
     except (OSError, ET.ParseError):
         return None
-    found: dict[str, Result] = {}
+    results: dict[str, Result] = {}
     for case in cases:
         name = "::".join(filter(None, (case.get("classname"), case.get("name"))))
         marks = {child.tag: child.get("message", "") for child in case}
@@ -276,14 +278,14 @@ def _read_results(path: Path) -> Mapping[str, Result] | None:
         )
         if marks.get("error") == "collection failure":
             result = "uncollected"
-        worst = found.get(name, result)
-        found[name] = worst if worst in ("failed", "uncollected") else result
-    return found
+        earlier = results.get(name, result)
+        results[name] = earlier if earlier in ("failed", "uncollected") else result
+    return results
 
 
 def _read_elsewhere(path: Path) -> Mapping[str, str] | None:
     try:
-        found = json.loads(path.read_bytes())
+        files = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return None
-    return {str(name): str(file) for name, file in found.items()} if isinstance(found, dict) else None
+    return {str(name): str(file) for name, file in files.items()} if isinstance(files, dict) else None

@@ -1,6 +1,6 @@
-"""Where patches are applied: the user's folder, as it was when the search began.
+"""The folder to which patches are applied: the user's folder, as it was when the search began.
 
-No store is needed any more.
+No store is needed for this.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _BY_HAND = "apply solution.patch by git apply -3"
 
 @dataclass(frozen=True, slots=True)
 class PatchFolder:
-    """The folder that patches of a root are applied to.
+    """The folder to which patches of a root are applied.
 
     Attributes:
-        path: The folder.
+        path: The path of the folder.
         head: The commit of `HEAD` at the start; "" for a plain folder.
         object_format: The hash of objects, as git names it.
-        files: Mode and object of each file at the start, by its path.
+        files: The mode and object of each file at the start, by the file's path.
     """
 
     path: Path
@@ -34,14 +34,14 @@ class PatchFolder:
     files: Mapping[str, str] = field(repr=False)
 
     def apply(self, patch: str) -> None:
-        """Apply a patch to the files. Index, branches and settings stay as they are.
+        """Apply a patch to the files; index, branches and settings stay as they are.
 
         Args:
             patch: A patch from the root.
 
         Raises:
-            ConfigError: `HEAD`, or a file that the patch touches, has changed since the start; or the patch does not
-                fit. No file is written then.
+            ConfigError: `HEAD`, or a file that the patch touches, has changed since the start, or the patch does not
+                fit. In these cases no file is written.
         """
         change = patch.encode("utf-8", "surrogatepass")
         if not self.path.is_dir():
@@ -52,9 +52,9 @@ class PatchFolder:
                     f"the patch is not applied: HEAD of {self.path} has changed since the start", hint=_BY_HAND
                 )
             touched = self._files_of(change)
-            now = self._current_files(touched)
+            current = self._current_files(touched)
             for name in touched:
-                if now.get(name) != self.files.get(name):
+                if current.get(name) != self.files.get(name):
                     raise ConfigError(
                         f"the patch is not applied: {name!r} in {self.path} has changed since the start", hint=_BY_HAND
                     )
@@ -68,7 +68,7 @@ class PatchFolder:
         return [os.fsdecode(line.split(b"\t", 2)[2]) for line in counts.split(b"\0") if line]
 
     def _current_files(self, names: Sequence[str]) -> dict[str, str]:
-        """Return mode and object of those files that are there, as git would write them now."""
+        """Return the mode and object, as git would write them now, of each file that exists."""
         with tempfile.TemporaryDirectory(prefix="tts-apply-") as scratch:
             run_git(
                 "init",
@@ -95,18 +95,18 @@ class PatchFolder:
 
 
 def read_entries(listed: bytes, at: int) -> dict[str, str]:
-    """Return mode and object of each file in a list of git's, by its path.
+    """Return the mode and object of each file in a list that git printed, by the file's path.
 
     Args:
         listed: The list, whose entries end in a zero byte.
-        at: Where the object stands among the words of an entry.
+        at: The place of the object among the words of an entry.
     """
-    found: dict[str, str] = {}
+    entries: dict[str, str] = {}
     for entry in listed.split(b"\0")[:-1]:
-        about, _, name = entry.partition(b"\t")
-        words = about.decode().split(" ")
-        found[os.fsdecode(name)] = f"{words[0]} {words[at]}"
-    return found
+        fields, _, name = entry.partition(b"\t")
+        words = fields.decode().split(" ")
+        entries[os.fsdecode(name)] = f"{words[0]} {words[at]}"
+    return entries
 
 
 def head_of(folder: Path) -> str:

@@ -1,13 +1,12 @@
 """The toy agent: a program without a model that proposes edits of Python files.
 
-The edits come from a small grammar with known probabilities.
+The edits come from a small grammar with known probabilities. A turn is one edit: an operator, a name or a number is
+replaced by another (`GRAMMAR`). All edits of the current files are equally likely. After an edit the agent has finished
+with probability 1/2, and in any case after `MOST_TURNS` edits. Where the prompt names files, only these are edited.
+Tests are never edited.
 
-A turn is one edit: an operator, a name or a number is written in place of another (`GRAMMAR`). Each edit of the current
-files is equally likely. After an edit the agent has finished with probability 1/2, and in any case after `MOST_TURNS`
-edits. Where the prompt names files, only these are edited. Tests never are.
-
-It is run by its path (`python -I -S toy_agent.py`), once a turn, and imports only the standard library. A word of its
-message is a token. The protocol is that of `tts.backends.workspace.agents`.
+The module is run by its path (`python -I -S toy_agent.py`), once a turn, and imports only the standard library. Each
+word of its message is a token. It follows the protocol of `tts.backends.workspace.agents`.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ FINISHED = "I have finished."
 
 @dataclass(frozen=True)
 class Edit:
-    """One token of a file, written anew.
+    """The replacement of one token of a file.
 
     Attributes:
-        path: The file, from the root of the repository.
-        line: The line, from 1.
+        path: The path of the file, from the root of the repository.
+        line: The number of the line, from 1.
         column: The place in the line, from 0.
-        old: What stands there.
-        new: What is written in its place.
+        old: The token that is replaced.
+        new: The token that replaces it.
     """
 
     path: str
@@ -67,26 +66,27 @@ def edits(files: Mapping[str, str]) -> list[Edit]:
 
 
 def _edits_of(path: str, text: str) -> Iterator[Edit]:
+    """Yield all edits of a file; none where it is no valid Python."""
     try:
         tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
     except (tokenize.TokenError, SyntaxError):
         return
     for token in tokens:
         if token.type in (tokenize.OP, tokenize.NAME, tokenize.NUMBER):
-            for new in GRAMMAR.get(token.string, ()):
-                yield Edit(path, *token.start, token.string, new)
+            for replacement in GRAMMAR.get(token.string, ()):
+                yield Edit(path, *token.start, token.string, replacement)
 
 
 def edit_text(text: str, edit: Edit) -> str:
     """Return the text of a file after an edit."""
-    lines = text.split("\n")  # as `tokenize` counts them
+    lines = text.split("\n")  # the lines as `tokenize` counts them
     line = lines[edit.line - 1]
     lines[edit.line - 1] = line[: edit.column] + edit.new + line[edit.column + len(edit.old) :]
     return "\n".join(lines)
 
 
 def draws(seed: str) -> tuple[float, float]:
-    """Return two numbers in [0, 1) that follow from a seed."""
+    """Return two numbers in [0, 1) that a seed determines."""
     digest = hashlib.sha256(seed.encode()).digest()
     return int.from_bytes(digest[:8], "big") / 2**64, int.from_bytes(digest[8:16], "big") / 2**64
 
@@ -94,32 +94,34 @@ def draws(seed: str) -> tuple[float, float]:
 def source_files(root: Path, prompt: str) -> dict[str, str]:
     """Return the Python files below a folder by their paths, without tests.
 
-    Where the prompt names some of them, only those are returned.
+    If the prompt names some of the files, only these files are returned.
     """
-    found: dict[str, str] = {}
-    for folder, below, names in os.walk(root):
-        below[:] = sorted(name for name in below if not name.startswith(".") and name not in ("tests", "__pycache__"))
+    files: dict[str, str] = {}
+    for folder, subfolders, names in os.walk(root):
+        subfolders[:] = sorted(
+            name for name in subfolders if not name.startswith(".") and name not in ("tests", "__pycache__")
+        )
         for name in sorted(names):
             path = Path(folder, name)
             if name.endswith(".py") and not name.startswith(("test_", "conftest")) and not path.is_symlink():
-                found[path.relative_to(root).as_posix()] = path.read_bytes().decode("utf-8", "surrogateescape")
-    named = {path: text for path, text in found.items() if path in prompt}
-    return named or found
+                files[path.relative_to(root).as_posix()] = path.read_bytes().decode("utf-8", "surrogateescape")
+    named_files = {path: text for path, text in files.items() if path in prompt}
+    return named_files or files
 
 
 def begin_turn(root: Path, prompt: str, seed: str, turns: int) -> dict[str, Any]:
-    """Return a turn as it is drawn: its words, its edit, and whether the agent has finished after it.
+    """Draw a turn, and return its words, its edit, and whether the agent has finished after it.
 
     Args:
         root: The folder with the files.
         prompt: The task.
-        seed: What the draws follow from.
-        turns: The turns before.
+        seed: The seed of the draws.
+        turns: The number of earlier turns.
     """
-    first, second = draws(seed)
+    edit_draw, end_draw = draws(seed)
     possible = edits(source_files(root, prompt))
-    edit = possible[int(first * len(possible))] if possible else None
-    finished = edit is None or turns + 1 >= MOST_TURNS or second < 0.5
+    edit = possible[int(edit_draw * len(possible))] if possible else None
+    finished = edit is None or turns + 1 >= MOST_TURNS or end_draw < 0.5
     words = [*(() if edit is None else edit.message.split()), *(FINISHED.split() if finished else ())]
     return {"words": words, "edit": None if edit is None else vars(edit), "finished": finished, "turns": turns + 1}
 
@@ -128,13 +130,13 @@ def main() -> int:
     """Run one turn, or as much of it as the tokens allow, and return 0."""
     prompt = Path(os.environ["TTS_PROMPT_FILE"]).read_text(encoding="utf-8")
     session, report = Path(os.environ["TTS_SESSION_FILE"]), Path(os.environ["TTS_REPORT_FILE"])
-    most = int(os.environ["TTS_MAX_TOKENS"])
+    max_tokens = int(os.environ["TTS_MAX_TOKENS"])
     root = Path.cwd()
-    known: dict[str, Any] = (
+    last_turn: dict[str, Any] = (
         json.loads(session.read_text(encoding="utf-8")) if session.exists() else {"words": [], "turns": 0}
     )
-    turn = known if known["words"] else begin_turn(root, prompt, os.environ["TTS_SEED"], known["turns"])
-    words, turn["words"] = turn["words"][:most], turn["words"][most:]
+    turn = last_turn if last_turn["words"] else begin_turn(root, prompt, os.environ["TTS_SEED"], last_turn["turns"])
+    words, turn["words"] = turn["words"][:max_tokens], turn["words"][max_tokens:]
     status = "cut" if turn["words"] else "finished" if turn["finished"] else "turn"
     message = "".join(f"{word} " for word in words)
     report.write_text(json.dumps({"message": message, "tokens": len(words), "status": status}), encoding="utf-8")
