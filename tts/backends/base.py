@@ -521,7 +521,7 @@ class TaskRows(RowSet):
 
 @dataclass(frozen=True, slots=True)
 class Reply(Generic[T]):
-    """The answer to one item of a call: its value, input tokens computed and reused, and model seconds.
+    """The answer to one item of a call: its value and its cost.
 
     `prompt`: the computed tokens of a prompt that a process model had to read before the path.
     """
@@ -612,8 +612,8 @@ class Backend:
         "length". A row also ends where `request.stop` says.
 
         `Reply.computed`, `RowSet.prompt_tokens` and `Sample.num_tokens` are charged to the problem. `counters` has the
-        same tokens, summed over all calls, so every method that computes adds to it. Only tests and benchmarks read
-        `counters`.
+        same tokens, summed over all calls: every method that computes adds its tokens there. Only tests and benchmarks
+        read `counters`.
         """
         raise self._refusal("sample")
 

@@ -47,7 +47,7 @@ class BatchQueue:
         """Add a job; call from the event loop's thread.
 
         Raises:
-            EngineError: the queue was closed.
+            EngineError: The queue was closed.
         """
         with self._lock:
             if self._closed:
@@ -102,8 +102,8 @@ class BatchQueue:
             self._execute(self, jobs, deliver)
         except Exception as broken:  # noqa: BLE001 - handed to the jobs of the batch
             failure = broken
-        except BaseException as left:  # noqa: BLE001 - even sys.exit(): the jobs would wait for ever
-            failure = EngineError(f"the backend's worker was ended by {type(left).__name__}")
+        except BaseException as exit_:  # noqa: BLE001 - even sys.exit(): the jobs would wait for ever
+            failure = EngineError(f"the backend's worker was ended by {type(exit_).__name__}")
         with self._lock:
             running, self._running = self._running, []
         if failure is not None:
@@ -120,8 +120,8 @@ class BatchQueue:
     def close(self) -> None:
         """Fail every job that is pending or under way, and stop the worker thread.
 
-        This is called from the event loop's thread. Later results of the batch under way are ignored. Jobs of a closed
-        event loop are dropped.
+        Call it from the event loop's thread. Later results of the batch under way are ignored. Jobs of a closed event
+        loop are dropped.
         """
         with self._lock:
             self._closed = True

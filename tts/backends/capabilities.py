@@ -16,8 +16,8 @@ async def prompt_logprobs(backend: Backend, prompts: Sequence[Prompt], top: int 
     """Return the log-probabilities of all tokens of prompts, in order.
 
     Each reply states the input tokens that it cost. A `TokenizedText` is read as its tokens. Values depend on the
-    prompt alone. Nothing stays open, and no room is needed for an answer. Where a backend computes a common beginning
-    of prompts once, the first prompt is charged for it, and the others reuse it.
+    prompt alone. No handle stays open, and no room is needed for an answer. A backend may compute a common beginning
+    of prompts once. Then the first prompt is charged for this beginning, and the others reuse it.
 
     Args:
         backend: The backend that reads the prompts.

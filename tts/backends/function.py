@@ -121,7 +121,7 @@ class _FunctionRows(TaskRows):
         self.asked: set[int] = set()
 
     def cancel(self) -> None:
-        """Cancel at once.
+        """Cancel all rows at once.
 
         A row whose call had begun is charged in full, since its cost is not known. Other rows cost nothing.
         """
@@ -184,7 +184,7 @@ class FunctionBackend(Backend):
         """Call the function once for each row.
 
         Raises:
-            EngineError: the backend was closed.
+            EngineError: The backend was closed.
         """
         if self._closed:
             raise closed_error()

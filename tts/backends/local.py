@@ -1,4 +1,4 @@
-"""Bases of backends whose model runs here.
+"""Base classes of backends whose model runs in this process.
 
 Such backends render prompts themselves, and may keep states behind handles.
 """
@@ -56,7 +56,7 @@ class RenderingBackend(Backend):
 
 
 class Handle:
-    """A key of a state that the backend keeps until the handle is released or garbage-collected."""
+    """The key of a state, which the backend keeps until the handle is released or garbage-collected."""
 
 
 class StateBackend(RenderingBackend, Generic[S]):
@@ -94,7 +94,7 @@ class StateBackend(RenderingBackend, Generic[S]):
         """Return the state of a handle.
 
         Raises:
-            EngineError: the backend was closed, or the handle was released or is another backend's.
+            EngineError: The backend was closed, or the handle was released or belongs to another backend.
         """
         self._check_open()
         state = self._states.get(handle) if isinstance(handle, Handle) else None

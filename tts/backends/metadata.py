@@ -1,4 +1,4 @@
-"""Optional backend metadata: one declared object instead of attributes that callers look for."""
+"""Optional facts about a backend, in one declared object."""
 
 from __future__ import annotations
 
@@ -121,7 +121,8 @@ def metadata_of(backend: object) -> BackendMetadata:
 
 def capability_hint(name: str, metadata: BackendMetadata, capability: str) -> str:
     """Return the hint of the error that refuses a capability."""
-    if metadata.capability_hint is not None and (hint := metadata.capability_hint(capability)):
+    hint = None if metadata.capability_hint is None else metadata.capability_hint(capability)
+    if hint:
         return hint
     if capability == "thoughts":
         return (

@@ -59,13 +59,14 @@ def law_of_tops(tops: Sequence[Top], tokens: Sequence[str]) -> tuple[list[float]
         tops: The most likely tokens at one place; () where none are known.
         tokens: The texts of the requested tokens.
     """
-    shown: dict[str, float] = {}
+    logprobs: dict[str, float] = {}
     for top in tops:
-        shown[top.text] = float(np.logaddexp(shown.get(top.text, -math.inf), top.logprob))
-    unseen = sum(token not in shown for token in tokens)
-    likely = np.exp([top.logprob for top in tops])
-    missing = min(unseen * float(likely.min(initial=1.0)), max(0.0, 1.0 - float(likely.sum()))) if unseen else 0.0
-    return [shown.get(token, -math.inf) for token in tokens], missing
+        logprobs[top.text] = float(np.logaddexp(logprobs.get(top.text, -math.inf), top.logprob))
+    unseen = sum(token not in logprobs for token in tokens)
+    probabilities = np.exp([top.logprob for top in tops])
+    remaining = max(0.0, 1.0 - float(probabilities.sum()))
+    bound = min(unseen * float(probabilities.min(initial=1.0)), remaining) if unseen else 0.0
+    return [logprobs.get(token, -math.inf) for token in tokens], bound
 
 
 def check_top(top: Any) -> int:
@@ -83,7 +84,7 @@ def most_likely(logprobs: NDArray[np.float64], count: int) -> list[int]:
     """Return the ids of the `count` most likely tokens, best first, the lowest id among equals.
 
     Args:
-        logprobs: [V].
+        logprobs: [V], the log-probability of each token, by id.
         count: The number of tokens to return.
     """
     if count == 0:

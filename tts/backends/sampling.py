@@ -149,10 +149,10 @@ def top_sampling_logprob(top: Sequence[float], logprob: float, sampling: Samplin
         return math.nan
     if heat == 1:
         return logprob
-    shown = np.maximum(np.sort(np.asarray(top, np.float64))[-TOP_TOKENS:], _LEAST)
-    hidden_mass = max(0.0, 1.0 - float(np.exp(shown).sum()))
-    hidden_weight = math.log(hidden_mass) + (1 / heat - 1) * float(shown[0]) if hidden_mass > 0 else -math.inf
-    return logprob / heat - float(np.logaddexp.reduce([*(shown / heat), hidden_weight]))
+    logprobs = np.maximum(np.sort(np.asarray(top, np.float64))[-TOP_TOKENS:], _LEAST)
+    hidden_mass = max(0.0, 1.0 - float(np.exp(logprobs).sum()))
+    hidden_weight = math.log(hidden_mass) + (1 / heat - 1) * float(logprobs[0]) if hidden_mass > 0 else -math.inf
+    return logprob / heat - float(np.logaddexp.reduce([*(logprobs / heat), hidden_weight]))
 
 
 def _is_filtered(sampling: Sampling) -> bool:
