@@ -523,7 +523,12 @@ class TaskRows(RowSet):
 class Reply(Generic[T]):
     """The answer to one item of a call: its value and its cost.
 
-    `prompt`: the computed tokens of a prompt that a process model had to read before the path.
+    Args:
+        value: The value of the item.
+        computed: The input tokens that the call computed.
+        reused: The input tokens that the call reused; None: not known.
+        seconds: The model seconds of the item.
+        prompt: The computed tokens of a prompt that a process model had to read before the path.
     """
 
     value: T

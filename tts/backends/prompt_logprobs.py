@@ -49,11 +49,11 @@ class PromptLogprobs:
 
 
 def law_of_tops(tops: Sequence[Top], tokens: Sequence[str]) -> tuple[list[float], float]:
-    """Return the log-probabilities of tokens by the shown ones, and a bound on those not shown.
+    """Return the log-probabilities of tokens that are shown in `tops`, and a bound on the unseen tokens.
 
-    A token that is not shown gets -inf. The bound is the most probability that the hidden ones of `tokens` have
-    together. None of these is more likely than the last token shown. Together they have at most the probability that
-    all shown tokens leave.
+    A token that `tops` does not show is unseen, and gets -inf. The bound is the most probability that the unseen tokens
+    have together. No unseen token is more likely than the least likely shown token. Together the unseen tokens have at
+    most the probability that all shown tokens leave.
 
     Args:
         tops: The most likely tokens at one place; () where none are known.

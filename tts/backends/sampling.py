@@ -131,7 +131,7 @@ def top_sampling_logprob(top: Sequence[float], logprob: float, sampling: Samplin
 
     At a temperature T below 1 the other tokens weigh at most rest * least^(1/T - 1). Here `rest` is their mass, and
     `least` the probability of the least likely token that is shown. They count with this bound, so that the value is a
-    lower bound. It is low by at most the bound over the weight of the tokens shown.
+    lower bound. The value is low by at most the bound over the weight of the tokens shown.
 
     Args:
         top: Log-probabilities of the most likely tokens under the untempered distribution.
