@@ -42,7 +42,7 @@ def solved(strategy: str, budget: tts.Budget) -> tts.Solution:
 # where a function stands, by the strategy that calls it with many candidates
 FUNCTIONS = {
     "best_of_n(n=300) | rpc": (rpc, "improbable"),
-    "best_of_n(n=300) | medoid(embedder='ngrams')": (medoid, "summed"),
+    "best_of_n(n=300) | medoid(embedder='ngrams')": (medoid, "sum_similarities"),
     "best_of_n(n=300) | medoid(embedder='ngrams', threshold=0.5)": (medoid, "clusters"),
     "ab_mcts(n=60, posterior='mixed')": (ab_mcts, "mixed_draws"),
 }
