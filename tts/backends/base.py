@@ -150,7 +150,7 @@ class Sampling(HintsKeywords):
             limit. Limits need `Caps.thought_limits`, and 0 needs `Caps.thought_switch`.
 
     Raises:
-        ConfigError: a value is out of its range.
+        ConfigError: A value is out of its range.
 
     Example:
         >>> import tts
@@ -444,7 +444,7 @@ class RowSet:
         """Wait for a row and return it.
 
         Raises:
-            Exception: the backend's failure, mostly an EngineError.
+            Exception: The backend's failure, mostly an EngineError.
         """
         while (sample := self.samples[index]) is None:
             await self.change()
@@ -589,7 +589,7 @@ class Backend:
         """Make the backend from a model's record and its options, for models that are given by name.
 
         Raises:
-            ConfigError: the model cannot be loaded, or an option is not valid.
+            ConfigError: The model cannot be loaded, or an option is not valid.
         """
         raise ConfigError(
             f"{cls.__name__} cannot be made from a model's record, here of {record.name!r}",
@@ -639,7 +639,7 @@ class Backend:
         """Return the log-probabilities, without temperature, of `tokens` as next tokens after handle and text.
 
         Raises:
-            ConfigError: one of `tokens` is not exactly one token.
+            ConfigError: One of `tokens` is not exactly one token.
         """
         raise self._refusal("next_logprobs")
 

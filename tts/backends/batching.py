@@ -66,7 +66,7 @@ class BatchQueue:
             done: Whether a job no longer needs the batch; such jobs are dropped.
 
         Raises:
-            EngineError: the queue or its event loop was closed.
+            EngineError: The queue or its event loop was closed.
         """
         with self._lock:
             if self._closed or (self._loop is not None and self._loop.is_closed()):
@@ -155,7 +155,7 @@ class LoopQueue:
         """Add a job; call from the thread of a running event loop.
 
         Raises:
-            EngineError: the queue was closed, or was made in the process that this process was forked from.
+            EngineError: The queue was closed, or was made in the process that this process was forked from.
         """
         if self.closed:
             raise closed_error()

@@ -25,9 +25,9 @@ async def prompt_logprobs(backend: Backend, prompts: Sequence[Prompt], top: int 
         top: Most likely tokens to return for each place, from 0 to 20.
 
     Raises:
-        CapabilityError: the backend cannot.
+        CapabilityError: The backend cannot.
         ConfigError: `top` is out of range, or a prompt has no token, or a token that the model lacks.
-        PromptTooLong: a prompt passes the context. In each case nothing has been computed.
+        PromptTooLong: A prompt passes the context. In each case nothing has been computed.
     """
     require(backend, ("prompt_logprobs",), "reading the log-probabilities of a prompt")
     return await backend.prompt_logprobs(prompts, check_top(top))
@@ -57,7 +57,7 @@ def value_head_metadata(backend: Backend, head: str, needed_by: str) -> ValueHea
     """Return a backend's metadata of a value head; None where the backend does not list its heads.
 
     Raises:
-        CapabilityError: the backend lists its heads, but not this head.
+        CapabilityError: The backend lists its heads, but not this head.
     """
     heads = metadata_of(backend).value_heads
     if heads is None:

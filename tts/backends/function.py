@@ -274,7 +274,7 @@ def _check(result: Any, max_tokens: int) -> Answer:
     """Return the function's result as an answer.
 
     Raises:
-        EngineError: the result is not valid, or reports an impossible number of tokens.
+        EngineError: The result is not valid, or reports an impossible number of tokens.
     """
     candidate: Any = Answer(result) if isinstance(result, str) else result
     text: Any = candidate.text if isinstance(candidate, Answer) else None

@@ -46,7 +46,7 @@ class RenderingBackend(Backend):
         """Return the number of tokens that a prompt renders to.
 
         Raises:
-            ConfigError: the prompt cannot be rendered (`Renderer.prompt`).
+            ConfigError: The prompt cannot be rendered (`Renderer.prompt`).
         """
         return len(self._renderer.prompt(prompt))
 

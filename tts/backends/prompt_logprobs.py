@@ -73,7 +73,7 @@ def check_top(top: Any) -> int:
     """Return the requested number of most likely tokens.
 
     Raises:
-        ConfigError: the number is no whole number from 0 to `MOST_TOPS`.
+        ConfigError: The number is no whole number from 0 to `MOST_TOPS`.
     """
     if type(top) is not int or not 0 <= top <= MOST_TOPS:
         raise ConfigError(f"top is {quote(top)}, but must be a whole number from 0 to {MOST_TOPS}")

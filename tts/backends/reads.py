@@ -27,7 +27,7 @@ async def read(backend: Backend, call: Awaitable[Any], replies: list[Reply[Any]]
         opens: Whether the values are handles, as those of `open`.
 
     Raises:
-        CancelledError: the caller was cancelled.
+        CancelledError: The caller was cancelled.
         BaseException: the failure of the call.
     """
     with Blame(f"the backend {backend.name!r}", EngineError, (Exhausted,)):

@@ -44,7 +44,7 @@ def log_softmax(logits: NDArray[Any]) -> NDArray[np.float64]:
     """Return the natural-log probabilities of the untempered distribution.
 
     Raises:
-        EngineError: the logits hold NaN or +inf, or nothing but -inf.
+        EngineError: The logits hold NaN or +inf, or nothing but -inf.
     """
     shifted = _shift(logits)
     return shifted - np.log(np.exp(shifted).sum())
@@ -58,7 +58,7 @@ def filtered_distribution(logits: NDArray[Any], sampling: Sampling) -> NDArray[n
     likely tokens whose mass is at least p. min-p keeps tokens of at least min_p times the greatest probability.
 
     Raises:
-        EngineError: the logits hold NaN or +inf, or nothing but -inf.
+        EngineError: The logits hold NaN or +inf, or nothing but -inf.
     """
     shifted = _shift(logits)
     if sampling.temperature == 0:
@@ -95,7 +95,7 @@ def draw(logits: NDArray[Any], sampling: Sampling, u: float) -> Draw:
     """Return the token of a uniform number u in [0, 1), with its log-probabilities and the spread.
 
     Raises:
-        EngineError: the logits hold NaN or +inf, or nothing but -inf.
+        EngineError: The logits hold NaN or +inf, or nothing but -inf.
     """
     token = (
         int(np.argmax(logits)) if sampling.temperature == 0 else inverse_cdf(filtered_distribution(logits, sampling), u)

@@ -23,7 +23,7 @@ from tts.backends.text.stops import StopScanner, ends_of
 from tts.randomness import hash64, uniform
 from tts.types import TOP_TOKENS, pictures_in, prompt_text
 
-_MOST_STOPS = 4  # that the API takes
+_MOST_STOPS = 4  # the most stop texts that the API takes
 _SEED_BITS = 31
 _UNLIMITED = 1 << 20  # a cap above every server's own limit; hosted servers refuse such a cap, so it is not sent
 # kinds of errors that another try would meet as well
@@ -137,7 +137,7 @@ class ServerCall:
             ends = await asyncio.gather(*(call.run() for call in self._again), return_exceptions=True)
         except asyncio.CancelledError:
             for call in self._again:
-                if not call._sent:  # it may be cancelled before it began; then only earlier tries are charged
+                if not call._sent:  # the call may be cancelled before it began; then only earlier tries are charged
                     call._give_up("cancelled", "", 0.0)
             raise
         for end in ends:
@@ -196,7 +196,7 @@ class ServerCall:
             self._give_up("cancelled", "", loop.time() - start)
             return
         seconds = (loop.time() - start) / len(self.indexes)
-        complete = self._reply.ended or self._over  # then a later error is ignored
+        complete = self._reply.ended or self._over  # if so, a later error is ignored
         if failure is None or (complete and failure.kind not in _MIXED):
             self._finish(seconds)
         elif not self._smaller(failure) and not await self._renew_request(failure):

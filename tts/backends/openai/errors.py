@@ -367,7 +367,7 @@ def event_error(event: Any, after_s: float, key: Key, *, began: bool) -> ServerE
         key: The key, which the error does not show.
         began: Whether anything of the reply came before the event.
     """
-    if isinstance(event, list) and len(event) == 1:  # as one service sends its errors
+    if isinstance(event, list) and len(event) == 1:  # one service wraps its errors in a list
         event = event[0]
     if not isinstance(event, Mapping):
         return None
@@ -396,7 +396,8 @@ def _is_bare_error(event: Mapping[str, Any]) -> bool:
 def _status_error(status: int, cause: str, after_s: float, *, began: bool) -> ServerError:
     """Return the error of a status and a cause.
 
-    The cause tells a used-up quota, which no second try can pass, from a rate limit. It may state when to come back.
+    The cause shows whether a rate limit was met or a quota is used up. No second try can pass a used-up quota. The
+    cause may also state when to come back.
     """
     after_s = after_s or (stated_wait(cause, time.time()) if status == 429 or _QUOTA.search(cause) else 0.0)
     if status not in (401, 403, 404) and _QUOTA.search(cause) and not no_room(cause):

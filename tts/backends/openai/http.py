@@ -45,7 +45,8 @@ from tts.randomness import uniform
 
 _JSON = {"Content-Type": "application/json"}
 _IDLE_S = 1.0  # a failure sooner than this means that the server had closed the idle connection before
-_AUTHORITY = re.compile(r"(?:[a-z]*:)?/*([^/?#]*).*", re.IGNORECASE | re.DOTALL)  # of a url, be it a wrong one
+# the authority in a url, even in a wrong one
+_AUTHORITY = re.compile(r"(?:[a-z]*:)?/*([^/?#]*).*", re.IGNORECASE | re.DOTALL)
 # a host with its port, or with its domain
 _BARE = re.compile(r"[\w.-]+(:\d+)(/[\w./-]*)?|[\w-]+(\.[\w-]+)+(/[\w./-]*)?")
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
@@ -385,7 +386,7 @@ class HttpClient:
             )
 
     def _least_busy(self, replica: Replica) -> int:
-        """Return the index of a server's client with the fewest calls, after adding one where all are busy."""
+        """Return the index of a server's client with the fewest calls; a client is added where all are busy."""
         clients, busy = replica.clients, replica.busy
         if not clients or (min(busy) >= _POOL and len(clients) * _POOL < self.timeouts.concurrency):
             limits = httpx.Limits(max_connections=_POOL, max_keepalive_connections=_POOL)

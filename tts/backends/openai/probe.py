@@ -52,7 +52,7 @@ _NO_TOP_K = -1  # the neutral top_k of servers that refuse 0
 _NOT_TAKEN = re.compile(
     "un(?:recognized|known|supported|expected)|extra|not (?:supported|permitted|allowed|recognized)", re.IGNORECASE
 )
-_CALL_TOKENS = 32  # for a call without arguments, or a short object
+_CALL_TOKENS = 32  # tokens of a row for a call without arguments, or for a short object
 _PIXEL = (  # a picture of one point
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
@@ -233,7 +233,7 @@ class _Probe:
             neutral = self._call_in_time(self._neutral, path, start) or {}
             # accepted also if time was missing to try them
             tempers, cuts, takes_both = self._call_in_time(self._tempering, path, start) or (True, True, True)
-        obeys = tempers and {"top_k", "min_p"} <= neutral.keys()
+        may_try_filters = tempers and {"top_k", "min_p"} <= neutral.keys()
         metrics = self._call_in_time(self._client.text, f"{self._site}/metrics") if _may_crash(base.version) else ""
         seeds_crash = _seeds_crash(base.version, metrics or "")
         # this request runs alone, since llama.cpp's Python server ends a stream when another request arrives
@@ -241,7 +241,9 @@ class _Probe:
         streams = grows and (reports or not base.usage)  # a whole reply with a report is better than a stream without
         tries: dict[str, Callable[[], Any]] = {
             "logprobs": lambda: self._logprobs(path, start, cuts=cuts and takes_both) if tempers else (False, False),
-            "draws": lambda: self._draws(path, start, neutral if obeys else None, seeds=not seeds_crash and tempers),
+            "draws": lambda: self._draws(
+                path, start, neutral if may_try_filters else None, seeds=not seeds_crash and tempers
+            ),
             "n": lambda: all_at_once or self._write(path, {**start, "n": 2}, 2) is not None,
             "stops": lambda: base.mode != "chat" and tempers and self._stops(path, start),
             "changes": lambda: self._changes(path, start),
@@ -254,7 +256,7 @@ class _Probe:
         }
         with ThreadPoolExecutor(8) as pool:
             results = dict(zip(tries, pool.map(self._call_in_time, tries.values()), strict=True))
-        results["seeds"], obeyed, unsure = results.pop("draws") or (False, False, "")
+        results["seeds"], obeys_filters, filter_note = results.pop("draws") or (False, False, "")
         results["logprobs"], results["tops"] = results["logprobs"] or (False, False)
         results["penalties"], results["biases"] = results.pop("changes") or (False, False)
         limit, switch, note = results.pop("thoughts") or ("", "", "")
@@ -262,8 +264,8 @@ class _Probe:
             base,
             neutral=tuple(neutral.items()),
             seed_note=_SEEDLESS if seeds_crash else "",
-            filters=obeyed,
-            filter_note=unsure,
+            filters=obeys_filters,
+            filter_note=filter_note,
             streams=streams,
             limited=self._client.limited,
             tempers=tempers,
@@ -469,9 +471,9 @@ class _Probe:
             seeds: Whether seeds are tried.
         """
         texts: list[str] = []
-        seeded = seeds and self._seeds(path, start, texts)
-        obeyed, unsure = self._filters(path, start, neutral, texts) if neutral is not None else (False, "")
-        return seeded, obeyed, unsure
+        obeys_seeds = seeds and self._seeds(path, start, texts)
+        obeys_filters, filter_note = self._filters(path, start, neutral, texts) if neutral is not None else (False, "")
+        return obeys_seeds, obeys_filters, filter_note
 
     def _seeds(self, path: str, start: Mapping[str, Any], texts: list[str]) -> bool:
         """Whether equal seeds give equal texts, and other seeds other texts.

@@ -180,5 +180,5 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         with suppress(subprocess.TimeoutExpired):
             process.wait(_ENDS_S)
             if signal_number == signal.SIGTERM:
-                continue  # to kill the processes that it left behind
+                continue  # SIGKILL ends the processes that it left behind
             return

@@ -301,7 +301,7 @@ class AgentRuns(Backend):
                 limits = {"generated_tokens": row.max_tokens, **rows.request.lease}
                 loan = self._door.lend(limits, _seed(stream, row.position, row.word))
             sample = self._run_agent(rows, index, stream, loan)
-        except (EngineError, OSError) as failure:  # also a full disk
+        except (EngineError, OSError) as failure:  # OSError: for example a full disk
             cause = failure.cause if isinstance(failure, EngineError) else failure
             sample = Sample("", (), (), "error", None, 0, error=f"Workspace: {cause}")
         finally:
