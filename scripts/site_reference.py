@@ -237,11 +237,11 @@ def _default(field: FieldInfo) -> str:
 
 def _meanings(model: type[BaseModel]) -> dict[str, str]:
     """Return what the docstrings of a section and its bases say of each key; one entry may be about several."""
-    made: dict[str, str] = {}
+    meanings: dict[str, str] = {}
     for one in reversed([base for base in model.__mro__ if issubclass(base, BaseModel)]):
         names = "|".join(model.model_fields) or "$"
         said = " ".join((one.__dict__.get("__doc__") or "").partition("Args:")[2].split())
         parts = re.split(rf"(?:^|(?<=[.;?]) )((?:{names})(?:, (?:{names}))*): ", said)[1:]
         for keys, meaning in zip(parts[::2], parts[1::2], strict=True):
-            made |= dict.fromkeys(keys.split(", "), meaning.strip())
-    return made
+            meanings |= dict.fromkeys(keys.split(", "), meaning.strip())
+    return meanings

@@ -110,18 +110,18 @@ def sum_costs(found: Sequence[Cost], by: str) -> list[tuple[str, float, float]]:
 
 def print_costs(kind: str, problems: int, repeats: int = 1, top: int = 15) -> None:
     """Print what a unit costs: by what is done, by file, and by function."""
-    found = min((costs(kind, problems) for _ in range(repeats)), key=lambda each: sum(cost.micros for cost in each))
-    whole = sum(cost.micros for cost in found)
+    least = min((costs(kind, problems) for _ in range(repeats)), key=lambda each: sum(cost.micros for cost in each))
+    whole = sum(cost.micros for cost in least)
     print(
         f"\nwhere the time of {kind} goes ({problems} problems, {whole:.0f} us and "
-        f"{sum(cost.calls for cost in found):.0f} calls a unit):"
+        f"{sum(cost.calls for cost in least):.0f} calls a unit):"
     )
     functions = [
-        (f"{cost.place}:{cost.name}", cost.micros, cost.calls) for cost in sorted(found, key=lambda cost: -cost.micros)
+        (f"{cost.place}:{cost.name}", cost.micros, cost.calls) for cost in sorted(least, key=lambda cost: -cost.micros)
     ]
     for title, rows in (
-        ("done", sum_costs(found, "doing")),
-        ("file", sum_costs(found, "place")),
+        ("done", sum_costs(least, "doing")),
+        ("file", sum_costs(least, "place")),
         ("function", functions),
     ):
         print(f"  by {title:<46} {'us':>7} {'share':>6} {'calls':>6}")

@@ -118,17 +118,17 @@ def main() -> None:
     for name in STEPS:
         if options.only not in name:
             continue
-        found: list[tuple[float, float]] = []
+        measured: list[tuple[float, float]] = []
         for size in sizes:
             out = context.Queue()
             process = context.Process(target=measure, args=(name, size, out))
             process.start()
-            found.append(out.get())
+            measured.append(out.get())
             process.join()
-        seconds = [max(each, 1e-3) for each, _ in found]
+        seconds = [max(each, 1e-3) for each, _ in measured]
         growth = [math.log(seconds[2] / seconds[i]) / math.log(sizes[2] / sizes[i]) for i in (0, 1)]
         listed = "".join(f"{each:14.2f}" for each in seconds)
-        print(f"{name:42s} {listed:>44s} {growth[0]:6.2f}{growth[1]:6.2f} {found[2][1]:10.0f}", flush=True)
+        print(f"{name:42s} {listed:>44s} {growth[0]:6.2f}{growth[1]:6.2f} {measured[2][1]:10.0f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -179,14 +179,14 @@ def choose_parameters(choices: Choices, store: Path, jobs: int, limit: int, seed
     def try_grids(
         name: str, grids: Mapping[str, Sequence[str]], verifier: str = plans.GUIDE
     ) -> dict[str, Sequence[Tried]]:
-        strategies = list(dict.fromkeys(plan for of in grids.values() for plan in of))
+        strategies = list(dict.fromkeys(plan for group in grids.values() for plan in group))
         study = running.make_study(
             f"methods-{name}", problems, strategies, choices.budgets([TRIED_AT]), seeds=seeds, verifier=verifier
         )
         number = running.run(study, store, jobs)
         with Store(store) as opened:
             curves = {curve.label: curve for curve in curves_of(opened.results(number), rng=np.random.default_rng(0))}
-        return {method: [_plan_result(curves, plan) for plan in of] for method, of in grids.items()}
+        return {method: [_plan_result(curves, plan) for plan in group] for method, group in grids.items()}
 
     first = try_grids("parameters", plans.first_grids())
     chosen = Choices(levels=choices.levels, tried=first).chosen

@@ -112,15 +112,15 @@ class BatchServer:
                     else (404, {"error": {"message": "No such File object"}})
                 )
             case "POST", ["batches"]:
-                asked = json.loads(content)
-                assert asked["completion_window"] == "24h"
-                lines = [json.loads(line) for line in self.files[asked["input_file_id"]].splitlines()]
+                posted = json.loads(content)
+                assert posted["completion_window"] == "24h"
+                lines = [json.loads(line) for line in self.files[posted["input_file_id"]].splitlines()]
                 number = next(self.ids)
                 batch = Batch(
                     f"batch/{number}?a#b",
-                    asked["input_file_id"],
-                    asked["endpoint"],
-                    asked["metadata"],
+                    posted["input_file_id"],
+                    posted["endpoint"],
+                    posted["metadata"],
                     2**31 + number,
                     lines,
                 )

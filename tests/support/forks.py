@@ -84,16 +84,16 @@ class Processes:
 
     def start(self, first: Sequence[int]) -> None:
         """Fork a process that runs some tests, then those of the queue."""
-        told, tell = Pipe(duplex=False)
+        receiver, tell = Pipe(duplex=False)
         folder = self.session.config._tmp_path_factory.getbasetemp() / f"fork-{self.made}"  # type: ignore[attr-defined]
         self.made += 1
         sys.stdout.flush()
         pid = os.fork()
         if pid == 0:
-            told.close()
+            receiver.close()
             Inside(self.session, self.groups, self.queue, tell).run(first, folder)
         tell.close()
-        self.running[told] = Process(pid, told, list(first))
+        self.running[receiver] = Process(pid, receiver, list(first))
 
     def hear(self, process: Process) -> None:
         """Act on what a process tells, or on its end."""

@@ -38,13 +38,13 @@ def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float
     tokenizer = PreTrainedTokenizerFast.from_pretrained(SHIPPED / "policy")
     model, begun = Reader(load(SHIPPED / "policy", device)), load(SHIPPED / "policy", device)
     parts = partial(example, seed), partial(worked_example, seed, split="validation")
-    found = go_on(model, tokenizer, parts, "drill", out, minutes=minutes, seed=seed, average=_AVERAGE)
+    result = go_on(model, tokenizer, parts, "drill", out, minutes=minutes, seed=seed, average=_AVERAGE)
     save(model.trunk, tokenizer, out / "drilled")
     with torch.no_grad():
         for trained, before in zip(model.trunk.parameters(), begun.parameters(), strict=True):
             trained.lerp_(before, 1 - _SHARE)
     save(model.trunk, tokenizer, out / "mean")
-    return found
+    return result
 
 
 def example(seed: int, index: int) -> Example:

@@ -201,7 +201,7 @@ def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float
 
     identity: dict[str, Any] = {"stage": "judge", "seed": seed, "steps": recipe.steps}
     identity |= {"shares": [list(one) for one in SHARES], "pace": [list(one) for one in PACE]}
-    found = train(
+    result = train(
         model,
         loss_of,
         recipe,
@@ -212,4 +212,4 @@ def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float
     )
     save(model.trunk, tokenizer, out / "judge")
     save_head(model.head.weight[0], model.head.bias, out / "judge-heads" / "process.safetensors")
-    return found
+    return result

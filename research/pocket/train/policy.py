@@ -55,7 +55,7 @@ def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float
         written, states = written_loss(model, batch)
         return written + NOTICE * right_loss(model, states, batch)
 
-    found = train(
+    result = train(
         model,
         loss_of,
         recipe,
@@ -70,7 +70,7 @@ def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float
         },
     )
     save_reader(model, tokenizer, out / "base")
-    return found
+    return result
 
 
 def mixed_example(seed: int, index: int) -> Example:

@@ -71,9 +71,9 @@ def run_prm(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, f
             examples = [slip_example(seed, step * _SLIPPED_ROWS + i) for i in range(_SLIPPED_ROWS)]
             batch = pad_rows(tokenize(tokenizer, examples), tokenizer.pad_token_id)
             return NOTICE * fits_loss(model, _states_of(model, batch), batch)
-        found = readings(tokenizer, [valued[i] for i in rng.integers(len(valued), size=_ROWS)])
-        states = _states_of(model, found.solutions)
-        return _loss(model, states, found) + NOTICE * fits_loss(model, states, found.solutions)
+        result = readings(tokenizer, [valued[i] for i in rng.integers(len(valued), size=_ROWS)])
+        states = _states_of(model, result.solutions)
+        return _loss(model, states, result) + NOTICE * fits_loss(model, states, result.solutions)
 
     @torch.no_grad()
     def held_out_loss() -> float:
@@ -84,11 +84,11 @@ def run_prm(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, f
 
     identity = {"stage": "prm", "seed": seed, "steps": recipe.steps, "device": torch.device(device).type}
     identity |= {"policy": policy, "solutions": len(valued)}
-    found = train(
+    result = train(
         model, loss_of, recipe, out / "stages" / "prm", held_out_loss=held_out_loss, identity=identity, keep_best=True
     )
     save_reader(model, tokenizer, out / "process", out / "heads" / "process.safetensors")
-    return found
+    return result
 
 
 def run_probe(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float]:
